@@ -1,0 +1,19 @@
+"""The errors that a user can cause and mend.
+
+Everything here carries one sentence that says what to do. The command line prints it and exits with 2; the server
+answers with the status. Anything else that is raised is a defect of ours and shows its traceback.
+"""
+
+from __future__ import annotations
+
+
+class UserError(ValueError):
+    """Bad input: the message is one sentence for the person who gave it."""
+
+
+class NotFoundError(UserError):
+    """Something that was named does not exist."""
+
+
+class TooLongError(UserError):
+    """A text has more tokens than the language model or the limits allow."""

@@ -1,0 +1,243 @@
+"""The store: every table that the trainer writes, and how to open it.
+
+The trainer owns these tables and is the only one that writes them; the backend reads them. What people add (labels,
+notes) lives in the backend's own tables beside these. SQLite by default, in WAL, so that readers never wait for a
+writer and see an index of contexts either whole or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    DateTime,
+    Engine,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    String,
+    Text,
+    create_engine,
+    event,
+    text,
+)
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import DatabaseError
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+
+from trainer.errors import UserError
+
+SCHEMA_VERSION = 1
+"""Raised whenever a table changes; kept in SQLite's ``user_version``."""
+
+SEARCH_TABLE = "context_text"
+"""SQLite FTS5 table over the text around the peak of each expert's largest contexts; rowid is ``contexts.id``."""
+
+
+class Base(DeclarativeBase):
+    """Base of all tables of the trainer."""
+
+
+def utc_now() -> datetime:
+    """The time now, aware, in UTC."""
+    return datetime.now(UTC)
+
+
+class RunRecord(Base):
+    """One fitted (or being fitted) layer. The weights are in its run directory, under the same name."""
+
+    __tablename__ = "runs"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(String(200), unique=True)
+    status: Mapped[str] = mapped_column(String(16))
+    """``training``, ``stopped``, ``finished`` or ``failed``."""
+    error: Mapped[str | None] = mapped_column(Text)
+    language_model: Mapped[str] = mapped_column(Text)
+    layer: Mapped[int]
+    method: Mapped[str] = mapped_column(String(32))
+    activation: Mapped[str] = mapped_column(String(32))
+    num_experts: Mapped[int]
+    k: Mapped[int]
+    input_width: Mapped[int]
+    hidden_width: Mapped[int]
+    output_width: Mapped[int]
+    parameters: Mapped[int]
+    text: Mapped[str] = mapped_column(Text)
+    seed: Mapped[int]
+    context: Mapped[int]
+    tokens_wanted: Mapped[int]
+    tokens_done: Mapped[int]
+    config: Mapped[dict[str, Any]] = mapped_column(JSON)
+    started_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+    updated_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+
+
+class MetricRecord(Base):
+    """What was measured at one step of fitting."""
+
+    __tablename__ = "metrics"
+
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
+    step: Mapped[int] = mapped_column(primary_key=True)
+    tokens: Mapped[int]
+    normalised_mse: Mapped[float]
+    dead_share: Mapped[float]
+    l0: Mapped[float]
+    largest_usage: Mapped[float]
+    tokens_per_second: Mapped[float]
+    seconds: Mapped[float]
+
+
+class IndexRecord(Base):
+    """One pass over text that produced a run's experts and contexts. A run has at most one."""
+
+    __tablename__ = "indexes"
+
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
+    text: Mapped[str] = mapped_column(Text)
+    seed: Mapped[int]
+    tokens: Mapped[int]
+    context: Mapped[int]
+    experts_active: Mapped[int]
+    contexts: Mapped[int]
+    normalised_mse: Mapped[float]
+    created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+
+
+class ExpertRecord(Base):
+    """Statistics of one expert over the indexed text. Every expert has a row, dead ones too."""
+
+    __tablename__ = "experts"
+
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
+    expert: Mapped[int] = mapped_column(primary_key=True)
+    active_tokens: Mapped[int]
+    usage: Mapped[float]
+    """Share of indexed tokens on which it is active."""
+    mean: Mapped[float]
+    """Mean coefficient where active; 0 for a dead expert."""
+    largest: Mapped[float]
+    p99: Mapped[float]
+    entropy: Mapped[float]
+    """Bits, of the distribution of tokens it is active on."""
+    top_tokens: Mapped[list[list[int]]] = mapped_column(JSON)
+    """[[token id, count], …], most frequent first."""
+    histogram: Mapped[list[int]] = mapped_column(JSON)
+    """Counts in equal bins from 0 to ``histogram_high``."""
+    histogram_high: Mapped[float]
+    """A power of two, at least ``largest``; 0 for a dead expert."""
+    intervals: Mapped[list[list[float]]] = mapped_column(JSON)
+    """[[low, high, active tokens], …] from the highest interval to the lowest; interval i of a context is entry i-1."""
+
+    # Each index serves one sort on screen, by itself: the cursor (value, expert) is a range scan of it.
+    __table_args__ = (
+        Index("experts_by_usage", "run_id", "usage", "expert"),
+        Index("experts_by_mean", "run_id", "mean", "expert"),
+        Index("experts_by_largest", "run_id", "largest", "expert"),
+        Index("experts_by_entropy", "run_id", "entropy", "expert"),
+    )
+
+
+class SequenceRecord(Base):
+    """A token sequence of the indexed text, stored once however many contexts point at it."""
+
+    __tablename__ = "sequences"
+
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
+    sequence: Mapped[int] = mapped_column(primary_key=True)
+    """Its place in the indexed text, from 0."""
+    token_ids: Mapped[bytes] = mapped_column(LargeBinary)
+    """Little-endian unsigned 32-bit token ids."""
+
+
+class ContextRecord(Base):
+    """One token of a stored sequence on which an expert is active."""
+
+    __tablename__ = "contexts"
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True)
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"))
+    expert: Mapped[int]
+    interval: Mapped[int]
+    """0: among the largest. 1, 2, …: kept at random from that interval of coefficients, highest first."""
+    rank: Mapped[int]
+    """Order within the interval, from 0."""
+    sequence: Mapped[int]
+    position: Mapped[int]
+    coefficient: Mapped[float] = mapped_column(Float)
+    active: Mapped[bytes] = mapped_column(LargeBinary)
+    """Where the expert is active in the sequence: little-endian (uint16 position, float32 coefficient) pairs."""
+
+    __table_args__ = (Index("contexts_of_expert", "run_id", "expert", "interval", "rank", unique=True),)
+
+
+def _prepare_sqlite(connection: Any, _record: Any) -> None:
+    cursor = connection.cursor()
+    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", "busy_timeout=30000"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def open_store(url: str) -> Engine:
+    """Open the store at an SQLAlchemy ``url`` and create what is missing.
+
+    Raises:
+        UserError: the file is not a store, is of another schema version, or cannot be opened.
+    """
+    location = make_url(url)
+    sqlite = location.get_backend_name() == "sqlite"
+    if sqlite and location.database:
+        Path(location.database).parent.mkdir(parents=True, exist_ok=True)
+    engine = create_engine(url)
+    if sqlite:
+        event.listen(engine, "connect", _prepare_sqlite)
+    try:
+        _create_tables(engine)
+    except DatabaseError as error:
+        engine.dispose()
+        raise UserError(
+            f"The store {location.render_as_string()} cannot be opened ({error.orig}); "
+            "name another with --store, or move the file away and index again."
+        ) from error
+    return engine
+
+
+def _create_tables(engine: Engine) -> None:
+    if engine.dialect.name == "sqlite":
+        with engine.connect() as connection:
+            found = connection.execute(text("PRAGMA user_version")).scalar_one()
+        if found not in (0, SCHEMA_VERSION):
+            raise UserError(
+                f"The store has schema version {found} and this program expects {SCHEMA_VERSION}; "
+                "use the program version that wrote it, or name another store with --store."
+            )
+    Base.metadata.create_all(engine)
+    if engine.dialect.name == "sqlite":
+        with engine.begin() as connection:
+            connection.execute(
+                text(
+                    f"CREATE VIRTUAL TABLE IF NOT EXISTS {SEARCH_TABLE} "
+                    "USING fts5(body, tokenize='unicode61')"
+                )
+            )
+            connection.execute(text(f"PRAGMA user_version = {SCHEMA_VERSION}"))
+
+
+def sqlite_url(data: Path) -> str:
+    """URL of the store that lives in the data folder ``data``."""
+    return f"sqlite:///{(data / 'mxd.sqlite').resolve()}"
+
+
+@contextmanager
+def writing(engine: Engine) -> Iterator[Session]:
+    """A session whose changes are committed together on leaving, or not at all."""
+    with Session(engine) as session, session.begin():
+        yield session
