@@ -1,0 +1,107 @@
+# Each target makes what it needs and nothing twice: the stamps in .venv and frontend say what is up to date.
+
+PYTHON ?= python3
+PYTEST ?=
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+TORCH := $(shell grep '^torch==' constraints.txt)
+# Node from the machine or, where that is missing or too old, from the virtual environment.
+NPM := PATH="$(CURDIR)/$(VENV)/node:$$PATH" npm --prefix frontend --silent
+
+PACKAGES := $(VENV)/.packages
+NODE := $(VENV)/.node
+MODULES := frontend/node_modules/.modules
+DIST := frontend/dist/index.html
+DIST_SOURCES := $(shell find frontend -type f -not -path '*/node_modules/*' -not -path '*/dist/*' -not -path '*/.*')
+BENCHES := layer train index browse generate
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench install browser generate pins clean
+
+help:
+	@echo "make demo      open the dashboard on the shipped run"
+	@echo "make test      Python tests, browser tests, front-end tests (PYTEST='-k steering' to choose)"
+	@echo "make check     lint, formatting, types, import directions, generated files"
+	@echo "make bench     speed and memory, as ratios taken in one run"
+	@echo "make install   the environment and the built front end, nothing else"
+	@echo "make generate  openapi.json and the front end's types, from the server"
+	@echo "make pins      constraints.txt, from what is installed"
+	@echo "make clean     remove all that the others made"
+
+# ---------------------------------------------------------------- environment
+
+install: $(PACKAGES) $(DIST)
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Python 3.11 or newer is needed; name one with PYTHON=, for example make demo PYTHON=python3.12"; exit 1; }
+	@echo "Making a Python environment in $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+
+# torch comes first and alone, so that pip takes a CPU build where the machine offers one.
+$(PACKAGES): pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing $(TORCH)"
+	@$(PIP) '$(TORCH)'
+	@echo "Installing the other Python packages"
+	@$(PIP) -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(NODE): scripts/node.sh | $(BIN)/python
+	@bash scripts/node.sh $(VENV)
+	@touch $@
+
+$(MODULES): frontend/package.json frontend/package-lock.json | $(NODE)
+	@echo "Installing the front end's packages"
+	@$(NPM) ci --no-audit --no-fund
+	@touch $@
+
+$(DIST): $(MODULES) $(DIST_SOURCES)
+	@echo "Building the front end"
+	@$(NPM) run build
+	@touch $@
+
+browser:
+	@bash scripts/browser.sh
+
+# ---------------------------------------------------------------- use
+
+demo: install
+	@$(BIN)/mxd demo
+
+test: install browser
+	@echo "Python and browser tests"
+	@$(BIN)/python -m pytest $(PYTEST)
+	@echo "Front-end tests"
+	@$(NPM) test
+
+check: install
+	@echo "Lint and formatting"
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@echo "Python types"
+	@$(BIN)/mypy
+	@echo "Import directions"
+	@$(BIN)/lint-imports
+	@echo "Front-end types and lint"
+	@$(NPM) run typecheck
+	@$(NPM) run lint
+	@echo "Generated files"
+	@$(BIN)/python -m backend.openapi | diff frontend/openapi.json - >/dev/null \
+		|| { echo "frontend/openapi.json is not what the server says; run make generate"; exit 1; }
+	@$(NPM) run generate -- --check \
+		|| { echo "frontend/src/api/schema.d.ts is not what openapi.json says; run make generate"; exit 1; }
+
+bench: install
+	@for name in $(BENCHES); do $(BIN)/mxd bench $$name || exit 1; done
+
+generate: $(PACKAGES) $(MODULES)
+	@$(BIN)/python -m backend.openapi > frontend/openapi.json
+	@$(NPM) run generate
+
+pins: $(PACKAGES)
+	@bash scripts/pins.sh $(BIN) > constraints.new && mv constraints.new constraints.txt
+
+clean:
+	@rm -rf $(VENV) frontend/node_modules frontend/dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache \
+		.hypothesis *.egg-info
