@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 TORCH := $(shell grep '^torch==' constraints.txt)
 # Node from the machine or, where that is missing or too old, from the virtual environment.
-NPM := PATH="$(CURDIR)/$(VENV)/node:$$PATH" npm --prefix frontend --silent
+NPM := PATH="$(CURDIR)/$(VENV)/node:$$PATH" npm --prefix frontend
 
 PACKAGES := $(VENV)/.packages
 NODE := $(VENV)/.node
@@ -53,12 +53,12 @@ $(NODE): scripts/node.sh | $(BIN)/python
 
 $(MODULES): frontend/package.json frontend/package-lock.json | $(NODE)
 	@echo "Installing the front end's packages"
-	@$(NPM) ci --no-audit --no-fund
+	@$(NPM) ci --loglevel=error --no-audit --no-fund --no-progress >/dev/null
 	@touch $@
 
 $(DIST): $(MODULES) $(DIST_SOURCES)
 	@echo "Building the front end"
-	@$(NPM) run build
+	@$(NPM) run --silent build
 	@touch $@
 
 browser:
@@ -73,7 +73,7 @@ test: install browser
 	@echo "Python and browser tests"
 	@$(BIN)/python -m pytest $(PYTEST)
 	@echo "Front-end tests"
-	@$(NPM) test
+	@$(NPM) run --silent test
 
 check: install
 	@echo "Lint and formatting"
@@ -84,12 +84,12 @@ check: install
 	@echo "Import directions"
 	@$(BIN)/lint-imports
 	@echo "Front-end types and lint"
-	@$(NPM) run typecheck
-	@$(NPM) run lint
+	@$(NPM) run --silent typecheck
+	@$(NPM) run --silent lint
 	@echo "Generated files"
 	@$(BIN)/python -m backend.openapi | diff frontend/openapi.json - >/dev/null \
 		|| { echo "frontend/openapi.json is not what the server says; run make generate"; exit 1; }
-	@$(NPM) run generate -- --check \
+	@$(NPM) run --silent generate -- --check \
 		|| { echo "frontend/src/api/schema.d.ts is not what openapi.json says; run make generate"; exit 1; }
 
 bench: install
@@ -97,7 +97,7 @@ bench: install
 
 generate: $(PACKAGES) $(MODULES)
 	@$(BIN)/python -m backend.openapi > frontend/openapi.json
-	@$(NPM) run generate
+	@$(NPM) run --silent generate
 
 pins: $(PACKAGES)
 	@bash scripts/pins.sh $(BIN) > constraints.new && mv constraints.new constraints.txt

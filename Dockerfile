@@ -1,0 +1,40 @@
+# The app: the server with the built front end in it. Laid out as a checkout, so that every default path holds.
+# Where PyPI's torch brings CUDA along (Linux on x86), an index with CPU builds makes the image several GB smaller:
+#   docker build --build-arg PIP_EXTRA_INDEX_URL=… .
+
+FROM node:22-slim AS frontend
+WORKDIR /app/frontend
+COPY frontend/package.json frontend/package-lock.json ./
+RUN npm ci --no-audit --no-fund
+COPY frontend/ ./
+RUN npm run build
+
+FROM python:3.11-slim AS app
+ARG PIP_EXTRA_INDEX_URL
+ENV PYTHONUNBUFFERED=1 \
+    PIP_NO_CACHE_DIR=1 \
+    PIP_DISABLE_PIP_VERSION_CHECK=1
+WORKDIR /app
+
+# Packages before sources: a change of ours does not install torch again.
+COPY pyproject.toml constraints.txt README.md LICENSE ./
+RUN mkdir trainer backend \
+    && touch trainer/__init__.py backend/__init__.py \
+    && pip install "$(grep '^torch==' constraints.txt)" \
+    && pip install -c constraints.txt -e .
+
+COPY trainer/ trainer/
+COPY backend/ backend/
+COPY data/demo/ data/demo/
+COPY --from=frontend /app/frontend/dist/ frontend/dist/
+
+# The same user in both images: they share the volume.
+RUN useradd --uid 1000 --create-home mxd \
+    && install --directory --owner=mxd --group=mxd /data /home/mxd/.cache/huggingface
+USER mxd
+ENV MXD_DATA=/data
+VOLUME /data
+EXPOSE 8000
+
+ENTRYPOINT ["mxd"]
+CMD ["serve", "--host", "0.0.0.0", "--port", "8000"]
