@@ -17,7 +17,7 @@ DIST_SOURCES := $(shell find frontend -type f -not -path '*/node_modules/*' -not
 BENCHES := layer train index browse generate
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench install browser generate pins clean
+.PHONY: help demo test check bench install generate pins clean
 
 help:
 	@echo "make demo      open the dashboard on the shipped run"
@@ -61,15 +61,13 @@ $(DIST): $(MODULES) $(DIST_SOURCES)
 	@$(NPM) run --silent build
 	@touch $@
 
-browser:
-	@bash scripts/browser.sh
-
 # ---------------------------------------------------------------- use
 
 demo: install
 	@$(BIN)/mxd demo
 
-test: install browser
+test: install
+	@bash scripts/browser.sh
 	@echo "Python and browser tests"
 	@$(BIN)/python -m pytest $(PYTEST)
 	@echo "Front-end tests"

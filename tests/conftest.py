@@ -1,11 +1,14 @@
-"""What holds for every test: one thread, so that parallel runs do not fight for cores, and no hub."""
+"""What holds for every test: one thread, no hub, and no time limit per example on a machine that others use too."""
 
 from __future__ import annotations
 
 import os
 
 import torch
+from hypothesis import settings
 
 # Read when huggingface_hub is first imported, hence here and not in a fixture.
 os.environ["HF_HUB_OFFLINE"] = "1"
 torch.set_num_threads(1)
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")
