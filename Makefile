@@ -58,7 +58,7 @@ $(MODULES): frontend/package.json frontend/package-lock.json | $(NODE)
 
 $(DIST): $(MODULES) $(DIST_SOURCES)
 	@echo "Building the front end"
-	@$(NPM) run --silent build
+	@$(NPM) run --silent build -- --logLevel warn
 	@touch $@
 
 # ---------------------------------------------------------------- use
