@@ -16,6 +16,9 @@ Method = Literal["mxd", "transcoder", "skip-transcoder", "autoencoder"]
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "sigmoid"]
 Encoder = Literal["mlp", "glu"]
 Start = Literal["paper", "encoder"]
+EditMode = Literal["scale", "add", "set", "off"]
+Apply = Literal["on-top", "replace"]
+Scope = Literal["all", "generated", "prompt"]
 WhenShort = Literal["fail", "repeat"]
 
 _SUFFIXES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
@@ -128,6 +131,47 @@ class IndexConfig(Config):
     top_tokens: Annotated[int, Field(gt=0, le=100)] = 12
     """Tokens kept of those it is active on most often."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+
+
+class Edit(Config):
+    """A change to the coefficient of one expert."""
+
+    expert: Annotated[int, Field(ge=0)]
+    """Its id."""
+    mode: EditMode
+    """scale: multiply the live coefficient. add: add to it. set: put a constant in its place. off: zero."""
+    strength: Annotated[float, Field(ge=-1000, le=1000, allow_inf_nan=False)] = 1.0
+    """The factor of scale; for add and set, in units of the expert's 99th percentile. Unused by off."""
+
+
+class Sampling(Config):
+    """How the next token is chosen. Both arms use the same random numbers, so they differ by the edits alone."""
+
+    max_tokens: Annotated[int, Field(ge=1, le=4096)] = 64
+    """New tokens at most."""
+    temperature: Annotated[float, Field(ge=0, le=5)] = 0.7
+    """0 is greedy."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 0.95
+    """Smallest set of tokens that holds this probability."""
+    top_k: Annotated[int, Field(ge=0, le=100_000)] = 0
+    """Most probable tokens to choose from; 0 is all."""
+    repetition_penalty: Annotated[float, Field(ge=0.5, le=3)] = 1.1
+    """Above 1, tokens that have been used are less likely."""
+    seed: Annotated[int, Field(ge=0, lt=2**53)] = 0
+    stop: Annotated[tuple[str, ...], Field(max_length=8)] = ()
+    """Texts at which generation ends."""
+
+
+class SteeringConfig(Config):
+    """A prompt, what to change, and how to go on from it."""
+
+    prompt: Annotated[str, Field(max_length=200_000)]
+    edits: Annotated[tuple[Edit, ...], Field(max_length=64)] = ()
+    apply: Apply = "on-top"
+    """on-top: the untouched MLP plus the difference that the edits make. replace: the run's layer in its place."""
+    scope: Scope = "all"
+    """Which tokens the edits touch: all, generated ones only, or the prompt's only."""
+    sampling: Sampling = Sampling()
 
 
 def data_folder(environment: dict[str, str]) -> Path:

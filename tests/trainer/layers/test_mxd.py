@@ -1,0 +1,123 @@
+"""MxD against the paper's own code, against explicit expert matrices, and against the paper's sizes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from tests.layers import random_layer
+from trainer.config import Activation, Encoder, LayerConfig
+from trainer.layers.mxd import MxD, matched_num_experts
+from trainer.layers.registry import build_layer
+from trainer.metrics import normalised_mse
+
+REFERENCE = Path(__file__).parents[2] / "reference"
+CASES: list[tuple[str, Activation, Encoder]] = [
+    ("mxd_mlp_gelu", "gelu", "mlp"),
+    ("mxd_mlp_gelu_tanh", "gelu_tanh", "mlp"),
+    ("mxd_mlp_relu", "relu", "mlp"),
+    ("mxd_glu_sigmoid", "sigmoid", "glu"),
+    ("mxd_glu_silu", "silu", "glu"),
+]
+
+
+def relative_error(found: Tensor, wanted: Tensor) -> float:
+    return float((found - wanted).detach().norm() / wanted.norm())
+
+
+def parameters_of(golden: dict[str, Tensor], prefix: str, encoder: Encoder) -> dict[str, Tensor]:
+    """The golden tensors under our names; the paper's code applies the activation to W_enc in a GLU."""
+    activated, plain = {"mlp": ("encoder", ""), "glu": ("encoder_gate", "encoder")}[encoder]
+    tensors = {
+        "gate.weight": golden[f"{prefix}.gate"],
+        "gate.bias": golden[f"{prefix}.gate_bias"],
+        f"{activated}.weight": golden[f"{prefix}.W_enc"].T,
+        f"{activated}.bias": golden[f"{prefix}.b_enc"],
+        "decoder.weight": golden[f"{prefix}.W_dec"].T,
+        "scaling_NO": golden[f"{prefix}.W_cond"].T,
+        "output_bias": golden[f"{prefix}.b_dec_out"],
+    }
+    if plain:
+        tensors |= {f"{plain}.{part}": golden[f"{prefix}.W_glu.{part}"] for part in ("weight", "bias")}
+    return tensors
+
+
+@pytest.mark.parametrize(("case", "activation", "encoder"), CASES)
+def test_equals_the_papers_code(case: str, activation: Activation, encoder: Encoder) -> None:
+    golden = load_file(REFERENCE / f"{case}.safetensors")
+    layer = build_layer(
+        LayerConfig(
+            input_width=24,
+            hidden_width=40,
+            output_width=24,
+            num_experts=64,
+            k=6,
+            activation=activation,
+            encoder=encoder,
+        )
+    )
+    layer.load_state_dict(parameters_of(golden, "param", encoder))
+    output = layer(golden["in.x"])
+    target = golden["in.target"]
+    assert relative_error(output.output_TO, golden["out.y"]) < 1e-5
+    coefficients_TN = torch.zeros(32, 64).scatter(1, output.routing.indices_TK, output.routing.coefficients_TK)
+    assert relative_error(coefficients_TN, golden["out.acts"]) < 1e-5
+    loss = ((output.output_TO - target).square() / target.norm(dim=1, keepdim=True)).mean()
+    assert relative_error(loss, golden["out.ref_mse"]) < 1e-5
+    assert relative_error(normalised_mse(output.output_TO, target), golden["out.nmse"]) < 1e-5
+    loss.backward()  # type: ignore[no-untyped-call]
+    for name, gradient in parameters_of(golden, "grad_ref_mse", encoder).items():
+        found = layer.get_parameter(name).grad
+        assert found is not None
+        assert relative_error(found, gradient) < 1e-5, name
+
+
+@pytest.mark.parametrize("encoder", ["mlp", "glu"])
+def test_equals_the_sum_over_explicit_experts(encoder: Encoder) -> None:
+    layer = random_layer(encoder=encoder)
+    assert isinstance(layer, MxD)
+    x_TI = torch.randn(17, layer.config.input_width)
+    output = layer(x_TI)
+    z_TH = layer.encode(x_TI)
+    for token in range(17):
+        experts = zip(*(values[token].tolist() for values in output.routing), strict=True)
+        explicit = sum(a * (z_TH[token] @ layer.expert_matrix(int(n))) for a, n in experts) + layer.output_bias
+        torch.testing.assert_close(output.output_TO[token], explicit, rtol=1e-5, atol=1e-6)
+
+
+def test_contribution_norms_are_those_of_explicit_experts() -> None:
+    layer = random_layer()
+    assert isinstance(layer, MxD)
+    x_TI = torch.randn(5, layer.config.input_width)
+    routing = layer.route(x_TI)
+    norms_TK = layer.contribution_norms(x_TI, routing)
+    z_TH = layer.encode(x_TI)
+    for token in range(5):
+        for column, (a, n) in enumerate(zip(*(values[token].tolist() for values in routing), strict=True)):
+            wanted = (a * (z_TH[token] @ layer.expert_matrix(int(n)))).norm()
+            torch.testing.assert_close(norms_TK[token, column], wanted, rtol=1e-4, atol=1e-6)
+
+
+def test_an_expert_has_the_rank_of_the_decoder() -> None:
+    layer = random_layer()
+    assert isinstance(layer, MxD)
+    rank = torch.linalg.matrix_rank(layer.decoder.weight)
+    assert torch.linalg.matrix_rank(layer.expert_matrix(3)) == rank == layer.config.output_width
+
+
+@pytest.mark.parametrize(
+    ("width", "hidden", "encoder", "experts"),
+    [(768, 3072, "mlp", 21_490), (1024, 4096, "mlp", 28_658), (2048, 8192, "mlp", 57_330), (3072, 8192, "glu", 86_015)],
+)
+def test_sizes_of_the_paper(width: int, hidden: int, encoder: Encoder, experts: int) -> None:
+    assert matched_num_experts((width, hidden, width), encoder) == experts
+
+
+def test_starts_at_the_output_bias() -> None:
+    layer = build_layer(random_layer().config)
+    x_TI = torch.randn(4, layer.config.input_width)
+    torch.testing.assert_close(layer(x_TI).output_TO, layer.get_parameter("output_bias").expand(4, -1))

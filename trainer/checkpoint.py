@@ -1,0 +1,83 @@
+"""Checkpoints: all that fitting needs to go on as if it had never stopped, without a pickle.
+
+A checkpoint is a folder that appears whole under its final name or not at all; the one before is deleted after.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from trainer.errors import UserError
+from trainer.files import whole_folder
+from trainer.layers.sparse import WEIGHTS_FILE, SparseLayer, read_weights
+from trainer.run import CHECKPOINT_PREFIX
+
+OPTIMIZER_FILE = "optimizer.safetensors"
+POSITION_FILE = "position.json"
+LAST_ACTIVE = "last_active_N"
+
+
+@dataclass(frozen=True)
+class Position:
+    """How far fitting has come."""
+
+    step: int
+    """Steps taken."""
+    seconds: float
+    """Spent fitting, over all resumptions."""
+
+
+def save_checkpoint(
+    folder: Path, layer: SparseLayer, optimizer: torch.optim.Optimizer, last_active_N: Tensor, position: Position
+) -> None:
+    """Write a checkpoint into the run directory ``folder`` and delete those before it."""
+    target = folder / f"{CHECKPOINT_PREFIX}{position.step}"
+    with whole_folder(target) as partial:
+        layer.save(partial)
+        save_file({LAST_ACTIVE: last_active_N, **_flatten(layer, optimizer)}, partial / OPTIMIZER_FILE)
+        (partial / POSITION_FILE).write_text(json.dumps(asdict(position)))
+    for other in folder.glob(f"{CHECKPOINT_PREFIX}*"):
+        if other != target:
+            shutil.rmtree(other)
+
+
+def load_checkpoint(folder: Path, layer: SparseLayer, optimizer: torch.optim.Optimizer) -> tuple[Position, Tensor]:
+    """Fill layer and optimiser from the checkpoint ``folder``; returns the position and when experts were last active.
+
+    Raises:
+        UserError: a file of it is damaged.
+    """
+    layer.load_state_dict(read_weights(folder / WEIGHTS_FILE, layer))
+    try:
+        tensors = load_file(folder / OPTIMIZER_FILE)
+        position = Position(**json.loads((folder / POSITION_FILE).read_text()))
+        last_active_N = tensors.pop(LAST_ACTIVE)
+        optimizer.load_state_dict(_unflatten(tensors, layer, optimizer))
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+        raise UserError(f"The checkpoint {folder} is damaged ({error}); delete it and fit the run again.") from error
+    return position, last_active_N
+
+
+def _flatten(layer: SparseLayer, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    return {
+        f"{name}/{key}": value.contiguous()
+        for name, parameter in layer.named_parameters()
+        for key, value in optimizer.state.get(parameter, {}).items()
+    }
+
+
+def _unflatten(tensors: dict[str, Tensor], layer: SparseLayer, optimizer: torch.optim.Optimizer) -> dict[str, object]:
+    places = {name: place for place, (name, _) in enumerate(layer.named_parameters())}
+    state: dict[int, dict[str, Tensor]] = {}
+    for full_name, value in tensors.items():
+        name, key = full_name.rsplit("/", 1)
+        state.setdefault(places[name], {})[key] = value
+    return {"state": state, "param_groups": optimizer.state_dict()["param_groups"]}

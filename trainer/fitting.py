@@ -1,0 +1,161 @@
+"""One layer being fitted: weights, optimiser, and what is watched as steps go by.
+
+Shapes: T tokens, N experts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from trainer.checkpoint import Position, load_checkpoint, save_checkpoint
+from trainer.config import LayerConfig, OptimizerConfig, TrainConfig
+from trainer.language_model import Capture, LanguageModel
+from trainer.layers.mxd import GluMxD, MxD, matched_num_experts
+from trainer.layers.registry import build_layer
+from trainer.layers.sparse import SparseLayer
+from trainer.metrics import active_counts, l0, normalised_mse
+
+DEAD_AFTER = 262_144
+"""Tokens without a single activation after which an expert counts as dead."""
+
+
+class StepMeasures(NamedTuple):
+    """Of the steps since the last reading, averaged."""
+
+    normalised_mse: float
+    l0: float
+    largest_usage: float
+    dead_share: float
+
+
+@dataclass
+class _Watch:
+    """Sums since the last reading; kept as tensors so that no step waits for the device."""
+
+    steps: int
+    errors: Tensor
+    active: Tensor
+    counts_N: Tensor
+
+    @classmethod
+    def fresh(cls, num_experts: int, device: torch.device) -> _Watch:
+        zero = torch.zeros((), device=device)
+        return cls(0, zero, zero.clone(), torch.zeros(num_experts, dtype=torch.int64, device=device))
+
+
+@dataclass
+class Fit:
+    """A layer, its optimiser and its position. ``step`` takes one batch; everything else is reading and saving."""
+
+    layer: SparseLayer
+    optimizer: torch.optim.AdamW
+    schedule: OptimizerConfig
+    total_steps: int
+    last_active_N: Tensor
+    """Tokens taken when each expert was last active."""
+    taken: int = 0
+    """Steps taken."""
+    tokens: int = 0
+    """Tokens taken."""
+    seconds_before: float = 0.0
+    watch: _Watch = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.watch = _Watch.fresh(self.layer.config.num_experts, self.last_active_N.device)
+
+    @classmethod
+    def start(cls, config: TrainConfig, language_model: LanguageModel, total_steps: int) -> Fit:
+        """A layer with its starting values. The same config gives the same values."""
+        layer_config = layer_config_of(config, language_model)
+        with torch.random.fork_rng():
+            torch.manual_seed(config.seed)
+            layer = build_layer(layer_config)
+        if config.start == "encoder":
+            _start_at_encoder(layer, language_model, config.layer)
+        layer.to(language_model.device)
+        optimizer = torch.optim.AdamW(layer.parameters(), lr=0.0, weight_decay=0.0, fused=True)
+        never = torch.zeros(layer_config.num_experts, dtype=torch.int64, device=language_model.device)
+        return cls(layer, optimizer, config.optimizer, total_steps, never)
+
+    def step(self, batch: Capture) -> None:
+        """Take one step on a batch of activations."""
+        if self.taken == 0:
+            # D starts at zero, so the layer's first answer is b_out alone; the mean is the best constant.
+            self.layer.get_parameter("output_bias").data.copy_(batch.output_TO.mean(dim=0))
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(self.schedule, self.taken, self.total_steps)
+        output = self.layer(batch.input_TI)
+        loss = normalised_mse(output.output_TO, batch.output_TO)
+        self.optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.optimizer.step()
+        self.taken += 1
+        self.tokens += batch.input_TI.shape[0]
+        counts_N = active_counts(output.routing, self.layer.config.num_experts)
+        self.last_active_N.masked_fill_(counts_N > 0, self.tokens)
+        self.watch.steps += 1
+        self.watch.errors = self.watch.errors + loss.detach()
+        self.watch.active = self.watch.active + l0(output.routing)
+        self.watch.counts_N += counts_N
+
+    def read(self) -> StepMeasures:
+        """Means since the last reading; starts the next stretch."""
+        watch, self.watch = self.watch, _Watch.fresh(self.layer.config.num_experts, self.last_active_N.device)
+        tokens = watch.steps * (self.tokens // max(self.taken, 1))
+        quiet_N = self.tokens - self.last_active_N >= min(DEAD_AFTER, self.tokens)
+        return StepMeasures(
+            normalised_mse=watch.errors.item() / max(watch.steps, 1),
+            l0=watch.active.item() / max(watch.steps, 1),
+            largest_usage=watch.counts_N.max().item() / max(tokens, 1),
+            dead_share=quiet_N.float().mean().item(),
+        )
+
+    def save(self, folder: Path, seconds: float) -> None:
+        """Write a checkpoint."""
+        save_checkpoint(folder, self.layer, self.optimizer, self.last_active_N, Position(self.taken, seconds))
+
+    def restore(self, checkpoint: Path, batch: int) -> None:
+        """Go on from a checkpoint whose steps took ``batch`` tokens each."""
+        position, last_active_N = load_checkpoint(checkpoint, self.layer, self.optimizer)
+        self.last_active_N.copy_(last_active_N)
+        self.taken, self.tokens = position.step, position.step * batch
+        self.seconds_before = position.seconds
+
+
+def learning_rate(schedule: OptimizerConfig, step: int, total: int) -> float:
+    """Rate of the step with number ``step`` (from 0): linear warm-up, constant, linear decay to zero."""
+    rise = (step + 1) / max(1.0, schedule.warmup * total)
+    fall = (total - step) / max(1.0, schedule.decay * total)
+    return schedule.learning_rate * min(1.0, rise, fall)
+
+
+def layer_config_of(config: TrainConfig, language_model: LanguageModel) -> LayerConfig:
+    """The layer that a run asks for, with the widths of the MLP that it replaces."""
+    shape = language_model.mlp_shape(config.layer)
+    widths = (shape.input_width, shape.hidden_width, shape.output_width)
+    return LayerConfig(
+        method=config.method,
+        input_width=shape.input_width,
+        hidden_width=shape.hidden_width,
+        output_width=shape.output_width,
+        num_experts=config.num_experts or matched_num_experts(widths, shape.encoder),
+        k=config.k,
+        activation=shape.activation,
+        encoder=shape.encoder,
+    )
+
+
+def _start_at_encoder(layer: SparseLayer, language_model: LanguageModel, index: int) -> None:
+    weights = language_model.encoder_weights(index)
+    assert isinstance(layer, MxD)
+    with torch.no_grad():
+        layer.encoder.weight.copy_(weights.weight_HI)
+        layer.encoder.bias.copy_(weights.bias_H)
+        if isinstance(layer, GluMxD) and weights.gate_weight_HI is not None and weights.gate_bias_H is not None:
+            layer.encoder_gate.weight.copy_(weights.gate_weight_HI)
+            layer.encoder_gate.bias.copy_(weights.gate_bias_H)

@@ -1,0 +1,354 @@
+"""A Hugging Face causal language model: load it, find the MLP of a block, watch it, stand in for it, put it back.
+
+How an MLP is found, for any architecture:
+
+1. The blocks are the ``ModuleList`` whose length is the config's number of hidden layers (``transformer.h`` in GPT-2,
+   ``gpt_neox.layers`` in Pythia, ``model.layers`` in Llama, Qwen, Gemma, Phi, ``model.decoder.layers`` in OPT).
+2. A block's MLP is its child named ``mlp``, ``feed_forward``, ``ffn`` or ``ff``; where the two matrices hang on the
+   block itself, as in OPT, the MLP runs from ``fc1`` to ``fc2``.
+3. Its matrices are the linear modules in it: the last one writes the output, those before read the input. Two readers,
+   or one twice as wide as what the writer reads, make a gated linear unit.
+
+The input and output are the module's own, as they are: nothing is folded or centred.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.pytorch_utils import Conv1D
+from transformers.utils import logging as transformers_logging
+
+from trainer.config import Activation, Encoder
+from trainer.errors import NotFoundError, UserError
+from trainer.layers.sparse import SparseLayer
+from trainer.tokens import load_tokenizer
+
+MLP_NAMES = ("mlp", "feed_forward", "ffn", "ff")
+ACTIVATION_NAMES: dict[str, Activation] = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+    "sigmoid": "sigmoid",
+}
+
+Mlp = Callable[[], Tensor]
+"""Gives what the untouched MLP would have answered."""
+
+StandIn = Callable[[Tensor, Mlp], Tensor]
+"""From the MLP's input [..., I], and the MLP, to an output [..., O]."""
+
+
+class Capture(NamedTuple):
+    """What goes in and out of an MLP: token by token, in the order of the input."""
+
+    input_TI: Tensor
+    output_TO: Tensor
+
+
+@dataclass(frozen=True)
+class MlpShape:
+    """What a sparse layer must know of the MLP that it replaces."""
+
+    input_width: int
+    hidden_width: int
+    output_width: int
+    activation: Activation
+    encoder: Encoder
+
+
+class EncoderWeights(NamedTuple):
+    """An MLP's own input weights, each [H, I] or [H]; the gate's are None where it is no gated linear unit."""
+
+    weight_HI: Tensor
+    bias_H: Tensor
+    gate_weight_HI: Tensor | None
+    gate_bias_H: Tensor | None
+
+
+
+
+class _StopForward(Exception):  # noqa: N818  (it ends a forward pass; nothing is wrong)
+    pass
+
+
+class _Whole(nn.Module):
+    """Stands where an MLP that is one module stood."""
+
+    def __init__(self, original: nn.Module, stand_in: StandIn) -> None:
+        super().__init__()
+        self.original = original
+        self.stand_in = stand_in
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.stand_in(x, lambda: self.original(x))
+
+
+class _First(nn.Module):
+    """Stands at the first of two modules that make an MLP, and remembers what went in."""
+
+    def __init__(self, original: nn.Module) -> None:
+        super().__init__()
+        self.original = original
+        self.seen: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Any:
+        self.seen = x
+        return self.original(x)
+
+
+class _Last(nn.Module):
+    """Stands at the last of two modules that make an MLP."""
+
+    def __init__(self, original: nn.Module, first: _First, stand_in: StandIn) -> None:
+        super().__init__()
+        self.original = original
+        self.first = first
+        self.stand_in = stand_in
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        assert self.first.seen is not None
+        return self.stand_in(self.first.seen, lambda: self.original(hidden))
+
+
+class LanguageModel:
+    """A causal language model with its tokenizer, on one device."""
+
+    def __init__(self, module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, source: str) -> None:
+        self.module = module.eval().requires_grad_(False)
+        self.tokenizer = tokenizer
+        self.source = source
+        self._blocks = _find_blocks(module, self.num_layers)
+
+    @classmethod
+    def load(cls, source: str, device: str = "auto", dtype: torch.dtype | None = None) -> LanguageModel:
+        """Load by hub name or from a folder. Remote code and pickled weights are refused.
+
+        Args:
+            source: hub name (``openai-community/gpt2``) or folder.
+            device: ``auto`` takes a GPU where there is one.
+            dtype: by default bfloat16 on a GPU and float32 elsewhere.
+
+        Raises:
+            UserError: it does not exist, cannot be downloaded, is damaged, or is no causal language model.
+        """
+        chosen = _choose_device(device)
+        kind = dtype or (torch.bfloat16 if chosen.type == "cuda" else torch.float32)
+        return cls(_load_module(source, kind).to(chosen), load_tokenizer(source), source)  # type: ignore[arg-type]
+
+    @property
+    def config(self) -> Any:
+        """The Hugging Face config of the text part."""
+        return self.module.config.get_text_config()
+
+    @property
+    def num_layers(self) -> int:
+        """Blocks of the language model."""
+        return int(self.config.num_hidden_layers)
+
+    @property
+    def max_tokens(self) -> int:
+        """The longest text that it was made for, in tokens."""
+        limits = [getattr(self.config, name, None) for name in ("max_position_embeddings", "n_positions")]
+        return next((int(limit) for limit in limits if limit), 2048)
+
+    @property
+    def device(self) -> torch.device:
+        """Where its weights are."""
+        return self.module.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of its weights."""
+        return self.module.dtype
+
+    @torch.no_grad()
+    def logits(self, input_ids_BT: Tensor) -> Tensor:
+        """Next-token logits [B, T, V] in float32."""
+        logits_BTV: Tensor = self.module(input_ids=input_ids_BT.to(self.device), use_cache=False).logits
+        return logits_BTV.float()
+
+    @torch.no_grad()
+    def capture(self, layer: int, input_ids_BT: Tensor) -> Capture:
+        """Input [T, I] and output [T, O] of a layer's MLP, B x T tokens in order. Nothing after the layer is run."""
+        seen: list[Tensor] = []
+
+        def watch(x: Tensor, mlp: Mlp) -> Tensor:
+            seen.extend((x, mlp()))
+            raise _StopForward
+
+        with self.stand_in({layer: watch}):
+            try:
+                self.module.base_model(input_ids=input_ids_BT.to(self.device), use_cache=False)
+            except _StopForward:
+                pass
+        return Capture(*(value.reshape(-1, value.shape[-1]) for value in seen))
+
+    @contextmanager
+    def stand_in(self, stand_ins: Mapping[int, StandIn]) -> Iterator[None]:
+        """Let functions answer for the MLPs of some layers; the originals are put back on leaving, whatever happens."""
+        with ExitStack() as stack:
+            for layer, stand_in in stand_ins.items():
+                for parent, name, module in self._mounts(layer, stand_in):
+                    stack.callback(setattr, parent, name, getattr(parent, name))
+                    setattr(parent, name, module)
+            yield
+
+    @contextmanager
+    def replace(self, layers: Mapping[int, SparseLayer]) -> Iterator[None]:
+        """Put sparse layers in the place of MLPs, and the originals back, exactly, on leaving."""
+        with self.stand_in({index: replacement(layer) for index, layer in layers.items()}):
+            yield
+
+    def mlp_shape(self, layer: int) -> MlpShape:
+        """Widths, activation and kind of a layer's MLP."""
+        readers, writer = self._matrices(layer)
+        hidden = _weight(writer).shape[1]
+        gated = len(readers) == 2 or _weight(readers[0]).shape[0] == 2 * hidden
+        return MlpShape(
+            input_width=_weight(readers[0]).shape[1],
+            hidden_width=hidden,
+            output_width=_weight(writer).shape[0],
+            activation=_activation(self.config),
+            encoder="glu" if gated else "mlp",
+        )
+
+    def encoder_weights(self, layer: int) -> EncoderWeights:
+        """The input weights of a layer's MLP, for a layer that starts from them."""
+        readers, writer = self._matrices(layer)
+        pairs = [(_weight(reader), _bias(reader)) for reader in readers]
+        hidden = _weight(writer).shape[1]
+        if len(pairs) == 1 and pairs[0][0].shape[0] == 2 * hidden:
+            (weight, bias) = pairs[0]
+            pairs = [(weight[:hidden], bias[:hidden]), (weight[hidden:], bias[hidden:])]
+        gate = pairs[0] if len(pairs) == 2 else (None, None)
+        return EncoderWeights(*pairs[-1], *gate)
+
+    def _block(self, layer: int) -> nn.Module:
+        if not 0 <= layer < self.num_layers:
+            raise UserError(f"{self.source} has layers 0 to {self.num_layers - 1}; there is no layer {layer}.")
+        return self._blocks[layer]
+
+    def _mlp(self, layer: int) -> tuple[str, str]:
+        """Names of the first and last module of a block's MLP; the same where it is one module."""
+        block = self._block(layer)
+        names = [name for name, _ in block.named_children()]
+        for name in MLP_NAMES:
+            if name in names:
+                return name, name
+        if {"fc1", "fc2"} <= set(names):
+            return "fc1", "fc2"
+        raise UserError(
+            f"No MLP was found in layer {layer} of {self.source}: it holds {', '.join(names)}; "
+            f"one of {', '.join(MLP_NAMES)} or fc1 and fc2 is needed."
+        )
+
+    def _mounts(self, layer: int, stand_in: StandIn) -> list[tuple[nn.Module, str, nn.Module]]:
+        block = self._block(layer)
+        first_name, last_name = self._mlp(layer)
+        if first_name == last_name:
+            return [(block, first_name, _Whole(getattr(block, first_name), stand_in))]
+        first = _First(getattr(block, first_name))
+        return [(block, first_name, first), (block, last_name, _Last(getattr(block, last_name), first, stand_in))]
+
+    def _matrices(self, layer: int) -> tuple[list[nn.Module], nn.Module]:
+        """The linear modules that read the MLP's input (a GLU's gate first) and the one that writes its output."""
+        block = self._block(layer)
+        names = self._mlp(layer)
+        found = (
+            dict(getattr(block, names[0]).named_modules())
+            if names[0] == names[1]
+            else {name: getattr(block, name) for name in names}
+        )
+        linear = {name: module for name, module in found.items() if isinstance(module, nn.Linear | Conv1D)}
+        if not 2 <= len(linear) <= 3:
+            raise UserError(
+                f"The MLP of layer {layer} of {self.source} has {len(linear)} linear modules; "
+                "two (an MLP) or three (a gated linear unit) are needed, so this one cannot be replaced."
+            )
+        *readers, writer = linear
+        readers.sort(key=lambda name: "gate" not in name)
+        return [linear[name] for name in readers], linear[writer]
+
+
+def replacement(layer: SparseLayer) -> StandIn:
+    """A stand-in that answers with ``layer`` alone."""
+
+    def answer(x: Tensor, _mlp: Mlp) -> Tensor:
+        output_TO = layer(x.reshape(-1, x.shape[-1]).float()).output_TO
+        return output_TO.to(x.dtype).reshape(*x.shape[:-1], -1)
+
+    return answer
+
+
+def _choose_device(device: str) -> torch.device:
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise UserError("No GPU can be used on this machine; choose --device cpu.")
+    return torch.device(device)
+
+
+def looks_like_path(source: str) -> bool:
+    """Whether a source can only be meant as a folder, not as a hub name."""
+    return source.startswith((".", "/", "~")) or source.count("/") > 1 or Path(source).exists()
+
+
+def _load_module(source: str, dtype: torch.dtype) -> PreTrainedModel:
+    folder = Path(source).expanduser()
+    if looks_like_path(source) and not folder.is_dir():
+        raise NotFoundError(f"There is no folder {source}; give a language model's folder or its hub name.")
+    transformers_logging.disable_progress_bar()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # advice for other callers of transformers; what is wrong raises
+        try:
+            module: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+                str(folder) if folder.is_dir() else source, dtype=dtype, use_safetensors=True, trust_remote_code=False
+            )
+        except SafetensorError as error:
+            raise UserError(f"The weights of {source} are damaged ({error}); download or copy them again.") from error
+        except (OSError, ValueError, KeyError, RuntimeError) as error:
+            raise UserError(f"The language model {source} cannot be loaded: {_first_sentence(error)}") from error
+    return module
+
+
+def _first_sentence(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0][:300] if lines else type(error).__name__
+
+
+def _find_blocks(module: PreTrainedModel, count: int) -> nn.ModuleList:
+    for candidate in module.modules():
+        if isinstance(candidate, nn.ModuleList) and len(candidate) == count:
+            return candidate
+    raise UserError(f"No list of {count} blocks was found in a {type(module).__name__}; it cannot be used here.")
+
+
+def _weight(module: nn.Module) -> Tensor:
+    """[out, in], also of GPT-2's Conv1D, which keeps its transpose."""
+    weight: Tensor = module.weight.detach()  # type: ignore[operator, assignment, union-attr]
+    return weight.T if isinstance(module, Conv1D) else weight
+
+
+def _bias(module: nn.Module) -> Tensor:
+    bias = getattr(module, "bias", None)
+    return _weight(module).new_zeros(_weight(module).shape[0]) if bias is None else bias.detach()
+
+
+def _activation(config: Any) -> Activation:
+    """The config's activation; one that we do not offer is approximated by GELU, which any MxD can be fitted with."""
+    names = [getattr(config, name, None) for name in ("hidden_activation", "hidden_act", "activation_function")]
+    return ACTIVATION_NAMES.get(next((name for name in names if isinstance(name, str)), ""), "gelu")

@@ -1,0 +1,116 @@
+"""Mixture of Decoders (arXiv 2505.21364, section 3): an MLP as N full-rank linear experts.
+
+    z = act(x E + b_e)                          encoder of an MLP
+    z = act(x E_g + b_g) * (x E + b_e)          encoder of a GLU
+    a = TopK(relu(x G + b_gate))                gate: non-negative, not renormalised
+    y = (a C) * (z D) + b_out                   Hadamard-factorised decoder
+
+Expert n is the linear map W_n = D diag(c_n) from z to the output, and y = sum_n a_n z W_n + b_out (Lemma 2). W_n has
+the rank of D as long as no entry of c_n is zero (Lemma 1).
+
+Shapes: T tokens, I input width, H hidden width, O output width, N experts, K active.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from trainer.config import Activation, Encoder, LayerConfig, Method
+from trainer.layers.kernels import PAIRS_PER_CHUNK, mix
+from trainer.layers.sparse import Routing, SparseLayer
+
+ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "gelu_tanh": lambda value: F.gelu(value, approximate="tanh"),
+    "relu": F.relu,
+    "silu": F.silu,
+    "sigmoid": torch.sigmoid,
+}
+
+
+class MxD(SparseLayer):
+    """A Mixture of Decoders. Subclasses differ in the encoder alone."""
+
+    method: ClassVar[Method] = "mxd"
+
+    def __init__(self, config: LayerConfig) -> None:
+        super().__init__(config)
+        self.encoder = nn.Linear(config.input_width, config.hidden_width)
+        self.decoder = nn.Linear(config.hidden_width, config.output_width, bias=False)
+        # c_n of torch's Linear from N experts to O outputs, stored an expert a row.
+        self.scaling_NO = nn.Parameter(nn.Linear(config.num_experts, config.output_width).weight.detach().T.contiguous())
+        self.output_bias = nn.Parameter(torch.zeros(config.output_width))
+        nn.init.zeros_(self.decoder.weight)
+        self.activation = ACTIVATIONS[config.activation]
+
+    @abstractmethod
+    def encode(self, x_TI: Tensor) -> Tensor:
+        """The hidden vector z that every expert reads, [T, H]."""
+
+    def dense_output(self, x_TI: Tensor) -> Tensor:
+        """z D, [T, O]: what the experts scale."""
+        output: Tensor = self.decoder(self.encode(x_TI))
+        return output
+
+    def contribution(self, x_TI: Tensor, routing: Routing) -> Tensor:
+        return mix(routing.coefficients_TK, routing.indices_TK, self.scaling_NO) * self.dense_output(x_TI)
+
+    def decode(self, x_TI: Tensor, routing: Routing) -> Tensor:
+        return self.contribution(x_TI, routing) + self.output_bias
+
+    def contribution_norms(self, x_TI: Tensor, routing: Routing) -> Tensor:
+        # ‖a_n c_n * zD‖ is taken from squares, so that no [T, K, O] product is kept beyond a chunk of tokens.
+        squares_TO = self.dense_output(x_TI).square()
+        tokens = max(1, PAIRS_PER_CHUNK // routing.indices_TK.shape[1])
+        chunks = zip(squares_TO.split(tokens), routing.indices_TK.split(tokens), strict=True)
+        norms = [torch.bmm(self.scaling_NO[ids].square(), row.unsqueeze(2)).squeeze(2).sqrt() for row, ids in chunks]
+        return torch.cat(norms) * routing.coefficients_TK.abs()
+
+    def expert_matrix(self, expert: int) -> Tensor:
+        """W_n = D diag(c_n), shape [H, O], so that the expert's output is z W_n."""
+        return self.decoder.weight.T * self.scaling_NO[expert]
+
+
+class MlpMxD(MxD):
+    """MxD for a plain MLP: z = act(x E + b_e)."""
+
+    def encode(self, x_TI: Tensor) -> Tensor:
+        return self.activation(self.encoder(x_TI))
+
+
+class GluMxD(MxD):
+    """MxD for a gated linear unit: z = act(x E_g + b_g) * (x E + b_e)."""
+
+    def __init__(self, config: LayerConfig) -> None:
+        super().__init__(config)
+        self.encoder_gate = nn.Linear(config.input_width, config.hidden_width)
+
+    def encode(self, x_TI: Tensor) -> Tensor:
+        hidden_TH: Tensor = self.activation(self.encoder_gate(x_TI)) * self.encoder(x_TI)
+        return hidden_TH
+
+
+def matched_num_experts(widths: tuple[int, int, int], encoder: Encoder) -> int:
+    """N for which an MxD has the parameters of a TopK transcoder with 32 I features (paper, table of dimensions).
+
+    Args:
+        widths: (I, H, O) of the MLP that is replaced.
+        encoder: ``mlp`` or ``glu``.
+
+    A transcoder of F features has F (I + 1 + O) + O parameters. An MxD has N (I + 1 + O) for gate and scalings,
+    (I + 1) H for each encoder matrix, H O for the decoder and O for the output bias. For an MLP the paper's own
+    counts (21,490 for GPT-2 where the exact match is 21,504) give the encoder as many biases as the transcoder has
+    features; we keep to them, so that our runs compare with its figures.
+    """
+    inputs, hidden, outputs = widths
+    features = 32 * inputs
+    expert = inputs + 1 + outputs
+    if encoder == "glu":
+        return max(1, (features * expert - 2 * hidden * (inputs + 1) - hidden * outputs) // expert)
+    return max(1, round((inputs + outputs) * (features - hidden) / expert))

@@ -1,0 +1,127 @@
+"""What every sparse layer is: a gate that chooses, a decoder that answers.
+
+Keeping the two apart is what makes routing visible and steering possible: an edit changes a ``Routing`` between them.
+
+Shapes: T tokens, I input width, O output width, N experts, K active.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import ClassVar, NamedTuple, Self
+
+import torch
+from pydantic import ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from trainer.config import LayerConfig, Method
+from trainer.errors import NotFoundError, UserError
+from trainer.layers.kernels import gate
+
+CONFIG_FILE = "layer.json"
+WEIGHTS_FILE = "layer.safetensors"
+
+
+class Routing(NamedTuple):
+    """Which experts are active on each token, and how strongly. Columns may be more than K after an edit."""
+
+    coefficients_TK: Tensor
+    """Non-negative from the gate; 0 marks an expert that is not active."""
+    indices_TK: Tensor
+    """Expert ids, int64."""
+
+
+class LayerOutput(NamedTuple):
+    """What a layer gives for a batch of tokens."""
+
+    output_TO: Tensor
+    routing: Routing
+
+
+class SparseLayer(nn.Module, ABC):
+    """A layer of N experts of which K are active on a token: a = TopK(relu(x G + b_gate))."""
+
+    method: ClassVar[Method]
+
+    def __init__(self, config: LayerConfig) -> None:
+        super().__init__()
+        if config.k > config.num_experts:
+            raise UserError(f"K is {config.k} but there are only {config.num_experts} experts; lower --k.")
+        self.config = config
+        self.gate = nn.Linear(config.input_width, config.num_experts)
+        nn.init.zeros_(self.gate.bias)
+
+    def route(self, x_TI: Tensor) -> Routing:
+        """Choose the experts of each token, largest coefficient first."""
+        return Routing(*gate(x_TI, self.gate.weight, self.gate.bias, self.config.k))
+
+    @abstractmethod
+    def decode(self, x_TI: Tensor, routing: Routing) -> Tensor:
+        """The layer's output [T, O] under ``routing``, whoever made it."""
+
+    @abstractmethod
+    def contribution(self, x_TI: Tensor, routing: Routing) -> Tensor:
+        """What the experts of ``routing`` add to the output, [T, O]: linear in the coefficients, without the bias."""
+
+    @abstractmethod
+    def contribution_norms(self, x_TI: Tensor, routing: Routing) -> Tensor:
+        """Euclidean norm of each active expert's own contribution to the output, [T, K]."""
+
+    def forward(self, x_TI: Tensor) -> LayerOutput:
+        """Route, then decode."""
+        routing = self.route(x_TI)
+        return LayerOutput(self.decode(x_TI, routing), routing)
+
+    @property
+    def num_parameters(self) -> int:
+        """Every weight and bias, counted."""
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    def save(self, folder: Path) -> None:
+        """Write ``layer.json`` and ``layer.safetensors`` into ``folder``."""
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / CONFIG_FILE).write_text(self.config.model_dump_json(indent=1) + "\n")
+        save_file({name: value.detach().contiguous() for name, value in self.state_dict().items()}, folder / WEIGHTS_FILE)
+
+    @classmethod
+    def from_config(cls, config: LayerConfig) -> Self:
+        """A new layer with its starting values."""
+        return cls(config)
+
+
+def read_layer_config(folder: Path) -> LayerConfig:
+    """The config beside a layer's weights.
+
+    Raises:
+        NotFoundError: there is none.
+        UserError: it is not a layer's config.
+    """
+    path = folder / CONFIG_FILE
+    if not path.is_file():
+        raise NotFoundError(f"{folder} holds no fitted layer ({CONFIG_FILE} is missing); fit one with mxd train.")
+    try:
+        return LayerConfig.model_validate(json.loads(path.read_text()))
+    except (ValidationError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not a layer's config; restore it from a copy or fit the run again.") from error
+
+
+def read_weights(path: Path, expected: nn.Module) -> dict[str, Tensor]:
+    """Tensors of a safetensors file, checked against the module that will take them, as float32.
+
+    Raises:
+        UserError: the file is damaged, or its tensors are not those of the module.
+    """
+    try:
+        tensors = load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"{path} cannot be read as safetensors ({error}); restore it or fit the run again.") from error
+    wanted = {name: tuple(value.shape) for name, value in expected.state_dict().items()}
+    found = {name: tuple(value.shape) for name, value in tensors.items()}
+    if wanted != found:
+        differing = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
+        raise UserError(f"{path} does not fit its config: {', '.join(differing)} missing, unknown or of another shape.")
+    return {name: value.to(torch.float32) for name, value in tensors.items()}

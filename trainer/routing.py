@@ -1,0 +1,185 @@
+"""Routing: where a text goes, token by token.
+
+Shapes: T tokens, V vocabulary, K active.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from trainer.errors import TooLongError, UserError
+from trainer.language_model import LanguageModel, Mlp
+from trainer.layers.sparse import LayerOutput, SparseLayer
+from trainer.layers.sparse import Routing as LayerRouting
+from trainer.run import Run
+from trainer.tokens import separator_id, token_texts
+
+PREDICTIONS = 6
+"""Most probable next tokens taken from each arm."""
+
+
+class RoutedExpert(NamedTuple):
+    """An expert that is active on a token."""
+
+    expert: int
+    coefficient: float
+    share: float
+    """Of the summed norms of what all active experts add on this token."""
+
+
+class Prediction(NamedTuple):
+    """A next token and its probability with the original MLP and with the layer in its place."""
+
+    id: int
+    text: str
+    original: float
+    replaced: float
+
+
+@dataclass(frozen=True)
+class RoutedToken:
+    """One token of the text, which experts are active on it, and what the language model expects after it."""
+
+    id: int
+    text: str
+    start: bool
+    """Put in front by us, as at the start of every document in fitting."""
+    kl: float
+    """KL from the original next-token distribution to that with the layer in place of the MLP, in nats."""
+    experts: tuple[RoutedExpert, ...]
+    """Largest coefficient first."""
+    predictions: tuple[Prediction, ...]
+    """Most probable first, by the original."""
+
+
+@dataclass(frozen=True)
+class Routing:
+    """The routing of a text through one run."""
+
+    run: str
+    tokens: tuple[RoutedToken, ...]
+
+
+def prompt_ids(language_model: LanguageModel, text: str, room: int = 0) -> list[int]:
+    """Token ids of a text behind the start token.
+
+    Raises:
+        TooLongError: with ``room`` more tokens it would not fit the language model.
+    """
+    tokenizer = language_model.tokenizer
+    ids: list[int] = [separator_id(tokenizer), *tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]]
+    if len(ids) + room > language_model.max_tokens:
+        also = f" and {room} new ones are wanted" if room else ""
+        raise TooLongError(
+            f"The text has {len(ids)} tokens{also}, and {language_model.source} takes {language_model.max_tokens}; "
+            "shorten it."
+        )
+    return ids
+
+
+def check_fits(language_model: LanguageModel, run: Run) -> None:
+    """Refuse a layer that was fitted to an MLP of other widths.
+
+    Raises:
+        UserError: the widths differ.
+    """
+    shape, layer = language_model.mlp_shape(run.config.layer), run.layer.config
+    if (shape.input_width, shape.output_width) != (layer.input_width, layer.output_width):
+        raise UserError(
+            f"The run {run.name} reads {layer.input_width} and writes {layer.output_width} values, but layer "
+            f"{run.config.layer} of {language_model.source} reads {shape.input_width} and writes "
+            f"{shape.output_width}; load the language model that it was fitted to."
+        )
+
+
+@torch.no_grad()
+def route(language_model: LanguageModel, run: Run, text: str) -> Routing:
+    """Route a text: one forward pass with two rows, the original and the one with the layer in place of the MLP.
+
+    Raises:
+        TooLongError: the text is longer than the language model takes.
+        UserError: the text is empty, or the run was fitted to another language model.
+    """
+    if not text:
+        raise UserError("There is no text to route; type some.")
+    check_fits(language_model, run)
+    ids = prompt_ids(language_model, text)
+    seen = _Seen(run.layer.to(language_model.device))
+    with language_model.stand_in({run.config.layer: seen.answer}):
+        logits_2TV = language_model.logits(torch.tensor([ids, ids]))
+    original_TV, replaced_TV = logits_2TV.log_softmax(dim=-1)
+    kl_T = F.kl_div(replaced_TV, original_TV, log_target=True, reduction="none").sum(dim=-1).clamp_min(0)
+    texts = token_texts(language_model.tokenizer, ids)
+    parts = zip(
+        ids,
+        texts,
+        kl_T.tolist(),
+        seen.experts(),
+        _predictions(language_model, original_TV, replaced_TV),
+        strict=True,
+    )
+    return Routing(run.name, tuple(RoutedToken(a, b, i == 0, c, d, e) for i, (a, b, c, d, e) in enumerate(parts)))
+
+
+class _Seen:
+    """Answers for the MLP in the second row, and keeps what the layer made of the first."""
+
+    def __init__(self, layer: SparseLayer) -> None:
+        self.layer = layer
+        self.x_TI: Tensor | None = None
+        self.routing: LayerRouting | None = None
+
+    def answer(self, x_2TI: Tensor, mlp: Mlp) -> Tensor:
+        # Both rows hold the same up to here, so the first one's input is the second one's too.
+        self.x_TI = x_2TI[0].float()
+        output: LayerOutput = self.layer(self.x_TI)
+        self.routing = output.routing
+        return torch.stack([mlp()[0], output.output_TO.to(x_2TI.dtype)])
+
+    def experts(self) -> list[tuple[RoutedExpert, ...]]:
+        assert self.x_TI is not None and self.routing is not None
+        return routed_experts(self.layer, self.x_TI, self.routing)
+
+
+def routed_experts(layer: SparseLayer, x_TI: Tensor, routing: LayerRouting) -> list[tuple[RoutedExpert, ...]]:
+    """For each token its active experts, largest coefficient first, with their shares of the output's norm."""
+    norms_TK = layer.contribution_norms(x_TI, routing)
+    shares_TK = norms_TK / norms_TK.sum(dim=1, keepdim=True).clamp_min(1e-12)
+    rows = zip(routing.indices_TK.tolist(), routing.coefficients_TK.tolist(), shares_TK.tolist(), strict=True)
+    return [
+        tuple(RoutedExpert(*expert) for expert in zip(*row, strict=True) if expert[1] != 0)  # type: ignore[call-overload]
+        for row in rows
+    ]
+
+
+def _predictions(
+    language_model: LanguageModel, original_TV: Tensor, replaced_TV: Tensor
+) -> list[tuple[Prediction, ...]]:
+    ids_TP = torch.cat([values.topk(PREDICTIONS, dim=-1).indices for values in (original_TV, replaced_TV)], dim=1)
+    rows = zip(
+        ids_TP.tolist(),
+        original_TV.gather(1, ids_TP).exp().tolist(),
+        replaced_TV.gather(1, ids_TP).exp().tolist(),
+        strict=True,
+    )
+    unique = [{token: (a, b) for token, a, b in zip(*row, strict=True)} for row in rows]
+    texts = single_texts(language_model, {token for row in unique for token in row})
+    return [
+        tuple(
+            Prediction(token, texts[token], *probabilities)
+            for token, probabilities in sorted(row.items(), key=lambda item: -item[1][0])
+        )
+        for row in unique
+    ]
+
+
+def single_texts(language_model: LanguageModel, ids: set[int]) -> dict[int, str]:
+    """Text of each token in the middle of a text, so with its leading space."""
+    tokenizer = language_model.tokenizer
+    before = separator_id(tokenizer)
+    return {token: token_texts(tokenizer, [before, token])[1] for token in ids}

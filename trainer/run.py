@@ -1,0 +1,132 @@
+"""A run directory: one fitted layer with all that is needed to use it again.
+
+    runs/NAME/run.json             the settings it was fitted with
+              layer.json           what the layer is
+              layer.safetensors    its weights, once fitting has finished
+              tokenizer/           of its language model, so that contexts can be read without the language model
+              checkpoint-STEP/     the last whole checkpoint: weights, optimiser, position
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from pydantic import ValidationError
+from transformers import PreTrainedTokenizerBase
+
+from trainer.config import LayerConfig, TrainConfig
+from trainer.errors import NotFoundError, UserError
+from trainer.files import is_held, write_whole
+from trainer.layers.registry import load_layer
+from trainer.layers.sparse import WEIGHTS_FILE, SparseLayer, read_layer_config
+from trainer.tokens import load_tokenizer
+
+RUN_FILE = "run.json"
+LOCK_FILE = ".fitting"
+TOKENIZER_FOLDER = "tokenizer"
+CHECKPOINT_PREFIX = "checkpoint-"
+
+
+def runs_folder(data: Path) -> Path:
+    """Where the run directories of a data folder are."""
+    return data / "runs"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run directory and its settings. Weights and tokenizer are read when they are first asked for."""
+
+    folder: Path
+    config: TrainConfig
+
+    @classmethod
+    def load(cls, name: str | Path, data: Path = Path("data")) -> Run:
+        """A run by its name under ``data``, or by its folder.
+
+        Raises:
+            NotFoundError: there is no such run.
+            UserError: its settings are damaged.
+        """
+        candidates = [Path(name), runs_folder(data) / name]
+        folder = next((path for path in candidates if (path / RUN_FILE).is_file()), None)
+        if folder is None:
+            known = ", ".join(run_names(data)) or "none yet"
+            raise NotFoundError(f"There is no run {name} under {runs_folder(data)} (there are: {known}).")
+        try:
+            return cls(folder, TrainConfig.model_validate(json.loads((folder / RUN_FILE).read_text())))
+        except (ValidationError, json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise UserError(f"{folder / RUN_FILE} is damaged; restore it from a copy or fit the run again.") from error
+
+    @classmethod
+    def create(cls, config: TrainConfig, data: Path, tokenizer: PreTrainedTokenizerBase) -> Run:
+        """Make the directory of a new run. The settings are written last: a folder without them is no run."""
+        folder = runs_folder(data) / config.name
+        folder.mkdir(parents=True, exist_ok=True)
+        tokenizer.save_pretrained(folder / TOKENIZER_FOLDER)
+        write_whole(folder / RUN_FILE, config.model_dump_json(indent=1) + "\n")
+        return cls(folder, config)
+
+    @property
+    def name(self) -> str:
+        """Its name in the store and under ``runs``."""
+        return self.config.name
+
+    @property
+    def lock(self) -> Path:
+        """Held by the process that fits it."""
+        return self.folder / LOCK_FILE
+
+    @property
+    def is_fitting(self) -> bool:
+        """Whether a living process on this machine is fitting it now."""
+        return is_held(self.lock)
+
+    @property
+    def weights_folder(self) -> Path:
+        """The finished layer's folder, or the last checkpoint's.
+
+        Raises:
+            NotFoundError: it has neither.
+        """
+        if (self.folder / WEIGHTS_FILE).is_file():
+            return self.folder
+        checkpoint = self.last_checkpoint()
+        if checkpoint is None:
+            raise NotFoundError(f"The run {self.name} has no weights yet; continue it with {self.resume_command()}.")
+        return checkpoint
+
+    @cached_property
+    def layer_config(self) -> LayerConfig:
+        """What the layer is."""
+        return read_layer_config(self.weights_folder)
+
+    @cached_property
+    def layer(self) -> SparseLayer:
+        """The layer, in float32 on the CPU."""
+        return load_layer(self.weights_folder)
+
+    @cached_property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """Of its language model."""
+        return load_tokenizer(str(self.folder / TOKENIZER_FOLDER))
+
+    def last_checkpoint(self) -> Path | None:
+        """The newest whole checkpoint; half-written ones have other names and are never seen."""
+        found = [path for path in self.folder.glob(f"{CHECKPOINT_PREFIX}*") if path.is_dir()]
+        return max(found, key=lambda path: int(path.name.removeprefix(CHECKPOINT_PREFIX)), default=None)
+
+    def resume_command(self) -> str:
+        """What to type to go on fitting it."""
+        config = self.config
+        return (
+            f"mxd train {config.language_model} --layer {config.layer} --text {config.text.text} "
+            f"--tokens {config.tokens} --name {config.name} --resume"
+        )
+
+
+def run_names(data: Path) -> list[str]:
+    """Names of all runs of a data folder, sorted."""
+    return sorted(path.parent.name for path in runs_folder(data).glob(f"*/{RUN_FILE}"))
