@@ -57,7 +57,11 @@ def disk_errors(target: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reasons = {errno.ENOSPC: "the disk is full", errno.EROFS: "the disk is read-only", errno.EACCES: "not permitted"}
+        reasons = {
+            errno.ENOSPC: "the disk is full",
+            errno.EROFS: "the disk is read-only",
+            errno.EACCES: "not permitted",
+        }
         if error.errno not in reasons:
             raise
         raise UserError(f"{target} cannot be written ({reasons[error.errno]}); make room or set MXD_DATA.") from error

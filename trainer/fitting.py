@@ -92,7 +92,7 @@ class Fit:
         output = self.layer(batch.input_TI)
         loss = normalised_mse(output.output_TO, batch.output_TO)
         self.optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         self.optimizer.step()
         self.taken += 1
         self.tokens += batch.input_TI.shape[0]

@@ -14,23 +14,20 @@ The input and output are the module's own, as they are: nothing is folded or cen
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.pytorch_utils import Conv1D
-from transformers.utils import logging as transformers_logging
 
 from trainer.config import Activation, Encoder
-from trainer.errors import NotFoundError, UserError
+from trainer.errors import UserError
 from trainer.layers.sparse import SparseLayer
+from trainer.loading import choose_device, load_module
 from trainer.tokens import load_tokenizer
 
 MLP_NAMES = ("mlp", "feed_forward", "ffn", "ff")
@@ -79,10 +76,8 @@ class EncoderWeights(NamedTuple):
     gate_bias_H: Tensor | None
 
 
-
-
-class _StopForward(Exception):  # noqa: N818  (it ends a forward pass; nothing is wrong)
-    pass
+class _StopForward(Exception):
+    """Ends a forward pass; nothing is wrong."""
 
 
 class _Whole(nn.Module):
@@ -145,9 +140,9 @@ class LanguageModel:
         Raises:
             UserError: it does not exist, cannot be downloaded, is damaged, or is no causal language model.
         """
-        chosen = _choose_device(device)
+        chosen = choose_device(device)
         kind = dtype or (torch.bfloat16 if chosen.type == "cuda" else torch.float32)
-        return cls(_load_module(source, kind).to(chosen), load_tokenizer(source), source)  # type: ignore[arg-type]
+        return cls(load_module(source, kind).to(chosen), load_tokenizer(source), source)  # type: ignore[arg-type]
 
     @property
     def config(self) -> Any:
@@ -168,12 +163,14 @@ class LanguageModel:
     @property
     def device(self) -> torch.device:
         """Where its weights are."""
-        return self.module.device
+        device: torch.device = self.module.device
+        return device
 
     @property
     def dtype(self) -> torch.dtype:
         """Of its weights."""
-        return self.module.dtype
+        dtype: torch.dtype = self.module.dtype
+        return dtype
 
     @torch.no_grad()
     def logits(self, input_ids_BT: Tensor) -> Tensor:
@@ -190,11 +187,8 @@ class LanguageModel:
             seen.extend((x, mlp()))
             raise _StopForward
 
-        with self.stand_in({layer: watch}):
-            try:
-                self.module.base_model(input_ids=input_ids_BT.to(self.device), use_cache=False)
-            except _StopForward:
-                pass
+        with self.stand_in({layer: watch}), suppress(_StopForward):
+            self.module.base_model(input_ids=input_ids_BT.to(self.device), use_cache=False)
         return Capture(*(value.reshape(-1, value.shape[-1]) for value in seen))
 
     @contextmanager
@@ -288,46 +282,10 @@ def replacement(layer: SparseLayer) -> StandIn:
     """A stand-in that answers with ``layer`` alone."""
 
     def answer(x: Tensor, _mlp: Mlp) -> Tensor:
-        output_TO = layer(x.reshape(-1, x.shape[-1]).float()).output_TO
+        output_TO: Tensor = layer(x.reshape(-1, x.shape[-1]).float()).output_TO
         return output_TO.to(x.dtype).reshape(*x.shape[:-1], -1)
 
     return answer
-
-
-def _choose_device(device: str) -> torch.device:
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise UserError("No GPU can be used on this machine; choose --device cpu.")
-    return torch.device(device)
-
-
-def looks_like_path(source: str) -> bool:
-    """Whether a source can only be meant as a folder, not as a hub name."""
-    return source.startswith((".", "/", "~")) or source.count("/") > 1 or Path(source).exists()
-
-
-def _load_module(source: str, dtype: torch.dtype) -> PreTrainedModel:
-    folder = Path(source).expanduser()
-    if looks_like_path(source) and not folder.is_dir():
-        raise NotFoundError(f"There is no folder {source}; give a language model's folder or its hub name.")
-    transformers_logging.disable_progress_bar()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # advice for other callers of transformers; what is wrong raises
-        try:
-            module: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
-                str(folder) if folder.is_dir() else source, dtype=dtype, use_safetensors=True, trust_remote_code=False
-            )
-        except SafetensorError as error:
-            raise UserError(f"The weights of {source} are damaged ({error}); download or copy them again.") from error
-        except (OSError, ValueError, KeyError, RuntimeError) as error:
-            raise UserError(f"The language model {source} cannot be loaded: {_first_sentence(error)}") from error
-    return module
-
-
-def _first_sentence(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0][:300] if lines else type(error).__name__
 
 
 def _find_blocks(module: PreTrainedModel, count: int) -> nn.ModuleList:
@@ -339,7 +297,7 @@ def _find_blocks(module: PreTrainedModel, count: int) -> nn.ModuleList:
 
 def _weight(module: nn.Module) -> Tensor:
     """[out, in], also of GPT-2's Conv1D, which keeps its transpose."""
-    weight: Tensor = module.weight.detach()  # type: ignore[operator, assignment, union-attr]
+    weight: Tensor = module.weight.detach()  # type: ignore[operator]
     return weight.T if isinstance(module, Conv1D) else weight
 
 

@@ -151,10 +151,7 @@ def routed_experts(layer: SparseLayer, x_TI: Tensor, routing: LayerRouting) -> l
     norms_TK = layer.contribution_norms(x_TI, routing)
     shares_TK = norms_TK / norms_TK.sum(dim=1, keepdim=True).clamp_min(1e-12)
     rows = zip(routing.indices_TK.tolist(), routing.coefficients_TK.tolist(), shares_TK.tolist(), strict=True)
-    return [
-        tuple(RoutedExpert(*expert) for expert in zip(*row, strict=True) if expert[1] != 0)  # type: ignore[call-overload]
-        for row in rows
-    ]
+    return [tuple(RoutedExpert(*expert) for expert in zip(*row, strict=True) if expert[1] != 0) for row in rows]
 
 
 def _predictions(

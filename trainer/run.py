@@ -1,10 +1,10 @@
 """A run directory: one fitted layer with all that is needed to use it again.
 
-    runs/NAME/run.json             the settings it was fitted with
-              layer.json           what the layer is
-              layer.safetensors    its weights, once fitting has finished
-              tokenizer/           of its language model, so that contexts can be read without the language model
-              checkpoint-STEP/     the last whole checkpoint: weights, optimiser, position
+runs/NAME/run.json             the settings it was fitted with
+          layer.json           what the layer is
+          layer.safetensors    its weights, once fitting has finished
+          tokenizer/           of its language model, so that contexts can be read without the language model
+          checkpoint-STEP/     the last whole checkpoint: weights, optimiser, position
 """
 
 from __future__ import annotations

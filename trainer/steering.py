@@ -25,7 +25,7 @@ from trainer.language_model import LanguageModel
 from trainer.routing import RoutedExpert, check_fits, prompt_ids, routed_experts, single_texts
 from trainer.run import Run
 from trainer.sampling import choose, gumbel_noise
-from trainer.tokens import TokenStream
+from trainer.token_stream import TokenStream
 
 Arm = Literal["default", "steered"]
 Reason = Literal["length", "stop", "end-of-text"]
@@ -146,7 +146,7 @@ class _Generation:
         self.mlp = EditedMlp(run.layer.to(language_model.device), plan, config.apply)
         self.prompt = ids
         self.ends = _end_tokens(language_model)
-        self.arms = [_ArmState(list(ids), TokenStream(language_model.tokenizer)) for _ in ARMS]
+        self.arms = [_ArmState(list(ids), TokenStream(language_model.tokenizer, ids)) for _ in ARMS]
         self.cache = DynamicCache(config=language_model.config)
 
     def steps(self) -> Iterator[SteeringStep]:

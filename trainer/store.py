@@ -223,10 +223,7 @@ def _create_tables(engine: Engine) -> None:
     if engine.dialect.name == "sqlite":
         with engine.begin() as connection:
             connection.execute(
-                text(
-                    f"CREATE VIRTUAL TABLE IF NOT EXISTS {SEARCH_TABLE} "
-                    "USING fts5(body, tokenize='unicode61')"
-                )
+                text(f"CREATE VIRTUAL TABLE IF NOT EXISTS {SEARCH_TABLE} USING fts5(body, tokenize='unicode61')")
             )
             connection.execute(text(f"PRAGMA user_version = {SCHEMA_VERSION}"))
 

@@ -10,7 +10,6 @@ import codecs
 import re
 from collections.abc import Iterator, Sequence
 from itertools import chain, groupby
-from os.path import commonprefix
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,7 +46,7 @@ def load_tokenizer(source: str) -> PreTrainedTokenizerBase:
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise _cannot_load(source, error) from error
     except Exception as error:
-        # A tokenizer.json that is JSON but no tokenizer: the Rust side raises the bare class, and only that one is meant.
+        # A tokenizer.json that is JSON but no tokenizer: the Rust side raises this very class, and only it is meant.
         if type(error) is not Exception:
             raise
         raise _cannot_load(source, error) from error
@@ -95,7 +94,7 @@ def token_texts(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[
 
 def _known_texts(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> list[str]:
     whole = _decode(tokenizer, ids)
-    names: list[str] = tokenizer.convert_ids_to_tokens(ids)
+    names = [str(name) for name in tokenizer.convert_ids_to_tokens(ids)]
     byte_level = tokenizer.is_fast and isinstance(tokenizer.backend_tokenizer.decoder, ByteLevel)
     texts = _byte_level_texts(names) if byte_level else _pairwise_texts(tokenizer, ids, names)
     return texts if "".join(texts) == whole else _prefix_texts(tokenizer, ids, whole)
@@ -176,8 +175,16 @@ def _spread(names: list[str], text: str) -> list[str]:
 # ---------------------------------------------------------------- any tokenizer, slowly
 
 
+def _shared_length(left: str, right: str) -> int:
+    """How many characters two texts begin with in common."""
+    if right.startswith(left):
+        return len(left)
+    differing = (place for place, (one, other) in enumerate(zip(left, right, strict=False)) if one != other)
+    return next(differing, len(right))
+
+
 def _prefix_texts(tokenizer: PreTrainedTokenizerBase, ids: list[int], whole: str) -> list[str]:
     ends = [0]
     for stop in range(1, len(ids)):
-        ends.append(max(ends[-1], len(commonprefix([_decode(tokenizer, ids[:stop]), whole]))))
+        ends.append(max(ends[-1], _shared_length(_decode(tokenizer, ids[:stop]), whole)))
     return [whole[start:end] for start, end in zip(ends, chain(ends[1:], [len(whole)]), strict=True)]

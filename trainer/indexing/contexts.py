@@ -9,7 +9,7 @@ Shapes: G groups, R rows of a group, P offered rows.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,7 +27,8 @@ class Rows(NamedTuple):
 
     def take(self, chosen: Ints | np.ndarray) -> Rows:
         """The chosen rows."""
-        return Rows(*(field[chosen] for field in self))
+        fields: tuple[Any, ...] = tuple(field[chosen] for field in self)
+        return Rows(*fields)
 
 
 class KeptRows:
@@ -47,7 +48,7 @@ class KeptRows:
         offered = offered.take(offered.key < self.key_GR[offered.group, -1])
         held = self.held(np.unique(offered.group))
         fresh = np.concatenate([np.zeros(len(held.group), bool), np.ones(len(offered.group), bool)])
-        rows = Rows(*(np.concatenate(fields) for fields in zip(held, offered, strict=True)))
+        rows = _joined(held, offered)
         order = np.lexsort((rows.position, rows.sequence, rows.key, rows.group))
         rows, fresh = rows.take(order), fresh[order]
         place = _place_in_group(rows.group)
@@ -59,8 +60,11 @@ class KeptRows:
         """The rows of some groups, in order."""
         filled = np.isfinite(self.key_GR[groups])
         return Rows(
-            np.broadcast_to(groups[:, None], filled.shape)[filled],
-            *(table[groups][filled] for table in (self.key_GR, self.sequence_GR, self.position_GR, self.coefficient_GR)),
+            group=np.broadcast_to(groups[:, None], filled.shape)[filled],
+            key=self.key_GR[groups][filled],
+            sequence=self.sequence_GR[groups][filled],
+            position=self.position_GR[groups][filled],
+            coefficient=self.coefficient_GR[groups][filled],
         )
 
     def clear(self, groups: Ints) -> None:
@@ -72,6 +76,11 @@ class KeptRows:
         self.sequence_GR[rows.group, place] = rows.sequence
         self.position_GR[rows.group, place] = rows.position
         self.coefficient_GR[rows.group, place] = rows.coefficient
+
+
+def _joined(*parts: Rows) -> Rows:
+    fields: tuple[Any, ...] = tuple(np.concatenate(values) for values in zip(*parts, strict=True))
+    return Rows(*fields)
 
 
 def _place_in_group(sorted_groups: Ints) -> Ints:

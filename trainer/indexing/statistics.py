@@ -9,6 +9,7 @@ Shapes: N experts, B bins, P active (token, expert) pairs of a batch.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -77,7 +78,8 @@ class Statistics:
         """[N]: the upper edge of the bin that holds this share of an expert's coefficients, at most its largest."""
         cumulative = self.histogram_NB.cumsum(axis=1)
         reached = (cumulative >= share * self.active_tokens[:, None]).argmax(axis=1)
-        return np.minimum((reached + 1) * self.highs / BINS, self.largest)
+        percentiles: Floats = np.minimum((reached + 1) * self.highs / BINS, self.largest)
+        return percentiles
 
     def _widen(self) -> dict[int, Ints]:
         exponents = np.where(self.largest > 0, np.frexp(self.largest)[1], self.exponents)
@@ -137,6 +139,6 @@ class TokenCounts:
         ends = np.searchsorted(experts[order], np.arange(self.num_experts + 1))
         tops = [
             np.stack([tokens[chosen], counts[chosen]], axis=1).tolist()
-            for chosen in (order[start : min(start + top, end)] for start, end in zip(ends, ends[1:], strict=False))
+            for chosen in (order[start : min(start + top, end)] for start, end in pairwise(ends.tolist()))
         ]
         return tops, np.maximum(entropy, 0.0)

@@ -122,7 +122,8 @@ def _interval_edges(histogram_B: Ints, high: float) -> list[list[float]]:
     counts = histogram_B.reshape(INTERVALS, BINS // INTERVALS).sum(axis=1)
     filled = int(np.flatnonzero(counts).max(initial=-1)) + 1
     return [
-        [place * high / INTERVALS, (place + 1) * high / INTERVALS, int(counts[place])] for place in reversed(range(filled))
+        [place * high / INTERVALS, (place + 1) * high / INTERVALS, int(counts[place])]
+        for place in reversed(range(filled))
     ]
 
 
@@ -138,7 +139,9 @@ def _contexts(run_id: int, first_id: int, gathered: Gathered) -> Iterator[dict[s
     number = first_id
     for rows, experts, intervals in ((top, top.group, np.zeros(len(top.group), np.int64)), (random, expert, interval)):
         ranks = _ranks(rows, kept.top if rows is top else kept.random)
-        for row in zip(experts.tolist(), intervals.tolist(), ranks, *(field.tolist() for field in rows[2:]), strict=True):
+        for row in zip(
+            experts.tolist(), intervals.tolist(), ranks, *(field.tolist() for field in rows[2:]), strict=True
+        ):
             of_expert, of_interval, rank, sequence, position, coefficient = row
             yield {
                 "id": number,
@@ -183,7 +186,10 @@ def _sequences(
 
 
 def _insert_search(
-    session: Session, contexts: list[dict[str, Any]], sequences: Sequence[np.ndarray], tokenizer: PreTrainedTokenizerBase
+    session: Session,
+    contexts: list[dict[str, Any]],
+    sequences: Sequence[np.ndarray],
+    tokenizer: PreTrainedTokenizerBase,
 ) -> None:
     if session.get_bind().dialect.name != "sqlite":
         return
@@ -191,7 +197,9 @@ def _insert_search(
     for start in range(0, len(largest), ROWS_PER_INSERT):
         chunk = largest[start : start + ROWS_PER_INSERT]
         windows = [
-            sequences[context["sequence"]][max(0, context["position"] - SEARCH_MARGIN) :][: 2 * SEARCH_MARGIN + 1].tolist()
+            sequences[context["sequence"]][max(0, context["position"] - SEARCH_MARGIN) :][
+                : 2 * SEARCH_MARGIN + 1
+            ].tolist()
             for context in chunk
         ]
         bodies = tokenizer.batch_decode(windows)

@@ -65,7 +65,7 @@ class _Mix(torch.autograd.Function):
         return F.embedding_bag(indices_TK, table_NO, mode="sum", per_sample_weights=coefficients_TK)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, gradient_TO: Tensor) -> tuple[Tensor | None, None, Tensor | None]:
         coefficients_TK, indices_TK, table_NO = ctx.saved_tensors
         gradient_TO = gradient_TO.contiguous()
@@ -90,7 +90,7 @@ class _Gate(torch.autograd.Function):
         return coefficients_TK, indices_TK
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, gradient_TK: Tensor, _indices: Tensor) -> tuple[Tensor | None, ...]:
         x_TI, weight_NI, coefficients_TK, indices_TK = ctx.saved_tensors
         scores_TK = torch.where(coefficients_TK > 0, gradient_TK, 0.0)

@@ -44,7 +44,9 @@ class MxD(SparseLayer):
         self.encoder = nn.Linear(config.input_width, config.hidden_width)
         self.decoder = nn.Linear(config.hidden_width, config.output_width, bias=False)
         # c_n of torch's Linear from N experts to O outputs, stored an expert a row.
-        self.scaling_NO = nn.Parameter(nn.Linear(config.num_experts, config.output_width).weight.detach().T.contiguous())
+        self.scaling_NO = nn.Parameter(
+            nn.Linear(config.num_experts, config.output_width).weight.detach().T.contiguous()
+        )
         self.output_bias = nn.Parameter(torch.zeros(config.output_width))
         nn.init.zeros_(self.decoder.weight)
         self.activation = ACTIVATIONS[config.activation]

@@ -85,7 +85,9 @@ class SparseLayer(nn.Module, ABC):
         """Write ``layer.json`` and ``layer.safetensors`` into ``folder``."""
         folder.mkdir(parents=True, exist_ok=True)
         (folder / CONFIG_FILE).write_text(self.config.model_dump_json(indent=1) + "\n")
-        save_file({name: value.detach().contiguous() for name, value in self.state_dict().items()}, folder / WEIGHTS_FILE)
+        save_file(
+            {name: value.detach().contiguous() for name, value in self.state_dict().items()}, folder / WEIGHTS_FILE
+        )
 
     @classmethod
     def from_config(cls, config: LayerConfig) -> Self:

@@ -63,7 +63,9 @@ def test_hot_expert_and_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.testing.assert_close(sparse, dense)
     upstream = torch.randn_like(dense)
     for found, wanted in zip(
-        gradients(sparse, [coefficients, table], upstream), gradients(dense, [coefficients, table], upstream), strict=True
+        gradients(sparse, [coefficients, table], upstream),
+        gradients(dense, [coefficients, table], upstream),
+        strict=True,
     ):
         torch.testing.assert_close(found, wanted)
 
