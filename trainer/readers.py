@@ -115,7 +115,8 @@ def _decoded(chunks: Iterable[bytes], path: Path) -> Iterator[tuple[int, str]]:
         except UnicodeDecodeError as error:
             broken = line + error.object[: error.start].count(b"\n")
             raise UserError(f"Line {broken} of {path} is not UTF-8; convert the file to UTF-8.") from error
-        yield line, text
+        if text:
+            yield line, text
         line += chunk.count(b"\n")
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from sqlalchemy import Engine, delete, select
+from sqlalchemy.orm import Session
 
 from trainer.activations import WindowPlan, batches
 from trainer.config import TrainConfig
@@ -93,7 +94,7 @@ class _Loop:
         self.first_step = self.fit.taken
         self.started = time.monotonic()
         self.run_id = self._register()
-        self.last = StepMeasures(float("nan"), float("nan"), float("nan"), float("nan"))
+        self.last = self._last_measures()
 
     def go(self, progress: Progress, should_stop: ShouldStop) -> TrainResult:
         """Take the steps that are left."""
@@ -167,6 +168,15 @@ class _Loop:
             )
             record = session.get_one(RunRecord, self.run_id)
             record.tokens_done, record.updated_at = self.fit.tokens, utc_now()
+
+    def _last_measures(self) -> StepMeasures:
+        """Those of the last logged step before this process, for a run that is resumed with nothing left to do."""
+        query = select(MetricRecord).where(MetricRecord.run_id == self.run_id).order_by(MetricRecord.step.desc())
+        with Session(self.store) as session:
+            metric = session.scalars(query.limit(1)).first()
+        if metric is None:
+            return StepMeasures(float("nan"), float("nan"), float("nan"), float("nan"))
+        return StepMeasures(metric.normalised_mse, metric.l0, metric.largest_usage, metric.dead_share)
 
     def _register(self) -> int:
         config, layer = self.run.config, self.fit.layer

@@ -1,0 +1,56 @@
+"""A small world for tests: text on disk, a language model, settings, a store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sqlalchemy import Engine
+
+from tests.language_models import tiny_language_model
+from trainer.config import OptimizerConfig, TextConfig, TrainConfig
+from trainer.language_model import LanguageModel
+from trainer.store import open_store, sqlite_url
+
+
+@dataclass(frozen=True)
+class World:
+    """Where a test's runs are, and what they are fitted with."""
+
+    data: Path
+    store: Engine
+    language_model: LanguageModel
+    text: TextConfig
+
+    def config(self, name: str = "small", **changes: Any) -> TrainConfig:
+        """Settings of a run of 24 steps, three windows, 40 experts of which 4 are active."""
+        settings: dict[str, Any] = {
+            "name": name,
+            "language_model": self.language_model.source,
+            "layer": 1,
+            "text": self.text,
+            "tokens": 24 * 64,
+            "num_experts": 40,
+            "k": 4,
+            "optimizer": OptimizerConfig(learning_rate=0.01, batch=64, window=512),
+            "checkpoint_every": 256,
+            "log_every": 4,
+        }
+        return TrainConfig(**(settings | changes))
+
+
+def small_world(folder: Path) -> World:
+    """A world in ``folder``: 300 documents of random words, context 16."""
+    generator = np.random.default_rng(0)
+    words = ["red", "blue", "ran", "sat", "the", "a", "old", "fox", "dog", "very", "and", "sang"]
+    path = folder / "text.jsonl"
+    lines = [" ".join(generator.choice(words, size=12)) for _ in range(300)]
+    path.write_text("".join(f'{{"text": "{line}."}}\n' for line in lines))
+    return World(
+        data=folder / "data",
+        store=open_store(sqlite_url(folder / "data")),
+        language_model=tiny_language_model(),
+        text=TextConfig(text=str(path), context=16),
+    )

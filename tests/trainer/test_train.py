@@ -1,0 +1,155 @@
+"""Fitting: it learns, it can be stopped and killed, and it goes on bit for bit."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from tests.language_models import saved_language_model
+from tests.runs import World
+from trainer.config import TrainConfig
+from trainer.errors import UserError
+from trainer.layers.mxd import MxD
+from trainer.run import Run
+from trainer.store import MetricRecord, RunRecord
+from trainer.train import TrainResult, train
+
+
+class StopAfter:
+    """Says stop once it has been asked ``steps`` times."""
+
+    def __init__(self, steps: int) -> None:
+        self.left = steps
+
+    def __call__(self) -> bool:
+        self.left -= 1
+        return self.left <= 0
+
+
+def fit(world: World, config: TrainConfig, **options: object) -> TrainResult:
+    return train(config, world.data, world.store, world.language_model, **options)  # type: ignore[arg-type]
+
+
+def weights(world: World, name: str) -> dict[str, torch.Tensor]:
+    return Run.load(name, world.data).layer.state_dict()
+
+
+def metrics(world: World, name: str) -> list[MetricRecord]:
+    with Session(world.store) as session:
+        query = select(MetricRecord).join(RunRecord).where(RunRecord.name == name).order_by(MetricRecord.step)
+        return list(session.scalars(query))
+
+
+def test_it_learns_and_says_so(world: World) -> None:
+    result = fit(world, world.config(tokens=200 * 64, text=world.text.model_copy(update={"when_short": "repeat"})))
+    found = metrics(world, "small")
+    assert result.status == "finished"
+    assert result.tokens == 200 * 64
+    assert found[-1].normalised_mse == result.normalised_mse < 0.7 * found[0].normalised_mse
+    assert [metric.step for metric in found] == list(range(4, 201, 4))
+    with Session(world.store) as session:
+        record = session.scalars(select(RunRecord)).one()
+        assert (record.status, record.tokens_done, record.num_experts) == ("finished", 200 * 64, 40)
+
+
+@pytest.mark.parametrize("steps", [1, 5, 8, 13])
+def test_stopped_and_resumed_is_bit_for_bit_uninterrupted(world: World, steps: int) -> None:
+    fit(world, world.config("whole"))
+    stopped = fit(world, world.config("parts"), should_stop=StopAfter(steps))
+    assert (stopped.status, stopped.tokens) == ("stopped", steps * 64)
+    assert fit(world, world.config("parts"), resume="if-any").status == "finished"
+    whole, parts = weights(world, "whole"), weights(world, "parts")
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+    assert metrics(world, "whole")[-1].normalised_mse == pytest.approx(metrics(world, "parts")[-1].normalised_mse)
+
+
+def test_killed_at_any_moment_and_resumed(world: World, tmp_path: Path) -> None:
+    folder = saved_language_model(tmp_path / "language-model")
+    config = world.config("killed", language_model=str(folder), tokens=400 * 64, log_every=1, checkpoint_every=128)
+    config = config.model_copy(update={"text": world.text.model_copy(update={"when_short": "repeat"})})
+    (tmp_path / "config.json").write_text(config.model_dump_json())
+    program = (
+        "import sys; from pathlib import Path; import torch; torch.set_num_threads(1)\n"
+        "from trainer.config import TrainConfig; from trainer.language_model import LanguageModel\n"
+        "from trainer.store import open_store, sqlite_url; from trainer.train import train\n"
+        "data = Path(sys.argv[1]); config = TrainConfig.model_validate_json(Path(sys.argv[2]).read_text())\n"
+        "train(config, data, open_store(sqlite_url(data)), LanguageModel.load(config.language_model, 'cpu'),"
+        " resume='if-any')\n"
+    )
+    command = [sys.executable, "-c", program, str(world.data), str(tmp_path / "config.json")]
+    process = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])})
+    deadline = time.monotonic() + 60
+    while len(metrics(world, "killed")) < 20:
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    run = Run.load("killed", world.data)
+    assert not run.is_fitting
+    assert run.last_checkpoint() is not None
+    subprocess.run(command, check=True, env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}, timeout=120)
+    fit(world, config.model_copy(update={"name": "whole"}))
+    killed, whole = weights(world, "killed"), weights(world, "whole")
+    assert all(torch.equal(killed[name], whole[name]) for name in whole)
+    assert [metric.step for metric in metrics(world, "killed")] == list(range(1, 401))
+
+
+def test_a_finished_run_resumed_stays_as_it_is(world: World) -> None:
+    first = fit(world, world.config())
+    before = weights(world, "small")
+    again = fit(world, world.config(), resume="if-any")
+    assert (again.status, again.tokens, again.normalised_mse) == ("finished", first.tokens, first.normalised_mse)
+    assert all(torch.equal(before[name], value) for name, value in weights(world, "small").items())
+
+
+def test_an_existing_run_is_not_overwritten(world: World) -> None:
+    fit(world, world.config())
+    with pytest.raises(UserError, match="--resume"):
+        fit(world, world.config())
+
+
+def test_resuming_with_other_settings_is_refused(world: World) -> None:
+    fit(world, world.config(), should_stop=StopAfter(2))
+    with pytest.raises(UserError, match="another k,|another k;|another k"):
+        fit(world, world.config(k=5), resume="if-any")
+
+
+def test_a_text_that_ends_too_soon_fails_the_run_and_keeps_the_reason(world: World) -> None:
+    with pytest.raises(UserError, match="repeat"):
+        fit(world, world.config(tokens=10_000_000))
+    with Session(world.store) as session:
+        record = session.scalars(select(RunRecord)).one()
+        assert record.status == "failed"
+        assert record.error is not None
+
+
+def test_no_such_layer_leaves_nothing_behind(world: World) -> None:
+    with pytest.raises(UserError, match="layers 0 to 2"):
+        fit(world, world.config(layer=3))
+    assert not (world.data / "runs" / "small" / "run.json").exists()
+
+
+def test_starting_at_the_encoder(world: World) -> None:
+    fit(world, world.config(start="encoder", tokens=64))
+    layer = Run.load("small", world.data).layer
+    assert isinstance(layer, MxD)
+    original = world.language_model.encoder_weights(1).weight_HI
+    assert (layer.encoder.weight - original).abs().max() < 0.03
+
+
+def test_output_bias_starts_at_the_mean_and_the_decoder_at_zero(world: World) -> None:
+    fit(world, world.config(tokens=64))
+    layer = Run.load("small", world.data).layer
+    assert isinstance(layer, MxD)
+    assert layer.decoder.weight.abs().max() <= 0.0101
+    assert layer.output_bias.abs().max() > 0
