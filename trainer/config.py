@@ -65,7 +65,8 @@ class TextConfig(Config):
     """Which text, and how it becomes token sequences."""
 
     text: str
-    """A .txt, .jsonl, .csv or .parquet file (also .gz or .zst), a folder of them, or a hub data set name."""
+    """A .txt, .jsonl, .csv or .parquet file (but for .parquet also .gz or .zst), a folder of them, or a data set on the
+    hub, as NAME or NAME:SUBSET."""
     column: str = "text"
     """Name of the field or column that holds the text."""
     split: str = "train"
