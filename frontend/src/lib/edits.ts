@@ -1,0 +1,53 @@
+/** Edits to the gate, written as on the command line: `12:scale:3,40:off`. */
+
+export const EDIT_MODES = ["scale", "add", "set", "off"] as const;
+export type EditMode = (typeof EDIT_MODES)[number];
+
+export interface Edit {
+  readonly expert: number;
+  readonly mode: EditMode;
+  /** scale: factor. add: in 99th percentiles of the expert. set: the coefficient. off: unused, 1. */
+  readonly strength: number;
+}
+
+/** Where an edit of this mode changes nothing, or as little as it can. */
+export const NEUTRAL_STRENGTH: Readonly<Record<EditMode, number>> = { scale: 1, add: 0, set: 0, off: 1 };
+
+/** What a new edit starts from: strong enough to be seen. */
+export const FIRST_STRENGTH: Readonly<Record<EditMode, number>> = { scale: 4, add: 1, set: 1, off: 1 };
+
+function parseEdit(text: string): Edit | null {
+  const [id = "", mode = "", strength = ""] = text.split(":");
+  const known = EDIT_MODES.find((name) => name === mode);
+  if (!/^\d+$/.test(id) || known === undefined) return null;
+  const value = strength === "" ? FIRST_STRENGTH[known] : Number(strength);
+  return Number.isFinite(value) ? { expert: Number(id), mode: known, strength: value } : null;
+}
+
+/** Unreadable entries are dropped; of several for one expert, the last stands. */
+export function parseEdits(text: string): readonly Edit[] {
+  const edits = new Map<number, Edit>();
+  for (const entry of text.split(",")) {
+    const edit = parseEdit(entry);
+    if (edit !== null) edits.set(edit.expert, edit);
+  }
+  return [...edits.values()];
+}
+
+export function formatEdit(edit: Edit): string {
+  return edit.mode === "off" ? `${edit.expert}:off` : `${edit.expert}:${edit.mode}:${edit.strength}`;
+}
+
+export function formatEdits(edits: readonly Edit[]): string {
+  return edits.map(formatEdit).join(",");
+}
+
+const SIGNS: Readonly<Record<EditMode, string>> = { scale: "×", add: "+", set: "=", off: "" };
+
+/** `× 4.0`, `+ 2.5`, `− 1.0`, `= 0.8`, `off`. */
+export function describeEdit(edit: Omit<Edit, "expert">): string {
+  if (edit.mode === "off") return "off";
+  const sign = edit.mode === "add" && edit.strength < 0 ? "−" : SIGNS[edit.mode];
+  const size = edit.mode === "add" ? Math.abs(edit.strength) : edit.strength;
+  return `${sign} ${size.toFixed(1).replace("-", "−")}`;
+}

@@ -1,0 +1,66 @@
+/** Numbers as they stand on screen. Counts have a thousands separator, ids never do; the minus sign is U+2212. */
+
+const COUNT = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
+
+export function formatCount(value: number): string {
+  return COUNT.format(value).replace("-", "−");
+}
+
+export function formatFixed(value: number, digits = 2): string {
+  return value.toFixed(digits).replace("-", "−");
+}
+
+/** A difference, always with its sign: `+0.41`, `−0.27`, and `0.00` where it rounds to nothing. */
+export function formatSigned(value: number, digits = 2): string {
+  const text = Math.abs(value).toFixed(digits);
+  if (Number(text) === 0) return text;
+  return (value > 0 ? "+" : "−") + text;
+}
+
+/** A share between 0 and 1 as percent, without the sign: the unit stands in the header. */
+export function formatPercent(share: number, digits = 3): string {
+  return formatFixed(share * 100, digits);
+}
+
+const UNITS: readonly (readonly [number, string])[] = [
+  [1e12, "T"],
+  [1e9, "B"],
+  [1e6, "M"],
+  [1e3, "k"],
+];
+
+/** `342.1 M`, `480 M`, `8.2 k`, `611`: for amounts whose last digits do not matter. */
+export function formatCompact(value: number): string {
+  const size = Math.abs(value);
+  const unit = UNITS.find(([from]) => size >= from);
+  if (unit === undefined) return formatCount(value);
+  const text = (value / unit[0]).toFixed(1).replace(/\.0$/, "").replace("-", "−");
+  return `${text} ${unit[1]}`;
+}
+
+export function formatBytes(bytes: number): string {
+  if (bytes < 1000) return `${bytes} B`;
+  const power = Math.min(4, Math.floor(Math.log10(bytes) / 3));
+  return `${(bytes / 10 ** (3 * power)).toFixed(1)} ${["B", "kB", "MB", "GB", "TB"][power] ?? "TB"}`;
+}
+
+/** `12 s`, `37 min`, `2 h 05 min`. */
+export function formatDuration(seconds: number): string {
+  const whole = Math.max(0, Math.round(seconds));
+  if (whole < 90) return `${whole} s`;
+  const minutes = Math.round(whole / 60);
+  if (minutes < 90) return `${minutes} min`;
+  return `${Math.floor(minutes / 60)} h ${String(minutes % 60).padStart(2, "0")} min`;
+}
+
+/** How long ago, in words: `4 s ago`, `3 d ago`. */
+export function formatAgo(then: string, now: number): string {
+  const seconds = Math.max(0, (now - Date.parse(then)) / 1000);
+  return seconds > 172_800 ? `${Math.floor(seconds / 86_400)} d ago` : `${formatDuration(seconds)} ago`;
+}
+
+/** A probability as percent with one decimal, `<0.1` where that would read 0.0. */
+export function formatProbability(probability: number): string {
+  const percent = probability * 100;
+  return percent > 0 && percent < 0.05 ? "<0.1" : percent.toFixed(1);
+}

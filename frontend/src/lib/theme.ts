@@ -1,0 +1,47 @@
+/** Auto, light or dark. The choice is kept in this browser; `auto` follows the system. */
+
+export const THEMES = ["auto", "light", "dark"] as const;
+export type Theme = (typeof THEMES)[number];
+
+const KEY = "mxd-theme";
+const listeners = new Set<() => void>();
+
+export function currentTheme(): Theme {
+  const stored = window.localStorage.getItem(KEY);
+  return THEMES.find((theme) => theme === stored) ?? "auto";
+}
+
+/** Puts the choice on the document, where the stylesheet reads it. */
+export function applyTheme(theme: Theme): void {
+  if (theme === "auto") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = theme;
+}
+
+export function chooseTheme(theme: Theme): void {
+  if (theme === "auto") window.localStorage.removeItem(KEY);
+  else window.localStorage.setItem(KEY, theme);
+  applyTheme(theme);
+  for (const listener of listeners) listener();
+}
+
+function systemScheme(): MediaQueryList {
+  return window.matchMedia("(prefers-color-scheme: dark)");
+}
+
+/** Calls back when the theme may look different: another choice, or another system theme. */
+export function subscribeTheme(listener: () => void): () => void {
+  const system = systemScheme();
+  listeners.add(listener);
+  system.addEventListener("change", listener);
+  return () => {
+    listeners.delete(listener);
+    system.removeEventListener("change", listener);
+  };
+}
+
+/** What is really shown. */
+export function resolvedTheme(): "light" | "dark" {
+  const theme = currentTheme();
+  if (theme !== "auto") return theme;
+  return systemScheme().matches ? "dark" : "light";
+}

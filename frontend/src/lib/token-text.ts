@@ -1,0 +1,44 @@
+/** Tokens as text: what is drawn, and how a token is named where its exact characters matter. */
+
+export interface TokenBody {
+  /** White space in front, drawn outside the highlight. */
+  readonly lead: string;
+  readonly body: string;
+}
+
+/** Splits the leading spaces off; a token of spaces alone keeps its last one as body, so that it can be shaded. */
+export function splitLead(text: string): TokenBody {
+  const body = text.replace(/^ +/, "");
+  if (body === "" && text !== "") return { lead: text.slice(0, -1), body: " " };
+  return { lead: text.slice(0, text.length - body.length), body };
+}
+
+export interface VisiblePart {
+  readonly text: string;
+  /** A stand-in for something invisible, drawn dimmer. */
+  readonly sign: boolean;
+}
+
+const SIGNS: Readonly<Record<string, string>> = { " ": "␣", "\n": "↵", "\t": "⇥", "\r": "␍", "\u00a0": "⍽" };
+
+/** Every character of a token made visible: `" may"` becomes ␣ and `may`. Empty tokens say that they continue. */
+export function visibleParts(text: string): readonly VisiblePart[] {
+  if (text === "") return [{ text: "…", sign: true }];
+  const parts: VisiblePart[] = [];
+  for (const piece of text.split(/([ \n\t\r\u00a0])/).filter((part) => part !== "")) {
+    const sign = SIGNS[piece];
+    parts.push(sign === undefined ? { text: piece, sign: false } : { text: sign, sign: true });
+  }
+  return parts;
+}
+
+export function visibleText(text: string): string {
+  return visibleParts(text)
+    .map((part) => part.text)
+    .join("");
+}
+
+/** White space on one line: breaks become a space, or ↵ where they are to be seen. */
+export function onOneLine(text: string, showBreaks: boolean): string {
+  return text.replace(/\r\n?|\n/g, showBreaks ? "↵" : " ").replace(/\t/g, showBreaks ? "⇥" : " ");
+}

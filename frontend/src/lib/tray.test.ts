@@ -1,0 +1,46 @@
+import { describe, expect, it, vi } from "vitest";
+
+import type { Edit } from "./edits";
+import { createTrayStore, withEdit, withoutExpert } from "./tray";
+
+function memory(initial: Record<string, string> = {}) {
+  const items = new Map(Object.entries(initial));
+  return {
+    items,
+    getItem: (key: string) => items.get(key) ?? null,
+    setItem: (key: string, value: string) => void items.set(key, value),
+    removeItem: (key: string) => void items.delete(key),
+  };
+}
+
+const EDIT: Edit = { expert: 5, mode: "scale", strength: 4 };
+
+describe("tray", () => {
+  it("is read from storage once, and is the same array until it changes", () => {
+    const store = createTrayStore(memory({ "mxd-tray:a": "5:scale:4" }));
+    expect(store.read("a")).toEqual([EDIT]);
+    expect(store.read("a")).toBe(store.read("a"));
+    expect(store.read("b")).toEqual([]);
+  });
+
+  it("writes through, tells its listeners, and leaves nothing behind when empty", () => {
+    const storage = memory();
+    const store = createTrayStore(storage);
+    const listener = vi.fn();
+    const stop = store.subscribe(listener);
+    store.write("a", [EDIT]);
+    expect(storage.items.get("mxd-tray:a")).toBe("5:scale:4");
+    store.write("a", []);
+    expect(storage.items.size).toBe(0);
+    stop();
+    store.write("a", [EDIT]);
+    expect(listener).toHaveBeenCalledTimes(2);
+  });
+
+  it("holds one edit an expert, in the order they came", () => {
+    const two = withEdit([EDIT], { expert: 9, mode: "off", strength: 1 });
+    expect(two.map((edit) => edit.expert)).toEqual([5, 9]);
+    expect(withEdit(two, { ...EDIT, strength: 2 })[0]?.strength).toBe(2);
+    expect(withoutExpert(two, 5).map((edit) => edit.expert)).toEqual([9]);
+  });
+});
