@@ -1,0 +1,37 @@
+/** What people add: labels and notes. Each change refreshes what shows it. */
+
+import { useMutation, useQueryClient } from "@tanstack/react-query";
+
+import { client, unwrap } from "./client";
+
+/** null takes the text away. */
+function setLabel(run: string, expert: number, label: string | null): Promise<unknown> {
+  const params = { path: { run, expert } };
+  return label === null
+    ? unwrap(client.DELETE("/api/runs/{run}/experts/{expert}/label", { params }))
+    : unwrap(client.PUT("/api/runs/{run}/experts/{expert}/label", { params, body: { label } }));
+}
+
+function setNote(run: string, expert: number, note: string | null): Promise<unknown> {
+  const params = { path: { run, expert } };
+  return note === null
+    ? unwrap(client.DELETE("/api/runs/{run}/experts/{expert}/note", { params }))
+    : unwrap(client.PUT("/api/runs/{run}/experts/{expert}/note", { params, body: { note } }));
+}
+
+/** A label stands in tables, similar experts and routing: the whole run is asked for again. */
+export function useSetLabel(run: string, expert: number) {
+  const queries = useQueryClient();
+  return useMutation({
+    mutationFn: (label: string | null) => setLabel(run, expert, label),
+    onSuccess: () => queries.invalidateQueries({ queryKey: ["run", run] }),
+  });
+}
+
+export function useSetNote(run: string, expert: number) {
+  const queries = useQueryClient();
+  return useMutation({
+    mutationFn: (note: string | null) => setNote(run, expert, note),
+    onSuccess: () => queries.invalidateQueries({ queryKey: ["run", run, "expert", expert] }),
+  });
+}

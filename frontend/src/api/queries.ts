@@ -1,0 +1,126 @@
+/** What pages ask the server for, as options for useQuery and useInfiniteQuery. Keys start with the run, so that one call forgets a run. */
+
+import { infiniteQueryOptions, keepPreviousData, queryOptions, skipToken } from "@tanstack/react-query";
+
+import { client, unwrap } from "./client";
+import type { paths } from "./schema";
+import type { FigureName } from "./types";
+
+type ExpertQuery = NonNullable<paths["/api/runs/{run}/experts"]["get"]["parameters"]["query"]>;
+/** Sort, order, search and filters of the experts table. */
+export type ExpertFilters = Omit<ExpertQuery, "cursor" | "limit">;
+
+const MINUTE = 60_000;
+
+export const healthQuery = queryOptions({
+  queryKey: ["health"],
+  queryFn: ({ signal }) => unwrap(client.GET("/api/health", { signal })),
+  refetchInterval: MINUTE / 2,
+});
+
+export const runsQuery = queryOptions({
+  queryKey: ["runs"],
+  queryFn: ({ signal }) => unwrap(client.GET("/api/runs", { signal })),
+  refetchInterval: MINUTE / 4,
+});
+
+export function runQuery(run: string) {
+  return queryOptions({
+    queryKey: ["run", run, "detail"],
+    queryFn: ({ signal }) => unwrap(client.GET("/api/runs/{run}", { params: { path: { run } }, signal })),
+  });
+}
+
+export function expertsQuery(run: string, filters: ExpertFilters, limit = 60) {
+  return infiniteQueryOptions({
+    queryKey: ["run", run, "experts", filters, limit],
+    queryFn: ({ signal, pageParam }) => {
+      const query = { ...filters, limit, ...(pageParam === null ? {} : { cursor: pageParam }) };
+      return unwrap(client.GET("/api/runs/{run}/experts", { params: { path: { run }, query }, signal }));
+    },
+    initialPageParam: null as string | null,
+    getNextPageParam: (page) => page.next_cursor,
+    placeholderData: keepPreviousData,
+  });
+}
+
+export function expertQuery(run: string, expert: number) {
+  return queryOptions({
+    queryKey: ["run", run, "expert", expert],
+    queryFn: ({ signal }) =>
+      unwrap(client.GET("/api/runs/{run}/experts/{expert}", { params: { path: { run, expert } }, signal })),
+    staleTime: 5 * MINUTE,
+  });
+}
+
+export function contextsQuery(run: string, expert: number, interval: number, limit: number) {
+  return infiniteQueryOptions({
+    queryKey: ["run", run, "contexts", expert, interval, limit],
+    queryFn: ({ signal, pageParam }) => {
+      const query = { interval, limit, ...(pageParam === null ? {} : { cursor: pageParam }) };
+      const path = { run, expert };
+      return unwrap(client.GET("/api/runs/{run}/experts/{expert}/contexts", { params: { path, query }, signal }));
+    },
+    initialPageParam: null as string | null,
+    getNextPageParam: (page) => page.next_cursor,
+    staleTime: 5 * MINUTE,
+  });
+}
+
+export function similarQuery(run: string, expert: number, by: "gate" | "output") {
+  return queryOptions({
+    queryKey: ["run", run, "similar", expert, by],
+    queryFn: ({ signal }) =>
+      unwrap(
+        client.GET("/api/runs/{run}/experts/{expert}/similar", {
+          params: { path: { run, expert }, query: { by } },
+          signal,
+        }),
+      ),
+    staleTime: 5 * MINUTE,
+  });
+}
+
+export function searchQuery(run: string, text: string, limit = 20) {
+  return queryOptions({
+    queryKey: ["run", run, "search", text, limit],
+    queryFn:
+      text === ""
+        ? skipToken
+        : ({ signal }) =>
+            unwrap(client.GET("/api/runs/{run}/search", { params: { path: { run }, query: { text, limit } }, signal })),
+    placeholderData: keepPreviousData,
+  });
+}
+
+/** Routing of a text; nothing is asked for while the text is empty. */
+export function routingQuery(run: string, text: string) {
+  return queryOptions({
+    queryKey: ["run", run, "routing", text],
+    queryFn:
+      text === ""
+        ? skipToken
+        : ({ signal }) =>
+            unwrap(client.POST("/api/runs/{run}/routing", { params: { path: { run } }, body: { text }, signal })),
+    staleTime: 5 * MINUTE,
+    placeholderData: keepPreviousData,
+  });
+}
+
+export interface FigureQuery {
+  readonly run?: string;
+  readonly expert?: number;
+}
+
+export function figureQuery(name: FigureName, query: FigureQuery) {
+  return queryOptions({
+    queryKey: ["figure", name, query],
+    queryFn: ({ signal }) => unwrap(client.GET("/api/figures/{name}", { params: { path: { name }, query }, signal })),
+    staleTime: MINUTE,
+  });
+}
+
+/** An expert at random, never cached. */
+export function fetchRandomExpert(run: string) {
+  return unwrap(client.GET("/api/runs/{run}/experts/random", { params: { path: { run } } }));
+}

@@ -1,0 +1,60 @@
+/** Streams of server-sent events as async generators: `for await` over them, abort the signal to stop. */
+
+import { createSseParser, type ServerSentEvent } from "@/lib/sse";
+
+import { noAnswer, toApiError } from "./errors";
+import type { MetricPoint, RunStatus, SteeringEvent, SteeringRequest } from "./types";
+
+async function open(url: string, init: RequestInit): Promise<ReadableStream<Uint8Array>> {
+  const response = await fetch(url, init).catch((error: unknown) => {
+    if (error instanceof TypeError) throw noAnswer();
+    throw error;
+  });
+  if (!response.ok || response.body === null) {
+    throw toApiError(await response.json().catch(() => null), response.status);
+  }
+  return response.body;
+}
+
+async function* serverSentEvents(url: string, init: RequestInit): AsyncGenerator<ServerSentEvent> {
+  const reader = (await open(url, init)).getReader();
+  const decoder = new TextDecoder();
+  const feed = createSseParser();
+  try {
+    for (let chunk = await reader.read(); !chunk.done; chunk = await reader.read()) {
+      yield* feed(decoder.decode(chunk.value, { stream: true }));
+    }
+  } finally {
+    // Leaving the loop early closes the connection, so that the server stops generating.
+    await reader.cancel().catch(() => undefined);
+  }
+}
+
+/** Both arms of a generation, token by token. The last event is `done` or `error`. */
+export async function* streamSteering(
+  run: string,
+  request: SteeringRequest,
+  signal: AbortSignal,
+): AsyncGenerator<SteeringEvent> {
+  const events = serverSentEvents(`/api/runs/${encodeURIComponent(run)}/steering`, {
+    method: "POST",
+    headers: { "content-type": "application/json", accept: "text/event-stream" },
+    body: JSON.stringify(request),
+    signal,
+  });
+  for await (const event of events) yield JSON.parse(event.data) as SteeringEvent;
+}
+
+export type RunEvent =
+  { readonly event: "metric"; readonly metric: MetricPoint } | { readonly event: "status"; readonly status: RunStatus };
+
+/** New metrics of a run that is training, then its status once it ends. */
+export async function* streamRunEvents(run: string, signal: AbortSignal): AsyncGenerator<RunEvent> {
+  const url = `/api/runs/${encodeURIComponent(run)}/events`;
+  for await (const event of serverSentEvents(url, { signal, headers: { accept: "text/event-stream" } })) {
+    if (event.event === "metric") yield { event: "metric", metric: JSON.parse(event.data) as MetricPoint };
+    if (event.event === "status") {
+      yield { event: "status", status: (JSON.parse(event.data) as { readonly status: RunStatus }).status };
+    }
+  }
+}

@@ -1,0 +1,34 @@
+/** Short names for what travels over HTTP. The shapes themselves come from the server's OpenAPI. */
+
+import type { components } from "./schema";
+
+type Schemas = components["schemas"];
+
+export type Alternative = Schemas["Alternative"];
+export type Context = Schemas["Context"];
+export type ExpertDetail = Schemas["ExpertDetail"];
+export type ExpertPage = Schemas["ExpertPage"];
+export type ExpertRow = Schemas["ExpertRow"];
+export type FigureData = Schemas["Figure"];
+export type FigureName = FigureData["name"];
+export type Health = Schemas["Health"];
+export type Interval = Schemas["Interval"];
+export type MetricPoint = Schemas["MetricPoint"];
+export type RoutedExpert = Schemas["RoutedExpert"];
+export type RoutedExpertInfo = Schemas["RoutedExpertInfo"];
+export type RoutedToken = Schemas["RoutedToken"];
+export type RoutingResponse = Schemas["RoutingResponse"];
+export type RunDetail = Schemas["RunDetail"];
+export type RunStatus = RunSummary["status"];
+export type RunSummary = Schemas["RunSummary"];
+export type SearchHit = Schemas["SearchHit"];
+export type SimilarExpert = Schemas["SimilarExpert"];
+export type SteeringRequest = Schemas["SteeringRequest"];
+export type TokenCount = Schemas["TokenCount"];
+
+export type StartEvent = Schemas["StartEvent"];
+export type TokenEvent = Schemas["TokenEvent"];
+export type DoneEvent = Schemas["DoneEvent"];
+export type ErrorEvent = Schemas["ErrorEvent"];
+export type SteeringEvent = StartEvent | TokenEvent | DoneEvent | ErrorEvent;
+export type Arm = TokenEvent["arm"];
