@@ -1,0 +1,72 @@
+/** Providers and pages. Each page is a chunk of its own. */
+
+import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
+import { lazy, Suspense, useState } from "react";
+import { BrowserRouter, Route, Routes } from "react-router";
+
+import { ApiError } from "@/api/errors";
+import { CurrentRunProvider } from "@/components/current-run";
+import { AppShell } from "@/components/shell/app-shell";
+import { PageBoundary } from "@/components/shell/page-boundary";
+import { ShortcutsProvider } from "@/components/shortcuts";
+import { LoadingState } from "@/components/states";
+import { TipProvider } from "@/components/tokens/tip-layer";
+import { TrayProvider } from "@/components/tray/tray-context";
+
+const Home = lazy(() => import("@/pages/home"));
+const Runs = lazy(() => import("@/pages/runs"));
+const Run = lazy(() => import("@/pages/run"));
+const Experts = lazy(() => import("@/pages/experts"));
+const Expert = lazy(() => import("@/pages/expert"));
+const Routing = lazy(() => import("@/pages/routing"));
+const Steering = lazy(() => import("@/pages/steering"));
+const Frontier = lazy(() => import("@/pages/frontier"));
+const NotFound = lazy(() => import("@/pages/not-found"));
+
+/** What the server refused stays refused; only missing answers are asked for again. */
+const retry = (count: number, error: Error) => count < 2 && !(error instanceof ApiError && error.status >= 400);
+
+function newQueryClient(): QueryClient {
+  return new QueryClient({ defaultOptions: { queries: { retry, staleTime: 10_000, refetchOnWindowFocus: false } } });
+}
+
+function Pages() {
+  return (
+    <PageBoundary>
+      <Suspense fallback={<LoadingState label="Loading the page" />}>
+        <Routes>
+          <Route index element={<Home />} />
+          <Route path="runs" element={<Runs />} />
+          <Route path="runs/:run" element={<Run />} />
+          <Route path="experts" element={<Experts />} />
+          <Route path="experts/:expert" element={<Expert />} />
+          <Route path="routing" element={<Routing />} />
+          <Route path="steering" element={<Steering />} />
+          <Route path="frontier" element={<Frontier />} />
+          <Route path="*" element={<NotFound />} />
+        </Routes>
+      </Suspense>
+    </PageBoundary>
+  );
+}
+
+export function App() {
+  const [queries] = useState(newQueryClient);
+  return (
+    <QueryClientProvider client={queries}>
+      <BrowserRouter>
+        <ShortcutsProvider>
+          <CurrentRunProvider>
+            <TrayProvider>
+              <TipProvider>
+                <AppShell>
+                  <Pages />
+                </AppShell>
+              </TipProvider>
+            </TrayProvider>
+          </CurrentRunProvider>
+        </ShortcutsProvider>
+      </BrowserRouter>
+    </QueryClientProvider>
+  );
+}

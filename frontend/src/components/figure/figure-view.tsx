@@ -1,0 +1,131 @@
+/** A figure with what every figure has: its title, how much of the data is drawn, the same as a table, download. */
+
+import { type ReactNode, useRef, useState } from "react";
+import { Menu, MenuItem, MenuTrigger, Popover } from "react-aria-components";
+
+import type { FigureData } from "@/api/types";
+import { formatCount } from "@/lib/format";
+
+import { Icon } from "../icon";
+import { TriggerButton } from "../trigger-button";
+import { type FigureTable, figureTable, toCsv } from "./figure-data";
+import { loadPlotly, Plot, type PlotProps } from "./plot";
+
+interface FigureViewProps extends Omit<PlotProps, "figure" | "label" | "onReady"> {
+  readonly figure: FigureData;
+  readonly title?: ReactNode;
+  readonly note?: ReactNode;
+  /** Controls between the title and the buttons that every figure has. */
+  readonly controls?: ReactNode;
+}
+
+function save(name: string, content: Blob): void {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(content);
+  link.download = name;
+  link.click();
+  URL.revokeObjectURL(link.href);
+}
+
+async function saveImage(element: HTMLDivElement, name: string, format: "png" | "svg"): Promise<void> {
+  const plotly = await loadPlotly();
+  const { width, height } = element.getBoundingClientRect();
+  await plotly.downloadImage(element, { format, filename: name, width, height });
+}
+
+interface DownloadMenuProps {
+  readonly figure: FigureData;
+  readonly element: () => HTMLDivElement | null;
+}
+
+const FORMATS = { csv: "Data, CSV", json: "Plotly figure, JSON", svg: "Drawing, SVG", png: "Drawing, PNG" } as const;
+
+function DownloadMenu({ figure, element }: DownloadMenuProps) {
+  const download = (format: keyof typeof FORMATS) => {
+    const plot = element();
+    if (format === "csv") save(`${figure.name}.csv`, new Blob([toCsv(figureTable(figure))], { type: "text/csv" }));
+    else if (format === "json")
+      save(`${figure.name}.json`, new Blob([JSON.stringify(figure)], { type: "application/json" }));
+    else if (plot !== null) void saveImage(plot, figure.name, format);
+  };
+  return (
+    <MenuTrigger>
+      <TriggerButton className="btn sm icon" aria-label="Download">
+        <Icon name="download" />
+      </TriggerButton>
+      <Popover className="popover" placement="bottom end">
+        <Menu className="menu" aria-label="Download" onAction={(key) => download(key as keyof typeof FORMATS)}>
+          {Object.entries(FORMATS).map(([format, name]) => (
+            <MenuItem key={format} id={format}>
+              {name}
+            </MenuItem>
+          ))}
+        </Menu>
+      </Popover>
+    </MenuTrigger>
+  );
+}
+
+const TABLE_ROWS = 200;
+
+function TableView({ table, height }: { readonly table: FigureTable; readonly height: number }) {
+  return (
+    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- a box that scrolls must be reachable by key
+    <div className="figure-table" style={{ height }} tabIndex={0} role="region" aria-label="Figure as a table">
+      <table className="grid plain">
+        <thead>
+          <tr>
+            {table.columns.map((column) => (
+              <th key={column}>{column}</th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {table.rows.slice(0, TABLE_ROWS).map((row, i) => (
+            <tr key={i}>
+              {row.map((value, column) => (
+                <td key={column}>{value}</td>
+              ))}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      {table.rows.length > TABLE_ROWS && (
+        <p className="dim">
+          The first {TABLE_ROWS} of {formatCount(table.rows.length)} rows; the download has all.
+        </p>
+      )}
+    </div>
+  );
+}
+
+export function FigureView({ figure, title = figure.title, note, controls, ...plot }: FigureViewProps) {
+  const [asTable, setAsTable] = useState(false);
+  const element = useRef<HTMLDivElement | null>(null);
+  const [keep] = useState(() => (drawn: HTMLDivElement) => {
+    element.current = drawn;
+  });
+  return (
+    <>
+      <div className="pane-h">
+        <h2>{title}</h2>
+        {note !== undefined && <span className="note">{note}</span>}
+        <span className="grow" />
+        {controls}
+        <TriggerButton
+          className="btn sm icon"
+          aria-label={asTable ? "As a drawing" : "As a table"}
+          onPress={() => setAsTable(!asTable)}
+        >
+          <Icon name={asTable ? "chart" : "table"} />
+        </TriggerButton>
+        <DownloadMenu figure={figure} element={() => element.current} />
+      </div>
+      {asTable ? (
+        <TableView table={figureTable(figure)} height={plot.height} />
+      ) : (
+        <Plot figure={figure} label={figure.title} onReady={keep} {...plot} />
+      )}
+    </>
+  );
+}

@@ -1,0 +1,102 @@
+/** Colours and fonts for a figure that came without: by the role that each trace says it has. */
+
+import type { Data, Layout, LayoutAxis } from "plotly.js";
+
+import type { FigureData } from "@/api/types";
+
+import { readTrace } from "./figure-data";
+import type { Palette } from "./palette";
+
+interface RoleLook {
+  readonly colour: keyof Palette;
+  readonly width: number;
+  readonly opacity?: number;
+}
+
+const OTHER: RoleLook = { colour: "mark", width: 1.25 };
+/** What is this run's, or chosen, has the accent; all else is grey. */
+const LOOKS: Readonly<Record<string, RoleLook>> = {
+  "this-run": { colour: "accent", width: 2 },
+  primary: { colour: "accent", width: 2 },
+  raw: { colour: "accent", width: 1, opacity: 0.35 },
+  expert: { colour: "accent", width: 2 },
+  selected: { colour: "accent", width: 2 },
+  experts: { colour: "markSoft", width: 1 },
+  labelled: { colour: "ink", width: 1.5 },
+  reference: { colour: "ink3", width: 1 },
+};
+
+const FONT_STACK = '"Inter Variable", Inter, system-ui, sans-serif';
+
+function themedTrace(raw: Readonly<Record<string, unknown>>, palette: Palette): Data {
+  const trace = readTrace(raw);
+  const look = LOOKS[trace.role] ?? OTHER;
+  const colour = palette[look.colour];
+  const marker = raw.marker ?? {};
+  const line = raw.line ?? {};
+  const hollow = trace.role === "labelled";
+  const outline = hollow ? { line: { color: colour, width: 1.5 } } : {};
+  return {
+    hoverlabel: { align: "left" },
+    ...raw,
+    opacity: look.opacity ?? 1,
+    marker: { ...marker, color: hollow ? palette.surface : colour, ...outline },
+    ...(trace.type.startsWith("scatter") && { line: { width: look.width, ...line, color: colour } }),
+    ...(trace.type === "scattergl" && {
+      selected: { marker: { color: palette.accent } },
+      unselected: { marker: { opacity: 0.5 } },
+    }),
+    textfont: { color: palette.ink, size: 11, family: FONT_STACK },
+  };
+}
+
+function themedAxis(raw: unknown, palette: Palette): Partial<LayoutAxis> {
+  return {
+    automargin: true,
+    zeroline: false,
+    ...(raw as object),
+    gridcolor: palette.line,
+    linecolor: palette.lineStrong,
+    tickcolor: palette.lineStrong,
+    tickfont: { color: palette.ink3, size: 11 },
+  };
+}
+
+/** A title that is an axis's, in the secondary ink. */
+function withTitleColour(axis: Partial<LayoutAxis>, palette: Palette): Partial<LayoutAxis> {
+  const title = typeof axis.title === "string" ? { text: axis.title } : axis.title;
+  return title === undefined
+    ? axis
+    : { ...axis, title: { standoff: 6, ...title, font: { color: palette.ink2, size: 11 } } };
+}
+
+export interface ThemedFigure {
+  readonly data: Data[];
+  readonly layout: Partial<Layout>;
+}
+
+export function themed(figure: Pick<FigureData, "data" | "layout">, palette: Palette): ThemedFigure {
+  const axes = Object.entries(figure.layout).filter(([name]) => /^[xy]axis\d*$/.test(name));
+  const plain = { xaxis: {}, yaxis: {}, ...Object.fromEntries(axes) };
+  const styled = Object.entries(plain).map(([name, axis]) => [
+    name,
+    withTitleColour(themedAxis(axis, palette), palette),
+  ]);
+  return {
+    data: figure.data.map((trace) => themedTrace(trace, palette)),
+    layout: {
+      margin: { l: 44, r: 12, t: 8, b: 34, pad: 0 },
+      showlegend: false,
+      ...figure.layout,
+      ...(Object.fromEntries(styled) as object),
+      title: { text: "" },
+      paper_bgcolor: "rgba(0,0,0,0)",
+      plot_bgcolor: "rgba(0,0,0,0)",
+      font: { family: FONT_STACK, size: 11, color: palette.ink2 },
+      hoverlabel: { bgcolor: palette.raised, bordercolor: palette.lineStrong, font: { color: palette.ink, size: 12 } },
+      newselection: { line: { color: palette.accent, width: 1.25, dash: "dash" } },
+      activeselection: { fillcolor: palette.accentSoft, opacity: 0.4 },
+      modebar: { remove: [] },
+    } as Partial<Layout>,
+  };
+}

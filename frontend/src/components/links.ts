@@ -1,0 +1,30 @@
+/** Addresses of pages, with the run in each, so that every link can be copied on its own. */
+
+import { useMemo } from "react";
+
+import { useCurrentRun } from "./current-run";
+
+export type PageName = "home" | "runs" | "experts" | "routing" | "steering" | "frontier";
+
+export interface PageLinks {
+  readonly page: (page: PageName, params?: Readonly<Record<string, string>>) => string;
+  readonly expert: (expert: number, params?: Readonly<Record<string, string>>) => string;
+  readonly run: (run: string) => string;
+}
+
+export function pageLinks(run: string | null): PageLinks {
+  const query = (params: Readonly<Record<string, string>>) => {
+    const text = new URLSearchParams({ ...(run === null ? {} : { run }), ...params }).toString();
+    return text === "" ? "" : `?${text}`;
+  };
+  return {
+    page: (page, params = {}) => `/${page === "home" ? "" : page}${query(params)}`,
+    expert: (expert, params = {}) => `/experts/${expert}${query(params)}`,
+    run: (name) => `/runs/${encodeURIComponent(name)}`,
+  };
+}
+
+export function usePageLinks(): PageLinks {
+  const { name } = useCurrentRun();
+  return useMemo(() => pageLinks(name), [name]);
+}

@@ -1,0 +1,78 @@
+/** Counts in equal bins as bars of their logarithm, with a marker that can follow the pointer. */
+
+import { memo } from "react";
+
+interface BarsProps {
+  readonly counts: readonly number[];
+  readonly height: number;
+}
+
+const BIN = 10;
+const GAP = 1.2;
+
+/** Heights between 0 and 1 of log(1 + count). */
+export function logHeights(counts: readonly number[]): readonly number[] {
+  const top = Math.log1p(Math.max(1, ...counts));
+  return counts.map((count) => Math.log1p(Math.max(0, count)) / top);
+}
+
+const Bars = memo(function Bars({ counts, height }: BarsProps) {
+  const path = logHeights(counts)
+    .map((share, i) =>
+      share > 0 ? `M${i * BIN} ${height}v${-Math.max(1, share * height)}h${BIN - GAP}V${height}z` : "",
+    )
+    .join("");
+  return <path d={path} fill="var(--mark-soft)" />;
+});
+
+/** For table rows: no axis, no marker. */
+export function SparkHistogram({ counts, label }: { readonly counts: readonly number[]; readonly label: string }) {
+  return (
+    <svg
+      className="spark"
+      viewBox={`0 0 ${counts.length * BIN} 40`}
+      preserveAspectRatio="none"
+      role="img"
+      aria-label={label}
+    >
+      <Bars counts={counts} height={40} />
+    </svg>
+  );
+}
+
+interface MiniHistogramProps extends BarsProps {
+  /** Upper edge of the last bin. */
+  readonly high: number;
+  readonly caption: string;
+  /** Value to mark, such as the coefficient under the pointer. */
+  readonly marker?: number | null;
+}
+
+export function MiniHistogram({ counts, height, high, caption, marker = null }: MiniHistogramProps) {
+  const width = counts.length * BIN;
+  const at = marker === null || !(high > 0) ? null : Math.min(100, Math.max(0, (100 * marker) / high));
+  return (
+    <figure className="hist">
+      <div className="hist-plot" style={{ height }}>
+        <svg
+          viewBox={`0 0 ${width} ${height}`}
+          preserveAspectRatio="none"
+          role="img"
+          aria-label={`Histogram, 0 to ${high.toFixed(2)}: ${caption}`}
+        >
+          <Bars counts={counts} height={height} />
+        </svg>
+        {at !== null && (
+          <span className="hist-mark" style={{ left: `${at}%` }} data-side={at > 70 ? "left" : "right"}>
+            <b>{marker?.toFixed(2)}</b>
+          </span>
+        )}
+      </div>
+      <figcaption className="ticks">
+        <span>0</span>
+        <span>{caption}</span>
+        <span>{high.toFixed(2)}</span>
+      </figcaption>
+    </figure>
+  );
+}

@@ -1,0 +1,30 @@
+/** Words for what a run is and how it stands. */
+
+import type { RunStatus, RunSummary } from "@/api/types";
+
+const METHODS: Readonly<Record<RunSummary["method"], string>> = {
+  mxd: "MxD",
+  transcoder: "Transcoder",
+  "skip-transcoder": "Skip transcoder",
+  autoencoder: "Autoencoder",
+};
+
+export function methodName(method: RunSummary["method"]): string {
+  return METHODS[method];
+}
+
+const STATUSES: Readonly<Record<RunStatus, string>> = {
+  training: "Training",
+  stopped: "Stopped",
+  finished: "Finished",
+  failed: "Failed",
+};
+
+export function statusName(status: RunStatus): string {
+  return STATUSES[status];
+}
+
+/** The last part of a hub name or folder: what a person calls the language model. */
+export function shortSource(source: string): string {
+  return source.replace(/\/+$/, "").split("/").at(-1) ?? source;
+}

@@ -1,0 +1,41 @@
+/** One choice of a few, side by side. */
+
+import type { ReactNode } from "react";
+import { ToggleButton, ToggleButtonGroup } from "react-aria-components";
+
+export interface Segment<T extends string> {
+  readonly value: T;
+  readonly label: ReactNode;
+  /** Needed where the label is a picture. */
+  readonly name?: string;
+}
+
+interface SegmentedProps<T extends string> {
+  readonly label: string;
+  readonly value: T;
+  readonly segments: readonly Segment<T>[];
+  readonly onChange: (value: T) => void;
+  readonly className?: string;
+}
+
+export function Segmented<T extends string>({ label, value, segments, onChange, className = "" }: SegmentedProps<T>) {
+  return (
+    <ToggleButtonGroup
+      className={`seg ${className}`}
+      aria-label={label}
+      selectionMode="single"
+      disallowEmptySelection
+      selectedKeys={[value]}
+      onSelectionChange={(keys) => {
+        const chosen = segments.find((segment) => keys.has(segment.value));
+        if (chosen !== undefined) onChange(chosen.value);
+      }}
+    >
+      {segments.map((segment) => (
+        <ToggleButton key={segment.value} id={segment.value} {...(segment.name && { "aria-label": segment.name })}>
+          {segment.label}
+        </ToggleButton>
+      ))}
+    </ToggleButtonGroup>
+  );
+}

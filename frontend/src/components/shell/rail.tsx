@@ -1,0 +1,88 @@
+/** The rail: brand, run, pages, theme, keys. On narrow screens the pages are tabs at the bottom. */
+
+import { useSyncExternalStore } from "react";
+import { NavLink } from "react-router";
+
+import { keyCap } from "@/lib/shortcuts";
+import { chooseTheme, currentTheme, subscribeTheme } from "@/lib/theme";
+
+import { BrandMark, Icon, type IconName } from "../icon";
+import { type PageName, usePageLinks } from "../links";
+import { Segmented } from "../segmented";
+import { RunChooser } from "./run-chooser";
+
+interface PageEntry {
+  readonly page: PageName;
+  readonly name: string;
+  readonly icon: IconName;
+}
+
+const PAGES: readonly PageEntry[] = [
+  { page: "home", name: "Home", icon: "home" },
+  { page: "runs", name: "Runs", icon: "runs" },
+  { page: "experts", name: "Experts", icon: "experts" },
+  { page: "routing", name: "Routing", icon: "routing" },
+  { page: "steering", name: "Steering", icon: "steering" },
+  { page: "frontier", name: "Frontier", icon: "frontier" },
+];
+
+function PageLink({ entry }: { readonly entry: PageEntry }) {
+  const links = usePageLinks();
+  return (
+    <NavLink to={links.page(entry.page)} end={entry.page === "home"}>
+      <Icon name={entry.icon} />
+      {entry.name}
+    </NavLink>
+  );
+}
+
+function ThemeChoice() {
+  const theme = useSyncExternalStore(subscribeTheme, currentTheme);
+  return (
+    <Segmented
+      label="Theme"
+      className="fill"
+      value={theme}
+      onChange={chooseTheme}
+      segments={[
+        { value: "auto", label: "Auto" },
+        { value: "light", label: <Icon name="sun" />, name: "Light" },
+        { value: "dark", label: <Icon name="moon" />, name: "Dark" },
+      ]}
+    />
+  );
+}
+
+export function Rail({ onHelp }: { readonly onHelp: () => void }) {
+  const links = usePageLinks();
+  return (
+    <div className="rail">
+      <NavLink className="brand" to={links.page("home")} aria-label="MxD Explorer, home">
+        <BrandMark />
+        MxD Explorer
+      </NavLink>
+      <RunChooser />
+      <nav className="nav" aria-label="Pages">
+        {PAGES.map((entry) => (
+          <PageLink key={entry.page} entry={entry} />
+        ))}
+      </nav>
+      <div className="rail-foot">
+        <ThemeChoice />
+        <button type="button" onClick={onHelp}>
+          Keyboard shortcuts<kbd aria-hidden="true">{keyCap("help")}</kbd>
+        </button>
+      </div>
+    </div>
+  );
+}
+
+export function Tabs() {
+  return (
+    <nav className="tabs" aria-label="Pages">
+      {PAGES.filter((entry) => entry.page !== "home").map((entry) => (
+        <PageLink key={entry.page} entry={entry} />
+      ))}
+    </nav>
+  );
+}

@@ -1,0 +1,101 @@
+/** The tray, docked in the status line: what is in it, and the way to Steering. Opens upward to show all. */
+
+import { useState } from "react";
+import { useLocation } from "react-router";
+
+import { describeEdit, type Edit, formatEdits } from "@/lib/edits";
+
+import { Button, LinkButton } from "../button";
+import { CopyButton } from "../copy-button";
+import { Icon } from "../icon";
+import { usePageLinks } from "../links";
+import { useShortcut } from "../shortcuts";
+import { type Tray, useTray } from "./tray-context";
+
+const SHOWN = 6;
+
+function EditChip({ edit }: { readonly edit: Edit }) {
+  return (
+    <span className="chip">
+      <span className="mono">{edit.expert}</span>
+      <span className="dim">{describeEdit(edit)}</span>
+    </span>
+  );
+}
+
+function OpenTray({ tray, onClose }: { readonly tray: Tray; readonly onClose: () => void }) {
+  const links = usePageLinks();
+  useShortcut("release", onClose);
+  return (
+    <div className="tray-open" role="region" aria-label="All edits in the tray">
+      <ul>
+        {tray.edits.map((edit) => (
+          <li key={edit.expert}>
+            <a className="mono" href={links.expert(edit.expert)}>
+              {edit.expert}
+            </a>
+            <span className="dim">{describeEdit(edit)}</span>
+            <Button
+              size="small"
+              variant="ghost"
+              icon="close"
+              aria-label={`Take ${edit.expert} out`}
+              onClick={() => tray.remove(edit.expert)}
+            />
+          </li>
+        ))}
+      </ul>
+      <footer>
+        <CopyButton
+          size="small"
+          variant="ghost"
+          text={() => tray.edits.map((e) => `--edit ${formatEdits([e])}`).join(" ")}
+        >
+          Copy as options
+        </CopyButton>
+        <Button size="small" variant="ghost" onClick={() => tray.replaceAll([])}>
+          Empty the tray
+        </Button>
+      </footer>
+    </div>
+  );
+}
+
+export function TrayBar() {
+  const tray = useTray();
+  const links = usePageLinks();
+  const [open, setOpen] = useState(false);
+  const steering = useLocation().pathname.startsWith("/steering");
+  const count = tray.edits.length;
+  return (
+    <aside className="tray" aria-label="Tray">
+      {open && count > 0 && <OpenTray tray={tray} onClose={() => setOpen(false)} />}
+      <button
+        type="button"
+        className="tray-name"
+        aria-expanded={open}
+        disabled={count === 0}
+        onClick={() => setOpen(!open)}
+      >
+        Tray<span>{count}</span>
+        {count > 0 && <Icon name={open ? "chevronDown" : "chevronUp"} />}
+      </button>
+      {count === 0 && (
+        <span className="dim tray-hint">
+          Fill it with <Icon name="plus" /> on any expert
+        </span>
+      )}
+      {tray.edits.slice(0, SHOWN).map((edit) => (
+        <EditChip key={edit.expert} edit={edit} />
+      ))}
+      {count > SHOWN && <span className="chip">+{count - SHOWN}</span>}
+      {steering ? (
+        count > 0 && <span className="dim tray-hint">open here</span>
+      ) : (
+        <LinkButton size="small" variant={count > 0 ? "primary" : "plain"} shortcut="steer" to={links.page("steering")}>
+          Steer
+        </LinkButton>
+      )}
+    </aside>
+  );
+}
