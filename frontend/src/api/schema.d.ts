@@ -11,7 +11,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Figure */
+        /**
+         * Figure
+         * @description One figure; colours are left to whoever draws it.
+         */
         get: operations["figure"];
         put?: never;
         post?: never;
@@ -28,7 +31,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Health */
+        /**
+         * Health
+         * @description Version, store and language models in memory.
+         */
         get: operations["health"];
         put?: never;
         post?: never;
@@ -45,7 +51,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Runs */
+        /**
+         * Runs
+         * @description All runs, the newest first.
+         */
         get: operations["runs"];
         put?: never;
         post?: never;
@@ -62,7 +71,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** One */
+        /**
+         * Run
+         * @description One run with its settings and all its metrics.
+         */
         get: operations["run"];
         put?: never;
         post?: never;
@@ -79,7 +91,12 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Events */
+        /**
+         * Run Events
+         * @description Server-sent events: ``status`` at once and when it changes, ``metric`` for each new one.
+         *
+         *     Metrics are new that were measured after step ``after``, by default after those that are there now.
+         */
         get: operations["run_events"];
         put?: never;
         post?: never;
@@ -96,7 +113,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Experts */
+        /**
+         * Experts
+         * @description A page of experts in the order asked for; dead ones are included unless a filter leaves them out.
+         */
         get: operations["experts"];
         put?: never;
         post?: never;
@@ -113,7 +133,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Detail */
+        /**
+         * Expert
+         * @description One expert with its intervals, its note and its active neighbours.
+         */
         get: operations["expert"];
         put?: never;
         post?: never;
@@ -130,7 +153,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Contexts */
+        /**
+         * Contexts
+         * @description Stored contexts of an expert: interval by interval, the largest first.
+         */
         get: operations["contexts"];
         put?: never;
         post?: never;
@@ -148,10 +174,16 @@ export interface paths {
             cookie?: never;
         };
         get?: never;
-        /** Setl */
+        /**
+         * Set Label
+         * @description Give an expert a label.
+         */
         put: operations["set_label"];
         post?: never;
-        /** Dell */
+        /**
+         * Remove Label
+         * @description Take its label away; nothing happens where it has none.
+         */
         delete: operations["remove_label"];
         options?: never;
         head?: never;
@@ -166,10 +198,16 @@ export interface paths {
             cookie?: never;
         };
         get?: never;
-        /** Setn */
+        /**
+         * Set Note
+         * @description Give an expert a note.
+         */
         put: operations["set_note"];
         post?: never;
-        /** Deln */
+        /**
+         * Remove Note
+         * @description Take its note away; nothing happens where it has none.
+         */
         delete: operations["remove_note"];
         options?: never;
         head?: never;
@@ -183,7 +221,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Similar */
+        /**
+         * Similar
+         * @description The experts whose gate directions, or output scalings, point most nearly the same way.
+         */
         get: operations["similar"];
         put?: never;
         post?: never;
@@ -200,7 +241,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Rnd */
+        /**
+         * Random Expert
+         * @description An active expert, each as likely as the others.
+         */
         get: operations["random_expert"];
         put?: never;
         post?: never;
@@ -219,7 +263,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Routing */
+        /**
+         * Route
+         * @description Which experts are active on each token of a text, and what the language model expects after it.
+         */
         post: operations["route"];
         delete?: never;
         options?: never;
@@ -234,7 +281,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Search */
+        /**
+         * Search
+         * @description Experts by words: in labels first, then among their tokens, then in their contexts.
+         */
         get: operations["search"];
         put?: never;
         post?: never;
@@ -253,7 +303,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Steer */
+        /**
+         * Steer
+         * @description Server-sent events: ``start``, then ``token`` for each new token of either arm, then ``done`` or ``error``.
+         */
         post: operations["steer"];
         delete?: never;
         options?: never;
@@ -337,19 +390,25 @@ export interface components {
             /** Tokens */
             tokens: number;
         };
-        /** Edit */
+        /**
+         * Edit
+         * @description A change to the coefficient of one expert.
+         */
         Edit: {
-            /** Expert */
+            /**
+             * Expert
+             * @description Its id.
+             */
             expert: number;
             /**
              * Mode
+             * @description scale: multiply the live coefficient. add: add to it. set: put a constant in its place. off: zero.
              * @enum {string}
              */
             mode: "scale" | "add" | "set" | "off";
             /**
              * Strength
-             * @description scale: factor of the live coefficient. add: in units of the expert's 99th percentile. set: the coefficient,
-             *     in the same units. off: unused.
+             * @description The factor of scale; for add and set, in units of the expert's 99th percentile. Unused by off.
              * @default 1
              */
             strength?: number;
@@ -606,6 +665,14 @@ export interface components {
             /** Text */
             text: string;
         };
+        /** RandomExpert */
+        RandomExpert: {
+            /**
+             * Expert
+             * @description Active in the index.
+             */
+            expert: number;
+        };
         /** RoutedExpert */
         RoutedExpert: {
             /** Coefficient */
@@ -770,15 +837,20 @@ export interface components {
              */
             updated_at: string;
         };
-        /** Sampling */
+        /**
+         * Sampling
+         * @description How the next token is chosen. Both arms use the same random numbers, so they differ by the edits alone.
+         */
         Sampling: {
             /**
              * Max Tokens
+             * @description New tokens at most.
              * @default 64
              */
             max_tokens?: number;
             /**
              * Repetition Penalty
+             * @description Above 1, tokens that have been used are less likely.
              * @default 1.1
              */
             repetition_penalty?: number;
@@ -789,7 +861,7 @@ export interface components {
             seed?: number;
             /**
              * Stop
-             * @description Generation ends where one of these texts appears.
+             * @description Texts at which generation ends.
              * @default []
              */
             stop?: string[];
@@ -801,12 +873,13 @@ export interface components {
             temperature?: number;
             /**
              * Top K
-             * @description 0 is off.
+             * @description Most probable tokens to choose from; 0 is all.
              * @default 0
              */
             top_k?: number;
             /**
              * Top P
+             * @description Smallest set of tokens that holds this probability.
              * @default 0.95
              */
             top_p?: number;
@@ -874,7 +947,21 @@ export interface components {
             /** Prompt Tokens */
             prompt_tokens: number;
         };
-        /** SteeringRequest */
+        /**
+         * StatusChange
+         * @description How a run stands from now on.
+         */
+        StatusChange: {
+            /**
+             * Status
+             * @enum {string}
+             */
+            status: "training" | "stopped" | "finished" | "failed";
+        };
+        /**
+         * SteeringRequest
+         * @description What the trainer's steering takes, as it is.
+         */
         SteeringRequest: {
             /**
              * Apply
@@ -904,7 +991,7 @@ export interface components {
             sampling?: components["schemas"]["Sampling"];
             /**
              * Scope
-             * @description Where edits apply: all tokens, generated tokens only, or the prompt only.
+             * @description Which tokens the edits touch: all, generated ones only, or the prompt's only.
              * @default all
              * @enum {string}
              */
@@ -994,7 +1081,9 @@ export interface operations {
     figure: {
         parameters: {
             query?: {
+                /** @description Id of an expert; needed for its coefficients. */
                 expert?: number | null;
+                /** @description Name of a run; all figures but the frontier need it. */
                 run?: string | null;
             };
             header?: never;
@@ -1005,7 +1094,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Client Error */
+            /** @description The request cannot be served; the message says why. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -1014,7 +1103,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
-            /** @description Server Error */
+            /** @description The server cannot answer now. */
             "5XX": {
                 headers: {
                     [name: string]: unknown;
@@ -1043,7 +1132,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Client Error */
+            /** @description The request cannot be served; the message says why. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -1052,7 +1141,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
-            /** @description Server Error */
+            /** @description The server cannot answer now. */
             "5XX": {
                 headers: {
                     [name: string]: unknown;
@@ -1081,7 +1170,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Client Error */
+            /** @description The request cannot be served; the message says why. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -1090,7 +1179,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
-            /** @description Server Error */
+            /** @description The server cannot answer now. */
             "5XX": {
                 headers: {
                     [name: string]: unknown;
@@ -1115,13 +1204,14 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description Name of the run. */
                 run: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description Client Error */
+            /** @description The request cannot be served; the message says why. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -1130,7 +1220,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
-            /** @description Server Error */
+            /** @description The server cannot answer now. */
             "5XX": {
                 headers: {
                     [name: string]: unknown;
@@ -1152,16 +1242,19 @@ export interface operations {
     };
     run_events: {
         parameters: {
-            query?: never;
+            query?: {
+                after?: number | null;
+            };
             header?: never;
             path: {
+                /** @description Name of the run. */
                 run: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description Client Error */
+            /** @description The request cannot be served; the message says why. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -1170,7 +1263,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
-            /** @description Server Error */
+            /** @description The server cannot answer now. */
             "5XX": {
                 headers: {
                     [name: string]: unknown;
@@ -1179,14 +1272,13 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
-            /** @description Successful Response */
+            /** @description Server-sent events; this is the data of one of them. */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
-                    "text/event-stream": components["schemas"]["MetricPoint"];
+                    "text/event-stream": string | components["schemas"]["MetricPoint"] | components["schemas"]["StatusChange"];
                 };
             };
         };
@@ -1194,24 +1286,29 @@ export interface operations {
     experts: {
         parameters: {
             query?: {
+                /** @description ``next_cursor`` of the page before, under the same order and filters. */
                 cursor?: string | null;
                 limit?: number;
                 max_usage?: number | null;
+                /** @description Of the largest coefficient. */
                 min_largest?: number | null;
+                /** @description Share of tokens; anything above 0 leaves out dead experts. */
                 min_usage?: number | null;
                 order?: "asc" | "desc";
+                /** @description Words in the label, among the most frequent tokens, or in a context. */
                 search?: string | null;
                 sort?: "expert" | "usage" | "mean" | "largest" | "entropy";
             };
             header?: never;
             path: {
+                /** @description Name of the run. */
                 run: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description Client Error */
+            /** @description The request cannot be served; the message says why. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -1220,7 +1317,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
-            /** @description Server Error */
+            /** @description The server cannot answer now. */
             "5XX": {
                 headers: {
                     [name: string]: unknown;
@@ -1245,14 +1342,16 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description Id of the expert. */
                 expert: number;
+                /** @description Name of the run. */
                 run: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description Client Error */
+            /** @description The request cannot be served; the message says why. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -1261,7 +1360,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
-            /** @description Server Error */
+            /** @description The server cannot answer now. */
             "5XX": {
                 headers: {
                     [name: string]: unknown;
@@ -1284,20 +1383,24 @@ export interface operations {
     contexts: {
         parameters: {
             query?: {
+                /** @description ``next_cursor`` of the page before. */
                 cursor?: string | null;
-                interval?: number;
+                /** @description Only those of one interval; by default all, the largest first. */
+                interval?: number | null;
                 limit?: number;
             };
             header?: never;
             path: {
+                /** @description Id of the expert. */
                 expert: number;
+                /** @description Name of the run. */
                 run: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description Client Error */
+            /** @description The request cannot be served; the message says why. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -1306,7 +1409,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
-            /** @description Server Error */
+            /** @description The server cannot answer now. */
             "5XX": {
                 headers: {
                     [name: string]: unknown;
@@ -1331,7 +1434,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description Id of the expert. */
                 expert: number;
+                /** @description Name of the run. */
                 run: string;
             };
             cookie?: never;
@@ -1342,7 +1447,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Client Error */
+            /** @description The request cannot be served; the message says why. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -1351,7 +1456,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
-            /** @description Server Error */
+            /** @description The server cannot answer now. */
             "5XX": {
                 headers: {
                     [name: string]: unknown;
@@ -1374,14 +1479,16 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description Id of the expert. */
                 expert: number;
+                /** @description Name of the run. */
                 run: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description Client Error */
+            /** @description The request cannot be served; the message says why. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -1390,7 +1497,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
-            /** @description Server Error */
+            /** @description The server cannot answer now. */
             "5XX": {
                 headers: {
                     [name: string]: unknown;
@@ -1413,7 +1520,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description Id of the expert. */
                 expert: number;
+                /** @description Name of the run. */
                 run: string;
             };
             cookie?: never;
@@ -1424,7 +1533,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Client Error */
+            /** @description The request cannot be served; the message says why. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -1433,7 +1542,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
-            /** @description Server Error */
+            /** @description The server cannot answer now. */
             "5XX": {
                 headers: {
                     [name: string]: unknown;
@@ -1456,14 +1565,16 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description Id of the expert. */
                 expert: number;
+                /** @description Name of the run. */
                 run: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description Client Error */
+            /** @description The request cannot be served; the message says why. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -1472,7 +1583,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
-            /** @description Server Error */
+            /** @description The server cannot answer now. */
             "5XX": {
                 headers: {
                     [name: string]: unknown;
@@ -1498,14 +1609,16 @@ export interface operations {
             };
             header?: never;
             path: {
+                /** @description Id of the expert. */
                 expert: number;
+                /** @description Name of the run. */
                 run: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description Client Error */
+            /** @description The request cannot be served; the message says why. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -1514,7 +1627,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
-            /** @description Server Error */
+            /** @description The server cannot answer now. */
             "5XX": {
                 headers: {
                     [name: string]: unknown;
@@ -1539,13 +1652,14 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description Name of the run. */
                 run: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description Client Error */
+            /** @description The request cannot be served; the message says why. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -1554,7 +1668,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
-            /** @description Server Error */
+            /** @description The server cannot answer now. */
             "5XX": {
                 headers: {
                     [name: string]: unknown;
@@ -1569,7 +1683,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["ExpertDetail"];
+                    "application/json": components["schemas"]["RandomExpert"];
                 };
             };
         };
@@ -1579,6 +1693,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description Name of the run. */
                 run: string;
             };
             cookie?: never;
@@ -1589,7 +1704,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Client Error */
+            /** @description The request cannot be served; the message says why. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -1598,7 +1713,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
-            /** @description Server Error */
+            /** @description The server cannot answer now. */
             "5XX": {
                 headers: {
                     [name: string]: unknown;
@@ -1626,13 +1741,14 @@ export interface operations {
             };
             header?: never;
             path: {
+                /** @description Name of the run. */
                 run: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description Client Error */
+            /** @description The request cannot be served; the message says why. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -1641,7 +1757,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
-            /** @description Server Error */
+            /** @description The server cannot answer now. */
             "5XX": {
                 headers: {
                     [name: string]: unknown;
@@ -1666,6 +1782,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description Name of the run. */
                 run: string;
             };
             cookie?: never;
@@ -1676,7 +1793,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Client Error */
+            /** @description The request cannot be served; the message says why. */
             "4XX": {
                 headers: {
                     [name: string]: unknown;
@@ -1685,7 +1802,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
-            /** @description Server Error */
+            /** @description The server cannot answer now. */
             "5XX": {
                 headers: {
                     [name: string]: unknown;
@@ -1694,14 +1811,13 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorResponse"];
                 };
             };
-            /** @description Successful Response */
+            /** @description Server-sent events; this is the data of one of them. */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["StartEvent"] | components["schemas"]["TokenEvent"] | components["schemas"]["DoneEvent"] | components["schemas"]["ErrorEvent"];
-                    "text/event-stream": unknown;
+                    "text/event-stream": string & (components["schemas"]["StartEvent"] | components["schemas"]["TokenEvent"] | components["schemas"]["DoneEvent"] | components["schemas"]["ErrorEvent"]);
                 };
             };
         };
