@@ -10,13 +10,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-Method = Literal["mxd", "transcoder", "skip-transcoder", "autoencoder"]
+from trainer.config import Method, SteeringConfig
+
 RunStatus = Literal["training", "stopped", "finished", "failed"]
-EditMode = Literal["scale", "add", "set", "off"]
-Apply = Literal["on-top", "replace"]
-Scope = Literal["all", "generated", "prompt"]
 Arm = Literal["default", "steered"]
 ExpertSort = Literal["expert", "usage", "mean", "largest", "entropy"]
 Order = Literal["asc", "desc"]
@@ -120,6 +118,12 @@ class RunDetail(Schema):
     metrics: tuple[MetricPoint, ...]
 
 
+class StatusChange(Schema):
+    """How a run stands from now on."""
+
+    status: RunStatus
+
+
 # ---------------------------------------------------------------- experts and contexts
 
 
@@ -203,6 +207,11 @@ class ContextPage(Schema):
     next_cursor: str | None
 
 
+class RandomExpert(Schema):
+    expert: int
+    """Active in the index."""
+
+
 class SimilarExpert(Schema):
     expert: int
     label: str | None
@@ -232,11 +241,11 @@ class SearchResult(Schema):
 
 
 class LabelRequest(Schema):
-    label: Annotated[str, Field(min_length=1, max_length=200)]
+    label: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
 
 
 class NoteRequest(Schema):
-    note: Annotated[str, Field(min_length=1, max_length=10_000)]
+    note: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=10_000)]
 
 
 # ---------------------------------------------------------------- routing
@@ -294,35 +303,8 @@ class RoutingResponse(Schema):
 # ---------------------------------------------------------------- steering
 
 
-class Edit(Schema):
-    expert: Annotated[int, Field(ge=0)]
-    mode: EditMode
-    strength: Annotated[float, Field(ge=-1000, le=1000, allow_inf_nan=False)] = 1.0
-    """scale: factor of the live coefficient. add: in units of the expert's 99th percentile. set: the coefficient,
-    in the same units. off: unused."""
-
-
-class Sampling(Schema):
-    max_tokens: Annotated[int, Field(ge=1, le=1024)] = 64
-    temperature: Annotated[float, Field(ge=0, le=5)] = 0.7
-    """0 is greedy."""
-    top_p: Annotated[float, Field(gt=0, le=1)] = 0.95
-    top_k: Annotated[int, Field(ge=0, le=10_000)] = 0
-    """0 is off."""
-    repetition_penalty: Annotated[float, Field(ge=0.5, le=3)] = 1.1
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    stop: tuple[str, ...] = ()
-    """Generation ends where one of these texts appears."""
-
-
-class SteeringRequest(Schema):
-    prompt: Annotated[str, Field(max_length=200_000)]
-    edits: Annotated[tuple[Edit, ...], Field(max_length=64)] = ()
-    apply: Apply = "on-top"
-    """on-top: the untouched MLP plus the difference that the edits make. replace: the run's layer in its place."""
-    scope: Scope = "all"
-    """Where edits apply: all tokens, generated tokens only, or the prompt only."""
-    sampling: Sampling = Sampling()
+class SteeringRequest(SteeringConfig):
+    """What the trainer's steering takes, as it is."""
 
 
 class Alternative(Schema):

@@ -1,0 +1,47 @@
+"""The store as the backend sees it: the trainer's tables to read, its own to write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy import Engine, text
+from sqlalchemy.orm import Session
+
+from backend import notes
+from trainer.store import open_store
+
+
+def open_database(url: str) -> Engine:
+    """The store at an SQLAlchemy ``url``, with the backend's tables in it.
+
+    Raises:
+        UserError: it cannot be opened.
+    """
+    engine = open_store(url)
+    notes.create_tables(engine)
+    return engine
+
+
+@contextmanager
+def reading(engine: Engine) -> Iterator[Session]:
+    """A session that sees one state of the store throughout, whatever is written meanwhile."""
+    with Session(engine) as session:
+        if engine.dialect.name == "sqlite":
+            # Python's driver begins no transaction for a SELECT: each would see a state of its own.
+            session.connection().exec_driver_sql("BEGIN")
+        else:
+            session.connection(execution_options={"isolation_level": "REPEATABLE READ"})
+        yield session
+
+
+def size_in_bytes(engine: Engine) -> int:
+    """Bytes that the store takes on disk."""
+    if engine.dialect.name == "sqlite":
+        if not engine.url.database:
+            return 0
+        paths = (Path(engine.url.database + suffix) for suffix in ("", "-wal"))
+        return sum(path.stat().st_size for path in paths if path.is_file())
+    with engine.connect() as connection:
+        return int(connection.execute(text("SELECT pg_database_size(current_database())")).scalar_one())

@@ -1,0 +1,74 @@
+"""Errors that reach a client, each with a status and a code that never changes."""
+
+from __future__ import annotations
+
+import logging
+from typing import ClassVar
+
+from backend.schemas import ErrorBody
+from trainer.errors import NotFoundError, TooLongError, UserError
+
+
+class RunNotFoundError(NotFoundError):
+    """No run has this name."""
+
+    code: ClassVar[str] = "run-not-found"
+
+
+class ExpertNotFoundError(NotFoundError):
+    """The run has no expert of this number."""
+
+    code: ClassVar[str] = "expert-not-found"
+
+
+class NoIndexError(NotFoundError):
+    """The run has not been indexed, so nothing is known of its experts."""
+
+    code: ClassVar[str] = "no-index"
+
+
+class NoEvaluationsError(NotFoundError):
+    """There is nothing to draw the frontier from."""
+
+    code: ClassVar[str] = "no-evaluations"
+
+
+class CursorError(UserError):
+    """A cursor that was not given out for this very list."""
+
+    code: ClassVar[str] = "bad-cursor"
+
+
+class BusyError(Exception):
+    """More requests are waiting than the settings allow."""
+
+    code: ClassVar[str] = "busy"
+
+
+INTERNAL = "internal"
+
+log = logging.getLogger(__name__)
+
+_BY_KIND: tuple[tuple[type[Exception], int, str], ...] = (
+    (NotFoundError, 404, "not-found"),
+    (TooLongError, 413, "prompt-too-long"),
+    (UserError, 400, "bad-input"),
+    (BusyError, 503, "busy"),
+)
+
+
+def status_and_code(error: BaseException) -> tuple[int, str]:
+    """HTTP status and code of an error; 500 and ``internal`` for what is a defect of ours."""
+    for kind, status, code in _BY_KIND:
+        if isinstance(error, kind):
+            return status, str(getattr(error, "code", code))
+    return 500, INTERNAL
+
+
+def error_body(error: BaseException) -> ErrorBody:
+    """What a client is told. Of a defect it learns nothing but that there is one; the log has the traceback."""
+    _, code = status_and_code(error)
+    if code == INTERNAL:
+        log.error("An unexpected error", exc_info=error)
+        return ErrorBody(code=code, message="Something went wrong in the server; its log says what.")
+    return ErrorBody(code=code, message=str(error))

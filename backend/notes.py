@@ -1,0 +1,106 @@
+"""What people add: labels and notes of experts, in tables of the backend beside the trainer's.
+
+They are kept by the run's name, not by its row, so that indexing or fitting again does not lose them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime
+
+from sqlalchemy import DateTime, Engine, String, Text, delete, func, select
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+
+from trainer.store import utc_now
+
+
+class NotesBase(DeclarativeBase):
+    """Base of the backend's own tables."""
+
+
+class LabelRecord(NotesBase):
+    """The short name that somebody gave an expert."""
+
+    __tablename__ = "labels"
+
+    run: Mapped[str] = mapped_column(String(200), primary_key=True)
+    expert: Mapped[int] = mapped_column(primary_key=True)
+    label: Mapped[str] = mapped_column(String(200))
+    updated_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+
+
+class NoteRecord(NotesBase):
+    """What somebody wrote about an expert."""
+
+    __tablename__ = "notes"
+
+    run: Mapped[str] = mapped_column(String(200), primary_key=True)
+    expert: Mapped[int] = mapped_column(primary_key=True)
+    note: Mapped[str] = mapped_column(Text)
+    updated_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+
+
+def create_tables(engine: Engine) -> None:
+    """Create what is missing."""
+    NotesBase.metadata.create_all(engine)
+
+
+def labels_of(session: Session, run: str, experts: Collection[int]) -> dict[int, str]:
+    """Labels of those of ``experts`` that have one."""
+    wanted = select(LabelRecord.expert, LabelRecord.label).where(
+        LabelRecord.run == run, LabelRecord.expert.in_(list(experts))
+    )
+    return {record.expert: record.label for record in session.execute(wanted)}
+
+
+def labels_like(session: Session, run: str, text: str) -> list[tuple[int, str]]:
+    """(expert, label) of every label that contains ``text``: equal ones first, then those that begin with it."""
+    wanted = select(LabelRecord.expert, LabelRecord.label).where(
+        LabelRecord.run == run, LabelRecord.label.icontains(text, autoescape=True)
+    )
+    folded = text.casefold()
+    found = [(expert, label) for expert, label in session.execute(wanted)]
+    return sorted(
+        found,
+        key=lambda item: (item[1].casefold() != folded, not item[1].casefold().startswith(folded), item[0]),
+    )
+
+
+def note_of(session: Session, run: str, expert: int) -> str | None:
+    """The note of an expert."""
+    record = session.get(NoteRecord, (run, expert))
+    return record.note if record else None
+
+
+def set_label(session: Session, run: str, expert: int, label: str) -> None:
+    """Give an expert a label, in place of the one it had."""
+    session.merge(LabelRecord(run=run, expert=expert, label=label, updated_at=utc_now()))
+
+
+def set_note(session: Session, run: str, expert: int, note: str) -> None:
+    """Give an expert a note, in place of the one it had."""
+    session.merge(NoteRecord(run=run, expert=expert, note=note, updated_at=utc_now()))
+
+
+def remove_label(session: Session, run: str, expert: int) -> None:
+    """Take an expert's label away, if it has one."""
+    session.execute(delete(LabelRecord).where(LabelRecord.run == run, LabelRecord.expert == expert))
+
+
+def remove_note(session: Session, run: str, expert: int) -> None:
+    """Take an expert's note away, if it has one."""
+    session.execute(delete(NoteRecord).where(NoteRecord.run == run, NoteRecord.expert == expert))
+
+
+def count_of(session: Session, run: str) -> int:
+    """Labels and notes that a run has."""
+    return sum(
+        session.scalar(select(func.count()).select_from(table).where(table.run == run)) or 0
+        for table in (LabelRecord, NoteRecord)
+    )
+
+
+def remove_all(session: Session, run: str) -> None:
+    """Take all labels and notes of a run away."""
+    for table in (LabelRecord, NoteRecord):
+        session.execute(delete(table).where(table.run == run))

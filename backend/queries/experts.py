@@ -1,0 +1,263 @@
+"""Experts of a run: pages in any order, one in full, its neighbours.
+
+Every order on screen has an index of its own in the store, so a page is a scan of as many entries as it has rows.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Sequence
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+from sqlalchemy import ColumnElement, Select, func, select, tuple_
+from sqlalchemy.orm import InstrumentedAttribute, Session
+
+from backend import notes
+from backend.errors import CursorError, ExpertNotFoundError, NoIndexError
+from backend.queries.cursors import ExpertCursor
+from backend.queries.runs import find_index
+from backend.queries.search import SearchText, among
+from backend.schemas import (
+    ExpertDetail,
+    ExpertPage,
+    ExpertRow,
+    ExpertSort,
+    Interval,
+    Order,
+    SimilarExpert,
+    TokenCount,
+)
+from backend.vocabulary import Vocabulary
+from trainer.store import ContextRecord, ExpertRecord, RunRecord
+
+SORT_COLUMNS: dict[ExpertSort, InstrumentedAttribute[int] | InstrumentedAttribute[float]] = {
+    "expert": ExpertRecord.expert,
+    "usage": ExpertRecord.usage,
+    "mean": ExpertRecord.mean,
+    "largest": ExpertRecord.largest,
+    "entropy": ExpertRecord.entropy,
+}
+
+Bound = Annotated[float | None, Field(allow_inf_nan=False)]
+Condition = ColumnElement[bool]
+
+
+class ExpertQuery(BaseModel):
+    """Which experts of a run to give, and in which order."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    sort: ExpertSort = "largest"
+    order: Order = "desc"
+    search: SearchText | None = None
+    """Words in the label, among the most frequent tokens, or in a context."""
+    min_usage: Bound = None
+    """Share of tokens; anything above 0 leaves out dead experts."""
+    max_usage: Bound = None
+    min_largest: Bound = None
+    """Of the largest coefficient."""
+    cursor: Annotated[str | None, Field(max_length=1000)] = None
+    """``next_cursor`` of the page before, under the same order and filters."""
+    limit: Annotated[int, Field(ge=1, le=200)] = 50
+
+
+def expert_page(
+    session: Session, run: RunRecord, query: ExpertQuery, found: set[int] | None, vocabulary: Vocabulary
+) -> ExpertPage:
+    """A page of experts, dead ones included unless the filters leave them out.
+
+    Args:
+        found: experts that the search found; None where nothing was searched for.
+    """
+    find_index(session, run)
+    conditions = [ExpertRecord.run_id == run.id, *_filters(query)]
+    if found is not None:
+        conditions.append(among(session, ExpertRecord.expert, found))
+    rows = session.scalars(page_statement(query, conditions)).all()
+    shown = rows[: query.limit]
+    return ExpertPage(
+        experts=_described(session, run, shown, vocabulary),
+        next_cursor=_cursor_after(shown[-1], query) if len(rows) > query.limit else None,
+        matching=run.num_experts if len(conditions) == 1 else _count(session, conditions),
+        total=run.num_experts,
+    )
+
+
+def page_statement(query: ExpertQuery, conditions: Sequence[Condition]) -> Select[ExpertRecord]:
+    """One page and one row more, which tells whether there is a next page."""
+    column = SORT_COLUMNS[query.sort]
+    wanted = select(ExpertRecord).where(*conditions)
+    place = [ExpertRecord.expert] if query.sort == "expert" else [column, ExpertRecord.expert]
+    if query.cursor is not None:
+        last = ExpertCursor.decode(query.cursor)
+        if (last.sort, last.order) != (query.sort, query.order):
+            raise CursorError("The cursor belongs to another order; begin again at the first page.")
+        values = [last.expert] if query.sort == "expert" else [last.value, last.expert]
+        here, there = tuple_(*place), tuple_(*values)
+        wanted = wanted.where(here > there if query.order == "asc" else here < there)
+    by = [column.asc() if query.order == "asc" else column.desc() for column in place]
+    return wanted.order_by(*by).limit(query.limit + 1)
+
+
+def _filters(query: ExpertQuery) -> list[Condition]:
+    conditions: list[Condition] = []
+    if query.min_usage is not None:
+        conditions.append(ExpertRecord.usage >= query.min_usage)
+    if query.max_usage is not None:
+        conditions.append(ExpertRecord.usage <= query.max_usage)
+    if query.min_largest is not None:
+        conditions.append(ExpertRecord.largest >= query.min_largest)
+    return conditions
+
+
+def _count(session: Session, conditions: Sequence[Condition]) -> int:
+    return session.scalar(select(func.count()).select_from(ExpertRecord).where(*conditions)) or 0
+
+
+def _cursor_after(record: ExpertRecord, query: ExpertQuery) -> str:
+    value = float(getattr(record, query.sort))
+    return ExpertCursor(sort=query.sort, order=query.order, value=value, expert=record.expert).encode()
+
+
+def _described(
+    session: Session, run: RunRecord, records: Sequence[ExpertRecord], vocabulary: Vocabulary
+) -> tuple[ExpertRow, ...]:
+    labels = notes.labels_of(session, run.name, [record.expert for record in records])
+    return tuple(_row(record, labels.get(record.expert), vocabulary) for record in records)
+
+
+def _row(record: ExpertRecord, label: str | None, vocabulary: Vocabulary) -> ExpertRow:
+    return ExpertRow(
+        expert=record.expert,
+        label=label,
+        usage=record.usage,
+        active_tokens=record.active_tokens,
+        mean=record.mean,
+        largest=record.largest,
+        p99=record.p99,
+        entropy=record.entropy,
+        top_tokens=top_tokens(record, vocabulary),
+        histogram=tuple(record.histogram),
+        histogram_high=record.histogram_high,
+    )
+
+
+def top_tokens(record: ExpertRecord, vocabulary: Vocabulary) -> tuple[TokenCount, ...]:
+    """The tokens that an expert is active on most often."""
+    return tuple(
+        TokenCount(id=token, text=vocabulary.name(token), count=count, share=count / max(record.active_tokens, 1))
+        for token, count in record.top_tokens
+    )
+
+
+def find_expert(session: Session, run: RunRecord, expert: int) -> ExpertRecord:
+    """The statistics of one expert.
+
+    Raises:
+        NoIndexError: the run has not been indexed.
+        ExpertNotFoundError: it has no such expert.
+    """
+    record = session.get(ExpertRecord, (run.id, expert))
+    if record is None:
+        check_expert(run, expert)
+        find_index(session, run)
+        raise ExpertNotFoundError(f"The index of {run.name} says nothing of expert {expert}; make it again.")
+    return record
+
+
+def check_expert(run: RunRecord, expert: int) -> None:
+    """Refuse a number that is no expert of the run.
+
+    Raises:
+        ExpertNotFoundError: it is not.
+    """
+    if not 0 <= expert < run.num_experts:
+        raise ExpertNotFoundError(f"{run.name} has experts 0 to {run.num_experts - 1}; there is no expert {expert}.")
+
+
+def expert_detail(session: Session, run: RunRecord, expert: int, vocabulary: Vocabulary) -> ExpertDetail:
+    """One expert with its intervals, its note and its active neighbours."""
+    record = find_expert(session, run, expert)
+    active = select(ExpertRecord.expert).where(ExpertRecord.run_id == run.id, ExpertRecord.active_tokens > 0)
+    before = active.where(ExpertRecord.expert < expert).order_by(ExpertRecord.expert.desc()).limit(1)
+    after = active.where(ExpertRecord.expert > expert).order_by(ExpertRecord.expert).limit(1)
+    return ExpertDetail(
+        row=_described(session, run, [record], vocabulary)[0],
+        note=notes.note_of(session, run.name, expert),
+        previous=session.scalar(before),
+        next=session.scalar(after),
+        intervals=_intervals(session, run, record),
+    )
+
+
+def _intervals(session: Session, run: RunRecord, record: ExpertRecord) -> tuple[Interval, ...]:
+    interval, coefficient = ContextRecord.interval, ContextRecord.coefficient
+    stored = (
+        select(interval, func.count(), func.min(coefficient), func.max(coefficient))
+        .where(ContextRecord.run_id == run.id, ContextRecord.expert == record.expert)
+        .group_by(interval)
+    )
+    held = {number: (count, low, high) for number, count, low, high in session.execute(stored)}
+    active = max(record.active_tokens, 1)
+    count, low, high = held.get(0, (0, 0.0, 0.0))
+    largest = Interval(interval=0, low=low, high=high, active_tokens=count, share=count / active, contexts=count)
+    return (
+        largest,
+        *(
+            Interval(
+                interval=number,
+                low=low,
+                high=high,
+                active_tokens=int(tokens),
+                share=tokens / active,
+                contexts=held.get(number, (0,))[0],
+            )
+            for number, (low, high, tokens) in enumerate(record.intervals, start=1)
+        ),
+    )
+
+
+def random_expert(session: Session, run: RunRecord, chance: random.Random) -> int:
+    """An active expert, each as likely as the others.
+
+    Raises:
+        NoIndexError: the run has not been indexed, or no expert was active.
+    """
+    index = find_index(session, run)
+    wanted = select(ExpertRecord.expert).where(ExpertRecord.run_id == run.id, ExpertRecord.usage > 0)
+    place = chance.randrange(max(index.experts_active, 1))
+    found = session.scalar(wanted.order_by(ExpertRecord.usage, ExpertRecord.expert).offset(place).limit(1))
+    if found is None:
+        raise NoIndexError(f"No expert of {run.name} was active in its index; index more text.")
+    return found
+
+
+def with_names(
+    session: Session, run: RunRecord, similar: Sequence[tuple[int, float]], vocabulary: Vocabulary
+) -> tuple[SimilarExpert, ...]:
+    """Experts and cosines with what is known of the experts; without an index that is their label alone."""
+    ids = [expert for expert, _ in similar]
+    labels = notes.labels_of(session, run.name, ids)
+    records = known(session, run, ids)
+    return tuple(
+        SimilarExpert(
+            expert=expert,
+            label=labels.get(expert),
+            similarity=cosine,
+            top_tokens=top_tokens(records[expert], vocabulary) if expert in records else (),
+        )
+        for expert, cosine in similar
+    )
+
+
+def known(session: Session, run: RunRecord, experts: Collection[int]) -> dict[int, ExpertRecord]:
+    """Statistics of those of ``experts`` that have been indexed."""
+    wanted = select(ExpertRecord).where(ExpertRecord.run_id == run.id, among(session, ExpertRecord.expert, experts))
+    return {record.expert: record for record in session.scalars(wanted)}
+
+
+def units(session: Session, run: RunRecord, experts: Collection[int]) -> dict[int, float]:
+    """The 99th percentile of each expert's coefficient, the unit of edits; 1 where it is not known."""
+    records = known(session, run, experts)
+    return {expert: records[expert].p99 if expert in records else 1.0 for expert in experts}

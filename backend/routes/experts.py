@@ -1,0 +1,91 @@
+"""Experts of a run: pages, one in full, its contexts, those like it, and search."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from sqlalchemy.orm import Session
+
+from backend.database import reading
+from backend.library import By
+from backend.queries import contexts as context_queries
+from backend.queries import experts as queries
+from backend.queries import search as search_queries
+from backend.queries.contexts import ContextQuery
+from backend.queries.experts import ExpertQuery
+from backend.queries.runs import find_index, find_run
+from backend.queries.search import SearchText
+from backend.schemas import ContextPage, ExpertDetail, ExpertPage, RandomExpert, SearchResult, SimilarExperts
+from backend.services import ExpertId, RunName, Services, ServicesDep
+from trainer.store import RunRecord
+
+router = APIRouter(prefix="/runs/{run}", tags=["experts"])
+
+Limit = Annotated[int, Query(ge=1, le=100)]
+
+
+@router.get("/experts")
+def experts(run: RunName, query: Annotated[ExpertQuery, Query()], services: ServicesDep) -> ExpertPage:
+    """A page of experts in the order asked for; dead ones are included unless a filter leaves them out."""
+    with reading(services.store) as session:
+        record = find_run(session, run)
+        found = _found(session, record, query.search, services) if query.search else None
+        return queries.expert_page(session, record, query, found, services.library.run(run).vocabulary)
+
+
+def _found(session: Session, record: RunRecord, typed: str, services: Services) -> set[int]:
+    index = services.search_indexes.of(session, find_index(session, record))
+    return search_queries.find_experts(session, record, typed, services.library.run(record.name).vocabulary, index)
+
+
+@router.get("/experts/random")
+def random_expert(run: RunName, services: ServicesDep) -> RandomExpert:
+    """An active expert, each as likely as the others."""
+    with reading(services.store) as session:
+        return RandomExpert(expert=queries.random_expert(session, find_run(session, run), services.chance))
+
+
+@router.get("/experts/{expert}")
+def expert(run: RunName, expert: ExpertId, services: ServicesDep) -> ExpertDetail:
+    """One expert with its intervals, its note and its active neighbours."""
+    with reading(services.store) as session:
+        record = find_run(session, run)
+        return queries.expert_detail(session, record, expert, services.library.run(run).vocabulary)
+
+
+@router.get("/experts/{expert}/contexts")
+def contexts(
+    run: RunName, expert: ExpertId, query: Annotated[ContextQuery, Query()], services: ServicesDep
+) -> ContextPage:
+    """Stored contexts of an expert: interval by interval, the largest first."""
+    with reading(services.store) as session:
+        record = find_run(session, run)
+        queries.find_expert(session, record, expert)
+        return context_queries.context_page(session, record, expert, query, services.library.run(run).vocabulary)
+
+
+@router.get("/experts/{expert}/similar")
+def similar(run: RunName, expert: ExpertId, services: ServicesDep, by: By = "gate", limit: Limit = 8) -> SimilarExperts:
+    """The experts whose gate directions, or output scalings, point most nearly the same way."""
+    with reading(services.store) as session:
+        record = find_run(session, run)
+        queries.check_expert(record, expert)
+        loaded = services.library.run(run)
+        pairs = loaded.similar(expert, by, limit)
+        return SimilarExperts(by=by, experts=queries.with_names(session, record, pairs, loaded.vocabulary))
+
+
+@router.get("/search")
+def search(
+    run: RunName, text: Annotated[SearchText, Query()], services: ServicesDep, limit: Limit = 20
+) -> SearchResult:
+    """Experts by words: in labels first, then among their tokens, then in their contexts."""
+    started = time.perf_counter()
+    with reading(services.store) as session:
+        record = find_run(session, run)
+        index = services.search_indexes.of(session, find_index(session, record))
+        vocabulary = services.library.run(run).vocabulary
+        hits = search_queries.search(session, record, text, limit, vocabulary, index)
+    return SearchResult(text=text, hits=hits, took_ms=(time.perf_counter() - started) * 1000)

@@ -1,0 +1,52 @@
+"""Routing of a text."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from backend import notes
+from backend.database import reading
+from backend.queries.experts import known
+from backend.queries.runs import find_run
+from backend.schemas import RoutedExpertInfo, RoutedToken, RoutingRequest, RoutingResponse
+from backend.services import RunName, Services, ServicesDep
+
+router = APIRouter(prefix="/runs/{run}", tags=["routing"])
+
+TOP_TOKENS = 3
+
+
+@router.post("/routing")
+def route(run: RunName, request: RoutingRequest, services: ServicesDep) -> RoutingResponse:
+    """Which experts are active on each token of a text, and what the language model expects after it."""
+    with reading(services.store) as session:
+        find_run(session, run)
+    routed = services.live.route(run, request.text)
+    tokens = tuple(RoutedToken.model_validate(token, from_attributes=True) for token in routed.routing.tokens)
+    experts = {expert.expert for token in tokens for expert in token.experts}
+    return RoutingResponse(
+        run=run,
+        tokens=tokens,
+        experts=_described(services, run, experts),
+        max_tokens=routed.max_tokens,
+        took_ms=routed.took_ms,
+    )
+
+
+def _described(services: Services, run: str, experts: set[int]) -> dict[int, RoutedExpertInfo]:
+    vocabulary = services.library.run(run).vocabulary
+    with reading(services.store) as session:
+        record = find_run(session, run)
+        labels = notes.labels_of(session, run, experts)
+        records = known(session, record, experts)
+    described = {}
+    for expert in sorted(experts):
+        statistics = records.get(expert)
+        top_tokens = statistics.top_tokens[:TOP_TOKENS] if statistics else []
+        described[expert] = RoutedExpertInfo(
+            label=labels.get(expert),
+            usage=statistics.usage if statistics else None,
+            largest=statistics.largest if statistics else None,
+            top_tokens=tuple(vocabulary.name(token) for token, _ in top_tokens),
+        )
+    return described

@@ -1,0 +1,62 @@
+"""Steered generation, token by token."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+
+from fastapi import APIRouter
+
+from backend.database import reading
+from backend.queries.experts import check_expert, units
+from backend.queries.runs import find_run
+from backend.schemas import (
+    DoneEvent,
+    StartEvent,
+    SteeringEvent,
+    SteeringRequest,
+    TokenEvent,
+)
+from backend.services import RunName, Services, ServicesDep
+from backend.sse import Event, Events, EventStream, EventStreamJson, documented
+from trainer.steering import Done, NewToken, Started, SteeringStep
+
+router = APIRouter(prefix="/runs/{run}", tags=["steering"])
+
+EVENTS: Mapping[type, type[StartEvent] | type[TokenEvent] | type[DoneEvent]] = {
+    Started: StartEvent,
+    NewToken: TokenEvent,
+    Done: DoneEvent,
+}
+
+
+@router.post("/steering", response_class=EventStreamJson, responses=documented(SteeringEvent))
+async def steer(run: RunName, request: SteeringRequest, services: ServicesDep) -> EventStream:
+    """Server-sent events: ``start``, then ``token`` for each new token of either arm, then ``done`` or ``error``."""
+    unit_of = await asyncio.to_thread(_units, services, run, request)
+    steps = services.live.steer(run, request, unit_of)
+    # What is wrong with the request shows before the first step: it becomes a status, not an event.
+    first = await anext(steps)
+    return EventStream(_events(first, steps))
+
+
+def _units(services: Services, run: str, request: SteeringRequest) -> dict[int, float]:
+    with reading(services.store) as session:
+        record = find_run(session, run)
+        experts = {edit.expert for edit in request.edits}
+        for expert in experts:
+            check_expert(record, expert)
+        return units(session, record, experts)
+
+
+async def _events(first: SteeringStep, steps: AsyncGenerator[SteeringStep, None]) -> Events:
+    async with aclosing(steps):
+        yield _event(first)
+        async for step in steps:
+            yield _event(step)
+
+
+def _event(step: SteeringStep) -> Event:
+    event = EVENTS[type(step)].model_validate(step, from_attributes=True)
+    return event.event, event

@@ -1,0 +1,37 @@
+"""What the routes work with: one frozen object on the application."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Annotated, cast
+
+from fastapi import Depends, Path, Request
+from sqlalchemy import Engine
+
+from backend.library import Library
+from backend.live import LiveEngine
+from backend.queries.search import SearchIndexes
+from backend.settings import Settings
+
+
+@dataclass(frozen=True)
+class Services:
+    """Made once at start."""
+
+    settings: Settings
+    store: Engine
+    library: Library
+    live: LiveEngine
+    search_indexes: SearchIndexes
+    chance: random.Random
+
+
+def services(request: Request) -> Services:
+    """Those of the application that answers."""
+    return cast(Services, request.app.state.services)
+
+
+ServicesDep = Annotated[Services, Depends(services)]
+RunName = Annotated[str, Path(max_length=200, description="Name of the run.")]
+ExpertId = Annotated[int, Path(ge=0, lt=2**31, description="Id of the expert.")]

@@ -1,0 +1,164 @@
+"""Experts over HTTP: paging, filters, one in full, its neighbours."""
+
+from __future__ import annotations
+
+import random
+from itertools import product
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from fastapi.testclient import TestClient
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import Engine, text
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.orm import Session
+
+from backend.database import reading
+from backend.queries.cursors import ExpertCursor
+from backend.queries.experts import ExpertQuery, page_statement, random_expert
+from backend.queries.runs import find_run
+from backend.schemas import ExpertSort, Order
+from tests.backend.stores import ACTIVE, NUM_EXPERTS
+from trainer.store import ExpertRecord, open_store, sqlite_url
+
+SORTS: tuple[ExpertSort, ...] = get_args(ExpertSort)
+ORDERS: tuple[Order, ...] = get_args(Order)
+ALL_ORDERS = list(product(SORTS, ORDERS))
+
+
+def all_pages(client: TestClient, **query: Any) -> list[dict[str, Any]]:
+    """Every expert of every page, in the order that they came."""
+    rows: list[dict[str, Any]] = []
+    cursor = None
+    while True:
+        page = client.get("/api/runs/first/experts", params={**query, **({"cursor": cursor} if cursor else {})}).json()
+        rows += page["experts"]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            assert page["matching"] == len(rows)
+            return rows
+
+
+@pytest.mark.parametrize(("sort", "order"), ALL_ORDERS)
+def test_all_pages_are_the_whole_sorted(client: TestClient, sort: ExpertSort, order: Order) -> None:
+    rows = all_pages(client, sort=sort, order=order, limit=7)
+    keys = [(row[sort], row["expert"]) for row in rows]
+    assert len(rows) == NUM_EXPERTS
+    assert keys == sorted(keys, reverse=order == "desc")
+
+
+@given(
+    sort=st.sampled_from(SORTS),
+    order=st.sampled_from(ORDERS),
+    limit=st.integers(20, 200),
+    min_usage=st.none() | st.sampled_from([0.0, 0.0005, 0.001, 0.0015]),
+    max_usage=st.none() | st.sampled_from([0.0, 0.001, 0.0025]),
+    min_largest=st.none() | st.sampled_from([0.0, 2.0, 4.0, 9.0]),
+)
+def test_filters_keep_what_they_say(client: TestClient, sort: str, order: str, limit: int, **filters: Any) -> None:
+    given_filters = {name: value for name, value in filters.items() if value is not None}
+    rows = all_pages(client, sort=sort, order=order, limit=limit, **given_filters)
+    whole = all_pages(client, sort=sort, order=order, limit=200)
+    assert rows == [
+        row
+        for row in whole
+        if row["usage"] >= given_filters.get("min_usage", -1)
+        and row["usage"] <= given_filters.get("max_usage", 2)
+        and row["largest"] >= given_filters.get("min_largest", -1)
+    ]
+
+
+@pytest.mark.parametrize(("sort", "order"), ALL_ORDERS)
+def test_every_order_is_served_by_an_index(made_up: Path, sort: ExpertSort, order: Order) -> None:
+    engine = open_store(sqlite_url(made_up))
+    after = ExpertCursor(sort=sort, order=order, value=2.0, expert=40).encode()
+    for cursor in (None, after):
+        statement = page_statement(ExpertQuery(sort=sort, order=order, cursor=cursor), [ExpertRecord.run_id == 1])
+        compiled = statement.compile(dialect=sqlite.dialect(), compile_kwargs={"literal_binds": True})
+        with engine.connect() as connection:
+            plan = [row[3] for row in connection.execute(text(f"EXPLAIN QUERY PLAN {compiled}"))]
+        assert len(plan) == 1, plan
+        index = "sqlite_autoindex_experts_1" if sort == "expert" else f"experts_by_{sort}"
+        assert f"USING INDEX {index} (run_id=?" in plan[0]
+        assert (">" in plan[0] or "<" in plan[0]) == (cursor is not None)
+    engine.dispose()
+
+
+def test_a_page_says_how_many_match_and_how_many_there_are(client: TestClient) -> None:
+    page = client.get("/api/runs/first/experts", params={"min_usage": 1e-9, "limit": 3}).json()
+    assert (len(page["experts"]), page["matching"], page["total"]) == (3, ACTIVE, NUM_EXPERTS)
+
+
+def test_a_cursor_of_another_order_is_refused(client: TestClient) -> None:
+    page = client.get("/api/runs/first/experts", params={"sort": "usage", "limit": 5}).json()
+    answer = client.get("/api/runs/first/experts", params={"sort": "mean", "cursor": page["next_cursor"]})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "bad-cursor")
+
+
+@given(st.text(max_size=60))
+def test_no_cursor_is_a_defect(client: TestClient, cursor: str) -> None:
+    answer = client.get("/api/runs/first/experts", params={"cursor": cursor})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["code"] == "bad-cursor"
+
+
+def test_top_tokens_have_texts_and_shares(client: TestClient) -> None:
+    row = client.get("/api/runs/first/experts/2").json()["row"]
+    assert [token["text"] for token in row["top_tokens"]] == ["c", "d"]
+    assert row["top_tokens"][0]["share"] == pytest.approx(0.5)
+
+
+def test_detail_lists_intervals_from_the_highest(client: TestClient) -> None:
+    detail = client.get("/api/runs/first/experts/5").json()
+    assert [(part["interval"], part["contexts"]) for part in detail["intervals"]] == [(0, 4), (1, 3), (2, 0)]
+    assert (detail["intervals"][0]["low"], detail["intervals"][0]["high"]) == (2.5, 4.0)
+    assert sum(part["active_tokens"] for part in detail["intervals"][1:]) == detail["row"]["active_tokens"]
+    assert (detail["previous"], detail["next"], detail["note"]) == (4, 6, None)
+
+
+def test_neighbours_skip_the_dead(client: TestClient) -> None:
+    detail = client.get(f"/api/runs/first/experts/{NUM_EXPERTS - 1}").json()
+    assert (detail["previous"], detail["next"]) == (ACTIVE - 1, None)
+
+
+def test_random_experts_are_active_and_all_of_them_come(own: Engine) -> None:
+    with reading(own) as session:
+        run = find_run(session, "first")
+        chance = random.Random(0)
+        assert {random_expert(session, run, chance) for _ in range(2000)} == set(range(ACTIVE))
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "code"),
+    [
+        ("/api/runs/none/experts", 404, "run-not-found"),
+        ("/api/runs/second/experts", 404, "no-index"),
+        ("/api/runs/second/experts/3", 404, "no-index"),
+        ("/api/runs/second/experts/random", 404, "no-index"),
+        (f"/api/runs/first/experts/{NUM_EXPERTS}", 404, "expert-not-found"),
+        (f"/api/runs/first/experts/{10**30}", 422, "invalid-request"),
+        ("/api/runs/first/experts/-1", 422, "invalid-request"),
+        ("/api/runs/first/experts?sort=size", 422, "invalid-request"),
+        ("/api/runs/first/experts?limit=0", 422, "invalid-request"),
+        ("/api/runs/first/experts?min_usage=nan", 422, "invalid-request"),
+        ("/api/runs/first/experts?colour=red", 422, "invalid-request"),
+        ("/api/runs/first/experts/3/contexts?cursor=eyJ9", 400, "bad-cursor"),
+    ],
+)
+def test_bad_requests(client: TestClient, path: str, status: int, code: str) -> None:
+    answer = client.get(path)
+    assert answer.status_code == status
+    error = answer.json()["error"]
+    assert error["code"] == code
+    assert error["message"].endswith(".")
+
+
+def test_a_reader_sees_one_state_of_the_store(own: Engine) -> None:
+    with reading(own) as session:
+        before = session.get_one(ExpertRecord, (1, 3)).largest
+        with Session(own) as writer, writer.begin():
+            writer.get_one(ExpertRecord, (1, 3)).largest = before + 100
+        session.expire_all()
+        assert session.get_one(ExpertRecord, (1, 3)).largest == before
