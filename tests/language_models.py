@@ -41,7 +41,7 @@ _LLAMA_LIKE: dict[str, Any] = {
     "head_dim": 8,
     "max_position_embeddings": 128,
 }
-_SPECIAL = {"vocab_size": VOCABULARY, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
+_SPECIAL: dict[str, Any] = {"vocab_size": VOCABULARY, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
 
 CONFIGS: dict[str, PreTrainedConfig] = {
     "gpt2": GPT2Config(n_embd=16, n_layer=3, n_head=2, n_positions=128, **_SPECIAL),
@@ -80,8 +80,8 @@ def byte_tokenizer() -> PreTrainedTokenizerBase:
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {END: 0} | {character: place + 1 for place, character in enumerate(alphabet)}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # type: ignore[assignment]
-    tokenizer.decoder = decoders.ByteLevel()  # type: ignore[assignment]
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, bos_token=END, pad_token=END)
 
 

@@ -46,7 +46,7 @@ Mlp = Callable[[], Tensor]
 """Gives what the untouched MLP would have answered."""
 
 StandIn = Callable[[Tensor, Mlp], Tensor]
-"""From the MLP's input [..., I], and the MLP, to an output [..., O]."""
+"""From the MLP's input [B, T, I], and the MLP, to an output [B, T, O]."""
 
 
 class Capture(NamedTuple):
@@ -98,10 +98,16 @@ class _First(nn.Module):
     def __init__(self, original: nn.Module) -> None:
         super().__init__()
         self.original = original
-        self.seen: Tensor | None = None
+        self.seen_BTI: Tensor | None = None
+        self._shape: tuple[int, ...] = ()
+
+    def before_block(self, _block: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """Note the block's rows and tokens: OPT lays them end to end before its MLP."""
+        hidden: Tensor = inputs[0] if inputs else named["hidden_states"]
+        self._shape = tuple(hidden.shape[:-1])
 
     def forward(self, x: Tensor) -> Any:
-        self.seen = x
+        self.seen_BTI = x.reshape(*self._shape, x.shape[-1])
         return self.original(x)
 
 
@@ -115,8 +121,10 @@ class _Last(nn.Module):
         self.stand_in = stand_in
 
     def forward(self, hidden: Tensor) -> Tensor:
-        assert self.first.seen is not None
-        return self.stand_in(self.first.seen, lambda: self.original(hidden))
+        seen_BTI = self.first.seen_BTI
+        assert seen_BTI is not None
+        output = self.stand_in(seen_BTI, lambda: self.original(hidden).reshape(*seen_BTI.shape[:-1], -1))
+        return output.reshape(*hidden.shape[:-1], -1)
 
 
 class LanguageModel:
@@ -196,9 +204,7 @@ class LanguageModel:
         """Let functions answer for the MLPs of some layers; the originals are put back on leaving, whatever happens."""
         with ExitStack() as stack:
             for layer, stand_in in stand_ins.items():
-                for parent, name, module in self._mounts(layer, stand_in):
-                    stack.callback(setattr, parent, name, getattr(parent, name))
-                    setattr(parent, name, module)
+                self._mount(layer, stand_in, stack)
             yield
 
     @contextmanager
@@ -250,13 +256,17 @@ class LanguageModel:
             f"one of {', '.join(MLP_NAMES)} or fc1 and fc2 is needed."
         )
 
-    def _mounts(self, layer: int, stand_in: StandIn) -> list[tuple[nn.Module, str, nn.Module]]:
+    def _mount(self, layer: int, stand_in: StandIn, stack: ExitStack) -> None:
+        """Put a stand-in where a layer's MLP is, and have ``stack`` put the original back."""
         block = self._block(layer)
         first_name, last_name = self._mlp(layer)
         if first_name == last_name:
-            return [(block, first_name, _Whole(getattr(block, first_name), stand_in))]
+            _swap(block, first_name, _Whole(getattr(block, first_name), stand_in), stack)
+            return
         first = _First(getattr(block, first_name))
-        return [(block, first_name, first), (block, last_name, _Last(getattr(block, last_name), first, stand_in))]
+        stack.callback(block.register_forward_pre_hook(first.before_block, with_kwargs=True).remove)
+        _swap(block, last_name, _Last(getattr(block, last_name), first, stand_in), stack)
+        _swap(block, first_name, first, stack)
 
     def _matrices(self, layer: int) -> tuple[list[nn.Module], nn.Module]:
         """The linear modules that read the MLP's input (a GLU's gate first) and the one that writes its output."""
@@ -286,6 +296,11 @@ def replacement(layer: SparseLayer) -> StandIn:
         return output_TO.to(x.dtype).reshape(*x.shape[:-1], -1)
 
     return answer
+
+
+def _swap(block: nn.Module, name: str, module: nn.Module, stack: ExitStack) -> None:
+    stack.callback(setattr, block, name, getattr(block, name))
+    setattr(block, name, module)
 
 
 def _find_blocks(module: PreTrainedModel, count: int) -> nn.ModuleList:

@@ -120,7 +120,7 @@ def test_an_existing_run_is_not_overwritten(world: World) -> None:
 
 def test_resuming_with_other_settings_is_refused(world: World) -> None:
     fit(world, world.config(), should_stop=StopAfter(2))
-    with pytest.raises(UserError, match="another k,|another k;|another k"):
+    with pytest.raises(UserError, match="another k"):
         fit(world, world.config(k=5), resume="if-any")
 
 

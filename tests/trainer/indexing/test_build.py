@@ -15,8 +15,8 @@ from tests.runs import World
 from trainer.activations import capture_sequences
 from trainer.config import IndexConfig
 from trainer.errors import NotFoundError, UserError
-from trainer.indexing import build_index
 from trainer.indexing import build as building
+from trainer.indexing import build_index
 from trainer.run import Run
 from trainer.store import SEARCH_TABLE, ContextRecord, ExpertRecord, IndexRecord, RunRecord, SequenceRecord, writing
 from trainer.text import blocks

@@ -69,7 +69,7 @@ def test_equals_the_papers_code(case: str, activation: Activation, encoder: Enco
     loss = ((output.output_TO - target).square() / target.norm(dim=1, keepdim=True)).mean()
     assert relative_error(loss, golden["out.ref_mse"]) < 1e-5
     assert relative_error(normalised_mse(output.output_TO, target), golden["out.nmse"]) < 1e-5
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     for name, gradient in parameters_of(golden, "grad_ref_mse", encoder).items():
         found = layer.get_parameter(name).grad
         assert found is not None
