@@ -1,0 +1,82 @@
+"""Edits to the gate: what each mode does, and that no edit means no difference at all."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.layers import random_layer
+from trainer.config import Apply, Edit
+from trainer.edits import EditedMlp, EditPlan
+from trainer.errors import UserError
+from trainer.layers.mxd import MxD
+from trainer.layers.sparse import Routing
+
+X_BTI = torch.randn(2, 3, 12, generator=torch.Generator().manual_seed(0))
+
+
+def plan(*edits: Edit, units: dict[int, float] | None = None) -> EditPlan:
+    return EditPlan.of(edits, units or {}, 33)
+
+
+def live(routing: Routing, expert: int) -> torch.Tensor:
+    return (routing.coefficients_TK * (routing.indices_TK == expert)).sum(dim=1)
+
+
+@pytest.mark.parametrize(
+    ("edit", "wanted"),
+    [
+        (Edit(expert=4, mode="scale", strength=3), lambda a: 3 * a),
+        (Edit(expert=4, mode="add", strength=2), lambda a: a + 2 * 0.5),
+        (Edit(expert=4, mode="add", strength=-1), lambda a: a - 0.5),
+        (Edit(expert=4, mode="set", strength=2), lambda a: torch.full_like(a, 1.0)),
+        (Edit(expert=4, mode="off"), torch.zeros_like),
+    ],
+)
+def test_each_mode(edit: Edit, wanted: object) -> None:
+    layer = random_layer()
+    routing = layer.route(X_BTI.reshape(-1, 12))
+    difference = plan(edit, units={4: 0.5}).difference(routing)
+    before = live(routing, 4)
+    torch.testing.assert_close(before + difference.coefficients_TK[:, 0], wanted(before))  # type: ignore[operator]
+
+
+def test_edits_of_one_expert_follow_each_other() -> None:
+    routing = Routing(torch.tensor([[2.0, 1.0]]), torch.tensor([[7, 4]]))
+    edits = (Edit(expert=4, mode="add", strength=1), Edit(expert=4, mode="scale", strength=10))
+    assert plan(*edits).difference(routing).coefficients_TK.item() == pytest.approx(20 - 1)
+
+
+@pytest.mark.parametrize("apply", ["on-top", "replace"])
+@pytest.mark.parametrize("edits", [(), (Edit(expert=3, mode="scale", strength=1),)])
+def test_no_difference_is_none_to_the_bit(apply: Apply, edits: tuple[Edit, ...]) -> None:
+    layer = random_layer(widths=(12, 20, 12))
+    edited = EditedMlp(layer, plan(*edits), apply)
+    edited.touched_BT = torch.ones(2, 3, dtype=torch.bool)
+    output = edited(X_BTI, lambda: X_BTI.sin())
+    wanted = X_BTI.sin() if apply == "on-top" else layer(X_BTI.reshape(-1, 12)).output_TO.reshape(2, 3, 12)
+    assert torch.equal(output, wanted)
+
+
+@given(st.sampled_from(["on-top", "replace"]), st.floats(-5, 5), st.integers(0, 32))
+def test_only_touched_tokens_change_and_by_the_experts_own_output(apply: Apply, strength: float, expert: int) -> None:
+    layer = random_layer(widths=(12, 20, 12))
+    assert isinstance(layer, MxD)
+    touched_BT = torch.tensor([[True, False, True], [False, False, True]])
+    edited = EditedMlp(layer, plan(Edit(expert=expert, mode="add", strength=strength)), apply)
+    untouched = EditedMlp(layer, plan(), apply)
+    edited.touched_BT = touched_BT
+    change = edited(X_BTI, lambda: X_BTI) - untouched(X_BTI, lambda: X_BTI)
+    own = strength * (layer.encode(X_BTI) @ layer.expert_matrix(expert))
+    torch.testing.assert_close(change, own * touched_BT.unsqueeze(2), rtol=1e-3, atol=1e-4)
+
+
+def test_unknown_expert() -> None:
+    with pytest.raises(UserError, match="experts 0 to 32"):
+        plan(Edit(expert=33, mode="off"))
+
+
+def test_the_units_of_unindexed_experts_are_one() -> None:
+    assert plan(Edit(expert=3, mode="off"), units={3: 0.0}).units == {3: 1.0}

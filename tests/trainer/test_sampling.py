@@ -1,0 +1,52 @@
+"""Choosing tokens: filters, and the coupling of two arms."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainer.config import Sampling
+from trainer.sampling import choose, gumbel_noise, penalised
+
+PLAIN = Sampling(temperature=1, top_p=1, top_k=0, repetition_penalty=1)
+LOGITS_V = torch.tensor([0.1, 3.0, 2.9, -1.0, 0.5])
+
+
+def sample(sampling: Sampling, logits_V: torch.Tensor, count: int = 4000) -> torch.Tensor:
+    ids = [choose(logits_V, set(), sampling, gumbel_noise(7, step, len(logits_V))) for step in range(count)]
+    return torch.bincount(torch.tensor(ids), minlength=len(logits_V)) / count
+
+
+def test_frequencies_are_the_probabilities() -> None:
+    torch.testing.assert_close(sample(PLAIN, LOGITS_V), LOGITS_V.softmax(dim=0), rtol=0, atol=0.03)
+
+
+def test_temperature_zero_is_greedy() -> None:
+    assert choose(LOGITS_V, set(), PLAIN.model_copy(update={"temperature": 0}), gumbel_noise(0, 0, 5)) == 1
+
+
+def test_top_k_and_top_p_leave_out_the_rest() -> None:
+    assert sample(PLAIN.model_copy(update={"top_k": 2}), LOGITS_V, 300)[[0, 3, 4]].sum() == 0
+    assert sample(PLAIN.model_copy(update={"top_p": 0.5}), LOGITS_V, 300)[[0, 3, 4]].sum() == 0
+    assert sample(PLAIN.model_copy(update={"top_p": 0.01}), LOGITS_V, 300)[1] == 1
+
+
+def test_the_penalty_makes_used_tokens_less_likely() -> None:
+    sampling = PLAIN.model_copy(update={"repetition_penalty": 2.0})
+    logits_V = penalised(LOGITS_V, {1, 3}, sampling)
+    torch.testing.assert_close(logits_V, torch.tensor([0.1, 1.5, 2.9, -2.0, 0.5]))
+
+
+@given(st.integers(0, 2**40), st.integers(0, 500))
+def test_arms_with_equal_probabilities_choose_alike(seed: int, step: int) -> None:
+    noise_V = gumbel_noise(seed, step, 5)
+    shifted = LOGITS_V + 2.0  # the same distribution
+    sampling = PLAIN.model_copy(update={"top_p": 0.9})
+    assert choose(LOGITS_V, set(), sampling, noise_V) == choose(shifted, set(), sampling, noise_V)
+
+
+def test_noise_depends_on_seed_and_step() -> None:
+    assert torch.equal(gumbel_noise(1, 2, 9), gumbel_noise(1, 2, 9))
+    assert not torch.equal(gumbel_noise(1, 2, 9), gumbel_noise(1, 3, 9))
+    assert not torch.equal(gumbel_noise(1, 2, 9), gumbel_noise(2, 2, 9))
