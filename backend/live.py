@@ -128,7 +128,7 @@ class LiveEngine:
             raise TooLongError(f"The prompt has {found} tokens and this server takes {limit}; shorten it.")
 
     def _host(self, run: Run) -> _Host:
-        source = run.config.language_model
+        source = run.language_model_source
         with self._lock:
             return self._hosts.setdefault(source, _Host(source))
 

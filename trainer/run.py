@@ -75,6 +75,13 @@ class Run:
         return self.config.name
 
     @property
+    def language_model_source(self) -> str:
+        """Hub name or folder of its language model; a folder may also be named from the data folder, so that both
+        can be moved together."""
+        beside = self.folder.parent.parent / self.config.language_model
+        return str(beside) if beside.is_dir() else self.config.language_model
+
+    @property
     def lock(self) -> Path:
         """Held by the process that fits it."""
         return self.folder / LOCK_FILE

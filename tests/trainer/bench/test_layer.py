@@ -1,0 +1,25 @@
+"""The measurement itself: both forms agree, and the figures are of what was asked."""
+
+from __future__ import annotations
+
+from trainer.bench.layer import bench_layer
+from trainer.bench.timing import in_turn, median_ratio
+
+
+def test_both_forms_agree_and_the_sparse_one_keeps_less() -> None:
+    result = bench_layer(width=16, hidden_width=32, num_experts=501, k=4, tokens=128, rounds=2, device="cpu")
+    assert result.gradient_error < 1e-4
+    assert result.memory_ratio > 1.5
+    assert (result.num_experts, result.k, result.tokens) == (501, 4, 128)
+    assert result.speedup > 0
+
+
+def test_ways_take_turns_and_the_warm_up_is_not_counted() -> None:
+    calls: list[str] = []
+    seconds = in_turn({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, rounds=3)
+    assert calls == ["a", "b"] * 4
+    assert [len(values) for values in seconds.values()] == [3, 3]
+
+
+def test_median_ratio_is_paired() -> None:
+    assert median_ratio([2.0, 40.0, 6.0], [1.0, 10.0, 2.0]) == 3.0
