@@ -1,10 +1,89 @@
-import { PageBar } from "@/components/shell/page-bar";
+/** One expert: what it fires on, how often and how strongly, what people say of it. */
 
-export default function ExpertPage() {
+import "./expert.css";
+
+import { useQuery } from "@tanstack/react-query";
+import { useParams } from "react-router";
+
+import { expertQuery } from "@/api/queries";
+import type { ExpertDetail, RunSummary } from "@/api/types";
+import { WithRun } from "@/components/current-run";
+import { usePageLinks } from "@/components/links";
+import { PageBar } from "@/components/shell/page-bar";
+import { EmptyState, ErrorState, LoadingState } from "@/components/states";
+import { useUrlState } from "@/url-state";
+
+import { Contexts } from "./expert/contexts";
+import { ExpertHead } from "./expert/expert-head";
+import { EXPERT_PARAMS } from "./expert/expert-params";
+import { useMarker } from "./expert/marker";
+import { Notes } from "./expert/notes";
+import { Similar } from "./expert/similar";
+import { Statistics } from "./expert/statistics";
+
+function Inactive({ run }: { readonly run: RunSummary }) {
+  const links = usePageLinks();
+  return (
+    <EmptyState title="Never active">
+      This expert was active on none of the {run.indexed_tokens ?? 0} indexed tokens: there are no contexts to show. It
+      can still be steered with <em>set</em>, from the <a href={links.page("steering")}>steering page</a>.
+    </EmptyState>
+  );
+}
+
+function ExpertBody({ run, detail }: { readonly run: RunSummary; readonly detail: ExpertDetail }) {
+  const [params, setParams] = useUrlState(EXPERT_PARAMS);
+  const { row } = detail;
+  const { marker, onHover } = useMarker(run.name, row.expert, params.lock);
+  return (
+    <div className="expert-columns">
+      <Statistics run={run} row={row} marker={marker} />
+      <div className="expert-main">
+        {row.active_tokens === 0 ? (
+          <Inactive run={run} />
+        ) : (
+          <Contexts run={run.name} detail={detail} params={params} setParams={setParams} onHover={onHover} />
+        )}
+        <div className="expert-foot">
+          <Similar run={run.name} expert={row.expert} by={params.by} onBy={(by) => setParams({ by })} />
+          <Notes key={row.expert} run={run.name} expert={row.expert} note={detail.note} />
+        </div>
+      </div>
+    </div>
+  );
+}
+
+function ExpertView({ run, expert }: { readonly run: RunSummary; readonly expert: number }) {
+  const { data, error, refetch } = useQuery(expertQuery(run.name, expert));
+  if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
+  if (data === undefined) return <LoadingState label="Loading the expert" rows={12} />;
   return (
     <>
-      <title>Expert · MxD Explorer</title>
-      <PageBar crumbs={[{ label: "Expert" }]} />
+      <title>{`${data.row.label ?? `Expert ${expert}`} · MxD Explorer`}</title>
+      <ExpertHead key={expert} run={run.name} detail={data} />
+      <ExpertBody run={run} detail={data} />
+    </>
+  );
+}
+
+export default function ExpertPage() {
+  const { expert = "" } = useParams();
+  const links = usePageLinks();
+  return (
+    <>
+      <title>{`Expert ${expert} · MxD Explorer`}</title>
+      <PageBar crumbs={[{ label: "Experts", to: links.page("experts") }, { label: expert }]} />
+      <WithRun>
+        {(run) =>
+          /^\d+$/.test(expert) ? (
+            <ExpertView run={run} expert={Number(expert)} />
+          ) : (
+            <EmptyState title={`${expert} is no expert`}>
+              Experts go by number, from 0 to {run.num_experts - 1}.
+            </EmptyState>
+          )
+        }
+      </WithRun>
     </>
   );
 }

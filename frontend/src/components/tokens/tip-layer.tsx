@@ -1,8 +1,11 @@
 /** One tooltip for all tokens of the page: thousands of tokens stay plain elements, and nothing but the tooltip
  *  renders again when the pointer moves. */
 
-import { createContext, type ReactNode, useContext, useState, useSyncExternalStore } from "react";
-import { OverlayArrow, Tooltip } from "react-aria-components";
+import { createContext, type ReactNode, useContext, useMemo, useRef, useState, useSyncExternalStore } from "react";
+import { useOverlayPosition } from "react-aria";
+import { createPortal } from "react-dom";
+
+import { useShortcut } from "../shortcuts";
 
 interface Tip {
   readonly anchor: Element;
@@ -49,29 +52,31 @@ function createTipStore(): TipStore {
   };
 }
 
+function OpenTip({ tip, onClose }: { readonly tip: Tip; readonly onClose: () => void }) {
+  const overlay = useRef<HTMLDivElement>(null);
+  const arrow = useRef<HTMLSpanElement>(null);
+  const target = useMemo(() => ({ current: tip.anchor }), [tip.anchor]);
+  const { overlayProps, arrowProps, placement } = useOverlayPosition({
+    targetRef: target,
+    overlayRef: overlay,
+    arrowRef: arrow,
+    placement: "bottom",
+    offset: 9,
+    isOpen: true,
+    onClose,
+  });
+  return (
+    <div ref={overlay} id={TIP_ID} role="tooltip" className="tip" data-placement={placement} {...overlayProps}>
+      <span ref={arrow} className="tip-arrow" {...arrowProps} />
+      {tip.content}
+    </div>
+  );
+}
+
 function TipView({ store }: { readonly store: TipStore }) {
   const tip = useSyncExternalStore(store.subscribe, store.read);
-  if (tip === null) return null;
-  return (
-    <Tooltip
-      key={tip.id}
-      className="tip"
-      isOpen
-      triggerRef={{ current: tip.anchor }}
-      placement="bottom"
-      offset={9}
-      onOpenChange={(open) => {
-        if (!open) store.hide();
-      }}
-    >
-      <OverlayArrow className="tip-arrow">
-        <svg width="12" height="6" viewBox="0 0 12 6">
-          <path d="M0 6 6 0l6 6" />
-        </svg>
-      </OverlayArrow>
-      <div id={TIP_ID}>{tip.content}</div>
-    </Tooltip>
-  );
+  useShortcut("release", store.hide, tip !== null);
+  return tip === null ? null : createPortal(<OpenTip key={tip.id} tip={tip} onClose={store.hide} />, document.body);
 }
 
 export function TipProvider({ children }: { readonly children: ReactNode }) {

@@ -1,0 +1,92 @@
+/** The contexts of one interval of coefficients: a few at once, all on request. */
+
+import { useInfiniteQuery } from "@tanstack/react-query";
+
+import { contextsQuery } from "@/api/queries";
+import type { Context, Interval } from "@/api/types";
+import { Button } from "@/components/button";
+import { ErrorState, LoadingState } from "@/components/states";
+import { Concordance, type ConcordanceProps } from "@/components/tokens/concordance";
+import { formatFixed, formatPercent } from "@/lib/format";
+
+export const CONTEXTS_PER_PAGE = 30;
+const FIRST_OF_TOP = 7;
+const FIRST_OF_INTERVAL = 2;
+/** Width in pixels of the bar that stands for all active tokens. */
+const FULL_BAR = 160;
+
+interface ContextGroupProps extends Omit<ConcordanceProps, "contexts"> {
+  readonly run: string;
+  readonly expert: number;
+  readonly interval: Interval;
+  readonly isOpen: boolean;
+  readonly onOpen: (open: boolean) => void;
+}
+
+function Range({ interval }: { readonly interval: Interval }) {
+  const isTop = interval.interval === 0;
+  return (
+    <>
+      <h3>{isTop ? "Top" : `Interval ${interval.interval}`}</h3>
+      <span className="range">
+        {formatFixed(interval.low)} to {formatFixed(interval.high)}
+      </span>
+      {isTop ? (
+        <span className="dim">the {interval.contexts} largest</span>
+      ) : (
+        <>
+          <i className="share" style={{ width: Math.max(2, interval.share * FULL_BAR) }} />
+          <span className="dim">{formatPercent(interval.share, 1)} % of active tokens</span>
+        </>
+      )}
+    </>
+  );
+}
+
+interface CountProps {
+  readonly shown: number;
+  readonly interval: Interval;
+  readonly isOpen: boolean;
+  readonly onOpen: (open: boolean) => void;
+}
+
+function Count({ shown, interval, isOpen, onOpen }: CountProps) {
+  const words = `${shown} of ${interval.contexts}${interval.interval === 0 ? "" : ", at random"}`;
+  if (!isOpen && shown >= interval.contexts) return <span className="dim">{words}</span>;
+  return (
+    <Button size="small" variant="ghost" aria-expanded={isOpen} onClick={() => onOpen(!isOpen)}>
+      {isOpen ? "Fewer" : words}
+    </Button>
+  );
+}
+
+function shownOf(contexts: readonly Context[], { interval, isOpen, locked }: ContextGroupProps): readonly Context[] {
+  const first = interval.interval === 0 ? FIRST_OF_TOP : FIRST_OF_INTERVAL;
+  const wanted = locked?.interval === interval.interval ? Math.max(first, locked.rank + 1) : first;
+  return isOpen ? contexts : contexts.slice(0, wanted);
+}
+
+export function ContextGroup(props: ContextGroupProps) {
+  const { run, expert, interval, isOpen, onOpen, ...concordance } = props;
+  const query = useInfiniteQuery(contextsQuery(run, expert, interval.interval, CONTEXTS_PER_PAGE));
+  const contexts = query.data?.pages.flatMap((page) => page.contexts) ?? [];
+  const shown = shownOf(contexts, props);
+  const rows = Math.min(interval.contexts, interval.interval === 0 ? FIRST_OF_TOP : FIRST_OF_INTERVAL);
+  return (
+    <section className="group" aria-label={interval.interval === 0 ? "Largest" : `Interval ${interval.interval}`}>
+      <header>
+        <Range interval={interval} />
+        <span className="grow" />
+        {query.data !== undefined && <Count shown={shown.length} interval={interval} isOpen={isOpen} onOpen={onOpen} />}
+      </header>
+      {query.isPending && <LoadingState label="Loading contexts" rows={rows} />}
+      {query.error !== null && <ErrorState error={query.error} onRetry={() => void query.refetch()} />}
+      {query.data !== undefined && <Concordance contexts={shown} {...concordance} />}
+      {isOpen && query.hasNextPage && (
+        <Button size="small" variant="ghost" onClick={() => void query.fetchNextPage()}>
+          More contexts
+        </Button>
+      )}
+    </section>
+  );
+}

@@ -1,0 +1,97 @@
+/** All stored contexts of an expert, from the strongest interval to the weakest, on one scale. */
+
+import { useCallback, useMemo } from "react";
+
+import type { Context, ExpertDetail } from "@/api/types";
+import { Button } from "@/components/button";
+import { usePageLinks } from "@/components/links";
+import { Segmented } from "@/components/segmented";
+import { useShortcut } from "@/components/shortcuts";
+import type { ContextToken } from "@/components/tokens/concordance";
+import { RampLegend } from "@/components/tokens/ramp-legend";
+import { formatFixed } from "@/lib/format";
+import { joinTokens } from "@/lib/kwic";
+import type { SetParams, Values } from "@/url-state";
+
+import { ContextGroup } from "./context-group";
+import type { EXPERT_PARAMS } from "./expert-params";
+
+interface ContextsProps {
+  readonly run: string;
+  readonly detail: ExpertDetail;
+  readonly params: Values<typeof EXPERT_PARAMS>;
+  readonly setParams: SetParams<typeof EXPERT_PARAMS>;
+  readonly onHover: (coefficient: number | null) => void;
+}
+
+const same = (a: ContextToken | null, b: ContextToken) =>
+  a?.interval === b.interval && a.rank === b.rank && a.position === b.position;
+
+function ContextsHead({ detail, params, setParams }: Omit<ContextsProps, "run" | "onHover">) {
+  return (
+    <div className="contexts-head">
+      <h2>Contexts</h2>
+      <Segmented
+        label="How contexts are shown"
+        value={params.view}
+        onChange={(view) => setParams({ view })}
+        segments={[
+          { value: "aligned", label: "Aligned" },
+          { value: "snippet", label: "Snippet" },
+          { value: "full", label: "Full" },
+        ]}
+      />
+      <Button
+        size="small"
+        variant={params.breaks ? "chosen" : "ghost"}
+        aria-pressed={params.breaks}
+        onClick={() => setParams({ breaks: !params.breaks })}
+      >
+        Show ↵
+      </Button>
+      <span className="grow" />
+      <RampLegend kind="sequential" low="Coefficient 0" high={formatFixed(detail.row.largest)} />
+    </div>
+  );
+}
+
+export function Contexts({ run, detail, params, setParams, onHover }: ContextsProps) {
+  const links = usePageLinks();
+  const { lock, open } = params;
+  const onLock = useCallback(
+    (token: ContextToken) => setParams({ lock: same(lock, token) ? null : token }),
+    [lock, setParams],
+  );
+  useShortcut("release", () => setParams({ lock: null }), lock !== null);
+  const promptLink = useMemo(
+    () => (context: Context) => links.page("routing", { prompt: joinTokens(context) }),
+    [links],
+  );
+  return (
+    <>
+      <ContextsHead detail={detail} params={params} setParams={setParams} />
+      {detail.intervals
+        .filter((interval) => interval.contexts > 0)
+        .map((interval) => (
+          <ContextGroup
+            key={`${detail.row.expert}-${interval.interval}`}
+            run={run}
+            expert={detail.row.expert}
+            interval={interval}
+            largest={detail.row.largest}
+            mode={params.view}
+            showBreaks={params.breaks}
+            isOpen={open.includes(interval.interval)}
+            onOpen={(isOpen) => {
+              const others = open.filter((number) => number !== interval.interval);
+              setParams({ open: isOpen ? [...others, interval.interval].sort((a, b) => a - b) : others });
+            }}
+            onHover={onHover}
+            locked={lock}
+            onLock={onLock}
+            promptLink={promptLink}
+          />
+        ))}
+    </>
+  );
+}

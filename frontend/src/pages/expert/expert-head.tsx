@@ -1,0 +1,144 @@
+/** Name of the expert and what can be done with it. */
+
+import { useInfiniteQuery } from "@tanstack/react-query";
+import { useState } from "react";
+import { useNavigate } from "react-router";
+
+import { useSetLabel } from "@/api/mutations";
+import { contextsQuery, fetchRandomExpert } from "@/api/queries";
+import type { ExpertDetail } from "@/api/types";
+import { Button, LinkButton } from "@/components/button";
+import { ExpertLabel } from "@/components/expert-ref";
+import { usePageLinks } from "@/components/links";
+import { useShortcut } from "@/components/shortcuts";
+import { useTray } from "@/components/tray/tray-context";
+import { joinTokens } from "@/lib/kwic";
+
+import { CONTEXTS_PER_PAGE } from "./context-group";
+import { TextEditor } from "./text-editor";
+
+interface ExpertHeadProps {
+  readonly run: string;
+  readonly detail: ExpertDetail;
+}
+
+function LabelLine({ run, detail }: ExpertHeadProps) {
+  const [editing, setEditing] = useState(false);
+  const saving = useSetLabel(run, detail.row.expert);
+  useShortcut("label", () => setEditing(true));
+  if (editing) {
+    return (
+      <TextEditor
+        label="Label"
+        initial={detail.row.label ?? ""}
+        maxLength={200}
+        lines={1}
+        isSaving={saving.isPending}
+        error={saving.error}
+        onSave={(text) => saving.mutate(text, { onSuccess: () => setEditing(false) })}
+        onCancel={() => setEditing(false)}
+      />
+    );
+  }
+  const tokens = detail.row.top_tokens.map((token) => token.text);
+  return (
+    <div className="label-line">
+      <h1>
+        {detail.row.label ?? <ExpertLabel label={null} topTokens={tokens} />}
+        {detail.row.label === null && <span className="sr">Expert {detail.row.expert}, no label yet</span>}
+      </h1>
+      <Button size="small" variant="ghost" shortcut="label" onClick={() => setEditing(true)}>
+        {detail.row.label === null ? "Give it a label" : "Edit label"}
+      </Button>
+    </div>
+  );
+}
+
+/** Goes to another expert and keeps how contexts are shown, not what was locked. */
+function useGoTo() {
+  const navigate = useNavigate();
+  const links = usePageLinks();
+  return (expert: number) => {
+    const view = new URLSearchParams(window.location.search);
+    const kept = Object.fromEntries([...view].filter(([name]) => ["view", "breaks", "by"].includes(name)));
+    void navigate(links.expert(expert, kept));
+  };
+}
+
+function Neighbours({ run, detail }: ExpertHeadProps) {
+  const goTo = useGoTo();
+  const { previous, next } = detail;
+  const random = () => void fetchRandomExpert(run).then(({ expert }) => goTo(expert));
+  useShortcut("previous", () => previous !== null && goTo(previous));
+  useShortcut("next", () => next !== null && goTo(next));
+  useShortcut("random", random);
+  return (
+    <>
+      <div className="btngroup">
+        <Button
+          icon="chevronLeft"
+          shortcut="previous"
+          aria-label="Previous expert"
+          disabled={previous === null}
+          onClick={() => previous !== null && goTo(previous)}
+        >
+          {previous ?? "none"}
+        </Button>
+        <Button
+          icon="chevronRight"
+          shortcut="next"
+          aria-label="Next expert"
+          disabled={next === null}
+          onClick={() => next !== null && goTo(next)}
+        >
+          {next ?? "none"}
+        </Button>
+      </div>
+      <Button icon="dice" shortcut="random" onClick={random}>
+        Random
+      </Button>
+    </>
+  );
+}
+
+function UseInPrompt({ run, expert }: { readonly run: string; readonly expert: number }) {
+  const links = usePageLinks();
+  const { data } = useInfiniteQuery(contextsQuery(run, expert, 0, CONTEXTS_PER_PAGE));
+  const strongest = data?.pages[0]?.contexts[0];
+  const prompt = strongest === undefined ? {} : { prompt: joinTokens(strongest).trim() };
+  return (
+    <LinkButton icon="routing" to={links.page("routing", prompt)}>
+      Use in a prompt
+    </LinkButton>
+  );
+}
+
+export function ExpertHead({ run, detail }: ExpertHeadProps) {
+  const { expert } = detail.row;
+  const tray = useTray();
+  const inTray = tray.has(expert);
+  useShortcut("tray", () => tray.toggle(expert));
+  return (
+    <section className="expert-head">
+      <div className="expert-name">
+        <p className="eid">
+          <span className="mono">{expert}</span> <span className="dim">in</span> <span className="mono">{run}</span>
+        </p>
+        <LabelLine run={run} detail={detail} />
+      </div>
+      <div className="expert-acts">
+        <Neighbours run={run} detail={detail} />
+        <UseInPrompt run={run} expert={expert} />
+        <Button
+          variant={inTray ? "chosen" : "primary"}
+          icon={inTray ? "check" : "plus"}
+          shortcut="tray"
+          aria-pressed={inTray}
+          onClick={() => tray.toggle(expert)}
+        >
+          {inTray ? "In tray" : "Add to tray"}
+        </Button>
+      </div>
+    </section>
+  );
+}

@@ -1,0 +1,75 @@
+/** The experts nearest to this one, by what opens them or by what they write. */
+
+import { useQuery } from "@tanstack/react-query";
+import { Link } from "react-router";
+
+import { similarQuery } from "@/api/queries";
+import type { SimilarExpert } from "@/api/types";
+import { ExpertLabel } from "@/components/expert-ref";
+import { usePageLinks } from "@/components/links";
+import { Segmented } from "@/components/segmented";
+import { ErrorState, LoadingState } from "@/components/states";
+import { PlusButton } from "@/components/tray/plus-button";
+import { formatFixed } from "@/lib/format";
+
+interface SimilarProps {
+  readonly run: string;
+  readonly expert: number;
+  readonly by: "gate" | "output";
+  readonly onBy: (by: "gate" | "output") => void;
+}
+
+function SimilarRow({ similar }: { readonly similar: SimilarExpert }) {
+  const links = usePageLinks();
+  const tokens = similar.top_tokens.map((token) => token.text);
+  return (
+    <tr>
+      <td className="id mono">{similar.expert}</td>
+      <td className="lab">
+        <Link to={links.expert(similar.expert)}>
+          <ExpertLabel label={similar.label} topTokens={tokens} />
+          {similar.label === null && <span className="sr">Expert {similar.expert}</span>}
+        </Link>
+      </td>
+      <td className="bar-cell">
+        <i style={{ width: `${Math.max(0, 100 * similar.similarity)}%` }} />
+      </td>
+      <td className="num">{formatFixed(similar.similarity)}</td>
+      <td>
+        <PlusButton expert={similar.expert} />
+      </td>
+    </tr>
+  );
+}
+
+export function Similar({ run, expert, by, onBy }: SimilarProps) {
+  const { data, error, isPending } = useQuery(similarQuery(run, expert, by));
+  return (
+    <section className="pane">
+      <div className="pane-h">
+        <h2>Similar experts</h2>
+        <span className="note">cosine of</span>
+        <Segmented
+          label="Similar by"
+          value={by}
+          onChange={onBy}
+          segments={[
+            { value: "gate", label: "gate directions" },
+            { value: "output", label: "output scalings" },
+          ]}
+        />
+      </div>
+      {error !== null && <ErrorState error={error} />}
+      {isPending && <LoadingState label="Loading similar experts" rows={5} />}
+      {data !== undefined && (
+        <table className="similar">
+          <tbody>
+            {data.experts.map((similar) => (
+              <SimilarRow key={similar.expert} similar={similar} />
+            ))}
+          </tbody>
+        </table>
+      )}
+    </section>
+  );
+}

@@ -1,0 +1,108 @@
+/** How often and how strongly an expert is active, and on which tokens. */
+
+import type { ReactNode } from "react";
+
+import type { ExpertRow, RunSummary, TokenCount } from "@/api/types";
+import { MiniHistogram } from "@/components/mini-histogram";
+import { TokenChip } from "@/components/tokens/token-chip";
+import { formatCompact, formatCount, formatFixed, formatPercent } from "@/lib/format";
+
+const TOKENS_SHOWN = 10;
+
+interface FactProps {
+  readonly name: string;
+  readonly unit?: string;
+  readonly children: ReactNode;
+}
+
+function Fact({ name, unit, children }: FactProps) {
+  return (
+    <>
+      <dt>{name}</dt>
+      <dd>
+        {children} {unit !== undefined && <span>{unit}</span>}
+      </dd>
+    </>
+  );
+}
+
+function TopTokens({ tokens }: { readonly tokens: readonly TokenCount[] }) {
+  const most = tokens[0]?.share ?? 1;
+  return (
+    <table className="top-tokens">
+      <thead className="sr">
+        <tr>
+          <th>Token</th>
+          <th>Share of the bar</th>
+          <th>Share of active tokens, %</th>
+        </tr>
+      </thead>
+      <tbody>
+        {tokens.slice(0, TOKENS_SHOWN).map((token) => (
+          <tr key={token.id} title={`${formatCount(token.count)} times, token ${formatCount(token.id)}`}>
+            <td>
+              <TokenChip text={token.text} />
+            </td>
+            <td className="bar-cell">
+              <i style={{ width: `${(100 * token.share) / most}%` }} />
+            </td>
+            <td className="num">{formatPercent(token.share, 1)}</td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}
+
+interface StatisticsProps {
+  readonly run: RunSummary;
+  readonly row: ExpertRow;
+  readonly marker: number | null;
+}
+
+export function Statistics({ run, row, marker }: StatisticsProps) {
+  return (
+    <div className="expert-side">
+      <section>
+        <dl className="kv">
+          <Fact name="Usage" unit="%">
+            {formatPercent(row.usage)}
+          </Fact>
+          <Fact name="Active tokens" unit={`of ${formatCompact(run.indexed_tokens ?? 0)}`}>
+            {formatCount(row.active_tokens)}
+          </Fact>
+          <Fact name="Mean when active">{formatFixed(row.mean)}</Fact>
+          <Fact name="99th percentile">{formatFixed(row.p99)}</Fact>
+          <Fact name="Largest coefficient">{formatFixed(row.largest)}</Fact>
+          <Fact name="Token entropy" unit="bits">
+            {formatFixed(row.entropy)}
+          </Fact>
+        </dl>
+      </section>
+      {row.active_tokens > 0 && (
+        <>
+          <section>
+            <div className="pane-h">
+              <h2>Coefficient</h2>
+              <span className="note">where active</span>
+            </div>
+            <MiniHistogram
+              counts={row.histogram}
+              high={row.histogram_high}
+              height={64}
+              caption="log count"
+              marker={marker}
+            />
+          </section>
+          <section>
+            <div className="pane-h">
+              <h2>Fires on</h2>
+              <span className="note">% of its active tokens</span>
+            </div>
+            <TopTokens tokens={row.top_tokens} />
+          </section>
+        </>
+      )}
+    </div>
+  );
+}
