@@ -1,0 +1,145 @@
+"""``mxd``: one program, a command each for fitting, indexing, routing, steering and serving."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tomllib
+from argparse import Action, ArgumentParser
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    CliApp,
+    CliSettingsSource,
+    CliSubCommand,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+    get_subcommand,
+)
+
+from backend.commands.base import Command
+from backend.commands.index import IndexCommand
+from backend.commands.route import RouteCommand
+from backend.commands.runs import RunsCommand
+from backend.commands.serve import ServeCommand
+from backend.commands.steer import SteerCommand
+from backend.commands.train import TrainCommand
+from trainer.errors import UserError
+
+BAD_INPUT = 2
+INTERRUPTED = 130
+
+
+class Mxd(BaseSettings):
+    """Fit mixtures of linear decoders (MxD) to the MLPs of language models, and explore their experts."""
+
+    model_config = SettingsConfigDict(
+        cli_prog_name="mxd",
+        cli_kebab_case=True,
+        cli_implicit_flags="toggle",
+        cli_avoid_json=True,
+        cli_hide_none_type=True,
+        cli_exit_on_error=False,
+        use_attribute_docstrings=True,
+    )
+
+    train: CliSubCommand[TrainCommand]
+    """fit a layer, or go on fitting it"""
+    index: CliSubCommand[IndexCommand]
+    """statistics and contexts of every expert into the store"""
+    route: CliSubCommand[RouteCommand]
+    """which experts are active on each token of a text"""
+    steer: CliSubCommand[SteerCommand]
+    """continue a prompt as it is and with edits"""
+    serve: CliSubCommand[ServeCommand]
+    """the dashboard and the API"""
+    runs: CliSubCommand[RunsCommand]
+    """what has been fitted"""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Flags and ``--config`` alone: a variable that happens to be called TRAIN is no business of ours."""
+        del settings_cls, env_settings, dotenv_settings, file_secret_settings
+        return (init_settings,)
+
+
+def main() -> None:
+    """The entry point of ``mxd``: ends the process."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(words: Sequence[str]) -> int:
+    """Run one command line. Returns the exit code; what is wrong with it is said in one line on stderr."""
+    try:
+        return _command(words or ["--help"]).run()
+    except ValidationError as error:
+        return _complain(_problem(error))
+    except SettingsError as error:
+        return _complain(str(error).removeprefix("error parsing CLI: ").removeprefix("Error: "))
+    except UserError as error:
+        return _complain(str(error))
+    except KeyboardInterrupt:
+        return _complain("interrupted; run the same command to begin again.", INTERRUPTED)
+
+
+def _command(words: Sequence[str]) -> Command:
+    defaults = _defaults(words)
+    source = CliSettingsSource[Any](Mxd, add_argument_method=_add_argument)
+    command = get_subcommand(CliApp.run(Mxd, list(words), cli_settings_source=source, **defaults))
+    assert isinstance(command, Command)
+    return command
+
+
+def _add_argument(parser: ArgumentParser, *names: str, **settings: Any) -> Action:
+    """Spell ``-k`` as ``--k`` too, and say nothing of a default that is no default."""
+    spelled = {name.lstrip("-") for name in names}
+    longer = [f"--{name}" for name in spelled if len(name) == 1 and "help" not in spelled]
+    settings["help"] = (settings.get("help") or "").removesuffix(" (default: None)")
+    return parser.add_argument(*names, *longer, **settings)
+
+
+def _defaults(words: Sequence[str]) -> dict[str, Any]:
+    """Settings from the file that ``--config`` names, for the command that is run."""
+    named = [after for word, after in pairwise(words) if word == "--config"]
+    named += [word.removeprefix("--config=") for word in words if word.startswith("--config=")]
+    if not named:
+        return {}
+    path = Path(named[-1])
+    try:
+        content = path.read_text("utf-8")
+        values = json.loads(content) if path.suffix == ".json" else tomllib.loads(content)
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UserError(f"The settings in {path} cannot be read ({error}).") from error
+    if not isinstance(values, dict):
+        raise UserError(f"{path} must hold names and values.")
+    return {words[0]: {name.replace("-", "_"): value for name, value in values.items()}}
+
+
+def _problem(error: ValidationError) -> str:
+    """The first thing that is wrong, with the flag that it is about."""
+    first = error.errors()[0]
+    names = [str(part).replace("_", "-") for part in first["loc"] if str(part) not in Mxd.model_fields]
+    flag = f"--{names[0]}: " if names else ""
+    return f"{flag}{first['msg'].removeprefix('Value error, ')}"
+
+
+def _complain(sentence: str, code: int = BAD_INPUT) -> int:
+    print(f"mxd: {sentence}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    main()

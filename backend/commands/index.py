@@ -1,0 +1,57 @@
+"""``mxd index``: statistics and contexts of every expert into the store."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+from pydantic import Field
+from pydantic_settings import CliPositionalArg
+
+from backend.commands.base import Command, part_of
+from backend.commands.console import StopRequest, progress
+from trainer.config import Count, IndexConfig, TextConfig
+
+
+class IndexCommand(TextConfig, Command):
+    """Read text, and keep statistics and contexts of every expert; replaces the index that the run had."""
+
+    name: CliPositionalArg[str]
+    """Name of the run, or its folder."""
+    tokens: Count
+    """Tokens to read, such as 1M."""
+    top: Annotated[int, Field(gt=0, le=1000)] = 20
+    """Contexts kept of an expert's largest coefficients, at most one a sequence."""
+    per_interval: Annotated[int, Field(ge=0, le=100)] = 3
+    """Contexts kept at random from each interval of coefficients."""
+    top_tokens: Annotated[int, Field(gt=0, le=100)] = 12
+    """Tokens kept of those it is active on most often."""
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    """Of the random contexts."""
+    device: str = "auto"
+    """Where the language model runs: auto, cpu or cuda."""
+
+    def run(self) -> int:
+        """Index, and say what was found."""
+        from backend.database import open_database
+        from trainer.indexing import build_index
+        from trainer.language_model import LanguageModel
+        from trainer.run import Run
+
+        settings = self.settings()
+        run = Run.load(self.name, settings.data)
+        # Fitted on sequences of one length, the layer is read on sequences of that length unless told otherwise.
+        context = self.context if "context" in self.model_fields_set else run.config.text.context
+        config = part_of(IndexConfig, self, text=part_of(TextConfig, self, context=context))
+        store = open_database(settings.store_url)
+        language_model = LanguageModel.load(run.config.language_model, self.device)
+        stop = StopRequest()
+        with stop.listening(), progress(f"Indexing {run.name}") as shown:
+            result = build_index(run, config, language_model, store, progress=shown, should_stop=stop)
+        store.dispose()
+        self.report(
+            asdict(result),
+            f"{result.run}: {result.tokens:,} tokens, {result.contexts:,} contexts, "
+            f"{result.experts_active:,} active experts, normalised MSE {result.normalised_mse:.4f}",
+        )
+        return 0

@@ -1,0 +1,117 @@
+"""``mxd serve``: the dashboard and the HTTP API in one process."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
+
+from backend.commands.base import Command
+from trainer.errors import UserError
+
+if TYPE_CHECKING:
+    from backend.settings import Settings
+
+SHUTDOWN_SECONDS = 2
+REACHED_AS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Addresses that stand for all of a machine, and what to type for this one."""
+
+WhenReady = Callable[[str], None]
+"""Called with the address once the server answers."""
+
+
+class ServeCommand(Command):
+    """Serve the dashboard and the API until interrupted."""
+
+    host: str | None = None
+    """Address to listen on; by default MXD_HOST, or 127.0.0.1: this machine only."""
+    port: Annotated[int | None, Field(ge=0, le=65_535)] = None
+    """Port to listen on; by default MXD_PORT, or 8000. 0 takes a free one."""
+    frontend: Path | None = None
+    """Folder of the built front end; by default MXD_FRONTEND, or frontend/dist."""
+    device: str | None = None
+    """Where language models run: auto, cpu or cuda; by default MXD_DEVICE, or auto."""
+    prompt_tokens: Annotated[int | None, Field(gt=0)] = None
+    """Longest prompt in tokens; by default MXD_PROMPT_TOKENS, or 1024."""
+    waiting: Annotated[int | None, Field(gt=0)] = None
+    """Routing and steering requests at once; by default MXD_WAITING, or 16."""
+    runs_in_memory: Annotated[int | None, Field(gt=0)] = None
+    """Runs kept in memory; by default MXD_RUNS_IN_MEMORY, or 4."""
+    open: bool = False
+    """Open the dashboard in a browser."""
+
+    def run(self) -> int:
+        """Serve."""
+        own = ServeCommand.model_fields.keys() - Command.model_fields.keys() - {"open"}
+        settings = self.settings(**{name: getattr(self, name) for name in own})
+        serve(settings, open_browser if self.open else announce)
+        return 0
+
+
+def announce(url: str) -> None:
+    """Say where the server is."""
+    print(f"MxD Explorer is at {url} (Ctrl-C stops it)", flush=True)
+
+
+def open_browser(url: str) -> None:
+    """Say where the server is, and open a browser there."""
+    import webbrowser
+
+    announce(url)
+    webbrowser.open(url)
+
+
+def serve(settings: Settings, when_ready: WhenReady) -> None:
+    """Serve until interrupted.
+
+    Raises:
+        UserError: the address cannot be listened on, or the store cannot be opened.
+    """
+    # Before the slow imports: the port is what goes wrong most often.
+    listener = listen(settings.host, settings.port)
+    host, port = listener.getsockname()[:2]
+    host = REACHED_AS.get(host, host)
+    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    import uvicorn
+
+    from backend.app import create_app
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            if self.started:
+                when_ready(url)
+
+    config = uvicorn.Config(
+        create_app(settings),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+    )
+    with suppress(KeyboardInterrupt), listener:
+        Server(config).run(sockets=[listener])
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens, taken before anything else so that nobody else takes it.
+
+    Raises:
+        UserError: the port is taken, or the host is none of this machine's.
+    """
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        reasons = {
+            errno.EADDRINUSE: f"Port {port} on {host} is taken; choose another with --port.",
+            errno.EACCES: f"Port {port} needs more rights than you have; choose one above 1023 with --port.",
+        }
+        other = f"{host} is no address of this machine; choose another --host."
+        raise UserError(reasons.get(error.errno or 0, other)) from error

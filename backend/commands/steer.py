@@ -1,0 +1,112 @@
+"""``mxd steer``: a prompt continued as it is and with edits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field, ValidationError
+from pydantic_settings import CliPositionalArg
+
+from backend.commands.base import Command, part_of
+from backend.commands.console import progress
+from trainer.config import Apply, Edit, Sampling, Scope, SteeringConfig
+from trainer.errors import NotFoundError, UserError
+
+if TYPE_CHECKING:
+    from backend.settings import Settings
+    from trainer.steering import SteeringStep
+
+
+class SteerCommand(Sampling, Command):
+    """Continue a prompt twice: as the language model would, and with edits to its experts."""
+
+    name: CliPositionalArg[str]
+    """Name of the run, or its folder."""
+    prompt: CliPositionalArg[str]
+    """What to go on from."""
+    edit: Annotated[tuple[str, ...], Field(max_length=64)] = ()
+    """EXPERT:scale:FACTOR, EXPERT:add:UNITS, EXPERT:set:UNITS or EXPERT:off; a unit is the expert's 99th percentile.
+    Give it several times for several edits."""
+    apply: Apply = "on-top"
+    """on-top: the untouched MLP plus the difference that the edits make. replace: the run's layer in its place."""
+    scope: Scope = "all"
+    """Which tokens the edits touch: all, generated ones only, or the prompt's only."""
+    device: str = "auto"
+    """Where the language model runs: auto, cpu or cuda."""
+
+    def run(self) -> int:
+        """Generate, and print both continuations."""
+        from trainer.language_model import LanguageModel
+        from trainer.run import Run
+        from trainer.steering import steer
+
+        settings = self.settings()
+        config = SteeringConfig(
+            prompt=self.prompt,
+            edits=tuple(parse_edit(word) for word in self.edit),
+            apply=self.apply,
+            scope=self.scope,
+            sampling=part_of(Sampling, self),
+        )
+        run = Run.load(self.name, settings.data)
+        units = _units(settings, run.name, [edit.expert for edit in config.edits])
+        language_model = LanguageModel.load(run.config.language_model, self.device)
+        result = _collect(steer(language_model, run, config, units), self.max_tokens)
+        arms = "\n".join(f"{arm}: {self.prompt}{result[arm]['text']}" for arm in ("default", "steered"))
+        self.report({"run": run.name, "prompt": self.prompt, **result}, arms)
+        return 0
+
+
+def parse_edit(word: str) -> Edit:
+    """``12:scale:3`` or ``40:off`` as an edit.
+
+    Raises:
+        UserError: it is neither of that kind.
+    """
+    expert, _, rest = word.partition(":")
+    mode, _, strength = rest.partition(":")
+    try:
+        return Edit.model_validate({"expert": expert, "mode": mode} | ({"strength": strength} if strength else {}))
+    except ValidationError as error:
+        raise UserError(
+            f"The edit {word} cannot be read; "
+            "write EXPERT:scale:FACTOR, EXPERT:add:UNITS, EXPERT:set:UNITS or EXPERT:off."
+        ) from error
+
+
+def _units(settings: Settings, run: str, experts: list[int]) -> Mapping[int, float]:
+    """The experts' 99th percentiles, where the store knows them."""
+    from backend.database import open_database, reading
+    from backend.queries.experts import units
+    from backend.queries.runs import find_run
+
+    store = open_database(settings.store_url)
+    try:
+        with reading(store) as session:
+            return units(session, find_run(session, run), experts)
+    except NotFoundError:
+        return {}
+    finally:
+        store.dispose()
+
+
+def _collect(steps: Iterable[SteeringStep], max_tokens: int) -> dict[str, Any]:
+    from trainer.steering import Done, NewToken
+
+    arms: dict[str, dict[str, Any]] = {arm: {"text": "", "tokens": 0, "kl": 0.0} for arm in ("default", "steered")}
+    seconds = 0.0
+    with progress("Generating") as shown:
+        for step in steps:
+            if isinstance(step, NewToken):
+                arm = arms[step.arm]
+                arm["text"] += step.text
+                arm["tokens"] += 1
+                arm["kl"] += step.kl
+                shown(step.position + 1, max_tokens, "")
+            elif isinstance(step, Done):
+                arms["default"]["reason"], arms["steered"]["reason"] = step.default_reason, step.steered_reason
+                seconds = step.seconds
+    for arm in arms.values():
+        arm["kl"] /= max(arm["tokens"], 1)
+    return {**arms, "seconds": seconds}
