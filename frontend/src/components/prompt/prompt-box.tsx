@@ -1,0 +1,42 @@
+/** The box a prompt is typed in; it grows with its text. Ctrl or ⌘ with Enter submits, E comes here. */
+
+import { type KeyboardEvent, useRef } from "react";
+
+import { useShortcut } from "../shortcuts";
+
+interface PromptBoxProps {
+  readonly label: string;
+  readonly placeholder: string;
+  readonly value: string;
+  readonly onChange: (text: string) => void;
+  readonly onSubmit: () => void;
+}
+
+const isApple = /Mac|iPhone|iPad/.test(navigator.userAgent);
+/** How the key that submits is printed on its cap. */
+export const SUBMIT_KEY = isApple ? "⌘ ↵" : "Ctrl ↵";
+
+export function PromptBox({ label, placeholder, value, onChange, onSubmit }: PromptBoxProps) {
+  const box = useRef<HTMLTextAreaElement>(null);
+  useShortcut("prompt", () => box.current?.focus());
+  const onKeyDown = (event: KeyboardEvent) => {
+    if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
+    event.preventDefault();
+    onSubmit();
+  };
+  return (
+    // The copy behind the box has its text, so that both grow alike.
+    <div className="prompt-box" data-text={`${value}\u200b`}>
+      <textarea
+        ref={box}
+        rows={1}
+        aria-label={label}
+        placeholder={placeholder}
+        spellCheck={false}
+        value={value}
+        onChange={(event) => onChange(event.target.value)}
+        onKeyDown={onKeyDown}
+      />
+    </div>
+  );
+}

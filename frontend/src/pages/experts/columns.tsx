@@ -1,0 +1,87 @@
+/** Columns of the experts table. */
+
+import { createColumnHelper } from "@tanstack/react-table";
+import { Link } from "react-router";
+
+import type { ExpertRow } from "@/api/types";
+import { CoefficientCell } from "@/components/coefficient-bar";
+import { usePageLinks } from "@/components/links";
+import { SparkHistogram } from "@/components/mini-histogram";
+import { TokenChip } from "@/components/tokens/token-chip";
+import { PlusButton } from "@/components/tray/plus-button";
+import { formatFixed, formatPercent } from "@/lib/format";
+
+import type { Sort } from "./experts-params";
+
+/** What a column needs besides its cells. */
+export interface ColumnLook {
+  readonly title: string;
+  readonly unit?: string;
+  readonly className: string;
+  readonly sort?: Sort;
+}
+
+/** Looks by column id; their order is the order on screen. */
+export const LOOKS: Readonly<Record<string, ColumnLook>> = {
+  tray: { title: "", className: "c-plus" },
+  expert: { title: "Id", className: "c-id num", sort: "expert" },
+  label: { title: "Label", className: "c-label" },
+  usage: { title: "Usage", unit: "%", className: "c-usage num", sort: "usage" },
+  mean: { title: "Mean", unit: "coefficient", className: "c-mean num", sort: "mean" },
+  largest: { title: "Largest", unit: "coefficient", className: "c-largest num", sort: "largest" },
+  entropy: { title: "Token entropy", unit: "bits", className: "c-entropy num", sort: "entropy" },
+  top_tokens: { title: "Top tokens", className: "c-tokens" },
+  histogram: { title: "Coefficients", className: "c-histogram" },
+};
+
+const FULL_BAR = 33;
+const DECADES = 6;
+
+/** Length of the bar of a usage, on a log scale from one in a million to always. */
+export function usageBar(usage: number): number {
+  if (!(usage > 0)) return 0;
+  return Math.max(1, Math.round(FULL_BAR * (1 + Math.log10(usage) / DECADES)));
+}
+
+function LabelCell({ row }: { readonly row: ExpertRow }) {
+  const links = usePageLinks();
+  return (
+    <Link to={links.expert(row.expert)}>
+      {row.label ?? <span className="dim">{row.active_tokens === 0 ? "never active" : "no label yet"}</span>}
+      {row.label === null && <span className="sr">Expert {row.expert}</span>}
+    </Link>
+  );
+}
+
+function TopTokens({ row }: { readonly row: ExpertRow }) {
+  return row.top_tokens.slice(0, 5).map((token) => <TokenChip key={token.id} text={token.text} />);
+}
+
+const column = createColumnHelper<ExpertRow>();
+
+/** @param largest the largest coefficient of the whole run, end of the colour scale */
+export function expertColumns(largest: number) {
+  return [
+    column.display({ id: "tray", cell: ({ row }) => <PlusButton expert={row.original.expert} /> }),
+    column.accessor("expert", { cell: (cell) => cell.getValue() }),
+    column.accessor("label", { cell: ({ row }) => <LabelCell row={row.original} /> }),
+    column.accessor("usage", {
+      cell: (cell) => (
+        <>
+          <i style={{ width: usageBar(cell.getValue()) }} />
+          {formatPercent(cell.getValue())}
+        </>
+      ),
+    }),
+    column.accessor("mean", { cell: (cell) => formatFixed(cell.getValue()) }),
+    column.accessor("largest", {
+      cell: (cell) =>
+        cell.getValue() > 0 ? <CoefficientCell value={cell.getValue()} largest={largest} /> : formatFixed(0),
+    }),
+    column.accessor("entropy", { cell: (cell) => formatFixed(cell.getValue()) }),
+    column.accessor("top_tokens", { cell: ({ row }) => <TopTokens row={row.original} /> }),
+    column.accessor("histogram", {
+      cell: (cell) => <SparkHistogram counts={cell.getValue()} label="Histogram of its coefficient" />,
+    }),
+  ];
+}

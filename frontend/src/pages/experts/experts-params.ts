@@ -1,0 +1,55 @@
+/** What the address of the experts page holds: sort, search and filters. */
+
+import type { ExpertFilters } from "@/api/queries";
+import { formatFixed } from "@/lib/format";
+import { choiceParam, numberParam, type SetParams, textParam, type Values } from "@/url-state";
+
+export const SORTS = ["expert", "usage", "mean", "largest", "entropy"] as const;
+export type Sort = (typeof SORTS)[number];
+
+export const EXPERTS_PARAMS = {
+  sort: choiceParam(SORTS, "largest"),
+  order: choiceParam(["asc", "desc"], "desc"),
+  search: textParam(""),
+  min_usage: numberParam(null, { min: 0, max: 1 }),
+  max_usage: numberParam(null, { min: 0, max: 1 }),
+  min_largest: numberParam(null, { min: 0 }),
+};
+
+export type ExpertsParams = Values<typeof EXPERTS_PARAMS>;
+export type SetExpertsParams = SetParams<typeof EXPERTS_PARAMS>;
+
+export interface FilterKind {
+  readonly name: string;
+  readonly sign: "≥" | "≤";
+  readonly unit: string;
+  /** How many of the unit make one of the parameter. */
+  readonly scale: number;
+}
+
+export const FILTERS = {
+  min_usage: { name: "usage", sign: "≥", unit: "%", scale: 100 },
+  max_usage: { name: "usage", sign: "≤", unit: "%", scale: 100 },
+  min_largest: { name: "largest", sign: "≥", unit: "", scale: 1 },
+} as const satisfies Record<string, FilterKind>;
+
+export type FilterName = keyof typeof FILTERS;
+export const FILTER_NAMES = Object.keys(FILTERS) as FilterName[];
+
+/** A bound in its unit, with as many digits as it has, at most four. */
+export function boundText(name: FilterName, value: number): string {
+  const { scale } = FILTERS[name];
+  return formatFixed(value * scale, 4).replace(/\.?0+$/, "");
+}
+
+/** The request: only what is set. */
+export function toFilters(params: ExpertsParams): ExpertFilters {
+  const bounds = FILTER_NAMES.filter((name) => params[name] !== null).map((name) => [name, params[name]]);
+  const search = params.search.trim();
+  return {
+    sort: params.sort,
+    order: params.order,
+    ...(search === "" ? {} : { search }),
+    ...(Object.fromEntries(bounds) as Partial<Record<FilterName, number>>),
+  };
+}

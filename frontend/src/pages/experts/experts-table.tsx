@@ -1,0 +1,155 @@
+/** The experts, sorted and filtered by the server, a page at a time as one scrolls. */
+
+import { useInfiniteQuery } from "@tanstack/react-query";
+import { flexRender, getCoreRowModel, type Row, useReactTable } from "@tanstack/react-table";
+import { useCallback, useMemo, useState } from "react";
+
+import { expertsQuery } from "@/api/queries";
+import type { ExpertRow } from "@/api/types";
+import { Button } from "@/components/button";
+import { useIsNarrow } from "@/components/media";
+import { EmptyState, ErrorState, LoadingState } from "@/components/states";
+import { SortHeader } from "@/components/table/sort-header";
+import { VirtualRows } from "@/components/table/virtual-rows";
+
+import { expertColumns, LOOKS } from "./columns";
+import {
+  boundText,
+  type ExpertsParams,
+  FILTER_NAMES,
+  FILTERS,
+  type SetExpertsParams,
+  type Sort,
+  toFilters,
+} from "./experts-params";
+import { RowSheet } from "./row-sheet";
+
+interface ExpertsTableProps {
+  readonly run: string;
+  readonly params: ExpertsParams;
+  readonly setParams: SetExpertsParams;
+}
+
+const ROW_HEIGHT = 31;
+const NARROW_ROW_HEIGHT = 44;
+const NO_ROWS: ExpertRow[] = [];
+
+function NoneFound({ params, setParams }: Omit<ExpertsTableProps, "run">) {
+  return (
+    <EmptyState title="No expert fits">
+      {params.search !== "" && (
+        <Button size="small" icon="close" onClick={() => setParams({ search: "" }, "push")}>
+          Drop the search for “{params.search}”
+        </Button>
+      )}{" "}
+      {FILTER_NAMES.map((name) => {
+        const value = params[name];
+        if (value === null) return null;
+        const { name: word, sign, unit } = FILTERS[name];
+        return (
+          <Button key={name} size="small" icon="close" onClick={() => setParams({ [name]: null }, "push")}>
+            Drop {word} {sign} {boundText(name, value)} {unit}
+          </Button>
+        );
+      })}
+    </EmptyState>
+  );
+}
+
+function Head({ params, setParams }: Omit<ExpertsTableProps, "run">) {
+  return (
+    <thead>
+      <tr>
+        {Object.entries(LOOKS).map(([id, look]) => {
+          const title = (
+            <span>
+              {look.title} {look.unit !== undefined && <span className="unit">{look.unit}</span>}
+            </span>
+          );
+          if (look.sort === undefined) {
+            return (
+              <th key={id} className={look.className} scope="col">
+                {look.title === "" ? <span className="sr">Tray</span> : title}
+              </th>
+            );
+          }
+          return (
+            <SortHeader<Sort>
+              key={id}
+              column={look.sort}
+              className={look.className}
+              sorting={{ key: params.sort, order: params.order }}
+              onSort={(sorting) => setParams({ sort: sorting.key, order: sorting.order }, "push")}
+            >
+              {title}
+            </SortHeader>
+          );
+        })}
+      </tr>
+    </thead>
+  );
+}
+
+interface BodyRowProps {
+  readonly row: Row<ExpertRow>;
+  /** Given on narrow screens, where a row opens a sheet. */
+  readonly onOpen?: (row: ExpertRow) => void;
+}
+
+function BodyRow({ row, onOpen }: BodyRowProps) {
+  return (
+    <tr>
+      {row.getVisibleCells().map((cell) => (
+        <td key={cell.id} className={LOOKS[cell.column.id]?.className}>
+          {onOpen !== undefined && cell.column.id === "label" ? (
+            <button type="button" className="row-open" onClick={() => onOpen(row.original)}>
+              {row.original.label ?? <span className="mono dim">{row.original.expert}</span>}
+            </button>
+          ) : (
+            flexRender(cell.column.columnDef.cell, cell.getContext())
+          )}
+        </td>
+      ))}
+    </tr>
+  );
+}
+
+/** The largest coefficient of the run: shades mean the same on every page of the table. */
+function useScaleEnd(run: string): number {
+  const { data } = useInfiniteQuery(expertsQuery(run, { sort: "largest", order: "desc" }, 1));
+  return data?.pages[0]?.experts[0]?.largest ?? 0;
+}
+
+export function ExpertsTable({ run, params, setParams }: ExpertsTableProps) {
+  const query = useInfiniteQuery(expertsQuery(run, toFilters(params)));
+  const { data, error, hasNextPage, isFetching, fetchNextPage, refetch } = query;
+  const isNarrow = useIsNarrow();
+  const [opened, setOpened] = useState<ExpertRow | null>(null);
+  const largest = useScaleEnd(run);
+  const columns = useMemo(() => expertColumns(largest), [largest]);
+  const rows = useMemo(() => data?.pages.flatMap((page) => page.experts) ?? NO_ROWS, [data]);
+  // eslint-disable-next-line react-hooks/incompatible-library -- the table's functions are called here, never memoised
+  const table = useReactTable({ data: rows, columns, getCoreRowModel: getCoreRowModel(), manualSorting: true });
+  const model = table.getRowModel().rows;
+  const onNearEnd = useCallback(() => {
+    if (hasNextPage && !isFetching) void fetchNextPage();
+  }, [hasNextPage, isFetching, fetchNextPage]);
+  if (error !== null && rows.length === 0) return <ErrorState error={error} onRetry={() => void refetch()} />;
+  if (data === undefined) return <LoadingState label="Loading the experts" rows={12} rowHeight={ROW_HEIGHT} />;
+  if (rows.length === 0) return <NoneFound params={params} setParams={setParams} />;
+  return (
+    <>
+      <table className="grid experts-table" aria-rowcount={data.pages[0]?.matching}>
+        <Head params={params} setParams={setParams} />
+        <VirtualRows count={model.length} rowHeight={isNarrow ? NARROW_ROW_HEIGHT : ROW_HEIGHT} onNearEnd={onNearEnd}>
+          {(index) => {
+            const row = model[index];
+            return row && <BodyRow key={row.original.expert} row={row} {...(isNarrow && { onOpen: setOpened })} />;
+          }}
+        </VirtualRows>
+      </table>
+      {hasNextPage && <LoadingState label="Loading more experts" rows={2} rowHeight={ROW_HEIGHT} />}
+      <RowSheet row={opened} onClose={() => setOpened(null)} />
+    </>
+  );
+}

@@ -1,0 +1,141 @@
+/** Search, filters as chips, and how many experts fit them. */
+
+import { useInfiniteQuery } from "@tanstack/react-query";
+import { useEffect, useRef, useState } from "react";
+import { Dialog, DialogTrigger, Popover } from "react-aria-components";
+
+import { expertsQuery } from "@/api/queries";
+import { Icon } from "@/components/icon";
+import { useSettled } from "@/components/settled";
+import { useShortcut } from "@/components/shortcuts";
+import { TriggerButton } from "@/components/trigger-button";
+import { formatCount } from "@/lib/format";
+import { keyCap } from "@/lib/shortcuts";
+
+import {
+  boundText,
+  type ExpertsParams,
+  FILTER_NAMES,
+  type FilterName,
+  FILTERS,
+  type SetExpertsParams,
+  toFilters,
+} from "./experts-params";
+import { FilterForm } from "./filter-form";
+
+interface FilterBarProps {
+  readonly run: string;
+  readonly params: ExpertsParams;
+  readonly setParams: SetExpertsParams;
+}
+
+function SearchField({ params, setParams }: Omit<FilterBarProps, "run">) {
+  const [text, setText] = useState(params.search);
+  const [shown, setShown] = useState(params.search);
+  const input = useRef<HTMLInputElement>(null);
+  const settled = useSettled(text);
+  useShortcut("search", () => input.current?.focus());
+  // The address may change from outside: Back, or a filter that was dropped.
+  if (shown !== params.search) {
+    setShown(params.search);
+    setText(params.search);
+  }
+  useEffect(() => setParams({ search: settled }), [settled, setParams]);
+  return (
+    <div className="search" role="search">
+      <Icon name="search" />
+      <input
+        ref={input}
+        type="search"
+        aria-label="Search labels, tokens and contexts"
+        placeholder="Search labels and contexts"
+        value={text}
+        onChange={(event) => setText(event.target.value)}
+        onKeyDown={(event) => {
+          if (event.key === "Enter") setParams({ search: text });
+        }}
+      />
+      <kbd aria-hidden="true">{keyCap("search")}</kbd>
+    </div>
+  );
+}
+
+interface ChipProps extends Omit<FilterBarProps, "run"> {
+  readonly name: FilterName;
+  readonly value: number;
+}
+
+function FilterChip({ name, value, params, setParams }: ChipProps) {
+  const { name: word, sign, unit } = FILTERS[name];
+  const remove = () => setParams({ [name]: null }, "push");
+  const text = `${word} ${sign} ${boundText(name, value)} ${unit}`.trim();
+  return (
+    <span className="chip">
+      <DialogTrigger>
+        <TriggerButton
+          className="chip-text"
+          aria-label={`Filter ${text}, change it`}
+          onKeyDown={(event) => {
+            if (event.key === "Backspace" || event.key === "Delete") remove();
+          }}
+        >
+          <span className="dim">{word}</span> {text.slice(word.length + 1)}
+        </TriggerButton>
+        <Popover className="popover" placement="bottom start">
+          <Dialog aria-label="Change the filter">
+            {({ close }) => <FilterForm params={params} setParams={setParams} first={name} onDone={close} />}
+          </Dialog>
+        </Popover>
+      </DialogTrigger>
+      <button type="button" className="x" aria-label={`Remove the filter ${text}`} onClick={remove}>
+        ×
+      </button>
+    </span>
+  );
+}
+
+function AddFilter({ params, setParams }: Omit<FilterBarProps, "run">) {
+  const [isOpen, setOpen] = useState(false);
+  useShortcut("filter", () => setOpen(true));
+  return (
+    <DialogTrigger isOpen={isOpen} onOpenChange={setOpen}>
+      <TriggerButton className="btn ghost">
+        <Icon name="plus" />
+        Filter<kbd aria-hidden="true">{keyCap("filter")}</kbd>
+      </TriggerButton>
+      <Popover className="popover" placement="bottom start">
+        <Dialog aria-label="Add a filter">
+          <FilterForm params={params} setParams={setParams} first="min_usage" onDone={() => setOpen(false)} />
+        </Dialog>
+      </Popover>
+    </DialogTrigger>
+  );
+}
+
+function Matching({ run, params }: Omit<FilterBarProps, "setParams">) {
+  const { data, isPlaceholderData } = useInfiniteQuery(expertsQuery(run, toFilters(params)));
+  const page = data?.pages[0];
+  if (page === undefined) return null;
+  return (
+    <span className="count" role="status" aria-busy={isPlaceholderData}>
+      <b>{formatCount(page.matching)}</b> of {formatCount(page.total)}
+    </span>
+  );
+}
+
+export function FilterBar({ run, params, setParams }: FilterBarProps) {
+  return (
+    <section className="filters" aria-label="Search and filters">
+      <SearchField params={params} setParams={setParams} />
+      {FILTER_NAMES.map((name) => {
+        const value = params[name];
+        return value === null ? null : (
+          <FilterChip key={name} name={name} value={value} params={params} setParams={setParams} />
+        );
+      })}
+      <AddFilter params={params} setParams={setParams} />
+      <span className="grow" />
+      <Matching run={run} params={params} />
+    </section>
+  );
+}

@@ -1,0 +1,49 @@
+import { describe, expect, it } from "vitest";
+
+import { namedPoints, overviewFigure, overviewPoints, usageRange } from "./overview-figure";
+
+const FIGURE = {
+  name: "usage-strength",
+  title: "Experts",
+  drawn: 3,
+  total: 3,
+  layout: {},
+  data: [
+    {
+      type: "scatter",
+      x: [0.001, 0.0011, 0.5],
+      y: [2, 2.05, 1],
+      customdata: [
+        [7, "dates"],
+        [8, "years"],
+        [9, null],
+      ],
+    },
+  ],
+} as const;
+const figure = () => structuredClone(FIGURE) as unknown as Parameters<typeof overviewFigure>[0];
+
+describe("overview of experts", () => {
+  it("reads the points with expert and label", () => {
+    expect(overviewPoints(figure())[0]).toEqual({ expert: 7, label: "dates", usage: 0.001, mean: 2 });
+    expect(overviewPoints(figure())[2]?.label).toBeNull();
+  });
+
+  it("names no two points that lie on each other", () => {
+    expect(namedPoints(overviewPoints(figure()), 5).map((point) => point.label)).toEqual(["years"]);
+  });
+
+  it("adds the names as a trace of their own", () => {
+    expect(overviewFigure(figure(), 5).data).toHaveLength(2);
+  });
+
+  it("spans the selection, rounded outward", () => {
+    const points = overviewPoints(figure());
+    expect(usageRange(points)).toEqual({ min_usage: 0.001, max_usage: 0.5 });
+    expect(usageRange([{ expert: 1, label: null, usage: 0.001234, mean: 1 }])).toEqual({
+      min_usage: 0.0012,
+      max_usage: 0.0013,
+    });
+    expect(usageRange([])).toBeNull();
+  });
+});

@@ -1,0 +1,105 @@
+/** The server's scatter of experts, made ready for this page: usage in percent, labelled experts by name, selection. */
+
+import type { FigureData } from "@/api/types";
+import { readTrace } from "@/components/figure/figure-data";
+
+export interface OverviewPoint {
+  readonly expert: number;
+  readonly label: string | null;
+  readonly usage: number;
+  readonly mean: number;
+}
+
+/** The points of the figure; `customdata` holds the expert and its label. */
+export function overviewPoints(figure: Pick<FigureData, "data">): readonly OverviewPoint[] {
+  return figure.data.map(readTrace).flatMap((trace) =>
+    trace.customdata.map((custom, i) => {
+      const [expert, label] = Array.isArray(custom) ? (custom as unknown[]) : [custom];
+      return {
+        expert: Number(expert),
+        label: typeof label === "string" ? label : null,
+        usage: Number(trace.x[i]),
+        mean: Number(trace.y[i]),
+      };
+    }),
+  );
+}
+
+/** At most `count` labelled points, none too near another: names must not lie on each other. */
+export function namedPoints(points: readonly OverviewPoint[], count: number): readonly OverviewPoint[] {
+  const top = Math.max(...points.map((point) => point.mean), 1e-9);
+  const kept: OverviewPoint[] = [];
+  const candidates = points.filter((point) => point.label !== null && point.usage > 0);
+  for (const point of candidates.toSorted((a, b) => b.mean - a.mean)) {
+    const isFree = kept.every(
+      (other) => Math.abs(Math.log10(other.usage / point.usage)) > 1 || Math.abs(other.mean - point.mean) / top > 0.08,
+    );
+    if (isFree && kept.length < count) kept.push(point);
+  }
+  return kept;
+}
+
+const PERCENT_TICKS = [1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1];
+
+export function overviewFigure(figure: FigureData, names: number): FigureData {
+  const points = overviewPoints(figure);
+  const named = namedPoints(points, names);
+  const lowest = Math.min(1, ...points.filter((point) => point.usage > 0).map((point) => point.usage));
+  const labels = {
+    type: "scatter",
+    mode: "markers+text",
+    meta: { role: "labelled" },
+    x: named.map((point) => point.usage),
+    y: named.map((point) => point.mean),
+    text: named.map((point) => point.label),
+    customdata: named.map((point) => [point.expert, point.label]),
+    textposition: named.map((point) => (point.usage > 0.02 ? "middle left" : "middle right")),
+    marker: { size: 6 },
+    hoverinfo: "skip",
+    cliponaxis: false,
+  };
+  return {
+    ...figure,
+    data: [...figure.data.map((trace) => ({ ...trace, marker: { size: 3.5 } })), labels],
+    layout: {
+      ...figure.layout,
+      margin: { l: 30, r: 14, t: 8, b: 38 },
+      xaxis: {
+        type: "log",
+        title: { text: "Usage, % of tokens, log scale", standoff: 4 },
+        tickvals: PERCENT_TICKS,
+        ticktext: PERCENT_TICKS.map((share) => String(Number((share * 100).toPrecision(1)))),
+        range: [Math.floor(Math.log10(lowest) * 2) / 2, 0.06],
+      },
+      yaxis: { rangemode: "tozero", nticks: 6 },
+      annotations: [
+        {
+          text: "Mean coefficient when active",
+          xref: "paper",
+          yref: "paper",
+          x: 0.008,
+          y: 0.99,
+          xanchor: "left",
+          yanchor: "top",
+          showarrow: false,
+        },
+      ],
+    },
+  };
+}
+
+export interface UsageRange {
+  readonly min_usage: number;
+  readonly max_usage: number;
+}
+
+/** The usage that a selection spans, rounded outward to two digits, so that every selected expert stays in. */
+export function usageRange(points: readonly OverviewPoint[]): UsageRange | null {
+  if (points.length === 0) return null;
+  const usages = points.map((point) => point.usage);
+  const outward = (value: number, round: (scaled: number) => number) => {
+    const unit = 10 ** (Math.floor(Math.log10(value)) - 1);
+    return Math.min(1, Number((round(value / unit) * unit).toPrecision(2)));
+  };
+  return { min_usage: outward(Math.min(...usages), Math.floor), max_usage: outward(Math.max(...usages), Math.ceil) };
+}

@@ -1,0 +1,92 @@
+/** Experts by how often and how strongly they are active; a lasso turns into a filter of the table. */
+
+import { useQuery } from "@tanstack/react-query";
+import { useCallback, useMemo, useState } from "react";
+import { useNavigate } from "react-router";
+
+import { figureQuery } from "@/api/queries";
+import type { RunSummary } from "@/api/types";
+import { FigureView } from "@/components/figure/figure-view";
+import type { PlotPoint } from "@/components/figure/plot";
+import { Icon } from "@/components/icon";
+import { usePageLinks } from "@/components/links";
+import { useIsNarrow } from "@/components/media";
+import { Segmented } from "@/components/segmented";
+import { ErrorState, LoadingState } from "@/components/states";
+import { formatCount } from "@/lib/format";
+
+import { overviewFigure, type OverviewPoint, overviewPoints, type UsageRange } from "./overview-figure";
+import { SelectionPane } from "./selection-pane";
+
+const HEIGHT = 232;
+
+interface OverviewProps {
+  readonly run: RunSummary;
+  readonly onFilter: (range: UsageRange) => void;
+}
+
+function expertOf(point: PlotPoint): number {
+  return Number(Array.isArray(point.key) ? point.key[0] : point.key);
+}
+
+function useSelection(points: readonly OverviewPoint[]) {
+  const [experts, setExperts] = useState<ReadonlySet<number>>(new Set());
+  const [version, setVersion] = useState(0);
+  const onSelect = useCallback((selected: readonly PlotPoint[]) => setExperts(new Set(selected.map(expertOf))), []);
+  const chosen = useMemo(() => points.filter((point) => experts.has(point.expert)), [points, experts]);
+  const clear = () => {
+    setExperts(new Set());
+    // A new key draws the figure again, without the outline of the lasso.
+    setVersion(version + 1);
+  };
+  return { chosen, onSelect, clear, version };
+}
+
+export function Overview({ run, onFilter }: OverviewProps) {
+  const { data, error, refetch } = useQuery(figureQuery("usage-strength", { run: run.name }));
+  const [drag, setDrag] = useState<"pan" | "lasso">("lasso");
+  const isNarrow = useIsNarrow();
+  const navigate = useNavigate();
+  const links = usePageLinks();
+  const points = useMemo(() => (data === undefined ? [] : overviewPoints(data)), [data]);
+  const figure = useMemo(() => data && overviewFigure(data, isNarrow ? 2 : 5), [data, isNarrow]);
+  const { chosen, onSelect, clear, version } = useSelection(points);
+  if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
+  if (figure === undefined) return <LoadingState label="Loading the overview" rows={8} rowHeight={34} />;
+  const sampled = figure.drawn < figure.total ? `; drawn, a fixed sample of ${formatCount(figure.drawn)}` : "";
+  return (
+    <section className="overview">
+      <div className="pane">
+        <FigureView
+          key={version}
+          figure={figure}
+          title="All experts"
+          note={`${formatCount(run.num_experts)} experts, ${formatCount(figure.total)} active${sampled}`}
+          height={isNarrow ? 190 : HEIGHT}
+          dragMode={drag}
+          onSelect={onSelect}
+          onClick={(point) => void navigate(links.expert(expertOf(point)))}
+          controls={
+            <Segmented
+              label="What dragging does"
+              value={drag}
+              onChange={setDrag}
+              segments={[
+                { value: "pan", label: "Pan" },
+                {
+                  value: "lasso",
+                  label: (
+                    <>
+                      <Icon name="lasso" /> Lasso
+                    </>
+                  ),
+                },
+              ]}
+            />
+          }
+        />
+      </div>
+      <SelectionPane run={run} chosen={chosen} onClear={clear} onFilter={onFilter} />
+    </section>
+  );
+}

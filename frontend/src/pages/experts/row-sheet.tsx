@@ -1,0 +1,66 @@
+/** On narrow screens: what the table has no room for, from the bottom. */
+
+import { Dialog, Heading, Modal, ModalOverlay } from "react-aria-components";
+
+import type { ExpertRow } from "@/api/types";
+import { Button, LinkButton } from "@/components/button";
+import { usePageLinks } from "@/components/links";
+import { MiniHistogram } from "@/components/mini-histogram";
+import { TokenChip } from "@/components/tokens/token-chip";
+import { useTray } from "@/components/tray/tray-context";
+import { formatFixed, formatPercent } from "@/lib/format";
+
+function Sheet({ row, onClose }: { readonly row: ExpertRow; readonly onClose: () => void }) {
+  const links = usePageLinks();
+  const tray = useTray();
+  const inTray = tray.has(row.expert);
+  return (
+    <Dialog className="sheet">
+      <header>
+        <div>
+          <span className="mono dim">{row.expert}</span>
+          <Heading slot="title">{row.label ?? "No label yet"}</Heading>
+        </div>
+        <Button variant="ghost" icon="close" aria-label="Close" onClick={onClose} />
+      </header>
+      <dl className="kv">
+        <dt>Usage</dt>
+        <dd>
+          {formatPercent(row.usage)} <span>%</span>
+        </dd>
+        <dt>Mean coefficient</dt>
+        <dd>{formatFixed(row.mean)}</dd>
+        <dt>Largest coefficient</dt>
+        <dd>{formatFixed(row.largest)}</dd>
+        <dt>Token entropy</dt>
+        <dd>
+          {formatFixed(row.entropy)} <span>bits</span>
+        </dd>
+      </dl>
+      <p className="chips">
+        {row.top_tokens.map((token) => (
+          <TokenChip key={token.id} text={token.text} />
+        ))}
+      </p>
+      <MiniHistogram counts={row.histogram} high={row.histogram_high} height={56} caption="coefficient, log count" />
+      <footer>
+        <LinkButton to={links.expert(row.expert)}>Open</LinkButton>
+        <Button
+          variant={inTray ? "chosen" : "primary"}
+          icon={inTray ? "check" : "plus"}
+          onClick={() => tray.toggle(row.expert)}
+        >
+          {inTray ? "In tray" : "Add to tray"}
+        </Button>
+      </footer>
+    </Dialog>
+  );
+}
+
+export function RowSheet({ row, onClose }: { readonly row: ExpertRow | null; readonly onClose: () => void }) {
+  return (
+    <ModalOverlay className="overlay" isOpen={row !== null} onOpenChange={(open) => !open && onClose()} isDismissable>
+      <Modal className="modal bottom">{row !== null && <Sheet row={row} onClose={onClose} />}</Modal>
+    </ModalOverlay>
+  );
+}

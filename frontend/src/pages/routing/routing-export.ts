@@ -1,0 +1,31 @@
+/** A routing as a plain table: one row for every token and expert active on it. */
+
+import type { RoutingResponse } from "@/api/types";
+import type { FigureTable } from "@/components/figure/figure-data";
+
+const COLUMNS = [
+  "position",
+  "token",
+  "KL from original, nats",
+  "expert",
+  "label",
+  "coefficient",
+  "share of output norm",
+];
+
+export function routingTable(response: RoutingResponse, withStart: boolean): FigureTable {
+  const rows = response.tokens.flatMap((token, position) =>
+    token.start && !withStart
+      ? []
+      : token.experts.map((routed) => [
+          String(position),
+          token.text,
+          token.kl.toFixed(4),
+          String(routed.expert),
+          response.experts[routed.expert]?.label ?? "",
+          routed.coefficient.toFixed(4),
+          routed.share.toFixed(4),
+        ]),
+  );
+  return { columns: COLUMNS, rows };
+}

@@ -1,0 +1,38 @@
+/** What the Routing page keeps in its address. */
+
+import { choiceParam, flagParam, numberParam, type Param, textParam } from "@/url-state";
+
+/** A token held in place, and the expert whose cell was chosen, if one was. */
+export interface RoutingLock {
+  /** Index into the tokens of the answer, so that 0 is the start token. */
+  readonly position: number;
+  readonly expert: number | null;
+}
+
+const lockParam: Param<RoutingLock | null> = {
+  read: (text) => {
+    const found = /^(\d+)(?:\.(\d+))?$/.exec(text ?? "");
+    if (found === null) return null;
+    return { position: Number(found[1]), expert: found[2] === undefined ? null : Number(found[2]) };
+  },
+  write: (lock) => {
+    if (lock === null) return null;
+    return lock.expert === null ? String(lock.position) : `${lock.position}.${lock.expert}`;
+  },
+};
+
+export const FIRST_ROWS = 18;
+export const MORE_ROWS = 32;
+const MOST_ROWS = 2000;
+
+export const ROUTING_PARAMS = {
+  prompt: textParam(""),
+  lock: lockParam,
+  rank: choiceParam(["summed", "largest", "rarest"], "summed"),
+  /** Experts that are active on most tokens are left out. */
+  unshared: flagParam,
+  /** The start token is shown. */
+  start: flagParam,
+  rows: numberParam(FIRST_ROWS, { min: 1, max: MOST_ROWS }),
+  view: choiceParam(["map", "table"], "map"),
+};
