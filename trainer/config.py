@@ -143,6 +143,8 @@ class Edit(Config):
     """scale: multiply the live coefficient. add: add to it. set: put a constant in its place. off: zero."""
     strength: Annotated[float, Field(ge=-1000, le=1000, allow_inf_nan=False)] = 1.0
     """The factor of scale; for add and set, in units of the expert's 99th percentile. Unused by off."""
+    run: str | None = None
+    """Name of the run whose expert it is; by default the run that is steered. Others must be of other layers."""
 
 
 class Sampling(Config):
@@ -161,6 +163,8 @@ class Sampling(Config):
     seed: Annotated[int, Field(ge=0, lt=2**53)] = 0
     stop: Annotated[tuple[str, ...], Field(max_length=8)] = ()
     """Texts at which generation ends."""
+    samples: Annotated[int, Field(ge=1, le=16)] = 1
+    """Continuations of each arm; sample n uses the seed plus n."""
 
 
 class SteeringConfig(Config):
@@ -172,6 +176,8 @@ class SteeringConfig(Config):
     """on-top: the untouched MLP plus the difference that the edits make. replace: the run's layer in its place."""
     scope: Scope = "all"
     """Which tokens the edits touch: all, generated ones only, or the prompt's only."""
+    positions: tuple[Annotated[int, Field(ge=0)], ...] | None = None
+    """Where given, edits touch only these tokens of the prompt (0 is the start token), whatever the scope."""
     sampling: Sampling = Sampling()
 
 

@@ -3,7 +3,7 @@
 An edit never touches the weights. It adds columns to a ``Routing``: for each edited expert the difference between the
 coefficient it should have and the one it has, so a difference of zero leaves the output as it is, to the bit.
 
-Shapes: B rows of a batch, T tokens, I input width, M edited experts, K active.
+Shapes: B rows of a batch, R rows of one layer, T tokens, I input width, O output width, M edited experts, K active.
 """
 
 from __future__ import annotations
@@ -66,43 +66,102 @@ def _edited(edit: Edit, coefficients_T: Tensor, unit: float) -> Tensor:
     return torch.full_like(coefficients_T, edit.strength * unit if edit.mode == "set" else 0.0)
 
 
-class EditedMlp:
-    """Stands in for an MLP; edits some rows and tokens of what goes through.
+@dataclass(frozen=True, eq=False)
+class LayerEdits:
+    """What answers for one MLP in one row: a layer, how it is applied, and the edits to its gate."""
 
-    ``touched_BT`` says which; it is set before each forward pass. The routing of the last token of each row is kept.
+    layer: SparseLayer
+    apply: Apply
+    plan: EditPlan
+
+
+class EditedBlock:
+    """Stands in for the MLP of one block, in one forward pass over rows that may each be edited in their own way.
+
+    A row starts from the untouched MLP or from its layer in place of it; then comes the difference that its edits
+    make, on the tokens that they touch. Rows with the same layer are routed together, rows with the same plan edited
+    together.
     """
 
-    def __init__(self, layer: SparseLayer, plan: EditPlan, apply: Apply) -> None:
-        self.layer = layer
-        self.plan = plan
-        self.apply = apply
-        self.touched_BT = torch.zeros(0, 0, dtype=torch.bool)
-        self.last_x_BI: Tensor | None = None
-        self.last_routing: Routing | None = None
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self._layers: dict[int, _LayerRows] = {}
+
+    def add(self, place: int, edits: LayerEdits, touched: list[bool]) -> None:
+        """Let ``edits`` answer in the row at ``place``; ``touched`` says which of its tokens the plan changes."""
+        self._layers.setdefault(id(edits.layer), _LayerRows(edits.layer)).add(place, edits, touched)
 
     def __call__(self, x_BTI: Tensor, mlp: Mlp) -> Tensor:
         """The output for every row and token, [B, T, O]."""
-        x_TI = x_BTI.reshape(-1, x_BTI.shape[-1]).float()
-        routing = self.layer.route(x_TI)
-        self._keep_last(x_BTI, routing)
-        changed = self._difference(routing, x_BTI.device)
-        if self.apply == "on-top":
-            untouched = mlp()
-            if changed is None:
-                return untouched
-            return untouched + self.layer.contribution(x_TI, changed).to(x_BTI.dtype).reshape(untouched.shape)
-        if changed is not None:
-            routing = Routing(*(torch.cat(pair, dim=1) for pair in zip(routing, changed, strict=True)))
-        return self.layer.decode(x_TI, routing).to(x_BTI.dtype).reshape(*x_BTI.shape[:-1], -1)
+        replaced = sum(rows.num_replaced for rows in self._layers.values())
+        output_BTO = mlp() if replaced < self._rows else None
+        for rows in self._layers.values():
+            output_BTO = rows.answer(x_BTI, output_BTO)
+        assert output_BTO is not None
+        return output_BTO
 
-    def _difference(self, routing: Routing, device: torch.device) -> Routing | None:
-        if not self.plan.edits:
-            return None
-        difference = self.plan.difference(routing)
-        touched_T1 = self.touched_BT.to(device).reshape(-1, 1)
-        return Routing(difference.coefficients_TK * touched_T1, difference.indices_TK)
+    def last_seen(self, places: Sequence[int]) -> tuple[SparseLayer, Tensor, Routing]:
+        """The layer of some rows that share one, its input at their last token [R, I], and its routing there."""
+        rows = next(rows for rows in self._layers.values() if places[0] in rows.places)
+        chosen = [rows.places.index(place) for place in places]
+        return rows.layer, rows.last_x_RI[chosen], Routing(*(values[chosen] for values in rows.last_routing))
 
-    def _keep_last(self, x_BTI: Tensor, routing: Routing) -> None:
-        rows, tokens = x_BTI.shape[:2]
-        self.last_x_BI = x_BTI[:, -1].float()
-        self.last_routing = Routing(*(values.reshape(rows, tokens, -1)[:, -1] for values in routing))
+
+class _LayerRows:
+    """The rows of one layer in a forward pass."""
+
+    def __init__(self, layer: SparseLayer) -> None:
+        self.layer = layer
+        self.places: list[int] = []
+        self.num_replaced = 0
+        self.last_x_RI = torch.zeros(0, 0)
+        self.last_routing = Routing(self.last_x_RI, self.last_x_RI)
+        self._edits: list[LayerEdits] = []
+        self._touched: list[list[bool]] = []
+
+    def add(self, place: int, edits: LayerEdits, touched: list[bool]) -> None:
+        self.places.append(place)
+        self.num_replaced += edits.apply == "replace"
+        self._edits.append(edits)
+        self._touched.append(touched)
+
+    def answer(self, x_BTI: Tensor, output_BTO: Tensor | None) -> Tensor:
+        """Write this layer's rows into the output, which is None where no row needs the MLP."""
+        x_RTI = x_BTI[self.places].float()
+        routing = self.layer.route(x_RTI.reshape(-1, x_RTI.shape[-1]))
+        routing_RT = Routing(*(values.reshape(*x_RTI.shape[:2], -1) for values in routing))
+        self.last_x_RI = x_RTI[:, -1]
+        self.last_routing = Routing(*(values[:, -1] for values in routing_RT))
+        if output_BTO is None:
+            output_BTO = x_BTI.new_empty(*x_BTI.shape[:-1], self.layer.config.output_width)
+        if self.num_replaced:
+            self._replace(x_RTI, routing_RT, output_BTO)
+        for rows in self._by_plan():
+            self._edit(rows, x_RTI, routing_RT, output_BTO)
+        return output_BTO
+
+    def _replace(self, x_RTI: Tensor, routing_RT: Routing, output_BTO: Tensor) -> None:
+        rows = [row for row, edits in enumerate(self._edits) if edits.apply == "replace"]
+        decoded = self.layer.decode(_flat(x_RTI[rows]), Routing(*(_flat(values[rows]) for values in routing_RT)))
+        output_BTO[[self.places[row] for row in rows]] = decoded.to(output_BTO.dtype).reshape(
+            len(rows), x_RTI.shape[1], -1
+        )
+
+    def _by_plan(self) -> list[list[int]]:
+        """Rows of each plan that changes anything in this pass."""
+        found: dict[int, list[int]] = {}
+        for row, edits in enumerate(self._edits):
+            if edits.plan.edits and any(self._touched[row]):
+                found.setdefault(id(edits.plan), []).append(row)
+        return list(found.values())
+
+    def _edit(self, rows: list[int], x_RTI: Tensor, routing_RT: Routing, output_BTO: Tensor) -> None:
+        difference = self._edits[rows[0]].plan.difference(Routing(*(_flat(values[rows]) for values in routing_RT)))
+        touched_T1 = torch.tensor([self._touched[row] for row in rows], device=x_RTI.device).reshape(-1, 1)
+        difference = Routing(difference.coefficients_TK * touched_T1, difference.indices_TK)
+        change_TO = self.layer.contribution(_flat(x_RTI[rows]), difference).to(output_BTO.dtype)
+        output_BTO[[self.places[row] for row in rows]] += change_TO.reshape(len(rows), x_RTI.shape[1], -1)
+
+
+def _flat(values_RTX: Tensor) -> Tensor:
+    return values_RTX.reshape(-1, values_RTX.shape[-1])

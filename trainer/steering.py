@@ -1,26 +1,25 @@
-"""Steering: the same prompt continued twice in one batch, as it is and with edits to the gate.
+"""Steering: the same prompt continued as it is and with edits to the gate, side by side in one batch.
 
-Four rows go through the language model together: each arm's text without and with the edits. So every token is
-compared with what the other arm would have expected after the very same text, not after a text that has long since
-gone its own way.
+A sample takes four rows: the text of each arm, without and with the edits. So every token is compared with what the
+other arm would have expected after the very same text, not after a text that has long since gone its own way.
 
-Shapes: V vocabulary.
+Shapes: B rows, V vocabulary.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-import torch
 from torch import Tensor
 from torch.nn import functional as F
-from transformers import DynamicCache
 
-from trainer.config import Sampling, SteeringConfig
-from trainer.edits import EditedMlp, EditPlan
+from trainer.config import Edit, Sampling, SteeringConfig
+from trainer.edits import EditPlan, LayerEdits
+from trainer.errors import NotFoundError, UserError
+from trainer.generation import Row, RowBatch, Step, Touches
 from trainer.language_model import LanguageModel
 from trainer.routing import RoutedExpert, check_fits, prompt_ids, routed_experts, single_texts
 from trainer.run import Run
@@ -29,15 +28,12 @@ from trainer.token_stream import TokenStream
 
 Arm = Literal["default", "steered"]
 Reason = Literal["length", "stop", "end-of-text"]
+Units = Mapping[str, Mapping[int, float]]
+"""Run -> expert -> its 99th percentile, the unit of ``add`` and ``set``; 1 where it is not known."""
+
 ARMS: tuple[Arm, Arm] = ("default", "steered")
 EXPERTS_SHOWN = 8
 ALTERNATIVES = 5
-
-# Rows of the batch: which arm's text, and whether the edits are on.
-TEXT_OF_ROW = (0, 1, 0, 1)
-EDITED_ROWS = (False, True, True, False)
-OTHER_ROW = {0: 2, 1: 3}
-"""Row of an arm -> the row with the same text and the edits the other way round."""
 
 
 class Alternative(NamedTuple):
@@ -61,6 +57,7 @@ class NewToken:
     """One new token of one arm."""
 
     arm: Arm
+    sample: int
     position: int
     """0 for the first."""
     id: int
@@ -75,149 +72,220 @@ class NewToken:
     alternatives: tuple[Alternative, ...]
     other_alternatives: tuple[Alternative, ...]
     experts: tuple[RoutedExpert, ...]
-    """Routing of the token before, which chose this one; edits not counted."""
+    """Routing, in the run that is steered, of the token before, which chose this one; edits not counted."""
 
 
 @dataclass(frozen=True)
 class Done:
-    """Both arms have ended."""
+    """Every continuation has ended."""
 
     default_reason: Reason
+    """Of the first sample."""
     steered_reason: Reason
     tokens: int
-    """New tokens of both arms."""
+    """New tokens of all continuations."""
     seconds: float
 
 
 SteeringStep = Started | NewToken | Done
 
 
-@dataclass
-class _ArmState:
-    """The text of one arm as it grows."""
+@dataclass(eq=False)
+class _Continuation:
+    """The text of one arm of one sample as it grows, in its two rows."""
 
-    ids: list[int]
+    arm: Arm
+    sample: int
+    own: Row
+    """Grows as the arm says: with the edits where it is steered."""
+    other: Row
+    """The same text, with the edits the other way round."""
     stream: TokenStream
+    start: int
     text: str = ""
     reason: Reason | None = None
-    new: list[int] = field(default_factory=list)
+
+    @property
+    def new_tokens(self) -> int:
+        return len(self.own.ids) - self.start
 
     def push(self, token: int, sampling: Sampling, ends: frozenset[int]) -> str:
-        self.ids.append(token)
-        self.new.append(token)
+        self.own.ids.append(token)  # the other row holds the same list
         piece = self.stream.push(token)
         self.text += piece
         if token in ends:
             self.reason = "end-of-text"
         elif any(stop and stop in self.text for stop in sampling.stop):
             self.reason = "stop"
-        elif len(self.new) >= sampling.max_tokens:
+        elif self.new_tokens >= sampling.max_tokens:
             self.reason = "length"
         return piece
 
 
-def steer(
-    language_model: LanguageModel, run: Run, config: SteeringConfig, units: Mapping[int, float] | None = None
-) -> Iterator[SteeringStep]:
-    """Continue a prompt without and with edits; yields ``Started``, then ``NewToken`` as they come, then ``Done``.
+@dataclass
+class Steering:
+    """One request: joins a batch of rows, takes its tokens from each step, and says which rows are done."""
 
-    Args:
-        units: expert -> its 99th percentile, the unit of ``add`` and ``set``; 1 where it is not known.
+    language_model: LanguageModel
+    run: Run
+    config: SteeringConfig
+    plain: Mapping[int, LayerEdits]
+    edited: Mapping[int, LayerEdits]
+    prompt: list[int]
+    continuations: list[_Continuation] = field(init=False)
 
-    Raises:
-        TooLongError: prompt and new tokens do not fit the language model.
-        UserError: an edit names an unknown expert, or the run was fitted to another language model.
-    """
-    check_fits(language_model, run)
-    plan = EditPlan.of(config.edits, units or {}, run.layer.config.num_experts)
-    ids = prompt_ids(language_model, config.prompt, room=config.sampling.max_tokens)
-    return _Generation(language_model, run, config, plan, ids).steps()
+    def __post_init__(self) -> None:
+        self._ends = _end_tokens(self.language_model)
+        self._started = time.monotonic()
+        self._texts: dict[int, str] = {}
+        samples = range(self.config.sampling.samples)
+        self.continuations = [self._continuation(arm, sample) for sample in samples for arm in ARMS]
 
+    @classmethod
+    def prepare(
+        cls, language_model: LanguageModel, runs: Sequence[Run], config: SteeringConfig, units: Units
+    ) -> Steering:
+        """Check a request against the language model and the runs; the first run is the one that is steered.
 
-class _Generation:
-    """One pair of continuations."""
+        Raises:
+            TooLongError: prompt and new tokens do not fit the language model.
+            NotFoundError: an edit names a run that is not among ``runs``.
+            UserError: an edit names an unknown expert, a run was fitted to another language model, or two runs are
+                of the same layer.
+        """
+        plans = _plans(language_model, runs, config.edits, units)
+        prompt = prompt_ids(language_model, config.prompt, room=config.sampling.max_tokens)
+        layers = {run.config.layer: run.layer.to(language_model.device) for run in runs}
+        nothing = EditPlan((), {})
+        plain = {block: LayerEdits(layer, config.apply, nothing) for block, layer in layers.items()}
+        edited = {block: LayerEdits(layer, config.apply, plans[block]) for block, layer in layers.items()}
+        return cls(language_model, runs[0], config, plain, edited, prompt)
 
-    def __init__(
-        self, language_model: LanguageModel, run: Run, config: SteeringConfig, plan: EditPlan, ids: list[int]
-    ) -> None:
-        self.language_model = language_model
-        self.config = config
-        self.layer_index = run.config.layer
-        self.mlp = EditedMlp(run.layer.to(language_model.device), plan, config.apply)
-        self.prompt = ids
-        self.ends = _end_tokens(language_model)
-        self.arms = [_ArmState(list(ids), TokenStream(language_model.tokenizer, ids)) for _ in ARMS]
-        self.cache = DynamicCache(config=language_model.config)
+    @property
+    def finished(self) -> bool:
+        """Whether every continuation has ended."""
+        return all(continuation.reason for continuation in self.continuations)
 
-    def steps(self) -> Iterator[SteeringStep]:
-        sampling, started = self.config.sampling, time.monotonic()
-        yield Started(len(self.prompt), sampling.max_tokens)
-        logits_RV = self._read_prompt()
-        for position in range(sampling.max_tokens):
-            yield from self._choose(position, logits_RV)
-            if all(arm.reason for arm in self.arms):
-                break
-            # An arm that has ended rides along on its last token; its row is no longer read.
-            newest = torch.tensor([[self.arms[text].ids[-1]] for text in TEXT_OF_ROW])
-            logits_RV = self._forward(newest, EDITED_ROWS, generated=True)
-        default, steered = (arm.reason or "length" for arm in self.arms)
-        yield Done(default, steered, sum(len(arm.new) for arm in self.arms), time.monotonic() - started)
+    def join(self, batch: RowBatch) -> Iterator[SteeringStep]:
+        """Read the prompt, once without and once with the edits, and take the first tokens."""
+        prompts = [Row(list(self.prompt), self.plain), Row(list(self.prompt), self.edited, self._touches())]
+        rows = [row for it in self.continuations for row in (it.own, it.other)]
+        step = batch.join(prompts, [(int(row.edits is self.edited), row) for row in rows])
+        yield Started(len(self.prompt), self.config.sampling.max_tokens)
+        yield from self.advance(batch, step, {id(row): place for place, row in enumerate(rows)})
 
-    def _read_prompt(self) -> Tensor:
-        """Read the prompt twice, without and with edits, and let four rows go on from it."""
-        logits_2V = self._forward(torch.tensor([self.prompt, self.prompt]), (False, True), generated=False)
-        rows = torch.tensor([int(edited) for edited in EDITED_ROWS], device=logits_2V.device)
-        self.cache.batch_select_indices(rows)
-        assert self.mlp.last_x_BI is not None and self.mlp.last_routing is not None
-        self.mlp.last_x_BI = self.mlp.last_x_BI[rows]
-        self.mlp.last_routing = type(self.mlp.last_routing)(*(values[rows] for values in self.mlp.last_routing))
-        return logits_2V[rows]
+    def advance(self, batch: RowBatch, step: Step, places: Mapping[int, int]) -> Iterator[SteeringStep]:
+        """Take the next token of each continuation that goes on; lets rows of those that end leave ``batch``.
 
-    @torch.no_grad()
-    def _forward(self, ids_RT: Tensor, edited: tuple[bool, ...], *, generated: bool) -> Tensor:
-        """Next-token log-probabilities after the last token of each row, [R, V]."""
-        on = self.config.scope in ("all", "generated" if generated else "prompt")
-        self.mlp.touched_BT = (torch.tensor(edited) & on).unsqueeze(1).expand(ids_RT.shape)
-        with self.language_model.stand_in({self.layer_index: self.mlp}):
-            output: Any = self.language_model.module(
-                input_ids=ids_RT.to(self.language_model.device),
-                past_key_values=self.cache,
-                use_cache=True,
-                logits_to_keep=1,
-            )
-        logits_RV: Tensor = output.logits[:, -1].float()
-        return logits_RV.log_softmax(dim=-1)
+        Args:
+            places: id of a row -> its place in ``step``.
+        """
+        going = [it for it in self.continuations if not it.reason]
+        own = [places[id(it.own)] for it in going]
+        experts = routed_experts(*step.last_seen(self.run.config.layer, own))
+        for continuation, routed in zip(going, experts, strict=True):
+            own_V, other_V = (step.log_p_BV[places[id(row)]] for row in (continuation.own, continuation.other))
+            yield self._choose(continuation, own_V, other_V, routed[:EXPERTS_SHOWN])
+        batch.leave([row for it in going if it.reason for row in (it.own, it.other)])
+        if self.finished:
+            yield self._done()
 
-    def _choose(self, position: int, log_p_RV: Tensor) -> Iterator[NewToken]:
-        """Let each arm that goes on take its next token."""
-        noise_V = gumbel_noise(self.config.sampling.seed, position, log_p_RV.shape[1])
-        assert self.mlp.last_x_BI is not None and self.mlp.last_routing is not None
-        experts = routed_experts(self.mlp.layer, self.mlp.last_x_BI, self.mlp.last_routing)
-        for row, arm in enumerate(ARMS):
-            state = self.arms[row]
-            if state.reason:
-                continue
-            own_V, other_V = log_p_RV[row], log_p_RV[OTHER_ROW[row]]
-            token = choose(own_V, set(state.ids), self.config.sampling, noise_V)
-            sign = 1 if arm == "steered" else -1
-            yield NewToken(
-                arm=arm,
-                position=position,
-                id=token,
-                text=state.push(token, self.config.sampling, self.ends),
-                probability=own_V[token].exp().item(),
-                delta_log_probability=sign * (own_V[token] - other_V[token]).item(),
-                kl=F.kl_div(other_V, own_V, log_target=True, reduction="sum").clamp_min(0).item(),
-                alternatives=self._alternatives(own_V),
-                other_alternatives=self._alternatives(other_V),
-                experts=experts[row][:EXPERTS_SHOWN],
-            )
+    def rows(self) -> list[Row]:
+        """The rows of continuations that go on."""
+        return [row for it in self.continuations if not it.reason for row in (it.own, it.other)]
+
+    def _continuation(self, arm: Arm, sample: int) -> _Continuation:
+        ids = list(self.prompt)
+        own, other = (self.plain, self.edited) if arm == "default" else (self.edited, self.plain)
+        return _Continuation(
+            arm,
+            sample,
+            own=Row(ids, own, self._touches()),
+            other=Row(ids, other, self._touches()),
+            stream=TokenStream(self.language_model.tokenizer, ids),
+            start=len(ids),
+        )
+
+    def _touches(self) -> Touches:
+        config, start = self.config, len(self.prompt)
+        only = None if config.positions is None else frozenset(config.positions)
+        first = start if config.scope == "generated" and only is None else 0
+        return Touches(first, start if config.scope == "prompt" or only is not None else None, only)
+
+    def _choose(
+        self, continuation: _Continuation, own_V: Tensor, other_V: Tensor, experts: tuple[RoutedExpert, ...]
+    ) -> NewToken:
+        sampling, position = self.config.sampling, continuation.new_tokens
+        noise_V = gumbel_noise(sampling.seed + continuation.sample, position, len(own_V))
+        token = choose(own_V, set(continuation.own.ids), sampling, noise_V)
+        sign = 1 if continuation.arm == "steered" else -1
+        return NewToken(
+            arm=continuation.arm,
+            sample=continuation.sample,
+            position=position,
+            id=token,
+            text=continuation.push(token, sampling, self._ends),
+            probability=own_V[token].exp().item(),
+            delta_log_probability=sign * (own_V[token] - other_V[token]).item(),
+            kl=F.kl_div(other_V, own_V, log_target=True, reduction="sum").clamp_min(0).item(),
+            alternatives=self._alternatives(own_V),
+            other_alternatives=self._alternatives(other_V),
+            experts=experts,
+        )
 
     def _alternatives(self, log_p_V: Tensor) -> tuple[Alternative, ...]:
         top = log_p_V.topk(ALTERNATIVES)
         ids: list[int] = top.indices.tolist()
-        texts = single_texts(self.language_model, set(ids))
-        return tuple(Alternative(i, texts[i], p) for i, p in zip(ids, top.values.exp().tolist(), strict=True))
+        unknown = {token for token in ids if token not in self._texts}
+        self._texts |= single_texts(self.language_model, unknown)
+        return tuple(Alternative(i, self._texts[i], p) for i, p in zip(ids, top.values.exp().tolist(), strict=True))
+
+    def _done(self) -> Done:
+        default, steered = (self.continuations[place].reason or "length" for place in (0, 1))
+        tokens = sum(continuation.new_tokens for continuation in self.continuations)
+        return Done(default, steered, tokens, time.monotonic() - self._started)
+
+
+def steer(
+    language_model: LanguageModel, run: Run | Sequence[Run], config: SteeringConfig, units: Units | None = None
+) -> Iterator[SteeringStep]:
+    """Continue a prompt without and with edits; yields ``Started``, then ``NewToken`` as they come, then ``Done``.
+
+    Args:
+        run: the run that is steered, or several of different layers, that one first.
+        units: run -> expert -> its 99th percentile, the unit of ``add`` and ``set``; 1 where it is not known.
+
+    Raises:
+        UserError: as ``Steering.prepare``; at once, before the first step is asked for.
+    """
+    runs = [run] if isinstance(run, Run) else list(run)
+    return _alone(Steering.prepare(language_model, runs, config, units or {}))
+
+
+def _alone(steering: Steering) -> Iterator[SteeringStep]:
+    batch = RowBatch(steering.language_model)
+    yield from steering.join(batch)
+    while not steering.finished:
+        rows = {id(row): place for place, row in enumerate(batch.rows)}
+        yield from steering.advance(batch, batch.step(), rows)
+
+
+def _plans(
+    language_model: LanguageModel, runs: Sequence[Run], edits: Sequence[Edit], units: Units
+) -> dict[int, EditPlan]:
+    """Block -> the edits of its run."""
+    named = {run.name: run for run in runs}
+    unknown = [edit.run for edit in edits if edit.run is not None and edit.run not in named]
+    if unknown:
+        raise NotFoundError(f"An edit names the run {unknown[0]}, which is not loaded here; name one that is.")
+    plans: dict[int, EditPlan] = {}
+    for run in runs:
+        check_fits(language_model, run)
+        own = [edit for edit in edits if (edit.run or runs[0].name) == run.name]
+        if run.config.layer in plans:
+            raise UserError(f"Two of these runs are of layer {run.config.layer}; steer one run a layer.")
+        plans[run.config.layer] = EditPlan.of(own, units.get(run.name, {}), run.layer.config.num_experts)
+    return plans
 
 
 def _end_tokens(language_model: LanguageModel) -> frozenset[int]:

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from tests.layers import random_layer
 from trainer.config import Apply, Edit
-from trainer.edits import EditedMlp, EditPlan
+from trainer.edits import EditedBlock, EditPlan, LayerEdits
 from trainer.errors import UserError
 from trainer.layers.mxd import MxD
-from trainer.layers.sparse import Routing
+from trainer.layers.sparse import Routing, SparseLayer
 
 X_BTI = torch.randn(2, 3, 12, generator=torch.Generator().manual_seed(0))
 
@@ -49,13 +49,20 @@ def test_edits_of_one_expert_follow_each_other() -> None:
     assert plan(*edits).difference(routing).coefficients_TK.item() == pytest.approx(20 - 1)
 
 
+def block(layer: SparseLayer, apply: Apply, edits: tuple[Edit, ...], touched_BT: list[list[bool]]) -> EditedBlock:
+    """Every row with the same layer and plan."""
+    made = EditedBlock(len(touched_BT))
+    both = LayerEdits(layer, apply, plan(*edits))
+    for place, touched in enumerate(touched_BT):
+        made.add(place, both, touched)
+    return made
+
+
 @pytest.mark.parametrize("apply", ["on-top", "replace"])
 @pytest.mark.parametrize("edits", [(), (Edit(expert=3, mode="scale", strength=1),)])
 def test_no_difference_is_none_to_the_bit(apply: Apply, edits: tuple[Edit, ...]) -> None:
     layer = random_layer(widths=(12, 20, 12))
-    edited = EditedMlp(layer, plan(*edits), apply)
-    edited.touched_BT = torch.ones(2, 3, dtype=torch.bool)
-    output = edited(X_BTI, lambda: X_BTI.sin())
+    output = block(layer, apply, edits, [[True] * 3] * 2)(X_BTI, lambda: X_BTI.sin())
     wanted = X_BTI.sin() if apply == "on-top" else layer(X_BTI.reshape(-1, 12)).output_TO.reshape(2, 3, 12)
     assert torch.equal(output, wanted)
 
@@ -64,13 +71,37 @@ def test_no_difference_is_none_to_the_bit(apply: Apply, edits: tuple[Edit, ...])
 def test_only_touched_tokens_change_and_by_the_experts_own_output(apply: Apply, strength: float, expert: int) -> None:
     layer = random_layer(widths=(12, 20, 12))
     assert isinstance(layer, MxD)
-    touched_BT = torch.tensor([[True, False, True], [False, False, True]])
-    edited = EditedMlp(layer, plan(Edit(expert=expert, mode="add", strength=strength)), apply)
-    untouched = EditedMlp(layer, plan(), apply)
-    edited.touched_BT = touched_BT
-    change = edited(X_BTI, lambda: X_BTI) - untouched(X_BTI, lambda: X_BTI)
+    touched_BT = [[True, False, True], [False, False, True]]
+    edits = (Edit(expert=expert, mode="add", strength=strength),)
+    edited, untouched = (
+        block(layer, apply, chosen, touched_BT)(X_BTI, lambda: X_BTI.clone()) for chosen in (edits, ())
+    )
     own = strength * (layer.encode(X_BTI) @ layer.expert_matrix(expert))
-    torch.testing.assert_close(change, own * touched_BT.unsqueeze(2), rtol=1e-3, atol=1e-4)
+    wanted = own * torch.tensor(touched_BT).unsqueeze(2)
+    torch.testing.assert_close(edited - untouched, wanted, rtol=1e-3, atol=1e-4)
+
+
+def test_rows_of_different_layers_plans_and_none_do_not_mix() -> None:
+    one, other = random_layer(widths=(12, 20, 12)), random_layer(widths=(12, 20, 12), seed=1)
+    x_BTI = torch.randn(4, 2, 12)
+    edits = (
+        LayerEdits(one, "replace", plan()),
+        LayerEdits(other, "replace", plan(Edit(expert=2, mode="add", strength=3))),
+        LayerEdits(one, "on-top", plan(Edit(expert=5, mode="set", strength=2))),
+    )
+    together = EditedBlock(4)
+    for place, each in enumerate(edits):
+        together.add(place, each, [True, True])
+    output = together(x_BTI, lambda: x_BTI.cos())
+    for place, each in enumerate(edits):
+        alone = EditedBlock(1)
+        alone.add(0, each, [True, True])
+        torch.testing.assert_close(output[place], alone(x_BTI[place : place + 1], lambda: x_BTI[2:3].cos())[0])
+    assert torch.equal(output[3], x_BTI[3].cos())
+    layer, last_x_RI, routing = together.last_seen([2, 0])
+    assert layer is one
+    assert torch.equal(last_x_RI, x_BTI[[2, 0], -1])
+    assert torch.equal(routing.indices_TK, one.route(x_BTI[[2, 0], -1]).indices_TK)
 
 
 def test_unknown_expert() -> None:

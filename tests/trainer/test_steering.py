@@ -105,10 +105,10 @@ def log_probabilities(world: World, run: Run, ids: list[int], edits: tuple[Edit,
             new_T = live_T + edit.strength if edit.mode == "add" else live_T * edit.strength
             own_TO = run.layer.encode(z_TI) @ run.layer.expert_matrix(edit.expert)  # type: ignore[operator]
             output = output + ((new_T - live_T).unsqueeze(1) * own_TO).reshape(x.shape)
-        return output
+        return torch.as_tensor(output)
 
     with world.language_model.stand_in({1: answer}):
-        log_p_TV: torch.Tensor = world.language_model.logits(torch.tensor([ids]))[0].log_softmax(-1)
+        log_p_TV = world.language_model.logits(torch.tensor([ids]))[0].log_softmax(-1)
         return log_p_TV
 
 
