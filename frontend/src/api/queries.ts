@@ -67,6 +67,18 @@ export function contextsQuery(run: string, expert: number, interval: number, lim
   });
 }
 
+/** The few largest contexts of an expert, where no more will be asked for. */
+export function topContextsQuery(run: string, expert: number, limit: number) {
+  return queryOptions({
+    queryKey: ["run", run, "top-contexts", expert, limit],
+    queryFn: ({ signal }) => {
+      const params = { path: { run, expert }, query: { interval: 0, limit } };
+      return unwrap(client.GET("/api/runs/{run}/experts/{expert}/contexts", { params, signal }));
+    },
+    staleTime: 5 * MINUTE,
+  });
+}
+
 export function similarQuery(run: string, expert: number, by: "gate" | "output") {
   return queryOptions({
     queryKey: ["run", run, "similar", expert, by],

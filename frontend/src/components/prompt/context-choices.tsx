@@ -1,14 +1,11 @@
 /** Contexts to choose a prompt from: those that a search finds, or the strongest of some experts. */
 
 import { useInfiniteQuery, useQueries } from "@tanstack/react-query";
-import { useMemo } from "react";
 
-import { contextsQuery, expertsQuery } from "@/api/queries";
+import { expertsQuery, topContextsQuery } from "@/api/queries";
 import type { Context } from "@/api/types";
-import { sequentialClass } from "@/lib/colour-scale";
-import { pieces } from "@/lib/kwic";
 
-import { TokenText } from "../tokens/token-text";
+import { ShadedText } from "../tokens/shaded-text";
 import { useTray } from "../tray/tray-context";
 
 export interface ContextChoice {
@@ -21,41 +18,18 @@ const OFFERED = 6;
 export const TELLING = { sort: "entropy", order: "asc", min_usage: 0.0005, max_usage: 0.02 } as const;
 
 /** The strongest context of the experts in the tray, then of others that are easy to understand. */
-export function useOfferedContexts(run: string): readonly ContextChoice[] {
+export function useOfferedContexts(run: string, count = OFFERED): readonly ContextChoice[] {
   const { edits } = useTray();
   const telling = useInfiniteQuery(expertsQuery(run, TELLING, 2 * OFFERED));
-  const experts = useMemo(() => {
-    const others = telling.data?.pages[0]?.experts.map((row) => row.expert) ?? [];
-    return [...new Set([...edits.map((edit) => edit.expert), ...others])].slice(0, OFFERED);
-  }, [edits, telling.data]);
-  const found = useQueries({
-    queries: experts.map((expert) => {
-      const { queryKey, queryFn, initialPageParam, getNextPageParam, staleTime } = contextsQuery(run, expert, 0, 1);
-      return { queryKey, queryFn, initialPageParam, getNextPageParam, staleTime };
-    }),
-  });
-  void found;
-  return [];
+  const others = telling.data?.pages[0]?.experts.map((row) => row.expert) ?? [];
+  const experts = [...new Set([...edits.map((edit) => edit.expert), ...others])].slice(0, count);
+  const found = useQueries({ queries: experts.map((expert) => topContextsQuery(run, expert, 1)) });
+  return experts.flatMap((expert, i) => (found[i]?.data?.contexts ?? []).map((context) => ({ expert, context })));
 }
 
 interface ContextChoicesProps {
   readonly choices: readonly ContextChoice[];
   readonly onChoose: (context: Context) => void;
-}
-
-const BEFORE = 8;
-const AFTER = 16;
-
-function ChoiceText({ context }: { readonly context: Context }) {
-  const from = Math.max(0, context.position - BEFORE);
-  return (
-    <TokenText
-      pieces={pieces(context).slice(from, context.position + AFTER)}
-      peak={context.position}
-      isLive={() => false}
-      shade={(piece) => sequentialClass(piece.value ?? 0, context.coefficient)}
-    />
-  );
 }
 
 export function ContextChoices({ choices, onChoose }: ContextChoicesProps) {
@@ -66,7 +40,7 @@ export function ContextChoices({ choices, onChoose }: ContextChoicesProps) {
           <button type="button" onClick={() => onChoose(context)}>
             <span className="mono id">{expert}</span>
             <span className="words">
-              <ChoiceText context={context} />
+              <ShadedText context={context} before={8} after={16} />
             </span>
           </button>
         </li>

@@ -52,10 +52,7 @@ export function VirtualRows({ count, rowHeight, onNearEnd, children }: VirtualRo
     <tbody ref={setBody}>
       <Spacer height={first === undefined ? 0 : first.start - scrollMargin} />
       {items.map((item) => children(item.index))}
-      <Spacer
-        columns={columns}
-        height={last === undefined ? 0 : virtualizer.getTotalSize() - (last.end - scrollMargin)}
-      />
+      <Spacer height={last === undefined ? 0 : virtualizer.getTotalSize() - (last.end - scrollMargin)} />
     </tbody>
   );
 }
