@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse, JSONResponse
 from backend.database import open_database
 from backend.docs import docs_page
 from backend.errors import BusyError, error_body, status_and_code
-from backend.frontend import FrontEnd
+from backend.frontend import frontend
 from backend.headers import SECURITY_HEADERS, SecurityHeaders
 from backend.library import Library
 from backend.live import LiveEngine
@@ -50,7 +50,7 @@ def create_app(settings: Settings) -> FastAPI:
         search_indexes=SearchIndexes(),
         chance=random.Random(),
     )
-    app.mount("/", FrontEnd(settings.frontend), name="frontend")
+    app.router.routes.append(frontend(settings.frontend))
     return app
 
 
@@ -116,10 +116,13 @@ def _unknown_error(_request: Request, error: Exception) -> JSONResponse:
     return _answer(500, error_body(error), SECURITY_HEADERS)
 
 
-def _http_error(_request: Request, error: Exception) -> JSONResponse:
+def _http_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
-    code = HTTPStatus(error.status_code).phrase.lower().replace(" ", "-")
-    return _answer(error.status_code, ErrorBody(code=code, message=error.detail), error.headers)
+    phrase = HTTPStatus(error.status_code).phrase
+    own_words = f"{request.method} {request.url.path} is not served here; see /docs."
+    message = own_words if error.detail == phrase else error.detail
+    code = phrase.lower().replace(" ", "-")
+    return _answer(error.status_code, ErrorBody(code=code, message=message), error.headers)
 
 
 def _invalid_request(_request: Request, error: Exception) -> JSONResponse:

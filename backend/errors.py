@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import ClassVar
 
 from backend.schemas import ErrorBody
@@ -47,8 +46,6 @@ class BusyError(Exception):
 
 INTERNAL = "internal"
 
-log = logging.getLogger(__name__)
-
 _BY_KIND: tuple[tuple[type[Exception], int, str], ...] = (
     (NotFoundError, 404, "not-found"),
     (TooLongError, 413, "prompt-too-long"),
@@ -66,9 +63,8 @@ def status_and_code(error: BaseException) -> tuple[int, str]:
 
 
 def error_body(error: BaseException) -> ErrorBody:
-    """What a client is told. Of a defect it learns nothing but that there is one; the log has the traceback."""
+    """What a client is told. Of a defect it learns nothing but that there is one."""
     _, code = status_and_code(error)
     if code == INTERNAL:
-        log.error("An unexpected error", exc_info=error)
         return ErrorBody(code=code, message="Something went wrong in the server; its log says what.")
     return ErrorBody(code=code, message=str(error))

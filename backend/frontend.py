@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from pathlib import Path
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, HTMLResponse, Response
+from starlette.routing import Match, Mount
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
@@ -15,14 +17,28 @@ NOT_BUILT_PAGE = (
     "<!doctype html><html lang='en'><meta charset='utf-8'><title>MxD Explorer</title>"
     f"<p>{NOT_BUILT}</p><p><a href='/docs'>The API</a> works without it.</p></html>"
 )
-API_PREFIX = "api/"
 
 
-class FrontEnd(StaticFiles):
+def frontend(folder: Path) -> Mount:
+    """The front end at ``/``, and everything but the API below it."""
+    return _AllButApi("/", app=_Files(folder), name="frontend")
+
+
+class _AllButApi(Mount):
+    """A mount at ``/`` would answer for the API's unknown addresses and wrong methods, too."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        if scope.get("path", "").startswith("/api/"):
+            return Match.NONE, {}
+        return super().matches(scope)
+
+
+class _Files(StaticFiles):
     """Static files of a single-page application, which may be built while the server runs."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(directory=folder, check_dir=False)
+        self.config_checked = True  # that the folder is missing is said to whoever asks, not raised
         self.index = folder / "index.html"
 
     async def get_response(self, path: str, scope: Scope) -> Response:
@@ -31,20 +47,21 @@ class FrontEnd(StaticFiles):
         Raises:
             HTTPException: 404 where there is neither, 503 where the front end has not been built.
         """
-        is_page = "text/html" in Headers(scope=scope).get("accept", "")
-        if path.startswith(API_PREFIX):
-            raise HTTPException(404, f"There is no /{path}; see /docs.")
+        is_page = path == "." or "text/html" in Headers(scope=scope).get("accept", "")
         if not self.index.is_file():
-            if is_page:
-                return HTMLResponse(NOT_BUILT_PAGE, status_code=503)
-            raise HTTPException(503, NOT_BUILT)
-        file, found = self.lookup_path(path)
-        if found is not None and Path(file).is_file():
+            return self._not_built(scope)
+        try:
             response = await super().get_response(path, scope)
-            if path.startswith("assets/"):
-                # Their names carry a hash of what is in them.
-                response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
-            return response
-        if path != "." and not is_page:
-            raise HTTPException(404, f"There is no /{path}.")
-        return FileResponse(self.index, headers={"Cache-Control": "no-cache"})
+        except HTTPException as error:
+            if error.status_code != HTTPStatus.NOT_FOUND or not is_page:
+                raise
+            return FileResponse(self.index, headers={"Cache-Control": "no-cache"})
+        # Names in assets carry a hash of what is in them; index.html does not.
+        lasting = path.startswith("assets/")
+        response.headers["Cache-Control"] = "public, max-age=31536000, immutable" if lasting else "no-cache"
+        return response
+
+    def _not_built(self, scope: Scope) -> Response:
+        if "text/html" in Headers(scope=scope).get("accept", ""):
+            return HTMLResponse(NOT_BUILT_PAGE, status_code=HTTPStatus.SERVICE_UNAVAILABLE)
+        raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, NOT_BUILT)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator
+from http import HTTPStatus
 from typing import Any
 
 import anyio
@@ -11,8 +13,10 @@ from pydantic import BaseModel
 from starlette.responses import JSONResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from backend.errors import error_body
+from backend.errors import error_body, status_and_code
 from backend.schemas import ErrorEvent
+
+log = logging.getLogger(__name__)
 
 PING = b": ping\n\n"
 """A comment, which clients ignore: proxies close connections on which nothing moves."""
@@ -64,6 +68,8 @@ async def _wire(events: Events, ping_seconds: float) -> AsyncGenerator[bytes, No
             finished, upcoming = upcoming, None
             error = finished.exception()
             if error is not None:
+                if status_and_code(error)[0] == HTTPStatus.INTERNAL_SERVER_ERROR:
+                    log.error("A stream has failed", exc_info=error)
                 yield encode("error", ErrorEvent(error=error_body(error)))
                 return
             event = finished.result()

@@ -149,8 +149,8 @@ def among(session: Session, column: InstrumentedAttribute[int], values: Collecti
     if session.get_bind().dialect.name != "sqlite":
         return column.in_(list(values))
     # SQLite allows some thousand parameters in a statement; a JSON list is one.
-    listed = text("SELECT value FROM json_each(:among)").bindparams(among=json.dumps(sorted(values)))
-    return column.in_(listed.columns())
+    listed = func.json_each(json.dumps(sorted(values))).table_valued("value")
+    return column.in_(select(listed.c.value))
 
 
 def search(

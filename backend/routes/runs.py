@@ -38,27 +38,35 @@ async def run_events(run: RunName, services: ServicesDep, after: int | None = No
 
     Metrics are new that were measured after step ``after``, by default after those that are there now.
     """
-    state = await asyncio.to_thread(_look, services, run, after)
-    return EventStream(_follow(services, run, state))
+    state = await asyncio.to_thread(look, services, run, after)
+    return EventStream(follow(services, run, state))
 
 
-class _State(NamedTuple):
+class State(NamedTuple):
+    """What a listener has been told of a run."""
+
     status: RunStatus
     metrics: tuple[MetricPoint, ...]
     last_step: int
 
 
-def _look(services: Services, name: str, after: int | None) -> _State:
+def look(services: Services, name: str, after: int | None) -> State:
+    """How a run stands, and its metrics after a step (None: none of those that are there).
+
+    Raises:
+        RunNotFoundError: the store has none of this name.
+    """
     with reading(services.store) as session:
         record = queries.find_run(session, name)
         status = queries.status_of(record, services.library.is_fitting)
         if after is None:
-            return _State(status, (), queries.last_step(session, record))
+            return State(status, (), queries.last_step(session, record))
         metrics = tuple(queries.point(metric) for metric in queries.metrics_after(session, record, after))
-        return _State(status, metrics, metrics[-1].step if metrics else after)
+        return State(status, metrics, metrics[-1].step if metrics else after)
 
 
-async def _follow(services: Services, name: str, state: _State) -> Events:
+async def follow(services: Services, name: str, state: State) -> Events:
+    """Tell what ``state`` says, then what changes, for as long as somebody listens."""
     shown: RunStatus | None = None
     while True:
         for metric in state.metrics:
@@ -67,4 +75,4 @@ async def _follow(services: Services, name: str, state: _State) -> Events:
             shown = state.status
             yield "status", StatusChange(status=shown)
         await asyncio.sleep(POLL_SECONDS)
-        state = await asyncio.to_thread(_look, services, name, state.last_step)
+        state = await asyncio.to_thread(look, services, name, state.last_step)

@@ -1,0 +1,84 @@
+"""Figures: that they show what the store says, and say nothing of colours."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import plotly.graph_objects as go
+import pytest
+from fastapi.testclient import TestClient
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from backend import figures
+from tests.backend.stores import ACTIVE
+from trainer.indexing.write import delete_index
+
+ALL = ("training", "usage-strength", "usage-histogram", "coefficients", "frontier")
+
+
+def figure(client: TestClient, name: str, **query: Any) -> dict[str, Any]:
+    """A figure of the first run."""
+    answer = client.get(f"/api/figures/{name}", params={"run": "first", "expert": 3, **query})
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_figure_is_one_that_plotly_takes_and_has_no_colour(client: TestClient, name: str) -> None:
+    found = figure(client, name)
+    go.Figure(data=found["data"], layout=found["layout"])
+    assert "color" not in json.dumps(found)
+    assert "template" not in found["layout"]
+    assert all("role" in trace["meta"] for trace in found["data"])
+
+
+def test_training_has_a_curve_for_each_measure(client: TestClient) -> None:
+    found = figure(client, "training")
+    assert [trace["meta"]["role"] for trace in found["data"]] == ["normalised_mse", "dead_share", "l0"]
+    assert found["data"][0]["y"] == [0.2, 0.1, pytest.approx(10 / 150)]
+    assert found["layout"]["yaxis"]["type"] == "log"
+
+
+def test_the_scatter_samples_and_says_so(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = figure(client, "usage-strength")
+    assert (whole["drawn"], whole["total"], len(whole["data"][0]["x"])) == (ACTIVE, ACTIVE, ACTIVE)
+    monkeypatch.setattr(figures, "MAX_POINTS", 30)
+    part = figure(client, "usage-strength")
+    assert (part["drawn"], part["total"]) == (30, ACTIVE)
+    assert part == figure(client, "usage-strength")
+    assert {expert for expert, _ in part["data"][0]["customdata"]} <= set(range(ACTIVE))
+
+
+def test_the_histogram_of_usage_counts_every_active_expert(client: TestClient) -> None:
+    assert sum(figure(client, "usage-histogram")["data"][0]["y"]) == ACTIVE
+
+
+def test_coefficients_are_those_of_the_store(client: TestClient) -> None:
+    row = client.get("/api/runs/first/experts/3").json()["row"]
+    found = figure(client, "coefficients")
+    assert found["data"][0]["y"] == row["histogram"]
+    assert found["data"][0]["x"] == [1.0, 3.0, 5.0, 7.0]
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/api/figures/training", 400),
+        ("/api/figures/coefficients?run=first", 400),
+        ("/api/figures/coefficients?run=first&expert=4000", 404),
+        ("/api/figures/usage-strength?run=second", 404),
+        ("/api/figures/pie?run=first", 422),
+    ],
+)
+def test_what_cannot_be_drawn(client: TestClient, path: str, status: int) -> None:
+    assert client.get(path).status_code == status
+
+
+def test_no_frontier_without_an_index(own_client: TestClient, own: Engine) -> None:
+    with Session(own) as session, session.begin():
+        delete_index(session, 1)
+    answer = own_client.get("/api/figures/frontier")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "no-evaluations")
