@@ -326,6 +326,8 @@ class TokenEvent(Schema):
 
     event: Literal["token"] = "token"
     arm: Arm
+    sample: int
+    """Which of the continuations of this arm, from 0."""
     position: int
     """0 for the first generated token."""
     id: int

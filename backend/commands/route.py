@@ -32,7 +32,7 @@ class RouteCommand(Command):
         from trainer.run import Run
 
         run = Run.load(self.name, self.settings().data)
-        language_model = LanguageModel.load(run.config.language_model, self.device)
+        language_model = LanguageModel.load(run.language_model_source, self.device)
         routing = route(language_model, run, self.text)
         self.report(_as_json(routing), "\n".join(_line(token, self.top) for token in routing.tokens))
         return 0

@@ -51,8 +51,8 @@ class SteerCommand(Sampling, Command):
         )
         run = Run.load(self.name, settings.data)
         units = _units(settings, run.name, [edit.expert for edit in config.edits])
-        language_model = LanguageModel.load(run.config.language_model, self.device)
-        result = _collect(steer(language_model, run, config, units), self.max_tokens)
+        language_model = LanguageModel.load(run.language_model_source, self.device)
+        result = _collect(steer(language_model, run, config, {run.name: units}), self.max_tokens)
         arms = "\n".join(f"{arm}: {self.prompt}{result[arm]['text']}" for arm in ("default", "steered"))
         self.report({"run": run.name, "prompt": self.prompt, **result}, arms)
         return 0

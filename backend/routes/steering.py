@@ -34,20 +34,24 @@ EVENTS: Mapping[type, type[StartEvent] | type[TokenEvent] | type[DoneEvent]] = {
 @router.post("/steering", response_class=EventStreamJson, responses=documented(SteeringEvent))
 async def steer(run: RunName, request: SteeringRequest, services: ServicesDep) -> EventStream:
     """Server-sent events: ``start``, then ``token`` for each new token of either arm, then ``done`` or ``error``."""
-    unit_of = await asyncio.to_thread(_units, services, run, request)
-    steps = services.live.steer(run, request, unit_of)
+    units_of = await asyncio.to_thread(_units, services, run, request)
+    steps = services.live.steer(run, request, units_of)
     # What is wrong with the request shows before the first step: it becomes a status, not an event.
     first = await anext(steps)
     return EventStream(_events(first, steps))
 
 
-def _units(services: Services, run: str, request: SteeringRequest) -> dict[int, float]:
+def _units(services: Services, run: str, request: SteeringRequest) -> dict[str, dict[int, float]]:
+    """The units of every edited expert, by run; the run that is steered comes first."""
+    experts: dict[str, set[int]] = {run: set()}
+    for edit in request.edits:
+        experts.setdefault(edit.run or run, set()).add(edit.expert)
     with reading(services.store) as session:
-        record = find_run(session, run)
-        experts = {edit.expert for edit in request.edits}
-        for expert in experts:
-            check_expert(record, expert)
-        return units(session, record, experts)
+        records = {name: find_run(session, name) for name in experts}
+        for name, edited in experts.items():
+            for expert in edited:
+                check_expert(records[name], expert)
+        return {name: units(session, records[name], edited) for name, edited in experts.items()}
 
 
 async def _events(first: SteeringStep, steps: AsyncGenerator[SteeringStep, None]) -> Events:
