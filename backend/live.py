@@ -1,19 +1,16 @@
-"""The language models in memory: loaded once, when first needed, and one thread each to run them.
-
-A generation is not one long piece of work but a token at a time, so several take turns and the event loop never waits.
-"""
+"""Routing and steering for many clients at once, on language models that are loaded once, when first needed."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from threading import Lock
 
+from backend.engine import ROWS_PER_SAMPLE, Delivered, Generation, Host, Waiting
 from backend.errors import BusyError
 from backend.library import Library
 from backend.schemas import LoadedLanguageModel
@@ -23,7 +20,7 @@ from trainer.errors import TooLongError
 from trainer.language_model import LanguageModel
 from trainer.routing import Routing, prompt_ids, route
 from trainer.run import Run
-from trainer.steering import SteeringStep, steer
+from trainer.steering import Steering, SteeringStep, Units
 
 
 @dataclass(frozen=True)
@@ -35,28 +32,13 @@ class Routed:
     took_ms: float
 
 
-@dataclass
-class _Host:
-    """A language model and the only thread that touches it."""
-
-    source: str
-    worker: ThreadPoolExecutor = field(default_factory=partial(ThreadPoolExecutor, 1, "language-model"))
-    language_model: LanguageModel | None = None
-
-    def loaded(self, device: str) -> LanguageModel:
-        """The language model; called on the worker alone, so it is loaded once."""
-        if self.language_model is None:
-            self.language_model = LanguageModel.load(self.source, device)
-        return self.language_model
-
-
 class LiveEngine:
     """Routes texts and steers generations with the language models that the runs belong to."""
 
     def __init__(self, settings: Settings, library: Library) -> None:
         self._settings = settings
         self._library = library
-        self._hosts: dict[str, _Host] = {}
+        self._hosts: dict[str, Host] = {}
         self._lock = Lock()
         self._admitted = 0
 
@@ -78,59 +60,70 @@ class LiveEngine:
         """
         with self._admission():
             run = self._library.run(name).run
-            host = self._host(run)
-            return host.worker.submit(self._route, host, run, text).result()
+            return self._host(run).call(partial(self._route, run, text)).result()
 
     async def steer(
-        self, name: str, config: SteeringConfig, units: Mapping[int, float]
-    ) -> AsyncGenerator[SteeringStep, None]:
+        self, names: Sequence[str], config: SteeringConfig, units: Units
+    ) -> AsyncGenerator[SteeringStep | Waiting, None]:
         """Generate without and with edits, step by step; closing the generator stops it within a token.
+
+        Args:
+            names: the run that is steered, then those of other layers whose experts are edited too.
+            config: prompt, edits and sampling.
+            units: run -> expert -> its 99th percentile.
 
         Raises:
             BusyError: too many requests are waiting.
-            UserError: the run, the prompt, an edit or the language model cannot be used.
+            UserError: a run, the prompt, an edit or the language model cannot be used.
         """
         with self._admission():
-            run = (await asyncio.to_thread(self._library.run, name)).run
-            host = self._host(run)
-            on_worker = partial(asyncio.get_running_loop().run_in_executor, host.worker)
-            steps = await on_worker(self._steps, host, run, config, units)
+            runs = [(await asyncio.to_thread(self._library.run, name)).run for name in names]
+            loop, delivered = asyncio.get_running_loop(), asyncio.Queue[Delivered]()
+            generation = Generation(
+                prepare=partial(self._prepare, runs, config, units),
+                rows=ROWS_PER_SAMPLE * config.sampling.samples,
+                deliver=lambda step: _deliver(loop, delivered, step),
+            )
+            self._host(runs[0]).generate(generation)
             try:
-                while (step := await on_worker(next, steps, None)) is not None:
+                while (step := await delivered.get()) is not None:
+                    if isinstance(step, BaseException):
+                        raise step
                     yield step
             finally:
-                # On the worker, behind the step that it may be taking now.
-                host.worker.submit(_close, steps)
+                generation.given_up.set()
 
     def close(self) -> None:
         """Let go of the threads; what waits is given up."""
         for host in self._hosts.values():
-            host.worker.shutdown(wait=False, cancel_futures=True)
+            host.close()
 
-    def _route(self, host: _Host, run: Run, text: str) -> Routed:
-        language_model = host.loaded(self._settings.device)
+    def _route(self, run: Run, text: str, language_model: LanguageModel) -> Routed:
         self._check_length(language_model, text)
         started = time.perf_counter()
         routing = route(language_model, run, text)
         took_ms = (time.perf_counter() - started) * 1000
         return Routed(routing, min(language_model.max_tokens, self._settings.prompt_tokens), took_ms)
 
-    def _steps(
-        self, host: _Host, run: Run, config: SteeringConfig, units: Mapping[int, float]
-    ) -> Iterator[SteeringStep]:
-        language_model = host.loaded(self._settings.device)
+    def _prepare(
+        self,
+        runs: list[Run],
+        config: SteeringConfig,
+        units: Units,
+        language_model: LanguageModel,
+    ) -> Steering:
         self._check_length(language_model, config.prompt)
-        return steer(language_model, run, config, units)
+        return Steering.prepare(language_model, runs, config, units)
 
     def _check_length(self, language_model: LanguageModel, text: str) -> None:
         found, limit = len(prompt_ids(language_model, text)), self._settings.prompt_tokens
         if found > limit:
             raise TooLongError(f"The prompt has {found} tokens and this server takes {limit}; shorten it.")
 
-    def _host(self, run: Run) -> _Host:
+    def _host(self, run: Run) -> Host:
         source = run.language_model_source
         with self._lock:
-            return self._hosts.setdefault(source, _Host(source))
+            return self._hosts.setdefault(source, Host(source, self._settings.device, self._settings.rows))
 
     @contextmanager
     def _admission(self) -> Iterator[None]:
@@ -145,7 +138,7 @@ class LiveEngine:
                 self._admitted -= 1
 
 
-def _close(steps: Iterator[SteeringStep]) -> None:
-    close = getattr(steps, "close", None)
-    if close is not None:
-        close()
+def _deliver(loop: asyncio.AbstractEventLoop, delivered: asyncio.Queue[Delivered], step: Delivered) -> None:
+    # The loop may have ended before the language model's thread: then nobody is left to tell.
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(delivered.put_nowait, step)

@@ -321,6 +321,14 @@ class StartEvent(Schema):
     max_tokens: int
 
 
+class ProgressEvent(Schema):
+    """The request has to wait for room."""
+
+    event: Literal["progress"] = "progress"
+    before: int
+    """Requests that come first."""
+
+
 class TokenEvent(Schema):
     """One new token of one arm; never text that was sent before."""
 
@@ -360,7 +368,9 @@ class ErrorEvent(Schema):
     error: ErrorBody
 
 
-SteeringEvent = Annotated[StartEvent | TokenEvent | DoneEvent | ErrorEvent, Field(discriminator="event")]
+SteeringEvent = Annotated[
+    StartEvent | ProgressEvent | TokenEvent | DoneEvent | ErrorEvent, Field(discriminator="event")
+]
 
 
 # ---------------------------------------------------------------- figures

@@ -32,7 +32,9 @@ class Settings(BaseSettings):
     """Where language models run: auto, cpu, cuda or cuda:1."""
     prompt_tokens: Positive = 1024
     """Longest prompt to route or steer, in tokens (less where the language model allows less)."""
-    waiting: Positive = 16
+    rows: Positive = 64
+    """Rows of one batch of generations: four for each sample of a request. What does not fit waits its turn."""
+    waiting: Positive = 128
     """Routing and steering requests that may wait or run at once; further ones are refused."""
     runs_in_memory: Positive = 4
     """Runs whose weights and tokenizers are kept; the one used longest ago makes room."""

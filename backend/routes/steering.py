@@ -9,10 +9,12 @@ from contextlib import aclosing
 from fastapi import APIRouter
 
 from backend.database import reading
+from backend.engine import Waiting
 from backend.queries.experts import check_expert, units
 from backend.queries.runs import find_run
 from backend.schemas import (
     DoneEvent,
+    ProgressEvent,
     StartEvent,
     SteeringEvent,
     SteeringRequest,
@@ -24,8 +26,9 @@ from trainer.steering import Done, NewToken, Started, SteeringStep
 
 router = APIRouter(prefix="/runs/{run}", tags=["steering"])
 
-EVENTS: Mapping[type, type[StartEvent] | type[TokenEvent] | type[DoneEvent]] = {
+EVENTS: Mapping[type, type[StartEvent | ProgressEvent | TokenEvent | DoneEvent]] = {
     Started: StartEvent,
+    Waiting: ProgressEvent,
     NewToken: TokenEvent,
     Done: DoneEvent,
 }
@@ -35,7 +38,7 @@ EVENTS: Mapping[type, type[StartEvent] | type[TokenEvent] | type[DoneEvent]] = {
 async def steer(run: RunName, request: SteeringRequest, services: ServicesDep) -> EventStream:
     """Server-sent events: ``start``, then ``token`` for each new token of either arm, then ``done`` or ``error``."""
     units_of = await asyncio.to_thread(_units, services, run, request)
-    steps = services.live.steer(run, request, units_of)
+    steps = services.live.steer(list(units_of), request, units_of)
     # What is wrong with the request shows before the first step: it becomes a status, not an event.
     first = await anext(steps)
     return EventStream(_events(first, steps))
@@ -54,13 +57,13 @@ def _units(services: Services, run: str, request: SteeringRequest) -> dict[str, 
         return {name: units(session, records[name], edited) for name, edited in experts.items()}
 
 
-async def _events(first: SteeringStep, steps: AsyncGenerator[SteeringStep, None]) -> Events:
+async def _events(first: SteeringStep | Waiting, steps: AsyncGenerator[SteeringStep | Waiting, None]) -> Events:
     async with aclosing(steps):
         yield _event(first)
         async for step in steps:
             yield _event(step)
 
 
-def _event(step: SteeringStep) -> Event:
+def _event(step: SteeringStep | Waiting) -> Event:
     event = EVENTS[type(step)].model_validate(step, from_attributes=True)
     return event.event, event
