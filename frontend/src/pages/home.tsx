@@ -1,10 +1,114 @@
+/** Home: one expert worth seeing, where it fires, a prompt routed through it, and what turning it up changes. */
+
+import "./home.css";
+
+import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
+
+import { contextsQuery, expertQuery } from "@/api/queries";
+import type { ExpertDetail, RunSummary } from "@/api/types";
+import { Command } from "@/components/command";
+import { WithRun } from "@/components/current-run";
+import { shortSource } from "@/components/run-words";
 import { PageBar } from "@/components/shell/page-bar";
+import { EmptyState, ErrorState, LoadingState } from "@/components/states";
+import { formatCount } from "@/lib/format";
+import { useUrlState } from "@/url-state";
+
+import { Fires } from "./home/fires";
+import { generationPrompt, HOME_CONTEXTS, routingPrompt } from "./home/home-prompts";
+import { HOME_PARAMS } from "./home/home-params";
+import { InPrompt } from "./home/in-prompt";
+import { TurnUp } from "./home/turn-up";
+import { useHomeExpert } from "./home/use-home-expert";
+
+function Intro({ run }: { readonly run: RunSummary }) {
+  return (
+    <section className="intro">
+      <h1>
+        One MLP, written as {formatCount(run.num_experts)} experts. Each token uses {run.k} of them.
+      </h1>
+      <p>
+        This is layer {run.layer} of {shortSource(run.language_model)}, and every expert is a full linear map. Here is
+        one: what it fires on, where it fires in a prompt, and what changes when you turn it up.
+      </p>
+    </section>
+  );
+}
+
+interface BandsProps {
+  readonly run: RunSummary;
+  readonly detail: ExpertDetail;
+  readonly onAnother: () => void;
+}
+
+function Bands({ run, detail, onAnother }: BandsProps) {
+  const [params, setParams] = useUrlState(HOME_PARAMS);
+  const { expert } = detail.row;
+  const { data } = useInfiniteQuery(contextsQuery(run.name, expert, 0, HOME_CONTEXTS));
+  const contexts = data?.pages[0]?.contexts ?? [];
+  const prompt = params.prompt ?? routingPrompt(contexts);
+  const ask = params.ask ?? generationPrompt(contexts);
+  return (
+    <div className="home">
+      <Fires detail={detail} contexts={contexts} onAnother={onAnother} />
+      <InPrompt
+        run={run.name}
+        row={detail.row}
+        prompt={prompt}
+        token={params.token}
+        onPrompt={(text) => setParams({ prompt: text, token: null }, "push")}
+        onToken={(token) => setParams({ token })}
+      />
+      <TurnUp
+        key={`${run.name} ${expert}`}
+        run={run.name}
+        row={detail.row}
+        prompt={ask}
+        scale={params.scale}
+        onPrompt={(text) => setParams({ ask: text }, "push")}
+        onScale={(scale) => setParams({ scale })}
+      />
+    </div>
+  );
+}
+
+function HomeExpert({ run, expert, onAnother }: Omit<BandsProps, "detail"> & { readonly expert: number }) {
+  const { data, error, refetch } = useQuery(expertQuery(run.name, expert));
+  if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
+  if (data === undefined) return <LoadingState label="Loading an expert" rows={10} rowHeight={28} />;
+  return <Bands run={run} detail={data} onAnother={onAnother} />;
+}
+
+function Indexed({ run }: { readonly run: RunSummary }) {
+  const { expert, error, isPending, another } = useHomeExpert(run.name);
+  if (error !== null) return <ErrorState error={error} />;
+  if (isPending) return <LoadingState label="Choosing an expert" rows={10} rowHeight={28} />;
+  if (expert === null) return <EmptyState title="No expert is active">Not one, on any indexed token.</EmptyState>;
+  return <HomeExpert run={run} expert={expert} onAnother={another} />;
+}
+
+function NotIndexed({ run }: { readonly run: RunSummary }) {
+  return (
+    <EmptyState title="No contexts yet">
+      What the experts of {run.name} fire on is not known before one pass over some text:
+      <Command text={`mxd index ${run.name} --text ${run.text} --tokens 1M`} />
+    </EmptyState>
+  );
+}
 
 export default function HomePage() {
   return (
     <>
-      <title>Home · MxD Explorer</title>
+      <title>MxD Explorer</title>
       <PageBar crumbs={[{ label: "Home" }]} />
+      <WithRun>
+        {(run) => (
+          <>
+            <Intro run={run} />
+            {run.indexed_tokens === null ? <NotIndexed run={run} /> : <Indexed run={run} />}
+          </>
+        )}
+      </WithRun>
     </>
   );
 }

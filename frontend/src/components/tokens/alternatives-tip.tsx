@@ -1,0 +1,59 @@
+/** What a tooltip says about a generated token: how edits changed it, and what else could have stood there. */
+
+import type { Alternative, TokenEvent } from "@/api/types";
+import { formatProbability, formatSigned } from "@/lib/format";
+import { visibleText } from "@/lib/token-text";
+
+import { TokenChip } from "./token-chip";
+
+interface ColumnProps {
+  readonly title: string;
+  readonly alternatives: readonly Alternative[];
+  readonly chosen: number;
+}
+
+function Column({ title, alternatives, chosen }: ColumnProps) {
+  return (
+    <table className="alternatives">
+      <thead>
+        <tr>
+          <th colSpan={2}>{title} %</th>
+        </tr>
+      </thead>
+      <tbody>
+        {alternatives.map((alternative) => (
+          <tr key={alternative.id} className={alternative.id === chosen ? "chosen" : ""}>
+            <td className="mono">{visibleText(alternative.text)}</td>
+            <td className="num">{formatProbability(alternative.probability)}</td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}
+
+export function AlternativesTip({ token }: { readonly token: TokenEvent }) {
+  const isSteered = token.arm === "steered";
+  const delta = token.delta_log_probability;
+  return (
+    <>
+      <div className="hd">
+        <TokenChip text={token.text} />
+        <span className="dim">Δ log p</span>
+        <b className={delta > 0 ? "up" : delta < 0 ? "down" : ""}>{formatSigned(delta)}</b>
+      </div>
+      <div className="two-alternatives">
+        <Column
+          title="Default"
+          alternatives={isSteered ? token.other_alternatives : token.alternatives}
+          chosen={token.id}
+        />
+        <Column
+          title="Steered"
+          alternatives={isSteered ? token.alternatives : token.other_alternatives}
+          chosen={token.id}
+        />
+      </div>
+    </>
+  );
+}

@@ -1,0 +1,23 @@
+/** A routed prompt from the point of view of one expert. */
+
+import type { RoutedToken } from "@/api/types";
+import type { Piece } from "@/lib/kwic";
+
+export function coefficientOf(token: RoutedToken, expert: number): number | null {
+  return token.experts.find((routed) => routed.expert === expert)?.coefficient ?? null;
+}
+
+/** The tokens with this expert's coefficient; the start token, which nobody typed, is left out. */
+export function promptPieces(tokens: readonly RoutedToken[], expert: number): readonly Piece[] {
+  return tokens
+    .map((token, index) => ({ index, id: token.id, text: token.text, value: coefficientOf(token, expert), token }))
+    .filter((piece) => !piece.token.start && piece.text !== "")
+    .map(({ index, id, text, value }) => ({ index, id, text, value }));
+}
+
+/** Where the expert is strongest; the first token where it is not active at all. */
+export function strongestToken(tokens: readonly RoutedToken[], expert: number): number | null {
+  const pieces = promptPieces(tokens, expert);
+  const best = pieces.toSorted((a, b) => (b.value ?? -1) - (a.value ?? -1))[0];
+  return best?.index ?? null;
+}
