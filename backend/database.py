@@ -7,9 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sqlalchemy import Engine, text
+from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import Session
 
 from backend import notes
+from trainer.errors import UserError
 from trainer.store import open_store
 
 
@@ -19,7 +21,10 @@ def open_database(url: str) -> Engine:
     Raises:
         UserError: it cannot be opened.
     """
-    engine = open_store(url)
+    try:
+        engine = open_store(url)
+    except (ArgumentError, ModuleNotFoundError, OSError) as error:
+        raise UserError(f"The store {url} cannot be opened ({error}); name another with --store.") from error
     notes.create_tables(engine)
     return engine
 

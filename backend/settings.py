@@ -8,8 +8,6 @@ from typing import Annotated
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from trainer.store import sqlite_url
-
 Positive = Annotated[int, Field(gt=0)]
 
 
@@ -42,4 +40,6 @@ class Settings(BaseSettings):
     @property
     def store_url(self) -> str:
         """SQLAlchemy URL of the store."""
+        from trainer.store import sqlite_url  # SQLAlchemy takes a while, and --help has no need of it
+
         return self.store or sqlite_url(self.data)

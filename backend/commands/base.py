@@ -7,12 +7,11 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-if TYPE_CHECKING:
-    from backend.settings import Settings
+from backend.settings import Settings
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -41,8 +40,6 @@ class Command(BaseModel):
 
     def settings(self, **more: Any) -> Settings:
         """The server's settings: flags, then ``MXD_…`` variables, then defaults."""
-        from backend.settings import Settings
-
         given = {"data": self.data, "store": self.store, **more}
         return Settings(**{name: value for name, value in given.items() if value is not None})
 

@@ -43,8 +43,8 @@ class IndexCommand(TextConfig, Command):
         # Fitted on sequences of one length, the layer is read on sequences of that length unless told otherwise.
         context = self.context if "context" in self.model_fields_set else run.config.text.context
         config = part_of(IndexConfig, self, text=part_of(TextConfig, self, context=context))
-        store = open_database(settings.store_url)
         language_model = LanguageModel.load(run.language_model_source, self.device)
+        store = open_database(settings.store_url)
         stop = StopRequest()
         with stop.listening(), progress(f"Indexing {run.name}") as shown:
             result = build_index(run, config, language_model, store, progress=shown, should_stop=stop)

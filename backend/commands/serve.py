@@ -7,15 +7,13 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from pydantic import Field
 
 from backend.commands.base import Command
+from backend.settings import Settings
 from trainer.errors import UserError
-
-if TYPE_CHECKING:
-    from backend.settings import Settings
 
 SHUTDOWN_SECONDS = 2
 REACHED_AS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
@@ -26,28 +24,30 @@ WhenReady = Callable[[str], None]
 
 
 class ServeCommand(Command):
-    """Serve the dashboard and the API until interrupted."""
+    """Serve the dashboard and the API until interrupted. A flag that is left out is read from its MXD_ variable."""
 
     host: str | None = None
-    """Address to listen on; by default MXD_HOST, or 127.0.0.1: this machine only."""
+    """Address to listen on (127.0.0.1: this machine only)."""
     port: Annotated[int | None, Field(ge=0, le=65_535)] = None
-    """Port to listen on; by default MXD_PORT, or 8000. 0 takes a free one."""
+    """Port to listen on (8000); 0 takes a free one."""
     frontend: Path | None = None
-    """Folder of the built front end; by default MXD_FRONTEND, or frontend/dist."""
+    """Folder of the built front end (frontend/dist)."""
     device: str | None = None
-    """Where language models run: auto, cpu or cuda; by default MXD_DEVICE, or auto."""
+    """Where language models run: auto, cpu or cuda (auto)."""
     prompt_tokens: Annotated[int | None, Field(gt=0)] = None
-    """Longest prompt in tokens; by default MXD_PROMPT_TOKENS, or 1024."""
+    """Longest prompt to route or steer, in tokens (1024)."""
+    rows: Annotated[int | None, Field(gt=0)] = None
+    """Rows of one batch of generations, four for each sample (64)."""
     waiting: Annotated[int | None, Field(gt=0)] = None
-    """Routing and steering requests at once; by default MXD_WAITING, or 16."""
+    """Routing and steering requests that may wait or run at once (128)."""
     runs_in_memory: Annotated[int | None, Field(gt=0)] = None
-    """Runs kept in memory; by default MXD_RUNS_IN_MEMORY, or 4."""
+    """Runs whose weights and tokenizers are kept (4)."""
     open: bool = False
     """Open the dashboard in a browser."""
 
     def run(self) -> int:
         """Serve."""
-        own = ServeCommand.model_fields.keys() - Command.model_fields.keys() - {"open"}
+        own = Settings.model_fields.keys() - Command.model_fields.keys()
         settings = self.settings(**{name: getattr(self, name) for name in own})
         serve(settings, open_browser if self.open else announce)
         return 0
@@ -73,30 +73,32 @@ def serve(settings: Settings, when_ready: WhenReady) -> None:
         UserError: the address cannot be listened on, or the store cannot be opened.
     """
     # Before the slow imports: the port is what goes wrong most often.
-    listener = listen(settings.host, settings.port)
+    with listen(settings.host, settings.port) as listener:
+        import uvicorn
+
+        from backend.app import create_app
+
+        class Server(uvicorn.Server):
+            async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+                await super().startup(sockets)
+                if self.started:
+                    when_ready(_url(listener))
+
+        config = uvicorn.Config(
+            create_app(settings),
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+        )
+        with suppress(KeyboardInterrupt):
+            Server(config).run(sockets=[listener])
+
+
+def _url(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
     host = REACHED_AS.get(host, host)
-    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-    import uvicorn
-
-    from backend.app import create_app
-
-    class Server(uvicorn.Server):
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            await super().startup(sockets)
-            if self.started:
-                when_ready(url)
-
-    config = uvicorn.Config(
-        create_app(settings),
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
-    )
-    with suppress(KeyboardInterrupt), listener:
-        Server(config).run(sockets=[listener])
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def listen(host: str, port: int) -> socket.socket:

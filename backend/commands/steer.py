@@ -65,9 +65,9 @@ def parse_edit(word: str) -> Edit:
         UserError: it is neither of that kind.
     """
     expert, _, rest = word.partition(":")
-    mode, _, strength = rest.partition(":")
+    mode, given, strength = rest.partition(":")
     try:
-        return Edit.model_validate({"expert": expert, "mode": mode} | ({"strength": strength} if strength else {}))
+        return Edit.model_validate({"expert": expert, "mode": mode} | ({"strength": strength} if given else {}))
     except ValidationError as error:
         raise UserError(
             f"The edit {word} cannot be read; "

@@ -63,8 +63,8 @@ class TrainCommand(OptimizerConfig, TextConfig, Command):
 
         settings = self.settings()
         config = self._config(settings.data)
-        store = open_database(settings.store_url)
         language_model = LanguageModel.load(config.language_model, self.device)
+        store = open_database(settings.store_url)
         stop = StopRequest()
         with stop.listening(), progress(f"Fitting {config.name}") as shown:
             result = train(

@@ -1,0 +1,212 @@
+"""The command line: what it prints where, and how it fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backend.cli import run
+from backend.commands.console import ProgressLines, StopRequest, duration
+from backend.commands.serve import ServeCommand
+from backend.commands.steer import parse_edit
+from backend.commands.train import TrainCommand
+from backend.settings import Settings
+from tests.language_models import saved_language_model
+from tests.runs import small_world
+from trainer.config import IndexConfig, OptimizerConfig, TextConfig, TrainConfig
+from trainer.errors import UserError
+from trainer.run import Run
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with text, a language model and data, in which commands run."""
+    small_world(tmp_path).store.dispose()
+    saved_language_model(tmp_path / "lm")
+    monkeypatch.setenv("MXD_DATA", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def train_words(*more: str) -> list[str]:
+    """A command line that fits a run of 24 steps."""
+    fixed = "train lm --layer 1 --text text.jsonl --tokens 1536 --num-experts 40 --k 4 --context 16"
+    return [*fixed.split(), "--batch", "64", "--window", "512", "--log-every", "4", *more]
+
+
+def document(capsys: Capture) -> Any:
+    """The one JSON document on stdout."""
+    return json.loads(capsys.readouterr().out)
+
+
+def test_the_whole_way(place: Path, capsys: Capture) -> None:
+    assert run(train_words("--name", "small", "--json")) == 0
+    trained = document(capsys)
+    assert trained.keys() >= {"run", "tokens", "normalised_mse", "dead_share", "tokens_per_second"}
+    assert (trained["run"], trained["tokens"], trained["status"]) == ("small", 1536, "finished")
+
+    assert run(["index", "small", "--text", "text.jsonl", "--tokens", "2k", "--json"]) == 0
+    indexed = document(capsys)
+    assert indexed["run"] == "small"
+    assert min(indexed["contexts"], indexed["experts_active"]) > 0
+    assert indexed["tokens"] % 16 == 0, "the run's own context is taken"
+
+    assert run(["runs", "--json"]) == 0
+    (listed,) = document(capsys)
+    assert (listed["name"], listed["status"], listed["indexed_tokens"]) == ("small", "finished", indexed["tokens"])
+    assert run(["runs"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].startswith("small  finished  lm")
+
+    assert run(["route", "small", "the fox", "--json"]) == 0
+    routed = document(capsys)
+    assert "".join(token["text"] for token in routed["tokens"][1:]) == "the fox"
+    assert all(0 < len(token["experts"]) <= 4 for token in routed["tokens"])
+    assert run(["route", "small", "the fox", "--top", "2"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 8
+
+    words = ["steer", "small", "the fox", "--edit", "12:scale:3", "--edit", "30:off", "--max-tokens", "5"]
+    assert run([*words, "--temperature", "0", "--json"]) == 0
+    steered = document(capsys)
+    assert steered["default"]["tokens"] <= 5
+    assert steered["steered"].keys() >= {"text", "reason", "kl"}
+
+
+def test_a_run_is_named_for_what_it_is(place: Path, capsys: Capture) -> None:
+    assert run(train_words("--json")) == 0
+    assert document(capsys)["run"] == "lm-l1-k4"
+    assert run(train_words()) == 2
+    assert "The run lm-l1-k4 exists; go on with --resume" in capsys.readouterr().err
+
+
+def test_resuming_needs_the_name_alone(place: Path, capsys: Capture) -> None:
+    assert run(train_words("--name", "small", "--seed", "3", "--resume")) == 0
+    capsys.readouterr()
+    assert run(["train", "--name", "small", "--resume", "--json"]) == 0
+    assert document(capsys)["tokens"] == 1536
+    assert Run.load("small", place / "data").config.seed == 3
+    assert run(["train", "--name", "small", "--resume", "--seed", "4"]) == 2
+    assert "started with another seed" in capsys.readouterr().err
+
+
+def test_settings_come_from_a_file_and_flags_go_before_it(place: Path, capsys: Capture) -> None:
+    settings = {"language-model": "lm", "layer": 9, "text": "text.jsonl", "tokens": "1536", "num-experts": 40}
+    settings |= {"context": 16, "batch": 64, "window": 512, "k": 3, "learning_rate": 0.02}
+    Path("fit.json").write_text(json.dumps(settings))
+    Path("fit.toml").write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items()))
+    for file in ("fit.json", "fit.toml"):
+        name = Path(file).suffix[1:]
+        assert run(["train", "--config", file, "--layer", "1", "--name", name, "--json"]) == 0
+        assert document(capsys)["run"] == name
+        config = Run.load(name, place / "data").config
+        assert (config.layer, config.k, config.optimizer.learning_rate) == (1, 3, 0.02)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["train"], "LANGUAGE_MODEL, --layer, --text, --tokens must be given"),
+        (
+            ["train", "none/such/folder", "--layer", "1", "--text", "text.jsonl", "--tokens", "1k"],
+            "no folder none/such",
+        ),
+        (["train", "lm", "--layer", "12", "--text", "text.jsonl", "--tokens", "1k"], "there is no layer 12"),
+        (["train", "lm", "--layer", "1", "--text", "none.txt", "--tokens", "1k"], "none.txt"),
+        (
+            ["train", "lm", "--layer", "one", "--text", "text.jsonl", "--tokens", "1k"],
+            "--layer: Input should be a valid",
+        ),
+        (
+            ["train", "lm", "--layer", "1", "--text", "text.jsonl", "--tokens", "some"],
+            "--tokens: Input should be a valid",
+        ),
+        (["train", "lm", "--k", "0"], "--k: Input should be greater than 0"),
+        (["train", "lm", "--width", "3"], "unrecognized arguments: --width 3"),
+        (["train", "--config", "none.toml"], "none.toml cannot be read"),
+        (["train", "--config", "text.jsonl"], "text.jsonl cannot be read"),
+        (["fit"], "invalid choice: 'fit'"),
+        (["index", "none", "--text", "text.jsonl", "--tokens", "1k"], "There is no run none"),
+        (["route", "none", "text"], "There is no run none"),
+        (["steer", "none", "text", "--edit", "12:more"], "The edit 12:more cannot be read"),
+        (["serve", "--port", "70000"], "--port: Input should be less than or equal to 65535"),
+        (["serve", "--host", "no.such.host.invalid"], "no.such.host.invalid is no address of this machine"),
+        (["serve", "--port", "0", "--store", "sqlite:////dev/null/x"], "/dev/null/x"),
+        (["serve", "--port", "0", "--store", "nonsense"], "nonsense"),
+    ],
+)
+def test_bad_input_is_one_line(place: Path, capsys: Capture, words: list[str], sentence: str) -> None:
+    assert run(words) == 2
+    seen = capsys.readouterr()
+    assert seen.out == ""
+    last = seen.err.splitlines()[-1]
+    assert last.startswith("mxd: ")
+    assert sentence in last
+    assert "Traceback" not in seen.err
+
+
+def test_a_variable_named_like_a_command_is_no_setting(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setenv("TRAIN", "{")
+    monkeypatch.setenv("train", "1")
+    assert run(["train"]) == 2
+    assert "must be given" in capsys.readouterr().err
+
+
+def test_flags_and_settings_have_the_same_defaults() -> None:
+    for config in (TrainConfig, TextConfig, OptimizerConfig):
+        for name, field in config.model_fields.items():
+            if not field.is_required() and name in TrainCommand.model_fields and name != "num_experts":
+                assert TrainCommand.model_fields[name].default == field.default, name
+    assert TrainConfig.model_fields.keys() - TrainCommand.model_fields.keys() == {"optimizer"}
+    assert Settings.model_fields.keys() <= ServeCommand.model_fields.keys()
+    assert IndexConfig.model_fields.keys() <= TrainCommand.model_fields.keys() | {"top", "per_interval", "top_tokens"}
+
+
+@pytest.mark.parametrize("word", ["", "x:off", "3", "3:", "3:scale:", "3:scale:x", "-1:off", "3:add:nan", "3:add:1:2"])
+def test_edits_that_are_none(word: str) -> None:
+    with pytest.raises(UserError, match="cannot be read"):
+        parse_edit(word)
+
+
+def test_edits_are_read_as_they_are_written() -> None:
+    assert parse_edit("12:scale:3").model_dump(exclude_none=True) == {"expert": 12, "mode": "scale", "strength": 3.0}
+    assert parse_edit("40:off").mode == "off"
+
+
+def test_progress_lines_are_few_and_the_last_one_comes(capsys: Capture) -> None:
+    lines = ProgressLines("Fitting")
+    for done in range(0, 1001, 10):
+        lines(done, 1000, "normalised MSE 0.5")
+    seen = capsys.readouterr().err.splitlines()
+    assert len(seen) == 2
+    assert seen[-1] == "Fitting: 1,000 of 1,000 tokens, normalised MSE 0.5"
+    assert (duration(59.6), duration(3723)) == ("1:00", "1:02:03")
+
+
+def test_the_first_interrupt_asks_and_the_second_ends(capsys: Capture) -> None:
+    stop = StopRequest()
+    before = signal.getsignal(signal.SIGTERM)
+    with stop.listening():
+        assert not stop()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop()
+        assert stop.exit_code == 143
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_taken_port_is_said_at_once(place: Path, capsys: Capture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        started = time.monotonic()
+        assert run(["serve", "--port", str(port)]) == 2
+    assert f"Port {port} on 127.0.0.1 is taken" in capsys.readouterr().err
+    assert time.monotonic() - started < 2
