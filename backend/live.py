@@ -51,16 +51,16 @@ class LiveEngine:
             if it is not None
         )
 
-    def route(self, name: str, text: str) -> Routed:
-        """Route a text through a run; blocks until it is done.
+    async def route(self, name: str, text: str) -> Routed:
+        """Route a text through a run.
 
         Raises:
             BusyError: too many requests are waiting.
             UserError: the run, the text or the language model cannot be used.
         """
         with self._admission():
-            run = self._library.run(name).run
-            return self._host(run).call(partial(self._route, run, text)).result()
+            run = (await asyncio.to_thread(self._library.run, name)).run
+            return await asyncio.wrap_future(self._host(run).call(partial(self._route, run, text)))
 
     async def steer(
         self, names: Sequence[str], config: SteeringConfig, units: Units

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from fastapi import APIRouter
 
 from backend import notes
 from backend.database import reading
+from backend.live import Routed
 from backend.queries.experts import known
 from backend.queries.runs import find_run
 from backend.schemas import RoutedExpertInfo, RoutedToken, RoutingRequest, RoutingResponse
@@ -17,11 +20,20 @@ TOP_TOKENS = 3
 
 
 @router.post("/routing")
-def route(run: RunName, request: RoutingRequest, services: ServicesDep) -> RoutingResponse:
+async def route(run: RunName, request: RoutingRequest, services: ServicesDep) -> RoutingResponse:
     """Which experts are active on each token of a text, and what the language model expects after it."""
+    await asyncio.to_thread(_check, services, run)
+    # Waiting for the language model takes none of the threads that browsing needs.
+    routed = await services.live.route(run, request.text)
+    return await asyncio.to_thread(_answer, services, run, routed)
+
+
+def _check(services: Services, run: str) -> None:
     with reading(services.store) as session:
         find_run(session, run)
-    routed = services.live.route(run, request.text)
+
+
+def _answer(services: Services, run: str, routed: Routed) -> RoutingResponse:
     tokens = tuple(RoutedToken.model_validate(token, from_attributes=True) for token in routed.routing.tokens)
     experts = {expert.expert for token in tokens for expert in token.experts}
     return RoutingResponse(

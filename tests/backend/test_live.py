@@ -1,0 +1,185 @@
+"""Routing and steering over HTTP on a real run, and what happens when clients leave or crowd."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncGenerator, Iterator
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from backend.app import create_app
+from backend.errors import BusyError
+from backend.live import LiveEngine
+from backend.settings import Settings
+from tests.runs import World
+from trainer.config import Sampling, SteeringConfig
+from trainer.errors import TooLongError
+from trainer.language_model import LanguageModel
+from trainer.routing import route
+from trainer.run import Run
+from trainer.steering import NewToken, steer
+
+RUN = "/api/runs/small"
+PROMPT = "the old fox"
+GREEDY = {"max_tokens": 6, "temperature": 0}
+
+
+def events(client: TestClient, **request: Any) -> list[tuple[str, dict[str, Any]]]:
+    """Names and data of all events of a generation."""
+    body = {"prompt": PROMPT, "sampling": GREEDY, **request}
+    with client.stream("POST", f"{RUN}/steering", json=body) as answer:
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        blocks = "".join(answer.iter_text()).removesuffix("\n\n").split("\n\n")
+    parts = [block.split("\n") for block in blocks]
+    return [(name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in parts]
+
+
+def test_routing_is_the_trainers(live_client: TestClient, fitted: World) -> None:
+    answer = live_client.post(f"{RUN}/routing", json={"text": PROMPT}).json()
+    run = Run.load("small", fitted.data)
+    expected = route(LanguageModel.load(run.config.language_model, "cpu"), run, PROMPT)
+    assert [token["text"] for token in answer["tokens"]] == [token.text for token in expected.tokens]
+    for token, wanted in zip(answer["tokens"], expected.tokens, strict=True):
+        assert [expert["expert"] for expert in token["experts"]] == [expert.expert for expert in wanted.experts]
+        assert token["kl"] == pytest.approx(wanted.kl, abs=1e-5)
+    named = {expert["expert"] for token in answer["tokens"] for expert in token["experts"]}
+    assert {int(expert) for expert in answer["experts"]} == named
+    assert any(info["usage"] and info["top_tokens"] for info in answer["experts"].values())
+
+
+def test_loaded_language_models_are_named(live_client: TestClient) -> None:
+    live_client.post(f"{RUN}/routing", json={"text": PROMPT})
+    (loaded,) = live_client.get("/api/health").json()["language_models"]
+    assert (loaded["device"], loaded["dtype"]) == ("cpu", "float32")
+
+
+def test_a_language_model_is_loaded_once(fitted: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    loads = []
+    load = LanguageModel.load
+
+    def counted(*words: Any) -> LanguageModel:
+        loads.append(words)
+        return load(*words)
+
+    monkeypatch.setattr(LanguageModel, "load", counted)
+    app = create_app(Settings(data=fitted.data, device="cpu"))
+    with TestClient(app) as client:
+        threads = [
+            threading.Thread(target=client.post, args=(f"{RUN}/routing",), kwargs={"json": {"text": PROMPT}})
+            for _ in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(loads) == 1
+
+
+def test_both_arms_come_token_by_token_and_never_twice(live_client: TestClient, fitted: World) -> None:
+    seen = events(live_client, edits=[{"expert": 3, "mode": "add", "strength": 8.0}])
+    assert [name for name, _ in seen] == ["start", *["token"] * (len(seen) - 2), "done"]
+    assert all(data["event"] == name for name, data in seen)
+    run = Run.load("small", fitted.data)
+    config = SteeringConfig(prompt=PROMPT, sampling=Sampling(max_tokens=6, temperature=0))
+    plain = steer(LanguageModel.load(run.config.language_model, "cpu"), run, config)
+    default = [step.text for step in plain if isinstance(step, NewToken) and step.arm == "default"]
+    assert [data["text"] for _, data in seen if data.get("arm") == "default"] == default
+    for arm in ("default", "steered"):
+        positions = [data["position"] for _, data in seen if data.get("arm") == arm]
+        assert positions == list(range(len(positions)))
+
+
+def test_units_are_the_stores(live_client: TestClient) -> None:
+    p99 = live_client.get(f"{RUN}/experts/3").json()["row"]["p99"]
+    assert p99 > 0
+    by_unit = events(live_client, edits=[{"expert": 3, "mode": "set", "strength": 2.0}])
+    again = events(live_client, edits=[{"expert": 3, "mode": "set", "strength": 2.0}])
+    assert [data for name, data in by_unit if name == "token"] == [data for name, data in again if name == "token"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "code"),
+    [
+        ("routing", {"text": ""}, 422, "invalid-request"),
+        ("routing", {"text": "x" * 500}, 413, "prompt-too-long"),
+        ("steering", {"prompt": "x" * 500}, 413, "prompt-too-long"),
+        ("steering", {"prompt": PROMPT, "sampling": {"max_tokens": 4000}}, 413, "prompt-too-long"),
+        ("steering", {"prompt": PROMPT, "edits": [{"expert": 4000, "mode": "off"}]}, 404, "expert-not-found"),
+        ("steering", {"prompt": PROMPT, "edits": [{"expert": 1, "mode": "off", "run": "x"}]}, 404, "run-not-found"),
+        ("steering", {"prompt": PROMPT, "edits": [{"expert": 1, "mode": "more"}]}, 422, "invalid-request"),
+        ("steering", {"prompt": PROMPT, "sampling": {"temperature": -1}}, 422, "invalid-request"),
+    ],
+)
+def test_bad_requests_have_a_status(
+    live_client: TestClient, path: str, body: dict[str, Any], status: int, code: str
+) -> None:
+    answer = live_client.post(f"{RUN}/{path}", json=body)
+    assert answer.status_code == status, answer.text
+    assert answer.json()["error"]["code"] == code
+    assert live_client.post(f"{RUN}/routing", json={"text": PROMPT}).status_code == 200
+
+
+def test_prompts_have_a_limit_of_the_servers(fitted: World) -> None:
+    with TestClient(create_app(Settings(data=fitted.data, device="cpu", prompt_tokens=8))) as client:
+        answer = client.post(f"{RUN}/routing", json={"text": "eight or more"})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (413, "prompt-too-long")
+        assert client.post(f"{RUN}/routing", json={"text": "seven."}).json()["max_tokens"] == 8
+
+
+@pytest.fixture
+def engine(fitted: World) -> Iterator[LiveEngine]:
+    """A live engine of the test's own, which takes two requests at once."""
+    services = create_app(Settings(data=fitted.data, device="cpu", waiting=2)).state.services
+    yield services.live
+    services.live.close()
+    services.store.dispose()
+
+
+def generation(engine: LiveEngine, max_tokens: int = 60) -> AsyncGenerator[object, None]:
+    """A long generation."""
+    sampling = Sampling(max_tokens=max_tokens, temperature=0)
+    return engine.steer(["small"], SteeringConfig(prompt=PROMPT, sampling=sampling), {})
+
+
+def test_more_than_may_wait_are_refused(engine: LiveEngine) -> None:
+    async def crowd() -> None:
+        first, second, third = (generation(engine) for _ in range(3))
+        await anext(first)
+        await anext(second)
+        with pytest.raises(BusyError):
+            await anext(third)
+        with pytest.raises(BusyError):
+            await engine.route("small", PROMPT)
+        await first.aclose()
+        await engine.route("small", PROMPT)
+        await second.aclose()
+
+    asyncio.run(crowd())
+
+
+def test_generations_take_turns(engine: LiveEngine) -> None:
+    async def take_turns() -> list[int]:
+        finished: list[int] = []
+
+        async def read(name: int, max_tokens: int) -> None:
+            async for _ in generation(engine, max_tokens):
+                pass
+            finished.append(name)
+
+        await asyncio.gather(read(0, 60), read(1, 3))
+        return finished
+
+    assert asyncio.run(take_turns()) == [1, 0]
+
+
+def test_too_long_is_said_before_anything_is_generated(engine: LiveEngine) -> None:
+    async def ask() -> None:
+        with pytest.raises(TooLongError):
+            await anext(generation(engine, 1000))
+
+    asyncio.run(ask())

@@ -1,0 +1,112 @@
+"""A real server process: it says where it is, streams, notices that a client has gone, and stops when asked."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy.orm import Session
+
+from tests.backend.stores import metric
+from tests.runs import World
+from trainer.store import MetricRecord
+
+ROOT = Path(__file__).parents[2]
+
+
+@contextmanager
+def server(data: Path, *flags: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """``mxd serve`` on a free port: its address and its process."""
+    words = [
+        sys.executable,
+        "-m",
+        "backend.cli",
+        "serve",
+        "--data",
+        str(data),
+        "--port",
+        "0",
+        "--device",
+        "cpu",
+        *flags,
+    ]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environment
+    ) as it:
+        try:
+            assert it.stdout is not None
+            line = it.stdout.readline()
+            assert line.startswith("MxD Explorer is at http://127.0.0.1:"), it.communicate()[1]
+            yield line.split()[4], it
+        finally:
+            it.kill()
+
+
+@pytest.fixture(scope="module")
+def running(fitted: World) -> Iterator[str]:
+    """Address of a server on the fitted run that takes two requests at once."""
+    with server(fitted.data, "--waiting", "2") as (url, _):
+        yield url
+
+
+def steering(url: str, client: httpx.Client, max_tokens: int) -> Any:
+    """An open stream of a generation."""
+    body = {"prompt": "the old fox", "sampling": {"max_tokens": max_tokens, "temperature": 1.0, "top_p": 1.0}}
+    return client.stream("POST", f"{url}/api/runs/small/steering", json=body)
+
+
+def test_it_answers_and_streams(running: str) -> None:
+    with httpx.Client(timeout=20) as client:
+        assert client.get(f"{running}/api/health").json()["status"] == "ok"
+        routed = client.post(f"{running}/api/runs/small/routing", json={"text": "the fox"}).json()
+        assert len(routed["tokens"]) == 8
+        with steering(running, client, 5) as answer:
+            names = [line for line in answer.iter_lines() if line.startswith("event: ")]
+        assert names[0] == "event: start"
+        assert names[-1] == "event: done"
+
+
+def test_those_who_leave_make_room(running: str) -> None:
+    with httpx.Client(timeout=20) as client:
+        for _ in range(4):
+            with steering(running, client, 100) as first, steering(running, client, 100) as second:
+                assert next(first.iter_lines()) == next(second.iter_lines()) == "event: start"
+            # Both places were taken; that the clients have gone is noticed a moment later.
+            deadline = time.monotonic() + 5
+            while client.post(f"{running}/api/runs/small/routing", json={"text": "x"}).status_code == 503:
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+
+
+def test_metrics_arrive_as_they_are_written(running: str, fitted: World) -> None:
+    with httpx.Client(timeout=20) as client, client.stream("GET", f"{running}/api/runs/small/events") as answer:
+        lines = answer.iter_lines()
+        assert [next(lines), json.loads(next(lines)[6:])] == ["event: status", {"status": "finished"}]
+        with Session(fitted.store) as session, session.begin():
+            session.add(metric(1, 1_000_000))
+        assert [next(lines), next(lines)] == ["", "event: metric"]
+        assert json.loads(next(lines)[6:])["step"] == 1_000_000
+    with Session(fitted.store) as session, session.begin():
+        session.delete(session.get_one(MetricRecord, (1, 1_000_000)))
+
+
+def test_it_stops_when_asked_even_while_somebody_listens(made_up: Path) -> None:
+    with server(made_up) as (url, process), httpx.Client(timeout=20) as client:
+        with client.stream("GET", f"{url}/api/runs/first/events") as answer:
+            next(answer.iter_lines())
+            process.send_signal(signal.SIGINT)
+            process.wait(timeout=10)
+        assert process.stderr is not None
+        assert "Traceback" not in process.stderr.read()
+        assert process.returncode == 0
