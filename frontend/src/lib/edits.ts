@@ -6,7 +6,7 @@ export type EditMode = (typeof EDIT_MODES)[number];
 export interface Edit {
   readonly expert: number;
   readonly mode: EditMode;
-  /** scale: factor. add: in 99th percentiles of the expert. set: the coefficient. off: unused, 1. */
+  /** scale: factor. add and set: in 99th percentiles of the expert. off: unused, 1. */
   readonly strength: number;
 }
 
@@ -14,13 +14,16 @@ export interface Edit {
 export const NEUTRAL_STRENGTH: Readonly<Record<EditMode, number>> = { scale: 1, add: 0, set: 0, off: 1 };
 
 /** What a new edit starts from: strong enough to be seen. */
-export const FIRST_STRENGTH: Readonly<Record<EditMode, number>> = { scale: 4, add: 1, set: 1, off: 1 };
+export const FIRST_STRENGTH: Readonly<Record<EditMode, number>> = { scale: 4, add: 4, set: 4, off: 1 };
+
+/** What an edit written without a strength means, here and on the command line. */
+const UNWRITTEN_STRENGTH = 1;
 
 function parseEdit(text: string): Edit | null {
   const [id = "", mode = "", strength = ""] = text.split(":");
   const known = EDIT_MODES.find((name) => name === mode);
   if (!/^\d+$/.test(id) || known === undefined) return null;
-  const value = strength === "" ? FIRST_STRENGTH[known] : Number(strength);
+  const value = strength === "" ? UNWRITTEN_STRENGTH : Number(strength);
   return Number.isFinite(value) ? { expert: Number(id), mode: known, strength: value } : null;
 }
 

@@ -1,10 +1,11 @@
 /** Contexts to choose a prompt from: those that a search finds, or the strongest of some experts. */
 
-import { useInfiniteQuery, useQueries } from "@tanstack/react-query";
+import { useQueries } from "@tanstack/react-query";
 
-import { expertsQuery, topContextsQuery } from "@/api/queries";
+import { topContextsQuery } from "@/api/queries";
 import type { Context } from "@/api/types";
 
+import { useBestExperts } from "../best-experts";
 import { ShadedText } from "../tokens/shaded-text";
 import { useTray } from "../tray/tray-context";
 
@@ -14,14 +15,12 @@ export interface ContextChoice {
 }
 
 const OFFERED = 6;
-/** Experts of one subject: rarely active, and on few different tokens. */
-export const TELLING = { sort: "entropy", order: "asc", min_usage: 0.0005, max_usage: 0.02 } as const;
-
 /** The strongest context of the experts in the tray, then of others that are easy to understand. */
 export function useOfferedContexts(run: string, count = OFFERED): readonly ContextChoice[] {
   const { edits } = useTray();
-  const telling = useInfiniteQuery(expertsQuery(run, TELLING, 2 * OFFERED));
-  const others = telling.data?.pages[0]?.experts.map((row) => row.expert) ?? [];
+  const others = useBestExperts(run)
+    .experts.slice(0, OFFERED)
+    .map((row) => row.expert);
   const experts = [...new Set([...edits.map((edit) => edit.expert), ...others])].slice(0, count);
   const found = useQueries({ queries: experts.map((expert) => topContextsQuery(run, expert, 1)) });
   return experts.flatMap((expert, i) => (found[i]?.data?.contexts ?? []).map((context) => ({ expert, context })));
