@@ -407,6 +407,11 @@ export interface components {
              */
             mode: "scale" | "add" | "set" | "off";
             /**
+             * Run
+             * @description Name of the run whose expert it is; by default the run that is steered. Others must be of other layers.
+             */
+            run?: string | null;
+            /**
              * Strength
              * @description The factor of scale; for add and set, in units of the expert's 99th percentile. Unused by off.
              * @default 1
@@ -665,6 +670,22 @@ export interface components {
             /** Text */
             text: string;
         };
+        /**
+         * ProgressEvent
+         * @description The request has to wait for room.
+         */
+        ProgressEvent: {
+            /**
+             * Before
+             * @description Requests that come first.
+             */
+            before: number;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            event: "progress";
+        };
         /** RandomExpert */
         RandomExpert: {
             /**
@@ -855,6 +876,12 @@ export interface components {
              */
             repetition_penalty?: number;
             /**
+             * Samples
+             * @description Continuations of each arm; sample n uses the seed plus n.
+             * @default 1
+             */
+            samples?: number;
+            /**
              * Seed
              * @default 0
              */
@@ -975,6 +1002,11 @@ export interface components {
              * @default []
              */
             edits?: components["schemas"]["Edit"][];
+            /**
+             * Positions
+             * @description Where given, edits touch only these tokens of the prompt (0 is the start token), whatever the scope.
+             */
+            positions?: number[] | null;
             /** Prompt */
             prompt: string;
             /**
@@ -985,7 +1017,8 @@ export interface components {
              *       "top_k": 0,
              *       "repetition_penalty": 1.1,
              *       "seed": 0,
-             *       "stop": []
+             *       "stop": [],
+             *       "samples": 1
              *     }
              */
             sampling?: components["schemas"]["Sampling"];
@@ -1063,6 +1096,11 @@ export interface components {
              * @description Under the arm that generated it.
              */
             probability: number;
+            /**
+             * Sample
+             * @description Which of the continuations of this arm, from 0.
+             */
+            sample: number;
             /**
              * Text
              * @description The new characters; empty where a character continues in the next token.
@@ -1278,7 +1316,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "text/event-stream": string | components["schemas"]["MetricPoint"] | components["schemas"]["StatusChange"];
+                    "text/event-stream": components["schemas"]["MetricPoint"] | components["schemas"]["StatusChange"];
                 };
             };
         };
@@ -1817,7 +1855,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "text/event-stream": string & (components["schemas"]["StartEvent"] | components["schemas"]["TokenEvent"] | components["schemas"]["DoneEvent"] | components["schemas"]["ErrorEvent"]);
+                    "text/event-stream": components["schemas"]["StartEvent"] | components["schemas"]["ProgressEvent"] | components["schemas"]["TokenEvent"] | components["schemas"]["DoneEvent"] | components["schemas"]["ErrorEvent"];
                 };
             };
         };

@@ -27,8 +27,9 @@ export type SteeringRequest = Schemas["SteeringRequest"];
 export type TokenCount = Schemas["TokenCount"];
 
 export type StartEvent = Schemas["StartEvent"];
+export type ProgressEvent = Schemas["ProgressEvent"];
 export type TokenEvent = Schemas["TokenEvent"];
 export type DoneEvent = Schemas["DoneEvent"];
 export type ErrorEvent = Schemas["ErrorEvent"];
-export type SteeringEvent = StartEvent | TokenEvent | DoneEvent | ErrorEvent;
+export type SteeringEvent = StartEvent | ProgressEvent | TokenEvent | DoneEvent | ErrorEvent;
 export type Arm = TokenEvent["arm"];

@@ -10,6 +10,8 @@ function token(arm: "default" | "steered", text: string): TokenEvent {
   return {
     event: "token",
     arm,
+    sample: 0,
+    sample: 0,
     position: 0,
     id: 1,
     text,
