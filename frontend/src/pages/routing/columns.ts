@@ -17,7 +17,7 @@ export function columnText(text: string): string {
 /** In whole pixels. */
 export function columnWidth(text: string): number {
   const shown = columnText(text);
-  const characters = [...shown].length + (shown.match(WIDE)?.length ?? 0);
+  const characters = Array.from(shown).length + (shown.match(WIDE)?.length ?? 0);
   return Math.round(Math.min(WIDEST, Math.max(NARROWEST, characters * CHARACTER + AROUND)));
 }
 

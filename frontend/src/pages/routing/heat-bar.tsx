@@ -1,0 +1,82 @@
+/** Over the map: what it shows, how its rows are ranked, the same as a table, download. */
+
+import { Menu, MenuItem, MenuTrigger, Popover } from "react-aria-components";
+
+import type { RoutingResponse } from "@/api/types";
+import { Button } from "@/components/button";
+import { toCsv } from "@/components/figure/figure-data";
+import { Icon } from "@/components/icon";
+import { Segmented } from "@/components/segmented";
+import { TriggerButton } from "@/components/trigger-button";
+import { formatCount } from "@/lib/format";
+import { saveFile } from "@/lib/save-file";
+import type { SetParams, Values } from "@/url-state";
+
+import type { Ranking } from "./heat-rows";
+import { routingTable } from "./routing-export";
+import type { ROUTING_PARAMS } from "./routing-params";
+
+interface HeatBarProps {
+  readonly response: RoutingResponse;
+  readonly shown: number;
+  readonly total: number;
+  readonly params: Values<typeof ROUTING_PARAMS>;
+  readonly setParams: SetParams<typeof ROUTING_PARAMS>;
+}
+
+const RANKINGS: Readonly<Record<Ranking, string>> = {
+  summed: "by summed coefficient",
+  largest: "by largest coefficient",
+  rarest: "by usage, rarest first",
+};
+
+function Download({ response, withStart }: { readonly response: RoutingResponse; readonly withStart: boolean }) {
+  const save = (key: string | number) => {
+    if (key === "json") saveFile("routing.json", JSON.stringify(response, null, 1), "application/json");
+    else saveFile("routing.csv", toCsv(routingTable(response, withStart)), "text/csv");
+  };
+  return (
+    <MenuTrigger>
+      <TriggerButton className="btn sm icon" aria-label="Download">
+        <Icon name="download" />
+      </TriggerButton>
+      <Popover className="popover" placement="bottom end">
+        <Menu className="menu" aria-label="Download" onAction={save}>
+          <MenuItem id="json">Routing, JSON</MenuItem>
+          <MenuItem id="csv">Table, CSV</MenuItem>
+        </Menu>
+      </Popover>
+    </MenuTrigger>
+  );
+}
+
+export function HeatBar({ response, shown, total, params, setParams }: HeatBarProps) {
+  const asTable = params.view === "table";
+  return (
+    <div className="pane-h">
+      <h2>Token by expert</h2>
+      <span className="note">
+        {shown < total ? `${formatCount(shown)} of ${formatCount(total)}` : formatCount(total)} experts,{" "}
+        {RANKINGS[params.rank]}
+      </span>
+      <span className="grow" />
+      <Segmented
+        label="Rank experts by"
+        value={params.rank}
+        onChange={(rank) => setParams({ rank })}
+        segments={[
+          { value: "summed", label: "Summed" },
+          { value: "largest", label: "Largest" },
+          { value: "rarest", label: "Rarest" },
+        ]}
+      />
+      <Button
+        size="small"
+        icon={asTable ? "chart" : "table"}
+        aria-label={asTable ? "As a map" : "As a table"}
+        onClick={() => setParams({ view: asTable ? "map" : "table" })}
+      />
+      <Download response={response} withStart={params.start} />
+    </div>
+  );
+}

@@ -1,0 +1,74 @@
+/** The text as the axis: a column for each token, and how far its prediction moves when the layer stands in. */
+
+import { columnText, type ColumnWindow } from "./columns";
+import { type Column, formatKl, type Ranking } from "./heat-rows";
+import { RANKED_BY } from "./heat-row";
+
+interface HeatHeadProps {
+  readonly columns: readonly Column[];
+  readonly window: ColumnWindow;
+  readonly ranking: Ranking;
+  readonly locked: number | null;
+}
+
+const KL_BAR = 22;
+
+function Tokens({ columns, window, ranking, locked }: HeatHeadProps) {
+  const after = columns.length - window.to;
+  const tabStop = locked ?? columns[window.from]?.position;
+  return (
+    <tr className="tokens">
+      <th className="c0" scope="col">
+        Token
+      </th>
+      {window.from > 0 && <td colSpan={window.from} />}
+      {columns.slice(window.from, window.to).map(({ position, token }) => (
+        <th key={position} scope="col" className={position === locked ? "lk" : undefined}>
+          <button
+            type="button"
+            tabIndex={position === tabStop ? 0 : -1}
+            data-position={position}
+            aria-pressed={position === locked}
+            className="tokb"
+          >
+            {columnText(token.text)}
+          </button>
+        </th>
+      ))}
+      {after > 0 && <td colSpan={after} />}
+      <th className="num sum" scope="col">
+        {RANKED_BY[ranking]}
+      </th>
+    </tr>
+  );
+}
+
+function Divergences({ columns, window, locked }: HeatHeadProps) {
+  const most = columns.reduce((largest, { token }) => Math.max(largest, token.kl), 1e-9);
+  const after = columns.length - window.to;
+  return (
+    <tr className="klr">
+      <th className="c0" scope="row">
+        KL from original <span className="unit">nats</span>
+      </th>
+      {window.from > 0 && <td colSpan={window.from} />}
+      {columns.slice(window.from, window.to).map(({ position, token }) => (
+        <td key={position} className={position === locked ? "lk" : undefined}>
+          <span className="klb" style={{ height: Math.max(1, Math.round((KL_BAR * token.kl) / most)) }} />
+          <small>{formatKl(token.kl)}</small>
+        </td>
+      ))}
+      {after > 0 && <td colSpan={after} />}
+      <td className="sum" />
+    </tr>
+  );
+}
+
+export function HeatHead(props: HeatHeadProps) {
+  return (
+    <thead>
+      <Tokens {...props} />
+      <Divergences {...props} />
+    </thead>
+  );
+}

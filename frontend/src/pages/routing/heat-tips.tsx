@@ -1,0 +1,51 @@
+/** What the heat map says about a cell, and about a token. */
+
+import { TokenChip } from "@/components/tokens/token-chip";
+import { TokenTip } from "@/components/tokens/token-tip";
+import { formatCount, formatFixed } from "@/lib/format";
+
+import type { Column, HeatRow } from "./heat-rows";
+
+interface CellTipProps {
+  readonly row: HeatRow;
+  readonly column: Column;
+}
+
+export function CellTip({ row, column }: CellTipProps) {
+  const cell = row.cells.get(column.position);
+  return (
+    <>
+      <div className="hd">
+        <span className="mono">{row.expert}</span>
+        {row.info.label !== null && <b>{row.info.label}</b>}
+      </div>
+      <TokenTip
+        text={column.token.text}
+        id={column.token.id}
+        coefficient={cell?.coefficient ?? null}
+        largest={row.info.largest}
+        {...(cell !== undefined && { rank: [cell.rank, cell.of] as const, share: cell.share })}
+      />
+    </>
+  );
+}
+
+export function ColumnTip({ column }: { readonly column: Column }) {
+  const { token, position } = column;
+  return (
+    <>
+      <div className="hd">
+        <TokenChip text={token.text} />
+        <span className="dim">token {formatCount(token.id)}</span>
+      </div>
+      <dl>
+        <dt>Position</dt>
+        <dd>{position}</dd>
+        <dt>Active experts</dt>
+        <dd>{token.experts.length}</dd>
+        <dt>KL from original</dt>
+        <dd>{formatFixed(token.kl, 4)} nats</dd>
+      </dl>
+    </>
+  );
+}

@@ -1,0 +1,67 @@
+/** What the language model expects after a token, with its own MLP and with the layer in its place. */
+
+import type { RoutedToken } from "@/api/types";
+import { TokenChip } from "@/components/tokens/token-chip";
+import { formatFixed, formatProbability, formatSigned } from "@/lib/format";
+
+const SHOWN = 8;
+
+interface NextTokenProps {
+  readonly token: RoutedToken;
+  readonly method: string;
+}
+
+function Change({ value }: { readonly value: number }) {
+  const text = formatSigned(100 * value, 1);
+  const side = text.startsWith("+") ? "up" : text.startsWith("−") ? "down" : "";
+  return <td className={`num change ${side}`}>{text}</td>;
+}
+
+export function NextToken({ token, method }: NextTokenProps) {
+  const shown = token.predictions.slice(0, SHOWN);
+  const most = shown.reduce((largest, next) => Math.max(largest, next.original, next.replaced), 1e-9);
+  const bar = (probability: number) => ({ width: `${(100 * probability) / most}%` });
+  return (
+    <section className="next-token">
+      <div className="pane-h">
+        <h2>Next token</h2>
+        <span className="grow" />
+        <span className="note">KL {formatFixed(token.kl, 3)} nats</span>
+      </div>
+      <table>
+        <thead>
+          <tr>
+            <th>
+              <span className="sr">Token</span>
+            </th>
+            <th colSpan={2} className="num">
+              Original <span className="unit">%</span>
+            </th>
+            <th colSpan={2} className="num">
+              {method} <span className="unit">%</span>
+            </th>
+            <th className="num">Change</th>
+          </tr>
+        </thead>
+        <tbody>
+          {shown.map((next) => (
+            <tr key={next.id}>
+              <td className="what">
+                <TokenChip text={next.text} />
+              </td>
+              <td className="b">
+                <i style={bar(next.original)} />
+              </td>
+              <td className="num">{formatProbability(next.original)}</td>
+              <td className="b x">
+                <i style={bar(next.replaced)} />
+              </td>
+              <td className="num">{formatProbability(next.replaced)}</td>
+              <Change value={next.replaced - next.original} />
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </section>
+  );
+}

@@ -1,0 +1,143 @@
+/** The map of one routing with all around it: how it is ranked, its scale, the token in full. */
+
+import { useCallback, useMemo, useState } from "react";
+
+import type { RoutingResponse, RunSummary } from "@/api/types";
+import { Button } from "@/components/button";
+import { methodName } from "@/components/run-words";
+import { useShortcut } from "@/components/shortcuts";
+import { RampLegend } from "@/components/tokens/ramp-legend";
+import { useTips } from "@/components/tokens/tip-layer";
+import { formatCount, formatFixed } from "@/lib/format";
+import type { SetParams, Values } from "@/url-state";
+
+import { HeatBar } from "./heat-bar";
+import type { Place } from "./heat-events";
+import { HeatMap } from "./heat-map";
+import { cellDigits, type Column, heatColumns, type HeatRow, heatRows, meanKl, scaleEnd } from "./heat-rows";
+import { PlainTable } from "./plain-table";
+import { MORE_ROWS, type ROUTING_PARAMS } from "./routing-params";
+import { TokenPanel } from "./token-panel";
+
+interface RoutingViewProps {
+  readonly run: RunSummary;
+  readonly response: RoutingResponse;
+  readonly params: Values<typeof ROUTING_PARAMS>;
+  readonly setParams: SetParams<typeof ROUTING_PARAMS>;
+}
+
+/** The token that the panel is about when none is locked: the last one pointed at, at first the last of the text. */
+function usePreview(response: RoutingResponse, columns: readonly Column[]) {
+  const [preview, setPreview] = useState({ response, position: -1 });
+  const onPreview = useCallback((position: number) => setPreview({ response, position }), [response]);
+  const shown = preview.response === response ? preview.position : -1;
+  const column = columns.find(({ position }) => position === shown) ?? columns.at(-1);
+  return { column, onPreview };
+}
+
+function useLock({ params, setParams }: RoutingViewProps) {
+  const { lock } = params;
+  const tips = useTips();
+  const onLock = useCallback(
+    (place: Place) => {
+      // What the tooltip said stands in the panel from here on.
+      tips.hide();
+      const again = lock?.position === place.position && lock.expert === place.expert;
+      setParams({ lock: again ? null : place });
+    },
+    [lock, setParams, tips],
+  );
+  const release = () => setParams({ lock: null });
+  useShortcut("release", release, lock !== null);
+  return { lock, onLock, release };
+}
+
+interface FootProps extends RoutingViewProps {
+  readonly columns: readonly Column[];
+  readonly rows: readonly HeatRow[];
+  readonly shared: number;
+  readonly end: number;
+}
+
+function Foot({ params, setParams, columns, rows, shared, end }: FootProps) {
+  const hidden = rows.length - params.rows;
+  return (
+    <div className="heat-foot">
+      <RampLegend kind="sequential" low="Coefficient 0" high={formatFixed(end, Math.max(1, cellDigits(end)))} />
+      <span className="grow" />
+      <span className="dim">Mean KL {formatFixed(meanKl(columns), 3)} nats.</span>
+      <Button
+        size="small"
+        variant={params.start ? "chosen" : "ghost"}
+        aria-pressed={params.start}
+        onClick={() => setParams({ start: !params.start })}
+      >
+        Start token
+      </Button>
+      {shared > 0 && (
+        <Button
+          size="small"
+          title="Experts active on at least half of all tokens"
+          onClick={() => setParams({ unshared: !params.unshared })}
+        >
+          {params.unshared ? `Show ${shared} shared` : "Hide shared"}
+        </Button>
+      )}
+      {hidden > 0 && (
+        <Button size="small" onClick={() => setParams({ rows: params.rows + MORE_ROWS })}>
+          {formatCount(hidden)} more experts
+        </Button>
+      )}
+    </div>
+  );
+}
+
+export function RoutingView(props: RoutingViewProps) {
+  const { run, response, params } = props;
+  const columns = useMemo(() => heatColumns(response, params.start), [response, params.start]);
+  const all = useMemo(() => heatRows(columns, response.experts, params.rank), [columns, response, params.rank]);
+  const rows = useMemo(() => (params.unshared ? all.filter((row) => !row.isShared) : all), [all, params.unshared]);
+  const shown = useMemo(() => rows.slice(0, params.rows), [rows, params.rows]);
+  const extra = useMemo(() => {
+    const at = params.lock?.position;
+    return at === undefined ? [] : rows.slice(params.rows).filter((row) => row.cells.has(at));
+  }, [rows, params.rows, params.lock]);
+  const end = useMemo(() => scaleEnd(rows), [rows]);
+  const preview = usePreview(response, columns);
+  const { lock, onLock, release } = useLock(props);
+  const locked = columns.find(({ position }) => position === lock?.position);
+  const column = locked ?? preview.column;
+  return (
+    <div className="routing-columns">
+      <section className="heat-pane" aria-label="Token by expert">
+        <HeatBar {...props} shown={shown.length} total={rows.length} />
+        {params.view === "table" ? (
+          <PlainTable response={response} withStart={params.start} />
+        ) : (
+          <HeatMap
+            columns={columns}
+            rows={shown}
+            extra={extra}
+            end={end}
+            ranking={params.rank}
+            lock={locked === undefined ? null : lock}
+            onPreview={preview.onPreview}
+            onLock={onLock}
+          />
+        )}
+        <Foot {...props} columns={columns} rows={rows} shared={all.filter((row) => row.isShared).length} end={end} />
+      </section>
+      {column !== undefined && (
+        <TokenPanel
+          column={column}
+          experts={response.experts}
+          end={end}
+          method={methodName(run.method)}
+          isLocked={locked !== undefined}
+          lockedExpert={locked === undefined ? null : (lock?.expert ?? null)}
+          onRelease={release}
+        />
+      )}
+    </div>
+  );
+}
