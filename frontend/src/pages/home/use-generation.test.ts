@@ -11,7 +11,6 @@ function token(arm: "default" | "steered", text: string): TokenEvent {
     event: "token",
     arm,
     sample: 0,
-    sample: 0,
     position: 0,
     id: 1,
     text,
