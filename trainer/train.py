@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from sqlalchemy import Engine, delete, select
-from sqlalchemy.orm import Session
+from sqlalchemy import Engine
 
 from trainer.activations import WindowPlan, batches
 from trainer.config import TrainConfig
@@ -18,6 +17,7 @@ from trainer.fitting import Fit, StepMeasures
 from trainer.language_model import LanguageModel
 from trainer.layers.sparse import CONFIG_FILE, WEIGHTS_FILE
 from trainer.progress import Progress, ShouldStop, never, silent
+from trainer.registration import enter, forget_metrics_after, metrics_of, write_metrics
 from trainer.run import LOCK_FILE, RUN_FILE, Run, runs_folder
 from trainer.store import MetricRecord, RunRecord, utc_now, writing
 
@@ -152,6 +152,7 @@ class _Loop:
         (partial / CONFIG_FILE).replace(self.run.folder / CONFIG_FILE)
         (partial / WEIGHTS_FILE).replace(self.run.folder / WEIGHTS_FILE)
         partial.rmdir()
+        write_metrics(self.run, metrics_of(self.store, self.run_id))
 
     def _log(self) -> None:
         self.last = self.fit.read()
@@ -171,31 +172,15 @@ class _Loop:
 
     def _last_measures(self) -> StepMeasures:
         """Those of the last logged step before this process, for a run that is resumed with nothing left to do."""
-        query = select(MetricRecord).where(MetricRecord.run_id == self.run_id).order_by(MetricRecord.step.desc())
-        with Session(self.store) as session:
-            metric = session.scalars(query.limit(1)).first()
-        if metric is None:
+        metrics = metrics_of(self.store, self.run_id)
+        if not metrics:
             return StepMeasures(float("nan"), float("nan"), float("nan"), float("nan"))
-        return StepMeasures(metric.normalised_mse, metric.l0, metric.largest_usage, metric.dead_share)
+        last = metrics[-1]
+        return StepMeasures(last.normalised_mse, last.l0, last.largest_usage, last.dead_share)
 
     def _register(self) -> int:
-        config, layer = self.run.config, self.fit.layer
         with writing(self.store) as session:
-            record = session.scalar(select(RunRecord).where(RunRecord.name == config.name))
-            if record is None:
-                record = RunRecord(name=config.name, started_at=utc_now())
-                session.add(record)
-            record.status, record.error = "training", None
-            record.language_model, record.layer, record.method = config.language_model, config.layer, config.method
-            record.activation, record.k = layer.config.activation, layer.config.k
-            record.num_experts, record.input_width = layer.config.num_experts, layer.config.input_width
-            record.hidden_width, record.output_width = layer.config.hidden_width, layer.config.output_width
-            record.parameters, record.text, record.seed = layer.num_parameters, config.text.text, config.seed
-            record.context, record.tokens_wanted = self.plan.context, self.plan.tokens
-            record.tokens_done, record.config = self.fit.tokens, config.model_dump(mode="json")
-            record.updated_at = utc_now()
-            session.flush()
-            # Metrics past the checkpoint will be measured again.
-            later = delete(MetricRecord).where(MetricRecord.run_id == record.id, MetricRecord.step > self.fit.taken)
-            session.execute(later)
+            record = enter(session, self.run, self.fit.layer, self.plan.tokens)
+            record.tokens_done = self.fit.tokens
+            forget_metrics_after(session, record, self.fit.taken)
             return record.id
