@@ -73,7 +73,7 @@ def write_metrics(run: Run, metrics: Sequence[Metric]) -> None:
     write_whole(run.folder / METRICS_FILE, json.dumps([asdict(metric) for metric in metrics]) + "\n")
 
 
-def register(store: Engine, run: Run) -> None:
+def register_run(run: Run, store: Engine) -> None:
     """Enter a finished run that has come as a folder into a store that does not know it; leave it be in one that does.
 
     Raises:

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from tests.runs import World
 from trainer.errors import UserError
-from trainer.registration import METRICS_FILE, metrics_of, register
+from trainer.registration import METRICS_FILE, metrics_of, register_run
 from trainer.run import Run
 from trainer.store import RunRecord, open_store, sqlite_url
 from trainer.train import train
@@ -32,7 +32,7 @@ def columns(store: Engine, run: Run) -> dict[str, object]:
 def test_registered_elsewhere_it_is_the_same(world: World, run: Run, tmp_path: Path) -> None:
     other = open_store(sqlite_url(tmp_path / "elsewhere"))
     for _ in range(2):  # the second time it is left as it is
-        register(other, run)
+        register_run(run, other)
     assert columns(other, run) == columns(world.store, run)
     assert metrics_of(other, 1) == metrics_of(world.store, 1)
     other.dispose()
@@ -42,8 +42,8 @@ def test_without_metrics_and_with_damaged_ones(run: Run, tmp_path: Path) -> None
     other = open_store(sqlite_url(tmp_path / "elsewhere"))
     (run.folder / METRICS_FILE).write_text('[{"step": 1}]')
     with pytest.raises(UserError, match="damaged"):
-        register(other, run)
+        register_run(run, other)
     (run.folder / METRICS_FILE).unlink()
-    register(other, run)
+    register_run(run, other)
     assert metrics_of(other, 1) == []
     other.dispose()
