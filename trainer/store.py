@@ -25,6 +25,7 @@ from sqlalchemy import (
     String,
     Text,
     create_engine,
+    delete,
     event,
     text,
 )
@@ -238,3 +239,14 @@ def writing(engine: Engine) -> Iterator[Session]:
     """A session whose changes are committed together on leaving, or not at all."""
     with Session(engine) as session, session.begin():
         yield session
+
+
+def delete_index(session: Session, run_id: int) -> None:
+    """Delete what an index of the run wrote, in the caller's transaction."""
+    if session.get_bind().dialect.name == "sqlite":
+        session.execute(
+            text(f"DELETE FROM {SEARCH_TABLE} WHERE rowid IN (SELECT id FROM contexts WHERE run_id = :run)"),
+            {"run": run_id},
+        )
+    for table in (ContextRecord, SequenceRecord, ExpertRecord, IndexRecord):
+        session.execute(delete(table).where(table.run_id == run_id))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Engine, delete, func, insert, select, text
+from sqlalchemy import Engine, func, insert, select, text
 from sqlalchemy.orm import Session
 from transformers import PreTrainedTokenizerBase
 
@@ -22,6 +22,7 @@ from trainer.store import (
     IndexRecord,
     RunRecord,
     SequenceRecord,
+    delete_index,
     utc_now,
     writing,
 )
@@ -78,17 +79,6 @@ def write_index(
             )
         )
     return len(contexts)
-
-
-def delete_index(session: Session, run_id: int) -> None:
-    """Delete what an index of the run wrote, in the caller's transaction."""
-    if session.get_bind().dialect.name == "sqlite":
-        session.execute(
-            text(f"DELETE FROM {SEARCH_TABLE} WHERE rowid IN (SELECT id FROM contexts WHERE run_id = :run)"),
-            {"run": run_id},
-        )
-    for table in (ContextRecord, SequenceRecord, ExpertRecord, IndexRecord):
-        session.execute(delete(table).where(table.run_id == run_id))
 
 
 def _insert(session: Session, table: type[Any], rows: list[dict[str, Any]]) -> None:
