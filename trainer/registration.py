@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 
 from sqlalchemy import Engine, delete, select
 from sqlalchemy.orm import Session
 
-from trainer.errors import NotFoundError, UserError
-from trainer.files import is_held, write_whole
+from trainer.errors import UserError
+from trainer.files import write_whole
 from trainer.layers.sparse import SparseLayer
-from trainer.run import LOCK_FILE, RUN_FILE, Run, runs_folder
-from trainer.store import MetricRecord, RunRecord, delete_index, utc_now, writing
+from trainer.run import RUN_FILE, Run
+from trainer.store import MetricRecord, RunRecord, utc_now, writing
 
 METRICS_FILE = "metrics.json"
 
@@ -91,29 +89,6 @@ def register_run(run: Run, store: Engine) -> None:
         record.tokens_wanted = record.tokens_done
         record.started_at = datetime.fromtimestamp((run.folder / RUN_FILE).stat().st_mtime, UTC)
         session.add_all(MetricRecord(run_id=record.id, **asdict(metric)) for metric in metrics)
-
-
-def remove_run(name: str, data: Path, store: Engine) -> None:
-    """Delete a run: what the store has of it, all at once, then its folder.
-
-    Raises:
-        NotFoundError: neither store nor data folder has it.
-        UserError: it is being fitted.
-    """
-    folder = runs_folder(data) / name
-    if is_held(folder / LOCK_FILE):
-        raise UserError(f"The run {name} is being fitted; stop it first.")
-    with writing(store) as session:
-        record = session.scalar(select(RunRecord).where(RunRecord.name == name))
-        if record is None and not (folder / RUN_FILE).is_file():
-            raise NotFoundError(f"There is no run {name}; mxd runs lists those that there are.")
-        if record is not None:
-            delete_index(session, record.id)
-            session.execute(delete(MetricRecord).where(MetricRecord.run_id == record.id))
-            session.delete(record)
-    # Without its settings a folder is no run, so half of a deletion is never seen as one.
-    (folder / RUN_FILE).unlink(missing_ok=True)
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _read_metrics(run: Run) -> list[Metric]:

@@ -9,9 +9,8 @@ from sqlalchemy import Engine, delete, select
 
 from trainer.errors import NotFoundError
 from trainer.files import only_one
-from trainer.indexing.write import delete_index
 from trainer.run import LOCK_FILE, run_names, runs_folder
-from trainer.store import MetricRecord, RunRecord, writing
+from trainer.store import MetricRecord, RunRecord, delete_index, writing
 
 
 def remove_run(name: str, data: Path, store: Engine) -> None:

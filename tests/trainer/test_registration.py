@@ -5,23 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, func, select, text
+from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
 from tests.runs import World
-from trainer.config import IndexConfig
-from trainer.errors import NotFoundError, UserError
-from trainer.files import only_one
-from trainer.indexing import build_index
-from trainer.registration import METRICS_FILE, metrics_of, register_run, remove_run
+from trainer.errors import UserError
+from trainer.registration import METRICS_FILE, metrics_of, register_run
 from trainer.run import Run
 from trainer.store import (
-    SEARCH_TABLE,
-    ContextRecord,
-    ExpertRecord,
-    IndexRecord,
     RunRecord,
-    SequenceRecord,
     open_store,
     sqlite_url,
 )
@@ -59,24 +51,3 @@ def test_without_metrics_and_with_damaged_ones(run: Run, tmp_path: Path) -> None
     register_run(run, other)
     assert metrics_of(other, 1) == []
     other.dispose()
-
-
-def test_removed_it_leaves_nothing(world: World, run: Run) -> None:
-    config = IndexConfig(text=world.text, tokens=160, top=2)
-    build_index(run, config, world.language_model, world.store)
-    train(world.config("other"), world.data, world.store, world.language_model)
-    remove_run("small", world.data, world.store)
-    assert not run.folder.exists()
-    with Session(world.store) as session:
-        assert session.scalars(select(RunRecord.name)).all() == ["other"]
-        for table in (ExpertRecord, ContextRecord, SequenceRecord, IndexRecord):
-            assert session.scalar(select(func.count()).select_from(table)) == 0
-        assert session.scalar(text(f"SELECT count(*) FROM {SEARCH_TABLE}")) == 0
-    with pytest.raises(NotFoundError, match="no run small"):
-        remove_run("small", world.data, world.store)
-
-
-def test_a_run_that_is_being_fitted_is_not_removed(world: World, run: Run) -> None:
-    with only_one(run.lock, "held"), pytest.raises(UserError, match="being fitted"):
-        remove_run("small", world.data, world.store)
-    assert run.folder.exists()

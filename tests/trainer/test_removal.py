@@ -1,11 +1,10 @@
-"""Removing a run leaves nothing of it and everything of the others."""
+"""Removing a run: all of it goes, and nothing else."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from sqlalchemy import text
+from sqlalchemy import func, select, text
+from sqlalchemy.orm import Session
 
 from tests.runs import World
 from trainer.config import IndexConfig
@@ -13,46 +12,33 @@ from trainer.errors import NotFoundError, UserError
 from trainer.files import only_one
 from trainer.indexing import build_index
 from trainer.removal import remove_run
-from trainer.run import LOCK_FILE, Run, run_names
+from trainer.run import Run
+from trainer.store import SEARCH_TABLE, ContextRecord, ExpertRecord, IndexRecord, RunRecord, SequenceRecord
 from trainer.train import train
 
-TABLES = ("runs", "metrics", "indexes", "experts", "sequences", "contexts", "context_text")
+
+@pytest.fixture
+def run(world: World) -> Run:
+    train(world.config(), world.data, world.store, world.language_model)
+    return Run.load("small", world.data)
 
 
-def rows(world: World) -> dict[str, int]:
-    """Rows of each table."""
-    with world.store.connect() as connection:
-        return {name: connection.execute(text(f"SELECT count(*) FROM {name}")).scalar_one() for name in TABLES}
+def test_removed_it_leaves_nothing(world: World, run: Run) -> None:
+    config = IndexConfig(text=world.text, tokens=160, top=2)
+    build_index(run, config, world.language_model, world.store)
+    train(world.config("other"), world.data, world.store, world.language_model)
+    remove_run("small", world.data, world.store)
+    assert not run.folder.exists()
+    with Session(world.store) as session:
+        assert session.scalars(select(RunRecord.name)).all() == ["other"]
+        for table in (ExpertRecord, ContextRecord, SequenceRecord, IndexRecord):
+            assert session.scalar(select(func.count()).select_from(table)) == 0
+        assert session.scalar(text(f"SELECT count(*) FROM {SEARCH_TABLE}")) == 0
+    with pytest.raises(NotFoundError, match="no run small"):
+        remove_run("small", world.data, world.store)
 
 
-def fit(world: World, name: str) -> None:
-    """A fitted and indexed run."""
-    train(world.config(name), world.data, world.store, world.language_model)
-    config = IndexConfig(text=world.text, tokens=500)
-    build_index(Run.load(name, world.data), config, world.language_model, world.store)
-
-
-def test_nothing_of_it_stays_and_everything_of_the_others(world: World) -> None:
-    fit(world, "kept")
-    before = rows(world)
-    fit(world, "gone")
-    remove_run("gone", world.data, world.store)
-    assert rows(world) == before
-    assert run_names(world.data) == ["kept"]
-
-
-def test_one_that_only_the_store_knows_goes_too(world: World, tmp_path: Path) -> None:
-    fit(world, "gone")
-    remove_run("gone", tmp_path / "elsewhere", world.store)
-    assert set(rows(world).values()) == {0}
-    with pytest.raises(NotFoundError, match="There is no run gone"):
-        remove_run("gone", tmp_path / "elsewhere", world.store)
-
-
-def test_one_that_is_being_fitted_stays(world: World) -> None:
-    fit(world, "busy")
-    before = rows(world)
-    lock = world.data / "runs" / "busy" / LOCK_FILE
-    with only_one(lock, "x"), pytest.raises(UserError, match="The run busy is being fitted"):
-        remove_run("busy", world.data, world.store)
-    assert rows(world) == before
+def test_a_run_that_is_being_fitted_is_not_removed(world: World, run: Run) -> None:
+    with only_one(run.lock, "held"), pytest.raises(UserError, match="being fitted"):
+        remove_run("small", world.data, world.store)
+    assert run.folder.exists()
