@@ -24,7 +24,10 @@ from pydantic_settings import (
 )
 
 from backend.commands.base import Command
+from backend.commands.console import Interrupted
+from backend.commands.demo import DemoCommand
 from backend.commands.index import IndexCommand
+from backend.commands.remove import RemoveCommand
 from backend.commands.route import RouteCommand
 from backend.commands.runs import RunsCommand
 from backend.commands.serve import ServeCommand
@@ -49,6 +52,8 @@ class Mxd(BaseSettings):
         use_attribute_docstrings=True,
     )
 
+    demo: CliSubCommand[DemoCommand]
+    """serve the shipped sample at once"""
     train: CliSubCommand[TrainCommand]
     """fit a layer, or go on fitting it"""
     index: CliSubCommand[IndexCommand]
@@ -61,6 +66,8 @@ class Mxd(BaseSettings):
     """the dashboard and the API"""
     runs: CliSubCommand[RunsCommand]
     """what has been fitted"""
+    remove: CliSubCommand[RemoveCommand]
+    """delete a run"""
 
     @classmethod
     def settings_customise_sources(
@@ -91,6 +98,8 @@ def run(words: Sequence[str]) -> int:
         return _complain(str(error).removeprefix("error parsing CLI: ").removeprefix("Error: "))
     except UserError as error:
         return _complain(str(error))
+    except Interrupted as asked:
+        return _complain(str(asked), asked.exit_code)
     except KeyboardInterrupt:
         return _complain("interrupted; run the same command to begin again.", INTERRUPTED)
 

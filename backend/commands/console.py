@@ -80,6 +80,14 @@ def progress(what: str) -> Iterator[ProgressBar | ProgressLines]:
         shown.close()
 
 
+class Interrupted(Exception):
+    """Work has ended early because somebody asked for it; the message says how to go on."""
+
+    def __init__(self, sentence: str, exit_code: int) -> None:
+        super().__init__(sentence)
+        self.exit_code = exit_code
+
+
 class StopRequest:
     """Becomes true at the first Ctrl-C or SIGTERM, so that work can save what it has; a second one ends it at once."""
 

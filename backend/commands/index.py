@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 from pydantic_settings import CliPositionalArg
 
 from backend.commands.base import Command, part_of
-from backend.commands.console import StopRequest, progress
+from backend.commands.console import Interrupted, StopRequest, progress
 from trainer.config import Count, IndexConfig, TextConfig
+from trainer.errors import UserError
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from trainer.indexing import IndexResult
+    from trainer.run import Run
 
 
 class IndexCommand(TextConfig, Command):
@@ -34,8 +41,6 @@ class IndexCommand(TextConfig, Command):
     def run(self) -> int:
         """Index, and say what was found."""
         from backend.database import open_database
-        from trainer.indexing import build_index
-        from trainer.language_model import LanguageModel
         from trainer.run import Run
 
         settings = self.settings()
@@ -43,11 +48,8 @@ class IndexCommand(TextConfig, Command):
         # Fitted on sequences of one length, the layer is read on sequences of that length unless told otherwise.
         context = self.context if "context" in self.model_fields_set else run.config.text.context
         config = part_of(IndexConfig, self, text=part_of(TextConfig, self, context=context))
-        language_model = LanguageModel.load(run.language_model_source, self.device)
         store = open_database(settings.store_url)
-        stop = StopRequest()
-        with stop.listening(), progress(f"Indexing {run.name}") as shown:
-            result = build_index(run, config, language_model, store, progress=shown, should_stop=stop)
+        result = index_run(run, config, store, self.device)
         store.dispose()
         self.report(
             asdict(result),
@@ -55,3 +57,24 @@ class IndexCommand(TextConfig, Command):
             f"{result.experts_active:,} active experts, normalised MSE {result.normalised_mse:.4f}",
         )
         return 0
+
+
+def index_run(run: Run, config: IndexConfig, store: Engine, device: str) -> IndexResult:
+    """Index a run and show how far it is.
+
+    Raises:
+        UserError: the text, the run or the language model cannot be used.
+        Interrupted: somebody asked to stop; the store is as it was.
+    """
+    from trainer.indexing import build_index
+    from trainer.language_model import LanguageModel
+
+    language_model = LanguageModel.load(run.language_model_source, device)
+    stop = StopRequest()
+    with stop.listening(), progress(f"Indexing {run.name}") as shown:
+        try:
+            return build_index(run, config, language_model, store, progress=shown, should_stop=stop)
+        except UserError as error:
+            if stop():
+                raise Interrupted(str(error), stop.exit_code) from error
+            raise

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -12,7 +11,7 @@ from pydantic import BaseModel, Field
 from pydantic_settings import CliPositionalArg
 
 from backend.commands.base import Command
-from backend.commands.console import StopRequest, progress
+from backend.commands.console import Interrupted, StopRequest, progress
 from trainer.config import Count, Method, OptimizerConfig, Start, TextConfig, TrainConfig
 from trainer.errors import UserError
 
@@ -80,8 +79,7 @@ class TrainCommand(OptimizerConfig, TextConfig, Command):
         self.report(asdict(result), _in_words(result))
         if result.status == "finished":
             return 0
-        print(f"mxd: stopped; go on with mxd train --name {config.name} --resume", file=sys.stderr)
-        return stop.exit_code
+        raise Interrupted(f"stopped; go on with mxd train --name {config.name} --resume", stop.exit_code)
 
     def _config(self, data: Path) -> TrainConfig:
         """What was asked for: all of it, or what differs from the run that is taken up again."""

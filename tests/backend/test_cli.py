@@ -12,17 +12,22 @@ from typing import Any
 
 import pytest
 
+from backend import notes
 from backend.cli import run
+from backend.commands import demo
 from backend.commands.console import ProgressLines, StopRequest, duration
 from backend.commands.serve import ServeCommand
 from backend.commands.steer import parse_edit
 from backend.commands.train import TrainCommand
+from backend.database import open_database, reading
+from backend.queries.runs import list_runs
 from backend.settings import Settings
 from tests.language_models import saved_language_model
 from tests.runs import small_world
 from trainer.config import IndexConfig, OptimizerConfig, TextConfig, TrainConfig
 from trainer.errors import UserError
 from trainer.run import Run
+from trainer.store import sqlite_url, writing
 
 Capture = pytest.CaptureFixture[str]
 
@@ -210,3 +215,44 @@ def test_a_taken_port_is_said_at_once(place: Path, capsys: Capture) -> None:
         assert run(["serve", "--port", str(port)]) == 2
     assert f"Port {port} on 127.0.0.1 is taken" in capsys.readouterr().err
     assert time.monotonic() - started < 2
+
+
+def test_a_run_with_labels_is_removed_on_a_second_word_only(place: Path, capsys: Capture) -> None:
+    assert run(train_words("--name", "small")) == 0
+    engine = open_database(sqlite_url(place / "data"))
+    with writing(engine) as session:
+        notes.set_label(session, "small", 3, "Foxes")
+    engine.dispose()
+    capsys.readouterr()
+    assert run(["remove", "small"]) == 2
+    assert "add --with-labels" in capsys.readouterr().err
+    assert run(["remove", "small", "--with-labels", "--json"]) == 0
+    assert document(capsys) == {"run": "small", "labels_and_notes": 1}
+    assert run(["runs", "--json"]) == 0
+    assert document(capsys) == []
+    assert run(["remove", "small"]) == 2
+    assert "There is no run small" in capsys.readouterr().err
+
+
+def test_the_sample_is_indexed_once(place: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(train_words("--name", "small")) == 0
+    sample = place / "data"
+    (place / "text.jsonl").rename(sample / "text.jsonl")
+    (sample / "index.json").write_text(json.dumps({"text": {"text": "text.jsonl", "context": 16}, "tokens": 1000}))
+    served = []
+    monkeypatch.setattr(demo, "serve", lambda settings, when_ready: served.append(settings))
+    for _ in range(2):
+        assert run(["demo", "--data", str(sample), "--port", "0"]) == 0
+    (first, second) = served
+    assert first == second
+    assert capsys.readouterr().err.count("Indexing small: 992 of 992 tokens, writing to the store") == 1
+    engine = open_database(first.store_url)
+    with reading(engine) as session:
+        (found,) = list_runs(session, lambda _: None).runs
+    engine.dispose()
+    assert (found.name, found.status, found.indexed_tokens) == ("small", "finished", 992)
+
+
+def test_without_a_sample_the_demo_says_so(place: Path, capsys: Capture) -> None:
+    assert run(["demo", "--data", "data"]) == 2
+    assert "The sample is not in data" in capsys.readouterr().err

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from backend import figures
 from tests.backend.stores import ACTIVE
-from trainer.indexing.write import delete_index
+from trainer.store import delete_index
 
 ALL = ("training", "usage-strength", "usage-histogram", "coefficients", "frontier")
 

@@ -8,7 +8,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from backend import notes
-from trainer.indexing.write import delete_index
+from trainer.store import delete_index
 
 EXPERT = "/api/runs/first/experts/4"
 

@@ -1,0 +1,91 @@
+"""``mxd demo``: the shipped sample, indexed when it is first looked at, then served."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from backend.commands.base import Command
+from backend.commands.index import index_run
+from backend.commands.serve import announce, listen, open_browser, serve
+from backend.settings import Settings
+from trainer.config import IndexConfig
+from trainer.errors import NotFoundError
+
+SAMPLE = Path(__file__).resolve().parents[2] / "data" / "demo"
+INDEX_FILE = "index.json"
+"""In the sample's folder: the settings of the index, with the text's place given from there."""
+
+
+class DemoCommand(Command):
+    """Serve the shipped sample. The first time its contexts are indexed, which takes less than a minute."""
+
+    host: str | None = None
+    """Address to listen on (127.0.0.1: this machine only)."""
+    port: Annotated[int | None, Field(ge=0, le=65_535)] = None
+    """Port to listen on (8000); 0 takes a free one."""
+    device: str | None = None
+    """Where the language model runs: auto, cpu or cuda (auto)."""
+    open: bool = False
+    """Open the dashboard in a browser."""
+
+    def run(self) -> int:
+        """Prepare what is missing, then serve."""
+        settings = self.settings(host=self.host, port=self.port, device=self.device)
+        sample = self.data or SAMPLE
+        if not (sample / INDEX_FILE).is_file():
+            raise NotFoundError(
+                f"The sample is not in {sample}; get it back with git checkout, or fit a run of your own."
+            )
+        if self.store is None:
+            # Beside the sample, and another one for another sample: an index is worth nothing without its run.
+            settings = settings.model_copy(
+                update={"store": f"sqlite:///{sample.parent / f'.demo-{_stamp(sample)}.sqlite'}"}
+            )
+        settings = settings.model_copy(update={"data": sample})
+        listen(settings.host, settings.port).close()
+        prepare(settings)
+        serve(settings, open_browser if self.open else announce)
+        return 0
+
+
+def prepare(settings: Settings) -> None:
+    """Make the store know every run of a sample, and index those that have no index.
+
+    Raises:
+        UserError: the sample is damaged.
+        Interrupted: somebody asked to stop.
+    """
+    from sqlalchemy.orm import Session
+
+    from backend.database import open_database
+    from backend.queries.runs import find_run
+    from trainer.registration import register_run
+    from trainer.run import Run, run_names
+    from trainer.store import IndexRecord
+
+    values = json.loads((settings.data / INDEX_FILE).read_text("utf-8"))
+    config = IndexConfig.model_validate(values)
+    text = config.text.model_copy(update={"text": str(settings.data / config.text.text)})
+    store = open_database(settings.store_url)
+    for name in run_names(settings.data):
+        run = Run.load(name, settings.data)
+        register_run(run, store)
+        with Session(store) as session:
+            indexed = session.get(IndexRecord, find_run(session, name).id) is not None
+        if not indexed:
+            index_run(run, config.model_copy(update={"text": text}), store, settings.device)
+    store.dispose()
+
+
+def _stamp(sample: Path) -> str:
+    """Changes with whatever an index depends on."""
+    digest = hashlib.sha256()
+    for pattern in (INDEX_FILE, "runs/*/run.json", "runs/*/layer.safetensors", "language-model/model.safetensors"):
+        for path in sorted(sample.glob(pattern)):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]

@@ -1,0 +1,39 @@
+"""``mxd remove``: a run, its index and what people wrote about its experts."""
+
+from __future__ import annotations
+
+from pydantic_settings import CliPositionalArg
+
+from backend.commands.base import Command
+from trainer.errors import UserError
+
+
+class RemoveCommand(Command):
+    """Delete a run: its folder, its metrics and its index."""
+
+    name: CliPositionalArg[str]
+    """Name of the run."""
+    with_labels: bool = False
+    """Delete its labels and notes too, which nothing can bring back."""
+
+    def run(self) -> int:
+        """Delete it."""
+        from backend import notes
+        from backend.database import open_database, reading
+        from trainer.removal import remove_run
+        from trainer.store import writing
+
+        settings = self.settings()
+        store = open_database(settings.store_url)
+        with reading(store) as session:
+            written = notes.count_of(session, self.name)
+        if written and not self.with_labels:
+            raise UserError(
+                f"People have written {written} labels and notes on {self.name}; add --with-labels to delete them too."
+            )
+        remove_run(self.name, settings.data, store)
+        with writing(store) as session:
+            notes.remove_all(session, self.name)
+        store.dispose()
+        self.report({"run": self.name, "labels_and_notes": written}, f"{self.name} is deleted.")
+        return 0
