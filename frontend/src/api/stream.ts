@@ -48,9 +48,9 @@ export async function* streamSteering(
 export type RunEvent =
   { readonly event: "metric"; readonly metric: MetricPoint } | { readonly event: "status"; readonly status: RunStatus };
 
-/** New metrics of a run that is training, then its status once it ends. */
-export async function* streamRunEvents(run: string, signal: AbortSignal): AsyncGenerator<RunEvent> {
-  const url = `/api/runs/${encodeURIComponent(run)}/events`;
+/** The status of a run, at once and when it changes, and its metrics after step `after` as they come. */
+export async function* streamRunEvents(run: string, after: number, signal: AbortSignal): AsyncGenerator<RunEvent> {
+  const url = `/api/runs/${encodeURIComponent(run)}/events?after=${after}`;
   for await (const event of serverSentEvents(url, { signal, headers: { accept: "text/event-stream" } })) {
     if (event.event === "metric") yield { event: "metric", metric: JSON.parse(event.data) as MetricPoint };
     if (event.event === "status") {

@@ -2,6 +2,8 @@
 
 import { memo } from "react";
 
+import { logHeights, trimmed } from "@/lib/histogram";
+
 interface BarsProps {
   readonly counts: readonly number[];
   readonly height: number;
@@ -9,12 +11,6 @@ interface BarsProps {
 
 const BIN = 10;
 const GAP = 1.2;
-
-/** Heights between 0 and 1 of log(1 + count). */
-export function logHeights(counts: readonly number[]): readonly number[] {
-  const top = Math.log1p(Math.max(1, ...counts));
-  return counts.map((count) => Math.log1p(Math.max(0, count)) / top);
-}
 
 const Bars = memo(function Bars({ counts, height }: BarsProps) {
   const path = logHeights(counts)
@@ -26,7 +22,8 @@ const Bars = memo(function Bars({ counts, height }: BarsProps) {
 });
 
 /** For table rows: no axis, no marker. */
-export function SparkHistogram({ counts, label }: { readonly counts: readonly number[]; readonly label: string }) {
+export function SparkHistogram({ label, ...all }: { readonly counts: readonly number[]; readonly label: string }) {
+  const { counts } = trimmed({ counts: all.counts, high: 1 });
   return (
     <svg
       className="spark"
@@ -48,7 +45,8 @@ interface MiniHistogramProps extends BarsProps {
   readonly marker?: number | null;
 }
 
-export function MiniHistogram({ counts, height, high, caption, marker = null }: MiniHistogramProps) {
+export function MiniHistogram({ height, caption, marker = null, ...all }: MiniHistogramProps) {
+  const { counts, high } = trimmed(all);
   const width = counts.length * BIN;
   const at = marker === null || !(high > 0) ? null : Math.min(100, Math.max(0, (100 * marker) / high));
   return (

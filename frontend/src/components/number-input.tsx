@@ -37,7 +37,7 @@ export function NumberInput({
       {sign !== undefined && <span aria-hidden="true">{sign}</span>}
       <input
         inputMode="decimal"
-        size={4}
+        style={{ width: `${(draft ?? value.toFixed(digits)).length + 0.5}ch` }}
         aria-label={label}
         aria-invalid={invalid}
         disabled={isDisabled}

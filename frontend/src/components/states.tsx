@@ -11,7 +11,7 @@ export function EmptyState({ title, children }: { readonly title: string; readon
   return (
     <div className="state">
       <h2>{title}</h2>
-      {children !== undefined && <p>{children}</p>}
+      {children !== undefined && <div>{children}</div>}
     </div>
   );
 }

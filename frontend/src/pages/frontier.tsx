@@ -1,10 +1,69 @@
+/** Error against K, over all runs that can be compared. */
+
+import "./run.css";
+
+import { useQuery } from "@tanstack/react-query";
+import { useNavigate } from "react-router";
+
+import { ApiError } from "@/api/errors";
+import { figureQuery } from "@/api/queries";
+import type { FigureData } from "@/api/types";
+import { Command } from "@/components/command";
+import { useCurrentRun } from "@/components/current-run";
+import { FigureView } from "@/components/figure/figure-view";
+import { usePageLinks } from "@/components/links";
+import { useIsNarrow } from "@/components/media";
 import { PageBar } from "@/components/shell/page-bar";
+import { EmptyState, ErrorState, LoadingState } from "@/components/states";
+
+import { frontierFigure } from "./frontier/frontier-figure";
+
+function NothingYet({ reason }: { readonly reason: string }) {
+  const { name } = useCurrentRun();
+  return (
+    <EmptyState title="Nothing to compare yet">
+      {reason} One pass over held-out text gives a run its place here:
+      <Command text={`mxd index ${name ?? "NAME"} --text PATH_OR_DATASET --tokens 1M`} />
+    </EmptyState>
+  );
+}
+
+function Drawn({ figure }: { readonly figure: FigureData }) {
+  const { name } = useCurrentRun();
+  const links = usePageLinks();
+  const navigate = useNavigate();
+  const isNarrow = useIsNarrow();
+  return (
+    <section className="pane settings">
+      <FigureView
+        figure={frontierFigure(figure, name)}
+        title="Frontier"
+        note={`${figure.title}, ${figure.total} ${figure.total === 1 ? "run" : "runs"}`}
+        height={isNarrow ? 320 : 480}
+        onClick={(point) => {
+          const run: unknown = Array.isArray(point.key) ? point.key[0] : point.key;
+          if (typeof run === "string") void navigate(links.run(run));
+        }}
+      />
+    </section>
+  );
+}
+
+function FrontierBody() {
+  const { data, error, refetch } = useQuery(figureQuery("frontier", {}));
+  if (error instanceof ApiError && error.code === "no-evaluations") return <NothingYet reason={error.message} />;
+  if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
+  if (data === undefined) return <LoadingState label="Loading the frontier" rows={12} rowHeight={36} />;
+  if (data.total === 0) return <NothingYet reason="No run has been measured on text that it was not fitted on." />;
+  return <Drawn figure={data} />;
+}
 
 export default function FrontierPage() {
   return (
     <>
       <title>Frontier · MxD Explorer</title>
       <PageBar crumbs={[{ label: "Frontier" }]} />
+      <FrontierBody />
     </>
   );
 }

@@ -1,10 +1,130 @@
+/** All runs. */
+
+import "./runs.css";
+
+import { useQuery } from "@tanstack/react-query";
+import { Link } from "react-router";
+
+import { runsQuery } from "@/api/queries";
+import type { RunSummary } from "@/api/types";
+import { Command } from "@/components/command";
+import { usePageLinks } from "@/components/links";
+import { useNow } from "@/components/now";
+import { methodName, shortSource } from "@/components/run-words";
 import { PageBar } from "@/components/shell/page-bar";
+import { EmptyState, ErrorState, LoadingState } from "@/components/states";
+import { formatAgo, formatCompact, formatCount, formatFixed, formatPercent } from "@/lib/format";
+
+import { StatusWord } from "./runs/status-word";
+
+const TRAIN = "mxd train LANGUAGE_MODEL --layer 3 --text PATH_OR_DATASET --tokens 2M --k 16";
+
+function Progress({ run }: { readonly run: RunSummary }) {
+  const share = run.tokens_wanted > 0 ? Math.min(1, run.tokens_done / run.tokens_wanted) : 0;
+  return (
+    <>
+      <i className="progress" aria-hidden="true">
+        <i style={{ width: `${100 * share}%` }} />
+      </i>
+      {formatCompact(run.tokens_done)}
+      {share < 1 && <span className="dim"> of {formatCompact(run.tokens_wanted)}</span>}
+    </>
+  );
+}
+
+function RunRow({ run, now }: { readonly run: RunSummary; readonly now: number }) {
+  const links = usePageLinks();
+  const metric = run.last_metric;
+  return (
+    <tr>
+      <td className="r-name">
+        <Link className="mono" to={links.run(run.name)}>
+          {run.name}
+        </Link>
+      </td>
+      <td>
+        <StatusWord status={run.status} />
+      </td>
+      <td className="r-model mono">{shortSource(run.language_model)}</td>
+      <td className="num">{run.layer}</td>
+      <td>{methodName(run.method)}</td>
+      <td className="num">{formatCount(run.num_experts)}</td>
+      <td className="num">{run.k}</td>
+      <td className="num r-tokens">
+        <Progress run={run} />
+      </td>
+      <td className="num">{metric === null ? "" : formatFixed(metric.normalised_mse, 4)}</td>
+      <td className="num">{metric === null ? "" : formatPercent(metric.dead_share, 1)}</td>
+      <td className="num">
+        {run.experts_active === null ? <span className="dim">not indexed</span> : formatCount(run.experts_active)}
+      </td>
+      <td className="num dim">{formatAgo(run.updated_at, now)}</td>
+    </tr>
+  );
+}
+
+const HEADS: readonly (readonly [string, string, string])[] = [
+  ["Run", "", "r-name"],
+  ["Status", "", ""],
+  ["Language model", "", ""],
+  ["Layer", "", "num"],
+  ["Method", "", ""],
+  ["Experts", "N", "num"],
+  ["Active", "K", "num"],
+  ["Tokens", "", "num"],
+  ["Normalised MSE", "", "num"],
+  ["Dead", "%", "num"],
+  ["Experts active", "", "num"],
+  ["Updated", "", "num"],
+];
+
+function RunsTable({ runs }: { readonly runs: readonly RunSummary[] }) {
+  const now = useNow(10_000);
+  return (
+    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- a box that scrolls must be reachable by key
+    <div className="runs-box" role="region" aria-label="Runs" tabIndex={0}>
+      <table className="grid plain runs-table">
+        <thead>
+          <tr>
+            {HEADS.map(([name, unit, className]) => (
+              <th key={name} className={className} scope="col">
+                {name} <span className="unit">{unit}</span>
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {runs.map((run) => (
+            <RunRow key={run.name} run={run} now={now} />
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+function RunsBody() {
+  const { data, error, isPending, refetch } = useQuery(runsQuery);
+  if (isPending) return <LoadingState label="Loading the runs" rows={6} rowHeight={31} />;
+  if (error !== null && data === undefined) return <ErrorState error={error} onRetry={() => void refetch()} />;
+  const runs = data.runs;
+  if (runs.length === 0) {
+    return (
+      <EmptyState title="No run yet">
+        A run is one layer of one language model, fitted on some text. The first takes a few minutes on two cores:
+        <Command text={TRAIN} />
+      </EmptyState>
+    );
+  }
+  return <RunsTable runs={runs} />;
+}
 
 export default function RunsPage() {
   return (
     <>
       <title>Runs · MxD Explorer</title>
       <PageBar crumbs={[{ label: "Runs" }]} />
+      <RunsBody />
     </>
   );
 }

@@ -17,11 +17,8 @@ const OTHER: RoleLook = { colour: "mark", width: 1.25 };
 /** What is this run's, or chosen, has the accent; all else is grey. */
 const LOOKS: Readonly<Record<string, RoleLook>> = {
   "this-run": { colour: "accent", width: 2 },
-  primary: { colour: "accent", width: 2 },
   raw: { colour: "accent", width: 1, opacity: 0.35 },
-  expert: { colour: "accent", width: 2 },
-  selected: { colour: "accent", width: 2 },
-  experts: { colour: "markSoft", width: 1 },
+  expert: { colour: "markSoft", width: 1 },
   labelled: { colour: "ink", width: 1.5 },
   reference: { colour: "ink3", width: 1 },
 };
@@ -42,9 +39,9 @@ function themedTrace(raw: Readonly<Record<string, unknown>>, palette: Palette): 
     opacity: look.opacity ?? 1,
     marker: { ...marker, color: hollow ? palette.surface : colour, ...outline },
     ...(trace.type.startsWith("scatter") && { line: { width: look.width, ...line, color: colour } }),
-    ...(trace.type === "scattergl" && {
+    ...(trace.role === "expert" && {
       selected: { marker: { color: palette.accent } },
-      unselected: { marker: { opacity: 0.5 } },
+      unselected: { marker: { opacity: 0.7 } },
     }),
     textfont: { color: palette.ink, size: 11, family: FONT_STACK },
   };

@@ -11,10 +11,14 @@ interface Tip {
   readonly anchor: Element;
   readonly content: ReactNode;
   readonly id: number;
+  readonly kind: TipKind;
 }
 
+/** `passing`: Escape hides it. `held`: it belongs to something locked, and goes when that is released. */
+export type TipKind = "passing" | "held";
+
 export interface Tips {
-  readonly show: (anchor: Element, content: ReactNode) => void;
+  readonly show: (anchor: Element, content: ReactNode, kind?: TipKind) => void;
   readonly hide: () => void;
 }
 
@@ -38,9 +42,9 @@ function createTipStore(): TipStore {
   };
   return {
     read: () => tip,
-    show: (anchor, content) => {
+    show: (anchor, content, kind = "passing") => {
       count += 1;
-      set({ anchor, content, id: count });
+      set({ anchor, content, id: count, kind });
     },
     hide: () => {
       if (tip !== null) set(null);
@@ -75,7 +79,7 @@ function OpenTip({ tip, onClose }: { readonly tip: Tip; readonly onClose: () => 
 
 function TipView({ store }: { readonly store: TipStore }) {
   const tip = useSyncExternalStore(store.subscribe, store.read);
-  useShortcut("release", store.hide, tip !== null);
+  useShortcut("release", store.hide, tip?.kind === "passing");
   return tip === null ? null : createPortal(<OpenTip key={tip.id} tip={tip} onClose={store.hide} />, document.body);
 }
 

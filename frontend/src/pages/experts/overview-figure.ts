@@ -2,6 +2,7 @@
 
 import type { FigureData } from "@/api/types";
 import { readTrace } from "@/components/figure/figure-data";
+import { cornerTitle, USAGE_AXIS } from "@/components/figure/axes";
 
 export interface OverviewPoint {
   readonly expert: number;
@@ -39,8 +40,6 @@ export function namedPoints(points: readonly OverviewPoint[], count: number): re
   return kept;
 }
 
-const PERCENT_TICKS = [1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1];
-
 export function overviewFigure(figure: FigureData, names: number): FigureData {
   const points = overviewPoints(figure);
   const named = namedPoints(points, names);
@@ -65,25 +64,11 @@ export function overviewFigure(figure: FigureData, names: number): FigureData {
       ...figure.layout,
       margin: { l: 30, r: 14, t: 8, b: 38 },
       xaxis: {
-        type: "log",
-        title: { text: "Usage, % of tokens, log scale", standoff: 4 },
-        tickvals: PERCENT_TICKS,
-        ticktext: PERCENT_TICKS.map((share) => String(Number((share * 100).toPrecision(1)))),
+        ...USAGE_AXIS,
         range: [Math.floor(Math.log10(lowest) * 2) / 2, 0.06],
       },
       yaxis: { rangemode: "tozero", nticks: 6 },
-      annotations: [
-        {
-          text: "Mean coefficient when active",
-          xref: "paper",
-          yref: "paper",
-          x: 0.008,
-          y: 0.99,
-          xanchor: "left",
-          yanchor: "top",
-          showarrow: false,
-        },
-      ],
+      annotations: [cornerTitle("Mean coefficient when active")],
     },
   };
 }

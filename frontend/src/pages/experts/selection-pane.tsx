@@ -4,10 +4,11 @@ import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
 
 import { expertsQuery, figureQuery } from "@/api/queries";
-import type { FigureData, RunSummary } from "@/api/types";
+import type { RunSummary } from "@/api/types";
 import { Button } from "@/components/button";
 import { ExpertRef } from "@/components/expert-ref";
 import { Plot } from "@/components/figure/plot";
+import { percentUsageAxis } from "@/components/figure/axes";
 import { formatCount, formatFixed, formatPercent } from "@/lib/format";
 
 import { type OverviewPoint, type UsageRange, usageRange } from "./overview-figure";
@@ -21,29 +22,9 @@ interface SelectionPaneProps {
   readonly onFilter: (range: UsageRange) => void;
 }
 
-const PERCENT_TICKS = [1e-6, 1e-4, 1e-2, 1];
-
-function percentAxis(figure: FigureData): FigureData {
-  return {
-    ...figure,
-    layout: {
-      ...figure.layout,
-      margin: { l: 34, r: 8, t: 8, b: 38 },
-      xaxis: {
-        type: "log",
-        title: { text: "Usage, % of tokens, log scale", standoff: 4 },
-        tickvals: PERCENT_TICKS,
-        ticktext: PERCENT_TICKS.map((share) => String(share * 100)),
-        showgrid: false,
-      },
-      yaxis: { rangemode: "tozero", nticks: 4 },
-    },
-  };
-}
-
 function UsageSpread({ run }: { readonly run: RunSummary }) {
   const { data } = useQuery(figureQuery("usage-histogram", { run: run.name }));
-  const figure = useMemo(() => data && percentAxis(data), [data]);
+  const figure = useMemo(() => data && percentUsageAxis(data, null), [data]);
   return (
     <div className="pane selection">
       <div className="pane-h">

@@ -23,7 +23,14 @@ interface GeneratedTextProps {
 export function GeneratedText({ arm, generation, onRetry }: GeneratedTextProps) {
   const tokens = generation[arm];
   const pieces = useMemo<readonly Piece[]>(
-    () => tokens.map((token, index) => ({ index, id: token.id, text: token.text, value: token.delta_log_probability })),
+    () =>
+      tokens.map((token, index) => ({
+        index,
+        id: token.id,
+        // The prompt stands elsewhere: what separates it from the text would only indent it.
+        text: index === 0 ? token.text.trimStart() : token.text,
+        value: token.delta_log_probability,
+      })),
     [tokens],
   );
   const isBusy = generation.status === "waiting" || generation.status === "streaming";

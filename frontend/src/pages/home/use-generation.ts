@@ -18,8 +18,6 @@ const IDLE: Generation = { status: "idle", default: [], steered: [], error: null
 /** The generation after one more event. Text that is there stays, whatever happens. */
 export function afterEvent(state: Generation, event: SteeringEvent): Generation {
   switch (event.event) {
-    case "progress":
-      return { ...state, status: "waiting" };
     case "start":
       return { ...IDLE, status: "streaming" };
     case "progress":

@@ -1,0 +1,56 @@
+/** Axes as this project draws them: usage in percent, logarithms with plain numbers, titles that are not turned. */
+
+import type { FigureData } from "@/api/types";
+
+const TICKS = [5, 2, 1, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001];
+
+/** Ticks of a log axis of errors, each in full: never a lone 2 or 5. */
+export const LOG_TICKS = { tickvals: TICKS, ticktext: TICKS.map(String) } as const;
+
+/** The title of a y axis, lying in its upper corner. */
+export function cornerTitle(text: string): Readonly<Record<string, unknown>> {
+  return { text, xref: "paper", yref: "paper", x: 0.008, y: 0.99, xanchor: "left", yanchor: "top", showarrow: false };
+}
+
+const DECADES = [1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1];
+
+export const USAGE_AXIS = {
+  type: "log",
+  title: { text: "usage, % of tokens, log scale" },
+  tickvals: DECADES,
+  ticktext: DECADES.map((share) => String(Number((share * 100).toPrecision(1)))),
+} as const;
+
+/** @param even usage that every expert would have were all used alike: K of N, drawn as a line */
+export function percentUsageAxis(figure: FigureData, even: number | null): FigureData {
+  const line = {
+    type: "line",
+    xref: "x",
+    yref: "paper",
+    x0: even,
+    x1: even,
+    y0: 0,
+    y1: 1,
+    line: { width: 1.5, dash: "dot" },
+  };
+  const words = {
+    text: "K/N",
+    xref: "x",
+    yref: "paper",
+    x: even === null ? 0 : Math.log10(even),
+    y: 1,
+    xanchor: "left",
+    yanchor: "top",
+    showarrow: false,
+  };
+  return {
+    ...figure,
+    layout: {
+      ...figure.layout,
+      margin: { l: 38, r: 8, t: 8, b: 38 },
+      xaxis: { ...USAGE_AXIS, showgrid: false },
+      yaxis: { rangemode: "tozero", nticks: 5 },
+      ...(even !== null && { shapes: [line], annotations: [words] }),
+    },
+  };
+}

@@ -1,0 +1,18 @@
+import { describe, expect, it } from "vitest";
+
+import { logHeights, trimmed } from "./histogram";
+
+describe("histograms", () => {
+  it("end with the last bin that holds something", () => {
+    expect(trimmed({ counts: [3, 0, 1, 0, 0, 0, 0, 0], high: 16 })).toEqual({ counts: [3, 0, 1], high: 6 });
+    expect(trimmed({ counts: [0, 0], high: 4 })).toEqual({ counts: [0, 0], high: 4 });
+  });
+
+  it("show logarithms of counts, between nothing and the highest bar", () => {
+    const heights = logHeights([0, 9, 99]);
+    expect(heights[0]).toBe(0);
+    expect(heights[1]).toBeCloseTo(0.5);
+    expect(heights[2]).toBe(1);
+    expect(logHeights([0])).toEqual([0]);
+  });
+});

@@ -1,0 +1,115 @@
+/** How fitting goes, one curve at a time, beside another run's where one is chosen. */
+
+import { useQuery } from "@tanstack/react-query";
+import { useMemo } from "react";
+import { Menu, MenuItem, MenuTrigger, Popover } from "react-aria-components";
+
+import { figureQuery } from "@/api/queries";
+import type { RunDetail } from "@/api/types";
+import { useCurrentRun } from "@/components/current-run";
+import { FigureView } from "@/components/figure/figure-view";
+import { Icon } from "@/components/icon";
+import { Segmented } from "@/components/segmented";
+import { EmptyState, ErrorState, LoadingState } from "@/components/states";
+import { TriggerButton } from "@/components/trigger-button";
+
+import { CURVE_WORDS, curveFigure, curveOf } from "./curve-figure";
+import { type CurveName, CURVES } from "./run-params";
+
+const HEIGHT = 276;
+const NOBODY = "—";
+
+interface CurvesProps {
+  readonly detail: RunDetail;
+  readonly curve: CurveName;
+  readonly compare: string | null;
+  readonly onCurve: (curve: CurveName) => void;
+  readonly onCompare: (run: string | null) => void;
+}
+
+function CompareMenu({
+  run,
+  compare,
+  onCompare,
+}: Pick<CurvesProps, "compare" | "onCompare"> & { readonly run: string }) {
+  const others = useCurrentRun().runs.filter((other) => other.name !== run);
+  if (others.length === 0) return null;
+  return (
+    <MenuTrigger>
+      <TriggerButton className={compare === null ? "btn sm" : "btn sm on"}>
+        {compare ?? "Compare"}
+        <Icon name="chevronDown" />
+      </TriggerButton>
+      <Popover className="popover" placement="bottom end">
+        <Menu
+          aria-label="Compare with"
+          selectionMode="single"
+          selectedKeys={[compare ?? NOBODY]}
+          onAction={(key) => onCompare(key === NOBODY ? null : String(key))}
+        >
+          <MenuItem id={NOBODY}>This run alone</MenuItem>
+          {others.map((other) => (
+            <MenuItem key={other.name} id={other.name} className="mono">
+              {other.name}
+            </MenuItem>
+          ))}
+        </Menu>
+      </Popover>
+    </MenuTrigger>
+  );
+}
+
+function useCurveFigure({ detail, curve, compare }: Pick<CurvesProps, "detail" | "curve" | "compare">) {
+  const { run, metrics } = detail;
+  const own = useQuery(figureQuery("training", { run: run.name }));
+  const other = useQuery({ ...figureQuery("training", { run: compare ?? "" }), enabled: compare !== null });
+  const figure = useMemo(() => {
+    const others =
+      other.data === undefined || compare === null ? null : { run: compare, curve: curveOf(other.data, [], curve) };
+    return curveFigure({
+      name: curve,
+      curve: curveOf(own.data, metrics, curve),
+      run: run.name,
+      wanted: run.tokens_wanted,
+      other: others,
+    });
+  }, [own.data, other.data, metrics, curve, compare, run.name, run.tokens_wanted]);
+  return { figure, isPending: own.isPending, error: own.error, refetch: own.refetch };
+}
+
+export function Curves({ detail, curve, compare, onCurve, onCompare }: CurvesProps) {
+  const { figure, isPending, error, refetch } = useCurveFigure({ detail, curve, compare });
+  const words = CURVE_WORDS[curve];
+  if (isPending) return <LoadingState label="Loading the training curves" rows={10} rowHeight={30} />;
+  if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
+  if (figure.drawn === 0) {
+    return (
+      <section className="pane">
+        <EmptyState title="No step has been measured yet">
+          The first comes a few seconds after fitting begins.
+        </EmptyState>
+      </section>
+    );
+  }
+  return (
+    <section className="pane">
+      <FigureView
+        figure={figure}
+        title={words.title}
+        note={words.note}
+        height={HEIGHT}
+        controls={
+          <>
+            <Segmented
+              label="Curve"
+              value={curve}
+              onChange={onCurve}
+              segments={CURVES.map((name) => ({ value: name, label: CURVE_WORDS[name].segment }))}
+            />
+            <CompareMenu run={detail.run.name} compare={compare} onCompare={onCompare} />
+          </>
+        }
+      />
+    </section>
+  );
+}

@@ -1,0 +1,31 @@
+/** What was fitted, in one strip. */
+
+import type { RunSummary } from "@/api/types";
+import { methodName, shortSource } from "@/components/run-words";
+import { formatCompact, formatCount } from "@/lib/format";
+
+export function RunFacts({ run }: { readonly run: RunSummary }) {
+  const facts: readonly (readonly [string, string, string?])[] = [
+    ["Language model", shortSource(run.language_model), run.language_model],
+    ["Method", `${methodName(run.method)}, ${run.activation}`],
+    ["Layer", String(run.layer)],
+    ["Experts N", formatCount(run.num_experts)],
+    ["Active K", String(run.k)],
+    ["Hidden width H", formatCount(run.hidden_width)],
+    ["Parameters", formatCompact(run.parameters)],
+    ["Text", shortSource(run.text), run.text],
+    ["Seed", String(run.seed)],
+  ];
+  return (
+    <dl className="facts">
+      {facts.map(([name, value, whole]) => (
+        <div key={name}>
+          <dt>{name}</dt>
+          <dd className={whole === undefined ? "" : "mono"} title={whole}>
+            {value}
+          </dd>
+        </div>
+      ))}
+    </dl>
+  );
+}

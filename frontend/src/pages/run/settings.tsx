@@ -1,0 +1,29 @@
+/** Every setting the run was fitted with. */
+
+import type { RunDetail } from "@/api/types";
+
+export function Settings({ detail }: { readonly detail: RunDetail }) {
+  const shapes: RunDetail["config"] = {
+    input_width: detail.input_width,
+    output_width: detail.output_width,
+    context: detail.context,
+    index_text: detail.index_text,
+  };
+  const entries = Object.entries({ ...shapes, ...detail.config }).sort(([a], [b]) => a.localeCompare(b));
+  return (
+    <section className="pane settings" aria-label="Settings">
+      <div className="pane-h">
+        <h2>Settings</h2>
+        <span className="note">as recorded with the run</span>
+      </div>
+      <dl>
+        {entries.map(([name, value]) => (
+          <div key={name}>
+            <dt>{name.replaceAll("_", " ")}</dt>
+            <dd className="mono">{value === null ? "none" : String(value)}</dd>
+          </div>
+        ))}
+      </dl>
+    </section>
+  );
+}
