@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
@@ -16,7 +16,12 @@ from backend.settings import Settings
 from trainer.config import IndexConfig
 from trainer.errors import NotFoundError
 
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
 SAMPLE = Path(__file__).resolve().parents[2] / "data" / "demo"
+LABELS_FILE = "labels.json"
+"""In the sample's folder, where there are any: run -> expert -> label."""
 INDEX_FILE = "index.json"
 """In the sample's folder: the settings of the index, with the text's place given from there."""
 
@@ -79,7 +84,20 @@ def prepare(settings: Settings) -> None:
             indexed = session.get(IndexRecord, find_run(session, name).id) is not None
         if not indexed:
             index_run(run, config.model_copy(update={"text": text}), store, settings.device)
+            _label(run.name, settings.data, store)
     store.dispose()
+
+
+def _label(run: str, sample: Path, store: Engine) -> None:
+    """Give experts the labels that come with the sample; once, so that a person's own are never undone."""
+    from backend import notes
+    from trainer.store import writing
+
+    path = sample / LABELS_FILE
+    labels = json.loads(path.read_text("utf-8")).get(run, {}) if path.is_file() else {}
+    with writing(store) as session:
+        for expert, label in labels.items():
+            notes.set_label(session, run, int(expert), label)
 
 
 def _stamp(sample: Path) -> str:
