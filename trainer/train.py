@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,7 +104,7 @@ class _Loop:
             self.fit.step(batch)
             if self.fit.taken % self.run.config.log_every == 0 or self.fit.taken == self.plan.steps:
                 self._log()
-            progress(self.fit.tokens, self.plan.tokens, f"normalised MSE {self.last.normalised_mse:.4f}")
+            progress(self.fit.tokens, self.plan.tokens, self._note())
             if should_stop():
                 return self._leave("stopped")
             if self.fit.taken % every == 0 and self.fit.taken < self.plan.steps:
@@ -120,6 +121,10 @@ class _Loop:
         """Of this process, the language model's work included."""
         taken = (self.fit.taken - self.first_step) * self.plan.batch
         return taken / max(time.monotonic() - self.started, 1e-9)
+
+    def _note(self) -> str:
+        measured = not math.isnan(self.last.normalised_mse)
+        return f"normalised MSE {self.last.normalised_mse:.4f}" if measured else ""
 
     def mark(self, status: str, error: str | None = None) -> None:
         """Tell the store how the run stands."""
