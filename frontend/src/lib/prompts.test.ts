@@ -1,18 +1,29 @@
 import { describe, expect, it } from "vitest";
 
-import { excerpt, opening } from "./prompts";
+import { opening, sentence } from "./prompts";
 
-const tokens = Array.from({ length: 60 }, (_, i) => ` w${i}`);
-const context = { position: 30, tokens, token_ids: tokens.map((_, i) => i), active: [] };
+const context = (tokens: readonly string[], position: number) => ({
+  position,
+  tokens,
+  token_ids: tokens.map((_, i) => i),
+  active: [],
+});
+const TOKENS = ["He", " left", ".", " It", " may", " rain", ".", " She", " sang"];
 
-describe("prompts from contexts", () => {
-  it("keep the peak with its surroundings", () => {
-    expect(excerpt(context).startsWith("w6 w7")).toBe(true);
-    expect(excerpt(context).endsWith("w41 w42")).toBe(true);
+describe("prompts out of contexts", () => {
+  it("take the sentence around the peak", () => {
+    expect(sentence(context(TOKENS, 4))).toBe("It may rain.");
+    expect(sentence(context(TOKENS, 8))).toBe("She sang");
   });
 
   it("end on the peak where a text is to go on", () => {
-    expect(opening(context).endsWith("w29 w30")).toBe(true);
-    expect(opening({ ...context, position: 0 })).toBe("w0");
+    expect(opening(context(TOKENS, 5))).toBe("It may rain");
+    expect(opening(context(TOKENS, 0))).toBe("He");
+  });
+
+  it("cut neither end inside a word", () => {
+    const inner = Array.from({ length: 30 }, () => "y");
+    expect(sentence(context(["x", ...inner, " word", " peak", " end", ...inner], 32))).toBe("word peak");
+    expect(opening(context(["x", ...inner, " word", " peak"], 32))).toBe("word peak");
   });
 });

@@ -1,18 +1,46 @@
-/** Prompts cut out of contexts. */
+/** Prompts cut out of contexts, so that they begin and end where a reader would. */
 
 import { joinTokens, type TokenSequence } from "./kwic";
 
-function cut(context: TokenSequence, before: number, after: number): string {
-  const from = Math.max(0, context.position - before);
-  return joinTokens({ tokens: context.tokens.slice(from, context.position + after + 1) }).trim();
+const BEFORE = 16;
+const AFTER = 10;
+const ENDS_SENTENCE = /[.!?。:;]["'”’)]?\s*$|\n/;
+const BEGINS_WORD = /^\s/;
+
+/** First token of the sentence that holds the peak, at most `BEFORE` tokens back. */
+function sentenceStart({ tokens, position }: TokenSequence): number {
+  const earliest = Math.max(0, position - BEFORE);
+  for (let i = position - 1; i >= earliest; i--) {
+    if (ENDS_SENTENCE.test(tokens[i] ?? "")) return i + 1;
+  }
+  if (earliest === 0) return 0;
+  const word = tokens.findIndex((text, i) => i >= earliest && i <= position && BEGINS_WORD.test(text));
+  return word === -1 ? position : word;
 }
 
-/** The peak with what stands around it: enough to see where a text goes, and no more than fits on a screen. */
-export function excerpt(context: TokenSequence): string {
-  return cut(context, 24, 12);
+/** After the last token of the sentence, at most `AFTER` tokens on; never inside a word. */
+function sentenceEnd({ tokens, position }: TokenSequence): number {
+  const latest = Math.min(tokens.length, position + 1 + AFTER);
+  for (let i = position; i < latest; i++) {
+    if (ENDS_SENTENCE.test(tokens[i] ?? "")) return i + 1;
+  }
+  for (let i = latest; i > position + 1; i--) {
+    if (i === tokens.length || BEGINS_WORD.test(tokens[i] ?? "")) return i;
+  }
+  return position + 1;
 }
 
-/** What stands before the peak and the peak itself: a text to go on from. */
+/** The sentence around the peak, as positions from the first token to before the last. */
+export function sentenceSpan(context: TokenSequence): readonly [number, number] {
+  return [sentenceStart(context), sentenceEnd(context)];
+}
+
+/** The sentence around the peak: what a routing is worth looking at. */
+export function sentence(context: TokenSequence): string {
+  return joinTokens({ tokens: context.tokens.slice(...sentenceSpan(context)) }).trim();
+}
+
+/** The sentence up to the peak: a text to go on from, where an edit of the expert shows at once. */
 export function opening(context: TokenSequence): string {
-  return cut(context, 16, 0);
+  return joinTokens({ tokens: context.tokens.slice(sentenceStart(context), context.position + 1) }).trimStart();
 }

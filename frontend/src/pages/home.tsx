@@ -16,7 +16,7 @@ import { useUrlState } from "@/url-state";
 
 import { Fires } from "./home/fires";
 import { generationPrompt, HOME_CONTEXTS, routingPrompt } from "./home/home-prompts";
-import { HOME_PARAMS } from "./home/home-params";
+import { FIRST_STRENGTHS, HOME_PARAMS } from "./home/home-params";
 import { InPrompt } from "./home/in-prompt";
 import { TurnUp } from "./home/turn-up";
 import { useHomeExpert } from "./home/use-home-expert";
@@ -64,9 +64,11 @@ function Bands({ run, detail, onAnother }: BandsProps) {
         run={run.name}
         row={detail.row}
         prompt={ask}
-        scale={params.scale}
+        mode={params.mode}
+        strength={params.strength ?? FIRST_STRENGTHS[params.mode]}
         onPrompt={(text) => setParams({ ask: text }, "push")}
-        onScale={(scale) => setParams({ scale })}
+        onMode={(mode) => setParams({ mode, strength: null })}
+        onStrength={(strength) => setParams({ strength })}
       />
     </div>
   );

@@ -2,10 +2,24 @@
 
 import type { FigureData } from "@/api/types";
 
-const TICKS = [5, 2, 1, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001];
+const SPARSE = [1, 2, 5];
+const DENSE = [1, 1.5, 2, 3, 4, 5, 7];
 
-/** Ticks of a log axis of errors, each in full: never a lone 2 or 5. */
-export const LOG_TICKS = { tickvals: TICKS, ticktext: TICKS.map(String) } as const;
+/** Ticks of a log axis, each written in full, never a lone 2 or 5; more of them where the values lie near. */
+export function logTicks(values: readonly number[]): Readonly<Record<string, unknown>> {
+  const positive = values.filter((value) => value > 0);
+  const low = Math.min(...positive);
+  const high = Math.max(...positive);
+  if (!(low <= high)) return {};
+  const decades = Array.from(
+    { length: Math.ceil(Math.log10(high)) - Math.floor(Math.log10(low)) + 2 },
+    (_, i) => Math.floor(Math.log10(low)) - 1 + i,
+  );
+  const ticks = decades.flatMap((power) =>
+    (high / low > 8 ? SPARSE : DENSE).map((digit) => Number(`${digit}e${power}`)),
+  );
+  return { tickvals: ticks, ticktext: ticks.map(String) };
+}
 
 /** The title of a y axis, lying in its upper corner. */
 export function cornerTitle(text: string): Readonly<Record<string, unknown>> {
@@ -39,15 +53,14 @@ export function percentUsageAxis(figure: FigureData, even: number | null): Figur
     yref: "paper",
     x: even === null ? 0 : Math.log10(even),
     y: 1,
-    xanchor: "left",
-    yanchor: "top",
+    yanchor: "bottom",
     showarrow: false,
   };
   return {
     ...figure,
     layout: {
       ...figure.layout,
-      margin: { l: 38, r: 8, t: 8, b: 38 },
+      margin: { l: 38, r: 8, t: even === null ? 8 : 18, b: 38 },
       xaxis: { ...USAGE_AXIS, showgrid: false },
       yaxis: { rangemode: "tozero", nticks: 5 },
       ...(even !== null && { shapes: [line], annotations: [words] }),

@@ -10,10 +10,14 @@ interface OpeningsProps {
   readonly onChoose: (prompt: string) => void;
 }
 
-const COUNT = 3;
+const OFFERED = 6;
+const SHOWN = 3;
+const SHORTEST = 12;
 
 export function Openings({ run, cut, onChoose }: OpeningsProps) {
-  const prompts = new Set(useOfferedContexts(run, COUNT).map(({ context }) => cut(context)));
+  const all = useOfferedContexts(run, OFFERED).map(({ context }) => cut(context).trim());
+  const sentences = all.filter((prompt) => prompt.length >= SHORTEST && !prompt.includes("\n"));
+  const prompts = new Set([...sentences, ...all].slice(0, SHOWN));
   if (prompts.size === 0) return null;
   return (
     <div className="openings">

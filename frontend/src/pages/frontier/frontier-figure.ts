@@ -1,7 +1,7 @@
 /** The server's frontier with the method of this page's run in the accent, each line named at its end. */
 
 import type { FigureData } from "@/api/types";
-import { cornerTitle, LOG_TICKS } from "@/components/figure/axes";
+import { cornerTitle, logTicks } from "@/components/figure/axes";
 import { readTrace, type Trace } from "@/components/figure/figure-data";
 
 const DASHES = ["solid", "dash", "dot", "dashdot"];
@@ -15,6 +15,7 @@ function holds(trace: Trace, run: string | null): boolean {
 export function frontierFigure(figure: FigureData, run: string | null): FigureData {
   const traces = figure.data.map(readTrace);
   const own = traces.findIndex((trace) => holds(trace, run));
+  const errors = traces.flatMap((trace) => trace.y.map(Number));
   const ks = [...new Set(traces.flatMap((trace) => trace.x.map(Number)))].sort((a, b) => a - b);
   const named = figure.data.map((raw, i) => ({
     ...raw,
@@ -42,7 +43,7 @@ export function frontierFigure(figure: FigureData, run: string | null): FigureDa
         tickvals: ks,
         ticktext: ks.map(String),
       },
-      yaxis: { type: "log", ...LOG_TICKS },
+      yaxis: { type: "log", ...logTicks(errors) },
       annotations: [cornerTitle("Normalised MSE, log scale"), ...ends],
     },
   };

@@ -1,8 +1,13 @@
 /** What the address of the home page holds. */
 
-import { numberParam, textParam } from "@/url-state";
+import { choiceParam, numberParam, textParam } from "@/url-state";
 
-export const MAX_SCALE = 8;
+export const HOME_MODES = ["add", "scale"] as const;
+export type HomeMode = (typeof HOME_MODES)[number];
+
+export const MAX_STRENGTH = 8;
+/** Strong enough that the text changes, weak enough that it stays a text. */
+export const FIRST_STRENGTHS: Readonly<Record<HomeMode, number>> = { add: 3, scale: 4 };
 
 export const HOME_PARAMS = {
   expert: numberParam(null, { min: 0 }),
@@ -12,5 +17,6 @@ export const HOME_PARAMS = {
   token: numberParam(null, { min: 0 }),
   /** Prompt that both texts go on from. */
   ask: textParam(null),
-  scale: numberParam(4, { min: 0, max: MAX_SCALE }),
+  mode: choiceParam(HOME_MODES, "add"),
+  strength: numberParam(null, { min: 0, max: MAX_STRENGTH }),
 };

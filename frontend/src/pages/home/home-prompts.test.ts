@@ -4,7 +4,7 @@ import type { Context } from "@/api/types";
 
 import { generationPrompt, routingPrompt } from "./home-prompts";
 
-function context(tokens: string[], position: number): Context {
+function context(tokens: string[], position: number, active: number[] = [position]): Context {
   return {
     interval: 0,
     rank: 0,
@@ -13,25 +13,31 @@ function context(tokens: string[], position: number): Context {
     coefficient: 1,
     tokens,
     token_ids: tokens.map((_, i) => i),
-    active: [[position, 1]],
+    active: active.map((at) => [at, 1]),
   };
 }
 
-const TOKENS = ["He", " left", ".", " It", " may", " rain", ".", " She", " sang"];
+const TOKENS = ["He", " left", ".", " It", " may", " rain", " a", " lot", " there", ".", " She", " sang"];
 
 describe("prompts of the home page", () => {
   it("take the sentence around the peak", () => {
-    expect(routingPrompt([context(TOKENS, 4)])).toBe("It may rain.");
+    expect(routingPrompt([context(TOKENS, 4)])).toBe("It may rain a lot there.");
     expect(routingPrompt([])).toBe("");
+  });
+
+  it("prefer the sentence in which the expert is active more often", () => {
+    const twice = context(["Or", " may", " be", " may", "."], 1, [1, 3]);
+    expect(routingPrompt([context(TOKENS, 4), twice])).toBe("Or may be may.");
   });
 
   it("end a prompt to go on from with the peak", () => {
     expect(generationPrompt([context(TOKENS, 4), context(TOKENS, 5)])).toBe("It may rain");
     expect(generationPrompt([context(TOKENS, 4)])).toBe("It may");
+    expect(generationPrompt([])).toBe("");
   });
 
-  it("do not begin inside a word where no sentence begins", () => {
-    const long = ["x", ...Array.from({ length: 20 }, () => "y"), " word", " peak", " end"];
-    expect(routingPrompt([context(long, 22)])).toBe("word peak end");
+  it("cut neither end inside a word", () => {
+    const inner = Array.from({ length: 30 }, () => "y");
+    expect(routingPrompt([context(["x", ...inner, " word", " peak", " end", ...inner], 32)])).toBe("word peak");
   });
 });

@@ -11,7 +11,7 @@ import { formatFixed } from "@/lib/format";
 import type { Piece } from "@/lib/kwic";
 import { onOneLine, splitLead } from "@/lib/token-text";
 
-import { promptPieces } from "./routed-tokens";
+import { promptPieces, words } from "./routed-tokens";
 
 interface RoutedPromptProps {
   readonly tokens: readonly RoutedToken[];
@@ -69,8 +69,12 @@ export function RoutedPrompt({ tokens, row, locked, onHover, onLock }: RoutedPro
       onHover={(piece) => onHover(piece?.index ?? null)}
       onLock={(piece) => onLock(piece.index)}
     >
-      {pieces.map((piece) => (
-        <PromptToken key={piece.index} piece={piece} largest={row.largest} isLocked={piece.index === locked} />
+      {words(pieces).map((word) => (
+        <span key={word[0]?.index} className="word">
+          {word.map((piece) => (
+            <PromptToken key={piece.index} piece={piece} largest={row.largest} isLocked={piece.index === locked} />
+          ))}
+        </span>
       ))}
     </TokenGroup>
   );

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 
 import type { RoutedToken } from "@/api/types";
 
-import { coefficientOf, promptPieces, strongestToken } from "./routed-tokens";
+import { coefficientOf, promptPieces, strongestToken, words } from "./routed-tokens";
 
 function token(text: string, experts: [number, number][], start = false): RoutedToken {
   return {
@@ -23,6 +23,15 @@ describe("a routed prompt", () => {
       [1, null],
       [2, 5],
     ]);
+  });
+
+  it("keeps the tokens of a word together", () => {
+    const pieces = promptPieces([token("oubli", []), token("é", []), token(" tout", []), token(".", [])], 7);
+    expect(words(pieces).map((word) => word.map((piece) => piece.text))).toEqual([
+      ["oubli", "é"],
+      [" tout", "."],
+    ]);
+    expect(words([])).toEqual([]);
   });
 
   it("knows where an expert is strongest", () => {

@@ -15,6 +15,17 @@ export function promptPieces(tokens: readonly RoutedToken[], expert: number): re
     .map(({ index, id, text, value }) => ({ index, id, text, value }));
 }
 
+/** Tokens that belong together on a line: each group begins with white space. */
+export function words(pieces: readonly Piece[]): readonly (readonly Piece[])[] {
+  const groups: Piece[][] = [];
+  for (const piece of pieces) {
+    const last = groups.at(-1);
+    if (last === undefined || /^\s/.test(piece.text)) groups.push([piece]);
+    else last.push(piece);
+  }
+  return groups;
+}
+
 /** Where the expert is strongest; the first token where it is not active at all. */
 export function strongestToken(tokens: readonly RoutedToken[], expert: number): number | null {
   const pieces = promptPieces(tokens, expert);

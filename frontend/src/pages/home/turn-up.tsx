@@ -2,84 +2,42 @@
 
 import { useEffect, useMemo, useState } from "react";
 
-import type { ExpertRow, SteeringRequest } from "@/api/types";
+import type { SteeringRequest } from "@/api/types";
 import { Button, LinkButton } from "@/components/button";
 import { usePageLinks } from "@/components/links";
-import { NumberInput } from "@/components/number-input";
-import { Slider } from "@/components/slider";
 import { RampLegend } from "@/components/tokens/ramp-legend";
-import { formatEdits } from "@/lib/edits";
-import { formatFixed } from "@/lib/format";
-import { visibleText } from "@/lib/token-text";
+import { describeEdit, type Edit, formatEdits } from "@/lib/edits";
+import { onOneLine } from "@/lib/token-text";
 
 import { GeneratedText } from "./generated-text";
-import { MAX_SCALE } from "./home-params";
 import { PromptEditor } from "./prompt-editor";
+import { StrengthControl, type StrengthControlProps } from "./strength-control";
 import { useGeneration } from "./use-generation";
 
 const MAX_TOKENS = 48;
 
-interface TurnUpProps {
+interface TextsProps {
   readonly run: string;
-  readonly row: ExpertRow;
   readonly prompt: string;
-  readonly scale: number;
+  readonly edit: Edit;
   readonly onPrompt: (text: string | null) => void;
-  readonly onScale: (scale: number) => void;
 }
 
-function requestFor(prompt: string, expert: number, strength: number): SteeringRequest {
+function requestFor(prompt: string, edit: Edit): SteeringRequest {
   return {
     prompt,
-    edits: [{ expert, mode: "scale", strength }],
+    edits: [edit],
     apply: "on-top",
     scope: "all",
     sampling: { max_tokens: MAX_TOKENS },
   };
 }
 
-function ScaleControl({ row, scale, onScale }: Pick<TurnUpProps, "row" | "scale" | "onScale">) {
-  const [dragged, setDragged] = useState<number | null>(null);
-  const shown = dragged ?? scale;
-  const commit = (value: number) => {
-    setDragged(null);
-    onScale(value);
-  };
-  const label = `Scale of expert ${row.expert}`;
-  return (
-    <>
-      <div className="scale">
-        <span className="ink2">Scale its coefficient</span>
-        <NumberInput label={label} sign="×" value={shown} digits={1} min={0} max={MAX_SCALE} onCommit={commit} />
-      </div>
-      <Slider
-        label={label}
-        value={shown}
-        min={0}
-        max={MAX_SCALE}
-        step={0.1}
-        neutral={1}
-        ticks={[
-          { at: 0, label: "off" },
-          { at: 1, label: "×1" },
-          { at: 4, label: "×4" },
-          { at: MAX_SCALE, label: `×${MAX_SCALE}` },
-        ]}
-        onChange={setDragged}
-        onChangeEnd={commit}
-      />
-      <p className="hint">
-        Drag, or <kbd>←</kbd> <kbd>→</kbd>. Both texts use the same seed.
-      </p>
-    </>
-  );
-}
-
 function PromptLine({ prompt, onEdit }: { readonly prompt: string; readonly onEdit: () => void }) {
   return (
     <div className="pane-h">
       <h2>Prompt</h2>
-      <span className="text prompt-line">{visibleText(prompt).replaceAll("␣", " ")}</span>
+      <span className="text prompt-line">{onOneLine(prompt, true)}</span>
       <Button size="small" variant="ghost" icon="edit" aria-label="Edit what both texts go on from" onClick={onEdit} />
       <span className="grow" />
       <RampLegend kind="diverging" low="less" high="more likely than by default" />
@@ -87,10 +45,10 @@ function PromptLine({ prompt, onEdit }: { readonly prompt: string; readonly onEd
   );
 }
 
-function Texts({ run, row, prompt, scale, onPrompt }: Omit<TurnUpProps, "onScale">) {
+function Texts({ run, prompt, edit, onPrompt }: TextsProps) {
   const [editing, setEditing] = useState(false);
   const { generation, start } = useGeneration(run);
-  const request = useMemo(() => requestFor(prompt, row.expert, scale), [prompt, row.expert, scale]);
+  const request = useMemo(() => requestFor(prompt, edit), [prompt, edit]);
   useEffect(() => {
     if (prompt !== "") start(request);
   }, [prompt, request, start]);
@@ -113,7 +71,7 @@ function Texts({ run, row, prompt, scale, onPrompt }: Omit<TurnUpProps, "onScale
           <h3>
             Steered{" "}
             <span>
-              {row.expert} × {formatFixed(scale, 1)}
+              {edit.expert} {describeEdit(edit)}
             </span>
           </h3>
           <GeneratedText arm="steered" generation={generation} onRetry={() => start(request)} />
@@ -123,22 +81,26 @@ function Texts({ run, row, prompt, scale, onPrompt }: Omit<TurnUpProps, "onScale
   );
 }
 
-export function TurnUp({ onScale, ...props }: TurnUpProps) {
+interface TurnUpProps extends StrengthControlProps, Omit<TextsProps, "edit"> {}
+
+export function TurnUp({ run, prompt, onPrompt, ...control }: TurnUpProps) {
   const links = usePageLinks();
-  const edits = formatEdits([{ expert: props.row.expert, mode: "scale", strength: props.scale }]);
+  const { mode, strength } = control;
+  const { expert } = control.row;
+  const edit = useMemo(() => ({ expert, mode, strength }), [expert, mode, strength]);
   return (
     <section className="band last">
       <div className="side">
         <h2 className="big">Turn it up</h2>
-        <ScaleControl row={props.row} scale={props.scale} onScale={onScale} />
+        <StrengthControl {...control} />
         <div className="acts">
-          <LinkButton size="small" to={links.page("steering", { prompt: props.prompt, edits })}>
+          <LinkButton size="small" to={links.page("steering", { prompt, edits: formatEdits([edit]) })}>
             All controls
           </LinkButton>
         </div>
       </div>
       <div className="pane">
-        <Texts {...props} />
+        <Texts run={run} prompt={prompt} edit={edit} onPrompt={onPrompt} />
       </div>
     </section>
   );

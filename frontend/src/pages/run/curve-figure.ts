@@ -1,7 +1,7 @@
 /** One training curve as a figure of this page: the server's points, newer ones that came live, and a smooth line. */
 
 import type { FigureData, MetricPoint } from "@/api/types";
-import { LOG_TICKS } from "@/components/figure/axes";
+import { logTicks } from "@/components/figure/axes";
 import { readTrace } from "@/components/figure/figure-data";
 
 import type { CurveName } from "./run-params";
@@ -109,7 +109,7 @@ export function curveFigure({ name, curve, run, wanted, other }: CurveFigure): F
     layout: {
       margin: { l: 48, r: 24, t: 12, b: 38 },
       xaxis: { title: { text: "tokens, millions" }, range: [0, wanted / MILLION], showgrid: false },
-      yaxis: { type: scale, ...(scale === "log" ? LOG_TICKS : { rangemode: "tozero" }) },
+      yaxis: { type: scale, ...(scale === "log" ? logTicks(smoothed) : { rangemode: "tozero" }) },
     },
   };
 }

@@ -1,0 +1,75 @@
+/** How far the expert is turned up: one slider, in one of two ways. */
+
+import { useState } from "react";
+
+import type { ExpertRow } from "@/api/types";
+import { NumberInput } from "@/components/number-input";
+import { Segmented } from "@/components/segmented";
+import { Slider } from "@/components/slider";
+import { NEUTRAL_STRENGTH } from "@/lib/edits";
+import { formatFixed } from "@/lib/format";
+
+import { type HomeMode, MAX_STRENGTH } from "./home-params";
+
+export interface StrengthControlProps {
+  readonly row: ExpertRow;
+  readonly mode: HomeMode;
+  readonly strength: number;
+  readonly onMode: (mode: HomeMode) => void;
+  readonly onStrength: (strength: number) => void;
+}
+
+const LOOKS = {
+  add: { sign: "+", ticks: ["0", "+4", "+8"] },
+  scale: { sign: "×", ticks: ["off", "×4", "×8"] },
+} as const;
+
+function Hint({ row, mode }: Pick<StrengthControlProps, "row" | "mode">) {
+  return (
+    <p className="hint">
+      {mode === "add"
+        ? `Added on every token; 1 is its 99th percentile, ${formatFixed(row.p99)}. `
+        : "Works where it is active at all. "}
+      Drag, or <kbd>←</kbd> <kbd>→</kbd>. Both texts use the same seed.
+    </p>
+  );
+}
+
+export function StrengthControl({ row, mode, strength, onMode, onStrength }: StrengthControlProps) {
+  const [dragged, setDragged] = useState<number | null>(null);
+  const { sign, ticks } = LOOKS[mode];
+  const shown = dragged ?? strength;
+  const commit = (value: number) => {
+    setDragged(null);
+    onStrength(value);
+  };
+  const label = `Strength of expert ${row.expert}`;
+  return (
+    <>
+      <div className="strength">
+        <Segmented
+          label="How it is turned up"
+          value={mode}
+          onChange={onMode}
+          segments={[
+            { value: "add", label: "add" },
+            { value: "scale", label: "scale" },
+          ]}
+        />
+        <NumberInput label={label} sign={sign} value={shown} digits={1} min={0} max={MAX_STRENGTH} onCommit={commit} />
+      </div>
+      <Slider
+        label={label}
+        value={shown}
+        min={0}
+        max={MAX_STRENGTH}
+        step={0.1}
+        neutral={NEUTRAL_STRENGTH[mode]}
+        ticks={ticks.map((text, i) => ({ at: (i * MAX_STRENGTH) / 2, label: text }))}
+        onChange={setDragged}
+        onChangeEnd={commit}
+      />
+      <Hint row={row} mode={mode} />
+    </>
+  );
+}
