@@ -16,7 +16,7 @@ import { usePromptDraft } from "@/components/prompt/prompt-draft";
 import { PageBar } from "@/components/shell/page-bar";
 import { EmptyState, ErrorState, LoadingState } from "@/components/states";
 import { formatCount } from "@/lib/format";
-import { excerpt } from "@/lib/prompts";
+import { sentence } from "@/lib/prompts";
 import { useUrlState } from "@/url-state";
 
 import { ROUTING_PARAMS } from "./routing/routing-params";
@@ -41,7 +41,7 @@ function Nothing({ run, onChoose }: { readonly run: RunSummary; readonly onChoos
       <EmptyState title="Type a text to see where it goes">
         Every token becomes a column, every expert that is active on one of them a row. It is computed while you type.
       </EmptyState>
-      {run.indexed_tokens !== null && <Openings run={run.name} cut={excerpt} onChoose={onChoose} />}
+      {run.indexed_tokens !== null && <Openings run={run.name} cut={sentence} onChoose={onChoose} />}
     </div>
   );
 }
@@ -67,7 +67,7 @@ function Routing({ run }: { readonly run: RunSummary }) {
         <div className="prompt-actions">
           <Length response={response} isFetching={isFetching} />
           {run.indexed_tokens !== null && (
-            <FromContext run={run.name} onChoose={(context) => choose(excerpt(context))} />
+            <FromContext run={run.name} onChoose={(context) => choose(sentence(context))} />
           )}
           <Button variant="primary" disabled={draft.text === ""} onClick={submit}>
             Route<kbd aria-hidden="true">{SUBMIT_KEY}</kbd>

@@ -114,9 +114,7 @@ export const HeatMap = memo(function HeatMap(props: HeatMapProps) {
           <col className="sums" />
         </colgroup>
         <HeatHead columns={columns} window={window} ranking={ranking} locked={locked} />
-        <tbody>
-          {rows.map(draw)}
-        </tbody>
+        <tbody>{rows.map(draw)}</tbody>
         {extra.length > 0 && (
           <tbody className="extra" aria-label="Other experts of the locked token">
             {extra.map(draw)}

@@ -1,0 +1,91 @@
+/** Adding an expert to the tray: by its id, its label, its tokens or words in its contexts. */
+
+import { useState } from "react";
+import { ComboBox, Input, ListBox, ListBoxItem, Popover } from "react-aria-components";
+
+import { messageOf } from "@/api/errors";
+import type { RunSummary, SearchHit } from "@/api/types";
+import { Icon } from "@/components/icon";
+import { useSearchHits } from "@/components/shell/search-results";
+import { ShadedText } from "@/components/tokens/shaded-text";
+import { useTray } from "@/components/tray/tray-context";
+import { FIRST_STRENGTH } from "@/lib/edits";
+
+interface Choice {
+  readonly id: string;
+  readonly expert: number;
+  readonly hit: SearchHit | null;
+}
+
+/** The id that was typed comes first, then what the search found. */
+function choices(text: string, hits: readonly SearchHit[], numExperts: number): readonly Choice[] {
+  const found = hits.map((hit): Choice => ({ id: String(hit.expert), expert: hit.expert, hit }));
+  const isId = /^\d+$/.test(text) && Number(text) < numExperts && !found.some((choice) => choice.id === text);
+  return isId ? [{ id: text, expert: Number(text), hit: null }, ...found] : found;
+}
+
+const MATCHES = { label: "label", token: "top token", context: "context" } as const;
+
+function ChoiceRow({ choice }: { readonly choice: Choice }) {
+  const { expert, hit } = choice;
+  return (
+    <ListBoxItem id={choice.id} textValue={hit?.label ?? `Expert ${expert}`} className="hit">
+      <span className="mono id">{expert}</span>
+      <span className="lab">
+        {hit?.label ?? <span className="dim">{hit === null ? "this id" : "no label yet"}</span>}
+      </span>
+      <span className="dim">{hit === null ? "" : MATCHES[hit.matched]}</span>
+      {hit?.context != null && (
+        <span className="hit-context mono">
+          <ShadedText context={hit.context} before={6} after={8} />
+        </span>
+      )}
+    </ListBoxItem>
+  );
+}
+
+interface AddExpertProps {
+  readonly run: RunSummary;
+  /** Whether it was opened in order to type here. */
+  readonly takesFocus: boolean;
+  readonly onAdded: () => void;
+}
+
+export function AddExpert({ run, takesFocus, onAdded }: AddExpertProps) {
+  const tray = useTray();
+  const [text, setText] = useState("");
+  const { hits, settled, query } = useSearchHits(run.indexed_tokens === null ? "" : text);
+  const items = choices(text.trim(), hits, run.num_experts);
+  const add = (key: string | number | null) => {
+    if (key === null) return;
+    const expert = Number(key);
+    if (!tray.has(expert)) tray.put({ expert, mode: "scale", strength: FIRST_STRENGTH.scale });
+    setText("");
+    onAdded();
+  };
+  const nothing = query.error === null ? "Nothing found" : messageOf(query.error);
+  return (
+    <ComboBox
+      className="add-expert"
+      aria-label="Add an expert"
+      inputValue={text}
+      onInputChange={setText}
+      items={items}
+      value={null}
+      onChange={add}
+      allowsEmptyCollection
+      menuTrigger="input"
+    >
+      <div className="search">
+        <Icon name="search" />
+        {/* eslint-disable-next-line jsx-a11y/no-autofocus -- only where it was opened in order to type here */}
+        <Input placeholder="Label, token, words or id" autoFocus={takesFocus} />
+      </div>
+      <Popover className="popover hits" placement="bottom start" hidden={text.trim() === ""}>
+        <ListBox renderEmptyState={() => <p className="dim">{settled === "" ? "Searching" : nothing}</p>}>
+          {(choice: Choice) => <ChoiceRow choice={choice} />}
+        </ListBox>
+      </Popover>
+    </ComboBox>
+  );
+}

@@ -1,0 +1,77 @@
+import { describe, expect, it } from "vitest";
+
+import { shellWord, steerCommand, steerPython } from "./export";
+
+const REQUEST = {
+  prompt: "A short note on the bridge:",
+  edits: [
+    { expert: 52940, mode: "scale", strength: 4 },
+    { expert: 7316, mode: "add", strength: -2.5 },
+    { expert: 81346, mode: "off", strength: 1 },
+  ],
+  apply: "on-top",
+  scope: "all",
+  sampling: { max_tokens: 64, temperature: 0.7, top_p: 0.95, top_k: 0, repetition_penalty: 1.1, seed: 0, stop: [] },
+} as const;
+type Request = Parameters<typeof steerCommand>[1];
+const request = (changes: object = {}) => ({ ...REQUEST, ...changes }) as unknown as Request;
+
+describe("words for a shell", () => {
+  it("are quoted so that the shell leaves them alone", () => {
+    expect(shellWord("plain-1.5")).toBe("plain-1.5");
+    expect(shellWord("two words")).toBe('"two words"');
+    expect(shellWord('$HOME "x"')).toBe(`'$HOME "x"'`);
+    expect(shellWord("it's $5\n")).toBe(`'it'\\''s $5\n'`);
+    expect(shellWord("")).toBe('""');
+  });
+});
+
+describe("the command", () => {
+  it("has the edits and only what differs from the defaults", () => {
+    expect(steerCommand("demo", request())).toBe(
+      [
+        "mxd steer demo",
+        '"A short note on the bridge:"',
+        "--edit 52940:scale:4 --edit 7316:add:-2.5",
+        "--edit 81346:off",
+      ].join(" \\\n  "),
+    );
+    const sampling = { ...REQUEST.sampling, temperature: 0, seed: 16, stop: ["\n"] };
+    const command = steerCommand("demo", request({ edits: [], scope: "generated", apply: "replace", sampling }));
+    expect(command.split(" \\\n  ").slice(2)).toEqual([
+      "--temperature 0 --seed 16 --stop '\n'",
+      "--apply replace --scope generated",
+    ]);
+  });
+
+  it("keeps a prompt that looks like an option from being taken for one", () => {
+    expect(steerCommand("demo", request({ prompt: "-- so", edits: [] }))).toBe('mxd steer \\\n  -- demo "-- so"');
+  });
+});
+
+describe("the Python code", () => {
+  it("names the units of add and set", () => {
+    const code = steerPython(
+      "demo",
+      request(),
+      new Map([
+        [7316, 2.25],
+        [52940, 9],
+      ]),
+    );
+    expect(code).toContain('run = Run.load("demo")');
+    expect(code).toContain('        Edit(expert=7316, mode="add", strength=-2.5),\n');
+    expect(code).toContain('        Edit(expert=81346, mode="off"),\n');
+    expect(code).toContain("units = {run.name: {7316: 2.25}}");
+    expect(code).toContain("steer(language_model, run, config, units)");
+    expect(code).not.toContain("sampling=");
+  });
+
+  it("writes texts so that Python reads the same", () => {
+    const sampling = { ...REQUEST.sampling, stop: ['"\n'], max_tokens: 8 };
+    const code = steerPython("demo", request({ prompt: 'He said "no".\n', edits: [], sampling }), new Map());
+    expect(code).toContain(String.raw`    prompt="He said \"no\".\n",`);
+    expect(code).toContain(String.raw`    sampling=Sampling(max_tokens=8, stop=("\"\n",)),`);
+    expect(code).toContain("steer(language_model, run, config):");
+  });
+});

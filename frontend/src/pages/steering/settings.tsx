@@ -1,0 +1,176 @@
+/** How the next token is chosen, and where the edits apply: folded, each with its state in a line. */
+
+import { type ReactNode, useState } from "react";
+
+import { Button } from "@/components/button";
+import { Icon } from "@/components/icon";
+import { NumberInput } from "@/components/number-input";
+import { Segmented } from "@/components/segmented";
+import type { SetParams } from "@/url-state";
+
+import {
+  LIMITS,
+  MOST_STOP_TEXTS,
+  samplingInWords,
+  scopeInWords,
+  STEERING_PARAMS,
+  type SteeringParams,
+} from "./steering-params";
+
+interface SettingsProps {
+  readonly params: SteeringParams;
+  readonly setParams: SetParams<typeof STEERING_PARAMS>;
+}
+
+function Fold({ title, words, children }: { title: string; words: string; children: ReactNode }) {
+  return (
+    <details className="fold">
+      <summary>
+        <Icon name="chevronRight" />
+        <b>{title}</b>
+        <span className="dim">{words}</span>
+      </summary>
+      <div className="fold-body">{children}</div>
+    </details>
+  );
+}
+
+type Setting = keyof typeof LIMITS;
+
+interface FieldProps {
+  readonly name: Setting;
+  readonly label: string;
+  readonly hint: string;
+  /** Decimals; those that are typed beyond stay. */
+  readonly digits: number;
+}
+
+const FIELDS: readonly FieldProps[] = [
+  { name: "tokens", label: "Tokens", hint: "at most", digits: 0 },
+  { name: "samples", label: "Samples", hint: "of each arm", digits: 0 },
+  { name: "temperature", label: "Temperature", hint: "0 is greedy", digits: 2 },
+  { name: "top_p", label: "Top p", hint: "1 is all", digits: 2 },
+  { name: "top_k", label: "Top k", hint: "0 is all", digits: 0 },
+  { name: "penalty", label: "Repetition", hint: "1 is none", digits: 2 },
+  { name: "seed", label: "Seed", hint: "same seed, same text", digits: 0 },
+];
+
+function NumberField({ field, params, setParams }: SettingsProps & { readonly field: FieldProps }) {
+  const { name, label, hint, digits } = field;
+  return (
+    <div className="setting">
+      <span>{label}</span>
+      <NumberInput
+        label={label}
+        value={params[name]}
+        digits={digits}
+        min={LIMITS[name].min}
+        max={LIMITS[name].max}
+        onCommit={(value) => setParams({ [name]: digits === 0 ? Math.round(value) : value })}
+      />
+      {name === "seed" ? (
+        <Button
+          size="small"
+          variant="ghost"
+          icon="dice"
+          aria-label="Another seed"
+          onClick={() => setParams({ seed: Math.floor(Math.random() * 1e6) })}
+        />
+      ) : (
+        <span className="dim">{hint}</span>
+      )}
+    </div>
+  );
+}
+
+/** Line breaks are typed as `\n`. */
+const escaped = (text: string) => text.replaceAll("\n", String.raw`\n`);
+const unescaped = (text: string) => text.replaceAll(String.raw`\n`, "\n");
+
+function StopTexts({ params, setParams }: SettingsProps) {
+  const [text, setText] = useState("");
+  const add = () => {
+    const stop = unescaped(text);
+    if (stop === "") return;
+    setParams({ stop: [...new Set([...params.stop, stop])].slice(0, MOST_STOP_TEXTS) });
+    setText("");
+  };
+  return (
+    <div className="setting stop">
+      <span>Stop at</span>
+      <span className="field">
+        <input
+          aria-label="Text at which generation stops"
+          placeholder="a text, then Enter; \n for a line break"
+          value={text}
+          disabled={params.stop.length >= MOST_STOP_TEXTS}
+          onChange={(event) => setText(event.target.value)}
+          onKeyDown={(event) => event.key === "Enter" && add()}
+          onBlur={add}
+        />
+      </span>
+      <span className="chips">
+        {params.stop.map((stop) => (
+          <span key={stop} className="chip mono">
+            {escaped(stop)}
+            <button
+              type="button"
+              className="x"
+              aria-label={`Do not stop at ${escaped(stop)}`}
+              onClick={() => setParams({ stop: params.stop.filter((other) => other !== stop) })}
+            >
+              ×
+            </button>
+          </span>
+        ))}
+      </span>
+    </div>
+  );
+}
+
+export function SamplingSettings(props: SettingsProps) {
+  return (
+    <Fold title="Sampling" words={samplingInWords(props.params)}>
+      <div className="settings">
+        {FIELDS.map((field) => (
+          <NumberField key={field.name} field={field} {...props} />
+        ))}
+        <StopTexts {...props} />
+      </div>
+    </Fold>
+  );
+}
+
+const APPLY_HINTS = {
+  "on-top": "The language model’s own MLP stays; only the difference that the edits make is added to it.",
+  replace: "The run’s layer stands in for the MLP in both texts, so its own error is in both.",
+} as const;
+
+export function ScopeSettings({ params, setParams }: SettingsProps) {
+  return (
+    <Fold title="Where edits apply" words={scopeInWords(params)}>
+      <div className="scope">
+        <Segmented
+          label="Tokens that the edits touch"
+          value={params.scope}
+          onChange={(scope) => setParams({ scope })}
+          segments={[
+            { value: "all", label: "All tokens" },
+            { value: "generated", label: "Generated" },
+            { value: "prompt", label: "Prompt" },
+          ]}
+        />
+        <Segmented
+          label="How the edits are applied"
+          value={params.apply}
+          onChange={(apply) => setParams({ apply })}
+          segments={[
+            { value: "on-top", label: "On top of the MLP" },
+            { value: "replace", label: "In place of the MLP" },
+          ]}
+        />
+        <p className="card-note">{APPLY_HINTS[params.apply]}</p>
+      </div>
+    </Fold>
+  );
+}

@@ -1,0 +1,29 @@
+/** What a tooltip says about a generated token: what the edits changed, what else could have stood there, who was active. */
+
+import type { TokenEvent } from "@/api/types";
+import { AlternativesTip } from "@/components/tokens/alternatives-tip";
+import { formatFixed, formatProbability } from "@/lib/format";
+
+const EXPERTS = 5;
+
+export function StreamTip({ token }: { readonly token: TokenEvent }) {
+  return (
+    <div className="stream-tip">
+      <AlternativesTip token={token} />
+      <dl>
+        <dt>Probability, {token.arm}</dt>
+        <dd>{formatProbability(token.probability)} %</dd>
+        <dt>KL between the arms</dt>
+        <dd>{formatFixed(token.kl, 3)} nats</dd>
+      </dl>
+      <p className="dim">Active experts, before edits</p>
+      <ul>
+        {token.experts.slice(0, EXPERTS).map((routed) => (
+          <li key={routed.expert}>
+            <span className="mono">{routed.expert}</span> {formatFixed(routed.coefficient)}
+          </li>
+        ))}
+      </ul>
+    </div>
+  );
+}
