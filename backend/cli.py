@@ -24,6 +24,7 @@ from pydantic_settings import (
 )
 
 from backend.commands.base import Command
+from backend.commands.bench import BenchCommand
 from backend.commands.console import Interrupted
 from backend.commands.demo import DemoCommand
 from backend.commands.index import IndexCommand
@@ -68,6 +69,8 @@ class Mxd(BaseSettings):
     """what has been fitted"""
     remove: CliSubCommand[RemoveCommand]
     """delete a run"""
+    bench: CliSubCommand[BenchCommand]
+    """speed and memory"""
 
     @classmethod
     def settings_customise_sources(
@@ -104,11 +107,11 @@ def run(words: Sequence[str]) -> int:
         return _complain("interrupted; run the same command to begin again.", INTERRUPTED)
 
 
-def _command(words: Sequence[str]) -> Command:
+def _command(words: Sequence[str]) -> Command | BenchCommand:
     defaults = _defaults(words)
     source = CliSettingsSource[Any](Mxd, add_argument_method=_add_argument)
     command = get_subcommand(CliApp.run(Mxd, list(words), cli_settings_source=source, **defaults))
-    assert isinstance(command, Command)
+    assert isinstance(command, Command | BenchCommand)
     return command
 
 
@@ -140,7 +143,9 @@ def _defaults(words: Sequence[str]) -> dict[str, Any]:
 def _problem(error: ValidationError) -> str:
     """The first thing that is wrong, with the flag that it is about."""
     first = error.errors()[0]
-    names = [str(part).replace("_", "-") for part in first["loc"] if str(part) not in Mxd.model_fields]
+    command, *names = [str(part).replace("_", "-") for part in first["loc"]]
+    if command == "bench":
+        names = names[1:]
     flag = f"--{names[0]}: " if names else ""
     return f"{flag}{first['msg'].removeprefix('Value error, ')}"
 

@@ -108,12 +108,22 @@ def listen(host: str, port: int) -> socket.socket:
         UserError: the port is taken, or the host is none of this machine's.
     """
     try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family)
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        # Not socket.create_server, which names no protocol: asyncio then leaves out TCP_NODELAY, and every answer
+        # on a connection that stays open waits for 40 ms.
+        listener = socket.socket(family, kind, protocol)
     except OSError as error:
+        raise UserError(f"{host} is no address of this machine; choose another --host.") from error
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen()
+    except OSError as error:
+        listener.close()
         reasons = {
             errno.EADDRINUSE: f"Port {port} on {host} is taken; choose another with --port.",
             errno.EACCES: f"Port {port} needs more rights than you have; choose one above 1023 with --port.",
         }
         other = f"{host} is no address of this machine; choose another --host."
         raise UserError(reasons.get(error.errno or 0, other)) from error
+    return listener

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ import httpx
 import pytest
 from sqlalchemy.orm import Session
 
+from backend.commands.serve import listen
 from tests.backend.stores import metric
 from tests.runs import World
 from trainer.store import MetricRecord
@@ -99,6 +101,12 @@ def test_metrics_arrive_as_they_are_written(running: str, fitted: World) -> None
         assert json.loads(next(lines)[6:])["step"] == 1_000_000
     with Session(fitted.store) as session, session.begin():
         session.delete(session.get_one(MetricRecord, (1, 1_000_000)))
+
+
+def test_answers_do_not_wait_for_acknowledgements() -> None:
+    # asyncio sets TCP_NODELAY only on connections of sockets that say that they are TCP.
+    with listen("127.0.0.1", 0) as listener:
+        assert listener.proto == socket.IPPROTO_TCP
 
 
 def test_it_stops_when_asked_even_while_somebody_listens(made_up: Path) -> None:

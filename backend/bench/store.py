@@ -1,0 +1,185 @@
+"""A store of made-up statistics of any size, to browse in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Executable, insert, text
+from sqlalchemy.orm import Session
+
+from backend.database import open_database, size_in_bytes
+from trainer.config import TextConfig, TrainConfig
+from trainer.run import Run
+from trainer.store import (
+    SEARCH_TABLE,
+    ContextRecord,
+    ExpertRecord,
+    IndexRecord,
+    RunRecord,
+    SequenceRecord,
+    sqlite_url,
+    utc_now,
+    writing,
+)
+from trainer.tokens import load_tokenizer
+
+RUN = "bench"
+CONTEXT = 128
+SEARCHED = 2 / 3
+"""Share of an expert's contexts that are among its largest, and can be searched."""
+TOKENS = 10_000_000
+ROWS_PER_INSERT = 5_000
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is in the store."""
+
+    experts: int
+    contexts: int
+    """Of each expert."""
+
+    @property
+    def sequences(self) -> int:
+        """Some contexts share a sequence, as they do in text."""
+        return max(self.experts * self.contexts // 4, 1)
+
+
+def write_store(data: Path, tokenizer_folder: Path, sizes: Sizes) -> int:
+    """Make a run and its index under ``data``. Returns the bytes that the store takes."""
+    tokenizer = load_tokenizer(str(tokenizer_folder))
+    config = TrainConfig(
+        name=RUN,
+        language_model="none",
+        layer=0,
+        text=TextConfig(text="made-up", context=CONTEXT),
+        tokens=TOKENS,
+        num_experts=sizes.experts,
+    )
+    Run.create(config, data, tokenizer)
+    words = [str(tokenizer.decode([token])) for token in range(len(tokenizer))]
+    engine = open_database(sqlite_url(data))
+    try:
+        with writing(engine) as session:
+            _write(session, config, words, sizes)
+        with engine.connect() as connection:
+            connection.execute(text("PRAGMA wal_checkpoint(TRUNCATE)"))
+        return size_in_bytes(engine)
+    finally:
+        engine.dispose()
+
+
+def _write(session: Session, config: TrainConfig, words: list[str], sizes: Sizes) -> None:
+    generator = np.random.default_rng(0)
+    # Words as frequent as in text: the n-th most frequent one 1 / n as often as the first.
+    chances_V = 1 / np.arange(1, len(words) + 1)
+    tokens_SL = generator.choice(len(words), (sizes.sequences, CONTEXT), p=chances_V / chances_V.sum()).astype("<u4")
+    now = utc_now()
+    run = RunRecord(
+        name=config.name,
+        status="finished",
+        language_model=config.language_model,
+        layer=config.layer,
+        method=config.method,
+        activation="gelu",
+        num_experts=sizes.experts,
+        k=config.k,
+        input_width=0,
+        hidden_width=0,
+        output_width=0,
+        parameters=0,
+        text=config.text.text,
+        seed=config.seed,
+        context=CONTEXT,
+        tokens_wanted=TOKENS,
+        tokens_done=TOKENS,
+        config=config.model_dump(mode="json"),
+        started_at=now,
+        updated_at=now,
+    )
+    session.add(run)
+    session.flush()
+    _insert(session, insert(ExpertRecord), _experts(run.id, sizes, len(words), generator))
+    sequences = ({"run_id": run.id, "sequence": i, "token_ids": row.tobytes()} for i, row in enumerate(tokens_SL))
+    _insert(session, insert(SequenceRecord), sequences)
+    contexts = list(_contexts(run.id, sizes, generator))
+    _insert(session, insert(ContextRecord), contexts)
+    search = text(f"INSERT INTO {SEARCH_TABLE} (rowid, body) VALUES (:id, :body)")
+    _insert(session, search, _bodies(contexts, tokens_SL, words))
+    session.add(
+        IndexRecord(
+            run_id=run.id,
+            text=config.text.text,
+            seed=0,
+            tokens=TOKENS,
+            context=CONTEXT,
+            experts_active=sizes.experts,
+            contexts=len(contexts),
+            normalised_mse=0.2,
+            created_at=now,
+        )
+    )
+
+
+def _insert(session: Session, statement: Executable, rows: Iterable[dict[str, Any]]) -> None:
+    rows = iter(rows)
+    while chunk := list(islice(rows, ROWS_PER_INSERT)):
+        session.execute(statement, chunk)
+
+
+def _experts(run_id: int, sizes: Sizes, vocabulary: int, generator: np.random.Generator) -> Iterator[dict[str, Any]]:
+    usages = np.clip(generator.lognormal(-8, 2, sizes.experts), 1e-6, 1.0)
+    for expert, usage in enumerate(usages.tolist()):
+        active = max(1, round(usage * TOKENS))
+        largest = float(generator.gamma(4, 1.2)) + 0.1
+        yield {
+            "run_id": run_id,
+            "expert": expert,
+            "active_tokens": active,
+            "usage": usage,
+            "mean": largest * 0.3,
+            "largest": largest,
+            "p99": largest * 0.9,
+            "entropy": float(generator.uniform(0, 12)),
+            "top_tokens": [[int(token), max(1, active // 20)] for token in generator.integers(0, vocabulary, 12)],
+            "histogram": generator.integers(0, active + 1, 64).tolist(),
+            "histogram_high": 2.0 ** np.ceil(np.log2(largest)),
+            "intervals": [[place * largest / 4, (place + 1) * largest / 4, active // 4] for place in (3, 2, 1, 0)],
+        }
+
+
+def _contexts(run_id: int, sizes: Sizes, generator: np.random.Generator) -> Iterator[dict[str, Any]]:
+    searched = round(sizes.contexts * SEARCHED)
+    number = 0
+    for expert in range(sizes.experts):
+        sequences = generator.integers(0, sizes.sequences, sizes.contexts).tolist()
+        positions = np.sort(generator.integers(0, CONTEXT, (sizes.contexts, 4)), axis=1)
+        for place, (sequence, active) in enumerate(zip(sequences, positions, strict=True)):
+            number += 1
+            packed = np.zeros(len(active), [("position", "<u2"), ("coefficient", "<f4")])
+            packed["position"], packed["coefficient"] = active, 1.5
+            yield {
+                "id": number,
+                "run_id": run_id,
+                "expert": expert,
+                "interval": 0 if place < searched else 1 + (place - searched) % 4,
+                "rank": place if place < searched else (place - searched) // 4,
+                "sequence": sequence,
+                "position": int(active[0]),
+                "coefficient": 1.5,
+                "active": packed.tobytes(),
+            }
+
+
+def _bodies(contexts: list[dict[str, Any]], tokens_SL: NDArray[Any], words: list[str]) -> Iterator[dict[str, Any]]:
+    for context in contexts:
+        if context["interval"] == 0:
+            start = max(0, context["position"] - 12)
+            window = tokens_SL[context["sequence"], start : start + 25]
+            yield {"id": context["id"], "body": "".join(words[token] for token in window)}

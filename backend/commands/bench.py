@@ -1,0 +1,137 @@
+"""``mxd bench``: speed and memory, as ratios taken in one run where there is something to compare with."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic_settings import CliSubCommand, get_subcommand
+
+from backend.commands.base import Command
+from backend.commands.demo import SAMPLE
+from trainer.errors import UserError
+
+Positive = Annotated[int, Field(gt=0)]
+
+
+class BenchLayer(Command):
+    """One step of fitting: the sparse layer against the same equations done densely, with GPT-2's sizes."""
+
+    width: Positive = 768
+    """Input and output width."""
+    hidden_width: Positive = 3072
+    """Of the shared encoder."""
+    num_experts: Positive = 21_490
+    """N."""
+    k: Positive = 32
+    """K."""
+    tokens: Positive = 512
+    """Of a step."""
+    rounds: Positive = 5
+    """Of which the median counts."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where it runs."""
+
+    def run(self) -> int:
+        """Measure."""
+        import torch
+
+        from trainer.bench.layer import bench_layer
+
+        automatic = "cuda" if torch.cuda.is_available() else "cpu"
+        found = bench_layer(
+            width=self.width,
+            hidden_width=self.hidden_width,
+            num_experts=self.num_experts,
+            k=self.k,
+            tokens=self.tokens,
+            rounds=self.rounds,
+            device=automatic if self.device == "auto" else self.device,
+        )
+        self.report(
+            asdict(found),
+            f"A sparse step is {found.speedup:.1f} times as fast as a dense one ({found.sparse_seconds:.3f} s and "
+            f"{found.dense_seconds:.3f} s), keeps {found.memory_ratio:.1f} times less, and its gradients differ by "
+            f"{found.gradient_error:.1e}.",
+        )
+        return 0
+
+
+class BenchBrowse(Command):
+    """Browsing: a server on a made-up store of this size, asked for everything that pages ask for."""
+
+    experts: Positive = 20_000
+    """In the store."""
+    contexts: Positive = 30
+    """Of each expert."""
+    rounds: Positive = 50
+    """Requests of each query."""
+    clients: Positive = 4
+    """Connections that ask at once."""
+
+    def run(self) -> int:
+        """Measure."""
+        from backend.bench.browse import bench_browse
+        from backend.bench.store import Sizes, write_store
+
+        sizes = Sizes(self.experts, self.contexts)
+        with tempfile.TemporaryDirectory() as folder:
+            print(f"Writing {sizes.experts * sizes.contexts:,} contexts", file=sys.stderr)
+            store_bytes = write_store(Path(folder), _tokenizer(), sizes)
+            with _server(Path(folder)) as url:
+                found = bench_browse(url, sizes, store_bytes, self.rounds, self.clients)
+        lines = [f"{name:<22} {it.p50_ms:8.1f} {it.p95_ms:8.1f} {it.p99_ms:8.1f}" for name, it in found.queries.items()]
+        words = [
+            f"{'milliseconds':<22} {'p50':>8} {'p95':>8} {'p99':>8}",
+            *lines,
+            f"{found.requests_per_second:,.0f} requests/s from {found.clients} clients, "
+            f"{found.bytes_per_context:,.0f} bytes per context",
+        ]
+        self.report(asdict(found), "\n".join(words))
+        return 0
+
+
+class BenchCommand(BaseModel):
+    """Measure speed and memory."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    layer: CliSubCommand[BenchLayer]
+    """a step of fitting, sparse against dense"""
+    browse: CliSubCommand[BenchBrowse]
+    """a server under browsing"""
+
+    def run(self) -> int:
+        """Run the one that was named."""
+        command = get_subcommand(self, cli_exit_on_error=False)
+        assert isinstance(command, Command)
+        return command.run()
+
+
+def _tokenizer() -> Path:
+    """The sample's: made-up text needs real words."""
+    found = next(SAMPLE.glob("runs/*/tokenizer"), None)
+    if found is None:
+        raise UserError(f"The sample is not in {SAMPLE}; get it back with git checkout.")
+    return found
+
+
+@contextmanager
+def _server(data: Path) -> Iterator[str]:
+    """A server in a process of its own, so that asking takes nothing from answering."""
+    words = [sys.executable, "-m", "backend.cli", "serve", "--data", str(data), "--port", "0", "--device", "cpu"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            said = process.stdout.readline().split()
+            assert said, "the server has not started; its reason is above"
+            yield next(word for word in said if word.startswith("http://"))
+        finally:
+            process.terminate()

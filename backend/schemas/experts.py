@@ -1,0 +1,133 @@
+"""Experts, their contexts, and what people write about them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import StringConstraints
+
+from backend.schemas.base import Schema
+
+ExpertSort = Literal["expert", "usage", "mean", "largest", "entropy"]
+Order = Literal["asc", "desc"]
+
+
+class TokenCount(Schema):
+    id: int
+    text: str
+    count: int
+    share: float
+    """Of the expert's active tokens."""
+
+
+class ExpertRow(Schema):
+    expert: int
+    label: str | None
+    usage: float
+    """Share of indexed tokens on which it is active."""
+    active_tokens: int
+    mean: float
+    """Mean coefficient where active."""
+    largest: float
+    p99: float
+    """99th percentile of the coefficient where active: the unit of ``add`` edits."""
+    entropy: float
+    """Entropy in bits of the tokens it is active on."""
+    top_tokens: tuple[TokenCount, ...]
+    histogram: tuple[int, ...]
+    """Counts of its coefficient in equal bins from 0 to ``histogram_high``."""
+    histogram_high: float
+
+
+class ExpertPage(Schema):
+    experts: tuple[ExpertRow, ...]
+    next_cursor: str | None
+    """Give it back as ``cursor`` for the next page; null on the last."""
+    matching: int
+    """Experts that fit the filters and the search."""
+    total: int
+
+
+class Interval(Schema):
+    """A stretch of coefficients, of which a few contexts are kept at random."""
+
+    interval: int
+    """0 is the list of the largest; 1, 2, … are intervals from the highest to the lowest."""
+    low: float
+    high: float
+    active_tokens: int
+    share: float
+    """Of the expert's active tokens."""
+    contexts: int
+    """How many are stored."""
+
+
+class ExpertDetail(Schema):
+    row: ExpertRow
+    note: str | None
+    previous: int | None
+    """The neighbour in id that is active at all."""
+    next: int | None
+    intervals: tuple[Interval, ...]
+
+
+class Context(Schema):
+    """A whole stored sequence in which the expert is active, with the position it is shown for."""
+
+    interval: int
+    rank: int
+    sequence: int
+    position: int
+    """Index into ``tokens`` of the token it is kept for (the peak, in the top list)."""
+    coefficient: float
+    token_ids: tuple[int, ...]
+    tokens: tuple[str, ...]
+    """Text of each token; empty where a character continues in the next token."""
+    active: tuple[tuple[int, float], ...]
+    """(position, coefficient) wherever the expert is active in the sequence."""
+
+
+class ContextPage(Schema):
+    contexts: tuple[Context, ...]
+    next_cursor: str | None
+
+
+class RandomExpert(Schema):
+    expert: int
+    """Active in the index."""
+
+
+class SimilarExpert(Schema):
+    expert: int
+    label: str | None
+    similarity: float
+    """Cosine, -1 to 1."""
+    top_tokens: tuple[TokenCount, ...]
+
+
+class SimilarExperts(Schema):
+    by: Literal["gate", "output"]
+    """Cosine of gate directions (rows of G), or of output scalings (rows of C)."""
+    experts: tuple[SimilarExpert, ...]
+
+
+class SearchHit(Schema):
+    expert: int
+    label: str | None
+    matched: Literal["label", "token", "context"]
+    context: Context | None
+    """The best matching stored context, where the match was in one."""
+
+
+class SearchResult(Schema):
+    text: str
+    hits: tuple[SearchHit, ...]
+    took_ms: float
+
+
+class LabelRequest(Schema):
+    label: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
+
+
+class NoteRequest(Schema):
+    note: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=10_000)]

@@ -1,0 +1,58 @@
+"""Routing of a text."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from backend.schemas.base import Schema
+
+
+class RoutingRequest(Schema):
+    text: Annotated[str, Field(min_length=1, max_length=200_000)]
+
+
+class RoutedExpert(Schema):
+    expert: int
+    coefficient: float
+    share: float
+    """Of the summed norms of all active experts' contributions on this token."""
+
+
+class Prediction(Schema):
+    id: int
+    text: str
+    original: float
+    """Probability of being next with the original MLP."""
+    replaced: float
+    """Probability with the layer's MLP replaced by the run's layer."""
+
+
+class RoutedToken(Schema):
+    id: int
+    text: str
+    start: bool
+    """The beginning-of-text token that we put in front; hidden by default on screen."""
+    kl: float
+    """KL from the original next-token distribution to that with the layer replaced, in nats."""
+    experts: tuple[RoutedExpert, ...]
+    """Largest coefficient first."""
+    predictions: tuple[Prediction, ...]
+    """The union of both arms' most probable next tokens, by original probability."""
+
+
+class RoutedExpertInfo(Schema):
+    label: str | None
+    usage: float | None
+    largest: float | None
+    top_tokens: tuple[str, ...]
+
+
+class RoutingResponse(Schema):
+    run: str
+    tokens: tuple[RoutedToken, ...]
+    experts: dict[int, RoutedExpertInfo]
+    """Of every expert that appears."""
+    max_tokens: int
+    took_ms: float

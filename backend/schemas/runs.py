@@ -1,0 +1,73 @@
+"""Runs and their metrics."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from backend.schemas.base import Schema
+from trainer.config import Method
+
+RunStatus = Literal["training", "stopped", "finished", "failed"]
+
+
+class MetricPoint(Schema):
+    step: int
+    tokens: int
+    normalised_mse: float
+    dead_share: float
+    """Share of experts that were active on no token of the last logging interval's usage window."""
+    l0: float
+    """Mean number of active experts per token."""
+    largest_usage: float
+    tokens_per_second: float
+    seconds: float
+    """Since fitting began, over all resumptions."""
+
+
+class RunSummary(Schema):
+    name: str
+    status: RunStatus
+    language_model: str
+    layer: int
+    method: Method
+    activation: str
+    num_experts: int
+    k: int
+    hidden_width: int
+    parameters: int
+    text: str
+    seed: int
+    tokens_wanted: int
+    tokens_done: int
+    started_at: datetime
+    updated_at: datetime
+    last_metric: MetricPoint | None
+    indexed_tokens: int | None
+    """Tokens in the index of contexts; null before ``mxd index``."""
+    experts_active: int | None
+    """Experts active on at least one indexed token."""
+
+
+class RunList(Schema):
+    runs: tuple[RunSummary, ...]
+
+
+class RunDetail(Schema):
+    run: RunSummary
+    input_width: int
+    output_width: int
+    context: int
+    """Tokens per sequence in fitting and indexing."""
+    error: str | None
+    """Why it failed, and the command that resumes."""
+    resume_command: str
+    index_text: str | None
+    config: dict[str, str | int | float | bool | None]
+    metrics: tuple[MetricPoint, ...]
+
+
+class StatusChange(Schema):
+    """How a run stands from now on."""
+
+    status: RunStatus
