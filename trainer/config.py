@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-Method = Literal["mxd", "transcoder", "skip-transcoder", "autoencoder"]
+Method = Literal["mxd", "transcoder", "skip-transcoder"]
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "sigmoid"]
 Encoder = Literal["mlp", "glu"]
 Start = Literal["paper", "encoder"]
@@ -106,7 +106,7 @@ class TrainConfig(Config):
     """Tokens to fit on."""
     method: Method = "mxd"
     num_experts: int | None = None
-    """N; by default what matches the parameters of a transcoder with 32 I features."""
+    """N; by default 32 I for transcoders, and as many as match their parameters for an MxD."""
     k: Annotated[int, Field(gt=0)] = 32
     start: Start = "paper"
     """paper: E as torch's Linear. encoder: E starts at the original MLP's input weights (more faithful early, but its

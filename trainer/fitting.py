@@ -14,9 +14,10 @@ from torch import Tensor
 
 from trainer.checkpoint import Position, load_checkpoint, save_checkpoint
 from trainer.config import LayerConfig, OptimizerConfig, TrainConfig
+from trainer.errors import UserError
 from trainer.language_model import Capture, LanguageModel
-from trainer.layers.mxd import GluMxD, MxD, matched_num_experts
-from trainer.layers.registry import build_layer
+from trainer.layers.mxd import GluMxD, MxD
+from trainer.layers.registry import build_layer, matched_num_experts
 from trainer.layers.sparse import SparseLayer
 from trainer.metrics import active_counts, l0, normalised_mse
 
@@ -143,7 +144,7 @@ def layer_config_of(config: TrainConfig, language_model: LanguageModel) -> Layer
         input_width=shape.input_width,
         hidden_width=shape.hidden_width,
         output_width=shape.output_width,
-        num_experts=config.num_experts or matched_num_experts(widths, shape.encoder),
+        num_experts=config.num_experts or matched_num_experts(config.method, widths, shape.encoder),
         k=config.k,
         activation=shape.activation,
         encoder=shape.encoder,
@@ -151,8 +152,9 @@ def layer_config_of(config: TrainConfig, language_model: LanguageModel) -> Layer
 
 
 def _start_at_encoder(layer: SparseLayer, language_model: LanguageModel, index: int) -> None:
+    if not isinstance(layer, MxD):
+        raise UserError(f"A {layer.method} has no encoder to start from; leave --start at paper.")
     weights = language_model.encoder_weights(index)
-    assert isinstance(layer, MxD)
     with torch.no_grad():
         layer.encoder.weight.copy_(weights.weight_HI)
         layer.encoder.bias.copy_(weights.bias_H)

@@ -98,7 +98,7 @@ class GluMxD(MxD):
         return hidden_TH
 
 
-def matched_num_experts(widths: tuple[int, int, int], encoder: Encoder) -> int:
+def matched_mxd_experts(widths: tuple[int, int, int], encoder: Encoder) -> int:
     """N for which an MxD has the parameters of a TopK transcoder with 32 I features (paper, table of dimensions).
 
     Args:

@@ -6,21 +6,36 @@ from pathlib import Path
 
 import torch
 
-from trainer.config import LayerConfig
-from trainer.errors import UserError
-from trainer.layers.mxd import GluMxD, MlpMxD
+from trainer.config import Encoder, LayerConfig, Method
+from trainer.layers.baselines import SkipTranscoder, Transcoder
+from trainer.layers.mxd import GluMxD, MlpMxD, matched_mxd_experts
 from trainer.layers.sparse import WEIGHTS_FILE, SparseLayer, read_layer_config, read_weights
 
-CLASSES: dict[tuple[str, str], type[SparseLayer]] = {("mxd", "mlp"): MlpMxD, ("mxd", "glu"): GluMxD}
+CLASSES: dict[tuple[Method, Encoder], type[SparseLayer]] = {
+    ("mxd", "mlp"): MlpMxD,
+    ("mxd", "glu"): GluMxD,
+    ("transcoder", "mlp"): Transcoder,
+    ("transcoder", "glu"): Transcoder,
+    ("skip-transcoder", "mlp"): SkipTranscoder,
+    ("skip-transcoder", "glu"): SkipTranscoder,
+}
+"""What each method is, for an MLP and for a gated linear unit."""
 
 
 def build_layer(config: LayerConfig) -> SparseLayer:
     """A new layer of the method and encoder that ``config`` names, with its starting values."""
-    try:
-        return CLASSES[config.method, config.encoder].from_config(config)
-    except KeyError:
-        known = ", ".join(sorted({method for method, _ in CLASSES}))
-        raise UserError(f"The method {config.method} cannot be fitted here; choose one of: {known}.") from None
+    return CLASSES[config.method, config.encoder].from_config(config)
+
+
+def matched_num_experts(method: Method, widths: tuple[int, int, int], encoder: Encoder) -> int:
+    """N by default: 32 I for a transcoder, and as many as match its parameters for an MxD.
+
+    Args:
+        method: what is fitted.
+        widths: (I, H, O) of the MLP that is replaced.
+        encoder: ``mlp`` or ``glu``.
+    """
+    return matched_mxd_experts(widths, encoder) if method == "mxd" else 32 * widths[0]
 
 
 def load_layer(folder: Path) -> SparseLayer:

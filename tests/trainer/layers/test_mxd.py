@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tests.layers import random_layer
 from trainer.config import Activation, Encoder, LayerConfig
-from trainer.layers.mxd import MxD, matched_num_experts
+from trainer.layers.mxd import MxD, matched_mxd_experts
 from trainer.layers.registry import build_layer
 from trainer.metrics import normalised_mse
 
@@ -114,7 +114,7 @@ def test_an_expert_has_the_rank_of_the_decoder() -> None:
     [(768, 3072, "mlp", 21_490), (1024, 4096, "mlp", 28_658), (2048, 8192, "mlp", 57_330), (3072, 8192, "glu", 86_015)],
 )
 def test_sizes_of_the_paper(width: int, hidden: int, encoder: Encoder, experts: int) -> None:
-    assert matched_num_experts((width, hidden, width), encoder) == experts
+    assert matched_mxd_experts((width, hidden, width), encoder) == experts
 
 
 def test_starts_at_the_output_bias() -> None:

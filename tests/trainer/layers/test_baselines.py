@@ -1,0 +1,94 @@
+"""Transcoders against the paper's own code, and behind the interface that all layers share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from tests.runs import World, small_world
+from trainer.config import LayerConfig, Method
+from trainer.errors import UserError
+from trainer.layers.registry import build_layer, matched_num_experts
+from trainer.layers.sparse import SparseLayer
+from trainer.run import Run
+from trainer.train import train
+
+REFERENCE = Path(__file__).parents[2] / "reference"
+CASES: list[tuple[str, Method]] = [("transcoder_topk", "transcoder"), ("skip_transcoder_topk", "skip-transcoder")]
+METHODS = [method for _, method in CASES]
+
+
+def layer_of(method: Method) -> SparseLayer:
+    return build_layer(
+        LayerConfig(
+            method=method,
+            input_width=24,
+            hidden_width=40,
+            output_width=24,
+            num_experts=96,
+            k=6,
+            activation="gelu",
+            encoder="mlp",
+        )
+    )
+
+
+def parameters_of(golden: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    names = {"gate.bias": "b_enc", "direction_NO": "W_dec", "output_bias": "b_dec_out", "skip.weight": "W_skip.weight"}
+    found = {ours: golden[f"{prefix}.{theirs}"] for ours, theirs in names.items() if f"{prefix}.{theirs}" in golden}
+    return found | {"gate.weight": golden[f"{prefix}.W_enc"].T}
+
+
+def relative_error(found: Tensor, wanted: Tensor) -> float:
+    return float((found - wanted).detach().norm() / wanted.norm())
+
+
+@pytest.mark.parametrize(("case", "method"), CASES)
+def test_equals_the_papers_code(case: str, method: Method) -> None:
+    golden = load_file(REFERENCE / f"{case}.safetensors")
+    layer = layer_of(method)
+    layer.load_state_dict(parameters_of(golden, "param"))
+    output = layer(golden["in.x"])
+    assert relative_error(output.output_TO, golden["out.y"]) < 1e-5
+    coefficients_TN = torch.zeros(32, 96).scatter(1, output.routing.indices_TK, output.routing.coefficients_TK)
+    assert relative_error(coefficients_TN, golden["out.acts"]) < 1e-5
+    target = golden["in.target"]
+    loss = ((output.output_TO - target).square() / target.norm(dim=1, keepdim=True)).mean()
+    assert relative_error(loss, golden["out.ref_mse"]) < 1e-5
+    loss.backward()
+    for name, gradient in parameters_of(golden, "grad_ref_mse").items():
+        found = layer.get_parameter(name).grad
+        assert found is not None
+        assert relative_error(found, gradient) < 1e-5, name
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_contributions_add_up(method: Method) -> None:
+    layer = layer_of(method)
+    torch.nn.init.normal_(layer.get_parameter("direction_NO"))
+    x_TI = torch.randn(7, 24)
+    routing = layer.route(x_TI)
+    rest_TO = layer.decode(x_TI, routing._replace(coefficients_TK=torch.zeros_like(routing.coefficients_TK)))
+    torch.testing.assert_close(layer.decode(x_TI, routing) - rest_TO, layer.contribution(x_TI, routing))
+    one = routing._replace(coefficients_TK=routing.coefficients_TK * torch.eye(6)[2])
+    torch.testing.assert_close(layer.contribution_norms(x_TI, routing)[:, 2], layer.contribution(x_TI, one).norm(dim=1))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_fitted_by_the_same_loop(tmp_path: Path, method: Method) -> None:
+    world: World = small_world(tmp_path)
+    result = train(world.config(method=method), world.data, world.store, world.language_model)
+    assert result.status == "finished"
+    assert Run.load("small", world.data).layer.method == method
+    with pytest.raises(UserError, match="no encoder"):
+        train(world.config("other", method=method, start="encoder"), world.data, world.store, world.language_model)
+    world.store.dispose()
+
+
+def test_default_sizes() -> None:
+    assert matched_num_experts("transcoder", (768, 3072, 768), "mlp") == 24_576
+    assert matched_num_experts("mxd", (768, 3072, 768), "mlp") == 21_490

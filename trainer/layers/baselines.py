@@ -1,0 +1,64 @@
+"""What an MxD is compared with, behind the same interface: transcoders with a TopK gate.
+
+    a = TopK(relu(x G + b_gate))
+    y = a W_dec + b_out                         transcoder (arXiv 2406.11944)
+    y = a W_dec + x W_skip + b_out              skip transcoder (arXiv 2501.18823)
+
+Here an expert (elsewhere a feature) adds the same direction whatever the input is.
+
+Shapes: T tokens, I input width, O output width, N experts, K active.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from trainer.config import LayerConfig, Method
+from trainer.layers.kernels import mix
+from trainer.layers.sparse import Routing, SparseLayer
+
+
+class Transcoder(SparseLayer):
+    """A TopK transcoder."""
+
+    method: ClassVar[Method] = "transcoder"
+
+    def __init__(self, config: LayerConfig) -> None:
+        super().__init__(config)
+        # W_dec of torch's Linear from N experts to O outputs, stored an expert a row.
+        weight_ON = nn.Linear(config.num_experts, config.output_width, bias=False).weight.detach()
+        self.direction_NO = nn.Parameter(weight_ON.T.contiguous())
+        self.output_bias = nn.Parameter(torch.zeros(config.output_width))
+
+    def contribution(self, x_TI: Tensor, routing: Routing) -> Tensor:  # noqa: ARG002
+        """What the experts add, [T, O]; does not depend on ``x_TI``."""
+        return mix(routing.coefficients_TK, routing.indices_TK, self.direction_NO)
+
+    def decode(self, x_TI: Tensor, routing: Routing) -> Tensor:
+        """The output [T, O] under ``routing``."""
+        return self.contribution(x_TI, routing) + self.output_bias
+
+    def contribution_norms(self, x_TI: Tensor, routing: Routing) -> Tensor:  # noqa: ARG002
+        """‖a_n W_dec,n‖, [T, K]."""
+        norms_N: Tensor = self.direction_NO.norm(dim=1)
+        return norms_N[routing.indices_TK] * routing.coefficients_TK.abs()
+
+
+class SkipTranscoder(Transcoder):
+    """A TopK transcoder beside a linear map of the input; map and directions start at zero."""
+
+    method: ClassVar[Method] = "skip-transcoder"
+
+    def __init__(self, config: LayerConfig) -> None:
+        super().__init__(config)
+        self.skip = nn.Linear(config.input_width, config.output_width, bias=False)
+        nn.init.zeros_(self.skip.weight)
+        nn.init.zeros_(self.direction_NO)
+
+    def decode(self, x_TI: Tensor, routing: Routing) -> Tensor:
+        """The output [T, O] under ``routing``, the linear map included."""
+        skipped_TO: Tensor = self.skip(x_TI)
+        return super().decode(x_TI, routing) + skipped_TO
