@@ -16,8 +16,8 @@ from torch import Tensor
 
 from trainer.config import Apply, Edit
 from trainer.errors import UserError
-from trainer.language_model import Mlp
 from trainer.layers.sparse import Routing, SparseLayer
+from trainer.stand_ins import Mlp
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ The input and output are the module's own, as they are: nothing is folded or cen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -28,6 +28,7 @@ from trainer.config import Activation, Encoder
 from trainer.errors import UserError
 from trainer.layers.sparse import SparseLayer
 from trainer.loading import choose_device, load_module
+from trainer.stand_ins import Mlp, StandIn, mount
 from trainer.tokens import load_tokenizer
 
 MLP_NAMES = ("mlp", "feed_forward", "ffn", "ff")
@@ -41,12 +42,6 @@ ACTIVATION_NAMES: dict[str, Activation] = {
     "swish": "silu",
     "sigmoid": "sigmoid",
 }
-
-Mlp = Callable[[], Tensor]
-"""Gives what the untouched MLP would have answered."""
-
-StandIn = Callable[[Tensor, Mlp], Tensor]
-"""From the MLP's input [B, T, I], and the MLP, to an output [B, T, O]."""
 
 
 class Capture(NamedTuple):
@@ -78,53 +73,6 @@ class EncoderWeights(NamedTuple):
 
 class _StopForward(Exception):
     """Ends a forward pass; nothing is wrong."""
-
-
-class _Whole(nn.Module):
-    """Stands where an MLP that is one module stood."""
-
-    def __init__(self, original: nn.Module, stand_in: StandIn) -> None:
-        super().__init__()
-        self.original = original
-        self.stand_in = stand_in
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.stand_in(x, lambda: self.original(x))
-
-
-class _First(nn.Module):
-    """Stands at the first of two modules that make an MLP, and remembers what went in."""
-
-    def __init__(self, original: nn.Module) -> None:
-        super().__init__()
-        self.original = original
-        self.seen_BTI: Tensor | None = None
-        self._shape: tuple[int, ...] = ()
-
-    def before_block(self, _block: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
-        """Note the block's rows and tokens: OPT lays them end to end before its MLP."""
-        hidden: Tensor = inputs[0] if inputs else named["hidden_states"]
-        self._shape = tuple(hidden.shape[:-1])
-
-    def forward(self, x: Tensor) -> Any:
-        self.seen_BTI = x.reshape(*self._shape, x.shape[-1])
-        return self.original(x)
-
-
-class _Last(nn.Module):
-    """Stands at the last of two modules that make an MLP."""
-
-    def __init__(self, original: nn.Module, first: _First, stand_in: StandIn) -> None:
-        super().__init__()
-        self.original = original
-        self.first = first
-        self.stand_in = stand_in
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        seen_BTI = self.first.seen_BTI
-        assert seen_BTI is not None
-        output = self.stand_in(seen_BTI, lambda: self.original(hidden).reshape(*seen_BTI.shape[:-1], -1))
-        return output.reshape(*hidden.shape[:-1], -1)
 
 
 class LanguageModel:
@@ -199,12 +147,45 @@ class LanguageModel:
             self.module.base_model(input_ids=input_ids_BT.to(self.device), use_cache=False)
         return Capture(*(value.reshape(-1, value.shape[-1]) for value in seen))
 
+    @torch.no_grad()
+    def last_residual(self, input_ids_BT: Tensor) -> Tensor:
+        """The residual stream behind the last block, [B, T, width]: what final norm and unembedding read."""
+        seen: list[Tensor] = []
+
+        def watch(_block: nn.Module, _inputs: Any, output: Any) -> None:
+            seen.append(_hidden(output))
+
+        handle = self._blocks[-1].register_forward_hook(watch)
+        try:
+            self.module.base_model(input_ids=input_ids_BT.to(self.device), use_cache=False)
+        finally:
+            handle.remove()
+        return seen[0]
+
+    @torch.no_grad()
+    def logits_of(self, residual_RW: Tensor) -> Tensor:
+        """Logits [R, V] in float32 that final norm and unembedding make of residual streams.
+
+        Both are reached by letting one token a row go through the language model and changing what the last block
+        gives, so nothing need be known of where an architecture keeps them.
+        """
+
+        def put_in(_block: nn.Module, _inputs: Any, output: Any) -> Any:
+            given = residual_RW.unsqueeze(1)
+            return (given, *output[1:]) if isinstance(output, tuple) else given
+
+        handle = self._blocks[-1].register_forward_hook(put_in)
+        try:
+            return self.logits(torch.zeros(len(residual_RW), 1, dtype=torch.int64))[:, 0]
+        finally:
+            handle.remove()
+
     @contextmanager
     def stand_in(self, stand_ins: Mapping[int, StandIn]) -> Iterator[None]:
         """Let functions answer for the MLPs of some layers; the originals are put back on leaving, whatever happens."""
         with ExitStack() as stack:
             for layer, stand_in in stand_ins.items():
-                self._mount(layer, stand_in, stack)
+                mount(self._block(layer), self._mlp(layer), stand_in, stack)
             yield
 
     @contextmanager
@@ -256,18 +237,6 @@ class LanguageModel:
             f"one of {', '.join(MLP_NAMES)} or fc1 and fc2 is needed."
         )
 
-    def _mount(self, layer: int, stand_in: StandIn, stack: ExitStack) -> None:
-        """Put a stand-in where a layer's MLP is, and have ``stack`` put the original back."""
-        block = self._block(layer)
-        first_name, last_name = self._mlp(layer)
-        if first_name == last_name:
-            _swap(block, first_name, _Whole(getattr(block, first_name), stand_in), stack)
-            return
-        first = _First(getattr(block, first_name))
-        stack.callback(block.register_forward_pre_hook(first.before_block, with_kwargs=True).remove)
-        _swap(block, last_name, _Last(getattr(block, last_name), first, stand_in), stack)
-        _swap(block, first_name, first, stack)
-
     def _matrices(self, layer: int) -> tuple[list[nn.Module], nn.Module]:
         """The linear modules that read the MLP's input (a GLU's gate first) and the one that writes its output."""
         block = self._block(layer)
@@ -298,9 +267,10 @@ def replacement(layer: SparseLayer) -> StandIn:
     return answer
 
 
-def _swap(block: nn.Module, name: str, module: nn.Module, stack: ExitStack) -> None:
-    stack.callback(setattr, block, name, getattr(block, name))
-    setattr(block, name, module)
+def _hidden(output: Any) -> Tensor:
+    """The hidden state that a block gives, by itself or first in a tuple."""
+    hidden: Tensor = output[0] if isinstance(output, tuple) else output
+    return hidden
 
 
 def _find_blocks(module: PreTrainedModel, count: int) -> nn.ModuleList:

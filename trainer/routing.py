@@ -13,10 +13,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from trainer.errors import TooLongError, UserError
-from trainer.language_model import LanguageModel, Mlp
+from trainer.language_model import LanguageModel
 from trainer.layers.sparse import LayerOutput, SparseLayer
 from trainer.layers.sparse import Routing as LayerRouting
 from trainer.run import Run
+from trainer.stand_ins import Mlp
 from trainer.tokens import separator_id, token_texts
 
 PREDICTIONS = 6

@@ -12,8 +12,9 @@ from torch import Tensor
 from tests.language_models import CONFIGS, VOCABULARY, saved_language_model, tiny_language_model
 from tests.layers import random_layer
 from trainer.errors import NotFoundError, UserError
-from trainer.language_model import LanguageModel, Mlp
+from trainer.language_model import LanguageModel
 from trainer.layers.mxd import ACTIVATIONS
+from trainer.stand_ins import Mlp
 
 GATED = {"llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "phi3"}
 IDS_BT = torch.randint(0, VOCABULARY, (2, 11), generator=torch.Generator().manual_seed(1))
