@@ -85,7 +85,12 @@ export function writeParams<S extends Params>(spec: S, search: string, patch: Pa
     if (text === null) query.delete(name);
     else query.set(name, text);
   }
-  const text = query.toString();
+  return queryText(query);
+}
+
+/** With `?` where there is anything; colons and commas as they are, which a query may hold. */
+export function queryText(query: URLSearchParams): string {
+  const text = query.toString().replaceAll("%3A", ":").replaceAll("%2C", ",");
   return text === "" ? "" : `?${text}`;
 }
 

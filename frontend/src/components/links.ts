@@ -2,6 +2,8 @@
 
 import { useMemo } from "react";
 
+import { queryText } from "@/url-state";
+
 import { useCurrentRun } from "./current-run";
 
 export type PageName = "home" | "runs" | "experts" | "routing" | "steering" | "frontier";
@@ -13,10 +15,8 @@ export interface PageLinks {
 }
 
 export function pageLinks(run: string | null): PageLinks {
-  const query = (params: Readonly<Record<string, string>>) => {
-    const text = new URLSearchParams({ ...(run === null ? {} : { run }), ...params }).toString();
-    return text === "" ? "" : `?${text}`;
-  };
+  const query = (params: Readonly<Record<string, string>>) =>
+    queryText(new URLSearchParams({ ...(run === null ? {} : { run }), ...params }));
   return {
     page: (page, params = {}) => `/${page === "home" ? "" : page}${query(params)}`,
     expert: (expert, params = {}) => `/experts/${expert}${query(params)}`,

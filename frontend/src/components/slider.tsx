@@ -1,6 +1,7 @@
 /** A slider with its neutral point marked. Arrows move one step, Shift ten times as far, Home and End to the ends;
  *  a double click goes back to neutral. */
 
+import type { KeyboardEvent } from "react";
 import { Slider as AriaSlider, SliderThumb, SliderTrack } from "react-aria-components";
 
 export interface SliderTick {
@@ -38,6 +39,9 @@ function Ticks({ min, max, ticks }: Pick<SliderProps, "min" | "max" | "ticks">) 
   );
 }
 
+const STEPS_WITH_SHIFT = 10;
+const DIRECTIONS: Readonly<Record<string, number>> = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 };
+
 export function Slider({ label, value, min, max, step, neutral, ticks, onChange, ...rest }: SliderProps) {
   const { onChangeEnd, isDisabled = false } = rest;
   const from = percent(neutral, min, max);
@@ -46,8 +50,19 @@ export function Slider({ label, value, min, max, step, neutral, ticks, onChange,
     onChange(neutral);
     onChangeEnd?.(neutral);
   };
+  // React Aria's own Shift goes a tenth of the range, which is no whole number of steps on every slider.
+  const onKeyDownCapture = (event: KeyboardEvent) => {
+    const direction = DIRECTIONS[event.key];
+    if (!event.shiftKey || direction === undefined || isDisabled) return;
+    event.preventDefault();
+    event.stopPropagation();
+    const far = Math.min(max, Math.max(min, value + direction * STEPS_WITH_SHIFT * step));
+    const next = Number(far.toFixed(6));
+    onChange(next);
+    onChangeEnd?.(next);
+  };
   return (
-    <>
+    <div onKeyDownCapture={onKeyDownCapture}>
       <AriaSlider
         className={isDisabled ? "slider off" : "slider"}
         aria-label={label}
@@ -67,6 +82,6 @@ export function Slider({ label, value, min, max, step, neutral, ticks, onChange,
         </SliderTrack>
       </AriaSlider>
       <Ticks min={min} max={max} ticks={ticks} />
-    </>
+    </div>
   );
 }

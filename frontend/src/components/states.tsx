@@ -2,7 +2,7 @@
 
 import type { ReactNode } from "react";
 
-import { messageOf } from "@/api/errors";
+import { ApiError, messageOf } from "@/api/errors";
 
 import { Button } from "./button";
 import { Icon } from "./icon";
@@ -21,13 +21,16 @@ interface ErrorStateProps {
   readonly onRetry?: () => void;
 }
 
+/** What the server refused, it will refuse again. */
+const isFinal = (error: unknown) => error instanceof ApiError && error.status >= 400 && error.status < 500;
+
 export function ErrorState({ error, onRetry }: ErrorStateProps) {
   return (
     <div className="state error" role="alert">
       <h2>
         <Icon name="warning" /> {messageOf(error)}
       </h2>
-      {onRetry !== undefined && (
+      {onRetry !== undefined && !isFinal(error) && (
         <Button size="small" icon="reset" onClick={onRetry}>
           Try again
         </Button>

@@ -28,6 +28,18 @@ function NothingYet({ reason }: { readonly reason: string }) {
   );
 }
 
+function OneRun() {
+  const { summary } = useCurrentRun();
+  if (summary === null) return null;
+  const { language_model: model, layer, text, tokens_wanted: tokens, k } = summary;
+  return (
+    <div className="frontier-hint">
+      <p className="ink2">One run is a point. Another K, or another method, on the same layer makes it a line:</p>
+      <Command text={`mxd train ${model} --layer ${layer} --text ${text} --tokens ${tokens} --k ${2 * k}`} />
+    </div>
+  );
+}
+
 function Drawn({ figure }: { readonly figure: FigureData }) {
   const { name } = useCurrentRun();
   const links = usePageLinks();
@@ -45,6 +57,7 @@ function Drawn({ figure }: { readonly figure: FigureData }) {
           if (typeof run === "string") void navigate(links.run(run));
         }}
       />
+      {figure.total === 1 && <OneRun />}
     </section>
   );
 }

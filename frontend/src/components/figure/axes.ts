@@ -4,6 +4,7 @@ import type { FigureData } from "@/api/types";
 
 const SPARSE = [1, 2, 5];
 const DENSE = [1, 1.5, 2, 3, 4, 5, 7];
+const DENSEST = [1, 1.2, 1.5, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 9];
 
 /** Ticks of a log axis, each written in full, never a lone 2 or 5; more of them where the values lie near. */
 export function logTicks(values: readonly number[]): Readonly<Record<string, unknown>> {
@@ -15,9 +16,8 @@ export function logTicks(values: readonly number[]): Readonly<Record<string, unk
     { length: Math.ceil(Math.log10(high)) - Math.floor(Math.log10(low)) + 2 },
     (_, i) => Math.floor(Math.log10(low)) - 1 + i,
   );
-  const ticks = decades.flatMap((power) =>
-    (high / low > 8 ? SPARSE : DENSE).map((digit) => Number(`${digit}e${power}`)),
-  );
+  const digits = high / low > 8 ? SPARSE : high / low > 2.5 ? DENSE : DENSEST;
+  const ticks = decades.flatMap((power) => digits.map((digit) => Number(`${digit}e${power}`)));
   return { tickvals: ticks, ticktext: ticks.map(String) };
 }
 

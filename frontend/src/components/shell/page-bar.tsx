@@ -4,6 +4,7 @@ import { Fragment, type ReactNode } from "react";
 import { Link } from "react-router";
 
 import { formatEdits } from "@/lib/edits";
+import { queryText } from "@/url-state";
 
 import { Button } from "../button";
 import { CopyButton } from "../copy-button";
@@ -48,7 +49,7 @@ export function CopyLink() {
   const address = () => {
     const url = new URL(window.location.href);
     if (edits.length > 0) url.searchParams.set("edits", formatEdits(edits));
-    return url.href;
+    return url.origin + url.pathname + queryText(url.searchParams);
   };
   return (
     <CopyButton icon="link" className="wide" text={address}>

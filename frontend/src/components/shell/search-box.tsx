@@ -6,36 +6,48 @@ import { useNavigate } from "react-router";
 
 import { messageOf } from "@/api/errors";
 import type { Context, SearchHit } from "@/api/types";
-import { sequentialClass } from "@/lib/colour-scale";
-import { snippet } from "@/lib/kwic";
+import { excerpt } from "@/lib/excerpt";
 import { keyCap } from "@/lib/shortcuts";
 
 import { Icon } from "../icon";
 import { usePageLinks } from "../links";
 import { useShortcut } from "../shortcuts";
-import { TokenText } from "../tokens/token-text";
+import { TokenChip } from "../tokens/token-chip";
 import { useSearchHits } from "./search-results";
 
-function HitContext({ context }: { readonly context: Context }) {
+interface HitRowProps {
+  readonly hit: SearchHit;
+  readonly searched: string;
+}
+
+function HitContext({ context, searched }: { readonly context: Context; readonly searched: string }) {
+  const { before, match, after } = excerpt(context.tokens.join(""), searched);
   return (
     <span className="hit-context mono">
-      <TokenText
-        pieces={snippet(context, 7)}
-        peak={context.position}
-        isLive={() => false}
-        shade={(piece) => sequentialClass(piece.value ?? 0, context.coefficient)}
-      />
+      {before}
+      <mark>{match}</mark>
+      {after}
     </span>
   );
 }
 
-function HitRow({ hit }: { readonly hit: SearchHit }) {
+function Matched({ hit }: { readonly hit: SearchHit }) {
+  const peak = hit.context?.tokens[hit.context.position];
+  if (peak === undefined) return <span className="dim">{hit.matched === "token" ? "top token" : hit.matched}</span>;
+  return (
+    <span className="dim">
+      context, fires on <TokenChip text={peak} />
+    </span>
+  );
+}
+
+function HitRow({ hit, searched }: HitRowProps) {
   return (
     <ListBoxItem id={String(hit.expert)} textValue={hit.label ?? `Expert ${hit.expert}`} className="hit">
       <span className="mono id">{hit.expert}</span>
       <span className="lab">{hit.label ?? <span className="dim">no label yet</span>}</span>
-      <span className="dim">{{ label: "label", token: "top token", context: "context" }[hit.matched]}</span>
-      {hit.context !== null && <HitContext context={hit.context} />}
+      <Matched hit={hit} />
+      {hit.context !== null && <HitContext context={hit.context} searched={searched} />}
     </ListBoxItem>
   );
 }
@@ -82,13 +94,13 @@ export function SearchBox({ onChosen, inDialog = false }: SearchBoxProps) {
         <Input ref={input} placeholder="Search labels and contexts" autoFocus={inDialog} />
         {!inDialog && <kbd aria-hidden="true">{keyCap("search")}</kbd>}
       </div>
-      <Popover className="popover hits" placement="bottom end" hidden={settled === ""}>
+      <Popover className="popover hits" placement="bottom end" maxHeight={560} hidden={settled === ""}>
         <ListBox
           renderEmptyState={() => (
             <p className="dim">{query.error ? messageOf(query.error) : settled === "" ? "" : "Nothing found"}</p>
           )}
         >
-          {(hit: SearchHit) => <HitRow hit={hit} />}
+          {(hit: SearchHit) => <HitRow hit={hit} searched={settled} />}
         </ListBox>
       </Popover>
     </ComboBox>

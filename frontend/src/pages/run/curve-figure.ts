@@ -91,6 +91,16 @@ function endMark(tokens: number, value: number, digits: number) {
   };
 }
 
+/** Name of the other run where its line leaves the drawing. */
+function otherName(other: CurveFigure["other"], wanted: number, scale: "log" | "linear") {
+  const shown = other?.curve.tokens.findLastIndex((tokens) => tokens <= wanted) ?? -1;
+  const value = other === null || shown < 0 ? undefined : smooth(other.curve.values)[shown];
+  if (other === null || value === undefined) return [];
+  const x = (other.curve.tokens[shown] ?? 0) / MILLION;
+  const y = scale === "log" ? Math.log10(value) : value;
+  return [{ text: other.run, x, y, xanchor: "right", yanchor: "bottom", yshift: 3, showarrow: false }];
+}
+
 export function curveFigure({ name, curve, run, wanted, other }: CurveFigure): FigureData {
   const { scale, digits, title } = CURVE_WORDS[name];
   const smoothed = smooth(curve.values);
@@ -107,6 +117,7 @@ export function curveFigure({ name, curve, run, wanted, other }: CurveFigure): F
       ...(last === undefined ? [] : [endMark(curve.tokens.at(-1) ?? 0, last, digits)]),
     ],
     layout: {
+      annotations: otherName(other, wanted, scale),
       margin: { l: 48, r: 24, t: 12, b: 38 },
       xaxis: { title: { text: "tokens, millions" }, range: [0, wanted / MILLION], showgrid: false },
       yaxis: { type: scale, ...(scale === "log" ? logTicks(smoothed) : { rangemode: "tozero" }) },

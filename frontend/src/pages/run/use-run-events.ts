@@ -7,12 +7,18 @@ import { runQuery } from "@/api/queries";
 import { type RunEvent, streamRunEvents } from "@/api/stream";
 import type { RunDetail } from "@/api/types";
 
-export function withMetric(detail: RunDetail, event: Extract<RunEvent, { event: "metric" }>): RunDetail {
+/** @param now when the metric came, as ISO 8601: the metric itself does not say */
+export function withMetric(detail: RunDetail, event: Extract<RunEvent, { event: "metric" }>, now: string): RunDetail {
   const { metric } = event;
   if (detail.metrics.some((known) => known.step === metric.step)) return detail;
   return {
     ...detail,
-    run: { ...detail.run, last_metric: metric, tokens_done: Math.max(detail.run.tokens_done, metric.tokens) },
+    run: {
+      ...detail.run,
+      last_metric: metric,
+      tokens_done: Math.max(detail.run.tokens_done, metric.tokens),
+      updated_at: now,
+    },
     metrics: [...detail.metrics, metric],
   };
 }
@@ -30,7 +36,8 @@ export function useRunEvents(detail: RunDetail): void {
     const { queryKey } = runQuery(name);
     const follow = async () => {
       for await (const event of streamRunEvents(name, lastStep.current, controller.signal)) {
-        if (event.event === "metric") queries.setQueryData(queryKey, (old) => old && withMetric(old, event));
+        const now = new Date().toISOString();
+        if (event.event === "metric") queries.setQueryData(queryKey, (old) => old && withMetric(old, event, now));
         else if (event.status !== "training") break;
       }
       if (controller.signal.aborted) return;
