@@ -21,6 +21,7 @@ import { useTray } from "@/components/tray/tray-context";
 import { opening } from "@/lib/prompts";
 import { useUrlState } from "@/url-state";
 
+import { DosePane } from "./steering/dose-pane";
 import { EditList } from "./steering/edit-list";
 import { Elsewhere } from "./steering/elsewhere";
 import { isRunning } from "./steering/generation";
@@ -99,6 +100,7 @@ function useSteering(run: RunSummary) {
 function Steering({ run }: { readonly run: RunSummary }) {
   const { params, setParams, edits, replaceAll, generator, draft, request, generate } = useSteering(run);
   const { generation } = generator;
+  const tray = useTray();
   const routing = useQuery(routingQuery(run.name, edits.length === 0 ? "" : params.prompt));
   const choose = (prompt: string) => setParams({ prompt, lock: null }, "push");
   return (
@@ -126,13 +128,16 @@ function Steering({ run }: { readonly run: RunSummary }) {
           />
         )}
         <div className="steering-low">
+          {params.prompt !== "" && (
+            <DosePane run={run.name} request={request} edits={edits} onChange={(edit) => tray.put(edit)} />
+          )}
           <div className="steering-settings">
             <SamplingSettings params={params} setParams={setParams} />
             <ScopeSettings params={params} setParams={setParams} />
+            {params.prompt !== "" && (
+              <Elsewhere run={run} request={request} code={params.code} onCode={(code) => setParams({ code })} />
+            )}
           </div>
-          {params.prompt !== "" && (
-            <Elsewhere run={run} request={request} code={params.code} onCode={(code) => setParams({ code })} />
-          )}
         </div>
       </div>
     </div>

@@ -1,6 +1,7 @@
 /** The heat map as numbers: which experts are its rows, in which order, and on which scale. */
 
 import type { RoutedExpertInfo, RoutedToken, RoutingResponse } from "@/api/types";
+import { niceEnd } from "@/lib/nice-end";
 
 export type Ranking = "summed" | "largest" | "rarest";
 
@@ -85,16 +86,6 @@ export function heatRows(
   const order = ORDERS[ranking];
   const compare = (a: HeatRow, b: HeatRow) => (order(a) === order(b) ? 0 : order(a) - order(b));
   return rows.sort((a, b) => compare(a, b) || b.sum - a.sum || a.expert - b.expert);
-}
-
-const NICE_ENDS = [1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10];
-
-/** The smallest round number that is no less than `value`. */
-export function niceEnd(value: number): number {
-  if (!(value > 0)) return 1;
-  const power = 10 ** Math.floor(Math.log10(value));
-  const nice = NICE_ENDS.find((end) => end * power >= value * (1 - 1e-9)) ?? 10;
-  return Number((nice * power).toPrecision(2));
 }
 
 /** End of the one scale that all rows share. */

@@ -63,7 +63,8 @@ export function AddExpert({ run, takesFocus, onAdded }: AddExpertProps) {
     setText("");
     onAdded();
   };
-  const nothing = query.error === null ? "Nothing found" : messageOf(query.error);
+  const isWaiting = settled !== text.trim() || query.isFetching;
+  const nothing = query.error === null ? (isWaiting ? "Searching" : "Nothing found") : messageOf(query.error);
   return (
     <ComboBox
       className="add-expert"
@@ -81,8 +82,8 @@ export function AddExpert({ run, takesFocus, onAdded }: AddExpertProps) {
         {/* eslint-disable-next-line jsx-a11y/no-autofocus -- only where it was opened in order to type here */}
         <Input placeholder="Label, token, words or id" autoFocus={takesFocus} />
       </div>
-      <Popover className="popover hits" placement="bottom start" hidden={text.trim() === ""}>
-        <ListBox renderEmptyState={() => <p className="dim">{settled === "" ? "Searching" : nothing}</p>}>
+      <Popover className="popover hits" placement="bottom start" crossOffset={-34} hidden={text.trim() === ""}>
+        <ListBox renderEmptyState={() => <p className="dim">{nothing}</p>}>
           {(choice: Choice) => <ChoiceRow choice={choice} />}
         </ListBox>
       </Popover>

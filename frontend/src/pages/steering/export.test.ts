@@ -67,6 +67,12 @@ describe("the Python code", () => {
     expect(code).not.toContain("sampling=");
   });
 
+  it("prints several texts one after the other", () => {
+    const code = steerPython("demo", request({ sampling: { ...REQUEST.sampling, samples: 3 } }), new Map());
+    expect(code).toContain('texts = [""] * 3');
+    expect(code.endsWith(String.raw`print("\n---\n".join(texts))`)).toBe(true);
+  });
+
   it("writes texts so that Python reads the same", () => {
     const sampling = { ...REQUEST.sampling, stop: ['"\n'], max_tokens: 8 };
     const code = steerPython("demo", request({ prompt: 'He said "no".\n', edits: [], sampling }), new Map());

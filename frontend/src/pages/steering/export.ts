@@ -82,6 +82,19 @@ function pythonSampling(sampling: Sampling): string {
   return settings.length === 0 ? "" : `    sampling=Sampling(${settings.join(", ")}),`;
 }
 
+/** One text is printed as it comes, several one after the other. */
+function pythonLoop(steps: string, samples: number): readonly string[] {
+  const isSteered = '    if isinstance(step, NewToken) and step.arm == "steered":';
+  if (samples === 1) return [`for step in ${steps}:`, isSteered, '        print(step.text, end="", flush=True)'];
+  return [
+    `texts = [""] * ${samples}`,
+    `for step in ${steps}:`,
+    isSteered,
+    "        texts[step.sample] += step.text",
+    'print("\\n---\\n".join(texts))',
+  ];
+}
+
 /** Python that prints what the steered pane shows. `units`: 99th percentiles of the experts, for add and set. */
 export function steerPython(run: string, request: SteeringRequest, units: ReadonlyMap<number, number>): string {
   const { apply = "on-top", scope = "all", sampling = {} } = request;
@@ -108,8 +121,6 @@ export function steerPython(run: string, request: SteeringRequest, units: Readon
     ...config,
     ")",
     ...(known.length === 0 ? [] : [`units = {run.name: {${known.join(", ")}}}`]),
-    `for step in steer(language_model, run, config${known.length === 0 ? "" : ", units"}):`,
-    '    if isinstance(step, NewToken) and step.arm == "steered":',
-    '        print(step.text, end="", flush=True)',
+    ...pythonLoop(`steer(language_model, run, config${known.length === 0 ? "" : ", units"})`, sampling.samples ?? 1),
   ].join("\n");
 }

@@ -7,6 +7,7 @@ import {
   armInWords,
   asked,
   failed,
+  isGrowing,
   isRunning,
   meanKl,
   NO_GENERATION,

@@ -52,14 +52,16 @@ const FIELDS: readonly FieldProps[] = [
   { name: "top_p", label: "Top p", hint: "1 is all", digits: 2 },
   { name: "top_k", label: "Top k", hint: "0 is all", digits: 0 },
   { name: "penalty", label: "Repetition", hint: "1 is none", digits: 2 },
-  { name: "seed", label: "Seed", hint: "same seed, same text", digits: 0 },
+  { name: "seed", label: "Seed", hint: "of both arms", digits: 0 },
 ];
 
 function NumberField({ field, params, setParams }: SettingsProps & { readonly field: FieldProps }) {
   const { name, label, hint, digits } = field;
   return (
     <div className="setting">
-      <span>{label}</span>
+      <span>
+        {label} <small>{hint}</small>
+      </span>
       <NumberInput
         label={label}
         value={params[name]}
@@ -68,7 +70,7 @@ function NumberField({ field, params, setParams }: SettingsProps & { readonly fi
         max={LIMITS[name].max}
         onCommit={(value) => setParams({ [name]: digits === 0 ? Math.round(value) : value })}
       />
-      {name === "seed" ? (
+      {name === "seed" && (
         <Button
           size="small"
           variant="ghost"
@@ -76,8 +78,6 @@ function NumberField({ field, params, setParams }: SettingsProps & { readonly fi
           aria-label="Another seed"
           onClick={() => setParams({ seed: Math.floor(Math.random() * 1e6) })}
         />
-      ) : (
-        <span className="dim">{hint}</span>
       )}
     </div>
   );

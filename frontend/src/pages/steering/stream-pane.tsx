@@ -89,7 +89,7 @@ function ContinuationText(props: TextProps) {
 }
 
 /** Keeps the end in view while a text grows, unless the reader has scrolled away from it. */
-function useFollow(count: number) {
+function useFollow(count: number, isOne: boolean) {
   const box = useRef<HTMLDivElement>(null);
   const isAtEnd = useRef(true);
   const onScroll = () => {
@@ -98,8 +98,8 @@ function useFollow(count: number) {
     isAtEnd.current = scrollHeight - scrollTop - clientHeight < FOLLOWS;
   };
   useLayoutEffect(() => {
-    if (isAtEnd.current) box.current?.scrollTo({ top: box.current.scrollHeight });
-  }, [count]);
+    if (isOne && isAtEnd.current) box.current?.scrollTo({ top: box.current.scrollHeight });
+  }, [count, isOne]);
   return { box, onScroll };
 }
 
@@ -108,7 +108,8 @@ const NAMES: Readonly<Record<Arm, string>> = { default: "Default", steered: "Ste
 export function StreamPane({ badge, ...props }: StreamPaneProps) {
   const { arm, generation } = props;
   const { continuations } = generation[arm];
-  const { box, onScroll } = useFollow(continuations.reduce((sum, { tokens }) => sum + tokens.length, 0));
+  const count = continuations.reduce((sum, { tokens }) => sum + tokens.length, 0);
+  const { box, onScroll } = useFollow(count, continuations.length === 1);
   return (
     <section className="stream-pane" aria-label={NAMES[arm]} aria-busy={isRunning(generation)}>
       <div className="pane-h">

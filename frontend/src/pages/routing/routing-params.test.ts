@@ -1,0 +1,28 @@
+import { describe, expect, it } from "vitest";
+
+import { readParams, writeParams } from "@/url-state";
+
+import { ROUTING_PARAMS } from "./routing-params";
+
+describe("the address of a routing", () => {
+  it("comes back as it was written", () => {
+    const values = {
+      prompt: "a\nb & c",
+      lock: { position: 3, expert: 12 },
+      rank: "rarest",
+      unshared: true,
+      start: true,
+      rows: 50,
+      view: "table",
+    } as const;
+    const search = writeParams(ROUTING_PARAMS, "?run=demo", values);
+    expect(readParams(ROUTING_PARAMS, search)).toEqual(values);
+    expect(new URLSearchParams(search).get("lock")).toBe("3.12");
+  });
+
+  it("locks a token alone, or nothing", () => {
+    expect(readParams(ROUTING_PARAMS, "?lock=7").lock).toEqual({ position: 7, expert: null });
+    expect(readParams(ROUTING_PARAMS, "?lock=x").lock).toBeNull();
+    expect(writeParams(ROUTING_PARAMS, "?lock=7", { lock: null })).toBe("");
+  });
+});
