@@ -11,6 +11,7 @@ import { WithRun } from "@/components/current-run";
 import { usePageLinks } from "@/components/links";
 import { PageBar } from "@/components/shell/page-bar";
 import { EmptyState, ErrorState, LoadingState } from "@/components/states";
+import { formatCount } from "@/lib/format";
 import { useUrlState } from "@/url-state";
 
 import { Contexts } from "./expert/contexts";
@@ -22,11 +23,10 @@ import { Similar } from "./expert/similar";
 import { Statistics } from "./expert/statistics";
 
 function Inactive({ run }: { readonly run: RunSummary }) {
-  const links = usePageLinks();
   return (
     <EmptyState title="Never active">
-      This expert was active on none of the {run.indexed_tokens ?? 0} indexed tokens: there are no contexts to show. It
-      can still be steered with <em>set</em>, from the <a href={links.page("steering")}>steering page</a>.
+      On none of the {formatCount(run.indexed_tokens ?? 0)} indexed tokens, so there are no contexts to show. Other text
+      may open it; the experts most like it, below, say what its gate points at.
     </EmptyState>
   );
 }

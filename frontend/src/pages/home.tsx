@@ -28,8 +28,9 @@ function Intro({ run }: { readonly run: RunSummary }) {
         One MLP, written as {formatCount(run.num_experts)} experts. Each token uses {run.k} of them.
       </h1>
       <p>
-        This is layer {run.layer} of {shortSource(run.language_model)}, and every expert is a full linear map. Here is
-        one: what it fires on, where it fires in a prompt, and what changes when you turn it up.
+        This is layer {run.layer} of {shortSource(run.language_model)}, and every expert is a full linear map.
+        {run.indexed_tokens !== null &&
+          " Here is one: what it fires on, where it fires in a prompt, and what changes when you turn it up."}
       </p>
     </section>
   );

@@ -2,6 +2,7 @@
 
 import type { FigureData } from "@/api/types";
 
+const ROOM = 1.4;
 const SPARSE = [1, 2, 5];
 const DENSE = [1, 1.5, 2, 3, 4, 5, 7];
 const DENSEST = [1, 1.2, 1.5, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 9];
@@ -19,6 +20,12 @@ export function logTicks(values: readonly number[]): Readonly<Record<string, unk
   const digits = high / low > 8 ? SPARSE : high / low > 2.5 ? DENSE : DENSEST;
   const ticks = decades.flatMap((power) => digits.map((digit) => Number(`${digit}e${power}`)));
   return { tickvals: ticks, ticktext: ticks.map(String) };
+}
+
+/** Range of a log axis with a little room, also around a single value; in powers of ten, as Plotly wants it. */
+export function logRange(values: readonly number[]): readonly [number, number] {
+  const positive = values.filter((value) => value > 0);
+  return [Math.log10(Math.min(...positive) / ROOM), Math.log10(Math.max(...positive) * ROOM)];
 }
 
 /** The title of a y axis, lying in its upper corner. */

@@ -44,8 +44,11 @@ function LabelLine({ run, detail }: ExpertHeadProps) {
   return (
     <div className="label-line">
       <h1>
-        {detail.row.label ?? <ExpertLabel label={null} topTokens={tokens} />}
-        {detail.row.label === null && <span className="sr">Expert {detail.row.expert}, no label yet</span>}
+        {detail.row.label === null && tokens.length > 0 && (
+          <span className="sr">Expert {detail.row.expert}, no label yet</span>
+        )}
+        {detail.row.label ??
+          (tokens.length === 0 ? `Expert ${detail.row.expert}` : <ExpertLabel label={null} topTokens={tokens} />)}
       </h1>
       <Button size="small" variant="ghost" shortcut="label" onClick={() => setEditing(true)}>
         {detail.row.label === null ? "Give it a label" : "Edit label"}
@@ -128,7 +131,7 @@ export function ExpertHead({ run, detail }: ExpertHeadProps) {
       </div>
       <div className="expert-acts">
         <Neighbours run={run} detail={detail} />
-        <UseInPrompt run={run} expert={expert} />
+        {detail.row.active_tokens > 0 && <UseInPrompt run={run} expert={expert} />}
         <Button
           variant={inTray ? "chosen" : "primary"}
           icon={inTray ? "check" : "plus"}

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 
 import { readParams } from "@/url-state";
 
-import { boundText, EXPERTS_PARAMS, toFilters } from "./experts-params";
+import { boundText, columnsParam, EXPERTS_PARAMS, toFilters } from "./experts-params";
 
 describe("filters of the experts page", () => {
   it("ask for nothing that is not set", () => {
@@ -12,6 +12,12 @@ describe("filters of the experts page", () => {
   it("go from the address to the request", () => {
     const params = readParams(EXPERTS_PARAMS, "?sort=usage&order=asc&search=+may+&min_usage=0.00001&max_usage=2");
     expect(toFilters(params)).toEqual({ sort: "usage", order: "asc", search: "may", min_usage: 0.00001, max_usage: 1 });
+  });
+
+  it("keep which columns are hidden", () => {
+    expect(columnsParam.read("entropy,label,usage")).toEqual(["usage", "entropy"]);
+    expect(columnsParam.write(["usage", "entropy"])).toBe("usage,entropy");
+    expect(columnsParam.write([])).toBeNull();
   });
 
   it("are written in their unit without idle digits", () => {

@@ -2,10 +2,19 @@
 
 import type { ExpertFilters } from "@/api/queries";
 import { formatFixed } from "@/lib/format";
-import { choiceParam, numberParam, type SetParams, textParam, type Values } from "@/url-state";
+import { choiceParam, numberParam, type Param, type SetParams, textParam, type Values } from "@/url-state";
 
 export const SORTS = ["expert", "usage", "mean", "largest", "entropy"] as const;
 export type Sort = (typeof SORTS)[number];
+
+/** Columns that may be hidden. */
+export const OPTIONAL_COLUMNS = ["usage", "mean", "largest", "entropy", "top_tokens", "histogram"] as const;
+export type OptionalColumn = (typeof OPTIONAL_COLUMNS)[number];
+
+export const columnsParam: Param<readonly OptionalColumn[]> = {
+  read: (text) => OPTIONAL_COLUMNS.filter((column) => (text ?? "").split(",").includes(column)),
+  write: (columns) => (columns.length === 0 ? null : columns.join(",")),
+};
 
 export const EXPERTS_PARAMS = {
   sort: choiceParam(SORTS, "largest"),
@@ -14,6 +23,7 @@ export const EXPERTS_PARAMS = {
   min_usage: numberParam(null, { min: 0, max: 1 }),
   max_usage: numberParam(null, { min: 0, max: 1 }),
   min_largest: numberParam(null, { min: 0 }),
+  hide: columnsParam,
 };
 
 export type ExpertsParams = Values<typeof EXPERTS_PARAMS>;

@@ -56,11 +56,14 @@ function NoneFound({ params, setParams }: Omit<ExpertsTableProps, "run">) {
   );
 }
 
+const isHidden = (params: ExpertsParams, column: string) => params.hide.some((hidden) => hidden === column);
+
 function Head({ params, setParams }: Omit<ExpertsTableProps, "run">) {
   return (
     <thead>
       <tr>
         {Object.entries(LOOKS).map(([id, look]) => {
+          if (isHidden(params, id)) return null;
           const title = (
             <span>
               {look.title} {look.unit !== undefined && <span className="unit">{look.unit}</span>}
@@ -129,7 +132,13 @@ export function ExpertsTable({ run, params, setParams }: ExpertsTableProps) {
   const columns = useMemo(() => expertColumns(largest), [largest]);
   const rows = useMemo(() => data?.pages.flatMap((page) => page.experts) ?? NO_ROWS, [data]);
   // eslint-disable-next-line react-hooks/incompatible-library -- the table's functions are called here, never memoised
-  const table = useReactTable({ data: rows, columns, getCoreRowModel: getCoreRowModel(), manualSorting: true });
+  const table = useReactTable({
+    data: rows,
+    columns,
+    getCoreRowModel: getCoreRowModel(),
+    manualSorting: true,
+    state: { columnVisibility: Object.fromEntries(params.hide.map((column) => [column, false])) },
+  });
   const model = table.getRowModel().rows;
   const onNearEnd = useCallback(() => {
     if (hasNextPage && !isFetching) void fetchNextPage();

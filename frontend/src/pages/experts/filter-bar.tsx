@@ -21,6 +21,7 @@ import {
   type SetExpertsParams,
   toFilters,
 } from "./experts-params";
+import { ColumnsMenu } from "./columns-menu";
 import { FilterForm } from "./filter-form";
 
 interface FilterBarProps {
@@ -136,6 +137,7 @@ export function FilterBar({ run, params, setParams }: FilterBarProps) {
       <AddFilter params={params} setParams={setParams} />
       <span className="grow" />
       <Matching run={run} params={params} />
+      <ColumnsMenu params={params} setParams={setParams} />
     </section>
   );
 }

@@ -1,7 +1,7 @@
 /** The server's frontier with the method of this page's run in the accent, each line named at its end. */
 
 import type { FigureData } from "@/api/types";
-import { cornerTitle, logTicks } from "@/components/figure/axes";
+import { cornerTitle, logRange, logTicks } from "@/components/figure/axes";
 import { readTrace, type Trace } from "@/components/figure/figure-data";
 
 const DASHES = ["solid", "dash", "dot", "dashdot"];
@@ -43,7 +43,7 @@ export function frontierFigure(figure: FigureData, run: string | null): FigureDa
         tickvals: ks,
         ticktext: ks.map(String),
       },
-      yaxis: { type: "log", ...logTicks(errors) },
+      yaxis: { type: "log", range: logRange(errors), ...logTicks(errors) },
       annotations: [cornerTitle("Normalised MSE, log scale"), ...ends],
     },
   };

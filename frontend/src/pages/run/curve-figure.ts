@@ -98,7 +98,8 @@ function otherName(other: CurveFigure["other"], wanted: number, scale: "log" | "
   if (other === null || value === undefined) return [];
   const x = (other.curve.tokens[shown] ?? 0) / MILLION;
   const y = scale === "log" ? Math.log10(value) : value;
-  return [{ text: other.run, x, y, xanchor: "right", yanchor: "bottom", yshift: 3, showarrow: false }];
+  const xanchor = x > (0.8 * wanted) / MILLION ? "right" : "left";
+  return [{ text: other.run, x, y, xanchor, yanchor: "bottom", yshift: 3, showarrow: false }];
 }
 
 export function curveFigure({ name, curve, run, wanted, other }: CurveFigure): FigureData {

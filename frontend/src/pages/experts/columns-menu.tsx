@@ -1,0 +1,39 @@
+/** Which columns the table has. */
+
+import { Menu, MenuItem, MenuTrigger, Popover } from "react-aria-components";
+
+import { TriggerButton } from "@/components/trigger-button";
+
+import { LOOKS } from "./columns";
+import { type ExpertsParams, OPTIONAL_COLUMNS, type SetExpertsParams } from "./experts-params";
+
+interface ColumnsMenuProps {
+  readonly params: ExpertsParams;
+  readonly setParams: SetExpertsParams;
+}
+
+export function ColumnsMenu({ params, setParams }: ColumnsMenuProps) {
+  const shown = OPTIONAL_COLUMNS.filter((column) => !params.hide.includes(column));
+  return (
+    <MenuTrigger>
+      <TriggerButton className="btn columns-button">Columns</TriggerButton>
+      <Popover className="popover" placement="bottom end">
+        <Menu
+          aria-label="Columns"
+          selectionMode="multiple"
+          selectedKeys={shown}
+          onSelectionChange={(keys) => {
+            const hide = OPTIONAL_COLUMNS.filter((column) => keys !== "all" && !keys.has(column));
+            setParams({ hide });
+          }}
+        >
+          {OPTIONAL_COLUMNS.map((column) => (
+            <MenuItem key={column} id={column}>
+              {LOOKS[column]?.title}
+            </MenuItem>
+          ))}
+        </Menu>
+      </Popover>
+    </MenuTrigger>
+  );
+}
