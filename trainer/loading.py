@@ -50,10 +50,13 @@ def load_module(source: str, dtype: torch.dtype) -> PreTrainedModel:
         except SafetensorError as error:
             raise UserError(f"The weights of {source} are damaged ({error}); download or copy them again.") from error
         except (OSError, ValueError, KeyError, RuntimeError) as error:
-            raise UserError(f"The language model {source} cannot be loaded: {_first_sentence(error)}") from error
+            raise UserError(
+                f"The language model {source} cannot be loaded ({_first_sentence(error)}); check its name, or give a "
+                "folder that holds a causal language model."
+            ) from error
     return module
 
 
 def _first_sentence(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = [line.strip().rstrip(".:;") for line in str(error).splitlines() if line.strip()]
     return lines[0][:300] if lines else type(error).__name__

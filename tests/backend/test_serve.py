@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,39 +16,9 @@ from sqlalchemy.orm import Session
 
 from backend.commands.serve import listen
 from tests.backend.stores import metric
+from tests.processes import server
 from tests.runs import World
 from trainer.store import MetricRecord
-
-ROOT = Path(__file__).parents[2]
-
-
-@contextmanager
-def server(data: Path, *flags: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """``mxd serve`` on a free port: its address and its process."""
-    words = [
-        sys.executable,
-        "-m",
-        "backend.cli",
-        "serve",
-        "--data",
-        str(data),
-        "--port",
-        "0",
-        "--device",
-        "cpu",
-        *flags,
-    ]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environment
-    ) as it:
-        try:
-            assert it.stdout is not None
-            line = it.stdout.readline()
-            assert line.startswith("MxD Explorer is at http://127.0.0.1:"), it.communicate()[1]
-            yield line.split()[4], it
-        finally:
-            it.kill()
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,233 @@
+"""From the command line to HTTP, in processes of their own: what works, what is refused, what is interrupted."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.language_models import saved_language_model
+from tests.processes import ended, mxd, server, start, wait_for
+from tests.runs import small_world
+
+TEXT = ("--text", "text.jsonl", "--when-short", "repeat")
+SIZES = ("--num-experts", "40", "--k", "4", "--context", "16", "--batch", "64", "--window", "512")
+FIT = ("train", "lm", "--layer", "1", *TEXT, *SIZES)
+INDEX_TOKENS = 2000
+PROMPT = "the old fox"
+EDITS = ({"expert": 12, "mode": "set", "strength": 100.0}, {"expert": 30, "mode": "off"})
+SAMPLING = {"max_tokens": 12, "temperature": 1.0, "seed": 5}
+
+
+def document(finished: CompletedProcess[str]) -> Any:
+    """The one JSON document that a command printed."""
+    assert finished.returncode == 0, finished.stderr
+    return json.loads(finished.stdout)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with text, a language model, things that are damaged, and the fitted and indexed run ``small``."""
+    folder = tmp_path_factory.mktemp("end-to-end")
+    small_world(folder).store.dispose()
+    saved_language_model(folder / "lm")
+    trained = document(mxd(*FIT, "--tokens", "1536", "--name", "small", "--json", folder=folder))
+    assert trained.keys() >= {"run", "tokens", "normalised_mse", "dead_share", "tokens_per_second"}
+    assert (trained["run"], trained["tokens"]) == ("small", 1536)
+    indexed = document(mxd("index", "small", *TEXT, "--tokens", str(INDEX_TOKENS), "--json", folder=folder))
+    assert indexed.keys() >= {"run", "tokens", "contexts", "experts_active"}
+    assert (indexed["run"], indexed["tokens"]) == ("small", INDEX_TOKENS)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def client(place: Path) -> Iterator[httpx.Client]:
+    """A client of a server on that folder."""
+    with server(place / "data", folder=place) as (url, _), httpx.Client(base_url=f"{url}/api", timeout=30) as it:
+        yield it
+
+
+@pytest.fixture(scope="module")
+def said(place: Path) -> dict[str, Any]:
+    """What the commands that read a run printed, by command."""
+    edits = [word for edit in ("12:set:100", "30:off") for word in ("--edit", edit)]
+    sampling = ["--max-tokens", "12", "--temperature", "1", "--seed", "5"]
+    commands = (["runs"], ["route", "small", PROMPT], ["steer", "small", PROMPT, *edits, *sampling])
+    with ExitStack() as running:
+        processes = [running.enter_context(start(*words, "--json", folder=place)) for words in commands]
+        return {words[0]: document(ended(process)) for words, process in zip(commands, processes, strict=True)}
+
+
+def test_runs_are_the_same_on_the_command_line_and_over_http(client: httpx.Client, said: dict[str, Any]) -> None:
+    served = client.get("/runs").json()["runs"]
+    assert said["runs"] == served
+    (run,) = served
+    assert (run["name"], run["status"], run["tokens_done"]) == ("small", "finished", 1536)
+    assert (run["indexed_tokens"], run["num_experts"]) == (INDEX_TOKENS, 40)
+
+
+def test_experts_and_their_contexts(client: httpx.Client) -> None:
+    page = client.get("/runs/small/experts", params={"sort": "largest", "order": "desc", "limit": 5}).json()
+    assert (len(page["experts"]), page["total"]) == (5, 40)
+    strongest = page["experts"][0]
+    contexts = client.get(f"/runs/small/experts/{strongest['expert']}/contexts").json()["contexts"]
+    first = contexts[0]
+    assert first["coefficient"] == pytest.approx(strongest["largest"])
+    assert dict(first["active"])[first["position"]] == pytest.approx(first["coefficient"])
+    assert len(first["tokens"]) == 16
+
+
+def test_routing_is_the_same_on_the_command_line_and_over_http(client: httpx.Client, said: dict[str, Any]) -> None:
+    served = client.post("/runs/small/routing", json={"text": PROMPT}).json()
+    assert "".join(token["text"] for token in served["tokens"][1:]) == PROMPT
+    for printed, token in zip(said["route"]["tokens"], served["tokens"], strict=True):
+        assert (printed["id"], printed["text"]) == (token["id"], token["text"])
+        experts = [[expert["expert"], expert["coefficient"]] for expert in token["experts"]]
+        assert printed["experts"] == [[expert, pytest.approx(coefficient)] for expert, coefficient in experts]
+
+
+def test_steering_is_the_same_on_the_command_line_and_over_http(client: httpx.Client, said: dict[str, Any]) -> None:
+    body = {"prompt": PROMPT, "edits": EDITS, "sampling": SAMPLING}
+    with client.stream("POST", "/runs/small/steering", json=body) as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        events = [json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: ")]
+    assert [events[0]["event"], events[-1]["event"]] == ["start", "done"]
+    texts = {
+        arm: "".join(event["text"] for event in events if event.get("arm") == arm) for arm in ("default", "steered")
+    }
+    assert texts == {arm: said["steer"][arm]["text"] for arm in texts}
+    assert texts["default"] != texts["steered"]
+
+
+# ---------------------------------------------------------------- what is refused
+
+REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
+    "hub name that is unknown": (
+        ("train", "some-one/nothing", *FIT[2:], "--tokens", "1k"),
+        "check its name, or give a folder",
+    ),
+    "folder that is missing": (("train", "./missing", *FIT[2:], "--tokens", "1k"), "There is no folder ./missing"),
+    "layer out of range": ((*FIT, "--layer", "7", "--tokens", "1k"), "lm has layers 0 to 2; there is no layer 7"),
+    "empty text": ((*FIT, "--text", "empty.txt", "--tokens", "1k", "--name", "e"), "empty.txt holds no documents"),
+    "damaged language model": (
+        ("train", "damaged-lm", *FIT[2:], "--tokens", "1k"),
+        "weights of damaged-lm are damaged",
+    ),
+    "damaged run": (("route", "damaged-data/runs/small", "text"), "layer.safetensors cannot be read"),
+    "prompt too long": (("steer", "small", "fox " * 100), "401 tokens"),
+}
+
+
+@pytest.fixture(scope="module")
+def complaints(place: Path) -> dict[str, CompletedProcess[str]]:
+    """How each command of ``REFUSED`` ended."""
+    (place / "empty.txt").touch()
+    damage(place / "lm", place / "damaged-lm", "model.safetensors")
+    damage(place / "data" / "runs" / "small", place / "damaged-data" / "runs" / "small", "layer.safetensors")
+    with ThreadPoolExecutor(2) as pool:
+        ends = pool.map(lambda refused: mxd(*refused[0], folder=place), REFUSED.values())
+        return dict(zip(REFUSED, ends, strict=True))
+
+
+def damage(folder: Path, copy: Path, weights: str) -> None:
+    """Copy a folder, its weights cut off in the middle."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            target = copy / path.relative_to(folder)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            content = path.read_bytes()
+            target.write_bytes(content[: len(content) // 2] if path.name == weights else content)
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_bad_input_is_one_sentence(complaints: dict[str, CompletedProcess[str]], what: str) -> None:
+    finished = complaints[what]
+    assert (finished.returncode, finished.stdout) == (2, "")
+    (sentence,) = finished.stderr.splitlines()
+    assert REFUSED[what][1] in sentence
+    assert sentence.startswith("mxd: ")
+    assert sentence.endswith(".")
+
+
+def test_a_taken_port_is_one_sentence(place: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        finished = mxd("serve", "--port", str(port), folder=place)
+    assert (finished.returncode, finished.stdout) == (2, "")
+    assert finished.stderr == f"mxd: Port {port} on 127.0.0.1 is taken; choose another with --port.\n"
+
+
+def test_http_says_the_same_of_a_prompt_that_is_too_long(client: httpx.Client) -> None:
+    for path, body in (("routing", {"text": "fox " * 100}), ("steering", {"prompt": "fox " * 100})):
+        answer = client.post(f"/runs/small/{path}", json=body)
+        assert answer.status_code == 413
+        error = answer.json()["error"]
+        assert error["code"] == "prompt-too-long"
+        assert "401 tokens" in error["message"]
+
+
+# ---------------------------------------------------------------- what is interrupted
+
+
+def snapshot(client: httpx.Client) -> Any:
+    """All that a reader sees of the index of ``small``."""
+    run = client.get("/runs/small").json()["run"]
+    experts = client.get("/runs/small/experts", params={"limit": 200}).json()
+    contexts = client.get("/runs/small/experts/3/contexts").json()
+    return run["indexed_tokens"], run["experts_active"], experts, contexts
+
+
+def checkpoints(folder: Path) -> set[str]:
+    """Checkpoints of a run, whole and half-written ones."""
+    return {path.name for path in folder.glob("*checkpoint-*")}
+
+
+def newer(folder: Path, left: set[str]) -> bool:
+    """Whether a whole checkpoint has come that was not among those that were left."""
+    return any(name.startswith("checkpoint-") for name in checkpoints(folder) - left)
+
+
+def test_interrupted_work_leaves_nothing_half_done(place: Path, client: httpx.Client) -> None:
+    folder = place / "data" / "runs" / "stopped"
+    fit = (*FIT, "--tokens", "8192", "--checkpoint-every", "1024", "--log-every", "8", "--name", "stopped", "--resume")
+    index = ("index", "small", *TEXT, "--tokens", "40k")
+    before = snapshot(client)
+    tokens = 0
+    for number, code in ((signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)):
+        left = checkpoints(folder)
+        with start(*index, folder=place) as indexing, start(*fit, folder=place) as fitting:
+            assert indexing.stderr is not None
+            assert indexing.stderr.readline().startswith("Indexing small: 1,024 of 40,000 tokens")
+            indexing.send_signal(number)
+            wait_for(partial(newer, folder, left))
+            fitting.send_signal(number)
+            ends = [ended(indexing), ended(fitting)]
+        assert [end.returncode for end in ends] == [code, code]
+        assert all("Traceback" not in end.stderr for end in ends)
+        assert snapshot(client) == before
+        run = client.get("/runs/stopped").json()["run"]
+        assert run["status"] == "stopped"
+        assert tokens < run["tokens_done"] < 8192
+        tokens = run["tokens_done"]
+        assert not (folder / "layer.safetensors").exists()
+
+    with start(*index, "--json", folder=place) as indexing, start(*fit, "--json", folder=place) as fitting:
+        assert document(ended(indexing))["tokens"] == 40_000
+        assert document(ended(fitting))["tokens"] == 8192
+    assert snapshot(client)[0] == 40_000
+    whole = client.get("/runs/stopped").json()
+    assert whole["run"]["status"] == "finished"
+    steps = [metric["step"] for metric in whole["metrics"]]
+    assert set(range(8, 129, 8)) <= set(steps)
+    assert steps == sorted(set(steps))
+    assert checkpoints(folder) == {"checkpoint-128"}
