@@ -16,6 +16,7 @@ from backend.library import Library
 from backend.schemas import LoadedLanguageModel
 from backend.settings import Settings
 from trainer.config import SteeringConfig
+from trainer.effects import ExpertEffect, direct_effects
 from trainer.errors import TooLongError
 from trainer.language_model import LanguageModel
 from trainer.routing import Routing, prompt_ids, route
@@ -62,6 +63,17 @@ class LiveEngine:
             run = (await asyncio.to_thread(self._library.run, name)).run
             return await asyncio.wrap_future(self._host(run).call(partial(self._route, run, text)))
 
+    async def effects(self, name: str, text: str, position: int) -> tuple[ExpertEffect, ...]:
+        """Direct effects of the experts that are active on a token of a text.
+
+        Raises:
+            BusyError: too many requests are waiting.
+            UserError: the run, the text, the position or the language model cannot be used.
+        """
+        with self._admission():
+            run = (await asyncio.to_thread(self._library.run, name)).run
+            return await asyncio.wrap_future(self._host(run).call(partial(self._effects, run, text, position)))
+
     async def steer(
         self, names: Sequence[str], config: SteeringConfig, units: Units
     ) -> AsyncGenerator[SteeringStep | Waiting, None]:
@@ -104,6 +116,10 @@ class LiveEngine:
         routing = route(language_model, run, text)
         took_ms = (time.perf_counter() - started) * 1000
         return Routed(routing, min(language_model.max_tokens, self._settings.prompt_tokens), took_ms)
+
+    def _effects(self, run: Run, text: str, position: int, language_model: LanguageModel) -> tuple[ExpertEffect, ...]:
+        self._check_length(language_model, text)
+        return direct_effects(language_model, run, text, position)
 
     def _prepare(
         self,

@@ -105,6 +105,8 @@ class RowBatch:
 
     def leave(self, rows: Sequence[Row]) -> None:
         """Let rows go."""
+        if not rows:
+            return
         leaving = {id(row) for row in rows}
         kept = [place for place, row in enumerate(self.rows) if id(row) not in leaving]
         self.rows = [self.rows[place] for place in kept]

@@ -83,6 +83,7 @@ class LanguageModel:
         self.tokenizer = tokenizer
         self.source = source
         self._blocks = _find_blocks(module, self.num_layers)
+        self._splits: dict[int, bool] = {}
 
     @classmethod
     def load(cls, source: str, device: str = "auto", dtype: torch.dtype | None = None) -> LanguageModel:
@@ -146,6 +147,25 @@ class LanguageModel:
         with self.stand_in({layer: watch}), suppress(_StopForward):
             self.module.base_model(input_ids=input_ids_BT.to(self.device), use_cache=False)
         return Capture(*(value.reshape(-1, value.shape[-1]) for value in seen))
+
+    @torch.no_grad()
+    def splits(self, layer: int) -> bool:
+        """Whether one row may become two at a layer's MLP, as the blocks of most architectures let it by broadcasting.
+
+        Found out by trying, once for each layer.
+        """
+        if layer not in self._splits:
+            ids_1T = torch.tensor([[1, 2, 3]], device=self.device)
+            whole_TV = self.logits(ids_1T)[0]
+            with self.stand_in({layer: lambda _x, mlp: mlp().repeat(2, 1, 1)}):
+                try:
+                    split_RTV = self.logits(ids_1T)
+                except (RuntimeError, ValueError):
+                    split_RTV = whole_TV.unsqueeze(0)
+            self._splits[layer] = len(split_RTV) == 2 and all(
+                torch.allclose(row_TV, whole_TV, rtol=1e-3, atol=1e-2) for row_TV in split_RTV
+            )
+        return self._splits[layer]
 
     @torch.no_grad()
     def last_residual(self, input_ids_BT: Tensor) -> Tensor:

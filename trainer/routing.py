@@ -100,7 +100,7 @@ def check_fits(language_model: LanguageModel, run: Run) -> None:
 
 @torch.no_grad()
 def route(language_model: LanguageModel, run: Run, text: str) -> Routing:
-    """Route a text: one forward pass with two rows, the original and the one with the layer in place of the MLP.
+    """Route a text in one forward pass, from the layer on with two rows: with the original MLP, and with the layer.
 
     Raises:
         TooLongError: the text is longer than the language model takes.
@@ -111,8 +111,9 @@ def route(language_model: LanguageModel, run: Run, text: str) -> Routing:
     check_fits(language_model, run)
     ids = prompt_ids(language_model, text)
     seen = _Seen(run.layer.to(language_model.device))
+    rows = 1 if language_model.splits(run.config.layer) else 2
     with language_model.stand_in({run.config.layer: seen.answer}):
-        logits_2TV = language_model.logits(torch.tensor([ids, ids]))
+        logits_2TV = language_model.logits(torch.tensor([ids] * rows))
     original_TV, replaced_TV = logits_2TV.log_softmax(dim=-1)
     kl_T = F.kl_div(replaced_TV, original_TV, log_target=True, reduction="none").sum(dim=-1).clamp_min(0)
     texts = token_texts(language_model.tokenizer, ids)
@@ -128,19 +129,21 @@ def route(language_model: LanguageModel, run: Run, text: str) -> Routing:
 
 
 class _Seen:
-    """Answers for the MLP in the second row, and keeps what the layer made of the first."""
+    """Answers with two rows, the MLP's and the layer's, and keeps what the layer made of the text.
+
+    Both rows hold the same up to here: one is read where the language model lets it become two, otherwise two are.
+    """
 
     def __init__(self, layer: SparseLayer) -> None:
         self.layer = layer
         self.x_TI: Tensor | None = None
         self.routing: LayerRouting | None = None
 
-    def answer(self, x_2TI: Tensor, mlp: Mlp) -> Tensor:
-        # Both rows hold the same up to here, so the first one's input is the second one's too.
-        self.x_TI = x_2TI[0].float()
+    def answer(self, x_RTI: Tensor, mlp: Mlp) -> Tensor:
+        self.x_TI = x_RTI[0].float()
         output: LayerOutput = self.layer(self.x_TI)
         self.routing = output.routing
-        return torch.stack([mlp()[0], output.output_TO.to(x_2TI.dtype)])
+        return torch.stack([mlp()[0], output.output_TO.to(x_RTI.dtype)])
 
     def experts(self) -> list[tuple[RoutedExpert, ...]]:
         assert self.x_TI is not None and self.routing is not None

@@ -127,11 +127,7 @@ class Run:
 
     def resume_command(self) -> str:
         """What to type to go on fitting it."""
-        config = self.config
-        return (
-            f"mxd train {config.language_model} --layer {config.layer} --text {config.text.text} "
-            f"--tokens {config.tokens} --name {config.name} --resume"
-        )
+        return f"mxd train --name {self.name} --resume"
 
 
 def run_names(data: Path) -> list[str]:

@@ -13,6 +13,9 @@ from torch import Tensor
 
 from trainer.config import Sampling
 
+FIRST_LOOK = 256
+"""Tokens among which the wanted share of probability is looked for before all are sorted."""
+
 
 def gumbel_noise(seed: int, step: int, vocabulary: int) -> Tensor:
     """[V] standard Gumbel noise of one step, the same on every device."""
@@ -49,11 +52,16 @@ def choose(logits_V: Tensor, used: set[int], sampling: Sampling, noise_V: Tensor
 
 def _within(logits_V: Tensor, sampling: Sampling) -> Tensor:
     """Logits with everything outside top-k and top-p at minus infinity."""
-    sorted_V, order_V = logits_V.sort(descending=True, stable=True)
-    outside_V = torch.zeros_like(sorted_V, dtype=torch.bool)
-    if sampling.top_k:
-        outside_V[sampling.top_k :] = True
-    if sampling.top_p < 1:
-        probabilities_V = sorted_V.masked_fill(outside_V, -torch.inf).softmax(dim=0)
-        outside_V |= probabilities_V.cumsum(dim=0) - probabilities_V >= sampling.top_p
-    return torch.full_like(logits_V, -torch.inf).index_copy(0, order_V, sorted_V.masked_fill(outside_V, -torch.inf))
+    if not sampling.top_k and sampling.top_p == 1:
+        return logits_V
+    largest = min(sampling.top_k or len(logits_V), len(logits_V))
+    total = torch.logsumexp(logits_V if largest == len(logits_V) else logits_V.topk(largest).values, dim=0)
+    # The few most probable tokens nearly always hold the wanted share; a full sort is only for when they do not.
+    for count in (min(FIRST_LOOK, largest), largest):
+        sorted_C, order_C = logits_V.topk(count)
+        probabilities_C = (sorted_C - total).exp()
+        before_C = probabilities_C.cumsum(dim=0) - probabilities_C
+        if count == largest or before_C[-1] >= sampling.top_p:
+            break
+    kept_C = torch.where(before_C < sampling.top_p, sorted_C, -torch.inf)
+    return torch.full_like(logits_V, -torch.inf).index_copy(0, order_C, kept_C)

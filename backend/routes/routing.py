@@ -11,7 +11,15 @@ from backend.database import reading
 from backend.live import Routed
 from backend.queries.experts import known
 from backend.queries.runs import find_run
-from backend.schemas import RoutedExpertInfo, RoutedToken, RoutingRequest, RoutingResponse
+from backend.schemas import (
+    EffectsRequest,
+    EffectsResponse,
+    ExpertEffect,
+    RoutedExpertInfo,
+    RoutedToken,
+    RoutingRequest,
+    RoutingResponse,
+)
 from backend.services import RunName, Services, ServicesDep
 
 router = APIRouter(prefix="/runs/{run}", tags=["routing"])
@@ -26,6 +34,15 @@ async def route(run: RunName, request: RoutingRequest, services: ServicesDep) ->
     # Waiting for the language model takes none of the threads that browsing needs.
     routed = await services.live.route(run, request.text)
     return await asyncio.to_thread(_answer, services, run, routed)
+
+
+@router.post("/routing/effects")
+async def effects(run: RunName, request: EffectsRequest, services: ServicesDep) -> EffectsResponse:
+    """What each expert that is active on a token does, by itself, to the prediction of the next one."""
+    await asyncio.to_thread(_check, services, run)
+    found = await services.live.effects(run, request.text, request.position)
+    experts = tuple(ExpertEffect.model_validate(effect, from_attributes=True) for effect in found)
+    return EffectsResponse(run=run, position=request.position, experts=experts)
 
 
 def _check(services: Services, run: str) -> None:

@@ -29,12 +29,16 @@ from backend.schemas.experts import (
 from backend.schemas.figures import Figure, FigureName
 from backend.schemas.health import Health, LoadedLanguageModel
 from backend.schemas.routing import (
+    EffectsRequest,
+    EffectsResponse,
+    ExpertEffect,
     Prediction,
     RoutedExpert,
     RoutedExpertInfo,
     RoutedToken,
     RoutingRequest,
     RoutingResponse,
+    TokenEffect,
 )
 from backend.schemas.runs import MetricPoint, RunDetail, RunList, RunStatus, RunSummary, StatusChange
 from backend.schemas.steering import (
@@ -55,10 +59,13 @@ __all__ = [
     "Context",
     "ContextPage",
     "DoneEvent",
+    "EffectsRequest",
+    "EffectsResponse",
     "ErrorBody",
     "ErrorEvent",
     "ErrorResponse",
     "ExpertDetail",
+    "ExpertEffect",
     "ExpertPage",
     "ExpertRow",
     "ExpertSort",
@@ -93,5 +100,6 @@ __all__ = [
     "SteeringEvent",
     "SteeringRequest",
     "TokenCount",
+    "TokenEffect",
     "TokenEvent",
 ]

@@ -56,3 +56,33 @@ class RoutingResponse(Schema):
     """Of every expert that appears."""
     max_tokens: int
     took_ms: float
+
+
+class EffectsRequest(RoutingRequest):
+    position: Annotated[int, Field(ge=0)]
+    """Of the token, as in the routing of the same text; 0 is the start token."""
+
+
+class TokenEffect(Schema):
+    id: int
+    text: str
+    change: float
+    """log p with the expert's contribution minus log p without it, in nats."""
+
+
+class ExpertEffect(Schema):
+    expert: int
+    coefficient: float
+    promoted: tuple[TokenEffect, ...]
+    """Largest change first."""
+    suppressed: tuple[TokenEffect, ...]
+    """Most negative change first."""
+
+
+class EffectsResponse(Schema):
+    """Direct effects on the next token, through final norm and unembedding alone."""
+
+    run: str
+    position: int
+    experts: tuple[ExpertEffect, ...]
+    """Largest coefficient first."""

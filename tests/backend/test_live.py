@@ -17,6 +17,7 @@ from backend.live import LiveEngine
 from backend.settings import Settings
 from tests.runs import World
 from trainer.config import Sampling, SteeringConfig
+from trainer.effects import direct_effects
 from trainer.errors import TooLongError
 from trainer.language_model import LanguageModel
 from trainer.routing import route
@@ -50,6 +51,15 @@ def test_routing_is_the_trainers(live_client: TestClient, fitted: World) -> None
     named = {expert["expert"] for token in answer["tokens"] for expert in token["experts"]}
     assert {int(expert) for expert in answer["experts"]} == named
     assert any(info["usage"] and info["top_tokens"] for info in answer["experts"].values())
+
+
+def test_effects_are_the_trainers(live_client: TestClient, fitted: World) -> None:
+    answer = live_client.post(f"{RUN}/routing/effects", json={"text": PROMPT, "position": 2}).json()
+    wanted = direct_effects(fitted.language_model, Run.load("small", fitted.data), PROMPT, 2)
+    assert [effect["expert"] for effect in answer["experts"]] == [effect.expert for effect in wanted]
+    for found, effect in zip(answer["experts"], wanted, strict=True):
+        changes = [token["change"] for token in found["promoted"] + found["suppressed"]]
+        assert changes == pytest.approx([token.change for token in effect.promoted + effect.suppressed], abs=1e-4)
 
 
 def test_loaded_language_models_are_named(live_client: TestClient) -> None:

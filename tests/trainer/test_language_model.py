@@ -147,3 +147,9 @@ def test_damaged_folder_is_one_sentence(tmp_path: Path, damage: str) -> None:
     with pytest.raises(UserError) as found:
         LanguageModel.load(str(folder), device="cpu")
     assert "\n" not in str(found.value)
+
+
+def test_where_one_row_may_become_two(family: str) -> None:
+    language_model = tiny_language_model(family)
+    assert language_model.splits(1) == (family != "opt")
+    assert [name for name, _ in language_model.module.named_modules() if name.endswith("original")] == []

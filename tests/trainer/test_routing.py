@@ -40,8 +40,9 @@ def test_experts_are_the_layers(world: World, run: Run) -> None:
         assert sum(expert.share for expert in token.experts) == pytest.approx(1.0, abs=1e-5)
 
 
-def test_predictions_and_divergence_are_those_of_two_forward_passes(world: World, run: Run) -> None:
-    language_model = world.language_model
+@pytest.mark.parametrize("family", ["llama", "opt", "gpt-neox", "falcon"])
+def test_predictions_and_divergence_are_those_of_two_forward_passes(world: World, run: Run, family: str) -> None:
+    language_model = tiny_language_model(family)
     routing = route(language_model, run, TEXT)
     ids = torch.tensor([prompt_ids(language_model, TEXT)])
     original = language_model.logits(ids)[0].log_softmax(-1)

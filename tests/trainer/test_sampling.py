@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer.config import Sampling
-from trainer.sampling import choose, gumbel_noise, penalised
+from trainer.sampling import _within, choose, gumbel_noise, penalised
 
 PLAIN = Sampling(temperature=1, top_p=1, top_k=0, repetition_penalty=1)
 LOGITS_V = torch.tensor([0.1, 3.0, 2.9, -1.0, 0.5])
@@ -30,6 +30,18 @@ def test_top_k_and_top_p_leave_out_the_rest() -> None:
     assert sample(PLAIN.model_copy(update={"top_k": 2}), LOGITS_V, 300)[[0, 3, 4]].sum() == 0
     assert sample(PLAIN.model_copy(update={"top_p": 0.5}), LOGITS_V, 300)[[0, 3, 4]].sum() == 0
     assert sample(PLAIN.model_copy(update={"top_p": 0.01}), LOGITS_V, 300)[1] == 1
+
+
+@given(st.integers(1, 400), st.floats(0.01, 1), st.integers(0, 300), st.floats(0.01, 4), st.integers(0, 1000))
+def test_filters_are_those_of_a_full_sort(size: int, top_p: float, top_k: int, spread: float, seed: int) -> None:
+    logits_V = torch.randn(size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * spread
+    sampling = PLAIN.model_copy(update={"top_p": top_p, "top_k": top_k})
+    order = logits_V.argsort(descending=True, stable=True)[: top_k or size]
+    probabilities = logits_V[order].softmax(dim=0)
+    kept = order[probabilities.cumsum(dim=0) - probabilities < top_p - 1e-9]
+    found = _within(logits_V, sampling).isfinite().nonzero().flatten()
+    assert set(kept.tolist()) <= set(found.tolist())
+    assert len(found) - len(kept) <= 1  # one more where rounding decides
 
 
 def test_the_penalty_makes_used_tokens_less_likely() -> None:

@@ -1,0 +1,132 @@
+"""Routing and steering against the bare language model: what looking and steering cost.
+
+Shapes: B rows, T tokens.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from trainer.bench.timing import Machine, in_turn, median_ratio
+from trainer.config import Edit, Sampling, SteeringConfig
+from trainer.generation import Row, RowBatch
+from trainer.language_model import LanguageModel
+from trainer.routing import prompt_ids, route
+from trainer.run import Run
+from trainer.steering import NewToken, Steering, steer
+
+ROUTED_TOKENS = 256
+PROMPT = "It was a long day, and in the evening"
+
+
+@dataclass(frozen=True)
+class GenerateBench:
+    """What ``mxd bench generate`` reports."""
+
+    routing_ratio: float
+    """Seconds to route a text over those of one bare forward pass over it."""
+    pair_speedup: float
+    """Seconds of two plain ``generate`` calls, one after the other, over those of a default and steered pair."""
+    batch_speedup: float
+    """Seconds of 8 steered pairs one after the other over those of the same 8 in one batch."""
+    stream_overhead: float
+    """Seconds between tokens of a steered pair over those of a bare step of the same rows."""
+    routing_ms: float
+    forward_ms: float
+    pair_tokens_per_second: float
+    """New tokens of both arms."""
+    tokens: int
+    machine: Machine
+
+
+def bench_generate(language_model: LanguageModel, run: Run, tokens: int, rounds: int) -> GenerateBench:
+    """Time everything in turn; ``tokens`` are generated in each arm."""
+    text = _text_of(language_model, ROUTED_TOKENS)
+    ids_1T = torch.tensor([prompt_ids(language_model, text)])
+    configs = [_config(tokens, seed) for seed in range(8)]
+    ways: dict[str, Callable[[], object]] = {
+        "forward": lambda: language_model.logits(ids_1T),
+        "route": lambda: route(language_model, run, text),
+        "plain": lambda: _plain(language_model, tokens),
+        "pair": lambda: list(steer(language_model, run, configs[0])),
+        "bare": lambda: _bare(language_model, run, configs[0]),
+        "alone": lambda: [list(steer(language_model, run, config)) for config in configs],
+        "together": lambda: _together(language_model, run, configs),
+    }
+    seconds = in_turn(ways, rounds)
+    pair = statistics.median(seconds["pair"])
+    return GenerateBench(
+        routing_ratio=median_ratio(seconds["route"], seconds["forward"]),
+        pair_speedup=median_ratio(seconds["plain"], seconds["pair"]),
+        batch_speedup=median_ratio(seconds["alone"], seconds["together"]),
+        stream_overhead=median_ratio(seconds["pair"], seconds["bare"]),
+        routing_ms=1000 * statistics.median(seconds["route"]),
+        forward_ms=1000 * statistics.median(seconds["forward"]),
+        pair_tokens_per_second=2 * tokens / pair,
+        tokens=tokens,
+        machine=Machine.here(language_model.device.type),
+    )
+
+
+def _config(tokens: int, seed: int) -> SteeringConfig:
+    # No end of text is wanted before the last token, so every way generates the same number.
+    sampling = Sampling(max_tokens=tokens, seed=seed, temperature=0.8)
+    return SteeringConfig(prompt=PROMPT, edits=(Edit(expert=0, mode="add", strength=2.0),), sampling=sampling)
+
+
+def _text_of(language_model: LanguageModel, tokens: int) -> str:
+    words = (PROMPT + " the old man went home. ") * tokens
+    ids = prompt_ids_unchecked(language_model, words)[: tokens - 1]
+    text = language_model.tokenizer.decode(ids)
+    assert isinstance(text, str)
+    return text
+
+
+def prompt_ids_unchecked(language_model: LanguageModel, text: str) -> list[int]:
+    """Token ids of a text of any length."""
+    ids: list[int] = language_model.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+    return ids
+
+
+def _plain(language_model: LanguageModel, tokens: int) -> None:
+    """Two ``generate`` calls of transformers, one after the other."""
+    ids_1T = torch.tensor([prompt_ids(language_model, PROMPT)], device=language_model.device)
+    for seed in range(2):
+        torch.manual_seed(seed)
+        language_model.module.generate(
+            ids_1T,
+            attention_mask=torch.ones_like(ids_1T),
+            do_sample=True,
+            temperature=0.8,
+            top_p=0.95,
+            min_new_tokens=tokens,
+            max_new_tokens=tokens,
+            pad_token_id=int(ids_1T[0, 0]),
+        )
+
+
+def _bare(language_model: LanguageModel, run: Run, config: SteeringConfig) -> float:
+    """The forward passes of a pair alone: same rows, same edits, nothing chosen or told."""
+    steering = Steering.prepare(language_model, [run], config, {})
+    batch, started = RowBatch(language_model), time.perf_counter()
+    rows = [Row(list(steering.prompt), edits) for edits in (steering.plain, steering.edited)]
+    batch.join(rows, [(0, rows[0]), (1, rows[1]), (1, Row(rows[1].ids, steering.edited)), (0, Row(rows[0].ids))])
+    for _ in range(config.sampling.max_tokens - 1):
+        batch.step()
+    return time.perf_counter() - started
+
+
+def _together(language_model: LanguageModel, run: Run, configs: list[SteeringConfig]) -> int:
+    batch = RowBatch(language_model)
+    going = [Steering.prepare(language_model, [run], config, {}) for config in configs]
+    found = sum(isinstance(step, NewToken) for each in going for step in each.join(batch))
+    while going := [each for each in going if not each.finished]:
+        places = {id(row): place for place, row in enumerate(batch.rows)}
+        step = batch.step()
+        found += sum(isinstance(it, NewToken) for each in going for it in each.advance(batch, step, places))
+    return found
