@@ -11,6 +11,12 @@ import { useSearchHits } from "../shell/search-results";
 import { TriggerButton } from "../trigger-button";
 import { type ContextChoice, ContextChoices, useOfferedContexts } from "./context-choices";
 
+/** Many experts have the same sequence among their contexts; as a prompt it is one. */
+function distinct(choices: readonly ContextChoice[]): readonly ContextChoice[] {
+  const seen = new Map(choices.toReversed().map((choice) => [choice.context.sequence, choice]));
+  return choices.filter((choice) => seen.get(choice.context.sequence) === choice);
+}
+
 interface FromContextProps {
   readonly run: string;
   readonly onChoose: (context: Context) => void;
@@ -21,7 +27,7 @@ function Choices({ run, onChoose }: FromContextProps) {
   const { hits, settled, query } = useSearchHits(text);
   const offered = useOfferedContexts(run);
   const found = hits.flatMap(({ expert, context }): ContextChoice[] => (context === null ? [] : [{ expert, context }]));
-  const choices = settled === "" ? offered : found;
+  const choices = distinct(settled === "" ? offered : found);
   return (
     <>
       <label className="search">

@@ -85,6 +85,6 @@ describe("rows of the map", () => {
 describe("numbers of the map", () => {
   it("have as many decimals as fit", () => {
     expect([0.6, 3, 4, 80, 200].map(cellDigits)).toEqual([2, 2, 1, 1, 0]);
-    expect([0.0123, 0.9999, 1.234, 12.34].map(formatKl)).toEqual([".012", "1.000", "1.23", "12.3"]);
+    expect([0.0123, 0.9999, 1.234, 12.34].map(formatKl)).toEqual([".012", "1.00", "1.23", "12.3"]);
   });
 });

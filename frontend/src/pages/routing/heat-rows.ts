@@ -102,7 +102,7 @@ export function cellDigits(end: number): number {
 /** `.012`, `1.23`, `12.3`: no wider than the narrowest column. */
 export function formatKl(kl: number): string {
   if (kl >= 10) return kl.toFixed(1);
-  return kl >= 1 ? kl.toFixed(2) : kl.toFixed(3).replace(/^0/, "");
+  return kl >= 0.9995 ? kl.toFixed(2) : kl.toFixed(3).replace(/^0/, "");
 }
 
 /** What stands in the foot: mean KL over the columns. */

@@ -7,7 +7,7 @@ import type { SteeringRequest } from "@/api/types";
 import { Button } from "@/components/button";
 import { Icon } from "@/components/icon";
 import { TriggerButton } from "@/components/trigger-button";
-import { describeEdit, type Edit } from "@/lib/edits";
+import { describeEdit, type Edit, NEUTRAL_STRENGTH } from "@/lib/edits";
 import { formatFixed } from "@/lib/format";
 
 import { doseKey, type DosedMode, type DosePoint, nearestDose, suggestedDose } from "./dose";
@@ -97,7 +97,7 @@ function DoseTable({ points, describe, onChoose }: TableProps) {
 
 function Summary({ points, edit, describe, onChoose }: TableProps & { readonly edit: DosedEdit }) {
   const here = nearestDose(points, edit.strength);
-  const suggested = suggestedDose(points);
+  const suggested = suggestedDose(points, NEUTRAL_STRENGTH[edit.mode]);
   return (
     <p className="dose-summary">
       <span>
@@ -110,7 +110,7 @@ function Summary({ points, edit, describe, onChoose }: TableProps & { readonly e
       </span>
       <span className="grow" />
       {suggested === null ? (
-        <span className="dim">no strength both shows and reads well</span>
+        <span className="dim">none shows and reads well</span>
       ) : (
         <button type="button" className="link" onClick={() => onChoose(suggested)}>
           Take {describe(suggested)}
@@ -154,7 +154,8 @@ function Measured({
 }: DosePaneProps & { edits: readonly DosedEdit[]; edit: DosedEdit; onEdit: (id: number) => void }) {
   const { doses, measure } = useDose(run);
   const [asTable, setAsTable] = useState(false);
-  const describe = (strength: number) => describeEdit({ mode: edit.mode, strength }).replace(/\.0$/, "");
+  const describe = (strength: number) =>
+    strength === 0 ? "0" : describeEdit({ mode: edit.mode, strength }).replace(/\.0$/, "");
   const choose = (strength: number) => onChange({ ...edit, strength });
   const isCurrent = doses.key === doseKey(request, edit);
   const start = () => void measure(request, edit);

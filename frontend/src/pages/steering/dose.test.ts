@@ -51,12 +51,19 @@ describe("a dose", () => {
 describe("the suggested dose", () => {
   it("is the strongest before the first that costs too much", () => {
     const points = [point(0, 0, 1), point(1, 0.1, 1.1), point(2, 0.4, 1.4), point(4, 1, 3), point(8, 3, 1.2)];
-    expect(suggestedDose(points)).toBe(2);
+    expect(suggestedDose(points, 0)).toBe(2);
+  });
+
+  it("is measured against the text that the other edits make", () => {
+    const points = [point(0, 0.5, 3), point(1, 0.5, 2.9), point(2, 0.8, 4), point(4, 1, 9)];
+    expect(suggestedDose(points, 0)).toBe(2);
+    expect(suggestedDose([point(0, 2, 9), ...points.map((p) => ({ ...p, strength: p.strength + 1 }))], 1)).toBe(3);
   });
 
   it("is none where nothing shows, or all costs too much", () => {
-    expect(suggestedDose([point(0, 0, 1), point(8, 0.01, 1)])).toBeNull();
-    expect(suggestedDose([point(0, 0, 1), point(1, 2, 5)])).toBeNull();
+    expect(suggestedDose([point(0, 0, 1), point(8, 0.01, 1)], 0)).toBeNull();
+    expect(suggestedDose([point(0, 0, 1), point(1, 2, 5)], 0)).toBeNull();
+    expect(suggestedDose([], 0)).toBeNull();
   });
 
   it("is compared with the dose nearest to what is set", () => {

@@ -63,20 +63,23 @@ export function dosePoint(strength: number, tokens: readonly TokenEvent[]): Dose
   };
 }
 
-/** Cost up to which a text still reads like one. */
-const DEAREST = 1.6;
-/** Effect from which an edit shows at all. */
-const WEAKEST = 0.05;
-
-/** The strongest dose before one that costs too much; null where none both shows and is affordable. */
-export function suggestedDose(points: readonly DosePoint[]): number | null {
-  const tooDear = points.findIndex((point) => point.cost > DEAREST);
-  const affordable = tooDear === -1 ? points : points.slice(0, tooDear);
-  return affordable.findLast((point) => point.effect >= WEAKEST)?.strength ?? null;
-}
-
 /** The dose measured nearest to a strength. */
 export function nearestDose(points: readonly DosePoint[], strength: number): DosePoint | null {
   const distance = (point: DosePoint) => Math.abs(point.strength - strength);
   return points.toSorted((a, b) => distance(a) - distance(b))[0] ?? null;
+}
+
+/** How many times dearer than without the edit a text may be and still read like one. */
+const DEAREST = 1.6;
+/** Effect beyond that of the other edits from which this one shows at all. */
+const WEAKEST = 0.05;
+
+/** The strongest dose before one that costs too much; null where none both shows and is affordable. */
+export function suggestedDose(points: readonly DosePoint[], neutral: number): number | null {
+  const without = nearestDose(points, neutral);
+  if (without === null) return null;
+  const from = points.indexOf(without);
+  const tooDear = points.findIndex((point, i) => i > from && point.cost > DEAREST * Math.max(1, without.cost));
+  const affordable = points.slice(from, tooDear === -1 ? undefined : tooDear);
+  return affordable.findLast((point) => point.effect >= without.effect + WEAKEST)?.strength ?? null;
 }
