@@ -84,6 +84,8 @@ class LanguageModel:
         self.source = source
         self._blocks = _find_blocks(module, self.num_layers)
         self._splits: dict[int, bool] = {}
+        self.single_texts: dict[int, str] = {}
+        """Token id -> its text in the middle of a text; filled as tokens are met."""
 
     @classmethod
     def load(cls, source: str, device: str = "auto", dtype: torch.dtype | None = None) -> LanguageModel:

@@ -181,6 +181,11 @@ def _predictions(
 
 def single_texts(language_model: LanguageModel, ids: set[int]) -> dict[int, str]:
     """Text of each token in the middle of a text, so with its leading space."""
-    tokenizer = language_model.tokenizer
-    before = separator_id(tokenizer)
-    return {token: token_texts(tokenizer, [before, token])[1] for token in ids}
+    known = language_model.single_texts
+    unknown = sorted(ids - known.keys())
+    if unknown:
+        tokenizer = language_model.tokenizer
+        before = separator_id(tokenizer)
+        prefix, *texts = tokenizer.batch_decode([[before], *([before, token] for token in unknown)])
+        known.update((token, text.removeprefix(prefix)) for token, text in zip(unknown, texts, strict=True))
+    return {token: known[token] for token in ids}

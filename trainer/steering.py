@@ -137,7 +137,6 @@ class Steering:
     def __post_init__(self) -> None:
         self._ends = _end_tokens(self.language_model)
         self._started = time.monotonic()
-        self._texts: dict[int, str] = {}
         samples = range(self.config.sampling.samples)
         self.continuations = [self._continuation(arm, sample) for sample in samples for arm in ARMS]
 
@@ -236,9 +235,8 @@ class Steering:
     def _alternatives(self, log_p_V: Tensor) -> tuple[Alternative, ...]:
         top = log_p_V.topk(ALTERNATIVES)
         ids: list[int] = top.indices.tolist()
-        unknown = {token for token in ids if token not in self._texts}
-        self._texts |= single_texts(self.language_model, unknown)
-        return tuple(Alternative(i, self._texts[i], p) for i, p in zip(ids, top.values.exp().tolist(), strict=True))
+        texts = single_texts(self.language_model, set(ids))
+        return tuple(Alternative(i, texts[i], p) for i, p in zip(ids, top.values.exp().tolist(), strict=True))
 
     def _done(self) -> Done:
         default, steered = (self.continuations[place].reason or "length" for place in (0, 1))
