@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -192,42 +191,53 @@ def checkpoints(folder: Path) -> set[str]:
     return {path.name for path in folder.glob("*checkpoint-*")}
 
 
-def newer(folder: Path, left: set[str]) -> bool:
-    """Whether a whole checkpoint has come that was not among those that were left."""
-    return any(name.startswith("checkpoint-") for name in checkpoints(folder) - left)
+def interrupted_index(words: Sequence[str], place: Path, number: int) -> CompletedProcess[str]:
+    """``mxd index``, sent a signal once it has begun to read."""
+    with start(*words, folder=place) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("Indexing small: 1,024 of 40,000 tokens")
+        process.send_signal(number)
+        return ended(process)
+
+
+def interrupted_fit(words: Sequence[str], place: Path, number: int, folder: Path) -> CompletedProcess[str]:
+    """``mxd train``, sent a signal once it has written a checkpoint."""
+    left = checkpoints(folder)
+    with start(*words, folder=place) as process:
+        wait_for(lambda: any(name.startswith("checkpoint-") for name in checkpoints(folder) - left))
+        process.send_signal(number)
+        return ended(process)
 
 
 def test_interrupted_work_leaves_nothing_half_done(place: Path, client: httpx.Client) -> None:
     folder = place / "data" / "runs" / "stopped"
-    fit = (*FIT, "--tokens", "8192", "--checkpoint-every", "1024", "--log-every", "8", "--name", "stopped", "--resume")
+    fit = (*FIT, "--tokens", "64k", "--checkpoint-every", "4096", "--log-every", "64", "--name", "stopped", "--resume")
     index = ("index", "small", *TEXT, "--tokens", "40k")
     before = snapshot(client)
     tokens = 0
     for number, code in ((signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)):
-        left = checkpoints(folder)
-        with start(*index, folder=place) as indexing, start(*fit, folder=place) as fitting:
-            assert indexing.stderr is not None
-            assert indexing.stderr.readline().startswith("Indexing small: 1,024 of 40,000 tokens")
-            indexing.send_signal(number)
-            wait_for(partial(newer, folder, left))
-            fitting.send_signal(number)
-            ends = [ended(indexing), ended(fitting)]
+        with ThreadPoolExecutor(2) as pool:
+            works = (
+                pool.submit(interrupted_index, index, place, number),
+                pool.submit(interrupted_fit, fit, place, number, folder),
+            )
+        ends = [work.result() for work in works]
         assert [end.returncode for end in ends] == [code, code]
         assert all("Traceback" not in end.stderr for end in ends)
         assert snapshot(client) == before
         run = client.get("/runs/stopped").json()["run"]
         assert run["status"] == "stopped"
-        assert tokens < run["tokens_done"] < 8192
+        assert tokens < run["tokens_done"] < 64_000
         tokens = run["tokens_done"]
         assert not (folder / "layer.safetensors").exists()
 
     with start(*index, "--json", folder=place) as indexing, start(*fit, "--json", folder=place) as fitting:
         assert document(ended(indexing))["tokens"] == 40_000
-        assert document(ended(fitting))["tokens"] == 8192
+        assert document(ended(fitting))["tokens"] == 64_000
     assert snapshot(client)[0] == 40_000
     whole = client.get("/runs/stopped").json()
     assert whole["run"]["status"] == "finished"
     steps = [metric["step"] for metric in whole["metrics"]]
-    assert set(range(8, 129, 8)) <= set(steps)
+    assert set(range(64, 1001, 64)) <= set(steps)
     assert steps == sorted(set(steps))
-    assert checkpoints(folder) == {"checkpoint-128"}
+    assert checkpoints(folder) == {"checkpoint-1000"}
