@@ -16,12 +16,20 @@ async function open(url: string, init: RequestInit): Promise<ReadableStream<Uint
   return response.body;
 }
 
+/** The next chunk; a connection that broke is a server that does not answer. */
+function read(reader: ReadableStreamDefaultReader<Uint8Array>) {
+  return reader.read().catch((error: unknown) => {
+    if (error instanceof TypeError) throw noAnswer();
+    throw error;
+  });
+}
+
 async function* serverSentEvents(url: string, init: RequestInit): AsyncGenerator<ServerSentEvent> {
   const reader = (await open(url, init)).getReader();
   const decoder = new TextDecoder();
   const feed = createSseParser();
   try {
-    for (let chunk = await reader.read(); !chunk.done; chunk = await reader.read()) {
+    for (let chunk = await read(reader); !chunk.done; chunk = await read(reader)) {
       yield* feed(decoder.decode(chunk.value, { stream: true }));
     }
   } finally {

@@ -9,7 +9,7 @@ import { Icon } from "@/components/icon";
 import { useSearchHits } from "@/components/shell/search-results";
 import { ShadedText } from "@/components/tokens/shaded-text";
 import { useTray } from "@/components/tray/tray-context";
-import { FIRST_STRENGTH } from "@/lib/edits";
+import { newEdit } from "@/lib/edits";
 
 interface Choice {
   readonly id: string;
@@ -59,7 +59,7 @@ export function AddExpert({ run, takesFocus, onAdded }: AddExpertProps) {
   const add = (key: string | number | null) => {
     if (key === null) return;
     const expert = Number(key);
-    if (!tray.has(expert)) tray.put({ expert, mode: "scale", strength: FIRST_STRENGTH.scale });
+    if (!tray.has(expert)) tray.put(newEdit(expert));
     setText("");
     onAdded();
   };

@@ -6,6 +6,7 @@ import {
   afterEvents,
   armInWords,
   asked,
+  ended,
   failed,
   isGrowing,
   isRunning,
@@ -91,6 +92,8 @@ describe("a generation", () => {
     expect(stopped(some).status).toBe("stopped");
     expect(stopped(broken).status).toBe("failed");
     expect(isRunning(stopped(some))).toBe(false);
+    expect(ended(some)).toMatchObject({ status: "failed", steered: some.steered });
+    expect(ended(stopped(some)).status).toBe("stopped");
   });
 });
 
@@ -108,6 +111,7 @@ describe("how an arm stands", () => {
   it("says the place in the queue", () => {
     const waiting = asked(NO_GENERATION);
     expect(armInWords(waiting, "default")).toBe("reading the prompt");
+    expect(armInWords(afterEvents(waiting, [{ event: "progress", before: 0 }], 1), "default")).toBe("next in line");
     expect(armInWords(afterEvents(waiting, [{ event: "progress", before: 1 }], 1), "default")).toBe(
       "1 request comes first",
     );

@@ -22,8 +22,8 @@ export interface Generation extends Readonly<Record<Arm, ArmText>> {
   readonly status: GenerationStatus;
   /** The texts are those of the request before; they give way to the first new token. */
   readonly isOutdated: boolean;
-  /** Requests that the server takes first. */
-  readonly before: number;
+  /** Requests that the server takes first; null while it has room. */
+  readonly before: number | null;
   readonly maxTokens: number;
   readonly done: DoneEvent | null;
   readonly failure: string | null;
@@ -34,7 +34,7 @@ const NO_TEXT: ArmText = { continuations: [], firstAt: null, lastAt: null };
 export const NO_GENERATION: Generation = {
   status: "idle",
   isOutdated: false,
-  before: 0,
+  before: null,
   maxTokens: 0,
   done: null,
   failure: null,
@@ -74,7 +74,7 @@ function after(state: Generation, event: Exclude<SteeringEvent, TokenEvent>): Ge
     case "progress":
       return { ...state, before: event.before };
     case "start":
-      return { ...state, status: "streaming", before: 0, maxTokens: event.max_tokens };
+      return { ...state, status: "streaming", before: null, maxTokens: event.max_tokens };
     case "done":
       return { ...withoutOutdated(state), status: "done", done: event };
     case "error":
@@ -107,6 +107,11 @@ export function failed(state: Generation, failure: string): Generation {
   return { ...withoutOutdated(state), status: "failed", failure };
 }
 
+/** The stream is over: a text that was not done by then is broken off. */
+export function ended(state: Generation): Generation {
+  return isRunning(state) ? failed(state, "The server broke off before the texts were done; try again.") : state;
+}
+
 export function isRunning({ status }: Generation): boolean {
   return status === "waiting" || status === "streaming";
 }
@@ -133,7 +138,8 @@ const REASONS: Readonly<Record<DoneEvent["default_reason"], string>> = {
 export function armInWords(state: Generation, arm: Arm): string {
   if (state.status === "idle") return "";
   if (state.status === "waiting") {
-    if (state.before === 0) return "reading the prompt";
+    if (state.before === null) return "reading the prompt";
+    if (state.before === 0) return "next in line";
     return `${state.before} ${state.before === 1 ? "request comes" : "requests come"} first`;
   }
   const count = state[arm].continuations[0]?.tokens.length ?? 0;

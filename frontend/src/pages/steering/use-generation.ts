@@ -6,7 +6,7 @@ import { messageOf } from "@/api/errors";
 import { streamSteering } from "@/api/stream";
 import type { SteeringEvent, SteeringRequest } from "@/api/types";
 
-import { afterEvents, asked, failed, type Generation, NO_GENERATION, stopped } from "./generation";
+import { afterEvents, asked, ended, failed, type Generation, NO_GENERATION, stopped } from "./generation";
 
 /** Tokens that come faster than this are drawn together. */
 const DRAW_MS = 30;
@@ -37,6 +37,7 @@ async function follow(run: string, request: SteeringRequest, signal: AbortSignal
   try {
     for await (const event of streamSteering(run, request, signal)) buffer.add(event);
     buffer.flush();
+    update(ended);
   } catch (error) {
     buffer.flush();
     if (!signal.aborted) update((state) => failed(state, messageOf(error)));
