@@ -13,8 +13,13 @@ export interface Edit {
 /** Where an edit of this mode changes nothing, or as little as it can. */
 export const NEUTRAL_STRENGTH: Readonly<Record<EditMode, number>> = { scale: 1, add: 0, set: 0, off: 1 };
 
-/** What a new edit starts from: strong enough to be seen. */
-export const FIRST_STRENGTH: Readonly<Record<EditMode, number>> = { scale: 4, add: 4, set: 4, off: 1 };
+/** What an edit starts from in each mode: strong enough to be seen, weak enough that the text stays a text. */
+export const FIRST_STRENGTH: Readonly<Record<EditMode, number>> = { scale: 4, add: 3, set: 4, off: 1 };
+
+/** The edit that an expert comes with: adding shows on any prompt, scaling only where it is active already. */
+export function newEdit(expert: number): Edit {
+  return { expert, mode: "add", strength: FIRST_STRENGTH.add };
+}
 
 /** What an edit written without a strength means, here and on the command line. */
 const UNWRITTEN_STRENGTH = 1;

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import { onOneLine, splitLead, visibleParts, visibleText } from "./token-text";
+import { blankName, onOneLine, splitLead, visibleParts, visibleText } from "./token-text";
 
 describe("splitLead", () => {
   it("keeps leading spaces outside the body", () => {
@@ -28,6 +28,14 @@ describe("visible tokens", () => {
       { text: "␣", sign: true },
       { text: "␣", sign: false },
     ]);
+  });
+});
+
+describe("blankName", () => {
+  it("names what cannot be seen", () => {
+    expect(blankName(" ")).toBe("space");
+    expect(blankName("\n  ")).toBe("line break");
+    expect(blankName(" may")).toBeNull();
   });
 });
 

@@ -38,6 +38,12 @@ export function visibleText(text: string): string {
     .join("");
 }
 
+/** What a token of nothing but white space is called, for those who cannot see it; null for any other. */
+export function blankName(text: string): string | null {
+  if (text.trim() !== "") return null;
+  return /[\n\r]/.test(text) ? "line break" : "space";
+}
+
 /** White space on one line: breaks become a space, or ↵ where they are to be seen. */
 export function onOneLine(text: string, showBreaks: boolean): string {
   return text.replace(/\r\n?|\n/g, showBreaks ? "↵" : " ").replace(/\t/g, showBreaks ? "⇥" : " ");

@@ -23,6 +23,24 @@ describe("tray", () => {
     expect(store.read("b")).toEqual([]);
   });
 
+  it("takes over what a link brought, once", () => {
+    const link = { run: "a", edits: [EDIT] };
+    const storage = memory({ "mxd-tray:a": "9:off", "mxd-tray:b": "7:off" });
+    const store = createTrayStore(storage, link);
+    expect(store.read(null)).toEqual([]);
+    expect(store.read("b")[0]?.expert).toBe(7);
+    expect(store.read("a")).toEqual([EDIT]);
+    expect(storage.items.get("mxd-tray:a")).toBe("5:scale:4");
+  });
+
+  it("gives a link without a run to the first run that is asked for", () => {
+    const store = createTrayStore(memory(), { run: null, edits: [EDIT] });
+    expect(store.read(null)).toEqual([EDIT]);
+    expect(store.read("a")).toEqual([EDIT]);
+    expect(store.read("b")).toEqual([]);
+    expect(store.read(null)).toEqual([]);
+  });
+
   it("writes through, tells its listeners, and leaves nothing behind when empty", () => {
     const storage = memory();
     const store = createTrayStore(storage);

@@ -8,31 +8,45 @@ export interface TrayStorage {
   readonly removeItem: (key: string) => void;
 }
 
+/** Edits that a link brought along: for its run, or for whichever run the page turns out to be about. */
+export interface SharedEdits {
+  readonly run: string | null;
+  readonly edits: readonly Edit[];
+}
+
 export interface TrayStore {
-  /** The same array until it changes. */
-  readonly read: (run: string) => readonly Edit[];
+  /** The same array until it changes; null while the run is not known yet. */
+  readonly read: (run: string | null) => readonly Edit[];
   readonly write: (run: string, edits: readonly Edit[]) => void;
   readonly subscribe: (listener: () => void) => () => void;
 }
 
 const EMPTY: readonly Edit[] = [];
 
-export function createTrayStore(storage: TrayStorage): TrayStore {
+export function createTrayStore(storage: TrayStorage, shared: SharedEdits | null = null): TrayStore {
   const lists = new Map<string, readonly Edit[]>();
   const listeners = new Set<() => void>();
   const key = (run: string) => `mxd-tray:${run}`;
-  const read = (run: string): readonly Edit[] => {
-    const known = lists.get(run);
-    if (known !== undefined) return known;
-    const stored = storage.getItem(key(run));
-    const edits = stored === null ? EMPTY : parseEdits(stored);
-    lists.set(run, edits);
-    return edits;
-  };
-  const write = (run: string, edits: readonly Edit[]) => {
+  const keep = (run: string, edits: readonly Edit[]) => {
     lists.set(run, edits);
     if (edits.length === 0) storage.removeItem(key(run));
     else storage.setItem(key(run), formatEdits(edits));
+  };
+  let waiting = shared !== null && shared.edits.length > 0 ? shared : null;
+  const read = (run: string | null): readonly Edit[] => {
+    if (run === null) return waiting?.run === null ? waiting.edits : EMPTY;
+    const known = lists.get(run);
+    if (known !== undefined) return known;
+    if (waiting !== null && (waiting.run ?? run) === run) {
+      keep(run, waiting.edits);
+      waiting = null;
+    } else {
+      lists.set(run, parseEdits(storage.getItem(key(run)) ?? ""));
+    }
+    return lists.get(run) ?? EMPTY;
+  };
+  const write = (run: string, edits: readonly Edit[]) => {
+    keep(run, edits);
     for (const listener of listeners) listener();
   };
   const subscribe = (listener: () => void) => {

@@ -15,6 +15,7 @@ import { formatCount } from "@/lib/format";
 import { useUrlState } from "@/url-state";
 
 import { Contexts } from "./expert/contexts";
+import { DownloadExpert } from "./expert/download-expert";
 import { ExpertHead } from "./expert/expert-head";
 import { EXPERT_PARAMS } from "./expert/expert-params";
 import { useMarker } from "./expert/marker";
@@ -72,7 +73,9 @@ export default function ExpertPage() {
   return (
     <>
       <title>{`Expert ${expert} · MxD Explorer`}</title>
-      <PageBar crumbs={[{ label: "Experts", to: links.page("experts") }, { label: expert }]} />
+      <PageBar crumbs={[{ label: "Experts", to: links.page("experts") }, { label: expert }]}>
+        <DownloadExpert expert={expert} />
+      </PageBar>
       <WithRun>
         {(run) =>
           /^\d+$/.test(expert) ? (

@@ -49,8 +49,7 @@ function Drawn({ figure }: { readonly figure: FigureData }) {
     <section className="pane settings">
       <FigureView
         figure={frontierFigure(figure, name)}
-        title="Frontier"
-        note={`${figure.title}, ${figure.total} ${figure.total === 1 ? "run" : "runs"}`}
+        note={`${figure.total} ${figure.total === 1 ? "run" : "runs"}`}
         height={isNarrow ? 320 : 480}
         onClick={(point) => {
           const run: unknown = Array.isArray(point.key) ? point.key[0] : point.key;

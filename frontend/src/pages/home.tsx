@@ -11,12 +11,13 @@ import { WithRun } from "@/components/current-run";
 import { shortSource } from "@/components/run-words";
 import { PageBar } from "@/components/shell/page-bar";
 import { EmptyState, ErrorState, LoadingState } from "@/components/states";
+import { FIRST_STRENGTH } from "@/lib/edits";
 import { formatCount } from "@/lib/format";
 import { useUrlState } from "@/url-state";
 
 import { Fires } from "./home/fires";
 import { generationPrompt, HOME_CONTEXTS, routingPrompt } from "./home/home-prompts";
-import { FIRST_STRENGTHS, HOME_PARAMS } from "./home/home-params";
+import { HOME_PARAMS } from "./home/home-params";
 import { InPrompt } from "./home/in-prompt";
 import { TurnUp } from "./home/turn-up";
 import { useHomeExpert } from "./home/use-home-expert";
@@ -66,7 +67,7 @@ function Bands({ run, detail, onAnother }: BandsProps) {
         row={detail.row}
         prompt={ask}
         mode={params.mode}
-        strength={params.strength ?? FIRST_STRENGTHS[params.mode]}
+        strength={params.strength ?? FIRST_STRENGTH[params.mode]}
         onPrompt={(text) => setParams({ ask: text }, "push")}
         onMode={(mode) => setParams({ mode, strength: null })}
         onStrength={(strength) => setParams({ strength })}

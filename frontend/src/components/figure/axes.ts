@@ -30,7 +30,17 @@ export function logRange(values: readonly number[]): readonly [number, number] {
 
 /** The title of a y axis, lying in its upper corner. */
 export function cornerTitle(text: string): Readonly<Record<string, unknown>> {
-  return { text, xref: "paper", yref: "paper", x: 0.008, y: 0.99, xanchor: "left", yanchor: "top", showarrow: false };
+  return {
+    text,
+    name: "corner",
+    xref: "paper",
+    yref: "paper",
+    x: 0.008,
+    y: 0.99,
+    xanchor: "left",
+    yanchor: "top",
+    showarrow: false,
+  };
 }
 
 const DECADES = [1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1];

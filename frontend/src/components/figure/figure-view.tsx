@@ -5,6 +5,7 @@ import { Menu, MenuItem, MenuTrigger, Popover } from "react-aria-components";
 
 import type { FigureData } from "@/api/types";
 import { formatCount } from "@/lib/format";
+import { saveFile } from "@/lib/save-file";
 
 import { Icon } from "../icon";
 import { TriggerButton } from "../trigger-button";
@@ -17,14 +18,6 @@ interface FigureViewProps extends Omit<PlotProps, "figure" | "label" | "onReady"
   readonly note?: ReactNode;
   /** Controls between the title and the buttons that every figure has. */
   readonly controls?: ReactNode;
-}
-
-function save(name: string, content: Blob): void {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(content);
-  link.download = name;
-  link.click();
-  URL.revokeObjectURL(link.href);
 }
 
 async function saveImage(element: HTMLDivElement, name: string, format: "png" | "svg"): Promise<void> {
@@ -43,9 +36,8 @@ const FORMATS = { csv: "Data, CSV", json: "Plotly figure, JSON", svg: "Drawing, 
 function DownloadMenu({ figure, element }: DownloadMenuProps) {
   const download = (format: keyof typeof FORMATS) => {
     const plot = element();
-    if (format === "csv") save(`${figure.name}.csv`, new Blob([toCsv(figureTable(figure))], { type: "text/csv" }));
-    else if (format === "json")
-      save(`${figure.name}.json`, new Blob([JSON.stringify(figure)], { type: "application/json" }));
+    if (format === "csv") saveFile(`${figure.name}.csv`, toCsv(figureTable(figure)), "text/csv");
+    else if (format === "json") saveFile(`${figure.name}.json`, JSON.stringify(figure), "application/json");
     else if (plot !== null) void saveImage(plot, figure.name, format);
   };
   return (

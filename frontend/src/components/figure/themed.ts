@@ -67,6 +67,15 @@ function withTitleColour(axis: Partial<LayoutAxis>, palette: Palette): Partial<L
     : { ...axis, title: { standoff: 6, ...title, font: { color: palette.ink2, size: 11 } } };
 }
 
+function themedAnnotations(raw: unknown, palette: Palette): object[] {
+  const annotations = Array.isArray(raw) ? (raw as { readonly name?: string }[]) : [];
+  return annotations.map((annotation) => ({
+    ...annotation,
+    // The title of an axis stands clear of the grid lines that it crosses.
+    ...(annotation.name === "corner" && { bgcolor: palette.surface, borderpad: 1 }),
+  }));
+}
+
 export interface ThemedFigure {
   readonly data: Data[];
   readonly layout: Partial<Layout>;
@@ -86,6 +95,7 @@ export function themed(figure: Pick<FigureData, "data" | "layout">, palette: Pal
       showlegend: false,
       ...figure.layout,
       ...(Object.fromEntries(styled) as object),
+      annotations: themedAnnotations(figure.layout.annotations, palette),
       title: { text: "" },
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",

@@ -72,8 +72,10 @@ function NarrowRun() {
 
 export function PageBar({ crumbs, note, children, withSearch = true }: PageBarProps) {
   const search = useSearchDialog();
+  const [only] = crumbs;
   return (
     <header className="bar">
+      {crumbs.length === 1 && only?.label !== "Home" && <h1 className="sr">{only?.label}</h1>}
       <NarrowRun />
       <CrumbTrail crumbs={crumbs} {...(note !== undefined && { note })} />
       <div className="grow wide" />

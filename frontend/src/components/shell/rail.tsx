@@ -56,7 +56,7 @@ function ThemeChoice() {
 export function Rail({ onHelp }: { readonly onHelp: () => void }) {
   const links = usePageLinks();
   return (
-    <div className="rail">
+    <header className="rail">
       <NavLink className="brand" to={links.page("home")} aria-label="MxD Explorer, home">
         <BrandMark />
         MxD Explorer
@@ -73,7 +73,7 @@ export function Rail({ onHelp }: { readonly onHelp: () => void }) {
           Keyboard shortcuts<kbd aria-hidden="true">{keyCap("help")}</kbd>
         </button>
       </div>
-    </div>
+    </header>
   );
 }
 

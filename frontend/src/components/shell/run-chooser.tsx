@@ -1,6 +1,6 @@
 /** Which run every page is about. */
 
-import { ListBox, ListBoxItem, Popover, Select } from "react-aria-components";
+import { ListBox, ListBoxItem, Popover, Select, SelectValue } from "react-aria-components";
 import { useLocation, useNavigate } from "react-router";
 
 import type { RunSummary } from "@/api/types";
@@ -48,12 +48,16 @@ export function RunChooser({ look = "boxed" }: { readonly look?: "boxed" | "bare
       }}
     >
       <TriggerButton className={look === "boxed" ? "runpick" : "runpick bare"}>
-        <span>
-          <b>{name ?? "No run yet"}</b>
-          {look === "boxed" && (
-            <span className="line">{summary === null ? "mxd train fits one" : runLine(summary)}</span>
+        <SelectValue>
+          {() => (
+            <>
+              <b>{name ?? "No run yet"}</b>
+              {look === "boxed" && (
+                <span className="line">{summary === null ? "mxd train fits one" : runLine(summary)}</span>
+              )}
+            </>
           )}
-        </span>
+        </SelectValue>
         <Icon name="chevronDown" />
       </TriggerButton>
       <Popover className="popover" placement="bottom start">

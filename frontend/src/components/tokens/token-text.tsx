@@ -3,7 +3,7 @@
 import { Fragment } from "react";
 
 import type { Piece } from "@/lib/kwic";
-import { onOneLine, splitLead } from "@/lib/token-text";
+import { blankName, onOneLine, splitLead } from "@/lib/token-text";
 
 export type Shade = (piece: Piece) => string;
 
@@ -47,6 +47,7 @@ export function LiveToken({ piece, text, className, isLocked, isTabStop }: LiveT
         tabIndex={isTabStop ? 0 : -1}
         aria-pressed={isLocked}
         data-token={piece.index}
+        aria-label={blankName(piece.text) ?? undefined}
         className={`tok ${className}${isLocked ? " locked" : ""}`}
       >
         {body}

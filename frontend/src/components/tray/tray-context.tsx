@@ -2,7 +2,7 @@
 
 import { createContext, type ReactNode, useContext, useMemo, useState, useSyncExternalStore } from "react";
 
-import { type Edit, FIRST_STRENGTH } from "@/lib/edits";
+import { type Edit, newEdit } from "@/lib/edits";
 import { createTrayStore, type TrayStore, withEdit, withoutExpert } from "@/lib/tray";
 import { editsParam, readParams, textParam } from "@/url-state";
 
@@ -13,10 +13,7 @@ const SHARED = { run: textParam(null), edits: editsParam };
 
 /** A link that carries edits fills the tray of its run once, when the page is opened. */
 function openStore(): TrayStore {
-  const store = createTrayStore(window.sessionStorage);
-  const { run, edits } = readParams(SHARED, window.location.search);
-  if (run !== null && edits.length > 0) store.write(run, edits);
-  return store;
+  return createTrayStore(window.sessionStorage, readParams(SHARED, window.location.search));
 }
 
 export function TrayProvider({ children }: { readonly children: ReactNode }) {
@@ -27,7 +24,7 @@ export function TrayProvider({ children }: { readonly children: ReactNode }) {
 export interface Tray {
   readonly edits: readonly Edit[];
   readonly has: (expert: number) => boolean;
-  /** Adds with the first strength of scaling, or takes out. */
+  /** Adds as a new edit, or takes out. */
   readonly toggle: (expert: number) => void;
   /** Adds, or replaces the expert's edit. */
   readonly put: (edit: Edit) => void;
@@ -35,13 +32,11 @@ export interface Tray {
   readonly replaceAll: (edits: readonly Edit[]) => void;
 }
 
-const NOTHING: readonly Edit[] = [];
-
 export function useTray(): Tray {
   const store = useContext(TrayContext);
   if (store === null) throw new Error("useTray needs a TrayProvider above it");
   const { name: run } = useCurrentRun();
-  const edits = useSyncExternalStore(store.subscribe, () => (run === null ? NOTHING : store.read(run)));
+  const edits = useSyncExternalStore(store.subscribe, () => store.read(run));
   return useMemo(() => {
     const replaceAll = (next: readonly Edit[]) => {
       if (run !== null) store.write(run, next);
@@ -49,8 +44,7 @@ export function useTray(): Tray {
     const has = (expert: number) => edits.some((edit) => edit.expert === expert);
     const put = (edit: Edit) => replaceAll(withEdit(edits, edit));
     const remove = (expert: number) => replaceAll(withoutExpert(edits, expert));
-    const toggle = (expert: number) =>
-      has(expert) ? remove(expert) : put({ expert, mode: "scale", strength: FIRST_STRENGTH.scale });
+    const toggle = (expert: number) => (has(expert) ? remove(expert) : put(newEdit(expert)));
     return { edits, has, toggle, put, remove, replaceAll };
   }, [edits, run, store]);
 }

@@ -81,19 +81,19 @@ function Neighbours({ run, detail }: ExpertHeadProps) {
         <Button
           icon="chevronLeft"
           shortcut="previous"
-          aria-label="Previous expert"
           disabled={previous === null}
           onClick={() => previous !== null && goTo(previous)}
         >
+          <span className="sr">Previous expert</span>
           {previous ?? "none"}
         </Button>
         <Button
           icon="chevronRight"
           shortcut="next"
-          aria-label="Next expert"
           disabled={next === null}
           onClick={() => next !== null && goTo(next)}
         >
+          <span className="sr">Next expert</span>
           {next ?? "none"}
         </Button>
       </div>

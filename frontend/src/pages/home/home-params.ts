@@ -6,8 +6,6 @@ export const HOME_MODES = ["add", "scale"] as const;
 export type HomeMode = (typeof HOME_MODES)[number];
 
 export const MAX_STRENGTH = 8;
-/** Strong enough that the text changes, weak enough that it stays a text. */
-export const FIRST_STRENGTHS: Readonly<Record<HomeMode, number>> = { add: 3, scale: 4 };
 
 export const HOME_PARAMS = {
   expert: numberParam(null, { min: 0 }),
