@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from subprocess import PIPE, CompletedProcess, Popen
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 MXD = Path(sys.executable).with_name("mxd")
@@ -33,10 +35,29 @@ def mxd(*words: str, folder: Path) -> CompletedProcess[str]:
         return ended(process)
 
 
+def document(finished: CompletedProcess[str]) -> Any:
+    """The one JSON document that a command printed."""
+    assert finished.returncode == 0, finished.stderr
+    return json.loads(finished.stdout)
+
+
 @contextmanager
 def server(data: Path, *flags: str, folder: Path = ROOT) -> Iterator[tuple[str, Popen[str]]]:
     """``mxd serve`` on a free port and the CPU, started in ``folder``: its address and its process."""
-    with start("serve", "--data", str(data), "--port", "0", "--device", "cpu", *flags, folder=folder) as process:
+    with _serving("serve", "--data", str(data), *flags, folder=folder) as running:
+        yield running
+
+
+@contextmanager
+def demo(data: Path, store: str) -> Iterator[tuple[str, Popen[str]]]:
+    """``mxd demo`` on a sample, on a free port and the CPU: its address and its process."""
+    with _serving("demo", "--data", str(data), "--store", store, folder=data) as running:
+        yield running
+
+
+@contextmanager
+def _serving(*words: str, folder: Path) -> Iterator[tuple[str, Popen[str]]]:
+    with start(*words, "--port", "0", "--device", "cpu", folder=folder) as process:
         try:
             assert process.stdout is not None
             line = process.stdout.readline()

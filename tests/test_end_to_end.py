@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from tests.language_models import saved_language_model
-from tests.processes import ended, mxd, server, start, wait_for
+from tests.processes import document, ended, mxd, server, start, wait_for
 from tests.runs import small_world
 
 TEXT = ("--text", "text.jsonl", "--when-short", "repeat")
@@ -26,12 +26,6 @@ INDEX_TOKENS = 2000
 PROMPT = "the old fox"
 EDITS = ({"expert": 12, "mode": "set", "strength": 100.0}, {"expert": 30, "mode": "off"})
 SAMPLING = {"max_tokens": 12, "temperature": 1.0, "seed": 5}
-
-
-def document(finished: CompletedProcess[str]) -> Any:
-    """The one JSON document that a command printed."""
-    assert finished.returncode == 0, finished.stderr
-    return json.loads(finished.stdout)
 
 
 @pytest.fixture(scope="module")

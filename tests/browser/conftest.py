@@ -1,0 +1,107 @@
+"""Fixtures of the browser tests: the sample behind a real server, a real Chromium, pages that are watched."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from backend.commands.demo import INDEX_FILE, SAMPLE
+from backend.settings import Settings
+from tests.browser.watch import Watch
+from tests.processes import demo, document, mxd
+
+INDEX_TOKENS = 20_000
+PATIENCE_MS = 20_000
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+QUIET = (
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-sync",
+    "--no-first-run",
+)
+
+OpenPage = Callable[..., Page]
+"""Opens a page in a context of its own; takes what Playwright's ``new_context`` takes."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """A server with the sample, and a second run that has no index."""
+
+    url: str
+    run: str
+    other_run: str
+
+
+@pytest.fixture(scope="package")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """The sample with a small index, and what ``mxd demo`` makes of it."""
+    if not (Settings().frontend / "index.html").is_file():
+        pytest.fail("The front end is not built, and there is nothing to open in a browser; run make install.")
+    folder = tmp_path_factory.mktemp("browser")
+    data = folder / "demo"
+    shutil.copytree(SAMPLE, data)
+    settings = json.loads((data / INDEX_FILE).read_text("utf-8"))
+    (data / INDEX_FILE).write_text(json.dumps({**settings, "tokens": INDEX_TOKENS}), "utf-8")
+    store = f"sqlite:///{folder / 'store.sqlite'}"
+    with demo(data, store) as (url, process):
+        fit = f"train {data / 'language-model'} --layer 1 --text {data / 'text.jsonl.gz'} --name second --tokens 4096"
+        sizes = "--num-experts 64 --k 4 --batch 512 --window 2048 --log-every 1"
+        document(mxd(*fit.split(), *sizes.split(), "--data", str(data), "--store", store, "--json", folder=folder))
+        yield Site(url, run="demo-l3-k16", other_run="second")
+        process.terminate()
+        assert "Traceback" not in process.communicate()[1]
+
+
+@pytest.fixture(scope="package")
+def browser() -> Iterator[Browser]:
+    """Chromium, or the browser that MXD_CHROMIUM names."""
+    named = os.environ.get("MXD_CHROMIUM")
+    found = named or next(filter(None, map(shutil.which, BROWSERS)), None)
+    assert found is not None, "There is no Chromium; install one, or name its executable in MXD_CHROMIUM."
+    expect.set_options(timeout=PATIENCE_MS)
+    # Not for the session: while Playwright runs, no other test could run an event loop.
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=QUIET)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(browser: Browser, site: Site) -> Iterator[OpenPage]:
+    """Pages on that server; at the end, nobody must have complained."""
+    watches = []
+
+    def open_one(**options: Any) -> Page:
+        size = {"width": 1440, "height": 900}
+        context = browser.new_context(**{"base_url": site.url, "viewport": size, "reduced_motion": "reduce", **options})
+        context.set_default_timeout(PATIENCE_MS)
+        watches.append((context, Watch(context)))
+        return context.new_page()
+
+    yield open_one
+    for context, _ in watches:
+        context.close()
+    assert [complaint for _, watch in watches for complaint in watch.complaints] == []
+
+
+@pytest.fixture
+def page(open_page: OpenPage) -> Page:
+    """A wide page in light colours."""
+    return open_page(color_scheme="light")
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    """The source of axe, which checks a page for accessibility."""
+    return (Path(__file__).parents[2] / "frontend/node_modules/axe-core/axe.min.js").read_text("utf-8")

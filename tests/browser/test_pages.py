@@ -1,0 +1,78 @@
+"""Every page, in both themes and on a narrow screen: it shows what it is for, fits, and can be used by everybody."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.browser.conftest import OpenPage
+
+pytestmark = pytest.mark.browser
+
+PROMPT = quote("The little girl said that she was hungry.")
+WAITING = re.compile("^(Loading (?!more)|Routing|Choosing)")
+LOOKS: dict[str, dict[str, Any]] = {
+    "light": {"color_scheme": "light"},
+    "dark": {"color_scheme": "dark"},
+    "narrow": {"color_scheme": "light", "viewport": {"width": 390, "height": 844}},
+}
+GRAVE = ("serious", "critical")
+
+
+class Place(NamedTuple):
+    """A page: its address below the server's, and what it is for."""
+
+    address: str
+    shown: Callable[[Page], Locator]
+
+
+PLACES = {
+    "home": Place("/", lambda page: page.get_by_role("group", name="Steered text")),
+    "runs": Place("/runs", lambda page: page.get_by_role("link", name="second")),
+    "run": Place("/runs/demo-l3-k16", lambda page: page.get_by_role("heading", name="demo-l3-k16")),
+    "experts": Place("/experts", lambda page: page.get_by_role("row").nth(20)),
+    "expert": Place("/experts/2603", lambda page: page.get_by_role("group", name="Context 1", exact=True).first),
+    "routing": Place(f"/routing?prompt={PROMPT}", lambda page: page.get_by_role("table", name="Coefficients")),
+    "steering": Place(
+        f"/steering?run=demo-l3-k16&prompt={PROMPT}&edits=2603:add:4&tokens=16",
+        lambda page: page.get_by_text("done, 16 tokens").first,
+    ),
+    "frontier": Place("/frontier", lambda page: page.get_by_role("heading", name="Frontier", level=2)),
+    "not-found": Place("/nowhere", lambda page: page.get_by_role("heading", name="There is no page here")),
+}
+
+
+def settle(page: Page) -> None:
+    """Wait until nothing on the page says that it is waiting."""
+    expect(page.get_by_role("status", name=WAITING)).to_have_count(0)
+    expect(page.get_by_text("Loading the figure")).to_have_count(0)
+    expect(page.locator("[aria-busy=true]")).to_have_count(0)
+
+
+def grave_violations(page: Page, axe: str) -> list[str]:
+    """What axe finds that keeps people out, each with the first place where it is."""
+    page.evaluate(axe)
+    found = page.evaluate("axe.run({resultTypes: ['violations']})")
+    return [
+        f"{violation['id']} ({len(violation['nodes'])}): {violation['nodes'][0]['target']}"
+        for violation in found["violations"]
+        if violation["impact"] in GRAVE
+    ]
+
+
+@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize("name", PLACES)
+def test_page(open_page: OpenPage, axe: str, name: str, look: str) -> None:
+    place = PLACES[name]
+    page = open_page(**LOOKS[look])
+    page.goto(place.address)
+    expect(place.shown(page)).to_be_visible()
+    settle(page)
+    expect(page).to_have_title(re.compile("MxD Explorer$"))
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    assert grave_violations(page, axe) == []
