@@ -43,9 +43,9 @@ def commands() -> Iterator[tuple[str, list[str]]]:
     """Each mxd command line in the fenced blocks of the README: its command and its words."""
     for block in blocks(README):
         for line in block.replace("\\\n", " ").splitlines():
-            words = shlex.split(line.removeprefix("$ "), comments=True)
-            if words and words[0].removeprefix(".venv/bin/") == "mxd":
-                yield words[1], words[2:]
+            if line.removeprefix("$ ").removeprefix(".venv/bin/").startswith("mxd "):
+                _, command, *words = shlex.split(line.removeprefix("$ "), comments=True)
+                yield command, words
 
 
 def help_text(command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
