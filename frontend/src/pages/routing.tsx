@@ -2,6 +2,8 @@
 
 import "@/components/prompt/prompt.css";
 import "./routing.css";
+import "./routing/heat-map.css";
+import "./routing/token-panel.css";
 
 import { useQuery } from "@tanstack/react-query";
 

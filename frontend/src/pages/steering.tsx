@@ -2,6 +2,10 @@
 
 import "@/components/prompt/prompt.css";
 import "./steering.css";
+import "./steering/dose.css";
+import "./steering/edits.css";
+import "./steering/settings.css";
+import "./steering/streams.css";
 
 import { useQuery } from "@tanstack/react-query";
 import { useEffect, useMemo } from "react";

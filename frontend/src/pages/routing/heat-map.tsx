@@ -63,6 +63,17 @@ function useLockInView(box: React.RefObject<HTMLDivElement | null>, offsets: rea
   }, [column]);
 }
 
+/** Brings the row of a locked cell into view: it may be far down among the experts of its token. */
+function useRowInView(box: React.RefObject<HTMLDivElement | null>, expert: number | null) {
+  useEffect(() => {
+    const row = expert === null ? null : box.current?.querySelector<HTMLElement>("tr.rowlk");
+    if (box.current === null || row == null) return;
+    const { scrollTop, clientHeight } = box.current;
+    const isBelow = row.offsetTop + row.offsetHeight > scrollTop + clientHeight;
+    if (isBelow) box.current.scrollTo({ top: row.offsetTop - clientHeight / 2 });
+  }, [box, expert]);
+}
+
 function useEvents({ columns, rows, extra, onPreview, onLock }: HeatMapProps) {
   const tips = useTips();
   return useMemo(() => {
@@ -90,6 +101,7 @@ export const HeatMap = memo(function HeatMap(props: HeatMapProps) {
   const { box, window, update } = useColumnWindow(offsets);
   const locked = lock?.position ?? null;
   useLockInView(box, offsets, locked === null ? -1 : columns.findIndex(({ position }) => position === locked));
+  useRowInView(box, lock?.expert ?? null);
   const events = useEvents(props);
   const draw = (row: HeatRow) => (
     <HeatRowView
