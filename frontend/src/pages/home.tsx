@@ -49,7 +49,7 @@ function Bands({ run, detail, onAnother }: BandsProps) {
   const { data } = useInfiniteQuery(contextsQuery(run.name, expert, 0, HOME_CONTEXTS));
   const contexts = data?.pages[0]?.contexts ?? [];
   const prompt = params.prompt ?? routingPrompt(contexts);
-  const ask = params.ask ?? generationPrompt(contexts);
+  const ask = params.ask ?? generationPrompt(contexts, params.mode);
   return (
     <div className="home">
       <Fires detail={detail} contexts={contexts} onAnother={onAnother} />

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 
 import type { Context } from "@/api/types";
 
-import { generationPrompt, routingPrompt } from "./home-prompts";
+import { generationPrompt, PLAIN_PROMPT, routingPrompt } from "./home-prompts";
 
 function context(tokens: string[], position: number, active: number[] = [position]): Context {
   return {
@@ -31,9 +31,14 @@ describe("prompts of the home page", () => {
   });
 
   it("end a prompt to go on from with the peak", () => {
-    expect(generationPrompt([context(TOKENS, 4), context(TOKENS, 5)])).toBe("It may rain");
-    expect(generationPrompt([context(TOKENS, 4)])).toBe("It may");
-    expect(generationPrompt([])).toBe("");
+    expect(generationPrompt([context(TOKENS, 4), context(TOKENS, 5)], "scale")).toBe("It may rain");
+    expect(generationPrompt([context(TOKENS, 4)], "scale")).toBe("It may");
+    expect(generationPrompt([], "scale")).toBe("");
+  });
+
+  it("go on from a plain beginning where the edit adds", () => {
+    expect(generationPrompt([context(TOKENS, 4)], "add")).toBe(PLAIN_PROMPT);
+    expect(generationPrompt([], "add")).toBe("");
   });
 
   it("cut neither end inside a word", () => {

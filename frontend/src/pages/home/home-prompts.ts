@@ -3,6 +3,8 @@
 import type { Context } from "@/api/types";
 import { opening, sentence, sentenceSpan } from "@/lib/prompts";
 
+import type { HomeMode } from "./home-params";
+
 /** How many contexts the page shows, and draws its prompts from. */
 export const HOME_CONTEXTS = 8;
 
@@ -18,8 +20,15 @@ export function routingPrompt(contexts: readonly Context[]): string {
   return context === undefined ? "" : sentence(context);
 }
 
-/** The second context's sentence up to its strongest token, where the edit shows at once. */
-export function generationPrompt(contexts: readonly Context[]): string {
+/** A beginning that has nothing to do with the expert. */
+export const PLAIN_PROMPT = "One day, the little girl went to the";
+
+/**
+ * Adding acts on any text, and shows most where the expert would have stayed silent. Scaling acts only where it is
+ * active: there, the second context's sentence up to its strongest token.
+ */
+export function generationPrompt(contexts: readonly Context[], mode: HomeMode): string {
+  if (mode === "add") return contexts.length === 0 ? "" : PLAIN_PROMPT;
   const context = contexts[1] ?? contexts[0];
   return context === undefined ? "" : opening(context);
 }
