@@ -55,8 +55,10 @@ class Row:
 class Step:
     """What one forward pass gives for some rows."""
 
+    logits_BV: Tensor
+    """Of each row's next token."""
     log_p_BV: Tensor
-    """Log-probabilities of each row's next token."""
+    """The same as log-probabilities."""
     blocks: Mapping[int, EditedBlock]
     places: Sequence[int]
     """Each row's place in the forward pass."""
@@ -89,12 +91,12 @@ class RowBatch:
         fresh = DynamicCache()
         read = self._forward(list(prompts), [prompt.ids for prompt in prompts], [0] * len(prompts), fresh)
         places = [prompt for prompt, _ in continued_by]
-        chosen = torch.tensor(places, device=read.log_p_BV.device)
+        chosen = torch.tensor(places, device=read.logits_BV.device)
         fresh.batch_select_indices(chosen)
         self._lay_beside(fresh, length)
         self.rows.extend(row for _, row in continued_by)
         self._lengths.extend([length] * len(continued_by))
-        return Step(read.log_p_BV[chosen], read.blocks, places)
+        return Step(read.logits_BV[chosen], read.log_p_BV[chosen], read.blocks, places)
 
     @torch.inference_mode()
     def step(self) -> Step:
@@ -137,7 +139,7 @@ class RowBatch:
                 logits_to_keep=1,
             )
         logits_BV: Tensor = output.logits[:, -1].float()
-        return Step(logits_BV.log_softmax(dim=-1), blocks, range(len(rows)))
+        return Step(logits_BV, logits_BV.log_softmax(dim=-1), blocks, range(len(rows)))
 
     def _lay_beside(self, fresh: DynamicCache, length: int) -> None:
         if not self.rows:

@@ -180,11 +180,11 @@ class Steering:
             places: id of a row -> its place in ``step``.
         """
         going = [it for it in self.continuations if not it.reason]
-        own = [places[id(it.own)] for it in going]
-        experts = routed_experts(*step.last_seen(self.run.config.layer, own))
+        experts = routed_experts(*step.last_seen(self.run.config.layer, [places[id(it.own)] for it in going]))
         for continuation, routed in zip(going, experts, strict=True):
-            own_V, other_V = (step.log_p_BV[places[id(row)]] for row in (continuation.own, continuation.other))
-            yield self._choose(continuation, own_V, other_V, routed[:EXPERTS_SHOWN])
+            own, other = places[id(continuation.own)], places[id(continuation.other)]
+            token = self._choose(continuation, step.logits_BV[own])
+            yield self._taken(continuation, token, step.log_p_BV[own], step.log_p_BV[other], routed[:EXPERTS_SHOWN])
         batch.leave([row for it in going if it.reason for row in (it.own, it.other)])
         if self.finished:
             yield self._done()
@@ -211,19 +211,27 @@ class Steering:
         first = start if config.scope == "generated" and only is None else 0
         return Touches(first, start if config.scope == "prompt" or only is not None else None, only)
 
-    def _choose(
-        self, continuation: _Continuation, own_V: Tensor, other_V: Tensor, experts: tuple[RoutedExpert, ...]
+    def _choose(self, continuation: _Continuation, logits_V: Tensor) -> int:
+        sampling = self.config.sampling
+        noise_V = gumbel_noise(sampling.seed + continuation.sample, continuation.new_tokens, len(logits_V))
+        return choose(logits_V, set(continuation.own.ids), sampling, noise_V)
+
+    def _taken(
+        self,
+        continuation: _Continuation,
+        token: int,
+        own_V: Tensor,
+        other_V: Tensor,
+        experts: tuple[RoutedExpert, ...],
     ) -> NewToken:
-        sampling, position = self.config.sampling, continuation.new_tokens
-        noise_V = gumbel_noise(sampling.seed + continuation.sample, position, len(own_V))
-        token = choose(own_V, set(continuation.own.ids), sampling, noise_V)
+        """Let a continuation grow by a token, and describe it."""
         sign = 1 if continuation.arm == "steered" else -1
         return NewToken(
             arm=continuation.arm,
             sample=continuation.sample,
-            position=position,
+            position=continuation.new_tokens,
             id=token,
-            text=continuation.push(token, sampling, self._ends),
+            text=continuation.push(token, self.config.sampling, self._ends),
             probability=own_V[token].exp().item(),
             delta_log_probability=sign * (own_V[token] - other_V[token]).item(),
             kl=F.kl_div(other_V, own_V, log_target=True, reduction="sum").clamp_min(0).item(),

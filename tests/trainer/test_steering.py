@@ -46,7 +46,7 @@ def plain_generation(language_model: LanguageModel, sampling: Sampling) -> list[
     ids = prompt_ids(language_model, PROMPT)
     start = len(ids)
     for step in range(sampling.max_tokens):
-        logits_V = language_model.logits(torch.tensor([ids, ids]))[0, -1].log_softmax(-1)
+        logits_V = language_model.logits(torch.tensor([ids, ids]))[0, -1]
         ids.append(choose(logits_V, set(ids), sampling, gumbel_noise(sampling.seed, step, len(logits_V))))
         if ids[-1] == 0:
             break
