@@ -25,6 +25,9 @@ const LOOKS: Readonly<Record<string, RoleLook>> = {
 
 const FONT_STACK = '"Inter Variable", Inter, system-ui, sans-serif';
 
+/** Keeps words readable on top of points. */
+const haloOf = (colour: string) => `0 0 3px ${colour}, 0 0 3px ${colour}, 0 0 2px ${colour}`;
+
 function themedTrace(raw: Readonly<Record<string, unknown>>, palette: Palette): Data {
   const trace = readTrace(raw);
   const look = LOOKS[trace.role] ?? OTHER;
@@ -39,11 +42,15 @@ function themedTrace(raw: Readonly<Record<string, unknown>>, palette: Palette): 
     opacity: look.opacity ?? 1,
     marker: { ...marker, color: hollow ? palette.surface : colour, ...outline },
     ...(trace.type.startsWith("scatter") && { line: { width: look.width, ...line, color: colour } }),
+    ...(hollow && {
+      selected: { textfont: { color: palette.ink }, marker: { opacity: 1 } },
+      unselected: { textfont: { color: palette.ink }, marker: { opacity: 1 } },
+    }),
     ...(trace.role === "expert" && {
       selected: { marker: { color: palette.accent } },
       unselected: { marker: { opacity: 0.7 } },
     }),
-    textfont: { color: palette.ink, size: 11, family: FONT_STACK },
+    textfont: { color: palette.ink, size: 11, family: FONT_STACK, shadow: haloOf(palette.surface) },
   };
 }
 

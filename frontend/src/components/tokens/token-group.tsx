@@ -25,8 +25,13 @@ function tokenOf(target: EventTarget): HTMLElement | null {
   return target instanceof Element ? target.closest<HTMLElement>("[data-token]") : null;
 }
 
+/** The next live token, or the one before; those that lie cut away beyond the edges do not count. */
 function neighbour(token: HTMLElement, group: HTMLElement, step: 1 | -1): HTMLElement | undefined {
-  const all = [...group.querySelectorAll<HTMLElement>("[data-token]")];
+  const { left, right } = group.getBoundingClientRect();
+  const all = [...group.querySelectorAll<HTMLElement>("[data-token]")].filter((candidate) => {
+    const box = candidate.getBoundingClientRect();
+    return box.right > left && box.left < right;
+  });
   return all[all.indexOf(token) + step];
 }
 

@@ -36,7 +36,9 @@ function Range({ interval }: { readonly interval: Interval }) {
       ) : (
         <>
           <i className="share" style={{ width: Math.max(2, interval.share * FULL_BAR) }} />
-          <span className="dim">{formatPercent(interval.share, 1)} % of active tokens</span>
+          <span className="dim">
+            {formatPercent(interval.share, 1)} %<span className="extra"> of active tokens</span>
+          </span>
         </>
       )}
     </>

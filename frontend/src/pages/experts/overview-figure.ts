@@ -26,6 +26,9 @@ export function overviewPoints(figure: Pick<FigureData, "data">): readonly Overv
   );
 }
 
+/** About as many powers of ten as a label is wide. */
+const LABEL_DECADES = 1.7;
+
 /** At most `count` labelled points, none too near another: names must not lie on each other. */
 export function namedPoints(points: readonly OverviewPoint[], count: number): readonly OverviewPoint[] {
   const top = Math.max(...points.map((point) => point.mean), 1e-9);
@@ -33,7 +36,9 @@ export function namedPoints(points: readonly OverviewPoint[], count: number): re
   const candidates = points.filter((point) => point.label !== null && point.usage > 0);
   for (const point of candidates.toSorted((a, b) => b.mean - a.mean)) {
     const isFree = kept.every(
-      (other) => Math.abs(Math.log10(other.usage / point.usage)) > 1 || Math.abs(other.mean - point.mean) / top > 0.08,
+      (other) =>
+        Math.abs(Math.log10(other.usage / point.usage)) > LABEL_DECADES ||
+        Math.abs(other.mean - point.mean) / top > 0.08,
     );
     if (isFree && kept.length < count) kept.push(point);
   }
@@ -59,7 +64,15 @@ export function overviewFigure(figure: FigureData, names: number): FigureData {
   };
   return {
     ...figure,
-    data: [...figure.data.map((trace) => ({ ...trace, marker: { size: 3.5 } })), labels],
+    data: [
+      ...figure.data.map((trace) => ({
+        ...trace,
+        marker: { size: 3.5 },
+        text: points.map((point) => point.label ?? "no label yet"),
+        hovertemplate: "%{customdata[0]} %{text}<br>usage %{x:.3%}, mean coefficient %{y:.2f}<extra></extra>",
+      })),
+      labels,
+    ],
     layout: {
       ...figure.layout,
       margin: { l: 30, r: 14, t: 8, b: 38 },

@@ -4,24 +4,14 @@ import { useQueryClient } from "@tanstack/react-query";
 import { useEffect, useRef } from "react";
 
 import { runQuery } from "@/api/queries";
-import { type RunEvent, streamRunEvents } from "@/api/stream";
+import { streamRunEvents } from "@/api/stream";
 import type { RunDetail } from "@/api/types";
 
-/** @param now when the metric came, as ISO 8601: the metric itself does not say */
-export function withMetric(detail: RunDetail, event: Extract<RunEvent, { event: "metric" }>, now: string): RunDetail {
-  const { metric } = event;
-  if (detail.metrics.some((known) => known.step === metric.step)) return detail;
-  return {
-    ...detail,
-    run: {
-      ...detail.run,
-      last_metric: metric,
-      tokens_done: Math.max(detail.run.tokens_done, metric.tokens),
-      updated_at: now,
-    },
-    metrics: [...detail.metrics, metric],
-  };
-}
+import { withMetric } from "./live-metrics";
+
+const RETRY_MS = 5000;
+
+const pause = (milliseconds: number) => new Promise((resolve) => window.setTimeout(resolve, milliseconds));
 
 export function useRunEvents(detail: RunDetail): void {
   const queries = useQueryClient();
@@ -43,8 +33,17 @@ export function useRunEvents(detail: RunDetail): void {
       if (controller.signal.aborted) return;
       await Promise.all([queries.invalidateQueries({ queryKey }), queries.invalidateQueries({ queryKey: ["runs"] })]);
     };
-    // A lost connection shows as a status that grows old; the next look at the run starts another.
-    follow().catch(() => undefined);
+    const followAgain = async () => {
+      while (!controller.signal.aborted) {
+        const isLost = await follow().then(
+          () => false,
+          () => true,
+        );
+        if (!isLost) return;
+        await pause(RETRY_MS);
+      }
+    };
+    void followAgain();
     return () => controller.abort();
   }, [name, status, queries]);
 }
