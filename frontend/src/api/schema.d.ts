@@ -274,6 +274,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/runs/{run}/routing/effects": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Effects
+         * @description What each expert that is active on a token does, by itself, to the prediction of the next one.
+         */
+        post: operations["effects"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/runs/{run}/search": {
         parameters: {
             query?: never;
@@ -418,6 +438,31 @@ export interface components {
              */
             strength?: number;
         };
+        /** EffectsRequest */
+        EffectsRequest: {
+            /**
+             * Position
+             * @description Of the token, as in the routing of the same text; 0 is the start token.
+             */
+            position: number;
+            /** Text */
+            text: string;
+        };
+        /**
+         * EffectsResponse
+         * @description Direct effects on the next token, through final norm and unembedding alone.
+         */
+        EffectsResponse: {
+            /**
+             * Experts
+             * @description Largest coefficient first.
+             */
+            experts: components["schemas"]["ExpertEffect"][];
+            /** Position */
+            position: number;
+            /** Run */
+            run: string;
+        };
         /** ErrorBody */
         ErrorBody: {
             /**
@@ -468,6 +513,23 @@ export interface components {
              */
             previous: number | null;
             row: components["schemas"]["ExpertRow"];
+        };
+        /** ExpertEffect */
+        ExpertEffect: {
+            /** Coefficient */
+            coefficient: number;
+            /** Expert */
+            expert: number;
+            /**
+             * Promoted
+             * @description Largest change first.
+             */
+            promoted: components["schemas"]["TokenEffect"][];
+            /**
+             * Suppressed
+             * @description Most negative change first.
+             */
+            suppressed: components["schemas"]["TokenEffect"][];
         };
         /** ExpertPage */
         ExpertPage: {
@@ -827,7 +889,7 @@ export interface components {
              * Method
              * @enum {string}
              */
-            method: "mxd" | "transcoder" | "skip-transcoder" | "autoencoder";
+            method: "mxd" | "transcoder" | "skip-transcoder";
             /** Name */
             name: string;
             /** Num Experts */
@@ -1041,6 +1103,18 @@ export interface components {
              * @description Of the expert's active tokens.
              */
             share: number;
+            /** Text */
+            text: string;
+        };
+        /** TokenEffect */
+        TokenEffect: {
+            /**
+             * Change
+             * @description log p with the expert's contribution minus log p without it, in nats.
+             */
+            change: number;
+            /** Id */
+            id: number;
             /** Text */
             text: string;
         };
@@ -1767,6 +1841,51 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["RoutingResponse"];
+                };
+            };
+        };
+    };
+    effects: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["EffectsRequest"];
+            };
+        };
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EffectsResponse"];
                 };
             };
         };
