@@ -6,7 +6,6 @@ const METHODS: Readonly<Record<RunSummary["method"], string>> = {
   mxd: "MxD",
   transcoder: "Transcoder",
   "skip-transcoder": "Skip transcoder",
-  autoencoder: "Autoencoder",
 };
 
 export function methodName(method: RunSummary["method"]): string {
