@@ -119,6 +119,25 @@ export function routingQuery(run: string, text: string) {
   });
 }
 
+/** What each expert on a token does by itself to the next one; nothing is asked for without a position. */
+export function effectsQuery(run: string, text: string, position: number | null) {
+  return queryOptions({
+    queryKey: ["run", run, "effects", text, position],
+    queryFn:
+      position === null
+        ? skipToken
+        : ({ signal }) =>
+            unwrap(
+              client.POST("/api/runs/{run}/routing/effects", {
+                params: { path: { run } },
+                body: { text, position },
+                signal,
+              }),
+            ),
+    staleTime: 5 * MINUTE,
+  });
+}
+
 export interface FigureQuery {
   readonly run?: string;
   readonly expert?: number;

@@ -6,6 +6,7 @@ type Schemas = components["schemas"];
 
 export type Alternative = Schemas["Alternative"];
 export type Context = Schemas["Context"];
+export type ExpertEffect = Schemas["ExpertEffect"];
 export type ExpertDetail = Schemas["ExpertDetail"];
 export type ExpertPage = Schemas["ExpertPage"];
 export type ExpertRow = Schemas["ExpertRow"];

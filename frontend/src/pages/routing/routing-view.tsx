@@ -129,6 +129,8 @@ export function RoutingView(props: RoutingViewProps) {
       </section>
       {column !== undefined && (
         <TokenPanel
+          run={run.name}
+          text={params.prompt}
           column={column}
           experts={response.experts}
           end={end}

@@ -1,22 +1,28 @@
 /** One token in full: the experts active on it, and what the language model expects next. */
 
+import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { Link } from "react-router";
 
-import type { RoutedExpert, RoutedExpertInfo, RoutingResponse } from "@/api/types";
+import { effectsQuery } from "@/api/queries";
+import type { ExpertEffect, RoutedExpert, RoutedExpertInfo, RoutingResponse } from "@/api/types";
 import { Button } from "@/components/button";
 import { CoefficientCell } from "@/components/coefficient-bar";
 import { usePageLinks } from "@/components/links";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/plus-button";
-import { formatPercent } from "@/lib/format";
+import { formatPercent, formatSigned } from "@/lib/format";
 
 import type { Column } from "./heat-rows";
 import { NextToken } from "./next-token";
 
 const SHOWN = 7;
+const PROMOTED = 2;
 
 interface PanelProps {
+  readonly run: string;
+  /** The text that is routed. */
+  readonly text: string;
   readonly column: Column;
   readonly experts: RoutingResponse["experts"];
   /** End of the map's colour scale. */
@@ -31,13 +37,24 @@ interface PanelProps {
 interface RowProps {
   readonly routed: RoutedExpert;
   readonly info: RoutedExpertInfo | undefined;
+  /** Known for a locked token. */
+  readonly effect: ExpertEffect | undefined;
   readonly end: number;
   readonly isLocked: boolean;
 }
 
-function ExpertOfToken({ routed, info, end, isLocked }: RowProps) {
+/** The tokens that an expert's contribution alone makes more likely next; those it fires on until that is known. */
+function ExpertTokens({ info, effect }: Pick<RowProps, "info" | "effect">) {
+  if (effect === undefined) return (info?.top_tokens ?? []).map((text, i) => <TokenChip key={i} text={text} />);
+  return effect.promoted.slice(0, PROMOTED).map((token) => (
+    <span key={token.id} className="promoted">
+      <TokenChip text={token.text} /> <span className="num up">{formatSigned(token.change, 2)}</span>
+    </span>
+  ));
+}
+
+function ExpertOfToken({ routed, info, effect, end, isLocked }: RowProps) {
   const links = usePageLinks();
-  const tokens = info?.top_tokens ?? [];
   return (
     <tr className={isLocked ? "rowlk" : undefined}>
       <td className="a">
@@ -46,9 +63,7 @@ function ExpertOfToken({ routed, info, end, isLocked }: RowProps) {
           <span className="lab">{info?.label ?? <span className="dim">no label yet</span>}</span>
         </Link>
         <div className="chips">
-          {tokens.map((text, i) => (
-            <TokenChip key={i} text={text} />
-          ))}
+          <ExpertTokens info={info} effect={effect} />
         </div>
       </td>
       <td className="num">
@@ -62,7 +77,9 @@ function ExpertOfToken({ routed, info, end, isLocked }: RowProps) {
   );
 }
 
-function Experts({ column, experts, end, lockedExpert }: PanelProps) {
+function Experts({ run, text, column, experts, end, isLocked, lockedExpert }: PanelProps) {
+  const { data } = useQuery(effectsQuery(run, text, isLocked ? column.position : null));
+  const effects = new Map(data?.experts.map((effect) => [effect.expert, effect]));
   const [all, setAll] = useState(false);
   const active = column.token.experts;
   const place = active.findIndex(({ expert }) => expert === lockedExpert);
@@ -72,7 +89,10 @@ function Experts({ column, experts, end, lockedExpert }: PanelProps) {
       <table className="token-experts">
         <thead>
           <tr>
-            <th>Expert, tokens it fires on</th>
+            <th>
+              {data === undefined ? "Expert, tokens it fires on" : "Expert, promotes next"}
+              {data !== undefined && <span className="unit"> Δ nats</span>}
+            </th>
             <th className="num">Coeff.</th>
             <th className="num">
               Share <span className="unit">%</span>
@@ -88,6 +108,7 @@ function Experts({ column, experts, end, lockedExpert }: PanelProps) {
               key={routed.expert}
               routed={routed}
               info={experts[routed.expert]}
+              effect={effects.get(routed.expert)}
               end={end}
               isLocked={routed.expert === lockedExpert}
             />
