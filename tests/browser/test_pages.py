@@ -42,7 +42,7 @@ PLACES = {
         f"/steering?run=demo-l3-k16&prompt={PROMPT}&edits=2603:add:4&tokens=16",
         lambda page: page.get_by_text("done, 16 tokens").first,
     ),
-    "frontier": Place("/frontier", lambda page: page.get_by_role("heading", name="Frontier", level=2)),
+    "frontier": Place("/frontier", lambda page: page.get_by_role("img", name="Normalised MSE")),
     "not-found": Place("/nowhere", lambda page: page.get_by_role("heading", name="There is no page here")),
 }
 

@@ -1,0 +1,180 @@
+"""One expert: contexts in three ways, what hovering, locking and keys do, labels and notes that stay."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+pytestmark = pytest.mark.browser
+
+EXPERT = "/experts/2603?run=demo-l3-k16"
+NUMBER = re.compile(r"^\d+\.\d\d$")
+
+
+@pytest.fixture
+def expert(page: Page) -> Page:
+    """The page of an expert with contexts."""
+    page.goto(EXPERT)
+    expect(peak(page, 0)).to_be_visible()
+    return page
+
+
+def contexts(page: Page) -> Locator:
+    """The rows of the strongest contexts."""
+    return page.get_by_role("region", name="Largest").get_by_role("listitem")
+
+
+def peak(page: Page, row: int) -> Locator:
+    """The token that a context is kept for: the one the Tab key reaches."""
+    return contexts(page).nth(row).locator("[data-token][tabindex='0']")
+
+
+def marker(page: Page) -> Locator:
+    """The mark in the histogram."""
+    return page.get_by_role("figure").locator(".hist-mark")
+
+
+def test_contexts_are_aligned_on_their_peaks(expert: Page) -> None:
+    places = [peak(expert, row).bounding_box() for row in range(5)]
+    lefts = {round(place["x"]) for place in places if place is not None}
+    assert len(places) == 5
+    assert max(lefts) - min(lefts) <= 1
+
+
+def test_contexts_in_three_ways(expert: Page) -> None:
+    whole = re.compile(r"sequence \d+, token \d+ of 128")
+    for mode in ("Snippet", "Full", "Aligned"):
+        way = expert.get_by_role("radio", name=mode)
+        way.click()
+        expect(way).to_be_checked()
+        expect(contexts(expert).first.get_by_text(whole)).to_have_count(1 if mode == "Full" else 0)
+        address = re.compile(rf"[?&]view={mode.lower()}")
+        if mode == "Aligned":
+            expect(expert).not_to_have_url(re.compile("view="))
+        else:
+            expect(expert).to_have_url(address)
+    expert.goto(f"{EXPERT}&view=full")
+    expect(contexts(expert).first.get_by_text(whole)).to_be_visible()
+    contexts(expert).first.get_by_role("link", name="Use in a prompt").click()
+    expect(expert.get_by_role("table", name="Coefficients, tokens by experts")).to_be_visible()
+
+
+def test_one_context_opens_and_more_are_shown(expert: Page) -> None:
+    row = contexts(expert).first
+    row.hover()
+    row.get_by_role("button", name="Show the whole context").click()
+    expect(row.get_by_text("Use in a prompt")).to_be_visible()
+    before = contexts(expert).count()
+    expert.get_by_role("region", name="Largest").get_by_role("button", name=re.compile(r"^7 of \d+$")).click()
+    expect(contexts(expert).nth(before)).to_be_visible()
+
+
+def test_hovering_marks_the_histogram_and_says_what_it_is(expert: Page) -> None:
+    expect(marker(expert)).to_have_count(0)
+    said = []
+    for row in (0, 4):
+        peak(expert, row).hover()
+        tip = expert.get_by_role("tooltip")
+        expect(tip).to_contain_text("Coefficient")
+        expect(marker(expert)).to_be_visible()
+        expect(marker(expert)).to_have_text(contexts(expert).nth(row).locator(".v").inner_text())
+        said.append(marker(expert).evaluate("mark => mark.style.left"))
+    assert said[0] != said[1]
+    expert.mouse.move(5, 5)
+    expect(marker(expert)).to_have_count(0)
+    expect(expert.get_by_role("tooltip")).to_have_count(0)
+
+
+def test_the_keyboard_shows_what_the_pointer_does(expert: Page) -> None:
+    token = peak(expert, 0)
+    token.focus()
+    tip = expert.get_by_role("tooltip")
+    expect(tip).to_contain_text("Share of its largest")
+    expect(token).to_have_accessible_description(re.compile("Coefficient"))
+    expect(marker(expert)).to_have_text(NUMBER)
+    expert.keyboard.press("Escape")
+    expect(tip).to_have_count(0)
+    expert.keyboard.press("Enter")
+    expect(token).to_have_attribute("aria-pressed", "true")
+
+
+def test_a_lock_holds_until_escape_and_travels_in_the_address(expert: Page) -> None:
+    token = peak(expert, 1)
+    token.click()
+    expect(token).to_have_attribute("aria-pressed", "true")
+    expect(expert).to_have_url(re.compile(r"[?&]lock=0\.1\.\d+"))
+    expert.mouse.move(5, 5)
+    held = marker(expert).inner_text()
+    expert.reload()
+    expect(peak(expert, 1)).to_have_attribute("aria-pressed", "true")
+    expect(marker(expert)).to_have_text(held)
+    expert.keyboard.press("Escape")
+    expect(expert).not_to_have_url(re.compile("lock="))
+    expect(marker(expert)).to_have_count(0)
+
+
+def test_a_label_stays(page: Page) -> None:
+    page.goto("/experts/3999?run=demo-l3-k16")
+    expect(page.get_by_role("button", name="Give it a label")).to_be_visible()
+    page.keyboard.press("l")
+    box = page.get_by_role("textbox", name="Label")
+    expect(box).to_be_focused()
+    box.fill("Speakers")
+    box.press("Enter")
+    heading = page.get_by_role("heading", name="Speakers")
+    expect(heading).to_be_visible()
+    page.reload()
+    expect(heading).to_be_visible()
+    page.get_by_role("button", name="Edit label").click()
+    box.fill("Something else")
+    box.press("Escape")
+    expect(heading).to_be_visible()
+    page.get_by_role("button", name="Edit label").click()
+    box.fill("")
+    box.press("Enter")
+    expect(page.get_by_role("button", name="Give it a label")).to_be_visible()
+
+
+def test_a_note_stays(page: Page) -> None:
+    page.goto("/experts/3999?run=demo-l3-k16")
+    expect(page.get_by_role("button", name="Add a note")).to_be_visible()
+    page.keyboard.press("n")
+    box = page.get_by_role("textbox", name="Note")
+    box.fill("Before somebody speaks.\nNot before code.")
+    box.press("Control+Enter")
+    expect(page.get_by_text("Not before code.")).to_be_visible()
+    page.reload()
+    expect(page.get_by_text("Not before code.")).to_be_visible()
+    page.get_by_role("button", name="Edit the note").click()
+    box.fill("")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("button", name="Add a note")).to_be_visible()
+
+
+def test_keys_go_to_neighbours(expert: Page) -> None:
+    expert.keyboard.press("k")
+    expect(expert).not_to_have_url(re.compile("/experts/2603"))
+    expect(expert.get_by_role("button", name="Previous expert")).to_have_text(re.compile("2603"))
+    expert.keyboard.press("j")
+    expect(expert).to_have_url(re.compile("/experts/2603"))
+
+
+def test_the_tray_follows_to_steering(expert: Page) -> None:
+    tray = expert.get_by_role("complementary", name="Tray")
+    expect(tray).to_contain_text("Tray0")
+    expert.keyboard.press("a")
+    expect(expert.get_by_role("button", name="In tray")).to_have_attribute("aria-pressed", "true")
+    expect(tray).to_contain_text(re.compile(r"2603[×+] \d"))
+    expert.keyboard.press("t")
+    expect(expert).to_have_url(re.compile(r"/steering\?.*edits=2603"))
+    card = expert.get_by_role("region", name="Edits").get_by_role("listitem").first
+    expect(card).to_contain_text("answering a question")
+    slider = card.get_by_role("slider", name="Strength of expert 2603")
+    strength = slider.input_value()
+    expert.reload()
+    expect(slider).to_have_value(strength)
+    card.get_by_role("button", name="Take expert 2603 out of the tray").click()
+    expect(expert.get_by_text("The tray is empty.")).to_be_visible()
+    expect(expert).not_to_have_url(re.compile("edits="))

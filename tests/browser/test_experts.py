@@ -1,0 +1,141 @@
+"""Experts: search, sort, filter, scroll, open."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+pytestmark = pytest.mark.browser
+
+ALL = "4,096 of 4,096"
+FIRST_PAGE = 60
+
+
+def count(page: Page) -> Locator:
+    """How many experts fit the search and the filters."""
+    return page.get_by_role("region", name="Search and filters").get_by_role("status")
+
+
+def body(page: Page) -> Locator:
+    """The rows of the table that exist, without its head."""
+    return page.get_by_role("row").filter(has=page.get_by_role("cell"))
+
+
+def column(page: Page, place: int) -> list[float]:
+    """The numbers in a column of the first rows."""
+    return [float(row.get_by_role("cell").nth(place).inner_text()) for row in body(page).all()[:8]]
+
+
+@pytest.fixture
+def experts(page: Page) -> Page:
+    """The table of all experts."""
+    page.goto("/experts")
+    expect(count(page)).to_have_text(ALL)
+    expect(body(page).nth(8)).to_be_visible()
+    return page
+
+
+def test_search_finds_labels_and_words_of_contexts(experts: Page) -> None:
+    box = experts.get_by_role("searchbox", name="Search labels, tokens and contexts")
+    experts.keyboard.press("/")
+    expect(box).to_be_focused()
+    box.press_sequentially("closing html")
+    expect(experts.get_by_role("link", name="Closing HTML tag")).to_be_visible()
+    expect(experts).to_have_url(re.compile(r"[?&]search=closing\+html"))
+    expect(count(experts)).not_to_have_text(ALL)
+    experts.reload()
+    expect(box).to_have_value("closing html")
+    box.fill("nobody has ever written this")
+    experts.get_by_role("button", name="Drop the search for").click()
+    expect(count(experts)).to_have_text(ALL)
+    expect(box).to_have_value("")
+
+
+def test_a_head_sorts_and_sorts_the_other_way(experts: Page) -> None:
+    head = experts.get_by_role("columnheader", name="Usage")
+    for order in ("descending", "ascending"):
+        head.get_by_role("button").click()
+        expect(head).to_have_attribute("aria-sort", order)
+        expect(experts.get_by_role("columnheader", name="Largest")).to_have_attribute("aria-sort", "none")
+        if order == "descending":
+            expect(body(experts).first).to_contain_text(re.compile(r"[1-9]\d\.\d"))
+        else:
+            expect(body(experts).first).to_contain_text("never active")
+        shown = column(experts, 3)
+        assert shown == sorted(shown, reverse=order == "descending")
+    experts.go_back()
+    expect(head).to_have_attribute("aria-sort", "descending")
+
+
+def test_a_filter_is_a_chip_that_can_be_changed_and_removed(experts: Page) -> None:
+    experts.keyboard.press("f")
+    bound = experts.get_by_role("textbox", name="Usage at least, %")
+    expect(bound).to_be_focused()
+    bound.fill("much")
+    expect(experts.get_by_role("button", name="Apply")).to_be_disabled()
+    bound.fill("1")
+    bound.press("Enter")
+    chip = experts.get_by_role("button", name="Filter usage ≥ 1 %, change it")
+    expect(chip).to_be_visible()
+    expect(experts).to_have_url(re.compile(r"[?&]min_usage=0\.01\b"))
+    expect(count(experts)).to_have_text(re.compile(r"^\d{1,3} of 4,096$"))
+    expect(body(experts).first).not_to_contain_text("0.526")
+    assert min(column(experts, 3)) >= 1
+
+    chip.click()
+    bound = experts.get_by_role("dialog", name="Change the filter").get_by_role("textbox")
+    expect(bound).to_have_value("1")
+    bound.fill("500")
+    bound.press("Enter")
+    expect(experts.get_by_role("heading", name="No expert fits")).to_be_visible()
+    experts.get_by_role("button", name="Remove the filter").click()
+    expect(count(experts)).to_have_text(ALL)
+
+
+def test_backspace_removes_a_chip(experts: Page) -> None:
+    experts.goto("/experts?max_usage=0.001&min_largest=2")
+    expect(count(experts)).not_to_have_text(ALL)
+    experts.get_by_role("button", name="Filter largest ≥ 2, change it").press("Backspace")
+    expect(experts).to_have_url(re.compile(r"/experts\?(?!.*min_largest).*max_usage=0.001"))
+    experts.get_by_role("button", name="Filter usage ≤ 0.1 %, change it").press("Backspace")
+    expect(count(experts)).to_have_text(ALL)
+
+
+def test_scrolling_loads_the_next_page_and_keeps_few_rows(experts: Page) -> None:
+    experts.get_by_role("columnheader", name="Id").get_by_role("button").click()
+    experts.get_by_role("columnheader", name="Id").get_by_role("button").click()
+    expect(body(experts).first.get_by_role("cell").nth(1)).to_have_text("0")
+    with experts.expect_response(lambda response: "cursor=" in response.url):
+        experts.mouse.move(700, 700)
+        experts.mouse.wheel(0, 31 * FIRST_PAGE)
+    expect(experts.get_by_role("cell", name=str(FIRST_PAGE + 5), exact=True)).to_be_visible()
+    assert body(experts).count() < 120
+
+
+def test_an_expert_is_opened_and_back_returns(experts: Page) -> None:
+    experts.goto("/experts?search=closing+html&run=demo-l3-k16")
+    experts.get_by_role("link", name="Closing HTML tag").click()
+    expect(experts).to_have_url(re.compile(r"/experts/1272\?"))
+    expect(experts.get_by_role("heading", name="Closing HTML tag")).to_be_visible()
+    expect(experts).to_have_title("Closing HTML tag · MxD Explorer")
+    experts.go_back()
+    expect(experts.get_by_role("searchbox", name="Search labels, tokens and contexts")).to_have_value("closing html")
+
+
+def test_random_opens_one_that_is_active(experts: Page) -> None:
+    experts.keyboard.press("r")
+    expect(experts).to_have_url(re.compile(r"/experts/\d+"))
+    expect(experts.get_by_role("group", name="Context 1", exact=True).first).to_be_visible()
+
+
+def test_the_overview_is_a_table_and_a_download_too(experts: Page) -> None:
+    overview = experts.get_by_role("main")
+    overview.get_by_role("button", name="As a table").first.click()
+    table = experts.get_by_role("region", name="Figure as a table")
+    expect(table.get_by_role("row").nth(5)).to_be_visible()
+    overview.get_by_role("button", name="Download").first.click()
+    with experts.expect_download() as download:
+        experts.get_by_role("menuitem", name="Data, CSV").click()
+    assert download.value.suggested_filename == "usage-strength.csv"

@@ -1,0 +1,170 @@
+"""Routing: a text becomes a map; hover previews, click locks, Escape releases, the address holds it all."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+pytestmark = pytest.mark.browser
+
+PROMPT = "The little girl said that she was hungry."
+TOKENS = ["The", "little", "girl", "said", "that", "she", "was"]
+
+
+def heat_map(page: Page) -> Locator:
+    """The map; it is a table."""
+    return page.get_by_role("table", name="Coefficients, tokens by experts")
+
+
+def token(page: Page, text: str) -> Locator:
+    """A token at the head of its column."""
+    return heat_map(page).get_by_role("columnheader", name=text, exact=True).get_by_role("button")
+
+
+def panel(page: Page) -> Locator:
+    """The token in full."""
+    return page.get_by_role("complementary", name="The token in full")
+
+
+def typed(page: Page, text: str) -> None:
+    """Type a prompt and wait for its map."""
+    page.get_by_role("textbox", name="Prompt").fill(text)
+    expect(heat_map(page)).to_be_visible()
+    expect(page.locator("[data-busy]")).to_have_count(0)
+
+
+@pytest.fixture
+def routing(page: Page) -> Page:
+    """The map of a prompt that was typed."""
+    page.goto("/routing?run=demo-l3-k16")
+    expect(page.get_by_role("heading", name="Type a text to see where it goes")).to_be_visible()
+    typed(page, PROMPT)
+    return page
+
+
+def test_typing_makes_the_map(routing: Page) -> None:
+    expect(routing).to_have_url(re.compile(r"[?&]prompt=The\+little\+girl\+said"))
+    heads = heat_map(routing).get_by_role("columnheader").all_inner_texts()
+    assert [head.strip() for head in heads[1:8]] == TOKENS
+    rows = heat_map(routing).get_by_role("row").filter(has=routing.get_by_role("rowheader"))
+    sums = [float(row.get_by_role("cell").last.inner_text()) for row in rows.all()[1:10]]
+    assert sums == sorted(sums, reverse=True)
+    assert sums[0] > 0
+    expect(panel(routing).get_by_role("heading", name="Next token")).to_be_visible()
+
+
+def test_it_follows_what_is_typed(routing: Page) -> None:
+    routing.keyboard.press("e")
+    box = routing.get_by_role("textbox", name="Prompt")
+    expect(box).to_be_focused()
+    box.press("Control+End")
+    box.press_sequentially(" Mother laughed")
+    expect(token(routing, "laughed")).to_be_visible()
+    expect(routing).to_have_url(re.compile(r"Mother\+laughed"))
+
+
+def test_hover_previews_click_locks_escape_releases(routing: Page) -> None:
+    token(routing, "girl").hover()
+    expect(routing.get_by_role("tooltip")).to_contain_text("KL from original")
+    expect(panel(routing).get_by_role("heading", name="Token: ␣girl")).to_be_visible()
+    token(routing, "girl").click()
+    expect(panel(routing).get_by_role("heading", name="Locked: ␣girl")).to_be_visible()
+    expect(routing).to_have_url(re.compile(r"[?&]lock=3\b"))
+    token(routing, "said").hover()
+    expect(panel(routing).get_by_role("heading", name="Locked: ␣girl")).to_be_visible()
+    routing.mouse.move(5, 5)
+    routing.keyboard.press("Escape")
+    expect(panel(routing).get_by_role("heading", name="Token: ")).to_be_visible()
+    expect(routing).not_to_have_url(re.compile("lock="))
+
+
+def test_a_cell_locks_its_expert_and_a_reload_shows_the_same(routing: Page) -> None:
+    routing.get_by_role("radio", name="Largest").click()
+    expect(heat_map(routing).get_by_role("columnheader", name="Largest")).to_be_visible()
+    first = heat_map(routing).get_by_role("row").nth(2)
+    plus = first.get_by_role("rowheader").get_by_role("button").get_attribute("aria-label") or ""
+    expert = plus.split()[1]
+    cell = first.get_by_role("cell").get_by_role("button").first
+    cell.hover()
+    expect(routing.get_by_role("tooltip")).to_contain_text(re.compile(rf"^{expert}.*Rank on this token", re.DOTALL))
+    cell.click()
+    expect(routing).to_have_url(re.compile(rf"[?&]lock=\d+\.{expert}\b"))
+    expect(routing).to_have_url(re.compile("rank=largest"))
+    routing.mouse.move(5, 5)
+    expect(routing.get_by_role("tooltip")).to_have_count(0)
+    shown = (heat_map(routing).aria_snapshot(), panel(routing).aria_snapshot())
+    routing.reload()
+    expect(panel(routing).get_by_role("heading", name="Locked: ")).to_be_visible()
+    assert (heat_map(routing).aria_snapshot(), panel(routing).aria_snapshot()) == shown
+
+
+def test_arrows_walk_over_the_map_and_enter_locks(routing: Page) -> None:
+    token(routing, "The").focus()
+    routing.keyboard.press("ArrowRight")
+    expect(token(routing, "little")).to_be_focused()
+    expect(routing.get_by_role("tooltip")).to_contain_text("Active experts")
+    routing.keyboard.press("ArrowDown")
+    expect(routing.get_by_role("tooltip")).to_contain_text("Rank on this token")
+    routing.keyboard.press("Enter")
+    expect(panel(routing).get_by_role("heading", name="Locked: ␣little")).to_be_visible()
+
+
+def test_an_expert_of_a_token_goes_to_the_tray_and_to_its_page(routing: Page) -> None:
+    token(routing, "hungry").or_(token(routing, "was")).first.click()
+    plus = panel(routing).get_by_role("button", name="in the tray").first
+    name = plus.get_attribute("aria-label") or ""
+    plus.click()
+    expect(plus).to_have_attribute("aria-pressed", "true")
+    expect(heat_map(routing).get_by_role("button", name=name)).to_have_attribute("aria-pressed", "true")
+    panel(routing).get_by_role("link").first.click()
+    expect(routing).to_have_url(re.compile(f"/experts/{name.split()[1]}"))
+    routing.go_back()
+    expect(panel(routing).get_by_role("heading", name="Locked: ")).to_be_visible()
+
+
+def test_the_same_as_a_list_and_as_a_file(routing: Page) -> None:
+    routing.get_by_role("button", name="As a table").click()
+    listed = routing.get_by_role("region", name="Routing as a table")
+    expect(listed.get_by_role("row").nth(20)).to_contain_text(re.compile(r"\d\.\d{4}"))
+    routing.get_by_role("button", name="Download").click()
+    with routing.expect_download() as download:
+        routing.get_by_role("menuitem", name="Routing, JSON").click()
+    document = json.loads(Path(download.value.path()).read_text("utf-8"))
+    assert "".join(each["text"] for each in document["tokens"][1:]) == PROMPT
+
+
+def test_a_prompt_comes_from_a_context(routing: Page) -> None:
+    routing.get_by_role("button", name="From a context").click()
+    dialog = routing.get_by_role("dialog", name="Prompt from a context")
+    dialog.get_by_role("textbox", name="Search contexts").fill("restaurant")
+    dialog.get_by_role("listitem").filter(has_text="restaurant").first.get_by_role("button").click()
+    expect(dialog).to_have_count(0)
+    expect(routing.get_by_role("textbox", name="Prompt")).not_to_have_value(PROMPT)
+    expect(heat_map(routing)).to_be_visible()
+    routing.go_back()
+    expect(routing.get_by_role("textbox", name="Prompt")).to_have_value(PROMPT)
+
+
+def test_a_long_text_is_drawn_in_part_and_scrolls(routing: Page) -> None:
+    typed(routing, " ".join([PROMPT] * 30))
+    expect(routing.get_by_text(re.compile(r"^\d\d\d tokens"))).to_be_visible()
+    heads = heat_map(routing).get_by_role("columnheader")
+    assert heads.count() < 100
+    heat_map(routing).hover()
+    routing.mouse.wheel(4000, 0)
+    routing.mouse.move(5, 5)
+    last = heat_map(routing).get_by_role("columnheader").nth(-3).get_by_role("button")
+    last.click()
+    expect(panel(routing).get_by_text(re.compile(r"^position \d\d+"))).to_be_visible()
+
+
+def test_a_prompt_that_is_too_long_is_refused_in_a_sentence(routing: Page, forgiven: list[str]) -> None:
+    forgiven += ["413"]
+    routing.get_by_role("textbox", name="Prompt").fill("hungry " * 600)
+    expect(routing.get_by_role("alert")).to_contain_text(re.compile(r"\d+ tokens.*512.*shorten"))
+    typed(routing, PROMPT)
+    expect(routing.get_by_role("alert")).to_have_count(0)
