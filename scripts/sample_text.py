@@ -1,6 +1,6 @@
 """Sample text from a language model: how the text of the shipped sample was made.
 
-    python scripts/sample_text.py data/demo/language-model data/demo/text.jsonl.gz --tokens 600000
+python scripts/sample_text.py data/demo/language-model data/demo/text.jsonl.gz --tokens 600000
 """
 
 from __future__ import annotations
