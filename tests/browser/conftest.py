@@ -59,8 +59,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         sizes = "--num-experts 64 --k 4 --batch 512 --window 2048 --log-every 1"
         document(mxd(*fit.split(), *sizes.split(), "--data", str(data), "--store", store, "--json", folder=folder))
         yield Site(url, run="demo-l3-k16", other_run="second")
+        alive = process.poll() is None
         process.terminate()
-        assert "Traceback" not in process.communicate()[1]
+        said = process.communicate()[1]
+        assert alive, f"the server has ended by itself, with {process.returncode}: {said}"
+        assert "Traceback" not in said
 
 
 @pytest.fixture(scope="package")

@@ -1,0 +1,184 @@
+"""What surrounds every page: search, theme, keys, the run, the tray, the home page's story, and pages that are not."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import OpenPage, Site
+
+pytestmark = pytest.mark.browser
+
+
+def test_the_theme_is_chosen_and_kept(page: Page) -> None:
+    page.goto("/runs")
+    body = page.locator("body")
+    light = str(body.evaluate("body => getComputedStyle(body).backgroundColor"))
+    page.get_by_role("radio", name="Dark").click()
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    expect(body).not_to_have_css("background-color", light)
+    page.reload()
+    expect(page.get_by_role("radio", name="Dark")).to_be_checked()
+    expect(body).not_to_have_css("background-color", light)
+    page.get_by_role("radio", name="Auto").click()
+    expect(body).to_have_css("background-color", light)
+    page.emulate_media(color_scheme="dark")
+    expect(body).not_to_have_css("background-color", light)
+
+
+def test_all_keys_are_listed_and_escape_closes_the_list(page: Page) -> None:
+    page.goto("/runs")
+    expect(page.get_by_role("link", name="second")).to_be_visible()
+    page.keyboard.press("?")
+    dialog = page.get_by_role("dialog", name="Keyboard shortcuts")
+    expect(dialog).to_contain_text("Search labels and contexts")
+    expect(dialog).to_contain_text("Edit the prompt")
+    page.keyboard.press("t")
+    expect(dialog).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    opener = page.get_by_role("button", name="Keyboard shortcuts")
+    opener.click()
+    dialog.get_by_role("button", name="Close").click()
+    expect(dialog).to_have_count(0)
+    expect(opener).to_be_focused()
+
+
+def test_keys_do_nothing_while_one_types(page: Page) -> None:
+    page.goto("/routing?run=demo-l3-k16")
+    page.get_by_role("textbox", name="Prompt").press_sequentially("rat/?")
+    expect(page.get_by_role("textbox", name="Prompt")).to_have_value("rat/?")
+    expect(page).to_have_url(re.compile("/routing"))
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_search_finds_and_opens_an_expert(page: Page) -> None:
+    page.goto("/runs?run=demo-l3-k16")
+    expect(page.get_by_role("link", name="second")).to_be_visible()
+    page.keyboard.press("/")
+    box = page.get_by_role("combobox", name="Search labels and contexts")
+    expect(box).to_be_focused()
+    box.press_sequentially("decimal")
+    expect(page.get_by_role("option", name=re.compile("Decimal point"))).to_be_visible()
+    box.press("ArrowDown")
+    box.press("Enter")
+    expect(page.get_by_role("heading", name="Decimal point")).to_be_visible()
+
+
+def test_the_run_is_chosen_once_for_all_pages(page: Page, site: Site) -> None:
+    page.goto(f"/experts?run={site.run}&search=html")
+    page.get_by_role("button", name=re.compile(site.run)).click()
+    page.get_by_role("option", name=re.compile(site.other_run)).click()
+    expect(page).to_have_url(re.compile(rf"/experts\?run={site.other_run}$"))
+    expect(page.get_by_text(f"mxd index {site.other_run}")).to_be_visible()
+    for name, words in (("Home", "No contexts yet"), ("Routing", "Type a text"), ("Steering", "The tray is empty")):
+        page.get_by_role("navigation", name="Pages").get_by_role("link", name=name).click()
+        expect(page).to_have_url(re.compile(f"run={site.other_run}"))
+        expect(page.get_by_text(words).first).to_be_visible()
+    page.get_by_role("link", name="Runs", exact=True).click()
+    page.get_by_role("region", name="Runs").get_by_role("link", name=site.other_run).click()
+    expect(page.get_by_role("heading", name=site.other_run, exact=True)).to_be_visible()
+    expect(page.get_by_text("finished").first).to_be_visible()
+
+
+def test_a_run_without_an_index_can_be_routed_and_steered(page: Page, site: Site) -> None:
+    page.goto(f"/routing?run={site.other_run}&prompt=One+day")
+    expect(page.get_by_role("table", name="Coefficients, tokens by experts")).to_be_visible()
+    page.goto(f"/steering?run={site.other_run}&prompt=One+day&edits=3:add:2&tokens=4")
+    expect(page.get_by_role("region", name="Steered")).to_contain_text("done, 4 tokens")
+
+
+def test_the_tray_opens_and_is_emptied(page: Page) -> None:
+    page.goto("/experts?run=demo-l3-k16&edits=12:scale:3,40:off")
+    tray = page.get_by_role("complementary", name="Tray")
+    expect(tray).to_contain_text("Tray2")
+    tray.get_by_role("button", name="Tray").click()
+    opened = page.get_by_role("region", name="All edits in the tray")
+    opened.get_by_role("button", name="Take 40 out").click()
+    expect(opened.get_by_role("listitem")).to_have_count(1)
+    opened.get_by_role("button", name="Empty the tray").click()
+    expect(tray).to_contain_text("Fill it with")
+
+
+def test_copied_links_carry_the_tray(open_page: OpenPage) -> None:
+    page = open_page(permissions=["clipboard-read", "clipboard-write"])
+    page.goto("/experts/2603?run=demo-l3-k16")
+    expect(page.get_by_role("button", name="Add to tray")).to_be_visible()
+    page.keyboard.press("a")
+    page.get_by_role("button", name="Copy link").click()
+    expect(page.get_by_role("status").filter(has_text="opied").first).to_be_attached()
+    copied = str(page.evaluate("navigator.clipboard.readText()"))
+    assert re.search(r"/experts/2603\?run=demo-l3-k16&edits=2603", copied)
+
+
+def test_the_first_page_tells_the_story(page: Page) -> None:
+    page.goto("/")
+    expect(page.get_by_role("heading", name="It fires here")).to_be_visible()
+    prompt = page.get_by_role("group", name="The prompt")
+    prompt.get_by_role("button").nth(1).hover()
+    expect(page.get_by_role("tooltip")).to_be_visible()
+    default = page.get_by_role("group", name="Text by default")
+    steered = page.get_by_role("group", name="Steered text")
+    expect(page.locator("[aria-busy=true]")).to_have_count(0)
+    before = (default.inner_text(), steered.inner_text())
+    assert before[0] != before[1], "the slider's first position changes the text"
+    page.get_by_role("slider").focus()
+    page.keyboard.press("Home")
+    expect(page).to_have_url(re.compile("strength=0"))
+    expect(page.locator("[aria-busy=true]")).to_have_count(0)
+    expect(steered).to_have_text(default.inner_text())
+    assert default.inner_text() == before[0]
+    page.get_by_role("button", name="Another").click()
+    expect(page).to_have_url(re.compile(r"expert=\d+"))
+
+
+def test_the_first_page_routes_what_one_types(page: Page) -> None:
+    page.goto("/?run=demo-l3-k16&expert=2603")
+    page.get_by_role("button", name="Edit the prompt").click()
+    page.get_by_role("textbox", name="Prompt to route").fill("System: yes")
+    page.get_by_role("textbox", name="Prompt to route").press("Enter")
+    prompt = page.get_by_role("group", name="The prompt")
+    expect(prompt.get_by_role("button", name="yes")).to_be_visible()
+    prompt.get_by_role("button", name="yes").click()
+    expect(page.get_by_role("heading", name="Experts on ␣yes")).to_be_visible()
+    expect(page).to_have_url(re.compile(r"token=\d"))
+
+
+def test_the_first_tab_skips_to_the_page(page: Page) -> None:
+    page.goto("/runs")
+    expect(page.get_by_role("link", name="second")).to_be_visible()
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the page")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("main")).to_be_focused()
+
+
+def test_what_is_not_there_is_said(page: Page, forgiven: list[str]) -> None:
+    forgiven += ["404"]
+    page.goto("/nowhere/at/all")
+    page.get_by_role("link", name="Go home").click()
+    expect(page.get_by_role("heading", name="It fires here")).to_be_visible()
+    page.goto("/experts/99999?run=demo-l3-k16")
+    expect(page.get_by_role("alert")).to_contain_text("99999")
+    page.goto("/experts/first?run=demo-l3-k16")
+    expect(page.get_by_role("heading", name="first is no expert")).to_be_visible()
+    page.goto("/runs/no-such-run")
+    expect(page.get_by_role("alert")).to_contain_text("no-such-run")
+    page.goto("/experts?run=no-such-run")
+    expect(page.get_by_text(re.compile("no-such-run")).first).to_be_visible()
+
+
+def test_a_narrow_screen_has_tabs_and_a_sheet(open_page: OpenPage) -> None:
+    page = open_page(viewport={"width": 390, "height": 844}, has_touch=True)
+    page.goto("/experts?run=demo-l3-k16&search=decimal")
+    page.get_by_role("button", name="Decimal point").tap()
+    sheet = page.get_by_role("dialog")
+    expect(sheet).to_contain_text("Decimal point")
+    page.keyboard.press("Escape")
+    expect(sheet).to_have_count(0)
+    page.get_by_role("navigation", name="Pages").get_by_role("link", name="Routing").tap()
+    expect(page.get_by_role("textbox", name="Prompt")).to_be_visible()
+    page.get_by_role("button", name="Search").tap()
+    expect(page.get_by_role("dialog", name="Search").get_by_role("combobox")).to_be_focused()

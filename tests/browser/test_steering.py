@@ -1,0 +1,176 @@
+"""Steering: sliders, two texts as they come, stop, reset, and an address that writes the same texts again."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.browser.conftest import OpenPage
+
+pytestmark = pytest.mark.browser
+
+PROMPT = "The little girl said"
+ARMS = ("Default", "Steered")
+DONE = re.compile(r"done, \d+ tokens")
+
+
+def address(edits: str, tokens: int) -> str:
+    """Of a generation."""
+    return f"/steering?run=demo-l3-k16&prompt={quote(PROMPT)}&edits={edits}&tokens={tokens}"
+
+
+def pane(page: Page, arm: str) -> Locator:
+    """One of the two texts with its head."""
+    return page.get_by_role("region", name=arm, exact=True)
+
+
+def texts(page: Page) -> tuple[str, ...]:
+    """Both texts, once they are done."""
+    for arm in ARMS:
+        expect(pane(page, arm)).to_contain_text(DONE)
+    return tuple(page.get_by_role("group", name=f"{arm} text").inner_text() for arm in ARMS)
+
+
+def card(page: Page, expert: int) -> Locator:
+    """The card of an edit."""
+    cards = page.get_by_role("region", name="Edits").get_by_role("listitem")
+    return cards.filter(has=page.get_by_role("button", name=f"Take expert {expert} out of the tray"))
+
+
+def test_a_slider_moved_by_key_writes_another_text(page: Page) -> None:
+    page.goto(address("2603:add:0", 24))
+    default, steered = texts(page)
+    assert steered == default, "nothing is added"
+    slider = card(page, 2603).get_by_role("slider")
+    number = card(page, 2603).get_by_role("textbox", name="Strength of expert 2603")
+    slider.focus()
+    page.keyboard.press("ArrowRight")
+    step = float(slider.input_value())
+    assert step > 0
+    expect(number).to_have_value(re.compile(rf"^{step}"))
+    page.keyboard.press("Shift+ArrowRight")
+    expect(slider).to_have_value(re.compile(rf"^{11 * step:g}"))
+    page.keyboard.press("End")
+    largest = slider.get_attribute("max") or ""
+    expect(slider).to_have_value(largest)
+    expect(page).to_have_url(re.compile(rf"edits=2603(:|%3A)add(:|%3A){largest}\b"))
+    again, louder = texts(page)
+    assert again == default
+    assert louder != default
+
+
+def test_a_number_typed_counts_on_enter_and_nonsense_is_marked(page: Page) -> None:
+    page.goto(address("2603:add:0", 8))
+    texts(page)
+    number = card(page, 2603).get_by_role("textbox", name="Strength of expert 2603")
+    number.fill("lots")
+    expect(number).to_have_attribute("aria-invalid", "true")
+    number.fill("2.5")
+    number.press("Enter")
+    expect(page).to_have_url(re.compile(r"edits=2603(:|%3A)add(:|%3A)2\.5\b"))
+    expect(card(page, 2603).get_by_role("slider")).to_have_value("2.5")
+    texts(page)
+
+
+def test_both_texts_come_token_by_token_and_stop_keeps_them(page: Page) -> None:
+    page.goto(address("2603:add:2", 400))
+    for arm in ARMS:
+        expect(pane(page, arm)).to_contain_text(re.compile(r"\d+ of 400 tokens, \d+ tokens/s"))
+    page.get_by_role("button", name="Stop").click()
+    for arm in ARMS:
+        expect(pane(page, arm)).to_contain_text(re.compile(r"stopped after \d+ tokens"))
+        assert page.get_by_role("group", name=f"{arm} text").get_by_role("button").count() > 0
+    expect(page.get_by_role("button", name="Generate")).to_be_visible()
+    page.reload()
+    expect(pane(page, "Default")).to_contain_text("of 400 tokens")
+    page.keyboard.press("Escape")
+    expect(pane(page, "Default")).to_contain_text("stopped after")
+
+
+def test_reset_makes_both_texts_one_and_back_undoes_it(page: Page) -> None:
+    page.goto(address("2603:add:6,40:off", 16))
+    default, steered = texts(page)
+    assert steered != default
+    page.get_by_role("button", name="Reset").click()
+    expect(card(page, 2603).get_by_role("slider")).to_have_value("0")
+    expect(card(page, 40).get_by_role("slider")).to_have_value("1")
+    assert texts(page) == (default, default)
+    page.go_back()
+    expect(card(page, 2603).get_by_role("slider")).to_have_value("6")
+    assert texts(page) == (default, steered)
+
+
+def test_the_address_writes_the_same_texts_elsewhere(page: Page, open_page: OpenPage) -> None:
+    page.goto("/steering?run=demo-l3-k16")
+    page.get_by_role("textbox", name="Prompt").fill(PROMPT)
+    page.get_by_role("combobox", name="Add an expert").fill("560")
+    page.get_by_role("option").first.click()
+    expect(card(page, 560)).to_be_visible()
+    page.get_by_text("Sampling", exact=True).click()
+    for setting, value in (("Seed", "7"), ("Tokens", "20"), ("Temperature", "1.2")):
+        page.get_by_role("textbox", name=setting, exact=True).fill(value)
+        page.get_by_role("textbox", name=setting, exact=True).press("Enter")
+    page.get_by_role("button", name="Generate").click()
+    expect(page).to_have_url(re.compile("seed=7"))
+    expect(pane(page, "Steered")).to_contain_text("done, 20 tokens")
+    written = texts(page)
+    other = open_page(color_scheme="dark")
+    other.goto(page.url)
+    assert texts(other) == written
+    expect(card(other, 560)).to_be_visible()
+    expect(other.get_by_text("temperature 1.2, 20 tokens, seed 7")).to_be_visible()
+
+
+def test_a_token_says_what_the_edits_changed_and_can_be_held(page: Page) -> None:
+    page.goto(address("2603:add:4", 12))
+    texts(page)
+    tokens = page.get_by_role("group", name="Steered text").get_by_role("button")
+    tokens.nth(3).hover()
+    tip = page.get_by_role("tooltip")
+    expect(tip).to_contain_text("KL between the arms")
+    tokens.nth(3).click()
+    expect(page).to_have_url(re.compile(r"lock=steered\.0\.3"))
+    page.mouse.move(5, 5)
+    expect(tip).to_contain_text("Active experts, before edits")
+    page.keyboard.press("Escape")
+    expect(page).not_to_have_url(re.compile("lock="))
+    expect(tip).to_have_count(0)
+
+
+def test_the_texts_as_plain_text_and_the_same_on_the_command_line(page: Page) -> None:
+    page.goto(address("2603:add:4", 12))
+    texts(page)
+    page.get_by_role("button", name="Show as text").click()
+    expect(page.get_by_role("region", name="default", exact=True)).to_contain_text(PROMPT)
+    command = page.get_by_role("region", name="The same, elsewhere").get_by_role("code")
+    expect(command).to_contain_text("mxd steer demo-l3-k16")
+    expect(command).to_contain_text("--edit 2603:add:4")
+    expect(command).to_contain_text("--max-tokens 12")
+    page.get_by_role("radio", name="Python").click()
+    expect(command).to_contain_text('Edit(expert=2603, mode="add", strength=4)')
+
+
+def test_an_expert_that_is_silent_here_says_so(page: Page) -> None:
+    page.goto(address("3396:scale:4", 4))
+    expect(card(page, 3396)).to_contain_text("Not active in this prompt or text")
+    card(page, 3396).get_by_role("button", name="Add to it instead").click()
+    expect(page).to_have_url(re.compile(r"edits=3396(:|%3A)add"))
+    texts(page)
+
+
+def test_cards_come_from_suggestions_and_go(page: Page) -> None:
+    page.goto("/steering?run=demo-l3-k16")
+    edits = page.get_by_role("region", name="Edits")
+    suggestion = edits.get_by_role("list").get_by_role("button", name="in the tray").first
+    name = suggestion.get_attribute("aria-label") or ""
+    suggestion.click()
+    expert = int(name.split()[1])
+    expect(card(page, expert)).to_be_visible()
+    card(page, expert).get_by_role("radio", name="off").click()
+    expect(card(page, expert).get_by_role("slider")).to_have_count(0)
+    expect(page).to_have_url(re.compile(rf"edits={expert}(:|%3A)off"))
+    card(page, expert).get_by_role("button", name="out of the tray").click()
+    expect(page.get_by_text("The tray is empty.")).to_be_visible()
