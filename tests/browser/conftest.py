@@ -39,8 +39,17 @@ class Site:
     """A server with the sample, and a second run that has no index."""
 
     url: str
+    data: Path
+    store: str
     run: str
     other_run: str
+
+    def fit(self, name: str, tokens: int) -> list[str]:
+        """The command line that fits a small layer of the sample's language model."""
+        sizes = "--num-experts 64 --k 4 --batch 512 --window 2048 --log-every 1"
+        text = f"--text {self.data / 'text.jsonl.gz'} --tokens {tokens} --when-short repeat"
+        places = f"--data {self.data} --store {self.store} --name {name} --json"
+        return f"train {self.data / 'language-model'} --layer 1 {text} {sizes} {places}".split()
 
 
 @pytest.fixture(scope="package")
@@ -55,10 +64,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     (data / INDEX_FILE).write_text(json.dumps({**settings, "tokens": INDEX_TOKENS}), "utf-8")
     store = f"sqlite:///{folder / 'store.sqlite'}"
     with demo(data, store) as (url, process):
-        fit = f"train {data / 'language-model'} --layer 1 --text {data / 'text.jsonl.gz'} --name second --tokens 4096"
-        sizes = "--num-experts 64 --k 4 --batch 512 --window 2048 --log-every 1"
-        document(mxd(*fit.split(), *sizes.split(), "--data", str(data), "--store", store, "--json", folder=folder))
-        yield Site(url, run="demo-l3-k16", other_run="second")
+        it = Site(url, data, store, run="demo-l3-k16", other_run="second")
+        document(mxd(*it.fit(it.other_run, 4096), folder=folder))
+        yield it
         alive = process.poll() is None
         process.terminate()
         said = process.communicate()[1]
@@ -109,9 +117,3 @@ def open_page(browser: Browser, site: Site, forgiven: list[str]) -> Iterator[Ope
 def page(open_page: OpenPage) -> Page:
     """A wide page in light colours."""
     return open_page(color_scheme="light")
-
-
-@pytest.fixture(scope="session")
-def axe() -> str:
-    """The source of axe, which checks a page for accessibility."""
-    return (Path(__file__).parents[2] / "frontend/node_modules/axe-core/axe.min.js").read_text("utf-8")

@@ -10,6 +10,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from tests.browser.axe import grave_violations
 from tests.browser.conftest import OpenPage
 
 pytestmark = pytest.mark.browser
@@ -21,7 +22,6 @@ LOOKS: dict[str, dict[str, Any]] = {
     "dark": {"color_scheme": "dark"},
     "narrow": {"color_scheme": "light", "viewport": {"width": 390, "height": 844}},
 }
-GRAVE = ("serious", "critical")
 
 
 class Place(NamedTuple):
@@ -54,20 +54,9 @@ def settle(page: Page) -> None:
     expect(page.locator("[aria-busy=true]")).to_have_count(0)
 
 
-def grave_violations(page: Page, axe: str) -> list[str]:
-    """What axe finds that keeps people out, each with the first place where it is."""
-    page.evaluate(axe)
-    found = page.evaluate("axe.run({resultTypes: ['violations']})")
-    return [
-        f"{violation['id']} ({len(violation['nodes'])}): {violation['nodes'][0]['target']}"
-        for violation in found["violations"]
-        if violation["impact"] in GRAVE
-    ]
-
-
 @pytest.mark.parametrize("look", LOOKS)
 @pytest.mark.parametrize("name", PLACES)
-def test_page(open_page: OpenPage, axe: str, name: str, look: str) -> None:
+def test_page(open_page: OpenPage, name: str, look: str) -> None:
     place = PLACES[name]
     page = open_page(**LOOKS[look])
     page.goto(place.address)
@@ -75,4 +64,4 @@ def test_page(open_page: OpenPage, axe: str, name: str, look: str) -> None:
     settle(page)
     expect(page).to_have_title(re.compile("MxD Explorer$"))
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
-    assert grave_violations(page, axe) == []
+    assert grave_violations(page) == []

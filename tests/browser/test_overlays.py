@@ -1,0 +1,115 @@
+"""What opens over a page can be used by everybody, and what fails can be tried again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+from playwright.sync_api import Locator, Page, Route, expect
+
+from tests.browser.axe import grave_violations
+from tests.browser.conftest import OpenPage
+
+pytestmark = pytest.mark.browser
+
+TRAY = "edits=2603:scale:3,40:off"
+NARROW = {"width": 390, "height": 844}
+
+
+class Overlay(NamedTuple):
+    """Something that opens: where, how, and what is then there."""
+
+    address: str
+    open: Callable[[Page], None]
+    shown: Callable[[Page], Locator]
+
+
+def search(page: Page) -> None:
+    """Type into the search over every page."""
+    page.get_by_role("combobox", name="Search labels and contexts").press_sequentially("html")
+
+
+OVERLAYS = {
+    "keys": Overlay(
+        "/runs",
+        lambda page: page.get_by_role("button", name="Keyboard shortcuts").click(),
+        lambda page: page.get_by_role("dialog", name="Keyboard shortcuts"),
+    ),
+    "runs": Overlay(
+        "/runs",
+        lambda page: page.get_by_role("button", name=re.compile("demo-l3-k16")).first.click(),
+        lambda page: page.get_by_role("option").first,
+    ),
+    "search": Overlay("/runs?run=demo-l3-k16", search, lambda page: page.get_by_role("option").first),
+    "filter": Overlay(
+        "/experts?run=demo-l3-k16",
+        lambda page: page.get_by_role("button", name="Filter").click(),
+        lambda page: page.get_by_role("dialog", name="Add a filter"),
+    ),
+    "tray": Overlay(
+        f"/runs?run=demo-l3-k16&{TRAY}",
+        lambda page: page.get_by_role("complementary", name="Tray").get_by_role("button", name="Tray").click(),
+        lambda page: page.get_by_role("region", name="All edits in the tray"),
+    ),
+    "tip": Overlay(
+        "/experts/2603?run=demo-l3-k16",
+        lambda page: page.get_by_role("group", name="Context 1", exact=True).first.get_by_role("button").first.hover(),
+        lambda page: page.get_by_role("tooltip"),
+    ),
+    "label": Overlay(
+        "/experts/2603?run=demo-l3-k16",
+        lambda page: page.get_by_role("button", name="Edit label").click(),
+        lambda page: page.get_by_role("textbox", name="Label"),
+    ),
+    "context": Overlay(
+        "/routing?run=demo-l3-k16",
+        lambda page: page.get_by_role("button", name="From a context").click(),
+        lambda page: page.get_by_role("dialog", name="Prompt from a context").get_by_role("listitem").first,
+    ),
+    "list": Overlay(
+        "/routing?run=demo-l3-k16&prompt=One+day",
+        lambda page: page.get_by_role("button", name="As a table").click(),
+        lambda page: page.get_by_role("region", name="Routing as a table"),
+    ),
+    "settings": Overlay(
+        f"/steering?run=demo-l3-k16&{TRAY}",
+        lambda page: page.get_by_text("Sampling", exact=True).click(),
+        lambda page: page.get_by_role("textbox", name="Seed"),
+    ),
+}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_what_opens_can_be_used_by_everybody(open_page: OpenPage, name: str, scheme: str) -> None:
+    overlay = OVERLAYS[name]
+    page = open_page(color_scheme=scheme)
+    page.goto(overlay.address)
+    overlay.open(page)
+    expect(overlay.shown(page)).to_be_visible()
+    assert grave_violations(page) == []
+
+
+@pytest.mark.parametrize("address", ["/runs", "/experts?run=demo-l3-k16", "/routing?run=demo-l3-k16&prompt=One+day"])
+def test_what_fails_is_said_and_can_be_tried_again(page: Page, forgiven: list[str], address: str) -> None:
+    forgiven += ["500", "503", "console", "Failed to load resource"]
+    failing = True
+    refused = '{"error": {"code": "busy", "message": "The server is busy; try again in a moment.", "detail": {}}}'
+
+    def answer(route: Route) -> None:
+        if failing:
+            route.fulfill(status=503, content_type="application/json", body=refused)
+        else:
+            route.continue_()
+
+    page.route(re.compile(r"/api/(runs$|runs/demo-l3-k16/(experts\?|figures|routing))"), answer)
+    page.goto(address)
+    alert = page.get_by_role("alert").first
+    expect(alert).to_contain_text("The server is busy; try again in a moment.")
+    assert grave_violations(page) == []
+    failing = False
+    alert.get_by_role("button", name="Try again").click()
+    expect(page.get_by_role("alert")).to_have_count(0)
+    expect(page.get_by_role("table").first).to_be_visible()

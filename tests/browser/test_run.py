@@ -1,0 +1,50 @@
+"""One run: followed while it is fitted, and how it goes on once it has stopped."""
+
+from __future__ import annotations
+
+import re
+import signal
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import Site
+from tests.processes import ended, start, wait_for
+
+pytestmark = pytest.mark.browser
+
+
+def done(page: Page) -> float:
+    """Share of the tokens that are done."""
+    return float(page.get_by_role("progressbar", name="Tokens done").evaluate("bar => bar.value"))
+
+
+def test_a_run_is_followed_while_it_is_fitted(page: Page, site: Site, tmp_path: Path) -> None:
+    with start(*site.fit("live", 2_000_000), folder=tmp_path) as fitting:
+        assert fitting.stderr is not None
+        assert "Fitting live" in fitting.stderr.readline()
+        page.goto("/runs/live")
+        expect(page.get_by_text("training").first).to_be_visible()
+        before = done(page)
+        wait_for(lambda: done(page) > before)
+        fitting.send_signal(signal.SIGTERM)
+        assert ended(fitting).returncode == 143
+    expect(page.get_by_text("stopped").first).to_be_visible()
+    resume = page.get_by_role("region", name="How to go on")
+    expect(resume).to_contain_text("mxd train")
+    expect(resume).to_contain_text("--resume")
+    page.goto("/runs")
+    row = page.get_by_role("row", name=re.compile("^live"))
+    expect(row).to_contain_text("stopped", ignore_case=True)
+
+
+def test_curves_are_chosen_and_compared(page: Page, site: Site) -> None:
+    page.goto(f"/runs/{site.run}")
+    curves = page.get_by_role("main").get_by_role("radiogroup").first.get_by_role("radio")
+    expect(curves.first).to_be_checked()
+    curves.nth(1).click()
+    expect(curves.nth(1)).to_be_checked()
+    expect(page).to_have_url(re.compile("curve="))
+    page.reload()
+    expect(curves.nth(1)).to_be_checked()
