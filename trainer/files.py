@@ -36,9 +36,9 @@ def whole_folder(target: Path) -> Iterator[Path]:
                 shutil.rmtree(target)
             partial.rename(target)
             _sync(target.parent)
-    except BaseException:
+    finally:
+        # Gone by now where all went well.
         shutil.rmtree(partial, ignore_errors=True)
-        raise
 
 
 def write_whole(target: Path, content: str) -> None:

@@ -19,6 +19,7 @@ from backend.commands.demo import SAMPLE
 from trainer.errors import UserError
 
 Positive = Annotated[int, Field(gt=0)]
+_NO_SAMPLE = f"The sample is not in {SAMPLE}; get it back with git checkout."
 
 
 class BenchLayer(Command):
@@ -98,6 +99,39 @@ class BenchBrowse(Command):
         return 0
 
 
+class BenchGenerate(Command):
+    """Routing and steering with the shipped sample, against the bare language model."""
+
+    tokens: Annotated[int, Field(gt=0, le=256)] = 64
+    """Generated in each arm."""
+    rounds: Positive = 3
+    """Of which the median counts."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where the language model runs."""
+
+    def run(self) -> int:
+        """Measure."""
+        from trainer.bench.generate import bench_generate
+        from trainer.language_model import LanguageModel
+        from trainer.run import Run, run_names
+
+        name = next(iter(run_names(SAMPLE)), None)
+        if name is None:
+            raise UserError(_NO_SAMPLE)
+        run = Run.load(name, SAMPLE)
+        found = bench_generate(
+            LanguageModel.load(run.language_model_source, self.device), run, self.tokens, self.rounds
+        )
+        self.report(
+            asdict(found),
+            f"Routing takes {found.routing_ratio:.2f} times a bare forward pass ({found.routing_ms:.0f} ms and "
+            f"{found.forward_ms:.0f} ms); a default and steered pair is {found.pair_speedup:.2f} times as fast as two "
+            f"plain generations; 8 together are {found.batch_speedup:.2f} times as fast as one after the other; "
+            f"choosing and telling tokens makes a step {found.stream_overhead:.2f} times as long.",
+        )
+        return 0
+
+
 class BenchCommand(BaseModel):
     """Measure speed and memory."""
 
@@ -107,6 +141,8 @@ class BenchCommand(BaseModel):
     """a step of fitting, sparse against dense"""
     browse: CliSubCommand[BenchBrowse]
     """a server under browsing"""
+    generate: CliSubCommand[BenchGenerate]
+    """routing and steering, against the bare language model"""
 
     def run(self) -> int:
         """Run the one that was named."""
@@ -119,7 +155,7 @@ def _tokenizer() -> Path:
     """The sample's: made-up text needs real words."""
     found = next(SAMPLE.glob("runs/*/tokenizer"), None)
     if found is None:
-        raise UserError(f"The sample is not in {SAMPLE}; get it back with git checkout.")
+        raise UserError(_NO_SAMPLE)
     return found
 
 

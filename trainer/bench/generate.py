@@ -81,16 +81,11 @@ def _config(tokens: int, seed: int) -> SteeringConfig:
 
 def _text_of(language_model: LanguageModel, tokens: int) -> str:
     words = (PROMPT + " the old man went home. ") * tokens
-    ids = prompt_ids_unchecked(language_model, words)[: tokens - 1]
-    text = language_model.tokenizer.decode(ids)
+    # Longer than the language model takes, so it is cut before anybody checks.
+    ids = language_model.tokenizer(words, add_special_tokens=False, verbose=False)["input_ids"]
+    text = language_model.tokenizer.decode(ids[: tokens - 1])
     assert isinstance(text, str)
     return text
-
-
-def prompt_ids_unchecked(language_model: LanguageModel, text: str) -> list[int]:
-    """Token ids of a text of any length."""
-    ids: list[int] = language_model.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-    return ids
 
 
 def _plain(language_model: LanguageModel, tokens: int) -> None:
