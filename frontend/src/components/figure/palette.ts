@@ -23,6 +23,8 @@ export type Palette = Readonly<Record<keyof typeof NAMES, string>>;
 /** light-dark() is only resolved where a colour is used, so it is used on a throw-away element. */
 export function readPalette(): Palette {
   const probe = document.createElement("span");
+  // Where motion is reduced every change is a transition, if a short one, and would begin at the colour before.
+  probe.style.transitionProperty = "none";
   document.body.append(probe);
   const style = getComputedStyle(probe);
   const read = (name: string) => {
