@@ -96,9 +96,13 @@ def test_a_cell_locks_its_expert_and_a_reload_shows_the_same(routing: Page) -> N
     expect(routing).to_have_url(re.compile("rank=largest"))
     routing.mouse.move(5, 5)
     expect(routing.get_by_role("tooltip")).to_have_count(0)
+    # What experts promote is asked for once a token is locked, and comes a moment later.
+    promotes = panel(routing).get_by_role("columnheader", name="promotes next")
+    expect(promotes).to_be_visible()
     shown = (heat_map(routing).aria_snapshot(), panel(routing).aria_snapshot())
     routing.reload()
     expect(panel(routing).get_by_role("heading", name="Locked: ")).to_be_visible()
+    expect(promotes).to_be_visible()
     assert (heat_map(routing).aria_snapshot(), panel(routing).aria_snapshot()) == shown
 
 
