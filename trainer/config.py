@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-Method = Literal["mxd", "transcoder", "skip-transcoder"]
+Method = Literal["mxd", "transcoder", "skip-transcoder", "autoencoder", "relu-mxd", "low-rank-mxd"]
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "sigmoid"]
 Encoder = Literal["mlp", "glu"]
 Start = Literal["paper", "encoder"]
@@ -59,6 +59,8 @@ class LayerConfig(Config):
     """Of the encoder; tanh-GELU is gelu_tanh, SiLU is also known as Swish."""
     encoder: Encoder
     """mlp: act(x E). glu: act(x E_g) * (x E)."""
+    rank: Annotated[int, Field(gt=0)] | None = None
+    """R, the rank of an expert of a low-rank-mxd; no other method has one."""
 
 
 class TextConfig(Config):
@@ -106,8 +108,11 @@ class TrainConfig(Config):
     """Tokens to fit on."""
     method: Method = "mxd"
     num_experts: int | None = None
-    """N; by default 32 I for transcoders, and as many as match their parameters for an MxD."""
+    """N; by default 32 I for transcoders, and as many as match their parameters for the other methods."""
     k: Annotated[int, Field(gt=0)] = 32
+    """K, the most experts that are active on a token; a relu-mxd has no such limit."""
+    rank: Annotated[int, Field(gt=0)] | None = None
+    """R, of a low-rank-mxd alone; by default a quarter of the output's width."""
     start: Start = "paper"
     """paper: E as torch's Linear. encoder: E starts at the original MLP's input weights (more faithful early, but its
     experts steer less)."""

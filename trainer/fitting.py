@@ -16,8 +16,9 @@ from trainer.checkpoint import Position, load_checkpoint, save_checkpoint
 from trainer.config import LayerConfig, OptimizerConfig, TrainConfig
 from trainer.errors import UserError
 from trainer.language_model import Capture, LanguageModel
+from trainer.layers.matching import Widths, matched_num_experts
 from trainer.layers.mxd import GluMxD, MxD
-from trainer.layers.registry import build_layer, matched_num_experts
+from trainer.layers.registry import build_layer
 from trainer.layers.sparse import SparseLayer
 from trainer.metrics import active_counts, l0, normalised_mse
 
@@ -90,7 +91,7 @@ class Fit:
             self.layer.get_parameter("output_bias").data.copy_(batch.output_TO.mean(dim=0))
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.schedule, self.taken, self.total_steps)
-        output = self.layer(batch.input_TI)
+        output = self.layer(batch.read_by(self.layer))
         loss = normalised_mse(output.output_TO, batch.output_TO)
         self.optimizer.zero_grad()
         loss.backward()
@@ -138,16 +139,21 @@ def learning_rate(schedule: OptimizerConfig, step: int, total: int) -> float:
 def layer_config_of(config: TrainConfig, language_model: LanguageModel) -> LayerConfig:
     """The layer that a run asks for, with the widths of the MLP that it replaces."""
     shape = language_model.mlp_shape(config.layer)
-    widths = (shape.input_width, shape.hidden_width, shape.output_width)
+    if config.rank is not None and config.method != "low-rank-mxd":
+        raise UserError(f"A {config.method} has no rank to choose; leave --rank out, or fit a low-rank-mxd.")
+    rank = config.rank or max(1, shape.output_width // 4)
+    widths = Widths(shape.input_width, shape.hidden_width, shape.output_width, rank)
+    num_experts = config.num_experts or matched_num_experts(config.method, widths, shape.encoder)
     return LayerConfig(
         method=config.method,
-        input_width=shape.input_width,
+        input_width=shape.output_width if config.method == "autoencoder" else shape.input_width,
         hidden_width=shape.hidden_width,
         output_width=shape.output_width,
-        num_experts=config.num_experts or matched_num_experts(config.method, widths, shape.encoder),
-        k=config.k,
+        num_experts=num_experts,
+        k=num_experts if config.method == "relu-mxd" else config.k,
         activation=shape.activation,
         encoder=shape.encoder,
+        rank=rank if config.method == "low-rank-mxd" else None,
     )
 
 

@@ -50,6 +50,10 @@ class Capture(NamedTuple):
     input_TI: Tensor
     output_TO: Tensor
 
+    def read_by(self, layer: SparseLayer) -> Tensor:
+        """What ``layer`` is given: the input, or to an autoencoder the output."""
+        return self.output_TO if layer.reads == "mlp-output" else self.input_TI
+
 
 @dataclass(frozen=True)
 class MlpShape:
@@ -282,8 +286,9 @@ class LanguageModel:
 def replacement(layer: SparseLayer) -> StandIn:
     """A stand-in that answers with ``layer`` alone."""
 
-    def answer(x: Tensor, _mlp: Mlp) -> Tensor:
-        output_TO: Tensor = layer(x.reshape(-1, x.shape[-1]).float()).output_TO
+    def answer(x: Tensor, mlp: Mlp) -> Tensor:
+        read = mlp() if layer.reads == "mlp-output" else x
+        output_TO: Tensor = layer(read.reshape(-1, read.shape[-1]).float()).output_TO
         return output_TO.to(x.dtype).reshape(*x.shape[:-1], -1)
 
     return answer

@@ -84,11 +84,16 @@ def prompt_ids(language_model: LanguageModel, text: str, room: int = 0) -> list[
 
 
 def check_fits(language_model: LanguageModel, run: Run) -> None:
-    """Refuse a layer that was fitted to an MLP of other widths.
+    """Refuse a layer that was fitted to an MLP of other widths, or reads no input of one.
 
     Raises:
-        UserError: the widths differ.
+        UserError: the widths differ, or the layer is an autoencoder.
     """
+    if run.layer.reads == "mlp-output":
+        raise UserError(
+            f"The run {run.name} is an {run.config.method}: it reads what the MLP wrote, so text is not routed or "
+            "steered through it; evaluate, index or probe it, or choose another run."
+        )
     shape, layer = language_model.mlp_shape(run.config.layer), run.layer.config
     if (shape.input_width, shape.output_width) != (layer.input_width, layer.output_width):
         raise UserError(

@@ -37,7 +37,9 @@ class TrainCommand(OptimizerConfig, TextConfig, Command):
     num_experts: Count | Literal["auto"] = "auto"
     """N; auto matches the parameters of a transcoder with 32 features per input dimension."""
     k: Annotated[int, Field(gt=0)] = 32
-    """K, the most experts that are active on a token."""
+    """K, the most experts that are active on a token; a relu-mxd has no such limit."""
+    rank: Annotated[int, Field(gt=0)] | None = None
+    """R, of a low-rank-mxd alone; by default a quarter of the output's width."""
     name: str | None = None
     """Name of the run; by default made of language model, layer and K."""
     start: Start = "paper"

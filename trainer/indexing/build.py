@@ -95,7 +95,7 @@ def _gather(
             raise Stopped("Indexing was stopped; nothing was changed. Run the same command to start it again.")
         captured = capture_sequences(language_model, run.config.layer, token_ids_SL)
         with torch.no_grad():
-            answer = layer(captured.input_TI)
+            answer = layer(captured.read_by(layer))
             errors += normalised_mse(answer.output_TO, captured.output_TO).item() * token_ids_SL.size
         pairs = _pairs(answer.routing, token_ids_SL, first_sequence=len(sequences))
         grown = statistics.add(pairs)

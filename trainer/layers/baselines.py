@@ -1,8 +1,10 @@
-"""What an MxD is compared with, behind the same interface: transcoders with a TopK gate.
+"""What an MxD is compared with, behind the same interface: transcoders and an autoencoder with a TopK gate.
 
     a = TopK(relu(x G + b_gate))
     y = a W_dec + b_out                         transcoder (arXiv 2406.11944)
     y = a W_dec + x W_skip + b_out              skip transcoder (arXiv 2501.18823)
+    y = TopK(relu((y' - b_out) G + b_gate)) W_dec + b_out
+                                                autoencoder (arXiv 2406.04093) of what the MLP wrote, y'
 
 Here an expert (elsewhere a feature) adds the same direction whatever the input is.
 
@@ -18,7 +20,7 @@ from torch import Tensor, nn
 
 from trainer.config import LayerConfig, Method
 from trainer.layers.kernels import mix
-from trainer.layers.sparse import Routing, SparseLayer
+from trainer.layers.sparse import Reads, Routing, SparseLayer
 
 
 class Transcoder(SparseLayer):
@@ -62,3 +64,14 @@ class SkipTranscoder(Transcoder):
         """The output [T, O] under ``routing``, the linear map included."""
         skipped_TO: Tensor = self.skip(x_TI)
         return super().decode(x_TI, routing) + skipped_TO
+
+
+class Autoencoder(Transcoder):
+    """A TopK autoencoder of the MLP's output: it says what the MLP wrote, not how. I is the output's width."""
+
+    method: ClassVar[Method] = "autoencoder"
+    reads: ClassVar[Reads] = "mlp-output"
+
+    def route(self, x_TI: Tensor) -> Routing:
+        """The experts of each token, from the MLP's output less the bias that is added again behind them."""
+        return super().route(x_TI - self.output_bias)

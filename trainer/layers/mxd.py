@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from trainer.config import Activation, Encoder, LayerConfig, Method
+from trainer.config import Activation, LayerConfig, Method
 from trainer.layers.kernels import PAIRS_PER_CHUNK, mix
 from trainer.layers.sparse import Routing, SparseLayer
 
@@ -60,8 +60,12 @@ class MxD(SparseLayer):
         output: Tensor = self.decoder(self.encode(x_TI))
         return output
 
+    def mixed_scaling(self, routing: Routing) -> Tensor:
+        """a C, [T, O]: what z D is multiplied with."""
+        return mix(routing.coefficients_TK, routing.indices_TK, self.scaling_NO)
+
     def contribution(self, x_TI: Tensor, routing: Routing) -> Tensor:
-        return mix(routing.coefficients_TK, routing.indices_TK, self.scaling_NO) * self.dense_output(x_TI)
+        return self.mixed_scaling(routing) * self.dense_output(x_TI)
 
     def decode(self, x_TI: Tensor, routing: Routing) -> Tensor:
         return self.contribution(x_TI, routing) + self.output_bias
@@ -96,23 +100,3 @@ class GluMxD(MxD):
     def encode(self, x_TI: Tensor) -> Tensor:
         hidden_TH: Tensor = self.activation(self.encoder_gate(x_TI)) * self.encoder(x_TI)
         return hidden_TH
-
-
-def matched_mxd_experts(widths: tuple[int, int, int], encoder: Encoder) -> int:
-    """N for which an MxD has the parameters of a TopK transcoder with 32 I features (paper, table of dimensions).
-
-    Args:
-        widths: (I, H, O) of the MLP that is replaced.
-        encoder: ``mlp`` or ``glu``.
-
-    A transcoder of F features has F (I + 1 + O) + O parameters. An MxD has N (I + 1 + O) for gate and scalings,
-    (I + 1) H for each encoder matrix, H O for the decoder and O for the output bias. For an MLP the paper's own
-    counts (21,490 for GPT-2 where the exact match is 21,504) give the encoder as many biases as the transcoder has
-    features; we keep to them, so that our runs compare with its figures.
-    """
-    inputs, hidden, outputs = widths
-    features = 32 * inputs
-    expert = inputs + 1 + outputs
-    if encoder == "glu":
-        return max(1, (features * expert - 2 * hidden * (inputs + 1) - hidden * outputs) // expert)
-    return max(1, round((inputs + outputs) * (features - hidden) / expert))

@@ -7,8 +7,9 @@ from pathlib import Path
 import torch
 
 from trainer.config import Encoder, LayerConfig, Method
-from trainer.layers.baselines import SkipTranscoder, Transcoder
-from trainer.layers.mxd import GluMxD, MlpMxD, matched_mxd_experts
+from trainer.layers.ablations import GluLowRankMxD, GluReluMxD, MlpLowRankMxD, MlpReluMxD
+from trainer.layers.baselines import Autoencoder, SkipTranscoder, Transcoder
+from trainer.layers.mxd import GluMxD, MlpMxD
 from trainer.layers.sparse import WEIGHTS_FILE, SparseLayer, read_layer_config, read_weights
 
 CLASSES: dict[tuple[Method, Encoder], type[SparseLayer]] = {
@@ -18,6 +19,12 @@ CLASSES: dict[tuple[Method, Encoder], type[SparseLayer]] = {
     ("transcoder", "glu"): Transcoder,
     ("skip-transcoder", "mlp"): SkipTranscoder,
     ("skip-transcoder", "glu"): SkipTranscoder,
+    ("autoencoder", "mlp"): Autoencoder,
+    ("autoencoder", "glu"): Autoencoder,
+    ("relu-mxd", "mlp"): MlpReluMxD,
+    ("relu-mxd", "glu"): GluReluMxD,
+    ("low-rank-mxd", "mlp"): MlpLowRankMxD,
+    ("low-rank-mxd", "glu"): GluLowRankMxD,
 }
 """What each method is, for an MLP and for a gated linear unit."""
 
@@ -25,17 +32,6 @@ CLASSES: dict[tuple[Method, Encoder], type[SparseLayer]] = {
 def build_layer(config: LayerConfig) -> SparseLayer:
     """A new layer of the method and encoder that ``config`` names, with its starting values."""
     return CLASSES[config.method, config.encoder].from_config(config)
-
-
-def matched_num_experts(method: Method, widths: tuple[int, int, int], encoder: Encoder) -> int:
-    """N by default: 32 I for a transcoder, and as many as match its parameters for an MxD.
-
-    Args:
-        method: what is fitted.
-        widths: (I, H, O) of the MLP that is replaced.
-        encoder: ``mlp`` or ``glu``.
-    """
-    return matched_mxd_experts(widths, encoder) if method == "mxd" else 32 * widths[0]
 
 
 def load_layer(folder: Path) -> SparseLayer:

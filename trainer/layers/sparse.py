@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import ClassVar, NamedTuple, Self
+from typing import ClassVar, Literal, NamedTuple, Self
 
 import torch
 from pydantic import ValidationError
@@ -24,6 +24,10 @@ from trainer.layers.kernels import gate
 
 CONFIG_FILE = "layer.json"
 WEIGHTS_FILE = "layer.safetensors"
+
+
+Reads = Literal["mlp-input", "mlp-output"]
+"""What a layer is given: what the MLP reads, or (an autoencoder) what it has written."""
 
 
 class Routing(NamedTuple):
@@ -46,6 +50,7 @@ class SparseLayer(nn.Module, ABC):
     """A layer of N experts of which K are active on a token: a = TopK(relu(x G + b_gate))."""
 
     method: ClassVar[Method]
+    reads: ClassVar[Reads] = "mlp-input"
 
     def __init__(self, config: LayerConfig) -> None:
         super().__init__()

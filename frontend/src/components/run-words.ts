@@ -6,6 +6,9 @@ const METHODS: Readonly<Record<RunSummary["method"], string>> = {
   mxd: "MxD",
   transcoder: "Transcoder",
   "skip-transcoder": "Skip transcoder",
+  autoencoder: "Autoencoder",
+  "relu-mxd": "ReLU-MxD",
+  "low-rank-mxd": "Low-rank MxD",
 };
 
 export function methodName(method: RunSummary["method"]): string {

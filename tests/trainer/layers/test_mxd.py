@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tests.layers import random_layer
 from trainer.config import Activation, Encoder, LayerConfig
-from trainer.layers.mxd import MxD, matched_mxd_experts
+from trainer.layers.mxd import MxD
 from trainer.layers.registry import build_layer
 from trainer.metrics import normalised_mse
 
@@ -107,14 +107,6 @@ def test_an_expert_has_the_rank_of_the_decoder() -> None:
     assert isinstance(layer, MxD)
     rank = torch.linalg.matrix_rank(layer.decoder.weight)
     assert torch.linalg.matrix_rank(layer.expert_matrix(3)) == rank == layer.config.output_width
-
-
-@pytest.mark.parametrize(
-    ("width", "hidden", "encoder", "experts"),
-    [(768, 3072, "mlp", 21_490), (1024, 4096, "mlp", 28_658), (2048, 8192, "mlp", 57_330), (3072, 8192, "glu", 86_015)],
-)
-def test_sizes_of_the_paper(width: int, hidden: int, encoder: Encoder, experts: int) -> None:
-    assert matched_mxd_experts((width, hidden, width), encoder) == experts
 
 
 def test_starts_at_the_output_bias() -> None:

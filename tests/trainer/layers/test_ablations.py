@@ -1,0 +1,71 @@
+"""The ablations against what they say they are: explicit matrices, rank, no top-k."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.runs import small_world
+from trainer.config import Encoder, LayerConfig, Method
+from trainer.errors import UserError
+from trainer.layers.mxd import MxD
+from trainer.layers.registry import build_layer
+from trainer.layers.sparse import Routing
+from trainer.run import Run
+from trainer.train import train
+
+
+def layer_of(method: Method, encoder: Encoder, **changes: int) -> MxD:
+    sizes = {"input_width": 12, "hidden_width": 20, "output_width": 10, "num_experts": 33, "k": 5} | changes
+    layer = build_layer(LayerConfig(method=method, activation="silu", encoder=encoder, **sizes))
+    generator = torch.Generator().manual_seed(0)
+    for parameter in layer.parameters():
+        parameter.data.normal_(0, 0.5, generator=generator)
+    assert isinstance(layer, MxD)
+    return layer
+
+
+@pytest.mark.parametrize("encoder", ["mlp", "glu"])
+def test_low_rank_equals_its_explicit_matrices(encoder: Encoder) -> None:
+    layer = layer_of("low-rank-mxd", encoder, rank=3)
+    x_TI = torch.randn(7, 12)
+    output = layer(x_TI)
+    z_TH = layer.encode(x_TI)
+    for token, (coefficients_K, ids_K) in enumerate(zip(*output.routing, strict=True)):
+        parts = [a * z_TH[token] @ layer.expert_matrix(int(n)) for a, n in zip(coefficients_K, ids_K, strict=True)]
+        torch.testing.assert_close(output.output_TO[token], sum(parts) + layer.output_bias)
+        norms_K = torch.stack([part.norm() for part in parts])
+        torch.testing.assert_close(layer.contribution_norms(x_TI, output.routing)[token], norms_K)
+    assert torch.linalg.matrix_rank(layer.expert_matrix(0)) == 3
+
+
+def test_low_rank_needs_a_rank() -> None:
+    with pytest.raises(UserError, match="needs a rank"):
+        layer_of("low-rank-mxd", "mlp")
+
+
+@pytest.mark.parametrize("encoder", ["mlp", "glu"])
+def test_relu_is_an_mxd_that_keeps_all_positive_experts(encoder: Encoder) -> None:
+    relu, top = layer_of("relu-mxd", encoder, k=33), layer_of("mxd", encoder, k=33)
+    x_TI = torch.randn(7, 12)
+    found, wanted = relu(x_TI), top(x_TI)
+    torch.testing.assert_close(found.output_TO, wanted.output_TO)
+    assert torch.equal((found.routing.coefficients_TK > 0).sum(1), (wanted.routing.coefficients_TK > 0).sum(1))
+    torch.testing.assert_close(relu.decode(x_TI, wanted.routing), wanted.output_TO)  # columns in another order
+    few = Routing(*(values[:, :4] for values in wanted.routing))
+    torch.testing.assert_close(relu.decode(x_TI, few), top.decode(x_TI, few))
+
+
+@pytest.mark.parametrize("method", ["relu-mxd", "low-rank-mxd", "autoencoder"])
+def test_fitted_by_the_same_loop_and_saved(tmp_path: Path, method: Method) -> None:
+    world = small_world(tmp_path)
+    result = train(world.config(method=method, num_experts=None), world.data, world.store, world.language_model)
+    layer = Run.load("small", world.data).layer
+    assert (result.status, layer.method) == ("finished", method)
+    assert layer.config.k == (layer.config.num_experts if method == "relu-mxd" else 4)
+    assert layer.config.rank == (4 if method == "low-rank-mxd" else None)
+    with pytest.raises(UserError, match="rank"):
+        train(world.config("other", rank=3), world.data, world.store, world.language_model)
+    world.store.dispose()

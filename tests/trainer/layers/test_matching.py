@@ -1,0 +1,49 @@
+"""Equal numbers of parameters, whatever the method."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+
+from trainer.config import Encoder, LayerConfig, Method
+from trainer.layers.matching import Widths, matched_num_experts
+from trainer.layers.registry import build_layer
+
+WIDTHS = Widths(inputs=24, hidden=40, outputs=24, rank=6)
+
+
+def parameters(method: Method, encoder: Encoder) -> int:
+    return build_layer(
+        LayerConfig(
+            method=method,
+            input_width=24,
+            hidden_width=40,
+            output_width=24,
+            num_experts=matched_num_experts(method, WIDTHS, encoder),
+            k=4,
+            activation="silu",
+            encoder=encoder,
+            rank=6 if method == "low-rank-mxd" else None,
+        )
+    ).num_parameters
+
+
+@pytest.mark.parametrize("encoder", ["mlp", "glu"])
+@pytest.mark.parametrize("method", get_args(Method))
+def test_all_methods_have_the_transcoders_parameters(method: Method, encoder: Encoder) -> None:
+    wanted = parameters("transcoder", encoder) + (24 * 24 if method == "skip-transcoder" else 0)
+    slack = 24 + 1 + 24
+    if method in ("mxd", "relu-mxd") and encoder == "mlp":
+        slack = 32 * 24 + 1  # the paper's counts are off by so many
+    assert abs(parameters(method, encoder) - wanted) <= slack
+
+
+@pytest.mark.parametrize(
+    ("width", "hidden", "encoder", "experts"),
+    [(768, 3072, "mlp", 21_490), (1024, 4096, "mlp", 28_658), (2048, 8192, "mlp", 57_330), (3072, 8192, "glu", 86_015)],
+)
+def test_the_papers_counts(width: int, hidden: int, encoder: Encoder, experts: int) -> None:
+    widths = Widths(width, hidden, width, width // 4)
+    assert matched_num_experts("mxd", widths, encoder) == experts
+    assert matched_num_experts("transcoder", widths, encoder) == 32 * width

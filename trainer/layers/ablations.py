@@ -1,0 +1,96 @@
+"""An MxD with one thing taken away, to see what that thing is worth.
+
+    a = relu(x G + b_gate)                      ReLU-MxD: no top-k, every positive expert is active
+    y = ((a U) * (z V)) W + b_out               low-rank MxD: expert n is V diag(u_n) W, of rank R at most
+
+The second is the CP form of a mixture of low-rank experts (muMoE, arXiv 2402.12550) behind the encoder and the gate of
+an MxD. With R = O and W the identity it would be an MxD again.
+
+Shapes: T tokens, I input width, H hidden width, O output width, N experts, K active, R rank.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from trainer.config import LayerConfig, Method
+from trainer.errors import UserError
+from trainer.layers.mxd import GluMxD, MlpMxD, MxD
+from trainer.layers.sparse import Routing
+
+
+class ReluGate(MxD):
+    """An MxD whose gate lets every positive expert through; K is N."""
+
+    method: ClassVar[Method] = "relu-mxd"
+
+    def route(self, x_TI: Tensor) -> Routing:
+        """Every expert in order of its id, those that are not active with 0."""
+        coefficients_TN = F.relu(self.gate(x_TI))
+        ids_N = torch.arange(self.config.num_experts, device=x_TI.device)
+        return Routing(coefficients_TN, ids_N.expand_as(coefficients_TN))
+
+    def mixed_scaling(self, routing: Routing) -> Tensor:
+        # Gathering rows would take N times the memory of one matrix product.
+        if routing.indices_TK.shape[1] != self.config.num_experts:
+            return super().mixed_scaling(routing)
+        return self.dense_coefficients(routing) @ self.scaling_NO
+
+    def dense_coefficients(self, routing: Routing) -> Tensor:
+        """[T, N], whatever the order of the columns."""
+        shape = routing.coefficients_TK.shape[0], self.config.num_experts
+        return routing.coefficients_TK.new_zeros(shape).scatter_add(1, routing.indices_TK, routing.coefficients_TK)
+
+
+class MlpReluMxD(ReluGate, MlpMxD):
+    """ReLU-MxD for a plain MLP."""
+
+
+class GluReluMxD(ReluGate, GluMxD):
+    """ReLU-MxD for a gated linear unit."""
+
+
+class LowRank(MxD):
+    """A mixture of experts of rank R. ``decoder`` is V and ``scaling_NO`` is U, both R wide; ``up`` is W.
+
+    As in an MxD the last matrix starts at zero, so the first answer is the output bias.
+    """
+
+    method: ClassVar[Method] = "low-rank-mxd"
+
+    def __init__(self, config: LayerConfig) -> None:
+        super().__init__(config)
+        rank = config.rank
+        if rank is None:
+            raise UserError("A low-rank-mxd needs a rank; its config has none.")
+        self.decoder = nn.Linear(config.hidden_width, rank, bias=False)
+        weight_RN = nn.Linear(config.num_experts, rank).weight.detach()
+        self.scaling_NO = nn.Parameter(weight_RN.T.contiguous())
+        self.up = nn.Linear(rank, config.output_width, bias=False)
+        nn.init.zeros_(self.up.weight)
+
+    def contribution(self, x_TI: Tensor, routing: Routing) -> Tensor:
+        added_TO: Tensor = self.up(super().contribution(x_TI, routing))
+        return added_TO
+
+    def contribution_norms(self, x_TI: Tensor, routing: Routing) -> Tensor:
+        dense_TR = self.dense_output(x_TI)
+        # One column at a time: [T, K, O] at once would be K outputs wide.
+        norms = [self.up(dense_TR * self.scaling_NO[ids_T]).norm(dim=1) for ids_T in routing.indices_TK.T]
+        return torch.stack(norms, dim=1) * routing.coefficients_TK.abs()
+
+    def expert_matrix(self, expert: int) -> Tensor:
+        """V diag(u_n) W, shape [H, O]."""
+        return super().expert_matrix(expert) @ self.up.weight.T
+
+
+class MlpLowRankMxD(LowRank, MlpMxD):
+    """Low-rank MxD for a plain MLP."""
+
+
+class GluLowRankMxD(LowRank, GluMxD):
+    """Low-rank MxD for a gated linear unit."""
