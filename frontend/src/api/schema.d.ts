@@ -889,7 +889,7 @@ export interface components {
              * Method
              * @enum {string}
              */
-            method: "mxd" | "transcoder" | "skip-transcoder";
+            method: "mxd" | "transcoder" | "skip-transcoder" | "autoencoder" | "relu-mxd" | "low-rank-mxd";
             /** Name */
             name: string;
             /** Num Experts */
