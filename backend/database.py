@@ -10,7 +10,7 @@ from sqlalchemy import Engine, text
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import Session
 
-from backend import notes
+from backend import notes, sessions
 from trainer.errors import UserError
 from trainer.store import open_store
 
@@ -26,6 +26,7 @@ def open_database(url: str) -> Engine:
     except (ArgumentError, ModuleNotFoundError, OSError) as error:
         raise UserError(f"The store {url} cannot be opened ({error}); name another with --store.") from error
     notes.create_tables(engine)
+    sessions.create_tables(engine)
     return engine
 
 

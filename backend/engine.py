@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from threading import Event, Lock
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import torch
 
+from trainer.dose import DoseStep
 from trainer.errors import UserError
-from trainer.generation import RowBatch
+from trainer.generation import Row, RowBatch, Step
 from trainer.language_model import LanguageModel
-from trainer.steering import Steering, SteeringStep
+from trainer.steering import SteeringStep
 
 log = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -40,7 +41,24 @@ class Waiting:
     """Generations that will join earlier."""
 
 
-Delivered = SteeringStep | Waiting | BaseException | None
+class Growing(Protocol):
+    """What a generation does in the batch: one steered prompt, or one at several strengths."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether all its texts have ended."""
+
+    def rows(self) -> list[Row]:
+        """Its rows that go on."""
+
+    def join(self, batch: RowBatch) -> Iterator[SteeringStep | DoseStep]:
+        """Read its prompt, and take the first tokens."""
+
+    def advance(self, batch: RowBatch, step: Step, places: Mapping[int, int]) -> Iterator[SteeringStep | DoseStep]:
+        """Take the next token of each text; ``places`` are those of rows, by id, in ``step``."""
+
+
+Delivered = SteeringStep | DoseStep | Waiting | BaseException | None
 """What a generation tells its client: steps, an error that ends it, or None once it is done."""
 
 
@@ -48,12 +66,12 @@ Delivered = SteeringStep | Waiting | BaseException | None
 class Generation:
     """A request to generate, from the moment that it is made."""
 
-    prepare: Callable[[LanguageModel], Steering]
+    prepare: Callable[[LanguageModel], Growing]
     rows: int
     deliver: Callable[[Delivered], None]
     """Called on the language model's thread; must not wait."""
     given_up: Event = field(default_factory=Event)
-    steering: Steering | None = None
+    steering: Growing | None = None
     told: int | None = None
 
     def tell_place(self, before: int) -> None:
@@ -176,7 +194,7 @@ class Host:
             assert generation.steering is not None
             self._pass_on(generation, generation.steering.advance(self._batch, step, places))
 
-    def _pass_on(self, generation: Generation, steps: Iterator[SteeringStep]) -> None:
+    def _pass_on(self, generation: Generation, steps: Iterator[SteeringStep | DoseStep]) -> None:
         assert generation.steering is not None
         for step in steps:
             generation.deliver(step)

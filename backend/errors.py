@@ -20,6 +20,12 @@ class ExpertNotFoundError(NotFoundError):
     code: ClassVar[str] = "expert-not-found"
 
 
+class SessionNotFoundError(NotFoundError):
+    """No saved session has this id."""
+
+    code: ClassVar[str] = "session-not-found"
+
+
 class NoIndexError(NotFoundError):
     """The run has not been indexed, so nothing is known of its experts."""
 

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from threading import Lock
+from typing import Any
 
-from backend.engine import ROWS_PER_SAMPLE, Delivered, Generation, Host, Waiting
+from backend.engine import ROWS_PER_SAMPLE, Delivered, Generation, Growing, Host, Waiting
 from backend.errors import BusyError
 from backend.library import Library
 from backend.schemas import LoadedLanguageModel
 from backend.settings import Settings
-from trainer.config import SteeringConfig
+from trainer.config import DoseConfig, SteeringConfig
+from trainer.dose import Dose, DoseStep
 from trainer.effects import ExpertEffect, direct_effects
-from trainer.errors import TooLongError
+from trainer.errors import TooLongError, UserError
+from trainer.joint_routing import route_together
 from trainer.language_model import LanguageModel
 from trainer.routing import Routing, prompt_ids, route
 from trainer.run import Run
 from trainer.steering import Steering, SteeringStep, Units
+
+ROWS_PER_STRENGTH = 2
+"""A steered text, and the same without edits; the default text takes as many."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,15 @@ class Routed:
     """A routing, how long it took, and how long a text may be."""
 
     routing: Routing
+    max_tokens: int
+    took_ms: float
+
+
+@dataclass(frozen=True)
+class RoutedTogether:
+    """The routings of one text through several runs, how long they took, and how long a text may be."""
+
+    routings: tuple[Routing, ...]
     max_tokens: int
     took_ms: float
 
@@ -63,6 +78,17 @@ class LiveEngine:
             run = (await asyncio.to_thread(self._library.run, name)).run
             return await asyncio.wrap_future(self._host(run).call(partial(self._route, run, text)))
 
+    async def route_together(self, names: Sequence[str], text: str) -> RoutedTogether:
+        """Route a text through runs of several layers of one language model, in one forward pass.
+
+        Raises:
+            BusyError: too many requests are waiting.
+            UserError: a run, the text or the language model cannot be used.
+        """
+        with self._admission():
+            runs = await self._runs(names)
+            return await asyncio.wrap_future(self._host(runs[0]).call(partial(self._route_together, runs, text)))
+
     async def effects(self, name: str, text: str, position: int) -> tuple[ExpertEffect, ...]:
         """Direct effects of the experts that are active on a token of a text.
 
@@ -89,21 +115,23 @@ class LiveEngine:
             UserError: a run, the prompt, an edit or the language model cannot be used.
         """
         with self._admission():
-            runs = [(await asyncio.to_thread(self._library.run, name)).run for name in names]
-            loop, delivered = asyncio.get_running_loop(), asyncio.Queue[Delivered]()
-            generation = Generation(
-                prepare=partial(self._prepare, runs, config, units),
-                rows=ROWS_PER_SAMPLE * config.sampling.samples,
-                deliver=lambda step: _deliver(loop, delivered, step),
-            )
-            self._host(runs[0]).generate(generation)
-            try:
-                while (step := await delivered.get()) is not None:
-                    if isinstance(step, BaseException):
-                        raise step
+            runs = await self._runs(names)
+            prepare = partial(self._prepare, runs, config, units)
+            async with aclosing(self._generate(runs[0], prepare, ROWS_PER_SAMPLE * config.sampling.samples)) as steps:
+                async for step in steps:
                     yield step
-            finally:
-                generation.given_up.set()
+
+    async def dose(
+        self, names: Sequence[str], config: DoseConfig, units: Units
+    ) -> AsyncGenerator[DoseStep | Waiting, None]:
+        """The same prompt with one edit at several strengths, in one batch; arguments and errors as of ``steer``."""
+        with self._admission():
+            runs = await self._runs(names)
+            prepare = partial(self._prepare_dose, runs, config, units)
+            rows = ROWS_PER_STRENGTH * (len(config.strengths) + 1) * config.sampling.samples
+            async with aclosing(self._generate(runs[0], prepare, rows)) as steps:
+                async for step in steps:
+                    yield step
 
     def close(self) -> None:
         """Let go of the threads; what waits is given up."""
@@ -116,6 +144,13 @@ class LiveEngine:
         routing = route(language_model, run, text)
         took_ms = (time.perf_counter() - started) * 1000
         return Routed(routing, min(language_model.max_tokens, self._settings.prompt_tokens), took_ms)
+
+    def _route_together(self, runs: list[Run], text: str, language_model: LanguageModel) -> RoutedTogether:
+        self._check_length(language_model, text)
+        started = time.perf_counter()
+        routings = route_together(language_model, runs, text)
+        took_ms = (time.perf_counter() - started) * 1000
+        return RoutedTogether(routings, min(language_model.max_tokens, self._settings.prompt_tokens), took_ms)
 
     def _effects(self, run: Run, text: str, position: int, language_model: LanguageModel) -> tuple[ExpertEffect, ...]:
         self._check_length(language_model, text)
@@ -130,6 +165,45 @@ class LiveEngine:
     ) -> Steering:
         self._check_length(language_model, config.prompt)
         return Steering.prepare(language_model, runs, config, units)
+
+    def _prepare_dose(
+        self,
+        runs: list[Run],
+        config: DoseConfig,
+        units: Units,
+        language_model: LanguageModel,
+    ) -> Dose:
+        self._check_length(language_model, config.prompt)
+        return Dose.prepare(language_model, runs, config, units)
+
+    async def _generate(
+        self, run: Run, prepare: Callable[[LanguageModel], Growing], rows: int
+    ) -> AsyncGenerator[Any, None]:
+        """The steps of what ``prepare`` gives, as the language model of ``run`` takes them."""
+        loop, delivered = asyncio.get_running_loop(), asyncio.Queue[Delivered]()
+        generation = Generation(prepare, rows, deliver=lambda step: _deliver(loop, delivered, step))
+        self._host(run).generate(generation)
+        try:
+            while (step := await delivered.get()) is not None:
+                if isinstance(step, BaseException):
+                    raise step
+                yield step
+        finally:
+            generation.given_up.set()
+
+    async def _runs(self, names: Sequence[str]) -> list[Run]:
+        """Runs by name, of one language model.
+
+        Raises:
+            UserError: they belong to different ones.
+        """
+        runs = [(await asyncio.to_thread(self._library.run, name)).run for name in names]
+        for run in runs[1:]:
+            if run.language_model_source != runs[0].language_model_source:
+                raise UserError(
+                    f"{run.name} belongs to another language model than {runs[0].name}; choose runs of the same one."
+                )
+        return runs
 
     def _check_length(self, language_model: LanguageModel, text: str) -> None:
         found, limit = len(prompt_ids(language_model, text)), self._settings.prompt_tokens

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, cast
 
@@ -13,6 +14,7 @@ from backend.library import Library
 from backend.live import LiveEngine
 from backend.queries.search import SearchIndexes
 from backend.settings import Settings
+from trainer.chat import Turn, chat_text
 
 
 @dataclass(frozen=True)
@@ -35,3 +37,12 @@ def services(request: Request) -> Services:
 ServicesDep = Annotated[Services, Depends(services)]
 RunName = Annotated[str, Path(max_length=200, description="Name of the run.")]
 ExpertId = Annotated[int, Path(ge=0, lt=2**31, description="Id of the expert.")]
+
+
+def prompt_text(services: Services, run: str, text: str, turns: Sequence[Turn]) -> str:
+    """The text to read: chat turns, where there are any, as the template of the run's tokenizer writes them.
+
+    Raises:
+        UserError: the tokenizer has no template, or it does not take these turns.
+    """
+    return chat_text(services.library.run(run).run.tokenizer, turns) if turns else text

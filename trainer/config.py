@@ -139,6 +139,10 @@ class IndexConfig(Config):
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
 
 
+Strength = Annotated[float, Field(ge=-1000, le=1000, allow_inf_nan=False)]
+"""How far an edit goes."""
+
+
 class Edit(Config):
     """A change to the coefficient of one expert."""
 
@@ -146,7 +150,7 @@ class Edit(Config):
     """Its id."""
     mode: EditMode
     """scale: multiply the live coefficient. add: add to it. set: put a constant in its place. off: zero."""
-    strength: Annotated[float, Field(ge=-1000, le=1000, allow_inf_nan=False)] = 1.0
+    strength: Strength = 1.0
     """The factor of scale; for add and set, in units of the expert's 99th percentile. Unused by off."""
     run: str | None = None
     """Name of the run whose expert it is; by default the run that is steered. Others must be of other layers."""
@@ -184,6 +188,16 @@ class SteeringConfig(Config):
     positions: tuple[Annotated[int, Field(ge=0)], ...] | None = None
     """Where given, edits touch only these tokens of the prompt (0 is the start token), whatever the scope."""
     sampling: Sampling = Sampling()
+
+
+class DoseConfig(SteeringConfig):
+    """The same prompt with one edit at several strengths."""
+
+    edit: Annotated[int, Field(ge=0)] = 0
+    """Which of the edits is varied, from 0; its own strength plays no part."""
+    strengths: Annotated[tuple[Strength, ...], Field(min_length=1, max_length=12)] = (0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0)
+    sampling: Sampling = Sampling(max_tokens=24, samples=4)
+    """Short and several: enough to tell a nudge from a wreck."""
 
 
 def data_folder(environment: dict[str, str]) -> Path:

@@ -127,7 +127,7 @@ def route(language_model: LanguageModel, run: Run, text: str) -> Routing:
         texts,
         kl_T.tolist(),
         seen.experts(),
-        _predictions(language_model, original_TV, replaced_TV),
+        predictions(language_model, original_TV, replaced_TV),
         strict=True,
     )
     return Routing(run.name, tuple(RoutedToken(a, b, i == 0, c, d, e) for i, (a, b, c, d, e) in enumerate(parts)))
@@ -163,9 +163,10 @@ def routed_experts(layer: SparseLayer, x_TI: Tensor, routing: LayerRouting) -> l
     return [tuple(RoutedExpert(*expert) for expert in zip(*row, strict=True) if expert[1] != 0) for row in rows]
 
 
-def _predictions(
+def predictions(
     language_model: LanguageModel, original_TV: Tensor, replaced_TV: Tensor
 ) -> list[tuple[Prediction, ...]]:
+    """For each token the most probable next ones of either arm, by log-probabilities [T, V] of both."""
     ids_TP = torch.cat([values.topk(PREDICTIONS, dim=-1).indices for values in (original_TV, replaced_TV)], dim=1)
     rows = zip(
         ids_TP.tolist(),

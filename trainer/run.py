@@ -77,9 +77,12 @@ class Run:
     @property
     def language_model_source(self) -> str:
         """Hub name or folder of its language model; a folder may also be named from the data folder, so that both
-        can be moved together."""
-        beside = self.folder.parent.parent / self.config.language_model
-        return str(beside) if beside.is_dir() else self.config.language_model
+        can be moved together. Runs that name one folder differently give the same."""
+        named = Path(self.config.language_model)
+        for folder in (self.folder.parent.parent / named, named):
+            if folder.is_dir():
+                return str(folder.resolve())
+        return self.config.language_model
 
     @property
     def lock(self) -> Path:

@@ -132,13 +132,15 @@ class Steering:
     plain: Mapping[int, LayerEdits]
     edited: Mapping[int, LayerEdits]
     prompt: list[int]
+    arms: tuple[Arm, ...] = ARMS
+    """Whose texts are written; each is compared with what the other would have expected in any case."""
     continuations: list[_Continuation] = field(init=False)
 
     def __post_init__(self) -> None:
         self._ends = _end_tokens(self.language_model)
         self._started = time.monotonic()
         samples = range(self.config.sampling.samples)
-        self.continuations = [self._continuation(arm, sample) for sample in samples for arm in ARMS]
+        self.continuations = [self._continuation(arm, sample) for sample in samples for arm in self.arms]
 
     @classmethod
     def prepare(
@@ -247,7 +249,8 @@ class Steering:
         return tuple(Alternative(i, texts[i], p) for i, p in zip(ids, top.values.exp().tolist(), strict=True))
 
     def _done(self) -> Done:
-        default, steered = (self.continuations[place].reason or "length" for place in (0, 1))
+        first = {it.arm: it.reason or "length" for it in self.continuations if it.sample == 0}
+        default, steered = (first.get(arm, "length") for arm in ARMS)
         tokens = sum(continuation.new_tokens for continuation in self.continuations)
         return Done(default, steered, tokens, time.monotonic() - self._started)
 

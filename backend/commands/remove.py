@@ -18,7 +18,7 @@ class RemoveCommand(Command):
 
     def run(self) -> int:
         """Delete it."""
-        from backend import notes
+        from backend import notes, sessions
         from backend.database import open_database, reading
         from trainer.removal import remove_run
         from trainer.store import writing
@@ -34,6 +34,7 @@ class RemoveCommand(Command):
         remove_run(self.name, settings.data, store)
         with writing(store) as session:
             notes.remove_all(session, self.name)
+            sessions.remove_sessions(session, self.name)
         store.dispose()
         self.report({"run": self.name, "labels_and_notes": written}, f"{self.name} is deleted.")
         return 0

@@ -8,7 +8,6 @@ from fastapi import APIRouter
 
 from backend import notes
 from backend.database import reading
-from backend.live import Routed
 from backend.queries.experts import known
 from backend.queries.runs import find_run
 from backend.schemas import (
@@ -20,7 +19,8 @@ from backend.schemas import (
     RoutingRequest,
     RoutingResponse,
 )
-from backend.services import RunName, Services, ServicesDep
+from backend.services import RunName, Services, ServicesDep, prompt_text
+from trainer.routing import Routing
 
 router = APIRouter(prefix="/runs/{run}", tags=["routing"])
 
@@ -32,15 +32,17 @@ async def route(run: RunName, request: RoutingRequest, services: ServicesDep) ->
     """Which experts are active on each token of a text, and what the language model expects after it."""
     await asyncio.to_thread(_check, services, run)
     # Waiting for the language model takes none of the threads that browsing needs.
-    routed = await services.live.route(run, request.text)
-    return await asyncio.to_thread(_answer, services, run, routed)
+    text = await asyncio.to_thread(prompt_text, services, run, request.text, request.turns)
+    routed = await services.live.route(run, text)
+    return await asyncio.to_thread(described, services, run, routed.routing, routed.max_tokens, routed.took_ms)
 
 
 @router.post("/routing/effects")
 async def effects(run: RunName, request: EffectsRequest, services: ServicesDep) -> EffectsResponse:
     """What each expert that is active on a token does, by itself, to the prediction of the next one."""
     await asyncio.to_thread(_check, services, run)
-    found = await services.live.effects(run, request.text, request.position)
+    text = await asyncio.to_thread(prompt_text, services, run, request.text, request.turns)
+    found = await services.live.effects(run, text, request.position)
     experts = tuple(ExpertEffect.model_validate(effect, from_attributes=True) for effect in found)
     return EffectsResponse(run=run, position=request.position, experts=experts)
 
@@ -50,32 +52,33 @@ def _check(services: Services, run: str) -> None:
         find_run(session, run)
 
 
-def _answer(services: Services, run: str, routed: Routed) -> RoutingResponse:
-    tokens = tuple(RoutedToken.model_validate(token, from_attributes=True) for token in routed.routing.tokens)
+def described(services: Services, run: str, routing: Routing, max_tokens: int, took_ms: float) -> RoutingResponse:
+    """A routing as it travels, with what is known of the experts in it."""
+    tokens = tuple(RoutedToken.model_validate(token, from_attributes=True) for token in routing.tokens)
     experts = {expert.expert for token in tokens for expert in token.experts}
     return RoutingResponse(
         run=run,
         tokens=tokens,
-        experts=_described(services, run, experts),
-        max_tokens=routed.max_tokens,
-        took_ms=routed.took_ms,
+        experts=_experts(services, run, experts),
+        max_tokens=max_tokens,
+        took_ms=took_ms,
     )
 
 
-def _described(services: Services, run: str, experts: set[int]) -> dict[int, RoutedExpertInfo]:
+def _experts(services: Services, run: str, experts: set[int]) -> dict[int, RoutedExpertInfo]:
     vocabulary = services.library.run(run).vocabulary
     with reading(services.store) as session:
         record = find_run(session, run)
         labels = notes.labels_of(session, run, experts)
         records = known(session, record, experts)
-    described = {}
+    found = {}
     for expert in sorted(experts):
         statistics = records.get(expert)
         top_tokens = statistics.top_tokens[:TOP_TOKENS] if statistics else []
-        described[expert] = RoutedExpertInfo(
+        found[expert] = RoutedExpertInfo(
             label=labels.get(expert),
             usage=statistics.usage if statistics else None,
             largest=statistics.largest if statistics else None,
             top_tokens=tuple(vocabulary.name(token) for token, _ in top_tokens),
         )
-    return described
+    return found

@@ -1,30 +1,38 @@
-"""Steered generation, token by token."""
+"""Steered generation, token by token, and dose curves."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
+from typing import Any, TypeVar
 
 from fastapi import APIRouter
 
 from backend.database import reading
 from backend.engine import Waiting
-from backend.queries.experts import check_expert, units
-from backend.queries.runs import find_run
+from backend.queries.steering import units_of
 from backend.schemas import (
     DoneEvent,
+    DoseDoneEvent,
+    DoseEvent,
+    DoseProgressEvent,
+    DoseRequest,
     ProgressEvent,
     StartEvent,
     SteeringEvent,
     SteeringRequest,
     TokenEvent,
 )
-from backend.services import RunName, Services, ServicesDep
+from backend.services import RunName, Services, ServicesDep, prompt_text
 from backend.sse import Event, Events, EventStream, EventStreamJson, documented
+from trainer.config import DoseConfig, SteeringConfig
+from trainer.dose import DoseProgress, DoseStep
 from trainer.steering import Done, NewToken, Started, SteeringStep
 
 router = APIRouter(prefix="/runs/{run}", tags=["steering"])
+
+Config = TypeVar("Config", bound=SteeringConfig)
 
 EVENTS: Mapping[type, type[StartEvent | ProgressEvent | TokenEvent | DoneEvent]] = {
     Started: StartEvent,
@@ -37,33 +45,49 @@ EVENTS: Mapping[type, type[StartEvent | ProgressEvent | TokenEvent | DoneEvent]]
 @router.post("/steering", response_class=EventStreamJson, responses=documented(SteeringEvent))
 async def steer(run: RunName, request: SteeringRequest, services: ServicesDep) -> EventStream:
     """Server-sent events: ``start``, then ``token`` for each new token of either arm, then ``done`` or ``error``."""
-    units_of = await asyncio.to_thread(_units, services, run, request)
-    steps = services.live.steer(list(units_of), request, units_of)
+    config, units = await asyncio.to_thread(_prepared, services, run, request, SteeringConfig)
+    return await _stream(services.live.steer(list(units), config, units), _event)
+
+
+@router.post("/steering/dose", response_class=EventStreamJson, responses=documented(DoseEvent))
+async def dose(run: RunName, request: DoseRequest, services: ServicesDep) -> EventStream:
+    """Server-sent events: ``progress`` while one edit is tried at several strengths in one batch, then ``done``."""
+    config, units = await asyncio.to_thread(_prepared, services, run, request, DoseConfig)
+    return await _stream(services.live.dose(list(units), config, units), _dose_event)
+
+
+def _prepared(
+    services: Services, run: str, request: SteeringRequest | DoseRequest, kind: type[Config]
+) -> tuple[Config, dict[str, dict[int, float]]]:
+    """The trainer's configuration, with chat turns as text, and the units of every edited expert, by run."""
+    with reading(services.store) as session:
+        units = units_of(session, run, request)
+    prompt = prompt_text(services, run, request.prompt, request.turns)
+    settings = {name: getattr(request, name) for name in kind.model_fields}
+    return kind(**{**settings, "prompt": prompt}), units
+
+
+async def _stream(steps: AsyncGenerator[Any, None], event: Callable[[Any], Event]) -> EventStream:
     # What is wrong with the request shows before the first step: it becomes a status, not an event.
     first = await anext(steps)
-    return EventStream(_events(first, steps))
+    return EventStream(_events(first, steps, event))
 
 
-def _units(services: Services, run: str, request: SteeringRequest) -> dict[str, dict[int, float]]:
-    """The units of every edited expert, by run; the run that is steered comes first."""
-    experts: dict[str, set[int]] = {run: set()}
-    for edit in request.edits:
-        experts.setdefault(edit.run or run, set()).add(edit.expert)
-    with reading(services.store) as session:
-        records = {name: find_run(session, name) for name in experts}
-        for name, edited in experts.items():
-            for expert in edited:
-                check_expert(records[name], expert)
-        return {name: units(session, records[name], edited) for name, edited in experts.items()}
-
-
-async def _events(first: SteeringStep | Waiting, steps: AsyncGenerator[SteeringStep | Waiting, None]) -> Events:
+async def _events(first: Any, steps: AsyncGenerator[Any, None], event: Callable[[Any], Event]) -> Events:
     async with aclosing(steps):
-        yield _event(first)
+        yield event(first)
         async for step in steps:
-            yield _event(step)
+            yield event(step)
 
 
 def _event(step: SteeringStep | Waiting) -> Event:
     event = EVENTS[type(step)].model_validate(step, from_attributes=True)
     return event.event, event
+
+
+def _dose_event(step: DoseStep | Waiting) -> Event:
+    if isinstance(step, Waiting):
+        return "progress", DoseProgressEvent(tokens=0, of=0, before=step.before)
+    if isinstance(step, DoseProgress):
+        return "progress", DoseProgressEvent(tokens=step.tokens, of=step.of, before=0)
+    return "done", DoseDoneEvent.model_validate(step, from_attributes=True)

@@ -7,10 +7,19 @@ from typing import Annotated
 from pydantic import Field
 
 from backend.schemas.base import Schema
+from trainer.chat import Turn
 
 
-class RoutingRequest(Schema):
-    text: Annotated[str, Field(min_length=1, max_length=200_000)]
+class PromptText(Schema):
+    """A text, or chat turns that the tokenizer's template makes into one."""
+
+    text: Annotated[str, Field(max_length=200_000)] = ""
+    turns: Annotated[tuple[Turn, ...], Field(max_length=200)] = ()
+    """In place of the text, where there are any."""
+
+
+class RoutingRequest(PromptText):
+    """What is to be routed."""
 
 
 class RoutedExpert(Schema):

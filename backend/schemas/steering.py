@@ -8,13 +8,65 @@ from pydantic import Field
 
 from backend.schemas.base import ErrorBody, Schema
 from backend.schemas.routing import RoutedExpert
-from trainer.config import SteeringConfig
+from trainer.chat import Turn
+from trainer.config import DoseConfig, SteeringConfig
 
 Arm = Literal["default", "steered"]
 
 
 class SteeringRequest(SteeringConfig):
-    """What the trainer's steering takes, as it is."""
+    """What the trainer's steering takes, or chat turns in place of the prompt."""
+
+    prompt: Annotated[str, Field(max_length=200_000)] = ""
+    turns: Annotated[tuple[Turn, ...], Field(max_length=200)] = ()
+
+
+class DoseRequest(DoseConfig):
+    """One edit at several strengths."""
+
+    prompt: Annotated[str, Field(max_length=200_000)] = ""
+    turns: Annotated[tuple[Turn, ...], Field(max_length=200)] = ()
+
+
+class DoseProgressEvent(Schema):
+    event: Literal["progress"] = "progress"
+    tokens: int
+    """Written so far, of all strengths."""
+    of: int
+    """At most."""
+    before: int
+    """Requests that come first, while it has to wait."""
+
+
+class DosePoint(Schema):
+    """What one strength did."""
+
+    strength: float
+    kl: float
+    """KL from the steered next-token distribution to that without edits, after the same text, in nats a token."""
+    lift: float
+    """How much probability the tokens that the expert promotes gain, among the five most probable."""
+    loss: float
+    """Of the steered text under the language model without edits, in nats a token: how little it reads like a text."""
+    text: str
+    """The first of the steered texts."""
+
+
+class DoseDoneEvent(Schema):
+    """The whole curve."""
+
+    event: Literal["done"] = "done"
+    points: tuple[DosePoint, ...]
+    """In ascending order of strength."""
+    default_loss: float
+    """Of the language model's own texts."""
+    default_text: str
+    suggested: float | None
+    """The largest strength that shows (0.05 nats of KL more than where the edit changes nothing) before one costs 0.5
+    nats a token; null where there is none."""
+    promoted: tuple[str, ...]
+    """Tokens that the expert by itself makes more likely after the prompt, most of all first."""
+    seconds: float
 
 
 class Alternative(Schema):
@@ -81,3 +133,5 @@ class ErrorEvent(Schema):
 SteeringEvent = Annotated[
     StartEvent | ProgressEvent | TokenEvent | DoneEvent | ErrorEvent, Field(discriminator="event")
 ]
+
+DoseEvent = Annotated[DoseProgressEvent | DoseDoneEvent | ErrorEvent, Field(discriminator="event")]

@@ -115,7 +115,7 @@ def test_units_are_the_stores(live_client: TestClient) -> None:
 @pytest.mark.parametrize(
     ("path", "body", "status", "code"),
     [
-        ("routing", {"text": ""}, 422, "invalid-request"),
+        ("routing", {"text": ""}, 400, "bad-input"),
         ("routing", {"text": "x" * 500}, 413, "prompt-too-long"),
         ("steering", {"prompt": "x" * 500}, 413, "prompt-too-long"),
         ("steering", {"prompt": PROMPT, "sampling": {"max_tokens": 4000}}, 413, "prompt-too-long"),

@@ -1,0 +1,48 @@
+"""What can be done live with a run, and routing through several layers at once."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fastapi import APIRouter
+
+from backend.database import reading
+from backend.live import RoutedTogether
+from backend.queries.live import live_options
+from backend.queries.runs import find_run
+from backend.routes.routing import described
+from backend.schemas import JointRoutingRequest, JointRoutingResponse, LiveOptions
+from backend.services import RunName, Services, ServicesDep, prompt_text
+
+router = APIRouter(tags=["routing"])
+
+
+@router.get("/runs/{run}/live")
+def options(run: RunName, services: ServicesDep) -> LiveOptions:
+    """Runs of other layers that can be watched together with this one, and whether prompts can be chat turns."""
+    with reading(services.store) as session:
+        return live_options(session, services.library, run)
+
+
+@router.post("/routing")
+async def route_together(request: JointRoutingRequest, services: ServicesDep) -> JointRoutingResponse:
+    """The routing of one text through several layers of a language model, in one forward pass."""
+    await asyncio.to_thread(_check, services, request)
+    text = await asyncio.to_thread(prompt_text, services, request.runs[0], request.text, request.turns)
+    routed = await services.live.route_together(request.runs, text)
+    return await asyncio.to_thread(_answer, services, routed)
+
+
+def _check(services: Services, request: JointRoutingRequest) -> None:
+    with reading(services.store) as session:
+        for run in request.runs:
+            find_run(session, run)
+
+
+def _answer(services: Services, routed: RoutedTogether) -> JointRoutingResponse:
+    return JointRoutingResponse(
+        routings=tuple(
+            described(services, routing.run, routing, routed.max_tokens, routed.took_ms) for routing in routed.routings
+        ),
+        took_ms=routed.took_ms,
+    )
