@@ -44,6 +44,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/routing": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Route Together
+         * @description The routing of one text through several layers of a language model, in one forward pass.
+         */
+        post: operations["route_together"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/runs": {
         parameters: {
             query?: never;
@@ -254,6 +274,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/runs/{run}/live": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Options
+         * @description Runs of other layers that can be watched together with this one, and whether prompts can be chat turns.
+         */
+        get: operations["options"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/runs/{run}/routing": {
         parameters: {
             query?: never;
@@ -314,6 +354,30 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/runs/{run}/sessions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Sessions
+         * @description The saved sessions of a run, the newest first.
+         */
+        get: operations["list_sessions"];
+        put?: never;
+        /**
+         * Save Session
+         * @description Save a session: prompt, edits, sampling and seed, which write the same texts whenever it is opened.
+         */
+        post: operations["save_session"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/runs/{run}/steering": {
         parameters: {
             query?: never;
@@ -329,6 +393,50 @@ export interface paths {
          */
         post: operations["steer"];
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/{run}/steering/dose": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Dose
+         * @description Server-sent events: ``progress`` while one edit is tried at several strengths in one batch, then ``done``.
+         */
+        post: operations["dose"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/sessions/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Open Session
+         * @description A saved session, and whether anything has changed that its texts depend on.
+         */
+        get: operations["open_session"];
+        put?: never;
+        post?: never;
+        /**
+         * Delete Session
+         * @description Delete a saved session.
+         */
+        delete: operations["delete_session"];
         options?: never;
         head?: never;
         patch?: never;
@@ -411,6 +519,166 @@ export interface components {
             tokens: number;
         };
         /**
+         * DoseDoneEvent
+         * @description The whole curve.
+         */
+        DoseDoneEvent: {
+            /**
+             * Default Loss
+             * @description Of the language model's own texts.
+             */
+            default_loss: number;
+            /** Default Text */
+            default_text: string;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            event: "done";
+            /**
+             * Points
+             * @description In ascending order of strength.
+             */
+            points: components["schemas"]["DosePoint"][];
+            /**
+             * Promoted
+             * @description Tokens that the expert by itself makes more likely after the prompt, most of all first.
+             */
+            promoted: string[];
+            /** Seconds */
+            seconds: number;
+            /**
+             * Suggested
+             * @description The largest strength that shows (0.05 nats of KL more than where the edit changes nothing) before one costs 0.5
+             *     nats a token; null where there is none.
+             */
+            suggested: number | null;
+        };
+        /**
+         * DosePoint
+         * @description What one strength did.
+         */
+        DosePoint: {
+            /**
+             * Kl
+             * @description KL from the steered next-token distribution to that without edits, after the same text, in nats a token.
+             */
+            kl: number;
+            /**
+             * Lift
+             * @description How much probability the tokens that the expert promotes gain, among the five most probable.
+             */
+            lift: number;
+            /**
+             * Loss
+             * @description Of the steered text under the language model without edits, in nats a token: how little it reads like a text.
+             */
+            loss: number;
+            /** Strength */
+            strength: number;
+            /**
+             * Text
+             * @description The first of the steered texts.
+             */
+            text: string;
+        };
+        /** DoseProgressEvent */
+        DoseProgressEvent: {
+            /**
+             * Before
+             * @description Requests that come first, while it has to wait.
+             */
+            before: number;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            event: "progress";
+            /**
+             * Of
+             * @description At most.
+             */
+            of: number;
+            /**
+             * Tokens
+             * @description Written so far, of all strengths.
+             */
+            tokens: number;
+        };
+        /**
+         * DoseRequest
+         * @description One edit at several strengths.
+         */
+        DoseRequest: {
+            /**
+             * Apply
+             * @description on-top: the untouched MLP plus the difference that the edits make. replace: the run's layer in its place.
+             * @default on-top
+             * @enum {string}
+             */
+            apply?: "on-top" | "replace";
+            /**
+             * Edit
+             * @description Which of the edits is varied, from 0; its own strength plays no part.
+             * @default 0
+             */
+            edit?: number;
+            /**
+             * Edits
+             * @default []
+             */
+            edits?: components["schemas"]["Edit"][];
+            /**
+             * Positions
+             * @description Where given, edits touch only these tokens of the prompt (0 is the start token), whatever the scope.
+             */
+            positions?: number[] | null;
+            /**
+             * Prompt
+             * @default
+             */
+            prompt?: string;
+            /**
+             * @description Short and several: enough to tell a nudge from a wreck.
+             * @default {
+             *       "max_tokens": 24,
+             *       "temperature": 0.7,
+             *       "top_p": 0.95,
+             *       "top_k": 0,
+             *       "repetition_penalty": 1.1,
+             *       "seed": 0,
+             *       "stop": [],
+             *       "samples": 4
+             *     }
+             */
+            sampling?: components["schemas"]["Sampling"];
+            /**
+             * Scope
+             * @description Which tokens the edits touch: all, generated ones only, or the prompt's only.
+             * @default all
+             * @enum {string}
+             */
+            scope?: "all" | "generated" | "prompt";
+            /**
+             * Strengths
+             * @default [
+             *       0,
+             *       1,
+             *       2,
+             *       3,
+             *       4,
+             *       6,
+             *       8
+             *     ]
+             */
+            strengths?: number[];
+            /**
+             * Turns
+             * @default []
+             */
+            turns?: components["schemas"]["Turn"][];
+        };
+        /**
          * Edit
          * @description A change to the coefficient of one expert.
          */
@@ -445,8 +713,17 @@ export interface components {
              * @description Of the token, as in the routing of the same text; 0 is the start token.
              */
             position: number;
-            /** Text */
-            text: string;
+            /**
+             * Text
+             * @default
+             */
+            text?: string;
+            /**
+             * Turns
+             * @description In place of the text, where there are any.
+             * @default []
+             */
+            turns?: components["schemas"]["Turn"][];
         };
         /**
          * EffectsResponse
@@ -665,10 +942,76 @@ export interface components {
              */
             share: number;
         };
+        /** JointRoutingRequest */
+        JointRoutingRequest: {
+            /**
+             * Runs
+             * @description Of different layers of one language model.
+             */
+            runs: string[];
+            /**
+             * Text
+             * @default
+             */
+            text?: string;
+            /**
+             * Turns
+             * @description In place of the text, where there are any.
+             * @default []
+             */
+            turns?: components["schemas"]["Turn"][];
+        };
+        /** JointRoutingResponse */
+        JointRoutingResponse: {
+            /**
+             * Routings
+             * @description In the order that was asked for, out of one forward pass.
+             */
+            routings: components["schemas"]["RoutingResponse"][];
+            /** Took Ms */
+            took_ms: number;
+        };
         /** LabelRequest */
         LabelRequest: {
             /** Label */
             label: string;
+        };
+        /**
+         * LayerRun
+         * @description A run of another layer of the same language model: it can be routed and steered together with this one.
+         */
+        LayerRun: {
+            /** Indexed */
+            indexed: boolean;
+            /** Layer */
+            layer: number;
+            /**
+             * Method
+             * @enum {string}
+             */
+            method: "mxd" | "transcoder" | "skip-transcoder" | "autoencoder" | "relu-mxd" | "low-rank-mxd";
+            /** Name */
+            name: string;
+        };
+        /** LiveOptions */
+        LiveOptions: {
+            /**
+             * Chat
+             * @description Whether prompts can be chat turns.
+             */
+            chat: boolean;
+            /**
+             * Layers
+             * @description By layer.
+             */
+            layers: components["schemas"]["LayerRun"][];
+            /**
+             * No Chat
+             * @description Why not, in a sentence.
+             */
+            no_chat: string | null;
+            /** Run */
+            run: string;
         };
         /** LoadedLanguageModel */
         LoadedLanguageModel: {
@@ -806,10 +1149,22 @@ export interface components {
             /** Text */
             text: string;
         };
-        /** RoutingRequest */
+        /**
+         * RoutingRequest
+         * @description What is to be routed.
+         */
         RoutingRequest: {
-            /** Text */
-            text: string;
+            /**
+             * Text
+             * @default
+             */
+            text?: string;
+            /**
+             * Turns
+             * @description In place of the text, where there are any.
+             * @default []
+             */
+            turns?: components["schemas"]["Turn"][];
         };
         /** RoutingResponse */
         RoutingResponse: {
@@ -973,6 +1328,43 @@ export interface components {
              */
             top_p?: number;
         };
+        /** SavedSession */
+        SavedSession: {
+            /**
+             * Changed
+             * @description Why the same request may write other texts now, one sentence each; none where it writes the same.
+             */
+            changed: string[];
+            /** Edits */
+            edits: number;
+            /**
+             * Id
+             * @description Short; the session's address is ``/s/`` and this.
+             */
+            id: string;
+            /** Name */
+            name: string;
+            /**
+             * Prompt
+             * @description Its beginning.
+             */
+            prompt: string;
+            /** Run */
+            run: string;
+            /**
+             * Saved At
+             * Format: date-time
+             */
+            saved_at: string;
+            steering: components["schemas"]["SteeringRequest"];
+        };
+        /** SaveSessionRequest */
+        SaveSessionRequest: {
+            /** Name */
+            name: string;
+            /** @description All that its texts depend on. */
+            steering: components["schemas"]["SteeringRequest"];
+        };
         /** SearchHit */
         SearchHit: {
             /** @description The best matching stored context, where the match was in one. */
@@ -995,6 +1387,38 @@ export interface components {
             text: string;
             /** Took Ms */
             took_ms: number;
+        };
+        /** SessionList */
+        SessionList: {
+            /**
+             * Sessions
+             * @description The newest first.
+             */
+            sessions: components["schemas"]["SessionSummary"][];
+        };
+        /** SessionSummary */
+        SessionSummary: {
+            /** Edits */
+            edits: number;
+            /**
+             * Id
+             * @description Short; the session's address is ``/s/`` and this.
+             */
+            id: string;
+            /** Name */
+            name: string;
+            /**
+             * Prompt
+             * @description Its beginning.
+             */
+            prompt: string;
+            /** Run */
+            run: string;
+            /**
+             * Saved At
+             * Format: date-time
+             */
+            saved_at: string;
         };
         /** SimilarExpert */
         SimilarExpert: {
@@ -1049,7 +1473,7 @@ export interface components {
         };
         /**
          * SteeringRequest
-         * @description What the trainer's steering takes, as it is.
+         * @description What the trainer's steering takes, or chat turns in place of the prompt.
          */
         SteeringRequest: {
             /**
@@ -1069,8 +1493,11 @@ export interface components {
              * @description Where given, edits touch only these tokens of the prompt (0 is the start token), whatever the scope.
              */
             positions?: number[] | null;
-            /** Prompt */
-            prompt: string;
+            /**
+             * Prompt
+             * @default
+             */
+            prompt?: string;
             /**
              * @default {
              *       "max_tokens": 64,
@@ -1091,6 +1518,11 @@ export interface components {
              * @enum {string}
              */
             scope?: "all" | "generated" | "prompt";
+            /**
+             * Turns
+             * @default []
+             */
+            turns?: components["schemas"]["Turn"][];
         };
         /** TokenCount */
         TokenCount: {
@@ -1181,6 +1613,19 @@ export interface components {
              */
             text: string;
         };
+        /**
+         * Turn
+         * @description What one side says in a chat.
+         */
+        Turn: {
+            /**
+             * Role
+             * @enum {string}
+             */
+            role: "system" | "user" | "assistant";
+            /** Text */
+            text: string;
+        };
     };
     responses: never;
     parameters: never;
@@ -1269,6 +1714,48 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Health"];
+                };
+            };
+        };
+    };
+    route_together: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["JointRoutingRequest"];
+            };
+        };
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JointRoutingResponse"];
                 };
             };
         };
@@ -1800,6 +2287,47 @@ export interface operations {
             };
         };
     };
+    options: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LiveOptions"];
+                };
+            };
+        };
+    };
     route: {
         parameters: {
             query?: never;
@@ -1934,6 +2462,92 @@ export interface operations {
             };
         };
     };
+    list_sessions: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SessionList"];
+                };
+            };
+        };
+    };
+    save_session: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SaveSessionRequest"];
+            };
+        };
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SavedSession"];
+                };
+            };
+        };
+    };
     steer: {
         parameters: {
             query?: never;
@@ -1976,6 +2590,131 @@ export interface operations {
                 content: {
                     "text/event-stream": components["schemas"]["StartEvent"] | components["schemas"]["ProgressEvent"] | components["schemas"]["TokenEvent"] | components["schemas"]["DoneEvent"] | components["schemas"]["ErrorEvent"];
                 };
+            };
+        };
+    };
+    dose: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["DoseRequest"];
+            };
+        };
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description Server-sent events; this is the data of one of them. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": components["schemas"]["DoseProgressEvent"] | components["schemas"]["DoseDoneEvent"] | components["schemas"]["ErrorEvent"];
+                };
+            };
+        };
+    };
+    open_session: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Short id of a saved session. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SavedSession"];
+                };
+            };
+        };
+    };
+    delete_session: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Short id of a saved session. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
         };
     };
