@@ -53,7 +53,7 @@ function filled(options: readonly string[]): readonly string[] {
 
 /** `mxd steer …`, broken after words that belong together. */
 export function steerCommand(run: string, request: SteeringRequest): string {
-  const { prompt, apply = "on-top", scope = "all", sampling = {} } = request;
+  const { prompt = "", apply = "on-top", scope = "all", sampling = {} } = request;
   const options = [
     ...edits(request).map((edit) => `--edit ${formatEdit(edit)}`),
     ...changed(sampling).map(({ name, value }) => `--${name.replaceAll("_", "-")} ${value}`),
@@ -103,7 +103,7 @@ export function steerPython(run: string, request: SteeringRequest, units: Readon
     return (mode === "add" || mode === "set") && unit !== undefined ? [`${expert}: ${unit}`] : [];
   });
   const config = [
-    `    prompt=${python(request.prompt)},`,
+    `    prompt=${python(request.prompt ?? "")},`,
     ...(edits(request).length === 0 ? [] : ["    edits=(", ...edits(request).map(pythonEdit), "    ),"]),
     ...(apply === "on-top" ? [] : [`    apply=${python(apply)},`]),
     ...(scope === "all" ? [] : [`    scope=${python(scope)},`]),
