@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import tomllib
 from argparse import Action, ArgumentParser
@@ -116,10 +117,13 @@ def _command(words: Sequence[str]) -> Command | BenchCommand:
 
 
 def _add_argument(parser: ArgumentParser, *names: str, **settings: Any) -> Action:
-    """Spell ``-k`` as ``--k`` too, and say nothing of a default that is no default."""
+    """Spell ``-k`` as ``--k`` too, several values as they are typed, and say nothing of what is no default."""
     spelled = {name.lstrip("-") for name in names}
     longer = [f"--{name}" for name in spelled if len(name) == 1 and "help" not in spelled]
-    settings["help"] = (settings.get("help") or "").removesuffix(" (default: None)")
+    said = (settings.get("help") or "").removesuffix(" (default: None)")
+    settings["help"] = re.sub(r"\(default: \('?([^',]+)'?,\)\)$", r"(default: \1)", said)
+    if isinstance(settings.get("metavar"), str):
+        settings["metavar"] = re.sub(r"^tuple\[(.+),\.\.\.\]$", r"\1[,...]", settings["metavar"])
     return parser.add_argument(*names, *longer, **settings)
 
 

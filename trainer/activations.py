@@ -1,22 +1,24 @@
-"""Shuffled activations of one MLP: what a layer is fitted on.
+"""Shuffled activations of one or more MLPs: what layers are fitted on.
 
-The text is read in windows. The sequences of a window go through the language model up to the layer, their tokens are
-put in one random order, and steps take them batch by batch. A window depends on nothing but the text, the seed and its
-number, so fitting can go on at any window as if it had never stopped.
+The text is read in windows. The sequences of a window go through the language model once, up to the last layer that is
+wanted, their tokens are put in one random order, and steps take them batch by batch. A window depends on nothing but
+the text, the seed and its number, so fitting can go on at any window as if it had never stopped, and a run gets the
+same batches whichever other runs are fitted beside it.
 
 Shapes: T tokens of a window, I input width, O output width.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
 import torch
 
-from trainer.config import TrainConfig
+from trainer.config import TextConfig, TrainConfig
+from trainer.errors import UserError
 from trainer.language_model import Capture, LanguageModel
 from trainer.text import sequences
 
@@ -51,56 +53,99 @@ class WindowPlan:
         return self.window // self.batch
 
 
-def capture_sequences(language_model: LanguageModel, layer: int, token_ids_ST: np.ndarray) -> Capture:
-    """Input and output of a layer's MLP over S sequences, in float32, a few sequences at a time."""
+@dataclass(frozen=True)
+class Stream:
+    """What decides the batches of a run, or of several that are fitted on the same."""
+
+    language_model: str
+    text: TextConfig
+    seed: int
+    plan: WindowPlan
+    layers: tuple[int, ...]
+    """Of the language model, ascending."""
+
+    @classmethod
+    def of(cls, configs: Sequence[TrainConfig]) -> Stream:
+        """The stream of some runs.
+
+        Raises:
+            UserError: they do not want the same text in the same order, or the same batches.
+        """
+        layers = tuple(sorted({config.layer for config in configs}))
+        first, *others = (
+            cls(config.language_model, config.text, config.order_seed, WindowPlan.of(config), layers)
+            for config in configs
+        )
+        if any(other != first for other in others):
+            raise UserError(
+                "Runs that are fitted together need the same language model, text, tokens, batch, window and text "
+                "seed; fit the others by themselves."
+            )
+        return first
+
+
+def capture_layers(
+    language_model: LanguageModel, layers: Sequence[int], token_ids_ST: np.ndarray
+) -> dict[int, Capture]:
+    """Input and output of some layers' MLPs over S sequences, in float32, a few sequences at a time."""
     ids_ST = torch.from_numpy(token_ids_ST).long()
-    parts = [language_model.capture(layer, part_BT) for part_BT in ids_ST.split(SEQUENCES_PER_FORWARD)]
-    return Capture(*(torch.cat(values).float() for values in zip(*parts, strict=True)))
+    with torch.inference_mode():
+        parts = [language_model.captures(layers, part_BT) for part_BT in ids_ST.split(SEQUENCES_PER_FORWARD)]
+    # Joined outside of inference mode: what is made inside cannot be kept for a backward pass.
+    return {
+        layer: Capture(*(torch.cat(values).float() for values in zip(*(part[layer] for part in parts), strict=True)))
+        for layer in layers
+    }
+
+
+def capture_sequences(language_model: LanguageModel, layer: int, token_ids_ST: np.ndarray) -> Capture:
+    """``capture_layers`` of one layer."""
+    return capture_layers(language_model, [layer], token_ids_ST)[layer]
 
 
 @dataclass(frozen=True)
 class Window:
     """Activations of a stretch of text, and the random order in which steps take its tokens."""
 
-    captured: Capture
+    captured: Mapping[int, Capture]
+    """By layer of the language model."""
     order_T: torch.Tensor
 
-    def batches(self, batch: int, first: int = 0) -> Iterator[Capture]:
-        """Batches of ``batch`` tokens from number ``first`` on, each by one indexed gather."""
+    def batches(self, batch: int, first: int = 0) -> Iterator[dict[int, Capture]]:
+        """Batches of ``batch`` tokens from number ``first`` on, each by one indexed gather; the same tokens of every
+        layer."""
         for chosen_B in self.order_T.split(batch)[first:]:
-            yield Capture(self.captured.input_TI[chosen_B], self.captured.output_TO[chosen_B])
+            yield {layer: Capture(*(rows[chosen_B] for rows in whole)) for layer, whole in self.captured.items()}
 
 
-def windows(language_model: LanguageModel, config: TrainConfig, first_window: int = 0) -> Iterator[Window]:
-    """The windows of a run from number ``first_window`` on.
+def windows(language_model: LanguageModel, stream: Stream, first_window: int = 0) -> Iterator[Window]:
+    """The windows of a stream from number ``first_window`` on.
 
     Raises:
         UserError: the text ends before the wanted tokens.
     """
-    plan = WindowPlan.of(config)
-    per_window = plan.window // plan.context
-    stream = sequences(
-        config.text,
+    per_window = stream.plan.window // stream.plan.context
+    text = sequences(
+        stream.text,
         language_model.tokenizer,
-        tokens=plan.tokens,
-        seed=config.seed,
+        tokens=stream.plan.tokens,
+        seed=stream.seed,
         order="shuffled",
         skip=first_window * per_window,
     )
     number = first_window
-    while rows := list(islice(stream, per_window)):
-        captured = capture_sequences(language_model, config.layer, np.stack(rows))
-        device = captured.input_TI.device
-        yield Window(captured, _order(config.seed, number, captured.input_TI.shape[0]).to(device))
+    while rows := list(islice(text, per_window)):
+        captured = capture_layers(language_model, stream.layers, np.stack(rows))
+        order_T = _order(stream.seed, number, len(rows) * stream.plan.context)
+        yield Window(captured, order_T.to(language_model.device))
         number += 1
 
 
-def batches(language_model: LanguageModel, config: TrainConfig, first_step: int = 0) -> Iterator[Capture]:
-    """What each step of a run takes, from ``first_step`` on: the same as if the steps before had just been taken."""
-    plan = WindowPlan.of(config)
-    first_window, first_batch = divmod(first_step, plan.steps_per_window)
-    for window in windows(language_model, config, first_window):
-        yield from window.batches(plan.batch, first_batch)
+def batches(language_model: LanguageModel, stream: Stream, first_step: int = 0) -> Iterator[dict[int, Capture]]:
+    """What each step takes, by layer, from ``first_step`` on: the same as if the steps before had just been taken."""
+    first_window, first_batch = divmod(first_step, stream.plan.steps_per_window)
+    for window in windows(language_model, stream, first_window):
+        yield from window.batches(stream.plan.batch, first_batch)
         first_batch = 0
 
 

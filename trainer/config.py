@@ -118,10 +118,18 @@ class TrainConfig(Config):
     experts steer less)."""
     optimizer: OptimizerConfig = OptimizerConfig()
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    """Of the starting values."""
+    text_seed: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    """Of the order of the text; by default the same seed. Runs with the same order can be fitted together."""
     checkpoint_every: Count = 500_000
     """Tokens between checkpoints."""
     log_every: Count = 50
     """Steps between logged metrics."""
+
+    @property
+    def order_seed(self) -> int:
+        """Of the order of the text."""
+        return self.seed if self.text_seed is None else self.text_seed
 
 
 class IndexConfig(Config):

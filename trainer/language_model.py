@@ -14,9 +14,10 @@ The input and output are the module's own, as they are: nothing is folded or cen
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -141,18 +142,25 @@ class LanguageModel:
         logits_BTV: Tensor = self.module(input_ids=input_ids_BT.to(self.device), use_cache=False).logits
         return logits_BTV.float()
 
-    @torch.no_grad()
     def capture(self, layer: int, input_ids_BT: Tensor) -> Capture:
         """Input [T, I] and output [T, O] of a layer's MLP, B x T tokens in order. Nothing after the layer is run."""
-        seen: list[Tensor] = []
+        return self.captures([layer], input_ids_BT)[layer]
 
-        def watch(x: Tensor, mlp: Mlp) -> Tensor:
-            seen.extend((x, mlp()))
-            raise _StopForward
+    @torch.no_grad()
+    def captures(self, layers: Sequence[int], input_ids_BT: Tensor) -> dict[int, Capture]:
+        """``capture`` of several layers in one pass, which ends behind the last of them."""
+        seen: dict[int, Capture] = {}
 
-        with self.stand_in({layer: watch}), suppress(_StopForward):
+        def watch(layer: int, x: Tensor, mlp: Mlp) -> Tensor:
+            output = mlp()
+            seen[layer] = Capture(*(value.reshape(-1, value.shape[-1]) for value in (x, output)))
+            if layer == max(layers):
+                raise _StopForward
+            return output
+
+        with self.stand_in({layer: partial(watch, layer) for layer in layers}), suppress(_StopForward):
             self.module.base_model(input_ids=input_ids_BT.to(self.device), use_cache=False)
-        return Capture(*(value.reshape(-1, value.shape[-1]) for value in seen))
+        return seen
 
     @torch.no_grad()
     def splits(self, layer: int) -> bool:

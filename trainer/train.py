@@ -1,40 +1,31 @@
-"""The one loop that fits a layer: activations in, a run directory and its metrics out."""
+"""The one loop that fits layers: activations in, run directories and their metrics out.
+
+Runs that want the same text in the same order are fitted on one pass over it, whatever their method, K, N, seed or
+layer of the language model. Each keeps its own checkpoints and takes no batch twice, so after an interruption those
+that are behind catch up, and each ends as if it had been fitted alone.
+"""
 
 from __future__ import annotations
 
 import math
-import time
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Literal
 
 from sqlalchemy import Engine
 
-from trainer.activations import WindowPlan, batches
+from trainer.activations import Stream, batches
 from trainer.config import TrainConfig
 from trainer.errors import UserError
-from trainer.files import only_one, whole_folder
-from trainer.fitting import Fit, StepMeasures
+from trainer.files import only_one
+from trainer.fitting import Fit
 from trainer.language_model import LanguageModel
-from trainer.layers.sparse import CONFIG_FILE, WEIGHTS_FILE
+from trainer.ongoing import OngoingRun, Resume, TrainResult, refuse_others
 from trainer.progress import Progress, ShouldStop, never, silent
-from trainer.registration import enter, forget_metrics_after, metrics_of, write_metrics
-from trainer.run import LOCK_FILE, RUN_FILE, Run, runs_folder
-from trainer.store import MetricRecord, RunRecord, utc_now, writing
+from trainer.run import LOCK_FILE, runs_folder
 
-Resume = Literal["never", "if-any"]
-
-
-@dataclass(frozen=True)
-class TrainResult:
-    """What ``mxd train`` reports."""
-
-    run: str
-    status: Literal["finished", "stopped"]
-    tokens: int
-    normalised_mse: float
-    dead_share: float
-    tokens_per_second: float
+__all__ = ["Resume", "TrainResult", "train", "train_together"]
 
 
 def train(
@@ -53,139 +44,79 @@ def train(
         UserError: the run exists (and ``resume`` is ``never``), is being fitted elsewhere, was fitted with other
             settings, or the text is too short.
     """
-    folder = runs_folder(data) / config.name
-    with only_one(folder / LOCK_FILE, f"The run {config.name} is being fitted"):
-        run = _open_run(config, data, language_model, resume)
-        loop = _Loop(run, store, language_model)
+    (result,) = train_together(
+        [config], data, store, language_model, resume=resume, progress=progress, should_stop=should_stop
+    )
+    return result
+
+
+def train_together(
+    configs: Sequence[TrainConfig],
+    data: Path,
+    store: Engine,
+    language_model: LanguageModel,
+    *,
+    resume: Resume = "never",
+    progress: Progress = silent,
+    should_stop: ShouldStop = never,
+) -> list[TrainResult]:
+    """Fit several layers on one pass over the activations, as ``train`` fits one; results come in the same order.
+
+    Raises:
+        UserError: as ``train``, for any of them; they do not want the same text in the same order; two have one name.
+    """
+    _see_that_names_differ(configs)
+    stream = Stream.of(configs)
+    # All layers are made before the first folder is: what cannot be built leaves nothing behind.
+    fits = [Fit.start(config, language_model, stream.plan.steps) for config in configs]
+    with ExitStack() as locks:
+        for config in configs:
+            folder = runs_folder(data) / config.name
+            locks.enter_context(only_one(folder / LOCK_FILE, f"The run {config.name} is being fitted"))
+        for config in configs:
+            refuse_others(config, data, resume)
+        runs = [
+            OngoingRun.open(config, fit, data, store, language_model) for config, fit in zip(configs, fits, strict=True)
+        ]
         try:
-            return loop.go(progress, should_stop)
+            _go(runs, stream, language_model, progress, should_stop)
         except UserError as error:
-            loop.mark("failed", str(error))
+            for run in runs:
+                run.mark("failed", str(error))
             raise
+        return [run.leave() for run in runs]
 
 
-def _open_run(config: TrainConfig, data: Path, language_model: LanguageModel, resume: Resume) -> Run:
-    language_model.mlp_shape(config.layer)  # says so at once where there is no such layer
-    if not (runs_folder(data) / config.name / RUN_FILE).is_file():
-        return Run.create(config, data, language_model.tokenizer)
-    if resume == "never":
-        raise UserError(f"The run {config.name} exists; go on with --resume, or choose another --name.")
-    run = Run.load(config.name, data)
-    differing = [name for name in TrainConfig.model_fields if getattr(run.config, name) != getattr(config, name)]
-    if differing:
-        raise UserError(
-            f"The run {config.name} was started with another {', '.join(differing)}; resume it with the same settings "
-            f"({run.resume_command()}), or choose another --name."
-        )
-    return run
+def _go(
+    runs: Sequence[OngoingRun],
+    stream: Stream,
+    language_model: LanguageModel,
+    progress: Progress,
+    should_stop: ShouldStop,
+) -> None:
+    """Take the steps that are left."""
+    first = min(run.fit.taken for run in runs)
+    for taken, batch in enumerate(batches(language_model, stream, first), start=first):
+        behind = [run for run in runs if run.fit.taken == taken]
+        for run in behind:
+            run.step(batch[run.run.config.layer])
+        progress((taken + 1) * stream.plan.batch, stream.plan.tokens, _note(runs))
+        if should_stop():
+            return
+        for run in behind:
+            run.save_if_due()
 
 
-class _Loop:
-    """Fits one run and keeps the store and the checkpoints up to date."""
+def _note(runs: Sequence[OngoingRun]) -> str:
+    measured = [run.last.normalised_mse for run in runs if not math.isnan(run.last.normalised_mse)]
+    if not measured:
+        return ""
+    if len(runs) == 1:
+        return f"normalised MSE {measured[0]:.4f}"
+    return f"normalised MSE {min(measured):.4f} to {max(measured):.4f}"
 
-    def __init__(self, run: Run, store: Engine, language_model: LanguageModel) -> None:
-        self.run = run
-        self.store = store
-        self.language_model = language_model
-        self.plan = WindowPlan.of(run.config)
-        self.fit = Fit.start(run.config, language_model, self.plan.steps)
-        checkpoint = run.last_checkpoint()
-        if checkpoint is not None:
-            self.fit.restore(checkpoint, self.plan.batch)
-        self.first_step = self.fit.taken
-        self.started = time.monotonic()
-        self.run_id = self._register()
-        self.last = self._last_measures()
 
-    def go(self, progress: Progress, should_stop: ShouldStop) -> TrainResult:
-        """Take the steps that are left."""
-        every = max(1, self.run.config.checkpoint_every // self.plan.batch)
-        for batch in batches(self.language_model, self.run.config, self.fit.taken):
-            self.fit.step(batch)
-            if self.fit.taken % self.run.config.log_every == 0 or self.fit.taken == self.plan.steps:
-                self._log()
-            progress(self.fit.tokens, self.plan.tokens, self._note())
-            if should_stop():
-                return self._leave("stopped")
-            if self.fit.taken % every == 0 and self.fit.taken < self.plan.steps:
-                self.fit.save(self.run.folder, self.seconds)
-        return self._leave("finished")
-
-    @property
-    def seconds(self) -> float:
-        """Spent fitting, over all resumptions."""
-        return self.fit.seconds_before + time.monotonic() - self.started
-
-    @property
-    def tokens_per_second(self) -> float:
-        """Of this process, the language model's work included."""
-        taken = (self.fit.taken - self.first_step) * self.plan.batch
-        return taken / max(time.monotonic() - self.started, 1e-9)
-
-    def _note(self) -> str:
-        measured = not math.isnan(self.last.normalised_mse)
-        return f"normalised MSE {self.last.normalised_mse:.4f}" if measured else ""
-
-    def mark(self, status: str, error: str | None = None) -> None:
-        """Tell the store how the run stands."""
-        with writing(self.store) as session:
-            record = session.get_one(RunRecord, self.run_id)
-            record.status, record.error, record.updated_at = status, error, utc_now()
-            record.tokens_done = self.fit.tokens
-
-    def _leave(self, status: Literal["finished", "stopped"]) -> TrainResult:
-        if self.fit.watch.steps:
-            self._log()
-        self.fit.save(self.run.folder, self.seconds)
-        if status == "finished":
-            self._publish()
-        self.mark(status)
-        return TrainResult(
-            run=self.run.name,
-            status=status,
-            tokens=self.fit.tokens,
-            normalised_mse=self.last.normalised_mse,
-            dead_share=self.last.dead_share,
-            tokens_per_second=self.tokens_per_second,
-        )
-
-    def _publish(self) -> None:
-        """Put the finished layer beside the settings; its config comes last, so a reader finds both or neither."""
-        partial = self.run.folder / "finished"
-        with whole_folder(partial) as folder:
-            self.fit.layer.save(folder)
-        (partial / CONFIG_FILE).replace(self.run.folder / CONFIG_FILE)
-        (partial / WEIGHTS_FILE).replace(self.run.folder / WEIGHTS_FILE)
-        partial.rmdir()
-        write_metrics(self.run, metrics_of(self.store, self.run_id))
-
-    def _log(self) -> None:
-        self.last = self.fit.read()
-        with writing(self.store) as session:
-            session.merge(
-                MetricRecord(
-                    run_id=self.run_id,
-                    step=self.fit.taken,
-                    tokens=self.fit.tokens,
-                    tokens_per_second=self.tokens_per_second,
-                    seconds=self.seconds,
-                    **self.last._asdict(),
-                )
-            )
-            record = session.get_one(RunRecord, self.run_id)
-            record.tokens_done, record.updated_at = self.fit.tokens, utc_now()
-
-    def _last_measures(self) -> StepMeasures:
-        """Those of the last logged step before this process, for a run that is resumed with nothing left to do."""
-        metrics = metrics_of(self.store, self.run_id)
-        if not metrics:
-            return StepMeasures(float("nan"), float("nan"), float("nan"), float("nan"))
-        last = metrics[-1]
-        return StepMeasures(last.normalised_mse, last.l0, last.largest_usage, last.dead_share)
-
-    def _register(self) -> int:
-        with writing(self.store) as session:
-            record = enter(session, self.run, self.fit.layer, self.plan.tokens)
-            record.tokens_done = self.fit.tokens
-            forget_metrics_after(session, record, self.fit.taken)
-            return record.id
+def _see_that_names_differ(configs: Sequence[TrainConfig]) -> None:
+    (name, times), *_ = Counter(config.name for config in configs).most_common(1)
+    if times > 1:
+        raise UserError(f"{times} runs would be named {name}; give each a name of its own.")

@@ -1,4 +1,4 @@
-"""``mxd train``: fit a layer, or go on fitting it."""
+"""``mxd train``: fit layers, or go on fitting them."""
 
 from __future__ import annotations
 
@@ -12,41 +12,51 @@ from pydantic_settings import CliPositionalArg
 
 from backend.commands.base import Command
 from backend.commands.console import Interrupted, StopRequest, progress
+from backend.commands.sweep import SHORT, Several, combinations, run_name
 from trainer.config import Count, Method, OptimizerConfig, Start, TextConfig, TrainConfig
 from trainer.errors import UserError
 
 if TYPE_CHECKING:
-    from trainer.train import TrainResult
+    from trainer.ongoing import TrainResult
 
 NEEDED = {"language_model": "LANGUAGE_MODEL", "layer": "--layer", "text": "--text", "tokens": "--tokens"}
 
 
 class TrainCommand(OptimizerConfig, TextConfig, Command):
-    """Fit a layer of a language model as a mixture of experts."""
+    """Fit a layer of a language model as a mixture of experts.
+
+    Flags with commas in their values fit every combination, on one pass over the activations.
+    """
 
     language_model: CliPositionalArg[str | None] = None
     """Hub name or local folder."""
-    layer: Annotated[int | None, Field(ge=0)] = None
-    """Which block's MLP, from 0."""
+    layer: Several[Annotated[int, Field(ge=0)]] | None = None
+    """Which block's MLP, from 0; several with commas."""
     text: str | None = None  # type: ignore[assignment]
     """A .txt, .jsonl, .csv or .parquet file, a folder of them, or a data set on the hub."""
     tokens: Count | None = None
     """Tokens to fit on, such as 20M."""
-    method: Method = "mxd"
-    """What to fit."""
-    num_experts: Count | Literal["auto"] = "auto"
-    """N; auto matches the parameters of a transcoder with 32 features per input dimension."""
-    k: Annotated[int, Field(gt=0)] = 32
-    """K, the most experts that are active on a token; a relu-mxd has no such limit."""
+    method: Several[Method] = ("mxd",)
+    """What to fit; several with commas."""
+    num_experts: Several[Count | Literal["auto"]] = ("auto",)
+    """N; auto matches the parameters of a transcoder with 32 features per input dimension; several with commas."""
+    k: Several[Annotated[int, Field(gt=0)]] = (32,)
+    """K, the most experts that are active on a token; a relu-mxd has no such limit; several with commas."""
     rank: Annotated[int, Field(gt=0)] | None = None
     """R, of a low-rank-mxd alone; by default a quarter of the output's width."""
     name: str | None = None
-    """Name of the run; by default made of language model, layer and K."""
-    start: Start = "paper"
+    """Name of the run; by default made of language model, layer and K. What several values are given for is put at its
+    end, or where it says so, as in sweep-{method}-k{k}."""
+    start: Several[Start] = ("paper",)
     """paper: the shared encoder starts random. encoder: it starts at the original MLP's (more faithful early, steers
-    less)."""
-    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
-    """Of the starting values and the order of the text."""
+    less). Several with commas."""
+    learning_rate: Several[Annotated[float, Field(gt=0)]] = (1e-3,)  # type: ignore[assignment]
+    """Peak learning rate of AdamW; several with commas. The paper uses 1e-4 over 480M tokens; a few million tokens want
+    ten times more."""
+    seed: Several[Annotated[int, Field(ge=0, lt=2**31)]] = (0,)
+    """Of the starting values; several with commas."""
+    text_seed: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    """Of the order of the text; by default the first --seed."""
     checkpoint_every: Count = 500_000
     """Tokens between checkpoints."""
     log_every: Count = 50
@@ -60,16 +70,17 @@ class TrainCommand(OptimizerConfig, TextConfig, Command):
         """Fit, and say how well it went."""
         from backend.database import open_database
         from trainer.language_model import LanguageModel
-        from trainer.train import train
+        from trainer.train import train_together
 
         settings = self.settings()
-        config = self._config(settings.data)
-        language_model = LanguageModel.load(config.language_model, self.device)
+        configs = self._configs(settings.data)
+        language_model = LanguageModel.load(configs[0].language_model, self.device)
         store = open_database(settings.store_url)
         stop = StopRequest()
-        with stop.listening(), progress(f"Fitting {config.name}") as shown:
-            result = train(
-                config,
+        what = configs[0].name if len(configs) == 1 else f"{len(configs)} runs"
+        with stop.listening(), progress(f"Fitting {what}") as shown:
+            results = train_together(
+                configs,
                 settings.data,
                 store,
                 language_model,
@@ -78,42 +89,58 @@ class TrainCommand(OptimizerConfig, TextConfig, Command):
                 should_stop=stop,
             )
         store.dispose()
-        self.report(asdict(result), _in_words(result))
-        if result.status == "finished":
+        documents = [asdict(result) for result in results]
+        self.report(documents if len(documents) > 1 else documents[0], "\n".join(map(_in_words, results)))
+        if all(result.status == "finished" for result in results):
             return 0
-        raise Interrupted(f"stopped; go on with mxd train --name {config.name} --resume", stop.exit_code)
+        way = f"mxd train --name {configs[0].name} --resume" if len(configs) == 1 else "the same line and --resume"
+        raise Interrupted(f"stopped; go on with {way}", stop.exit_code)
 
-    def _config(self, data: Path) -> TrainConfig:
+    def _configs(self, data: Path) -> list[TrainConfig]:
         """What was asked for: all of it, or what differs from the run that is taken up again."""
         from trainer.run import RUN_FILE, Run, runs_folder
 
+        chosen = combinations({setting: getattr(self, setting) or (None,) for setting in SHORT})
         resumed = self.resume and self.name is not None and (runs_folder(data) / self.name / RUN_FILE).is_file()
-        if resumed:
+        if resumed and len(chosen) == 1:
             assert self.name is not None
             saved = Run.load(runs_folder(data) / self.name, data).config.model_dump()
-            return TrainConfig.model_validate(_merged(saved, self._flags(self.model_fields_set)))
+            return [TrainConfig.model_validate(_merged(saved, self._flags(chosen[0], self.model_fields_set)))]
         missing = [word for field, word in NEEDED.items() if getattr(self, field) is None]
         if missing:
             raise UserError(f"{', '.join(missing)} must be given; see mxd train --help.")
-        return TrainConfig.model_validate({**self._flags(set(type(self).model_fields)), "name": self._name()})
+        varied = [setting for setting in SHORT if len(getattr(self, setting)) > 1]
+        fields = set(type(self).model_fields)
+        return [
+            TrainConfig.model_validate(
+                {**self._flags(one, fields), "name": run_name(self._pattern(), one, varied), **self._order(one)}
+            )
+            for one in chosen
+        ]
 
-    def _flags(self, fields: set[str]) -> dict[str, Any]:
-        """Some of the flags, nested as in ``TrainConfig``."""
+    def _order(self, chosen: dict[str, Any]) -> dict[str, int]:
+        """The seed of the text's order, where it is not the run's own: those that are fitted together share one."""
+        wanted = self.seed[0] if self.text_seed is None else self.text_seed
+        return {} if wanted == chosen["seed"] else {"text_seed": wanted}
+
+    def _flags(self, chosen: dict[str, Any], fields: set[str]) -> dict[str, Any]:
+        """Some of the flags, nested as in ``TrainConfig``; ``chosen`` has one value of those that may have several."""
 
         def part(kind: type[BaseModel]) -> dict[str, Any]:
-            return {name: getattr(self, name) for name in kind.model_fields if name in fields}
+            return {name: chosen.get(name, getattr(self, name)) for name in kind.model_fields if name in fields}
 
         flags = {name: value for name, value in part(TrainConfig).items() if name not in ("text", "optimizer")}
         if flags.get("num_experts") == "auto":
             flags["num_experts"] = None
         return {**flags, "text": part(TextConfig), "optimizer": part(OptimizerConfig)}
 
-    def _name(self) -> str:
+    def _pattern(self) -> str:
+        """Of the runs' names: what was asked for, or the language model with what every name says."""
         if self.name is not None:
             return self.name
         source = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(str(self.language_model)).name).strip("-._") or "run"
-        method = "" if self.method == "mxd" else f"-{self.method}"
-        return f"{source}-l{self.layer}{method}-k{self.k}".lower()
+        method = "" if self.method == ("mxd",) else "-{method}"
+        return f"{source.lower()}-l{{layer}}{method}-k{{k}}"
 
 
 def _merged(saved: dict[str, Any], flags: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,176 @@
+"""A run while it is fitted: its layer, its checkpoints, and its record in the store."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from sqlalchemy import Engine
+
+from trainer.activations import WindowPlan
+from trainer.config import TrainConfig
+from trainer.errors import UserError
+from trainer.files import whole_folder
+from trainer.fitting import Fit, StepMeasures
+from trainer.language_model import Capture, LanguageModel
+from trainer.layers.sparse import CONFIG_FILE, WEIGHTS_FILE
+from trainer.registration import enter, forget_metrics_after, metrics_of, write_metrics
+from trainer.run import RUN_FILE, Run, runs_folder
+from trainer.store import MetricRecord, RunRecord, utc_now, writing
+
+Resume = Literal["never", "if-any"]
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """What ``mxd train`` reports of a run."""
+
+    run: str
+    status: Literal["finished", "stopped"]
+    tokens: int
+    normalised_mse: float
+    dead_share: float
+    tokens_per_second: float
+    """Of the stream; those that are fitted together share it."""
+
+
+def refuse_others(config: TrainConfig, data: Path, resume: Resume) -> None:
+    """See that a run is new, or may go on with these settings.
+
+    Raises:
+        UserError: it exists and ``resume`` is ``never``, or it was started with other settings.
+    """
+    if not (runs_folder(data) / config.name / RUN_FILE).is_file():
+        return
+    if resume == "never":
+        raise UserError(f"The run {config.name} exists; go on with --resume, or choose another --name.")
+    run = Run.load(runs_folder(data) / config.name, data)
+    differing = [name for name in TrainConfig.model_fields if getattr(run.config, name) != getattr(config, name)]
+    if differing:
+        raise UserError(
+            f"The run {config.name} was started with another {', '.join(differing)}; resume it with the same settings "
+            f"({run.resume_command()}), or choose another --name."
+        )
+
+
+class OngoingRun:
+    """Fits one run, batch by batch, and keeps its checkpoints and the store up to date."""
+
+    def __init__(self, run: Run, fit: Fit, store: Engine) -> None:
+        self.run = run
+        self.fit = fit
+        self.store = store
+        self.plan = WindowPlan.of(run.config)
+        checkpoint = run.last_checkpoint()
+        if checkpoint is not None:
+            self.fit.restore(checkpoint, self.plan.batch)
+        self.first_step = self.fit.taken
+        self.started = time.monotonic()
+        self.run_id = self._register()
+        self.last = self._last_measures()
+
+    @classmethod
+    def open(
+        cls, config: TrainConfig, fit: Fit, data: Path, store: Engine, language_model: LanguageModel
+    ) -> OngoingRun:
+        """Make the run's directory, or take it up again where its last checkpoint was."""
+        folder = runs_folder(data) / config.name
+        exists = (folder / RUN_FILE).is_file()
+        run = Run.load(folder, data) if exists else Run.create(config, data, language_model.tokenizer)
+        return cls(run, fit, store)
+
+    def step(self, batch: Capture) -> None:
+        """Take one step, and log it where that is due."""
+        self.fit.step(batch)
+        if self.fit.taken % self.run.config.log_every == 0 or self.fit.taken == self.plan.steps:
+            self._log()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every step has been taken."""
+        return self.fit.taken >= self.plan.steps
+
+    def save_if_due(self) -> None:
+        """Write a checkpoint as often as the settings say."""
+        every = max(1, self.run.config.checkpoint_every // self.plan.batch)
+        if self.fit.taken % every == 0 and not self.is_done:
+            self.fit.save(self.run.folder, self.seconds)
+
+    def leave(self) -> TrainResult:
+        """Save what there is, and publish the layer where every step has been taken."""
+        status: Literal["finished", "stopped"] = "finished" if self.is_done else "stopped"
+        if self.fit.watch.steps:
+            self._log()
+        self.fit.save(self.run.folder, self.seconds)
+        if status == "finished":
+            self._publish()
+        self.mark(status)
+        return TrainResult(
+            run=self.run.name,
+            status=status,
+            tokens=self.fit.tokens,
+            normalised_mse=self.last.normalised_mse,
+            dead_share=self.last.dead_share,
+            tokens_per_second=self.tokens_per_second,
+        )
+
+    def mark(self, status: str, error: str | None = None) -> None:
+        """Tell the store how the run stands."""
+        with writing(self.store) as session:
+            record = session.get_one(RunRecord, self.run_id)
+            record.status, record.error, record.updated_at = status, error, utc_now()
+            record.tokens_done = self.fit.tokens
+
+    @property
+    def seconds(self) -> float:
+        """Spent fitting, over all resumptions."""
+        return self.fit.seconds_before + time.monotonic() - self.started
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Of this process, the language model's work included."""
+        taken = (self.fit.taken - self.first_step) * self.plan.batch
+        return taken / max(time.monotonic() - self.started, 1e-9)
+
+    def _publish(self) -> None:
+        """Put the finished layer beside the settings; its config comes last, so a reader finds both or neither."""
+        partial = self.run.folder / "finished"
+        with whole_folder(partial) as folder:
+            self.fit.layer.save(folder)
+        (partial / CONFIG_FILE).replace(self.run.folder / CONFIG_FILE)
+        (partial / WEIGHTS_FILE).replace(self.run.folder / WEIGHTS_FILE)
+        partial.rmdir()
+        write_metrics(self.run, metrics_of(self.store, self.run_id))
+
+    def _log(self) -> None:
+        self.last = self.fit.read()
+        with writing(self.store) as session:
+            session.merge(
+                MetricRecord(
+                    run_id=self.run_id,
+                    step=self.fit.taken,
+                    tokens=self.fit.tokens,
+                    tokens_per_second=self.tokens_per_second,
+                    seconds=self.seconds,
+                    **self.last._asdict(),
+                )
+            )
+            record = session.get_one(RunRecord, self.run_id)
+            record.tokens_done, record.updated_at = self.fit.tokens, utc_now()
+
+    def _last_measures(self) -> StepMeasures:
+        """Those of the last logged step before this process, for a run that is resumed with nothing left to do."""
+        metrics = metrics_of(self.store, self.run_id)
+        if not metrics:
+            return StepMeasures(float("nan"), float("nan"), float("nan"), float("nan"))
+        last = metrics[-1]
+        return StepMeasures(last.normalised_mse, last.l0, last.largest_usage, last.dead_share)
+
+    def _register(self) -> int:
+        with writing(self.store) as session:
+            record = enter(session, self.run, self.fit.layer, self.plan.tokens)
+            record.tokens_done = self.fit.tokens
+            forget_metrics_after(session, record, self.fit.taken)
+            return record.id
