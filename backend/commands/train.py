@@ -132,6 +132,8 @@ class TrainCommand(OptimizerConfig, TextConfig, Command):
         flags = {name: value for name, value in part(TrainConfig).items() if name not in ("text", "optimizer")}
         if flags.get("num_experts") == "auto":
             flags["num_experts"] = None
+        if chosen["method"] != "low-rank-mxd" and "low-rank-mxd" in self.method:
+            flags.pop("rank", None)  # of the others that are fitted with it, none has one
         return {**flags, "text": part(TextConfig), "optimizer": part(OptimizerConfig)}
 
     def _pattern(self) -> str:
