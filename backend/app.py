@@ -23,7 +23,7 @@ from backend.headers import SECURITY_HEADERS, SecurityHeaders
 from backend.library import Library
 from backend.live import LiveEngine
 from backend.queries.search import SearchIndexes
-from backend.routes import experts, figures, health, live, notes, routing, runs, sessions, steering
+from backend.routes import experts, figures, health, lists, live, notes, routing, runs, sessions, steering
 from backend.schemas import ErrorBody, ErrorResponse
 from backend.services import Services
 from backend.settings import Settings
@@ -70,8 +70,9 @@ def build_api() -> FastAPI:
             "5XX": {"model": ErrorResponse, "description": "The server cannot answer now."},
         },
     )
-    for module in (health, runs, experts, notes, routing, live, steering, sessions, figures):
-        app.include_router(module.router, prefix="/api")
+    modules = (health, runs, experts, notes, lists, routing, live, steering, sessions, figures)
+    for router in (*(module.router for module in modules), notes.of_run):
+        app.include_router(router, prefix="/api")
     app.add_api_route("/docs", _docs, include_in_schema=False, response_class=HTMLResponse)
     app.add_exception_handler(UserError, _known_error)
     app.add_exception_handler(BusyError, _known_error)

@@ -10,9 +10,15 @@ from sqlalchemy import Engine, text
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import Session
 
-from backend import notes, sessions
+from backend import sessions
+from backend.lists import EntryRecord, ListRecord
+from backend.notes import LabelRecord, NoteRecord, NotesBase
+from backend.tags import TagRecord
 from trainer.errors import UserError
 from trainer.store import open_store
+
+WRITTEN = (LabelRecord, NoteRecord, TagRecord, ListRecord, EntryRecord)
+"""Tables of what people add."""
 
 
 def open_database(url: str) -> Engine:
@@ -25,7 +31,7 @@ def open_database(url: str) -> Engine:
         engine = open_store(url)
     except (ArgumentError, ModuleNotFoundError, OSError) as error:
         raise UserError(f"The store {url} cannot be opened ({error}); name another with --store.") from error
-    notes.create_tables(engine)
+    NotesBase.metadata.create_all(engine, [NotesBase.metadata.tables[table.__tablename__] for table in WRITTEN])
     sessions.create_tables(engine)
     return engine
 

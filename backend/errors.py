@@ -32,6 +32,12 @@ class NoIndexError(NotFoundError):
     code: ClassVar[str] = "no-index"
 
 
+class ListNotFoundError(NotFoundError):
+    """The run has no list of this number, or the list has no such entry."""
+
+    code: ClassVar[str] = "list-not-found"
+
+
 class NoEvaluationsError(NotFoundError):
     """There is nothing to draw the frontier from."""
 

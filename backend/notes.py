@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime
 
-from sqlalchemy import DateTime, Engine, String, Text, delete, func, select
+from sqlalchemy import DateTime, String, Text, delete, func, select
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from trainer.store import utc_now
@@ -38,11 +38,6 @@ class NoteRecord(NotesBase):
     expert: Mapped[int] = mapped_column(primary_key=True)
     note: Mapped[str] = mapped_column(Text)
     updated_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
-
-
-def create_tables(engine: Engine) -> None:
-    """Create what is missing."""
-    NotesBase.metadata.create_all(engine)
 
 
 def labels_of(session: Session, run: str, experts: Collection[int]) -> dict[int, str]:

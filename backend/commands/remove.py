@@ -14,11 +14,11 @@ class RemoveCommand(Command):
     name: CliPositionalArg[str]
     """Name of the run."""
     with_labels: bool = False
-    """Delete its labels and notes too, which nothing can bring back."""
+    """Delete its labels, notes, tags and lists too, which nothing can bring back."""
 
     def run(self) -> int:
         """Delete it."""
-        from backend import notes, sessions
+        from backend import lists, notes, sessions, tags
         from backend.database import open_database, reading
         from trainer.removal import remove_run
         from trainer.store import writing
@@ -26,14 +26,16 @@ class RemoveCommand(Command):
         settings = self.settings()
         store = open_database(settings.store_url)
         with reading(store) as session:
-            written = notes.count_of(session, self.name)
+            written = sum(kind.count_of(session, self.name) for kind in (notes, tags, lists))
         if written and not self.with_labels:
             raise UserError(
-                f"People have written {written} labels and notes on {self.name}; add --with-labels to delete them too."
+                f"People have written {written} labels, notes, tags and lists on {self.name}; "
+                "add --with-labels to delete them too."
             )
         remove_run(self.name, settings.data, store)
         with writing(store) as session:
-            notes.remove_all(session, self.name)
+            for kind in (notes, tags, lists):
+                kind.remove_all(session, self.name)
             sessions.remove_sessions(session, self.name)
         store.dispose()
         self.report({"run": self.name, "labels_and_notes": written}, f"{self.name} is deleted.")

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import ColumnElement, Select, func, select, tuple_
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from backend import notes
+from backend import lists, notes, tags
 from backend.errors import CursorError, ExpertNotFoundError, NoIndexError
 from backend.queries.cursors import ExpertCursor
 from backend.queries.runs import find_index
@@ -24,6 +24,7 @@ from backend.schemas import (
     ExpertRow,
     ExpertSort,
     Interval,
+    ListRef,
     Order,
     SimilarExpert,
     TokenCount,
@@ -57,6 +58,10 @@ class ExpertQuery(BaseModel):
     max_usage: Bound = None
     min_largest: Bound = None
     """Of the largest coefficient."""
+    tag: Annotated[str | None, Field(max_length=60)] = None
+    """Only those that have it."""
+    list: Annotated[int | None, Field(ge=0, lt=2**31)] = None
+    """Only those in the list of this number."""
     cursor: Annotated[str | None, Field(max_length=1000)] = None
     """``next_cursor`` of the page before, under the same order and filters."""
     limit: Annotated[int, Field(ge=1, le=200)] = 50
@@ -123,14 +128,24 @@ def _cursor_after(record: ExpertRecord, query: ExpertQuery) -> str:
 def _described(
     session: Session, run: RunRecord, records: Sequence[ExpertRecord], vocabulary: Vocabulary
 ) -> tuple[ExpertRow, ...]:
-    labels = notes.labels_of(session, run.name, [record.expert for record in records])
-    return tuple(_row(record, labels.get(record.expert), vocabulary) for record in records)
+    ids = [record.expert for record in records]
+    labels, tagged = notes.labels_of(session, run.name, ids), tags.tags_of(session, run.name, ids)
+    return tuple(
+        _row(record, labels.get(record.expert), tagged.get(record.expert, ()), vocabulary) for record in records
+    )
 
 
-def _row(record: ExpertRecord, label: str | None, vocabulary: Vocabulary) -> ExpertRow:
+def rows_of(session: Session, run: RunRecord, experts: Collection[int], vocabulary: Vocabulary) -> dict[int, ExpertRow]:
+    """Rows of those of ``experts`` that have been indexed."""
+    records = list(known(session, run, experts).values())
+    return {row.expert: row for row in _described(session, run, records, vocabulary)}
+
+
+def _row(record: ExpertRecord, label: str | None, tags: tuple[str, ...], vocabulary: Vocabulary) -> ExpertRow:
     return ExpertRow(
         expert=record.expert,
         label=label,
+        tags=tags,
         usage=record.usage,
         active_tokens=record.active_tokens,
         mean=record.mean,
@@ -185,6 +200,9 @@ def expert_detail(session: Session, run: RunRecord, expert: int, vocabulary: Voc
     return ExpertDetail(
         row=_described(session, run, [record], vocabulary)[0],
         note=notes.note_of(session, run.name, expert),
+        lists=tuple(
+            ListRef(id=number, name=name) for number, name in lists.lists_holding(session, run.name, [expert])[expert]
+        ),
         previous=session.scalar(before),
         next=session.scalar(after),
         intervals=_intervals(session, run, record),

@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from sqlalchemy.orm import Session
 
+from backend import lists, tags
 from backend.database import reading
 from backend.library import By
 from backend.queries import contexts as context_queries
@@ -31,8 +32,20 @@ def experts(run: RunName, query: Annotated[ExpertQuery, Query()], services: Serv
     """A page of experts in the order asked for; dead ones are included unless a filter leaves them out."""
     with reading(services.store) as session:
         record = find_run(session, run)
-        found = _found(session, record, query.search, services) if query.search else None
+        found = _chosen(session, record, query, services)
         return queries.expert_page(session, record, query, found, services.library.run(run).vocabulary)
+
+
+def _chosen(session: Session, record: RunRecord, query: ExpertQuery, services: Services) -> set[int] | None:
+    """Experts that the search, the tag and the list leave; None where none of these is asked for."""
+    chosen: list[set[int]] = []
+    if query.search:
+        chosen.append(_found(session, record, query.search, services))
+    if query.tag is not None:
+        chosen.append(tags.tagged(session, record.name, query.tag))
+    if query.list is not None:
+        chosen.append(lists.experts_in(session, record.name, query.list))
+    return set.intersection(*chosen) if chosen else None
 
 
 def _found(session: Session, record: RunRecord, typed: str, services: Services) -> set[int]:

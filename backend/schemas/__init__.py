@@ -17,6 +17,7 @@ from backend.schemas.experts import (
     ExpertSort,
     Interval,
     LabelRequest,
+    ListRef,
     NoteRequest,
     Order,
     RandomExpert,
@@ -28,6 +29,18 @@ from backend.schemas.experts import (
 )
 from backend.schemas.figures import Figure, FigureName
 from backend.schemas.health import Health, LoadedLanguageModel
+from backend.schemas.lists import (
+    ChangeListRequest,
+    EntriesRequest,
+    EntryNoteRequest,
+    ExpertList,
+    ExpertLists,
+    ListEntry,
+    ListSummary,
+    MakeListRequest,
+    TagCount,
+    TagList,
+)
 from backend.schemas.live import JointRoutingRequest, JointRoutingResponse, LayerRun, LiveOptions
 from backend.schemas.routing import (
     EffectsRequest,
@@ -64,6 +77,7 @@ from backend.schemas.steering import (
 __all__ = [
     "Alternative",
     "Arm",
+    "ChangeListRequest",
     "Context",
     "ContextPage",
     "DoneEvent",
@@ -74,11 +88,15 @@ __all__ = [
     "DoseRequest",
     "EffectsRequest",
     "EffectsResponse",
+    "EntriesRequest",
+    "EntryNoteRequest",
     "ErrorBody",
     "ErrorEvent",
     "ErrorResponse",
     "ExpertDetail",
     "ExpertEffect",
+    "ExpertList",
+    "ExpertLists",
     "ExpertPage",
     "ExpertRow",
     "ExpertSort",
@@ -90,8 +108,12 @@ __all__ = [
     "JointRoutingResponse",
     "LabelRequest",
     "LayerRun",
+    "ListEntry",
+    "ListRef",
+    "ListSummary",
     "LiveOptions",
     "LoadedLanguageModel",
+    "MakeListRequest",
     "MetricPoint",
     "NoteRequest",
     "Order",
@@ -121,6 +143,8 @@ __all__ = [
     "StatusChange",
     "SteeringEvent",
     "SteeringRequest",
+    "TagCount",
+    "TagList",
     "TokenCount",
     "TokenEffect",
     "TokenEvent",

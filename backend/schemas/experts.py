@@ -23,6 +23,7 @@ class TokenCount(Schema):
 class ExpertRow(Schema):
     expert: int
     label: str | None
+    tags: tuple[str, ...]
     usage: float
     """Share of indexed tokens on which it is active."""
     active_tokens: int
@@ -62,9 +63,16 @@ class Interval(Schema):
     """How many are stored."""
 
 
+class ListRef(Schema):
+    id: int
+    name: str
+
+
 class ExpertDetail(Schema):
     row: ExpertRow
     note: str | None
+    lists: tuple[ListRef, ...]
+    """Those that it is in, by name."""
     previous: int | None
     """The neighbour in id that is active at all."""
     next: int | None

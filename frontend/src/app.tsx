@@ -18,6 +18,8 @@ const Runs = lazy(() => import("@/pages/runs"));
 const Run = lazy(() => import("@/pages/run"));
 const Experts = lazy(() => import("@/pages/experts"));
 const Expert = lazy(() => import("@/pages/expert"));
+const Lists = lazy(() => import("@/pages/lists"));
+const List = lazy(() => import("@/pages/list"));
 const Routing = lazy(() => import("@/pages/routing"));
 const Steering = lazy(() => import("@/pages/steering"));
 const Frontier = lazy(() => import("@/pages/frontier"));
@@ -40,6 +42,8 @@ function Pages() {
           <Route path="runs/:run" element={<Run />} />
           <Route path="experts" element={<Experts />} />
           <Route path="experts/:expert" element={<Expert />} />
+          <Route path="lists" element={<Lists />} />
+          <Route path="lists/:list" element={<List />} />
           <Route path="routing" element={<Routing />} />
           <Route path="steering" element={<Steering />} />
           <Route path="frontier" element={<Frontier />} />

@@ -254,6 +254,30 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/runs/{run}/experts/{expert}/tags/{tag}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Add Tag
+         * @description Put a tag on an expert; nothing happens where it has it.
+         */
+        put: operations["add_tag"];
+        post?: never;
+        /**
+         * Remove Tag
+         * @description Take a tag off; nothing happens where the expert does not have it.
+         */
+        delete: operations["remove_tag"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/runs/{run}/experts/random": {
         parameters: {
             query?: never;
@@ -267,6 +291,122 @@ export interface paths {
          */
         get: operations["random_expert"];
         put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/{run}/lists": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Expert Lists
+         * @description All lists of a run, the last changed first.
+         */
+        get: operations["expert_lists"];
+        put?: never;
+        /**
+         * Make List
+         * @description A new list, with some experts in it at once if wanted.
+         */
+        post: operations["make_list"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/{run}/lists/{list_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Expert List
+         * @description One list with its experts, in its order.
+         */
+        get: operations["expert_list"];
+        put?: never;
+        post?: never;
+        /**
+         * Delete List
+         * @description Delete a list; what people wrote about its experts stays.
+         */
+        delete: operations["delete_list"];
+        options?: never;
+        head?: never;
+        /**
+         * Change List
+         * @description Give a list another name, or note.
+         */
+        patch: operations["change_list"];
+        trace?: never;
+    };
+    "/api/runs/{run}/lists/{list_id}/experts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Order List
+         * @description Bring a list into another order: all of its experts, in that order.
+         */
+        put: operations["order_list"];
+        /**
+         * Add To List
+         * @description Add experts at the end; those that are in it stay where they are.
+         */
+        post: operations["add_to_list"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/{run}/lists/{list_id}/experts/{expert}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Remove From List
+         * @description Take an expert out of a list; nothing happens where it is not in it.
+         */
+        delete: operations["remove_from_list"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/{run}/lists/{list_id}/experts/{expert}/note": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Note Entry
+         * @description Say why an expert is in a list.
+         */
+        put: operations["note_entry"];
         post?: never;
         delete?: never;
         options?: never;
@@ -418,6 +558,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/runs/{run}/tags": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Tag List
+         * @description All tags of a run, in alphabetical order, with how many experts have each.
+         */
+        get: operations["tag_list"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/sessions/{id}": {
         parameters: {
             query?: never;
@@ -454,6 +614,16 @@ export interface components {
             probability: number;
             /** Text */
             text: string;
+        };
+        /** ChangeListRequest */
+        ChangeListRequest: {
+            /** Name */
+            name?: string | null;
+            /**
+             * Note
+             * @description Empty takes it away; left out, it stays.
+             */
+            note?: string | null;
         };
         /**
          * Context
@@ -740,6 +910,19 @@ export interface components {
             /** Run */
             run: string;
         };
+        /** EntriesRequest */
+        EntriesRequest: {
+            /** Experts */
+            experts: number[];
+        };
+        /** EntryNoteRequest */
+        EntryNoteRequest: {
+            /**
+             * Note
+             * @description Empty takes it away.
+             */
+            note: string;
+        };
         /** ErrorBody */
         ErrorBody: {
             /**
@@ -780,6 +963,11 @@ export interface components {
         ExpertDetail: {
             /** Intervals */
             intervals: components["schemas"]["Interval"][];
+            /**
+             * Lists
+             * @description Those that it is in, by name.
+             */
+            lists: components["schemas"]["ListRef"][];
             /** Next */
             next: number | null;
             /** Note */
@@ -807,6 +995,23 @@ export interface components {
              * @description Most negative change first.
              */
             suppressed: components["schemas"]["TokenEffect"][];
+        };
+        /** ExpertList */
+        ExpertList: {
+            /**
+             * Entries
+             * @description In the list's own order.
+             */
+            entries: components["schemas"]["ListEntry"][];
+            list: components["schemas"]["ListSummary"];
+        };
+        /** ExpertLists */
+        ExpertLists: {
+            /**
+             * Lists
+             * @description The last changed first.
+             */
+            lists: components["schemas"]["ListSummary"][];
         };
         /** ExpertPage */
         ExpertPage: {
@@ -857,6 +1062,8 @@ export interface components {
              * @description 99th percentile of the coefficient where active: the unit of ``add`` edits.
              */
             p99: number;
+            /** Tags */
+            tags: string[];
             /** Top Tokens */
             top_tokens: components["schemas"]["TokenCount"][];
             /**
@@ -993,6 +1200,41 @@ export interface components {
             /** Name */
             name: string;
         };
+        /** ListEntry */
+        ListEntry: {
+            /**
+             * Note
+             * @description Why it is in this list.
+             */
+            note: string | null;
+            row: components["schemas"]["ExpertRow"];
+        };
+        /** ListRef */
+        ListRef: {
+            /** Id */
+            id: number;
+            /** Name */
+            name: string;
+        };
+        /** ListSummary */
+        ListSummary: {
+            /**
+             * Experts
+             * @description How many are in it.
+             */
+            experts: number;
+            /** Id */
+            id: number;
+            /** Name */
+            name: string;
+            /** Note */
+            note: string | null;
+            /**
+             * Updated At
+             * Format: date-time
+             */
+            updated_at: string;
+        };
         /** LiveOptions */
         LiveOptions: {
             /**
@@ -1024,6 +1266,16 @@ export interface components {
              * @description Hub name or folder.
              */
             source: string;
+        };
+        /** MakeListRequest */
+        MakeListRequest: {
+            /**
+             * Experts
+             * @default []
+             */
+            experts?: number[];
+            /** Name */
+            name: string;
         };
         /** MetricPoint */
         MetricPoint: {
@@ -1524,6 +1776,18 @@ export interface components {
              */
             turns?: components["schemas"]["Turn"][];
         };
+        /** TagCount */
+        TagCount: {
+            /** Experts */
+            experts: number;
+            /** Tag */
+            tag: string;
+        };
+        /** TagList */
+        TagList: {
+            /** Tags */
+            tags: components["schemas"]["TagCount"][];
+        };
         /** TokenCount */
         TokenCount: {
             /** Count */
@@ -1888,6 +2152,8 @@ export interface operations {
                 /** @description ``next_cursor`` of the page before, under the same order and filters. */
                 cursor?: string | null;
                 limit?: number;
+                /** @description Only those in the list of this number. */
+                list?: number | null;
                 max_usage?: number | null;
                 /** @description Of the largest coefficient. */
                 min_largest?: number | null;
@@ -1897,6 +2163,8 @@ export interface operations {
                 /** @description Words in the label, among the most frequent tokens, or in a context. */
                 search?: string | null;
                 sort?: "expert" | "usage" | "mean" | "largest" | "entropy";
+                /** @description Only those that have it. */
+                tag?: string | null;
             };
             header?: never;
             path: {
@@ -2246,6 +2514,92 @@ export interface operations {
             };
         };
     };
+    add_tag: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the expert. */
+                expert: number;
+                /** @description Name of the run. */
+                run: string;
+                /** @description The tag, as it stands on screen. */
+                tag: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    remove_tag: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the expert. */
+                expert: number;
+                /** @description Name of the run. */
+                run: string;
+                /** @description The tag, as it stands on screen. */
+                tag: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
     random_expert: {
         parameters: {
             query?: never;
@@ -2284,6 +2638,401 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["RandomExpert"];
                 };
+            };
+        };
+    };
+    expert_lists: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ExpertLists"];
+                };
+            };
+        };
+    };
+    make_list: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["MakeListRequest"];
+            };
+        };
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListSummary"];
+                };
+            };
+        };
+    };
+    expert_list: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Number of the list. */
+                list_id: number;
+                /** @description Name of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ExpertList"];
+                };
+            };
+        };
+    };
+    delete_list: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Number of the list. */
+                list_id: number;
+                /** @description Name of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    change_list: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Number of the list. */
+                list_id: number;
+                /** @description Name of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ChangeListRequest"];
+            };
+        };
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    order_list: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Number of the list. */
+                list_id: number;
+                /** @description Name of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["EntriesRequest"];
+            };
+        };
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    add_to_list: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Number of the list. */
+                list_id: number;
+                /** @description Name of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["EntriesRequest"];
+            };
+        };
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    remove_from_list: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the expert. */
+                expert: number;
+                /** @description Number of the list. */
+                list_id: number;
+                /** @description Name of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    note_entry: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the expert. */
+                expert: number;
+                /** @description Number of the list. */
+                list_id: number;
+                /** @description Name of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["EntryNoteRequest"];
+            };
+        };
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
         };
     };
@@ -2634,6 +3383,47 @@ export interface operations {
                 };
                 content: {
                     "text/event-stream": components["schemas"]["DoseProgressEvent"] | components["schemas"]["DoseDoneEvent"] | components["schemas"]["ErrorEvent"];
+                };
+            };
+        };
+    };
+    tag_list: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TagList"];
                 };
             };
         };

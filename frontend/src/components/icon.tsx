@@ -66,6 +66,7 @@ const SHAPES = {
       <path d="M10.5 5.5v-2a1 1 0 0 0-1-1h-6a1 1 0 0 0-1 1v6a1 1 0 0 0 1 1h2" />
     </>
   ),
+  list: <path d="M6 4h7.5M6 8h7.5M6 12h7.5M2.8 4h.01M2.8 8h.01M2.8 12h.01" />,
   note: <path d="M3 3h10v7l-3 3H3zM10 13v-3h3" />,
   edit: <path d="M3 13l.6-2.8L10.8 3l2.2 2.2-7.2 7.2z" />,
   reset: <path d="M3.2 8a4.8 4.8 0 1 0 1.6-3.6L3 6M3 3v3h3" />,

@@ -6,11 +6,12 @@ import { queryText } from "@/url-state";
 
 import { useCurrentRun } from "./current-run";
 
-export type PageName = "home" | "runs" | "experts" | "routing" | "steering" | "frontier";
+export type PageName = "home" | "runs" | "experts" | "search" | "lists" | "routing" | "steering" | "frontier";
 
 export interface PageLinks {
   readonly page: (page: PageName, params?: Readonly<Record<string, string>>) => string;
   readonly expert: (expert: number, params?: Readonly<Record<string, string>>) => string;
+  readonly list: (list: number) => string;
   readonly run: (run: string) => string;
 }
 
@@ -20,6 +21,7 @@ export function pageLinks(run: string | null): PageLinks {
   return {
     page: (page, params = {}) => `/${page === "home" ? "" : page}${query(params)}`,
     expert: (expert, params = {}) => `/experts/${expert}${query(params)}`,
+    list: (list) => `/lists/${list}${query({})}`,
     run: (name) => `/runs/${encodeURIComponent(name)}`,
   };
 }

@@ -8,6 +8,7 @@ function row(expert: number, entropy: number, tokens: string[], label: string | 
   return {
     expert,
     label,
+    tags: [],
     usage: 0.001,
     active_tokens: 100,
     mean: 1,

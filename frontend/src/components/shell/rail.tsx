@@ -21,6 +21,7 @@ const PAGES: readonly PageEntry[] = [
   { page: "home", name: "Home", icon: "home" },
   { page: "runs", name: "Runs", icon: "runs" },
   { page: "experts", name: "Experts", icon: "experts" },
+  { page: "lists", name: "Lists", icon: "list" },
   { page: "routing", name: "Routing", icon: "routing" },
   { page: "steering", name: "Steering", icon: "steering" },
   { page: "frontier", name: "Frontier", icon: "frontier" },
@@ -80,7 +81,7 @@ export function Rail({ onHelp }: { readonly onHelp: () => void }) {
 export function Tabs() {
   return (
     <nav className="tabs" aria-label="Pages">
-      {PAGES.filter((entry) => entry.page !== "home").map((entry) => (
+      {PAGES.filter((entry) => entry.page !== "home" && entry.page !== "lists").map((entry) => (
         <PageLink key={entry.page} entry={entry} />
       ))}
     </nav>

@@ -8,7 +8,9 @@ import { describeEdit, type Edit, formatEdits } from "@/lib/edits";
 import { Button, LinkButton } from "../button";
 import { CopyButton } from "../copy-button";
 import { Icon } from "../icon";
+import { useCurrentRun } from "../current-run";
 import { usePageLinks } from "../links";
+import { AddToList } from "../lists/add-to-list";
 import { useShortcut } from "../shortcuts";
 import { type Tray, useTray } from "./tray-context";
 
@@ -25,6 +27,7 @@ function EditChip({ edit }: { readonly edit: Edit }) {
 
 function OpenTray({ tray, onClose }: { readonly tray: Tray; readonly onClose: () => void }) {
   const links = usePageLinks();
+  const { name: run } = useCurrentRun();
   useShortcut("release", onClose);
   return (
     <div className="tray-open" role="region" aria-label="All edits in the tray">
@@ -46,6 +49,9 @@ function OpenTray({ tray, onClose }: { readonly tray: Tray; readonly onClose: ()
         ))}
       </ul>
       <footer>
+        {run !== null && (
+          <AddToList run={run} experts={tray.edits.map((edit) => edit.expert)} className="btn sm ghost" />
+        )}
         <CopyButton
           size="small"
           variant="ghost"

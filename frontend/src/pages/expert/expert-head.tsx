@@ -10,6 +10,8 @@ import type { ExpertDetail } from "@/api/types";
 import { Button, LinkButton } from "@/components/button";
 import { ExpertLabel } from "@/components/expert-ref";
 import { usePageLinks } from "@/components/links";
+import { AddToList } from "@/components/lists/add-to-list";
+import { ExpertTags } from "@/components/lists/expert-tags";
 import { useShortcut } from "@/components/shortcuts";
 import { useTray } from "@/components/tray/tray-context";
 import { joinTokens } from "@/lib/kwic";
@@ -128,10 +130,17 @@ export function ExpertHead({ run, detail }: ExpertHeadProps) {
           <span className="mono">{expert}</span> <span className="dim">in</span> <span className="mono">{run}</span>
         </p>
         <LabelLine run={run} detail={detail} />
+        <ExpertTags run={run} expert={expert} tags={detail.row.tags} />
       </div>
       <div className="expert-acts">
         <Neighbours run={run} detail={detail} />
         {detail.row.active_tokens > 0 && <UseInPrompt run={run} expert={expert} />}
+        <AddToList
+          run={run}
+          experts={[expert]}
+          inside={detail.lists}
+          label={detail.lists.length === 0 ? "Add to list" : detail.lists.map((list) => list.name).join(", ")}
+        />
         <Button
           variant={inTray ? "chosen" : "primary"}
           icon={inTray ? "check" : "plus"}

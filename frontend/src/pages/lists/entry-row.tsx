@@ -1,0 +1,115 @@
+/** One expert of a list: what it is, why it is here, and its place. */
+
+import { useState } from "react";
+import { Link } from "react-router";
+
+import { messageOf } from "@/api/errors";
+import { useMembership, useNoteEntry } from "@/api/lists";
+import type { ListEntry } from "@/api/types";
+import { Button } from "@/components/button";
+import { ExpertLabel } from "@/components/expert-ref";
+import { usePageLinks } from "@/components/links";
+import { TokenChip } from "@/components/tokens/token-chip";
+import { PlusButton } from "@/components/tray/plus-button";
+import { formatFixed, formatPercent } from "@/lib/format";
+
+interface EntryRowProps {
+  readonly run: string;
+  readonly list: number;
+  readonly entry: ListEntry;
+  readonly isFirst: boolean;
+  readonly isLast: boolean;
+  readonly onMove: (by: -1 | 1) => void;
+}
+
+function NoteField({ run, list, entry }: Pick<EntryRowProps, "run" | "list" | "entry">) {
+  const saved = entry.note ?? "";
+  const [text, setText] = useState(saved);
+  const noting = useNoteEntry(run, list);
+  const save = () => {
+    if (text.trim() !== saved) noting.mutate({ expert: entry.row.expert, note: text.trim() });
+  };
+  return (
+    <>
+      <input
+        className="entry-note"
+        aria-label={`Why ${entry.row.expert} is in the list`}
+        placeholder="Add a note"
+        maxLength={10_000}
+        value={text}
+        onChange={(event) => setText(event.target.value)}
+        onBlur={save}
+        onKeyDown={(event) => {
+          if (event.key === "Enter") save();
+          if (event.key === "Escape") setText(saved);
+        }}
+      />
+      {noting.error !== null && (
+        <span className="bad" role="alert">
+          {messageOf(noting.error)}
+        </span>
+      )}
+    </>
+  );
+}
+
+export function EntryRow({ run, list, entry, isFirst, isLast, onMove }: EntryRowProps) {
+  const links = usePageLinks();
+  const membership = useMembership(run);
+  const { row } = entry;
+  const what = `Expert ${row.expert}`;
+  return (
+    <tr>
+      <td className="c-plus">
+        <PlusButton expert={row.expert} />
+      </td>
+      <td className="num mono">{row.expert}</td>
+      <td className="l-label">
+        <Link to={links.expert(row.expert)}>
+          <ExpertLabel label={row.label} />
+          {row.label === null && <span className="sr">{what}</span>}
+        </Link>
+        {row.tags.map((tag) => (
+          <span key={tag} className="chip">
+            {tag}
+          </span>
+        ))}
+      </td>
+      <td className="num">{formatPercent(row.usage)}</td>
+      <td className="num">{formatFixed(row.largest)}</td>
+      <td className="l-tokens">
+        {row.top_tokens.slice(0, 4).map((token) => (
+          <TokenChip key={token.id} text={token.text} />
+        ))}
+      </td>
+      <td className="l-why">
+        <NoteField run={run} list={list} entry={entry} />
+      </td>
+      <td className="l-acts">
+        <Button
+          size="small"
+          variant="ghost"
+          icon="arrowUp"
+          aria-label={`Move ${row.expert} up`}
+          disabled={isFirst}
+          onClick={() => onMove(-1)}
+        />
+        <Button
+          size="small"
+          variant="ghost"
+          icon="arrowDown"
+          aria-label={`Move ${row.expert} down`}
+          disabled={isLast}
+          onClick={() => onMove(1)}
+        />
+        <Button
+          size="small"
+          variant="ghost"
+          icon="close"
+          aria-label={`Take ${row.expert} out of the list`}
+          onClick={() => membership.mutate({ list, experts: [row.expert], inside: false })}
+        />
+      </td>
+    </tr>
+  );
+}
