@@ -162,6 +162,19 @@ class LanguageModel:
             self.module.base_model(input_ids=input_ids_BT.to(self.device), use_cache=False)
         return seen
 
+    @torch.inference_mode()
+    def mlp_input(self, layer: int, input_ids_BT: Tensor) -> Tensor:
+        """Input [T, I] of a layer's MLP, B x T tokens in order. Neither the MLP nor anything after it is run."""
+        seen: list[Tensor] = []
+
+        def watch(x: Tensor, _mlp: Mlp) -> Tensor:
+            seen.append(x.reshape(-1, x.shape[-1]))
+            raise _StopForward
+
+        with self.stand_in({layer: watch}), suppress(_StopForward):
+            self.module.base_model(input_ids=input_ids_BT.to(self.device), use_cache=False)
+        return seen[0]
+
     @torch.no_grad()
     def splits(self, layer: int) -> bool:
         """Whether one row may become two at a layer's MLP, as the blocks of most architectures let it by broadcasting.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,10 @@ from transformers import PreTrainedTokenizerBase
 
 from trainer.config import IndexConfig
 from trainer.errors import NotFoundError
-from trainer.indexing.contexts import Contexts, KeptRows, Rows
-from trainer.indexing.statistics import BINS, INTERVALS, Ints, Pairs, Statistics, TokenCounts
+from trainer.indexing.contexts import Kept, Sequences
+from trainer.indexing.gather import Gathered
+from trainer.indexing.pairs import Ints, Pairs
+from trainer.indexing.statistics import BINS, INTERVALS
 from trainer.store import (
     SEARCH_TABLE,
     ContextRecord,
@@ -34,18 +36,6 @@ ACTIVE = np.dtype([("position", "<u2"), ("coefficient", "<f4")])
 TOKEN_IDS = np.dtype("<u4")
 
 
-@dataclass(frozen=True)
-class Gathered:
-    """What one pass over the text has brought together."""
-
-    statistics: Statistics
-    token_counts: TokenCounts
-    contexts: Contexts
-    sequences: Sequence[np.ndarray]
-    tokens: int
-    normalised_mse: float
-
-
 def write_index(
     store: Engine, run_name: str, config: IndexConfig, gathered: Gathered, tokenizer: PreTrainedTokenizerBase
 ) -> int:
@@ -60,11 +50,11 @@ def write_index(
             raise NotFoundError(f"The store has no run {run_name}; fit it, or register it, into this store first.")
         delete_index(session, run.id)
         first_id = (session.scalar(select(func.max(ContextRecord.id))) or 0) + 1
-        contexts = list(_contexts(run.id, first_id, gathered))
-        _insert(session, ExpertRecord, list(_experts(run.id, config, gathered)))
-        _insert(session, SequenceRecord, list(_sequences(run.id, contexts, gathered.sequences)))
-        _insert(session, ContextRecord, contexts)
-        _insert_search(session, contexts, gathered.sequences, tokenizer)
+        kept = gathered.settle()
+        _insert(session, ExpertRecord, _experts(run.id, config, gathered))
+        _insert(session, SequenceRecord, _sequences(run.id, gathered.sequences))
+        _insert(session, ContextRecord, _contexts(run.id, first_id, kept, gathered.contexts.pairs))
+        _insert_search(session, first_id, kept, gathered.sequences, tokenizer)
         session.add(
             IndexRecord(
                 run_id=run.id,
@@ -73,38 +63,43 @@ def write_index(
                 tokens=gathered.tokens,
                 context=config.text.context,
                 experts_active=int((gathered.statistics.active_tokens > 0).sum()),
-                contexts=len(contexts),
+                contexts=len(kept.expert),
                 normalised_mse=gathered.normalised_mse,
                 created_at=utc_now(),
             )
         )
-    return len(contexts)
+    return len(kept.expert)
 
 
-def _insert(session: Session, table: type[Any], rows: list[dict[str, Any]]) -> None:
-    for start in range(0, len(rows), ROWS_PER_INSERT):
-        session.execute(insert(table), rows[start : start + ROWS_PER_INSERT])
+def _insert(session: Session, table: type[Any], rows: Iterator[dict[str, Any]]) -> None:
+    while chunk := list(islice(rows, ROWS_PER_INSERT)):
+        session.execute(insert(table), chunk)
 
 
 def _experts(run_id: int, config: IndexConfig, gathered: Gathered) -> Iterator[dict[str, Any]]:
     statistics = gathered.statistics
-    top_tokens, entropy = gathered.token_counts.summary(config.top_tokens)
-    highs, means, p99 = statistics.highs, statistics.means, statistics.percentiles(0.99)
-    for expert, active in enumerate(statistics.active_tokens.tolist()):
-        yield {
-            "run_id": run_id,
-            "expert": expert,
-            "active_tokens": active,
-            "usage": active / gathered.tokens,
-            "mean": float(means[expert]),
-            "largest": float(statistics.largest[expert]),
-            "p99": float(p99[expert]),
-            "entropy": float(entropy[expert]),
-            "top_tokens": top_tokens[expert],
-            "histogram": statistics.histogram_NB[expert].tolist(),
-            "histogram_high": float(highs[expert]),
-            "intervals": _interval_edges(statistics.histogram_NB[expert], float(highs[expert])),
-        }
+    active, largest = statistics.active_tokens.tolist(), statistics.largest.tolist()
+    highs, means, p99 = (
+        values.tolist() for values in (statistics.highs, statistics.means, statistics.percentiles(0.99))
+    )
+    for summary in gathered.token_counts.summaries(config.top_tokens):
+        described = zip(summary.top_tokens, summary.entropy.tolist(), strict=True)
+        for expert, (top_tokens, entropy) in enumerate(described, start=summary.first):
+            histogram_B = statistics.histogram_NB[expert]
+            yield {
+                "run_id": run_id,
+                "expert": expert,
+                "active_tokens": active[expert],
+                "usage": active[expert] / gathered.tokens,
+                "mean": means[expert],
+                "largest": largest[expert],
+                "p99": p99[expert],
+                "entropy": entropy,
+                "top_tokens": top_tokens,
+                "histogram": histogram_B.tolist(),
+                "histogram_high": highs[expert],
+                "intervals": _interval_edges(histogram_B, highs[expert]),
+            }
 
 
 def _interval_edges(histogram_B: Ints, high: float) -> list[list[float]]:
@@ -117,81 +112,46 @@ def _interval_edges(histogram_B: Ints, high: float) -> list[list[float]]:
     ]
 
 
-def _contexts(run_id: int, first_id: int, gathered: Gathered) -> Iterator[dict[str, Any]]:
-    kept, statistics = gathered.contexts, gathered.statistics
-    active = _ActiveLookup(kept.active_around())
-    top = kept.top.held(np.arange(kept.num_experts))
-    random = kept.random.held(np.arange(kept.num_experts * INTERVALS))
-    expert, place = np.divmod(random.group, INTERVALS)
-    filled = np.floor(np.ldexp(statistics.largest, (3 - statistics.exponents).clip(-1000, 1000).astype(np.int32)))
-    # Numbered from the highest interval that holds anything, as they are listed.
-    interval = filled[expert].astype(np.int64) - place + 1
-    number = first_id
-    for rows, experts, intervals in ((top, top.group, np.zeros(len(top.group), np.int64)), (random, expert, interval)):
-        ranks = _ranks(rows, kept.top if rows is top else kept.random)
-        for row in zip(
-            experts.tolist(), intervals.tolist(), ranks, *(field.tolist() for field in rows[2:]), strict=True
-        ):
-            of_expert, of_interval, rank, sequence, position, coefficient = row
+def _contexts(run_id: int, first_id: int, kept: Kept, pairs: Pairs) -> Iterator[dict[str, Any]]:
+    active_P = np.zeros(len(pairs.expert), ACTIVE)
+    active_P["position"], active_P["coefficient"] = pairs.position, pairs.coefficient
+    for start in range(0, len(kept.expert), ROWS_PER_INSERT):
+        # Some at a time: as Python objects, all of them would take many times their room.
+        rows = zip(*(field[start : start + ROWS_PER_INSERT].tolist() for field in kept), strict=True)
+        for number, row in enumerate(rows, start=first_id + start):
+            expert, interval, rank, sequence, position, coefficient, low, high = row
             yield {
                 "id": number,
                 "run_id": run_id,
-                "expert": of_expert,
-                "interval": of_interval,
+                "expert": expert,
+                "interval": interval,
                 "rank": rank,
                 "sequence": sequence,
                 "position": position,
                 "coefficient": coefficient,
-                "active": active.packed(of_expert, sequence),
+                "active": active_P[low:high].tobytes(),
             }
-            number += 1
 
 
-def _ranks(rows: Rows, table: KeptRows) -> list[int]:
-    filled = np.isfinite(table.key_GR[np.unique(rows.group)])
-    return [rank for count in filled.sum(axis=1).tolist() for rank in range(count)]
-
-
-class _ActiveLookup:
-    """Where an expert is active in a sequence, by binary search in the sorted log."""
-
-    def __init__(self, active: Pairs) -> None:
-        self.span = int(active.sequence.max(initial=0)) + 1
-        self.keys = active.expert * self.span + active.sequence
-        self.packed_P = np.zeros(len(active.expert), ACTIVE)
-        self.packed_P["position"] = active.position
-        self.packed_P["coefficient"] = active.coefficient
-
-    def packed(self, expert: int, sequence: int) -> bytes:
-        key = expert * self.span + sequence
-        start, end = np.searchsorted(self.keys, [key, key + 1])
-        return self.packed_P[start:end].tobytes()
-
-
-def _sequences(
-    run_id: int, contexts: list[dict[str, Any]], sequences: Sequence[np.ndarray]
-) -> Iterator[dict[str, Any]]:
-    for number in sorted({context["sequence"] for context in contexts}):
-        yield {"run_id": run_id, "sequence": number, "token_ids": sequences[number].astype(TOKEN_IDS).tobytes()}
+def _sequences(run_id: int, sequences: Sequences) -> Iterator[dict[str, Any]]:
+    for number, token_ids in sorted(sequences.token_ids.items()):
+        yield {"run_id": run_id, "sequence": number, "token_ids": token_ids.astype(TOKEN_IDS).tobytes()}
 
 
 def _insert_search(
-    session: Session,
-    contexts: list[dict[str, Any]],
-    sequences: Sequence[np.ndarray],
-    tokenizer: PreTrainedTokenizerBase,
+    session: Session, first_id: int, kept: Kept, sequences: Sequences, tokenizer: PreTrainedTokenizerBase
 ) -> None:
     if session.get_bind().dialect.name != "sqlite":
         return
-    largest = [context for context in contexts if context["interval"] == 0]
+    insertion = text(f"INSERT INTO {SEARCH_TABLE} (rowid, body) VALUES (:id, :body)")
+    largest = np.flatnonzero(kept.interval == 0)
     for start in range(0, len(largest), ROWS_PER_INSERT):
         chunk = largest[start : start + ROWS_PER_INSERT]
+        places = zip(kept.sequence[chunk].tolist(), kept.position[chunk].tolist(), strict=True)
         windows = [
-            sequences[context["sequence"]][max(0, context["position"] - SEARCH_MARGIN) :][
-                : 2 * SEARCH_MARGIN + 1
-            ].tolist()
-            for context in chunk
+            sequences.token_ids[sequence][max(0, position - SEARCH_MARGIN) :][: 2 * SEARCH_MARGIN + 1].tolist()
+            for sequence, position in places
         ]
         bodies = tokenizer.batch_decode(windows)
-        rows = [{"id": context["id"], "body": body} for context, body in zip(chunk, bodies, strict=True)]
-        session.execute(text(f"INSERT INTO {SEARCH_TABLE} (rowid, body) VALUES (:id, :body)"), rows)
+        ids = (chunk + first_id).tolist()
+        session.execute(insertion, [{"id": number, "body": body} for number, body in zip(ids, bodies, strict=True)])

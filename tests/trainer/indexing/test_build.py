@@ -15,8 +15,8 @@ from tests.runs import World
 from trainer.activations import capture_sequences
 from trainer.config import IndexConfig
 from trainer.errors import NotFoundError, UserError
-from trainer.indexing import build as building
 from trainer.indexing import build_index
+from trainer.indexing import gather as gathering
 from trainer.run import Run
 from trainer.store import SEARCH_TABLE, ContextRecord, ExpertRecord, IndexRecord, RunRecord, SequenceRecord, writing
 from trainer.text import blocks
@@ -63,9 +63,9 @@ def experts_of(session: Session) -> list[ExpertRecord]:
     return list(session.scalars(select(ExpertRecord).order_by(ExpertRecord.expert)))
 
 
-@pytest.mark.parametrize("sequences_per_batch", [3, 64])
-def test_equals_brute_force(world: World, run: Run, monkeypatch: pytest.MonkeyPatch, sequences_per_batch: int) -> None:
-    monkeypatch.setattr(building, "SEQUENCES_PER_BATCH", sequences_per_batch)
+@pytest.mark.parametrize("tokens_per_batch", [48, 1024])
+def test_equals_brute_force(world: World, run: Run, monkeypatch: pytest.MonkeyPatch, tokens_per_batch: int) -> None:
+    monkeypatch.setattr(gathering, "TOKENS_PER_BATCH", tokens_per_batch)
     config = settings(world)
     result = build_index(run, config, world.language_model, world.store)
     brute = BruteForce(world, run, config)
@@ -132,7 +132,7 @@ def test_the_same_text_and_seed_give_the_same_index(world: World, run: Run, monk
 
     build_index(run, settings(world), world.language_model, world.store)
     first = snapshot()
-    monkeypatch.setattr(building, "SEQUENCES_PER_BATCH", 7)
+    monkeypatch.setattr(gathering, "TOKENS_PER_BATCH", 7 * 16)
     build_index(run, settings(world), world.language_model, world.store)
     assert snapshot() == first
 
