@@ -45,7 +45,8 @@ def gathered(routing: Routing, batches: list[Ints], per_interval: int, settle_at
 def same(left: tuple[Kept, Pairs], right: tuple[Kept, Pairs]) -> bool:
     """Whether the same contexts are kept, each with the same surroundings."""
     (kept, pairs), (others, other_pairs) = left, right
-    columns = all(np.array_equal(a, b) for a, b in zip(kept[:-2], others[:-2], strict=True))
+    names = ("expert", "interval", "rank", "sequence", "position", "coefficient")
+    columns = all(np.array_equal(getattr(kept, name), getattr(others, name)) for name in names)
     return columns and all(
         pairs.position[a:b].tolist() == other_pairs.position[c:d].tolist()
         for a, b, c, d in zip(kept.start, kept.end, others.start, others.end, strict=True)
