@@ -29,6 +29,7 @@ from backend.commands.bench import BenchCommand
 from backend.commands.console import Interrupted
 from backend.commands.demo import DemoCommand
 from backend.commands.index import IndexCommand
+from backend.commands.influence import InfluenceCommand
 from backend.commands.remove import RemoveCommand
 from backend.commands.route import RouteCommand
 from backend.commands.runs import RunsCommand
@@ -60,6 +61,8 @@ class Mxd(BaseSettings):
     """fit a layer, or go on fitting it"""
     index: CliSubCommand[IndexCommand]
     """statistics and contexts of every expert into the store"""
+    influence: CliSubCommand[InfluenceCommand]
+    """what each expert does and how much it matters, into the store"""
     route: CliSubCommand[RouteCommand]
     """which experts are active on each token of a text"""
     steer: CliSubCommand[SteerCommand]

@@ -151,6 +151,15 @@ Strength = Annotated[float, Field(ge=-1000, le=1000, allow_inf_nan=False)]
 """How far an edit goes."""
 
 
+class InfluenceConfig(Config):
+    """Measuring what experts do on the contexts that an index has kept of them."""
+
+    per_interval: Annotated[int, Field(ge=1, le=100)] = 1
+    """Contexts read of each interval of coefficients; each counts for as many active tokens as it stands for."""
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    """Of the random experts and random directions that are compared with."""
+
+
 class Edit(Config):
     """A change to the coefficient of one expert."""
 

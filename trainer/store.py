@@ -28,6 +28,7 @@ from sqlalchemy import (
     delete,
     event,
     text,
+    update,
 )
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DatabaseError
@@ -35,7 +36,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from trainer.errors import UserError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Raised whenever a table changes; kept in SQLite's ``user_version``."""
 
 SEARCH_TABLE = "context_text"
@@ -137,6 +138,11 @@ class ExpertRecord(Base):
     """A power of two, at least ``largest``; 0 for a dead expert."""
     intervals: Mapped[list[list[float]]] = mapped_column(JSON)
     """[[low, high, active tokens], …] from the highest interval to the lowest; interval i of a context is entry i-1."""
+    # Of InfluenceRecord, once more so that they can be sorted by; None until the run's influence has been measured.
+    added_loss: Mapped[float | None]
+    kl_up: Mapped[float | None]
+    output_share: Mapped[float | None]
+    input_dependence: Mapped[float | None]
 
     # Each index serves one sort on screen, by itself: the cursor (value, expert) is a range scan of it.
     __table_args__ = (
@@ -144,7 +150,32 @@ class ExpertRecord(Base):
         Index("experts_by_mean", "run_id", "mean", "expert"),
         Index("experts_by_largest", "run_id", "largest", "expert"),
         Index("experts_by_entropy", "run_id", "entropy", "expert"),
+        Index("experts_by_added_loss", "run_id", "added_loss", "expert"),
+        Index("experts_by_kl_up", "run_id", "kl_up", "expert"),
+        Index("experts_by_output_share", "run_id", "output_share", "expert"),
+        Index("experts_by_input_dependence", "run_id", "input_dependence", "expert"),
     )
+
+
+class InfluenceRecord(Base):
+    """What an expert does and how much it matters, measured on its contexts; see ``trainer.influence.summary``."""
+
+    __tablename__ = "influences"
+
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
+    expert: Mapped[int] = mapped_column(primary_key=True)
+    contexts: Mapped[int]
+    added_loss: Mapped[float | None]
+    kl_off: Mapped[float]
+    kl_up: Mapped[float]
+    kl_other: Mapped[float]
+    kl_direction: Mapped[float]
+    other: Mapped[int]
+    output_share: Mapped[float]
+    input_dependence: Mapped[float]
+    promoted: Mapped[list[list[float]]] = mapped_column(JSON)
+    """[[token id, change of log p in nats], …], largest first."""
+    suppressed: Mapped[list[list[float]]] = mapped_column(JSON)
 
 
 class SequenceRecord(Base):
@@ -248,5 +279,12 @@ def delete_index(session: Session, run_id: int) -> None:
             text(f"DELETE FROM {SEARCH_TABLE} WHERE rowid IN (SELECT id FROM contexts WHERE run_id = :run)"),
             {"run": run_id},
         )
-    for table in (ContextRecord, SequenceRecord, ExpertRecord, IndexRecord):
+    for table in (InfluenceRecord, ContextRecord, SequenceRecord, ExpertRecord, IndexRecord):
         session.execute(delete(table).where(table.run_id == run_id))
+
+
+def delete_influences(session: Session, run_id: int) -> None:
+    """Delete what was measured of the influence of a run's experts, in the caller's transaction."""
+    session.execute(delete(InfluenceRecord).where(InfluenceRecord.run_id == run_id))
+    none = dict.fromkeys(("added_loss", "kl_up", "output_share", "input_dependence"))
+    session.execute(update(ExpertRecord).where(ExpertRecord.run_id == run_id).values(**none))
