@@ -138,11 +138,11 @@ class ExpertRecord(Base):
     """A power of two, at least ``largest``; 0 for a dead expert."""
     intervals: Mapped[list[list[float]]] = mapped_column(JSON)
     """[[low, high, active tokens], …] from the highest interval to the lowest; interval i of a context is entry i-1."""
-    # Of InfluenceRecord, once more so that they can be sorted by; None until the run's influence has been measured.
-    added_loss: Mapped[float | None]
-    kl_up: Mapped[float | None]
-    output_share: Mapped[float | None]
-    input_dependence: Mapped[float | None]
+    # Of InfluenceRecord, once more so that they can be sorted by; all 0 until they are measured, output_share not after.
+    added_loss: Mapped[float] = mapped_column(default=0.0)
+    kl_up: Mapped[float] = mapped_column(default=0.0)
+    output_share: Mapped[float] = mapped_column(default=0.0)
+    input_dependence: Mapped[float] = mapped_column(default=0.0)
 
     # Each index serves one sort on screen, by itself: the cursor (value, expert) is a range scan of it.
     __table_args__ = (
@@ -286,5 +286,5 @@ def delete_index(session: Session, run_id: int) -> None:
 def delete_influences(session: Session, run_id: int) -> None:
     """Delete what was measured of the influence of a run's experts, in the caller's transaction."""
     session.execute(delete(InfluenceRecord).where(InfluenceRecord.run_id == run_id))
-    none = dict.fromkeys(("added_loss", "kl_up", "output_share", "input_dependence"))
-    session.execute(update(ExpertRecord).where(ExpertRecord.run_id == run_id).values(**none))
+    zeros = dict.fromkeys(("added_loss", "kl_up", "output_share", "input_dependence"), 0.0)
+    session.execute(update(ExpertRecord).where(ExpertRecord.run_id == run_id).values(**zeros))

@@ -38,6 +38,10 @@ SORT_COLUMNS: dict[ExpertSort, InstrumentedAttribute[int] | InstrumentedAttribut
     "mean": ExpertRecord.mean,
     "largest": ExpertRecord.largest,
     "entropy": ExpertRecord.entropy,
+    "added_loss": ExpertRecord.added_loss,
+    "kl_up": ExpertRecord.kl_up,
+    "output_share": ExpertRecord.output_share,
+    "input_dependence": ExpertRecord.input_dependence,
 }
 
 Bound = Annotated[float | None, Field(allow_inf_nan=False)]
@@ -152,6 +156,11 @@ def _row(record: ExpertRecord, label: str | None, tags: tuple[str, ...], vocabul
         largest=record.largest,
         p99=record.p99,
         entropy=record.entropy,
+        measured=record.output_share > 0,
+        added_loss=record.added_loss,
+        kl_up=record.kl_up,
+        output_share=record.output_share,
+        input_dependence=record.input_dependence,
         top_tokens=top_tokens(record, vocabulary),
         histogram=tuple(record.histogram),
         histogram_high=record.histogram_high,

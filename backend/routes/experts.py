@@ -13,12 +13,21 @@ from backend.database import reading
 from backend.library import By
 from backend.queries import contexts as context_queries
 from backend.queries import experts as queries
+from backend.queries import influence as influence_queries
 from backend.queries import search as search_queries
 from backend.queries.contexts import ContextQuery
 from backend.queries.experts import ExpertQuery
 from backend.queries.runs import find_index, find_run
 from backend.queries.search import SearchText
-from backend.schemas import ContextPage, ExpertDetail, ExpertPage, RandomExpert, SearchResult, SimilarExperts
+from backend.schemas import (
+    ContextPage,
+    ExpertDetail,
+    ExpertInfluence,
+    ExpertPage,
+    RandomExpert,
+    SearchResult,
+    SimilarExperts,
+)
 from backend.services import ExpertId, RunName, Services, ServicesDep
 from trainer.store import RunRecord
 
@@ -77,6 +86,14 @@ def contexts(
         record = find_run(session, run)
         queries.find_expert(session, record, expert)
         return context_queries.context_page(session, record, expert, query, services.library.run(run).vocabulary)
+
+
+@router.get("/experts/{expert}/influence")
+def influence(run: RunName, expert: ExpertId, services: ServicesDep) -> ExpertInfluence:
+    """What an expert does and how much it matters, measured on its own contexts by ``mxd influence``."""
+    with reading(services.store) as session:
+        record = find_run(session, run)
+        return influence_queries.expert_influence(session, record, expert, services.library.run(run).vocabulary)
 
 
 @router.get("/experts/{expert}/similar")

@@ -29,6 +29,7 @@ from backend.schemas.experts import (
 )
 from backend.schemas.figures import Figure, FigureName
 from backend.schemas.health import Health, LoadedLanguageModel
+from backend.schemas.influence import ExpertInfluence, Influence
 from backend.schemas.lists import (
     ChangeListRequest,
     EntriesRequest,
@@ -95,6 +96,7 @@ __all__ = [
     "ErrorResponse",
     "ExpertDetail",
     "ExpertEffect",
+    "ExpertInfluence",
     "ExpertList",
     "ExpertLists",
     "ExpertPage",
@@ -103,6 +105,7 @@ __all__ = [
     "Figure",
     "FigureName",
     "Health",
+    "Influence",
     "Interval",
     "JointRoutingRequest",
     "JointRoutingResponse",

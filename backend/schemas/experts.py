@@ -8,7 +8,17 @@ from pydantic import StringConstraints
 
 from backend.schemas.base import Schema
 
-ExpertSort = Literal["expert", "usage", "mean", "largest", "entropy"]
+ExpertSort = Literal[
+    "expert",
+    "usage",
+    "mean",
+    "largest",
+    "entropy",
+    "added_loss",
+    "kl_up",
+    "output_share",
+    "input_dependence",
+]
 Order = Literal["asc", "desc"]
 
 
@@ -34,6 +44,16 @@ class ExpertRow(Schema):
     """99th percentile of the coefficient where active: the unit of ``add`` edits."""
     entropy: float
     """Entropy in bits of the tokens it is active on."""
+    measured: bool
+    """Whether its influence has been measured; the four figures that follow are 0 otherwise."""
+    added_loss: float
+    """Nats that the next token's loss gains when it alone is switched off, on its own contexts."""
+    kl_up: float
+    """Nats by which its 99th percentile, added, changes the next token's distribution there."""
+    output_share: float
+    """Of the summed norms of what all active experts add."""
+    input_dependence: float
+    """Share of what it writes that lies outside its mean direction."""
     top_tokens: tuple[TokenCount, ...]
     histogram: tuple[int, ...]
     """Counts of its coefficient in equal bins from 0 to ``histogram_high``."""

@@ -17,6 +17,7 @@ from trainer.store import (
     ContextRecord,
     ExpertRecord,
     IndexRecord,
+    InfluenceRecord,
     MetricRecord,
     RunRecord,
     SequenceRecord,
@@ -104,6 +105,7 @@ def metric(run_id: int, step: int) -> MetricRecord:
 def _index(session: Session, run: RunRecord) -> None:
     generator = np.random.default_rng(1)
     session.add_all(_expert(run.id, expert, generator) for expert in range(NUM_EXPERTS))
+    session.add_all(_influence(run.id, expert) for expert in range(ACTIVE))
     tokenizer = byte_tokenizer()
     for number, sentence in enumerate(SENTENCES):
         ids = np.array(tokenizer(sentence)["input_ids"][:CONTEXT], dtype="<u4")
@@ -149,6 +151,28 @@ def _expert(run_id: int, expert: int, generator: np.random.Generator) -> ExpertR
         histogram=[tokens - 1, 1, 0, 0] if active else [0, 0, 0, 0],
         histogram_high=8.0 if active else 0.0,
         intervals=[[4.0, 8.0, 1], [0.0, 4.0, tokens - 1]] if active else [],
+        added_loss=(expert % 5 - 1) / 100 if active else 0.0,
+        kl_up=expert % 4 / 100 if active else 0.0,
+        output_share=(1 + expert % 3) / 10 if active else 0.0,
+        input_dependence=expert % 2 / 2 if active else 0.0,
+    )
+
+
+def _influence(run_id: int, expert: int) -> InfluenceRecord:
+    return InfluenceRecord(
+        run_id=run_id,
+        expert=expert,
+        contexts=3,
+        added_loss=(expert % 5 - 1) / 100,
+        kl_off=0.02,
+        kl_up=expert % 4 / 100,
+        kl_other=0.01,
+        kl_direction=0.005,
+        other=(expert + 1) % ACTIVE,
+        output_share=(1 + expert % 3) / 10,
+        input_dependence=expert % 2 / 2,
+        promoted=[[40, 0.5], [41, 0.25]],
+        suppressed=[[42, -0.5]],
     )
 
 

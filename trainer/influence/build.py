@@ -162,7 +162,7 @@ def _write(session: Session, run_id: int, found: list[Influence]) -> None:
     rows: list[dict[str, Any]] = [{"run_id": run_id, **asdict(influence)} for influence in found]
     if rows:
         session.execute(insert(InfluenceRecord), rows)
-        short = [{name: row[name] for name in ("run_id", "expert", *IN_TABLE)} for row in rows]
+        short = [{name: row[name] or 0.0 for name in ("run_id", "expert", *IN_TABLE)} for row in rows]
         session.execute(update(ExpertRecord), short)
 
 

@@ -103,7 +103,7 @@ def test_the_table_of_experts_holds_what_it_is_sorted_by(world: World, run: Run)
             )
         ).all()
         unmeasured = session.scalar(
-            select(func.count()).select_from(ExpertRecord).where(ExpertRecord.kl_up.is_(None))
+            select(func.count()).select_from(ExpertRecord).where(ExpertRecord.output_share == 0)
         )
     assert result.experts == len(rows) > 10
     assert unmeasured == 40 - len(rows)
