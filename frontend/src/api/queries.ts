@@ -93,6 +93,16 @@ export function similarQuery(run: string, expert: number, by: "gate" | "output")
   });
 }
 
+/** What an expert writes and how much it matters, where that has been measured. */
+export function influenceQuery(run: string, expert: number) {
+  return queryOptions({
+    queryKey: ["run", run, "influence", expert],
+    queryFn: ({ signal }) =>
+      unwrap(client.GET("/api/runs/{run}/experts/{expert}/influence", { params: { path: { run, expert } }, signal })),
+    staleTime: 5 * MINUTE,
+  });
+}
+
 export function searchQuery(run: string, text: string, limit = 20) {
   return queryOptions({
     queryKey: ["run", run, "search", text, limit],

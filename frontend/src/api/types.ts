@@ -14,6 +14,7 @@ export type ExpertRow = Schemas["ExpertRow"];
 export type FigureData = Schemas["Figure"];
 export type FigureName = FigureData["name"];
 export type Health = Schemas["Health"];
+export type Influence = Schemas["Influence"];
 export type Interval = Schemas["Interval"];
 export type ListEntry = Schemas["ListEntry"];
 export type ListRef = Schemas["ListRef"];
@@ -30,6 +31,7 @@ export type SearchHit = Schemas["SearchHit"];
 export type SimilarExpert = Schemas["SimilarExpert"];
 export type SteeringRequest = Schemas["SteeringRequest"];
 export type TokenCount = Schemas["TokenCount"];
+export type TokenEffect = Schemas["TokenEffect"];
 
 export type StartEvent = Schemas["StartEvent"];
 export type ProgressEvent = Schemas["ProgressEvent"];

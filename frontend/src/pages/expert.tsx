@@ -19,6 +19,7 @@ import { DownloadExpert } from "./expert/download-expert";
 import { ExpertHead } from "./expert/expert-head";
 import { EXPERT_PARAMS } from "./expert/expert-params";
 import { useMarker } from "./expert/marker";
+import { Influence } from "./expert/influence";
 import { Notes } from "./expert/notes";
 import { Similar } from "./expert/similar";
 import { Statistics } from "./expert/statistics";
@@ -43,7 +44,10 @@ function ExpertBody({ run, detail }: { readonly run: RunSummary; readonly detail
         {row.active_tokens === 0 ? (
           <Inactive run={run} />
         ) : (
-          <Contexts run={run.name} detail={detail} params={params} setParams={setParams} onHover={onHover} />
+          <>
+            <Influence run={run.name} expert={row.expert} />
+            <Contexts run={run.name} detail={detail} params={params} setParams={setParams} onHover={onHover} />
+          </>
         )}
         <div className="expert-foot">
           <Similar run={run.name} expert={row.expert} by={params.by} onBy={(by) => setParams({ by })} />

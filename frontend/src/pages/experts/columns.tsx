@@ -9,7 +9,7 @@ import { usePageLinks } from "@/components/links";
 import { SparkHistogram } from "@/components/mini-histogram";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/plus-button";
-import { formatFixed, formatPercent } from "@/lib/format";
+import { formatFixed, formatPercent, formatSigned } from "@/lib/format";
 
 import type { Sort } from "./experts-params";
 
@@ -30,6 +30,8 @@ export const LOOKS: Readonly<Record<string, ColumnLook>> = {
   mean: { title: "Mean", unit: "coefficient", className: "c-mean num", sort: "mean" },
   largest: { title: "Largest", unit: "coefficient", className: "c-largest num", sort: "largest" },
   entropy: { title: "Token entropy", unit: "bits", className: "c-entropy num", sort: "entropy" },
+  added_loss: { title: "Switched off", unit: "Δ loss, mnats", className: "c-off num", sort: "added_loss" },
+  kl_up: { title: "Turned up", unit: "KL, mnats", className: "c-up num", sort: "kl_up" },
   top_tokens: { title: "Top tokens", className: "c-tokens" },
   histogram: { title: "Coefficients", className: "c-histogram" },
 };
@@ -79,6 +81,12 @@ export function expertColumns(largest: number) {
         cell.getValue() > 0 ? <CoefficientCell value={cell.getValue()} largest={largest} /> : formatFixed(0),
     }),
     column.accessor("entropy", { cell: (cell) => formatFixed(cell.getValue()) }),
+    column.accessor("added_loss", {
+      cell: ({ row }) => (row.original.measured ? formatSigned(1000 * row.original.added_loss, 1) : "–"),
+    }),
+    column.accessor("kl_up", {
+      cell: ({ row }) => (row.original.measured ? formatFixed(1000 * row.original.kl_up, 1) : "–"),
+    }),
     column.accessor("top_tokens", { cell: ({ row }) => <TopTokens row={row.original} /> }),
     column.accessor("histogram", {
       cell: (cell) => <SparkHistogram counts={cell.getValue()} label="Histogram of its coefficient" />,

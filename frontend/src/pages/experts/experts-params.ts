@@ -4,11 +4,20 @@ import type { ExpertFilters } from "@/api/queries";
 import { formatFixed } from "@/lib/format";
 import { choiceParam, numberParam, type Param, type SetParams, textParam, type Values } from "@/url-state";
 
-export const SORTS = ["expert", "usage", "mean", "largest", "entropy"] as const;
+export const SORTS = ["expert", "usage", "mean", "largest", "entropy", "added_loss", "kl_up"] as const;
 export type Sort = (typeof SORTS)[number];
 
 /** Columns that may be hidden. */
-export const OPTIONAL_COLUMNS = ["usage", "mean", "largest", "entropy", "top_tokens", "histogram"] as const;
+export const OPTIONAL_COLUMNS = [
+  "usage",
+  "mean",
+  "largest",
+  "entropy",
+  "added_loss",
+  "kl_up",
+  "top_tokens",
+  "histogram",
+] as const;
 export type OptionalColumn = (typeof OPTIONAL_COLUMNS)[number];
 
 export const columnsParam: Param<readonly OptionalColumn[]> = {
