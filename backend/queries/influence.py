@@ -44,6 +44,4 @@ def _described(session: Session, record: InfluenceRecord, vocabulary: Vocabulary
 
 
 def _tokens(pairs: Sequence[Sequence[float]], vocabulary: Vocabulary) -> tuple[TokenEffect, ...]:
-    return tuple(
-        TokenEffect(id=int(token), text=vocabulary.name(int(token)), change=change) for token, change in pairs
-    )
+    return tuple(TokenEffect(id=int(token), text=vocabulary.name(int(token)), change=change) for token, change in pairs)
