@@ -138,7 +138,7 @@ class ExpertRecord(Base):
     """A power of two, at least ``largest``; 0 for a dead expert."""
     intervals: Mapped[list[list[float]]] = mapped_column(JSON)
     """[[low, high, active tokens], …] from the highest interval to the lowest; interval i of a context is entry i-1."""
-    # Of InfluenceRecord, once more so that they can be sorted by; all 0 until they are measured, output_share not after.
+    # Of InfluenceRecord, once more so that they can be sorted by; 0 until measured, and output_share not after.
     added_loss: Mapped[float] = mapped_column(default=0.0)
     kl_up: Mapped[float] = mapped_column(default=0.0)
     output_share: Mapped[float] = mapped_column(default=0.0)
