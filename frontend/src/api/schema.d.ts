@@ -186,6 +186,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/runs/{run}/experts/{expert}/influence": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Influence
+         * @description What an expert does and how much it matters, measured on its own contexts by ``mxd influence``.
+         */
+        get: operations["influence"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/runs/{run}/experts/{expert}/label": {
         parameters: {
             query?: never;
@@ -996,6 +1016,16 @@ export interface components {
              */
             suppressed: components["schemas"]["TokenEffect"][];
         };
+        /** ExpertInfluence */
+        ExpertInfluence: {
+            /**
+             * Command
+             * @description What measures it.
+             */
+            command: string;
+            /** @description Null where it has not been measured. */
+            influence: components["schemas"]["Influence"] | null;
+        };
         /** ExpertList */
         ExpertList: {
             /**
@@ -1035,6 +1065,11 @@ export interface components {
             /** Active Tokens */
             active_tokens: number;
             /**
+             * Added Loss
+             * @description Nats that the next token's loss gains when it alone is switched off, on its own contexts.
+             */
+            added_loss: number;
+            /**
              * Entropy
              * @description Entropy in bits of the tokens it is active on.
              */
@@ -1048,6 +1083,16 @@ export interface components {
             histogram: number[];
             /** Histogram High */
             histogram_high: number;
+            /**
+             * Input Dependence
+             * @description Share of what it writes that lies outside its mean direction.
+             */
+            input_dependence: number;
+            /**
+             * Kl Up
+             * @description Nats by which its 99th percentile, added, changes the next token's distribution there.
+             */
+            kl_up: number;
             /** Label */
             label: string | null;
             /** Largest */
@@ -1057,6 +1102,16 @@ export interface components {
              * @description Mean coefficient where active.
              */
             mean: number;
+            /**
+             * Measured
+             * @description Whether its influence has been measured; the four figures that follow are 0 otherwise.
+             */
+            measured: boolean;
+            /**
+             * Output Share
+             * @description Of the summed norms of what all active experts add.
+             */
+            output_share: number;
             /**
              * P99
              * @description 99th percentile of the coefficient where active: the unit of ``add`` edits.
@@ -1121,6 +1176,60 @@ export interface components {
             store_bytes: number;
             /** Version */
             version: string;
+        };
+        /**
+         * Influence
+         * @description Measured on the expert's own contexts, weighted to stand for all its active tokens.
+         */
+        Influence: {
+            /**
+             * Added Loss
+             * @description Nats, of the next token, with the expert alone switched off; null where no context has a next token.
+             */
+            added_loss: number | null;
+            /** Contexts */
+            contexts: number;
+            /** Input Dependence */
+            input_dependence: number;
+            /**
+             * Kl Direction
+             * @description With a random direction as long as what was added for ``kl_up``.
+             */
+            kl_direction: number;
+            /**
+             * Kl Off
+             * @description Nats of KL from the untouched next-token distribution.
+             */
+            kl_off: number;
+            /**
+             * Kl Other
+             * @description With a random expert of the same usage raised by its own, on the same tokens.
+             */
+            kl_other: number;
+            /**
+             * Kl Up
+             * @description With its coefficient raised by its 99th percentile.
+             */
+            kl_up: number;
+            /**
+             * Other
+             * @description The random expert of the same usage.
+             */
+            other: number;
+            /**
+             * Other Added Loss
+             * @description Its own added loss, on its own contexts.
+             */
+            other_added_loss: number | null;
+            /** Output Share */
+            output_share: number;
+            /**
+             * Promoted
+             * @description By its contribution, read by final norm and unembedding, on average; largest change first.
+             */
+            promoted: components["schemas"]["TokenEffect"][];
+            /** Suppressed */
+            suppressed: components["schemas"]["TokenEffect"][];
         };
         /**
          * Interval
@@ -2162,7 +2271,7 @@ export interface operations {
                 order?: "asc" | "desc";
                 /** @description Words in the label, among the most frequent tokens, or in a context. */
                 search?: string | null;
-                sort?: "expert" | "usage" | "mean" | "largest" | "entropy";
+                sort?: "expert" | "usage" | "mean" | "largest" | "entropy" | "added_loss" | "kl_up" | "output_share" | "input_dependence";
                 /** @description Only those that have it. */
                 tag?: string | null;
             };
@@ -2292,6 +2401,49 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ContextPage"];
+                };
+            };
+        };
+    };
+    influence: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the expert. */
+                expert: number;
+                /** @description Name of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ExpertInfluence"];
                 };
             };
         };
