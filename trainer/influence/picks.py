@@ -94,8 +94,8 @@ def read_picks(session: Session, run: RunRecord, per_interval: int) -> Picks:
 
 
 def _active_tokens(session: Session, run: RunRecord, expert: Ints, interval: Ints) -> Floats:
-    wanted = select(ExpertRecord.expert, ExpertRecord.intervals).where(ExpertRecord.run_id == run.id)
-    intervals = {number: edges for number, edges in session.execute(wanted)}
+    wanted = select(ExpertRecord).where(ExpertRecord.run_id == run.id).order_by(ExpertRecord.expert)
+    intervals = [record.intervals for record in session.scalars(wanted)]
     pairs = zip(expert.tolist(), interval.tolist(), strict=True)
     return np.array([intervals[number][place - 1][2] for number, place in pairs], np.float64)
 
