@@ -69,13 +69,16 @@ def measure(
     untouched_MW = residual_RTW[0, place]
     arms_RW = residual_RTW[1:].gather(1, place.repeat(ARMS).view(-1, 1, 1).expand(-1, 1, residual_RTW.shape[2]))[:, 0]
     log_p_RV = language_model.logits_of(torch.cat([untouched_MW, arms_RW])).log_softmax(dim=-1)
-    base_MV, *changed_MV = log_p_RV.split(len(place))
+    base_MV, off_MV, up_MV, other_MV, direction_MV = log_p_RV.split(len(place))
     return Measured(
-        _losses(changed_MV[0], ids, changed.position) - _losses(base_MV, ids, changed.position),
-        *(_kl(base_MV, log_p_MV) for log_p_MV in changed_MV),
-        answer.share_M,
-        answer.contribution_MO,
-        untouched_MW.float(),
+        added_loss=_losses(off_MV, ids, changed.position) - _losses(base_MV, ids, changed.position),
+        kl_off=_kl(base_MV, off_MV),
+        kl_up=_kl(base_MV, up_MV),
+        kl_other=_kl(base_MV, other_MV),
+        kl_direction=_kl(base_MV, direction_MV),
+        share=answer.share_M,
+        contribution=answer.contribution_MO,
+        residual=untouched_MW.float(),
     )
 
 

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from trainer.config import InfluenceConfig
 from trainer.errors import UserError
-from trainer.indexing.statistics import Ints
+from trainer.indexing.pairs import Ints
 from trainer.influence.arms import Changed, Measured, measure
 from trainer.influence.picks import (
     Known,
@@ -136,10 +136,11 @@ class _Measuring:
     def _measure(self, sequence: int, picks: Picks) -> Measured:
         other = self.others[picks.expert]
         changed = Changed(
-            *(torch.from_numpy(values) for values in (picks.position, picks.expert)),
-            torch.from_numpy(self.known.p99[picks.expert]),
-            torch.from_numpy(other),
-            torch.from_numpy(self.known.p99[other]),
+            position=torch.from_numpy(picks.position),
+            expert=torch.from_numpy(picks.expert),
+            unit=torch.from_numpy(self.known.p99[picks.expert]),
+            other=torch.from_numpy(other),
+            other_unit=torch.from_numpy(self.known.p99[other]),
         )
         seed = int(np.random.SeedSequence([self.seed, sequence]).generate_state(1)[0])
         return measure(self.language_model, self.block, self.layer, self.sequences[sequence], changed, seed)

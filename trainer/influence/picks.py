@@ -16,7 +16,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from trainer.errors import UserError
-from trainer.indexing.statistics import Floats, Ints
+from trainer.indexing.pairs import Floats, Ints
 from trainer.store import ContextRecord, ExpertRecord, IndexRecord, RunRecord, SequenceRecord
 
 NEIGHBOURS = 8
@@ -34,7 +34,7 @@ class Picks(NamedTuple):
 
     def of(self, chosen_P: Ints) -> Picks:
         """Some of them."""
-        return Picks(*(values[chosen_P] for values in self))
+        return Picks(self.expert[chosen_P], self.sequence[chosen_P], self.position[chosen_P], self.weight[chosen_P])
 
 
 class Known(NamedTuple):
