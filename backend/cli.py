@@ -28,6 +28,7 @@ from backend.commands.base import Command
 from backend.commands.bench import BenchCommand
 from backend.commands.console import Interrupted
 from backend.commands.demo import DemoCommand
+from backend.commands.evaluate import EvaluateCommand
 from backend.commands.index import IndexCommand
 from backend.commands.influence import InfluenceCommand
 from backend.commands.remove import RemoveCommand
@@ -63,6 +64,8 @@ class Mxd(BaseSettings):
     """statistics and contexts of every expert into the store"""
     influence: CliSubCommand[InfluenceCommand]
     """what each expert does and how much it matters, into the store"""
+    evaluate: CliSubCommand[EvaluateCommand]
+    """what runs add to the loss, and whether their experts do anything"""
     route: CliSubCommand[RouteCommand]
     """which experts are active on each token of a text"""
     steer: CliSubCommand[SteerCommand]

@@ -28,3 +28,20 @@ def active_counts(routing: Routing, num_experts: int) -> Tensor:
 def l0(routing: Routing) -> Tensor:
     """Mean number of active experts per token, a scalar."""
     return (routing.coefficients_TK > 0).sum(dim=1).float().mean()
+
+
+def effective_number(counts_N: Tensor) -> float:
+    """2 to the power of the entropy of a load: N where all N experts are used alike, 1 where one does it all."""
+    share_N = counts_N.double() / counts_N.sum().clamp_min(1)
+    positive = share_N[share_N > 0]
+    return float(2.0 ** -(positive * positive.log2()).sum())
+
+
+def gini(counts_N: Tensor) -> float:
+    """Gini coefficient of a load: 0 where all experts are used alike, near 1 where one does it all."""
+    sorted_N = counts_N.double().sort().values
+    count, total = len(sorted_N), sorted_N.sum()
+    if total == 0:
+        return 0.0
+    ranks_N = torch.arange(1, count + 1, dtype=torch.float64, device=sorted_N.device)
+    return float(2 * (ranks_N * sorted_N).sum() / (count * total) - (count + 1) / count)

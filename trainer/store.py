@@ -211,6 +211,49 @@ class ContextRecord(Base):
     __table_args__ = (Index("contexts_of_expert", "run_id", "expert", "interval", "rank", unique=True),)
 
 
+class EvaluationRecord(Base):
+    """What a run, or several runs at once, add to the loss on one text. The newest replaces the one before."""
+
+    __tablename__ = "evaluations"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), index=True)
+    subject: Mapped[str] = mapped_column(Text)
+    """Name of the run, or of the runs that were put in place together, joined by `` + ``."""
+    text: Mapped[str] = mapped_column(Text)
+    fingerprint: Mapped[str] = mapped_column(String(32))
+    """Of the text."""
+    settings: Mapped[dict[str, Any]] = mapped_column(JSON)
+    """The ``EvaluateConfig``."""
+    weights: Mapped[str] = mapped_column(String(64))
+    """Digest of the weights that were measured."""
+    result: Mapped[dict[str, Any]] = mapped_column(JSON)
+    sequences: Mapped[bytes] = mapped_column(LargeBinary)
+    """Little-endian float32 differences of loss in nats, a sequence each: what intervals over seeds are made of."""
+    created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+
+    __table_args__ = (Index("evaluations_of_subject", "subject", "fingerprint", unique=True),)
+
+
+class ProbeRecord(Base):
+    """How well a run's experts tell the classes of one file of labels apart."""
+
+    __tablename__ = "probes"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"))
+    labels: Mapped[str] = mapped_column(Text)
+    fingerprint: Mapped[str] = mapped_column(String(32))
+    """Of the file of labels."""
+    level: Mapped[str] = mapped_column(String(8))
+    settings: Mapped[dict[str, Any]] = mapped_column(JSON)
+    """The ``ProbeConfig``."""
+    result: Mapped[dict[str, Any]] = mapped_column(JSON)
+    created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+
+    __table_args__ = (Index("probes_of_run", "run_id", "fingerprint", "level", unique=True),)
+
+
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
     cursor = connection.cursor()
     for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", "busy_timeout=30000"):

@@ -53,6 +53,52 @@ def document(capsys: Capture) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
+def test_evaluating(place: Path, capsys: Capture) -> None:
+    assert run(train_words("--name", "a")) == 0
+    assert run([*train_words("--name", "b"), "--layer", "2"]) == 0
+    capsys.readouterr()
+    lines = [f'{{"text": "held out {number} the old fox sang"}}' for number in range(40)]
+    (place / "held.jsonl").write_text("\n".join(lines))
+    (place / "other.txt").write_text("dreizehn alte Hunde. " * 60)
+    words = ["evaluate", "a", "b", "--text", "held.jsonl", "--tokens", "320", "--resamples", "100"]
+    assert run([*words, "--together", "--other-text", "other.txt", "--json"]) == 0
+    first, second, both = document(capsys)
+    wanted = {"run", "method", "num_experts", "k", "parameters", "ce_original", "ce_replaced", "ce_zeroed", "kl", "l0"}
+    wanted |= {"ce_mean_ablated", "delta_ce", "normalised_mse", "variance_explained", "dead_share", "routing_share"}
+    assert first.keys() >= wanted
+    assert first["delta_ce"].keys() == {"value", "low", "high"}
+    assert first["shared_expert"].keys() >= {"share", "delta_ce_without"}
+    assert (first["run"], second["run"], both["run"]) == ("a", "b", "a + b")
+    assert first["other_text"]["text"] == "other.txt"
+    assert run([*words, "--together", "--other-text", "other.txt", "--json"]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) == [first, second, both]
+    assert "Evaluating" not in printed.err, "what was measured before is taken from the store"
+    assert run(words) == 0
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.split()[0] == "run"
+    assert [row.split()[0] for row in rows[:2]] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["evaluate", "a", "--text", "text.jsonl", "--tokens", "320"], "was fitted on text.jsonl"),
+        (["evaluate", "a", "a", "--text", "held.txt", "--tokens", "320"], "named twice"),
+        (["evaluate", "b", "--text", "held.txt", "--tokens", "320"], "There is no run b"),
+        (["evaluate", "a", "--text", "held.txt", "--tokens", "320"], "has 12 tokens"),
+    ],
+)
+def test_what_cannot_be_evaluated(place: Path, capsys: Capture, words: list[str], sentence: str) -> None:
+    assert run(train_words("--name", "a")) == 0
+    (place / "held.txt").write_text("held-out te")
+    capsys.readouterr()
+    assert run(words) == 2
+    printed = capsys.readouterr()
+    assert sentence in printed.err
+    assert printed.out == ""
+
+
 def test_the_whole_way(place: Path, capsys: Capture) -> None:
     assert run(train_words("--name", "small", "--json")) == 0
     trained = document(capsys)

@@ -34,10 +34,10 @@ class ReluGate(MxD):
         ids_N = torch.arange(self.config.num_experts, device=x_TI.device)
         return Routing(coefficients_TN, ids_N.expand_as(coefficients_TN))
 
-    def mixed_scaling(self, routing: Routing) -> Tensor:
+    def mixing(self, routing: Routing) -> Tensor:
         # Gathering rows would take N times the memory of one matrix product.
         if routing.indices_TK.shape[1] != self.config.num_experts:
-            return super().mixed_scaling(routing)
+            return super().mixing(routing)
         return self.dense_coefficients(routing) @ self.scaling_NO
 
     def dense_coefficients(self, routing: Routing) -> Tensor:
@@ -76,6 +76,10 @@ class LowRank(MxD):
     def contribution(self, x_TI: Tensor, routing: Routing) -> Tensor:
         added_TO: Tensor = self.up(super().contribution(x_TI, routing))
         return added_TO
+
+    def decode_mixed(self, x_TI: Tensor, mixing_TO: Tensor) -> Tensor:
+        output_TO: Tensor = self.up(mixing_TO * self.dense_output(x_TI)) + self.output_bias
+        return output_TO
 
     def contribution_norms(self, x_TI: Tensor, routing: Routing) -> Tensor:
         dense_TR = self.dense_output(x_TI)

@@ -35,9 +35,16 @@ class Transcoder(SparseLayer):
         self.direction_NO = nn.Parameter(weight_ON.T.contiguous())
         self.output_bias = nn.Parameter(torch.zeros(config.output_width))
 
+    def mixing(self, routing: Routing) -> Tensor:
+        """a W_dec, [T, O]: here all that the experts add."""
+        return mix(routing.coefficients_TK, routing.indices_TK, self.direction_NO)
+
+    def decode_mixed(self, x_TI: Tensor, mixing_TO: Tensor) -> Tensor:  # noqa: ARG002
+        return mixing_TO + self.output_bias
+
     def contribution(self, x_TI: Tensor, routing: Routing) -> Tensor:  # noqa: ARG002
         """What the experts add, [T, O]; does not depend on ``x_TI``."""
-        return mix(routing.coefficients_TK, routing.indices_TK, self.direction_NO)
+        return self.mixing(routing)
 
     def decode(self, x_TI: Tensor, routing: Routing) -> Tensor:
         """The output [T, O] under ``routing``."""
@@ -59,6 +66,10 @@ class SkipTranscoder(Transcoder):
         self.skip = nn.Linear(config.input_width, config.output_width, bias=False)
         nn.init.zeros_(self.skip.weight)
         nn.init.zeros_(self.direction_NO)
+
+    def decode_mixed(self, x_TI: Tensor, mixing_TO: Tensor) -> Tensor:
+        skipped_TO: Tensor = self.skip(x_TI)
+        return super().decode_mixed(x_TI, mixing_TO) + skipped_TO
 
     def decode(self, x_TI: Tensor, routing: Routing) -> Tensor:
         """The output [T, O] under ``routing``, the linear map included."""

@@ -60,12 +60,15 @@ class MxD(SparseLayer):
         output: Tensor = self.decoder(self.encode(x_TI))
         return output
 
-    def mixed_scaling(self, routing: Routing) -> Tensor:
+    def mixing(self, routing: Routing) -> Tensor:
         """a C, [T, O]: what z D is multiplied with."""
         return mix(routing.coefficients_TK, routing.indices_TK, self.scaling_NO)
 
+    def decode_mixed(self, x_TI: Tensor, mixing_TO: Tensor) -> Tensor:
+        return mixing_TO * self.dense_output(x_TI) + self.output_bias
+
     def contribution(self, x_TI: Tensor, routing: Routing) -> Tensor:
-        return self.mixed_scaling(routing) * self.dense_output(x_TI)
+        return self.mixing(routing) * self.dense_output(x_TI)
 
     def decode(self, x_TI: Tensor, routing: Routing) -> Tensor:
         return self.contribution(x_TI, routing) + self.output_bias

@@ -69,6 +69,14 @@ class SparseLayer(nn.Module, ABC):
         """The layer's output [T, O] under ``routing``, whoever made it."""
 
     @abstractmethod
+    def mixing(self, routing: Routing) -> Tensor:
+        """What the routing decides by itself, without the layer's input, [T, M]: linear in the coefficients."""
+
+    @abstractmethod
+    def decode_mixed(self, x_TI: Tensor, mixing_TO: Tensor) -> Tensor:
+        """The output [T, O] under a ``mixing``, whoever made it; with that of a routing, the same as ``decode``."""
+
+    @abstractmethod
     def contribution(self, x_TI: Tensor, routing: Routing) -> Tensor:
         """What the experts of ``routing`` add to the output, [T, O]: linear in the coefficients, without the bias."""
 

@@ -1,0 +1,205 @@
+"""Measuring a run on held-out text: what it adds to the loss, and whether its experts do anything.
+
+Shapes: S sequences, L tokens of a sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trainer.config import EvaluateConfig
+from trainer.errors import UserError
+from trainer.evaluation.arms import ORIGINAL, Arm, LayerArms, Losses, constant, measure, paired, zeroed
+from trainer.evaluation.continuations import agreement
+from trainer.evaluation.health import health_of, shared_experts
+from trainer.evaluation.intervals import Bootstrap, Floats, Interval
+from trainer.evaluation.result import Evaluation, SharedExpert, Together
+from trainer.evaluation.statistics import Statistics, gather
+from trainer.evaluation.verdicts import verdicts
+from trainer.language_model import LanguageModel
+from trainer.progress import Progress, ShouldStop
+from trainer.run import Run
+from trainer.text import sequences
+
+
+class Stopped(UserError):
+    """Somebody asked to stop; nothing of what was under way is kept."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """An evaluation, and the loss that each sequence gains, [S]."""
+
+    result: Evaluation | Together
+    added_S: Floats
+
+
+@dataclass(frozen=True)
+class Session:
+    """What every measurement on one text shares."""
+
+    config: EvaluateConfig
+    language_model: LanguageModel
+    ids_SL: Tensor
+    bootstrap: Bootstrap
+    progress: Progress
+    should_stop: ShouldStop
+
+    @classmethod
+    def open(
+        cls, config: EvaluateConfig, language_model: LanguageModel, progress: Progress, should_stop: ShouldStop
+    ) -> Session:
+        """Read the text.
+
+        Raises:
+            UserError: it is too short, or cannot be read.
+        """
+        stream = sequences(config.text, language_model.tokenizer, config.tokens, config.seed, "as-is")
+        ids_SL = torch.from_numpy(np.stack(list(stream))).long()
+        bootstrap = Bootstrap(len(ids_SL), config.resamples, config.seed)
+        return cls(config, language_model, ids_SL, bootstrap, progress, should_stop)
+
+    def losses(self, arms: Sequence[Arm]) -> Losses:
+        """Of arms of which the first is the original.
+
+        Raises:
+            Stopped: somebody asked for it.
+        """
+        found = measure(self.language_model, arms, self.ids_SL, self.progress, self.should_stop)
+        if found is None:
+            raise Stopped("Evaluating was stopped; what was finished is in the store. Run the same command to go on.")
+        return found
+
+
+def evaluate(session: Session, run: Run, seen_text: bool) -> Measured:
+    """One run in place of its layer's MLP."""
+    index = run.config.layer
+    layer = run.layer.to(session.language_model.device)
+    found = gather(session.language_model, index, layer, session.ids_SL, session.progress)
+    shared = shared_experts(found, session.config.always_on)
+    own = LayerArms(layer, found, shared.experts)
+    answers = (zeroed, constant(found.output_O), own.replaced, own.frozen, own.without_shared, own.only_shared)
+    losses = session.losses([ORIGINAL, *({index: answer} for answer in answers)])
+    zero_S, mean_S, added_S, frozen_S, without_S, only_S = (paired(losses, arm) for arm in range(1, 7))
+    intervals = _intervals(session, found) | {
+        "kl": session.bootstrap.mean(losses.kl[3]),
+        "agreement": session.bootstrap.mean(losses.agreement[3]),
+        "routing_share": session.bootstrap.ratio(frozen_S, mean_S),
+        "ce_frozen": session.bootstrap.mean(losses.ce[4]),
+    }
+    health = health_of(layer, found, session.config.seed)
+    recovered = session.bootstrap.ratio(mean_S - added_S, mean_S)
+    ce = losses.ce.mean(axis=1)
+    result = Evaluation(
+        run=run.name,
+        method=run.config.method,
+        language_model=run.config.language_model,
+        layer=index,
+        num_experts=layer.config.num_experts,
+        k=layer.config.k,
+        parameters=layer.num_parameters,
+        seed=run.config.seed,
+        fitted_tokens=run.config.tokens,
+        text=session.config.text.text,
+        tokens=session.ids_SL.numel(),
+        sequences=len(session.ids_SL),
+        seen_text=seen_text,
+        ce_original=float(ce[0]),
+        ce_zeroed=float(ce[1]),
+        ce_mean_ablated=float(ce[2]),
+        ce_replaced=float(ce[3]),
+        ce_frozen=float(ce[4]),
+        delta_ce=session.bootstrap.mean(added_S),
+        loss_recovered_zero=session.bootstrap.ratio(zero_S - added_S, zero_S),
+        loss_recovered_mean=recovered,
+        dead_share=health.load.dead_share,
+        intervals=intervals,
+        continuations=_continuations(session, [run]),
+        shared_expert=SharedExpert(
+            **asdict(shared), delta_ce_without=float(without_S.mean()), delta_ce_only=float(only_S.mean())
+        ),
+        health=health,
+        verdicts=verdicts(
+            run.config.method,
+            health,
+            shared,
+            recovered,
+            intervals["routing_share"],
+            only=float(1 - only_S.mean() / mean_S.mean()),
+        ),
+        **{name: intervals[name].value for name in VALUES},
+    )
+    return Measured(result, added_S)
+
+
+VALUES = (
+    "kl",
+    "agreement",
+    "normalised_mse",
+    "paper_error",
+    "variance_explained",
+    "l0",
+    "routing_share",
+)
+"""Measures that stand in the result as plain values, beside their intervals."""
+
+
+def evaluate_together(session: Session, runs: Sequence[Run], single: Sequence[float]) -> Measured:
+    """Several runs in place at once; ``single`` is what each adds alone.
+
+    Raises:
+        UserError: two are of one layer.
+    """
+    layers = [run.config.layer for run in runs]
+    if len(set(layers)) < len(layers):
+        raise UserError("Two of the runs replace the same layer; only runs of different layers can be put in together.")
+    replaced, zeros, means = {}, {}, {}
+    for run in runs:
+        layer = run.layer.to(session.language_model.device)
+        found = gather(session.language_model, run.config.layer, layer, session.ids_SL, session.progress)
+        replaced[run.config.layer] = LayerArms(layer, found, ()).replaced
+        zeros[run.config.layer] = zeroed
+        means[run.config.layer] = constant(found.output_O)
+    losses = session.losses([ORIGINAL, zeros, means, replaced])
+    mean_S, added_S = paired(losses, 2), paired(losses, 3)
+    ce = losses.ce.mean(axis=1)
+    result = Together(
+        run=" + ".join(run.name for run in runs),
+        runs=tuple(run.name for run in runs),
+        text=session.config.text.text,
+        tokens=session.ids_SL.numel(),
+        ce_original=float(ce[0]),
+        ce_zeroed=float(ce[1]),
+        ce_mean_ablated=float(ce[2]),
+        ce_replaced=float(ce[3]),
+        delta_ce=session.bootstrap.mean(added_S),
+        sum_of_single=sum(single),
+        loss_recovered_mean=session.bootstrap.ratio(mean_S - added_S, mean_S),
+        kl=float(losses.kl[3].mean()),
+        agreement=float(losses.agreement[3].mean()),
+    )
+    return Measured(result, added_S)
+
+
+def _intervals(session: Session, found: Statistics) -> dict[str, Interval]:
+    """Of how close the layer's output is."""
+    errors, bootstrap = found.errors, session.bootstrap
+    deviation_S = errors.squared_deviation(found.output_O, session.ids_SL.shape[1])
+    unexplained = bootstrap.ratio(np.array(errors.squared_error), deviation_S)
+    return {
+        "normalised_mse": bootstrap.mean(np.array(errors.normalised_mse)),
+        "paper_error": bootstrap.mean(np.array(errors.paper_error)),
+        "variance_explained": Interval(1 - unexplained.value, 1 - unexplained.high, 1 - unexplained.low),
+        "l0": bootstrap.mean(np.array(errors.l0)),
+    }
+
+
+def _continuations(session: Session, runs: Sequence[Run]) -> dict[str, float]:
+    layers = {run.config.layer: run.layer for run in runs}
+    found = agreement(session.language_model, layers, session.ids_SL, session.config.prompts)
+    return {str(length): share for length, share in found.items()}

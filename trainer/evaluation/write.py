@@ -1,0 +1,121 @@
+"""Evaluations in the store: what is there already, what comes in, and several seeds taken together."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+from sqlalchemy import Engine, delete, select
+from sqlalchemy.orm import Session
+
+from trainer.config import EvaluateConfig
+from trainer.errors import UserError
+from trainer.evaluation.evaluate import Measured
+from trainer.evaluation.intervals import Bootstrap, Floats, Interval
+from trainer.layers.sparse import WEIGHTS_FILE
+from trainer.run import Run
+from trainer.store import EvaluationRecord, RunRecord, utc_now, writing
+
+_BYTES = 2**22
+NOT_COMPARED = ("name", "seed", "checkpoint_every", "log_every")
+"""Settings in which runs may differ and still be seeds of one another."""
+
+
+def weights_digest(runs: Iterable[Run]) -> str:
+    """Tells whether weights have changed since they were measured."""
+    digest = blake2b(digest_size=16)
+    for run in runs:
+        with (run.weights_folder / WEIGHTS_FILE).open("rb") as file:
+            while part := file.read(_BYTES):
+                digest.update(part)
+    return digest.hexdigest()
+
+
+def stored(
+    store: Engine, subject: str, fingerprint: str, config: EvaluateConfig, weights: str
+) -> dict[str, Any] | None:
+    """The result of this very measurement, where it was made before."""
+    with Session(store) as session:
+        record = session.scalar(_of(subject, fingerprint))
+        same = record is not None and record.settings == config.model_dump(mode="json") and record.weights == weights
+        return record.result if record is not None and same else None
+
+
+def _of(subject: str, fingerprint: str) -> Any:
+    return select(EvaluationRecord).where(
+        EvaluationRecord.subject == subject, EvaluationRecord.fingerprint == fingerprint
+    )
+
+
+def write_evaluation(
+    store: Engine, measured: Measured, first_run: str, config: EvaluateConfig, fingerprint: str, weights: str
+) -> dict[str, Any]:
+    """Put a measurement into the place of the one before; returns it as it is stored.
+
+    Raises:
+        UserError: the store does not know the run.
+    """
+    result: dict[str, Any] = finite(asdict(measured.result))
+    subject = measured.result.run
+    with writing(store) as session:
+        run_id = session.scalar(select(RunRecord.id).where(RunRecord.name == first_run))
+        if run_id is None:
+            raise UserError(f"The store does not know the run {first_run}; serve it, or name its store with --store.")
+        session.execute(
+            delete(EvaluationRecord).where(
+                EvaluationRecord.subject == subject, EvaluationRecord.fingerprint == fingerprint
+            )
+        )
+        session.add(
+            EvaluationRecord(
+                run_id=run_id,
+                subject=subject,
+                text=config.text.text,
+                fingerprint=fingerprint,
+                settings=config.model_dump(mode="json"),
+                weights=weights,
+                result=result,
+                sequences=measured.added_S.astype("<f4").tobytes(),
+                created_at=utc_now(),
+            )
+        )
+    return result
+
+
+def finite(value: Any) -> Any:
+    """JSON has no NaN: what could not be measured is null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return value
+
+
+def over_seeds(records: Sequence[tuple[EvaluationRecord, Mapping[str, Any]]]) -> list[tuple[tuple[str, ...], Interval]]:
+    """Added loss of runs that differ in their seed alone, measured on the same text, with its interval over seeds.
+
+    Args:
+        records: evaluations, each with the settings of its run.
+    """
+    groups: dict[str, list[EvaluationRecord]] = defaultdict(list)
+    for record, settings in records:
+        same = {name: value for name, value in sorted(settings.items()) if name not in NOT_COMPARED}
+        groups[f"{record.fingerprint} {record.settings} {same}"].append(record)
+    return [
+        (tuple(record.subject for record in members), _together(members))
+        for members in groups.values()
+        if len(members) > 1
+    ]
+
+
+def _together(members: Sequence[EvaluationRecord]) -> Interval:
+    values_RS: list[Floats] = [np.frombuffer(record.sequences, "<f4").astype(np.float64) for record in members]
+    config = EvaluateConfig.model_validate(members[0].settings)
+    return Bootstrap(len(values_RS[0]), config.resamples, config.seed).mean_over_seeds(values_RS)
