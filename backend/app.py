@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from importlib.metadata import version
@@ -11,19 +11,36 @@ from importlib.metadata import version
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.responses import HTMLResponse, JSONResponse
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 
-from backend.database import open_database
+from backend.access.bodies import BodyLimit
+from backend.access.guard import Doorkeeper, Guard
+from backend.answers import answer, error_answer
+from backend.database import open_database, size_in_bytes
 from backend.docs import docs_page
-from backend.errors import BusyError, error_body, status_and_code
+from backend.errors import BusyError, NotSignedInError, TooManyRequestsError, error_body
 from backend.frontend import frontend
 from backend.headers import SECURITY_HEADERS, SecurityHeaders
 from backend.library import Library
 from backend.live import LiveEngine
+from backend.observing import Observations, Observed
 from backend.queries.search import SearchIndexes
-from backend.routes import experts, figures, health, lists, live, notes, routing, runs, sessions, steering
+from backend.routes import (
+    access,
+    experts,
+    figures,
+    health,
+    lists,
+    live,
+    notes,
+    routing,
+    runs,
+    sessions,
+    steering,
+)
 from backend.schemas import ErrorBody, ErrorResponse
 from backend.services import Services
 from backend.settings import Settings
@@ -32,6 +49,7 @@ from trainer.errors import UserError
 MINIMUM_TO_COMPRESS = 1024
 COMPRESSION_LEVEL = 5
 PROBLEMS_NAMED = 3
+DEFAULT_BODY_BYTES: int = Settings.model_fields["body_bytes"].default
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -41,20 +59,24 @@ def create_app(settings: Settings) -> FastAPI:
         UserError: the store cannot be opened.
     """
     library = Library(settings.data, settings.runs_in_memory)
-    app = build_api()
+    store = open_database(settings.store_url)
+    observations = Observations()
+    app = build_api(observations, settings.body_bytes)
     app.state.services = Services(
         settings=settings,
-        store=open_database(settings.store_url),
+        store=store,
         library=library,
         live=LiveEngine(settings, library),
         search_indexes=SearchIndexes(),
         chance=random.Random(),
+        doorkeeper=Doorkeeper(settings, store),
+        observations=observations,
     )
     app.router.routes.append(frontend(settings.frontend))
     return app
 
 
-def build_api() -> FastAPI:
+def build_api(observations: Observations | None = None, body_bytes: int = DEFAULT_BODY_BYTES) -> FastAPI:
     """The application with nothing behind it yet: enough to say what its API is."""
     app = FastAPI(
         title="MxD Explorer",
@@ -70,17 +92,22 @@ def build_api() -> FastAPI:
             "5XX": {"model": ErrorResponse, "description": "The server cannot answer now."},
         },
     )
-    modules = (health, runs, experts, notes, lists, routing, live, steering, sessions, figures)
+    modules = (health, access, runs, experts, notes, lists, routing, live, steering, sessions, figures)
     for router in (*(module.router for module in modules), notes.of_run):
         app.include_router(router, prefix="/api")
     app.add_api_route("/docs", _docs, include_in_schema=False, response_class=HTMLResponse)
-    app.add_exception_handler(UserError, _known_error)
-    app.add_exception_handler(BusyError, _known_error)
+    app.add_api_route("/metrics", _metrics, include_in_schema=False, response_class=Response)
+    app.add_api_route("/healthz", _alive, include_in_schema=False, response_class=PlainTextResponse)
+    for known in (UserError, BusyError, NotSignedInError, TooManyRequestsError):
+        app.add_exception_handler(known, _known_error)
     app.add_exception_handler(RequestValidationError, _invalid_request)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(Exception, _unknown_error)
     app.add_middleware(GZipMiddleware, minimum_size=MINIMUM_TO_COMPRESS, compresslevel=COMPRESSION_LEVEL)
+    app.add_middleware(BodyLimit, most_bytes=body_bytes)
+    app.add_middleware(Guard)
     app.add_middleware(SecurityHeaders)
+    app.add_middleware(Observed, observations=observations or Observations())
     return app
 
 
@@ -96,6 +123,18 @@ def _operation_id(route: APIRoute) -> str:
     return route.name
 
 
+def _alive() -> str:
+    """For health checks, which have no token: it says nothing but that the process answers."""
+    return "ok"
+
+
+def _metrics(request: Request) -> Response:
+    services: Services = request.app.state.services
+    services.observations.live.set(services.live.at_work)
+    services.observations.store.set(size_in_bytes(services.store))
+    return Response(services.observations.page(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+
 def _docs(request: Request) -> HTMLResponse:
     return HTMLResponse(docs_page(request.app.openapi()))
 
@@ -103,18 +142,13 @@ def _docs(request: Request) -> HTMLResponse:
 # ---------------------------------------------------------------- errors, all in one shape
 
 
-def _answer(status: int, body: ErrorBody, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    return JSONResponse(ErrorResponse(error=body).model_dump(), status_code=status, headers=headers)
-
-
 def _known_error(_request: Request, error: Exception) -> JSONResponse:
-    status, _ = status_and_code(error)
-    return _answer(status, error_body(error), {"Retry-After": "5"} if status == 503 else None)
+    return error_answer(error)
 
 
 def _unknown_error(_request: Request, error: Exception) -> JSONResponse:
     # This answer is made outside of all middleware.
-    return _answer(500, error_body(error), SECURITY_HEADERS)
+    return answer(500, error_body(error), SECURITY_HEADERS)
 
 
 def _http_error(request: Request, error: Exception) -> JSONResponse:
@@ -123,7 +157,7 @@ def _http_error(request: Request, error: Exception) -> JSONResponse:
     own_words = f"{request.method} {request.url.path} is not served here; see /docs."
     message = own_words if error.detail == phrase else error.detail
     code = phrase.lower().replace(" ", "-")
-    return _answer(error.status_code, ErrorBody(code=code, message=message), error.headers)
+    return answer(error.status_code, ErrorBody(code=code, message=message), error.headers)
 
 
 def _invalid_request(_request: Request, error: Exception) -> JSONResponse:
@@ -133,4 +167,4 @@ def _invalid_request(_request: Request, error: Exception) -> JSONResponse:
     }
     sentence = "; ".join(f"{name}: {message}" for name, message in list(problems.items())[:PROBLEMS_NAMED])
     detail: dict[str, str | int | float | None] = {**problems}
-    return _answer(422, ErrorBody(code="invalid-request", message=f"{sentence}.", detail=detail))
+    return answer(422, ErrorBody(code="invalid-request", message=f"{sentence}.", detail=detail))

@@ -36,6 +36,7 @@ from backend.commands.route import RouteCommand
 from backend.commands.runs import RunsCommand
 from backend.commands.serve import ServeCommand
 from backend.commands.steer import SteerCommand
+from backend.commands.token import TokenCommand
 from backend.commands.train import TrainCommand
 from trainer.errors import UserError
 
@@ -76,6 +77,8 @@ class Mxd(BaseSettings):
     """what has been fitted"""
     remove: CliSubCommand[RemoveCommand]
     """delete a run"""
+    token: CliSubCommand[TokenCommand]
+    """who may use a server that is bound beyond this machine"""
     bench: CliSubCommand[BenchCommand]
     """speed and memory"""
 
@@ -114,11 +117,11 @@ def run(words: Sequence[str]) -> int:
         return _complain("interrupted; run the same command to begin again.", INTERRUPTED)
 
 
-def _command(words: Sequence[str]) -> Command | BenchCommand:
+def _command(words: Sequence[str]) -> Command | BenchCommand | TokenCommand:
     defaults = _defaults(words)
     source = CliSettingsSource[Any](Mxd, add_argument_method=_add_argument)
     command = get_subcommand(CliApp.run(Mxd, list(words), cli_settings_source=source, **defaults))
-    assert isinstance(command, Command | BenchCommand)
+    assert isinstance(command, Command | BenchCommand | TokenCommand)
     return command
 
 
@@ -154,7 +157,7 @@ def _problem(error: ValidationError) -> str:
     """The first thing that is wrong, with the flag that it is about."""
     first = error.errors()[0]
     command, *names = [str(part).replace("_", "-") for part in first["loc"]]
-    if command == "bench":
+    if command in ("bench", "token"):
         names = names[1:]
     flag = f"--{names[0]}: " if names else ""
     return f"{flag}{first['msg'].removeprefix('Value error, ')}"

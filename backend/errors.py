@@ -56,12 +56,55 @@ class BusyError(Exception):
     code: ClassVar[str] = "busy"
 
 
+class NotSignedInError(Exception):
+    """A token is needed, and there is none or one that is not in use."""
+
+    code: ClassVar[str] = "not-signed-in"
+
+
+class ForbiddenError(Exception):
+    """Whoever asks may not do this."""
+
+    code: ClassVar[str] = "forbidden"
+
+
+class MisdirectedError(Exception):
+    """The request was meant for a server of another name."""
+
+    code: ClassVar[str] = "wrong-host"
+
+
+class BodyTooLargeError(Exception):
+    """The request's body is larger than the settings allow."""
+
+    code: ClassVar[str] = "request-too-large"
+
+
+class TooManyRequestsError(Exception):
+    """A client asks more often than the settings allow.
+
+    Args:
+        seconds: after which it may ask again.
+    """
+
+    code: ClassVar[str] = "too-many-requests"
+
+    def __init__(self, message: str, seconds: float) -> None:
+        super().__init__(message)
+        self.seconds = seconds
+
+
 INTERNAL = "internal"
 
 _BY_KIND: tuple[tuple[type[Exception], int, str], ...] = (
     (NotFoundError, 404, "not-found"),
     (TooLongError, 413, "prompt-too-long"),
     (UserError, 400, "bad-input"),
+    (NotSignedInError, 401, NotSignedInError.code),
+    (ForbiddenError, 403, ForbiddenError.code),
+    (BodyTooLargeError, 413, BodyTooLargeError.code),
+    (MisdirectedError, 421, MisdirectedError.code),
+    (TooManyRequestsError, 429, TooManyRequestsError.code),
     (BusyError, 503, "busy"),
 )
 

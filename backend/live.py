@@ -133,6 +133,11 @@ class LiveEngine:
                 async for step in steps:
                     yield step
 
+    @property
+    def at_work(self) -> int:
+        """Requests that are being worked on or wait."""
+        return self._admitted
+
     def close(self) -> None:
         """Let go of the threads; what waits is given up."""
         for host in self._hosts.values():

@@ -10,8 +10,10 @@ from typing import Annotated, cast
 from fastapi import Depends, Path, Request
 from sqlalchemy import Engine
 
+from backend.access.guard import Doorkeeper
 from backend.library import Library
 from backend.live import LiveEngine
+from backend.observing import Observations
 from backend.queries.search import SearchIndexes
 from backend.settings import Settings
 from trainer.chat import Turn, chat_text
@@ -27,6 +29,8 @@ class Services:
     live: LiveEngine
     search_indexes: SearchIndexes
     chance: random.Random
+    doorkeeper: Doorkeeper
+    observations: Observations
 
 
 def services(request: Request) -> Services:

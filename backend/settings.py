@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BeforeValidator, Field
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from backend.addresses import is_loopback
 
 Positive = Annotated[int, Field(gt=0)]
+Rate = Annotated[float, Field(gt=0)]
+LogFormat = Literal["quiet", "text", "json"]
+Access = Literal["auto", "tokens", "open"]
+
+
+def _names(value: object) -> object:
+    return tuple(name for part in value.split(",") if (name := part.strip())) if isinstance(value, str) else value
+
+
+Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)]
+"""Names with commas between them."""
 
 
 class Settings(BaseSettings):
@@ -36,6 +49,27 @@ class Settings(BaseSettings):
     """Routing and steering requests that may wait or run at once; further ones are refused."""
     runs_in_memory: Positive = 4
     """Runs whose weights and tokenizers are kept; the one used longest ago makes room."""
+
+    access: Access = "auto"
+    """auto: anybody on this machine, and elsewhere only with a token. tokens: always with a token. open: anybody who
+    reaches the port; only for a port that nobody else can reach."""
+    allowed_hosts: Names = ()
+    """Names besides localhost and addresses under which browsers may reach the server, with commas between them."""
+    body_bytes: Positive = 2 * 1024 * 1024
+    """Largest body of a request, in bytes."""
+    log: LogFormat = "quiet"
+    """quiet: problems alone. text or json: a line for each request too, on stderr."""
+    browse_rate: Rate = 50.0
+    """Requests a second that each token may make for what is stored; four seconds' worth may come at once."""
+    compute_rate: Rate = 5.0
+    """The same for routing, steering and writing."""
+    sign_in_rate: Rate = 1.0
+    """Attempts a second to sign in from one address."""
+
+    @property
+    def requires_tokens(self) -> bool:
+        """Whether the API is for signed-in clients only."""
+        return self.access == "tokens" or (self.access == "auto" and not is_loopback(self.host))
 
     @property
     def store_url(self) -> str:

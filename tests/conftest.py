@@ -9,6 +9,8 @@ from hypothesis import settings
 
 # Read when huggingface_hub is first imported, hence here and not in a fixture.
 os.environ["HF_HUB_OFFLINE"] = "1"
+# The name under which Starlette's test client asks.
+os.environ["MXD_ALLOWED_HOSTS"] = "testserver"
 torch.set_num_threads(1)
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")

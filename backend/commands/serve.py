@@ -12,7 +12,7 @@ from typing import Annotated
 from pydantic import Field
 
 from backend.commands.base import Command
-from backend.settings import Settings
+from backend.settings import Access, LogFormat, Settings
 from trainer.errors import UserError
 
 SHUTDOWN_SECONDS = 2
@@ -42,12 +42,19 @@ class ServeCommand(Command):
     """Routing and steering requests that may wait or run at once (128)."""
     runs_in_memory: Annotated[int | None, Field(gt=0)] = None
     """Runs whose weights and tokenizers are kept (4)."""
+    access: Access | None = None
+    """auto: anybody on this machine, elsewhere only with a token (see mxd token). tokens: always with a token. open:
+    anybody who reaches the port (auto)."""
+    allowed_hosts: str | None = None
+    """Names besides localhost and addresses under which browsers may reach it, with commas between them."""
+    log: LogFormat | None = None
+    """quiet: problems alone. text or json: a line for each request too, on stderr (quiet)."""
     open: bool = False
     """Open the dashboard in a browser."""
 
     def run(self) -> int:
         """Serve."""
-        own = Settings.model_fields.keys() - Command.model_fields.keys()
+        own = Settings.model_fields.keys() & type(self).model_fields.keys() - Command.model_fields.keys()
         settings = self.settings(**{name: getattr(self, name) for name in own})
         serve(settings, open_browser if self.open else announce)
         return 0
@@ -77,6 +84,13 @@ def serve(settings: Settings, when_ready: WhenReady) -> None:
         import uvicorn
 
         from backend.app import create_app
+        from backend.commands.token import first_tokens
+        from backend.observing import log_to_stderr
+
+        log_to_stderr(settings.log)
+        application = create_app(settings)
+        if settings.requires_tokens:
+            first_tokens(application.state.services.store)
 
         class Server(uvicorn.Server):
             async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -85,8 +99,8 @@ def serve(settings: Settings, when_ready: WhenReady) -> None:
                     when_ready(_url(listener))
 
         config = uvicorn.Config(
-            create_app(settings),
-            log_level="warning",
+            application,
+            log_config=None,
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=SHUTDOWN_SECONDS,

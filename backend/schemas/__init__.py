@@ -7,6 +7,7 @@ name says ``_ms``, losses and divergences are in nats.
 
 from __future__ import annotations
 
+from backend.schemas.access import AccessInfo, Role, SignInRequest
 from backend.schemas.base import ErrorBody, ErrorResponse, Schema
 from backend.schemas.experts import (
     Context,
@@ -76,6 +77,7 @@ from backend.schemas.steering import (
 )
 
 __all__ = [
+    "AccessInfo",
     "Alternative",
     "Arm",
     "ChangeListRequest",
@@ -124,6 +126,7 @@ __all__ = [
     "ProgressEvent",
     "PromptText",
     "RandomExpert",
+    "Role",
     "RoutedExpert",
     "RoutedExpertInfo",
     "RoutedToken",
@@ -140,6 +143,7 @@ __all__ = [
     "SearchResult",
     "SessionList",
     "SessionSummary",
+    "SignInRequest",
     "SimilarExpert",
     "SimilarExperts",
     "StartEvent",

@@ -1,13 +1,15 @@
 /** Providers and pages. Each page is a chunk of its own. */
 
-import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
+import { QueryCache, QueryClient, QueryClientProvider } from "@tanstack/react-query";
 import { lazy, Suspense, useState } from "react";
 import { BrowserRouter, Route, Routes } from "react-router";
 
 import { ApiError } from "@/api/errors";
+import { accessQuery } from "@/api/access";
 import { CurrentRunProvider } from "@/components/current-run";
 import { AppShell } from "@/components/shell/app-shell";
 import { PageBoundary } from "@/components/shell/page-boundary";
+import { SignInGate } from "@/components/shell/sign-in";
 import { ShortcutsProvider } from "@/components/shortcuts";
 import { LoadingState } from "@/components/states";
 import { TipProvider } from "@/components/tokens/tip-layer";
@@ -29,7 +31,18 @@ const NotFound = lazy(() => import("@/pages/not-found"));
 const retry = (count: number, error: Error) => count < 2 && !(error instanceof ApiError && error.status >= 400);
 
 function newQueryClient(): QueryClient {
-  return new QueryClient({ defaultOptions: { queries: { retry, staleTime: 10_000, refetchOnWindowFocus: false } } });
+  const queries: QueryClient = new QueryClient({
+    defaultOptions: { queries: { retry, staleTime: 10_000, refetchOnWindowFocus: false } },
+    // A token that has been revoked shows in any answer.
+    queryCache: new QueryCache({
+      onError: (error) => {
+        if (error instanceof ApiError && error.status === 401) {
+          void queries.invalidateQueries({ queryKey: accessQuery.queryKey });
+        }
+      },
+    }),
+  });
+  return queries;
 }
 
 function Pages() {
@@ -63,9 +76,11 @@ export function App() {
           <CurrentRunProvider>
             <TrayProvider>
               <TipProvider>
-                <AppShell>
-                  <Pages />
-                </AppShell>
+                <SignInGate>
+                  <AppShell>
+                    <Pages />
+                  </AppShell>
+                </SignInGate>
               </TipProvider>
             </TrayProvider>
           </CurrentRunProvider>

@@ -3,6 +3,7 @@
 import { useQuery } from "@tanstack/react-query";
 
 import { healthQuery } from "@/api/queries";
+import { accessQuery, useSignOut } from "@/api/access";
 import type { Health } from "@/api/types";
 import { formatBytes, formatCount } from "@/lib/format";
 
@@ -18,11 +19,26 @@ function Loaded({ models }: { readonly models: Health["language_models"] }) {
   );
 }
 
+function SignedIn() {
+  const { data } = useQuery(accessQuery);
+  const signOut = useSignOut();
+  if (data === undefined || !data.tokens_required || data.role === null) return null;
+  return (
+    <span>
+      {data.role === "read" ? "Your token may read" : "Your token may read and write"}{" "}
+      <button type="button" className="link" onClick={() => signOut.mutate()}>
+        Sign out
+      </button>
+    </span>
+  );
+}
+
 export function StatusLine() {
   const { data, error } = useQuery(healthQuery);
   return (
     <footer className="status">
       <span className="mk">MxD Explorer {data?.version}</span>
+      <SignedIn />
       <span className="grow" />
       {error !== null && <span className="bad">The server does not answer</span>}
       {data !== undefined && error === null && (

@@ -1,0 +1,124 @@
+"""What a server tells those who run it: figures for Prometheus, and a line of log for each request.
+
+Neither holds what people typed: paths stand as their routes' templates, and queries, bodies and tokens not at all.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from backend.settings import LogFormat
+
+REQUEST_LOG = "mxd.requests"
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+OTHER = "other"
+"""Stands for every address that is no route, so that strangers cannot make up label values."""
+
+
+class Observations:
+    """The figures of one application, in a registry of its own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.seconds = Histogram(
+            "mxd_request_seconds",
+            "From a request to the end of its answer.",
+            ("method", "route", "status"),
+            buckets=SECONDS,
+            registry=self.registry,
+        )
+        self.under_way = Gauge("mxd_requests_under_way", "Requests being answered.", registry=self.registry)
+        self.refused = Counter(
+            "mxd_requests_refused_total", "Answers with status 429 or 503.", ("status",), registry=self.registry
+        )
+        self.live = Gauge("mxd_live_requests", "Routing and steering at work or waiting.", registry=self.registry)
+        self.store = Gauge("mxd_store_bytes", "Bytes of the store on disk.", registry=self.registry)
+
+    def page(self) -> bytes:
+        """All figures in the Prometheus text format."""
+        return generate_latest(self.registry)
+
+
+class Observed:
+    """Middleware that counts and logs every request, and gives each an id."""
+
+    def __init__(self, app: ASGIApp, observations: Observations) -> None:
+        self.app = app
+        self.observations = observations
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer as the application does."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        started, request_id, status = time.perf_counter(), uuid4().hex[:12], 500
+
+        async def noting(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                MutableHeaders(scope=message)["X-Request-Id"] = request_id
+            await send(message)
+
+        with self.observations.under_way.track_inprogress():
+            try:
+                await self.app(scope, receive, noting)
+            finally:
+                self._note(scope, status, time.perf_counter() - started, request_id)
+
+    def _note(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
+        route = str(getattr(scope.get("route"), "path", OTHER))
+        self.observations.seconds.labels(scope["method"], route, str(status)).observe(seconds)
+        if status in (429, 503):
+            self.observations.refused.labels(str(status)).inc()
+        logging.getLogger(REQUEST_LOG).info(
+            "%s %s %s in %.1f ms",
+            scope["method"],
+            route,
+            status,
+            seconds * 1000,
+            extra={
+                "fields": {
+                    "request_id": request_id,
+                    "method": scope["method"],
+                    "route": route,
+                    "status": status,
+                    "took_ms": round(seconds * 1000, 2),
+                }
+            },
+        )
+
+
+class JsonFormatter(logging.Formatter):
+    """A line of JSON for each record, as collectors of logs want it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One JSON object without line breaks."""
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False)
+
+
+def log_to_stderr(how: LogFormat) -> None:
+    """Send what the server has to say to stderr: problems alone, or every request too."""
+    handler = logging.StreamHandler()
+    plain = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handler.setFormatter(JsonFormatter() if how == "json" else plain)
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    logging.getLogger(REQUEST_LOG).setLevel(logging.WARNING if how == "quiet" else logging.INFO)
