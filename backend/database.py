@@ -11,13 +11,14 @@ from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import Session
 
 from backend import sessions
+from backend.access.tokens import AccessTokenRecord
 from backend.lists import EntryRecord, ListRecord
 from backend.notes import LabelRecord, NoteRecord, NotesBase
 from backend.tags import TagRecord
 from trainer.errors import UserError
 from trainer.store import open_store
 
-WRITTEN = (LabelRecord, NoteRecord, TagRecord, ListRecord, EntryRecord)
+WRITTEN = (LabelRecord, NoteRecord, TagRecord, ListRecord, EntryRecord, AccessTokenRecord)
 """Tables of what people add."""
 
 

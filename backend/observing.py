@@ -76,7 +76,7 @@ class Observed:
                 self._note(scope, status, time.perf_counter() - started, request_id)
 
     def _note(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
-        route = str(getattr(scope.get("route"), "path", OTHER))
+        route = route_of(scope)
         self.observations.seconds.labels(scope["method"], route, str(status)).observe(seconds)
         if status in (429, 503):
             self.observations.refused.labels(str(status)).inc()
@@ -96,6 +96,14 @@ class Observed:
                 }
             },
         )
+
+
+def route_of(scope: Scope) -> str:
+    """The template of the route that answered: a router below /api knows its part of the address alone."""
+    route = getattr(scope.get("route"), "path", None)
+    if not isinstance(route, str) or not route:
+        return OTHER
+    return f"/api{route}" if scope["path"].startswith("/api/") and not route.startswith("/api/") else route
 
 
 class JsonFormatter(logging.Formatter):

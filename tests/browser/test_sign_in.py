@@ -1,0 +1,50 @@
+"""Signing in, where a server asks for a token."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from backend.access.tokens import create_token
+from backend.database import open_database
+from tests.browser.axe import grave_violations
+from tests.browser.conftest import OpenPage, Site
+from tests.processes import server
+from trainer.store import writing
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture
+def guarded(site: Site, tmp_path: Path) -> Iterator[tuple[str, str]]:
+    """Address of a server that asks for tokens, and a token that may read."""
+    path = tmp_path / "store.sqlite"
+    shutil.copy(site.store.removeprefix("sqlite:///"), path)
+    store = open_database(f"sqlite:///{path}")
+    with writing(store) as session:
+        token = create_token(session, "read", "browser").token
+    store.dispose()
+    with server(site.data, "--store", f"sqlite:///{path}", "--access", "tokens") as (url, _):
+        yield url, token
+
+
+def test_a_token_opens_the_dashboard(guarded: tuple[str, str], open_page: OpenPage, forgiven: list[str]) -> None:
+    url, token = guarded
+    forgiven += ["401"]
+    page = open_page()
+    page.goto(f"{url}/runs")
+    expect(page.get_by_role("heading", name="Sign in to MxD Explorer")).to_be_visible()
+    assert grave_violations(page) == []
+    page.get_by_label("Token").fill("mxd_wrong")
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("alert")).to_contain_text("not in use")
+    page.get_by_label("Token").fill(token)
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("heading", name="Runs", exact=True)).to_be_visible()
+    expect(page.get_by_text("Your token may read")).to_be_visible()
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_role("heading", name="Sign in to MxD Explorer")).to_be_visible()
