@@ -11,7 +11,7 @@ import { Command } from "../command";
 
 export function SignInGate({ children }: { readonly children: ReactNode }) {
   const { data } = useQuery(accessQuery);
-  return data !== undefined && data.role === null ? <SignIn /> : children;
+  return data?.role === null ? <SignIn /> : children;
 }
 
 function SignIn() {
