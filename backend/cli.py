@@ -38,7 +38,7 @@ from backend.commands.serve import ServeCommand
 from backend.commands.steer import SteerCommand
 from backend.commands.token import TokenCommand
 from backend.commands.train import TrainCommand
-from trainer.errors import UserError
+from trainer.errors import SilentError, UserError
 
 BAD_INPUT = 2
 INTERRUPTED = 130
@@ -109,6 +109,8 @@ def run(words: Sequence[str]) -> int:
         return _complain(_problem(error))
     except SettingsError as error:
         return _complain(str(error).removeprefix("error parsing CLI: ").removeprefix("Error: "))
+    except SilentError:
+        return BAD_INPUT
     except UserError as error:
         return _complain(str(error))
     except Interrupted as asked:

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from trainer.config import TextConfig, TrainConfig
+from trainer.distributed import ALONE, Ranks
 from trainer.errors import UserError
 from trainer.language_model import Capture, LanguageModel
 from trainer.text import sequences
@@ -46,6 +47,25 @@ class WindowPlan:
     def tokens(self) -> int:
         """Tokens that all steps take together."""
         return self.steps * self.batch
+
+    @property
+    def sequences(self) -> int:
+        """Sequences that a step amounts to, and classes of sequences from which each step takes equally many tokens."""
+        return self.batch // self.context
+
+    def share(self, ranks: Ranks) -> range:
+        """The classes of sequences that are this process's.
+
+        Raises:
+            UserError: they cannot be shared out evenly.
+        """
+        if self.sequences % ranks.world:
+            raise UserError(
+                f"A step of {self.batch:,} tokens is {self.sequences} sequences, which {ranks.world} processes cannot "
+                f"share evenly; choose a --batch that is a multiple of {self.context * ranks.world:,}."
+            )
+        each = self.sequences // ranks.world
+        return range(ranks.rank * each, (ranks.rank + 1) * each)
 
     @property
     def steps_per_window(self) -> int:
@@ -118,37 +138,56 @@ class Window:
             yield {layer: Capture(*(rows[chosen_B] for rows in whole)) for layer, whole in self.captured.items()}
 
 
-def windows(language_model: LanguageModel, stream: Stream, first_window: int = 0) -> Iterator[Window]:
-    """The windows of a stream from number ``first_window`` on.
+def windows(
+    language_model: LanguageModel, stream: Stream, first_window: int = 0, ranks: Ranks = ALONE
+) -> Iterator[Window]:
+    """The windows of a stream from number ``first_window`` on; of several ranks each has its share of every one.
 
     Raises:
-        UserError: the text ends before the wanted tokens.
+        UserError: the text ends before the wanted tokens, or the ranks cannot share a step evenly.
     """
-    per_window = stream.plan.window // stream.plan.context
+    plan, share = stream.plan, stream.plan.share(ranks)
+    per_window = plan.window // plan.context
     text = sequences(
         stream.text,
         language_model.tokenizer,
-        tokens=stream.plan.tokens,
+        tokens=plan.tokens,
         seed=stream.seed,
         order="shuffled",
         skip=first_window * per_window,
     )
     number = first_window
     while rows := list(islice(text, per_window)):
-        captured = capture_layers(language_model, stream.layers, np.stack(rows))
-        order_T = _order(stream.seed, number, len(rows) * stream.plan.context)
+        mine = [row for place, row in enumerate(rows) if place % plan.sequences in share]
+        captured = capture_layers(language_model, stream.layers, np.stack(mine))
+        order_T = _order(stream.seed, number, len(rows) // plan.sequences, plan.context, share)
         yield Window(captured, order_T.to(language_model.device))
         number += 1
 
 
-def batches(language_model: LanguageModel, stream: Stream, first_step: int = 0) -> Iterator[dict[int, Capture]]:
-    """What each step takes, by layer, from ``first_step`` on: the same as if the steps before had just been taken."""
+def batches(
+    language_model: LanguageModel, stream: Stream, first_step: int = 0, ranks: Ranks = ALONE
+) -> Iterator[dict[int, Capture]]:
+    """What each step takes, by layer, from ``first_step`` on: the same as if the steps before had just been taken.
+
+    Of several ranks each has its share of every step, and together they have what one process alone would.
+    """
     first_window, first_batch = divmod(first_step, stream.plan.steps_per_window)
-    for window in windows(language_model, stream, first_window):
-        yield from window.batches(stream.plan.batch, first_batch)
+    for window in windows(language_model, stream, first_window, ranks):
+        yield from window.batches(stream.plan.batch // ranks.world, first_batch)
         first_batch = 0
 
 
-def _order(seed: int, window: int, tokens: int) -> torch.Tensor:
-    state = int(np.random.SeedSequence([seed, window]).generate_state(1)[0])
-    return torch.randperm(tokens, generator=torch.Generator().manual_seed(state))
+def _order(seed: int, window: int, steps: int, context: int, share: range) -> torch.Tensor:
+    """The tokens of a window's share in the order in which its steps take them.
+
+    The sequences of a window fall into as many classes as a step has sequences. The tokens of each class are shuffled,
+    and every step takes equally many from each: so the classes can be shared out, and the steps stay what they were.
+    """
+    shuffled = []
+    for place, number in enumerate(share):
+        state = int(np.random.SeedSequence([seed, window, number]).generate_state(1)[0])
+        order_P = torch.randperm(steps * context, generator=torch.Generator().manual_seed(state))
+        sequence_P, position_P = order_P // context, order_P % context
+        shuffled.append(((sequence_P * len(share) + place) * context + position_P).view(steps, context))
+    return torch.stack(shuffled, dim=1).reshape(-1)

@@ -17,3 +17,11 @@ class NotFoundError(UserError):
 
 class TooLongError(UserError):
     """A text has more tokens than the language model or the limits allow."""
+
+
+class LostError(UserError):
+    """Another process of the same piece of work has ended, so this one cannot go on."""
+
+
+class SilentError(UserError):
+    """The same piece of work has failed in another process too, and that one tells why."""

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from trainer.checkpoint import Position, load_checkpoint, save_checkpoint
 from trainer.config import LayerConfig, OptimizerConfig, TrainConfig
+from trainer.distributed import ALONE, Ranks
 from trainer.errors import UserError
 from trainer.language_model import Capture, LanguageModel
 from trainer.layers.matching import Widths, matched_num_experts
@@ -65,13 +66,18 @@ class Fit:
     tokens: int = 0
     """Tokens taken."""
     seconds_before: float = 0.0
+    ranks: Ranks = ALONE
+    """Which of several processes this is; each takes its share of every step, and all have the same weights."""
     watch: _Watch = field(init=False)
+    answer: nn.Module = field(init=False)
+    """The layer, with gradients that are averaged over the ranks."""
 
     def __post_init__(self) -> None:
         self.watch = _Watch.fresh(self.layer.config.num_experts, self.last_active_N.device)
+        self.answer = self.ranks.data_parallel(self.layer)
 
     @classmethod
-    def start(cls, config: TrainConfig, language_model: LanguageModel, total_steps: int) -> Fit:
+    def start(cls, config: TrainConfig, language_model: LanguageModel, total_steps: int, ranks: Ranks = ALONE) -> Fit:
         """A layer with its starting values. The same config gives the same values."""
         layer_config = layer_config_of(config, language_model)
         with torch.random.fork_rng():
@@ -82,22 +88,22 @@ class Fit:
         layer.to(language_model.device)
         optimizer = torch.optim.AdamW(layer.parameters(), lr=0.0, weight_decay=0.0, fused=True)
         never = torch.zeros(layer_config.num_experts, dtype=torch.int64, device=language_model.device)
-        return cls(layer, optimizer, config.optimizer, total_steps, never)
+        return cls(layer, optimizer, config.optimizer, total_steps, never, ranks=ranks)
 
     def step(self, batch: Capture) -> None:
         """Take one step on a batch of activations."""
         if self.taken == 0:
             # D starts at zero, so the layer's first answer is b_out alone; the mean is the best constant.
-            self.layer.get_parameter("output_bias").data.copy_(batch.output_TO.mean(dim=0))
+            self.layer.get_parameter("output_bias").data.copy_(self.ranks.mean_(batch.output_TO.mean(dim=0)))
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.schedule, self.taken, self.total_steps)
-        output = self.layer(batch.read_by(self.layer))
+        output = self.answer(batch.read_by(self.layer))
         loss = normalised_mse(output.output_TO, batch.output_TO)
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
         self.taken += 1
-        self.tokens += batch.input_TI.shape[0]
+        self.tokens += batch.input_TI.shape[0] * self.ranks.world
         counts_N = active_counts(output.routing, self.layer.config.num_experts)
         self.last_active_N.masked_fill_(counts_N > 0, self.tokens)
         self.watch.steps += 1
@@ -106,8 +112,12 @@ class Fit:
         self.watch.counts_N += counts_N
 
     def read(self) -> StepMeasures:
-        """Means since the last reading; starts the next stretch."""
+        """Means since the last reading, over all ranks; starts the next stretch."""
         watch, self.watch = self.watch, _Watch.fresh(self.layer.config.num_experts, self.last_active_N.device)
+        for mean in (watch.errors, watch.active):
+            self.ranks.mean_(mean)
+        self.ranks.sum_(watch.counts_N)
+        self.ranks.max_(self.last_active_N)
         tokens = watch.steps * (self.tokens // max(self.taken, 1))
         quiet_N = self.tokens - self.last_active_N >= min(DEAD_AFTER, self.tokens)
         return StepMeasures(
@@ -118,8 +128,10 @@ class Fit:
         )
 
     def save(self, folder: Path, seconds: float) -> None:
-        """Write a checkpoint."""
-        save_checkpoint(folder, self.layer, self.optimizer, self.last_active_N, Position(self.taken, seconds))
+        """Write a checkpoint; the first rank does, and all must ask."""
+        self.ranks.max_(self.last_active_N)
+        if self.ranks.is_first:
+            save_checkpoint(folder, self.layer, self.optimizer, self.last_active_N, Position(self.taken, seconds))
 
     def restore(self, checkpoint: Path, batch: int) -> None:
         """Go on from a checkpoint whose steps took ``batch`` tokens each."""

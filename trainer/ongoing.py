@@ -136,6 +136,8 @@ class OngoingRun:
 
     def _publish(self) -> None:
         """Put the finished layer beside the settings; its config comes last, so a reader finds both or neither."""
+        if not self.fit.ranks.is_first:
+            return
         partial = self.run.folder / "finished"
         with whole_folder(partial) as folder:
             self.fit.layer.save(folder)

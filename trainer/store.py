@@ -39,6 +39,9 @@ from trainer.errors import UserError
 SCHEMA_VERSION = 2
 """Raised whenever a table changes; kept in SQLite's ``user_version``."""
 
+IN_MEMORY = "sqlite://"
+"""URL of a store that is gone with its process."""
+
 SEARCH_TABLE = "context_text"
 """SQLite FTS5 table over the text around the peak of each expert's largest contexts; rowid is ``contexts.id``."""
 

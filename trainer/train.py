@@ -17,6 +17,7 @@ from sqlalchemy import Engine
 
 from trainer.activations import Stream, batches
 from trainer.config import TrainConfig
+from trainer.distributed import ALONE, Ranks
 from trainer.errors import UserError
 from trainer.files import only_one
 from trainer.fitting import Fit
@@ -57,10 +58,15 @@ def train_together(
     language_model: LanguageModel,
     *,
     resume: Resume = "never",
+    ranks: Ranks = ALONE,
     progress: Progress = silent,
     should_stop: ShouldStop = never,
 ) -> list[TrainResult]:
     """Fit several layers on one pass over the activations, as ``train`` fits one; results come in the same order.
+
+    Several ranks share every step and end with the same weights as one process, up to rounding; the first alone writes.
+    Folder and store must be where all of them can read; a rank that is not the first may be given a store of its own,
+    which is thrown away.
 
     Raises:
         UserError: as ``train``, for any of them; they do not want the same text in the same order; two have one name.
@@ -68,18 +74,24 @@ def train_together(
     _see_that_names_differ(configs)
     stream = Stream.of(configs)
     # All layers are made before the first folder is: what cannot be built leaves nothing behind.
-    fits = [Fit.start(config, language_model, stream.plan.steps) for config in configs]
+    stream.plan.share(ranks)
+    fits = [Fit.start(config, language_model, stream.plan.steps, ranks) for config in configs]
     with ExitStack() as locks:
-        for config in configs:
+        for config in configs if ranks.is_first else ():
             folder = runs_folder(data) / config.name
             locks.enter_context(only_one(folder / LOCK_FILE, f"The run {config.name} is being fitted"))
         for config in configs:
             refuse_others(config, data, resume)
+        ranks.wait()  # nobody makes a folder before all have seen that there is none
+        if not ranks.is_first:
+            ranks.wait()  # the first makes them
         runs = [
             OngoingRun.open(config, fit, data, store, language_model) for config, fit in zip(configs, fits, strict=True)
         ]
+        if ranks.is_first:
+            ranks.wait()
         try:
-            _go(runs, stream, language_model, progress, should_stop)
+            _go(runs, stream, language_model, ranks, progress, should_stop)
         except UserError as error:
             for run in runs:
                 run.mark("failed", str(error))
@@ -91,17 +103,18 @@ def _go(
     runs: Sequence[OngoingRun],
     stream: Stream,
     language_model: LanguageModel,
+    ranks: Ranks,
     progress: Progress,
     should_stop: ShouldStop,
 ) -> None:
     """Take the steps that are left."""
     first = min(run.fit.taken for run in runs)
-    for taken, batch in enumerate(batches(language_model, stream, first), start=first):
+    for taken, batch in enumerate(batches(language_model, stream, first, ranks), start=first):
         behind = [run for run in runs if run.fit.taken == taken]
         for run in behind:
             run.step(batch[run.run.config.layer])
         progress((taken + 1) * stream.plan.batch, stream.plan.tokens, _note(runs))
-        if should_stop():
+        if ranks.any(should_stop()):
             return
         for run in behind:
             run.save_if_due()

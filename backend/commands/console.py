@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, NoReturn
 if TYPE_CHECKING:
     from tqdm import tqdm
 
+    from trainer.distributed import Ranks
+
 SECONDS_BETWEEN_LINES = 5.0
 
 
@@ -78,6 +80,26 @@ def progress(what: str) -> Iterator[ProgressBar | ProgressLines]:
         yield shown
     finally:
         shown.close()
+
+
+class NoProgress:
+    """Of the processes that work together, one alone tells how far it is."""
+
+    def __call__(self, done: int, total: int, note: str) -> None:
+        """Show nothing."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@contextmanager
+def progress_of(ranks: Ranks, what: str) -> Iterator[ProgressBar | ProgressLines | NoProgress]:
+    """Progress of work that several processes may share."""
+    if ranks.is_first:
+        with progress(what) as shown:
+            yield shown
+    else:
+        yield NoProgress()
 
 
 class Interrupted(Exception):

@@ -69,6 +69,7 @@ def prepare(settings: Settings) -> None:
 
     from backend.database import open_database
     from backend.queries.runs import find_run
+    from trainer.distributed import ALONE
     from trainer.registration import register_run
     from trainer.run import Run, run_names
     from trainer.store import IndexRecord
@@ -83,7 +84,7 @@ def prepare(settings: Settings) -> None:
         with Session(store) as session:
             indexed = session.get(IndexRecord, find_run(session, name).id) is not None
         if not indexed:
-            index_run(run, config.model_copy(update={"text": text}), store, settings.device)
+            index_run(run, config.model_copy(update={"text": text}), store, settings.device, ALONE)
             _label(run.name, settings.data, store)
     store.dispose()
 

@@ -9,13 +9,14 @@ from pydantic import Field
 from pydantic_settings import CliPositionalArg
 
 from backend.commands.base import Command, part_of
-from backend.commands.console import Interrupted, StopRequest, progress
+from backend.commands.console import Interrupted, StopRequest, progress_of
 from trainer.config import Count, IndexConfig, TextConfig
 from trainer.errors import UserError
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
+    from trainer.distributed import Ranks
     from trainer.indexing import IndexResult
     from trainer.run import Run
 
@@ -41,6 +42,7 @@ class IndexCommand(TextConfig, Command):
     def run(self) -> int:
         """Index, and say what was found."""
         from backend.database import open_database
+        from trainer.distributed import joined
         from trainer.run import Run
 
         settings = self.settings()
@@ -49,8 +51,11 @@ class IndexCommand(TextConfig, Command):
         context = self.context if "context" in self.model_fields_set else run.config.text.context
         config = part_of(IndexConfig, self, text=part_of(TextConfig, self, context=context))
         store = open_database(settings.store_url)
-        result = index_run(run, config, store, self.device)
+        with joined() as ranks:
+            result = index_run(run, config, store, self.device, ranks)
         store.dispose()
+        if not ranks.is_first:
+            return 0
         self.report(
             asdict(result),
             f"{result.run}: {result.tokens:,} tokens, {result.contexts:,} contexts, "
@@ -59,7 +64,7 @@ class IndexCommand(TextConfig, Command):
         return 0
 
 
-def index_run(run: Run, config: IndexConfig, store: Engine, device: str) -> IndexResult:
+def index_run(run: Run, config: IndexConfig, store: Engine, device: str, ranks: Ranks) -> IndexResult:
     """Index a run and show how far it is.
 
     Raises:
@@ -69,11 +74,11 @@ def index_run(run: Run, config: IndexConfig, store: Engine, device: str) -> Inde
     from trainer.indexing import build_index
     from trainer.language_model import LanguageModel
 
-    language_model = LanguageModel.load(run.language_model_source, device)
+    language_model = LanguageModel.load(run.language_model_source, ranks.device(device))
     stop = StopRequest()
-    with stop.listening(), progress(f"Indexing {run.name}") as shown:
+    with stop.listening(), progress_of(ranks, f"Indexing {run.name}") as shown:
         try:
-            return build_index(run, config, language_model, store, progress=shown, should_stop=stop)
+            return build_index(run, config, language_model, store, ranks=ranks, progress=shown, should_stop=stop)
         except UserError as error:
             if stop():
                 raise Interrupted(str(error), stop.exit_code) from error

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from pydantic_settings import CliPositionalArg
 
 from backend.commands.base import Command
-from backend.commands.console import Interrupted, StopRequest, progress
+from backend.commands.console import Interrupted, StopRequest, progress_of
 from backend.commands.sweep import SHORT, Several, combinations, run_name
 from trainer.config import Count, Method, OptimizerConfig, Start, TextConfig, TrainConfig
 from trainer.errors import UserError
@@ -69,26 +69,31 @@ class TrainCommand(OptimizerConfig, TextConfig, Command):
     def run(self) -> int:
         """Fit, and say how well it went."""
         from backend.database import open_database
+        from trainer.distributed import joined
         from trainer.language_model import LanguageModel
+        from trainer.store import IN_MEMORY
         from trainer.train import train_together
 
         settings = self.settings()
         configs = self._configs(settings.data)
-        language_model = LanguageModel.load(configs[0].language_model, self.device)
-        store = open_database(settings.store_url)
         stop = StopRequest()
         what = configs[0].name if len(configs) == 1 else f"{len(configs)} runs"
-        with stop.listening(), progress(f"Fitting {what}") as shown:
+        with joined() as ranks, stop.listening(), progress_of(ranks, f"Fitting {what}") as shown:
+            language_model = LanguageModel.load(configs[0].language_model, ranks.device(self.device))
+            store = open_database(settings.store_url if ranks.is_first else IN_MEMORY)
             results = train_together(
                 configs,
                 settings.data,
                 store,
                 language_model,
                 resume="if-any" if self.resume else "never",
+                ranks=ranks,
                 progress=shown,
                 should_stop=stop,
             )
-        store.dispose()
+            store.dispose()
+        if not ranks.is_first:
+            return 0
         documents = [asdict(result) for result in results]
         self.report(documents if len(documents) > 1 else documents[0], "\n".join(map(_in_words, results)))
         if all(result.status == "finished" for result in results):

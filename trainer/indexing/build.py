@@ -1,15 +1,17 @@
-"""An index from text: gathered in one pass, written in one transaction."""
+"""An index from text: gathered in one pass, by one process or several, and written in one transaction."""
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 from sqlalchemy import Engine
 
 from trainer.config import IndexConfig
+from trainer.distributed import ALONE, Ranks
 from trainer.files import only_one
 from trainer.indexing.gather import Gathered, gather
+from trainer.indexing.merge import merge
 from trainer.indexing.write import write_index
 from trainer.language_model import LanguageModel
 from trainer.progress import Progress, ShouldStop, never, silent
@@ -35,22 +37,28 @@ def build_index(
     language_model: LanguageModel,
     store: Engine,
     *,
+    ranks: Ranks = ALONE,
     progress: Progress = silent,
     should_stop: ShouldStop = never,
 ) -> IndexResult:
     """Read text, and replace the run's index in the store by a new one, all at once.
 
+    Of several ranks each reads its share, and the first writes; the results of the others say what they have read.
+
     Raises:
         UserError: the text is too short, the store does not know the run, another process is indexing it, or
             ``should_stop`` said so; the index before, if any, stays.
     """
-    with (
-        only_one(run.folder / LOCK_FILE, f"The run {run.name} is being indexed"),
-        closing(Gathered.nothing(run, config, language_model)) as gathered,
-    ):
-        gather(gathered, run, config, language_model, progress, should_stop)
-        progress(gathered.tokens, gathered.tokens, "writing to the store")
-        contexts = write_index(store, run.name, config, gathered, run.tokenizer)
+    with closing(Gathered.nothing(run, config, language_model)) as gathered, ExitStack() as locks:
+        if ranks.is_first:
+            locks.enter_context(only_one(run.folder / LOCK_FILE, f"The run {run.name} is being indexed"))
+        gather(gathered, run, config, language_model, ranks, progress, should_stop)
+        merge(gathered, ranks)
+        contexts = 0
+        if ranks.is_first:
+            progress(gathered.tokens, gathered.tokens, "writing to the store")
+            contexts = write_index(store, run.name, config, gathered, run.tokenizer)
+        ranks.wait()  # so that none reports an index that is not there
         return IndexResult(
             run=run.name,
             tokens=gathered.tokens,

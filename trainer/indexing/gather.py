@@ -21,6 +21,7 @@ from torch import Tensor
 from trainer.activations import capture_sequences
 from trainer.ahead import ahead
 from trainer.config import IndexConfig
+from trainer.distributed import ALONE, Ranks
 from trainer.errors import UserError
 from trainer.indexing.contexts import Contexts, Kept, Sequences
 from trainer.indexing.pairs import Ints, active_pairs
@@ -115,32 +116,35 @@ def gather(
     run: Run,
     config: IndexConfig,
     language_model: LanguageModel,
+    ranks: Ranks,
     progress: Progress,
     should_stop: ShouldStop,
 ) -> None:
-    """Read the text and count everything in it.
+    """Read the text and count everything in it; of several ranks each its share.
 
     Raises:
         UserError: the text is too short.
         Stopped: ``should_stop`` said so.
     """
-    with closing(ahead(routed(run, config, language_model), _BATCHES_AHEAD)) as batches:
+    with closing(ahead(routed(run, config, language_model, ranks), _BATCHES_AHEAD)) as batches:
         for batch in batches:
             if should_stop():
                 raise Stopped("Indexing was stopped; nothing was changed. Run the same command to start it again.")
             gathered.add(batch)
             active = int((gathered.statistics.active_tokens > 0).sum())
-            progress(gathered.tokens, config.tokens, f"{active:,} experts active")
+            progress(min(gathered.tokens * ranks.world, config.tokens), config.tokens, f"{active:,} experts active")
 
 
-def routed(run: Run, config: IndexConfig, language_model: LanguageModel) -> Iterator[Batch]:
-    """The text, batch by batch, through language model and gate."""
+def routed(run: Run, config: IndexConfig, language_model: LanguageModel, ranks: Ranks = ALONE) -> Iterator[Batch]:
+    """The text, batch by batch, through language model and gate; of several ranks each takes every so manieth."""
     layer = run.layer.to(language_model.device)
     sequences = max(1, TOKENS_PER_BATCH // config.text.context)
     stream = blocks(
         config.text, language_model.tokenizer, tokens=config.tokens, seed=config.seed, order="as-is", batch=sequences
     )
     for number, token_ids_SL in enumerate(stream):
+        if number % ranks.world != ranks.rank:
+            continue
         numbers_S = number * sequences + np.arange(len(token_ids_SL))
         if number % MEASURED_EVERY:
             routing, error = route_in_parts(layer, _read(layer, run.config.layer, language_model, token_ids_SL)), None
