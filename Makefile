@@ -14,7 +14,7 @@ NODE := $(VENV)/.node
 MODULES := frontend/node_modules/.modules
 DIST := frontend/dist/index.html
 DIST_SOURCES := $(shell find frontend -type f -not -path '*/node_modules/*' -not -path '*/dist/*' -not -path '*/.*')
-BENCHES := layer browse generate
+BENCHES := layer train index browse generate
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check bench install generate pins clean

@@ -14,6 +14,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Literal
 
+from trainer import hub
 from trainer.config import TextConfig
 from trainer.errors import NotFoundError, UserError
 from trainer.readers import is_known, one_line, place_of, read, reading, text_of
@@ -151,6 +152,11 @@ def _hub_documents(config: TextConfig) -> Iterator[str]:
     from datasets.exceptions import DatasetsError
     from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]  # of whichever client it is built on
 
+    if hub.out_of_reach():
+        raise UserError(
+            f"The data set {config.text} is no file or folder here, and the hub ({hub.endpoint()}) does not answer; "
+            "check the network, or give --text with a file."
+        )
     name, _, subset = config.text.partition(":")
     where = f"the data set {config.text}"
     try:

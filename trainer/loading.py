@@ -10,6 +10,7 @@ from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
+from trainer import hub
 from trainer.errors import NotFoundError, UserError
 
 
@@ -41,15 +42,26 @@ def load_module(source: str, dtype: torch.dtype) -> PreTrainedModel:
     if looks_like_path(source) and not folder.is_dir():
         raise NotFoundError(f"There is no folder {source}; give a language model's folder or its hub name.")
     transformers_logging.disable_progress_bar()
+    # What has been downloaded before will do where the hub is out of reach; the client alone tries for half a minute.
+    cached_only = not folder.is_dir() and hub.out_of_reach()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # advice for other callers of transformers; what is wrong raises
         try:
             module: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
-                str(folder) if folder.is_dir() else source, dtype=dtype, use_safetensors=True, trust_remote_code=False
+                str(folder) if folder.is_dir() else source,
+                dtype=dtype,
+                use_safetensors=True,
+                trust_remote_code=False,
+                local_files_only=cached_only,
             )
         except SafetensorError as error:
             raise UserError(f"The weights of {source} are damaged ({error}); download or copy them again.") from error
         except (OSError, ValueError, KeyError, RuntimeError) as error:
+            if cached_only:
+                raise UserError(
+                    f"The language model {source} is no folder and has not been downloaded before, and the hub "
+                    f"({hub.endpoint()}) does not answer; check the network, or give a folder."
+                ) from error
             raise UserError(
                 f"The language model {source} cannot be loaded ({_first_sentence(error)}); check its name, or give a "
                 "folder that holds a causal language model."

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from tokenizers.decoders import ByteLevel
 
+from trainer import hub
 from trainer.errors import NotFoundError, UserError
 
 if TYPE_CHECKING:
@@ -41,7 +42,9 @@ def load_tokenizer(source: str) -> PreTrainedTokenizerBase:
         raise NotFoundError(f"There is no folder {source}; give a folder with a tokenizer.json or a hub name.")
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-            str(folder) if folder.is_dir() else source, trust_remote_code=False
+            str(folder) if folder.is_dir() else source,
+            trust_remote_code=False,
+            local_files_only=not folder.is_dir() and hub.out_of_reach(),
         )
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise _cannot_load(source, error) from error

@@ -9,14 +9,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_settings import CliSubCommand, get_subcommand
 
 from backend.commands.base import Command
 from backend.commands.demo import SAMPLE
+from backend.commands.sweep import Several
+from trainer.config import Count
 from trainer.errors import UserError
+
+if TYPE_CHECKING:
+    from trainer.bench.sizes import Sizes
 
 Positive = Annotated[int, Field(gt=0)]
 _NO_SAMPLE = f"The sample is not in {SAMPLE}; get it back with git checkout."
@@ -132,6 +137,81 @@ class BenchGenerate(Command):
         return 0
 
 
+class _BenchPipeline(Command):
+    """What fitting and indexing share: a language model with random weights, and text without meaning."""
+
+    width: Positive = 512
+    """Of the language model."""
+    layers: Positive = 6
+    """Of the language model; the last one's MLP is what is fitted."""
+    num_experts: Several[Positive] = (4_096, 14_000)
+    """N; several with commas."""
+    k: Several[Positive] = (16, 32)
+    """K; several with commas."""
+    rounds: Positive = 3
+    """Of which the median counts."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where it runs."""
+
+    @property
+    def place(self) -> str:
+        """The device that is meant."""
+        import torch
+
+        automatic = "cuda" if torch.cuda.is_available() else "cpu"
+        return automatic if self.device == "auto" else self.device
+
+    def sizes(self) -> list[Sizes]:
+        """N grows with the first K, then K with the last N."""
+        from trainer.bench.sizes import Sizes
+
+        pairs = [(count, self.k[0]) for count in self.num_experts] + [(self.num_experts[-1], k) for k in self.k[1:]]
+        return [Sizes(self.width, self.layers, count, k) for count, k in pairs]
+
+
+class BenchTrain(_BenchPipeline):
+    """Fitting from text to weights, against the language model's forward pass and the bare step alone."""
+
+    tokens: Several[Count] = (65_536, 131_072)
+    """To fit on; several with commas."""
+    batch: Positive = 2048
+    """Tokens of a step."""
+
+    def run(self) -> int:
+        """Measure."""
+        from trainer.bench.train import bench_train
+
+        found = bench_train(_tokenizer(), self.sizes(), self.tokens, self.batch, self.rounds, self.place)
+        lines = [
+            f"N {it.num_experts:>7,}  K {it.k:>3}  {it.tokens:>10,} tokens: {it.efficiency:.2f} of what its parts "
+            f"allow, {it.tokens_per_second:,.0f} tokens/s, {it.peak_memory / 2**20:,.0f} MiB"
+            for it in found.points
+        ]
+        self.report(asdict(found), "\n".join(lines))
+        return 0
+
+
+class BenchIndex(_BenchPipeline):
+    """Indexing from text to store, against the language model's forward pass and the gate alone."""
+
+    tokens: Several[Count] = (65_536, 262_144)
+    """To index; several with commas."""
+
+    def run(self) -> int:
+        """Measure."""
+        from trainer.bench.index import bench_index
+
+        found = bench_index(_tokenizer(), self.sizes(), self.tokens, self.rounds, self.place)
+        lines = [
+            f"N {it.num_experts:>7,}  K {it.k:>3}  {it.tokens:>10,} tokens: {it.efficiency:.2f} of the forward pass "
+            f"({it.whole_efficiency:.2f} with the store), {it.tokens_per_second:,.0f} tokens/s, "
+            f"{it.peak_memory / 2**20:,.0f} MiB"
+            for it in found.points
+        ]
+        self.report(asdict(found), "\n".join(lines))
+        return 0
+
+
 class BenchCommand(BaseModel):
     """Measure speed and memory."""
 
@@ -139,6 +219,10 @@ class BenchCommand(BaseModel):
 
     layer: CliSubCommand[BenchLayer]
     """a step of fitting, sparse against dense"""
+    train: CliSubCommand[BenchTrain]
+    """fitting, against the language model and the step alone"""
+    index: CliSubCommand[BenchIndex]
+    """indexing, against the language model alone"""
     browse: CliSubCommand[BenchBrowse]
     """a server under browsing"""
     generate: CliSubCommand[BenchGenerate]

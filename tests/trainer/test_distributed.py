@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from subprocess import Popen
 from typing import Any
 
 import pytest
@@ -94,7 +95,7 @@ def test_stopped_with_two_and_resumed_with_one(world: World, words: list[str]) -
 
 
 def test_when_one_dies_the_other_says_so_and_the_last_checkpoint_is_whole(world: World, words: list[str]) -> None:
-    words = [*words, "--when-short", "repeat", "--tokens", "64M"]
+    words = [*words, "--when-short", "repeat", "--tokens", str(100_000 * 64)]
     with start("backend.cli", "train", *words, "--name", "killed") as process:
         folder = runs_folder(world.data) / "killed"
         wait_for_checkpoint(process, folder)
@@ -113,9 +114,10 @@ def test_when_one_dies_the_other_says_so_and_the_last_checkpoint_is_whole(world:
     assert not list(folder.glob("*.partial"))
 
 
-def wait_for_checkpoint(process: object, folder: Path) -> None:
+def wait_for_checkpoint(process: Popen[str], folder: Path) -> None:
     deadline = time.monotonic() + 120
     while not list(folder.glob("checkpoint-*")):
+        assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.02)
 

@@ -27,6 +27,7 @@ class ReluGate(MxD):
     """An MxD whose gate lets every positive expert through; K is N."""
 
     method: ClassVar[Method] = "relu-mxd"
+    expert_tables: ClassVar[tuple[str, ...]] = ()
 
     def route(self, x_TI: Tensor) -> Routing:
         """Every expert in order of its id, those that are not active with 0."""

@@ -19,7 +19,6 @@ import torch
 from torch import Tensor, nn
 
 from trainer.config import LayerConfig, Method
-from trainer.layers.kernels import mix
 from trainer.layers.sparse import Reads, Routing, SparseLayer
 
 
@@ -27,6 +26,7 @@ class Transcoder(SparseLayer):
     """A TopK transcoder."""
 
     method: ClassVar[Method] = "transcoder"
+    expert_tables: ClassVar[tuple[str, ...]] = ("gate.weight", "gate.bias", "direction_NO")
 
     def __init__(self, config: LayerConfig) -> None:
         super().__init__(config)
@@ -37,7 +37,7 @@ class Transcoder(SparseLayer):
 
     def mixing(self, routing: Routing) -> Tensor:
         """a W_dec, [T, O]: here all that the experts add."""
-        return mix(routing.coefficients_TK, routing.indices_TK, self.direction_NO)
+        return self.mix(routing, self.direction_NO)
 
     def decode_mixed(self, x_TI: Tensor, mixing_TO: Tensor) -> Tensor:  # noqa: ARG002
         return mixing_TO + self.output_bias

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from trainer.config import Activation, LayerConfig, Method
-from trainer.layers.kernels import PAIRS_PER_CHUNK, mix
+from trainer.layers.kernels import PAIRS_PER_CHUNK
 from trainer.layers.sparse import Routing, SparseLayer
 
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
@@ -38,6 +38,7 @@ class MxD(SparseLayer):
     """A Mixture of Decoders. Subclasses differ in the encoder alone."""
 
     method: ClassVar[Method] = "mxd"
+    expert_tables: ClassVar[tuple[str, ...]] = ("gate.weight", "gate.bias", "scaling_NO")
 
     def __init__(self, config: LayerConfig) -> None:
         super().__init__(config)
@@ -62,7 +63,7 @@ class MxD(SparseLayer):
 
     def mixing(self, routing: Routing) -> Tensor:
         """a C, [T, O]: what z D is multiplied with."""
-        return mix(routing.coefficients_TK, routing.indices_TK, self.scaling_NO)
+        return self.mix(routing, self.scaling_NO)
 
     def decode_mixed(self, x_TI: Tensor, mixing_TO: Tensor) -> Tensor:
         return mixing_TO * self.dense_output(x_TI) + self.output_bias

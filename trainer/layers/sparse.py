@@ -20,7 +20,8 @@ from torch import Tensor, nn
 
 from trainer.config import LayerConfig, Method
 from trainer.errors import NotFoundError, UserError
-from trainer.layers.kernels import gate
+from trainer.layers.kernels import gate, mix
+from trainer.layers.sharded import Shards, sharded_gate, sharded_mix
 
 CONFIG_FILE = "layer.json"
 WEIGHTS_FILE = "layer.safetensors"
@@ -51,18 +52,45 @@ class SparseLayer(nn.Module, ABC):
 
     method: ClassVar[Method]
     reads: ClassVar[Reads] = "mlp-input"
+    expert_tables: ClassVar[tuple[str, ...]] = ("gate.weight", "gate.bias")
+    """Parameters with a row an expert; empty where the experts cannot be spread over processes."""
 
     def __init__(self, config: LayerConfig) -> None:
         super().__init__()
         if config.k > config.num_experts:
             raise UserError(f"K is {config.k} but there are only {config.num_experts} experts; lower --k.")
         self.config = config
+        self.shards: Shards | None = None
         self.gate = nn.Linear(config.input_width, config.num_experts)
         nn.init.zeros_(self.gate.bias)
 
     def route(self, x_TI: Tensor) -> Routing:
         """Choose the experts of each token, largest coefficient first."""
-        return Routing(*gate(x_TI, self.gate.weight, self.gate.bias, self.config.k))
+        weight_NI, bias_N = self.gate.weight, self.gate.bias
+        if self.shards is None:
+            return Routing(*gate(x_TI, weight_NI, bias_N, self.config.k))
+        return Routing(*sharded_gate(x_TI, weight_NI, bias_N, self.config.k, self.shards))
+
+    def mix(self, routing: Routing, table_NO: Tensor) -> Tensor:
+        """Mix the rows of a table with a row an expert by coefficient, [T, O]."""
+        if self.shards is None:
+            return mix(routing.coefficients_TK, routing.indices_TK, table_NO)
+        return sharded_mix(routing.coefficients_TK, routing.indices_TK, table_NO, self.shards)
+
+    def keep_part(self, shards: Shards) -> None:
+        """Keep one process's slice of the experts; route and decode then work together with the other processes.
+
+        Raises:
+            UserError: this method has no such form.
+        """
+        if not self.expert_tables:
+            raise UserError(f"The experts of a {self.method} cannot be spread over processes; fit it with copies.")
+        if shards.world > self.config.num_experts:
+            raise UserError(f"{self.config.num_experts} experts cannot be spread over {shards.world} processes.")
+        for name in self.expert_tables:
+            parameter = self.get_parameter(name)
+            parameter.data = shards.part(parameter.data)
+        self.shards = shards
 
     @abstractmethod
     def decode(self, x_TI: Tensor, routing: Routing) -> Tensor:

@@ -1,0 +1,129 @@
+"""A hub on this machine that answers what the Hugging Face clients ask of the real one, from folders."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@dataclass
+class FakeHub:
+    """What it holds, by kind (``models`` or ``datasets``) and name, and what it was asked."""
+
+    repositories: Mapping[str, Mapping[str, Path]]
+    url: str = ""
+    asked: list[str] = field(default_factory=list)
+
+    def folder(self, kind: str, name: str) -> Path | None:
+        """Where a repository is."""
+        return self.repositories.get(kind, {}).get(name)
+
+    def description(self, kind: str, name: str) -> dict[str, Any]:
+        """What the API says of a repository."""
+        files = [{"rfilename": entry["path"]} for entry in self.tree(kind, name)]
+        return {"_id": "0", "id": name, "sha": COMMIT, "private": False, "gated": False, "tags": [], "siblings": files}
+
+    def tree(self, kind: str, name: str) -> list[dict[str, Any]]:
+        """Its files."""
+        folder = self.folder(kind, name)
+        assert folder is not None
+        files = sorted(path for path in folder.rglob("*") if path.is_file())
+        return [
+            {"type": "file", "path": str(path.relative_to(folder)), "size": path.stat().st_size, "oid": etag(path)}
+            for path in files
+        ]
+
+
+def etag(path: Path) -> str:
+    """A tag that tells contents apart."""
+    return hashlib.sha1(path.read_bytes()).hexdigest()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    hub: FakeHub
+
+    def do_GET(self) -> None:
+        self.hub.asked.append(f"{self.command} {self.path}")
+        parts = unquote(urlsplit(self.path).path).strip("/").split("/")
+        if parts[0] == "api" and len(parts) > 3:
+            self._api(parts[1], "/".join(parts[2:4]), parts[4:])
+        elif "resolve" in parts:
+            place = parts.index("resolve")
+            kind = "datasets" if parts[0] == "datasets" else "models"
+            self._file(kind, "/".join(parts[place - 2 : place]), "/".join(parts[place + 2 :]))
+        else:
+            self._say(200, {})
+
+    do_HEAD = do_POST = do_GET
+
+    def _api(self, kind: str, name: str, rest: list[str]) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if self.hub.folder(kind, name) is None:
+            self._say(401, {"error": "Repository not found"}, {"X-Error-Code": "RepoNotFound"})
+        elif not rest or rest[0] == "revision":
+            self._say(200, self.hub.description(kind, name))
+        elif rest[0] == "tree":
+            below = "/".join(rest[2:])
+            self._say(200, [entry for entry in self.hub.tree(kind, name) if entry["path"].startswith(below)])
+        elif rest[0] == "paths-info":
+            wanted = json.loads(body)["paths"] if body.startswith(b"{") else []
+            self._say(200, [entry for entry in self.hub.tree(kind, name) if entry["path"] in wanted])
+        else:
+            self._say(404, {"error": "not here"})
+
+    def _file(self, kind: str, name: str, file: str) -> None:
+        folder = self.hub.folder(kind, name)
+        if folder is None:
+            self._say(401, {"error": "Repository not found"}, {"X-Error-Code": "RepoNotFound"})
+        elif not (folder / file).is_file():
+            self._say(404, {"error": "Entry not found"}, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": COMMIT})
+        else:
+            content = (folder / file).read_bytes()
+            self._send(200, content, {"ETag": f'"{etag(folder / file)}"', "X-Repo-Commit": COMMIT})
+
+    def _say(self, status: int, content: object, headers: Mapping[str, str] | None = None) -> None:
+        self._send(status, json.dumps(content).encode(), {"Content-Type": "application/json", **(headers or {})})
+
+    def _send(self, status: int, content: bytes, headers: Mapping[str, str]) -> None:
+        start, end = 0, len(content)
+        wanted = self.headers.get("Range", "")
+        if status == 200 and wanted.startswith("bytes="):
+            first, _, last = wanted.removeprefix("bytes=").partition("-")
+            start, end = int(first), min(end, int(last) + 1) if last else end
+            headers = {**headers, "Content-Range": f"bytes {start}-{end - 1}/{len(content)}"}
+            status = 206
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(end - start), "Accept-Ranges": "bytes"}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content[start:end])
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing on stderr."""
+
+
+@contextmanager
+def fake_hub(**repositories: Mapping[str, Path]) -> Iterator[FakeHub]:
+    """A hub on a free port of the loopback interface, with ``models`` and ``datasets`` from folders."""
+    hub = FakeHub(repositories)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": hub}))
+    hub.url = f"http://127.0.0.1:{server.server_port}"
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield hub
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

@@ -1,0 +1,42 @@
+"""The formulas against layers and language models that are there, and against each other."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.layers import random_layer
+from trainer.planning import Devices, LanguageModelSizes, LayerSizes, Plan, plan
+
+LARGE = LanguageModelSizes(8192, 28_672, 80, 128_256, 64, 8)
+LAYER = LayerSizes(8192, 28_672, 8192, 219_136, 32, 2)
+
+
+def planned(number: int) -> Plan:
+    return plan(LARGE, 40, LAYER, Devices(number, 8, 989e12, 0.4, 450e9, 50e9), tokens_each=4096, context=128)
+
+
+@pytest.mark.parametrize(("encoder", "readers"), [("mlp", 1), ("glu", 2)])
+def test_parameters_are_those_of_the_layer(encoder: str, readers: int) -> None:
+    layer = random_layer(encoder)  # type: ignore[arg-type]
+    sizes = LayerSizes(12, 20, 10, 33, 5, readers)  # type: ignore[arg-type]
+    assert sizes.parameters == layer.num_parameters
+    tables = sum(layer.get_parameter(name).numel() for name in layer.expert_tables)
+    assert sizes.table_parameters == tables
+
+
+def test_a_language_model_of_70b_has_70b_parameters() -> None:
+    assert LARGE.parameters == pytest.approx(70.55e9, rel=1e-3)
+    assert LARGE.used_parameters(79) < LARGE.parameters
+
+
+def test_more_devices_take_less_time_and_each_holds_as_much() -> None:
+    few, many = planned(8), planned(64)
+    assert many.tokens_per_second == pytest.approx(8 * few.tokens_per_second)
+    assert many.bytes == few.bytes
+    assert few.layer_network_seconds == 0 < many.layer_network_seconds
+
+
+def test_the_step_of_gpt2_is_the_published_count() -> None:
+    """232.6 GFLOP for 4,096 tokens, N = 21,490, K = 32: 96.6 of encoder and decoder, 135.2 of the gate."""
+    step = 4096 * LayerSizes(768, 3072, 768, 21_490, 32, 1).step_flops_per_token
+    assert step == pytest.approx(232.6e9, rel=5e-3)

@@ -1,0 +1,44 @@
+"""Peak memory of one measured piece of work, in a process of its own so that no other adds to it."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import ParamSpec
+
+import torch
+
+P = ParamSpec("P")
+
+_BYTES = 1 if sys.platform == "darwin" else 1024
+"""What ``ru_maxrss`` counts in."""
+
+
+def peak_bytes(work: Callable[P, object], *given: P.args, **named: P.kwargs) -> int:
+    """The most bytes that ``work`` had in memory: resident ones on a CPU, allocated ones on a GPU.
+
+    Args:
+        work: what is measured; a function of a module.
+        given: its arguments.
+        named: its named arguments.
+    """
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+        return process.submit(_measured, torch.get_num_threads(), partial(work, *given, **named)).result()
+
+
+def _measured(threads: int, work: Callable[[], object]) -> int:
+    torch.set_num_threads(threads)
+    work()
+    if torch.cuda.is_available():
+        return int(torch.cuda.max_memory_allocated())
+    status = Path("/proc/self/status")
+    if status.is_file():
+        # Unlike what getrusage says, this does not begin with the size of the process that started this one.
+        lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
+        return int(lines["VmHWM"].split()[0]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _BYTES

@@ -1,0 +1,161 @@
+"""What fitting a layer takes before anything is loaded: parameters, memory, arithmetic, traffic, time.
+
+All of it follows from widths. FLOPs are two for a multiplication with its addition. What has to be assumed (how much of
+a device's peak is reached) is an argument and not hidden.
+
+Shapes: I input width, H hidden width, O output width, N experts, K active, W processes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+FLOAT32, BFLOAT16 = 4, 2
+ADAMW_BYTES = 16
+"""A parameter in float32 with its gradient and two moments."""
+
+
+@dataclass(frozen=True)
+class LanguageModelSizes:
+    """Of a causal language model with gated MLPs and grouped attention."""
+
+    width: int
+    hidden_width: int
+    layers: int
+    vocabulary: int
+    heads: int
+    key_value_heads: int
+
+    @property
+    def block_parameters(self) -> int:
+        """Of one block, norms left out."""
+        attention = 2 * self.width**2 + 2 * self.width**2 * self.key_value_heads // self.heads
+        return attention + 3 * self.width * self.hidden_width
+
+    @property
+    def parameters(self) -> int:
+        """Of all blocks, the embedding and the unembedding."""
+        return self.layers * self.block_parameters + 2 * self.vocabulary * self.width
+
+    def used_parameters(self, layer: int) -> int:
+        """Of the blocks up to a layer and the embedding: what a forward pass that stops there reads."""
+        return (layer + 1) * self.block_parameters + self.vocabulary * self.width
+
+    def flops_per_token(self, layer: int, context: int) -> int:
+        """Of a forward pass that stops behind a layer; attention reads half of the context on average."""
+        return (layer + 1) * (2 * self.block_parameters + 4 * self.width * context // 2)
+
+
+@dataclass(frozen=True)
+class LayerSizes:
+    """Of an MxD for a gated MLP (``readers`` 2) or a plain one (1)."""
+
+    input_width: int
+    hidden_width: int
+    output_width: int
+    num_experts: int
+    k: int
+    readers: Literal[1, 2]
+
+    @property
+    def dense_parameters(self) -> int:
+        """Encoder, decoder and output bias: what every process has."""
+        reading = self.readers * self.hidden_width * (self.input_width + 1)
+        return reading + self.hidden_width * self.output_width + self.output_width
+
+    @property
+    def table_parameters(self) -> int:
+        """Gate and scalings: what has a row an expert, and can be spread over processes."""
+        return self.num_experts * (self.input_width + 1 + self.output_width)
+
+    @property
+    def parameters(self) -> int:
+        """All."""
+        return self.dense_parameters + self.table_parameters
+
+    @property
+    def step_flops_per_token(self) -> int:
+        """Forward and backward in the sparse form: the gate's scores, the dense products, and K rows of each table."""
+        reading, writing = self.input_width * self.hidden_width, self.hidden_width * self.output_width
+        dense = 2 * (2 * self.readers * reading + 3 * writing)
+        rows = 2 * self.k * (self.input_width + 3 * self.output_width)
+        return dense + 2 * self.input_width * self.num_experts + rows
+
+
+@dataclass(frozen=True)
+class Devices:
+    """Devices and what joins them; peaks are the vendor's."""
+
+    number: int
+    per_machine: int
+    flops: float
+    """Peak of one, per second, in the language model's precision."""
+    reached: float
+    """Share of that peak that is assumed to be reached."""
+    link: float
+    """Bytes per second that a device receives from another one in its machine."""
+    network: float
+    """The same from another machine."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one device holds, does and receives."""
+
+    language_model_bytes: float
+    layer_bytes: float
+    activation_bytes: float
+    tokens_per_second: float
+    """Of all devices, where what travels is hidden behind arithmetic."""
+    flops_per_token: int
+    seconds_per_step: float
+    """Of arithmetic."""
+    language_model_link_seconds: float
+    """A step: gathering the language model's weights from the devices of the machine."""
+    layer_link_seconds: float
+    """A step: tokens to the experts and back."""
+    layer_network_seconds: float
+    """A step: averaging gradients over the machines."""
+
+    @property
+    def bytes(self) -> float:
+        """All that one device holds."""
+        return self.language_model_bytes + self.layer_bytes + self.activation_bytes
+
+    def hours(self, tokens: float) -> float:
+        """Of fitting on so many tokens."""
+        return tokens / self.tokens_per_second / 3600
+
+
+def plan(
+    language_model: LanguageModelSizes, index: int, layer: LayerSizes, devices: Devices, tokens_each: int, context: int
+) -> Plan:
+    """Plan a step of ``tokens_each`` tokens a device.
+
+    Language model and experts are spread over the devices of a machine, and every machine has a copy of both: what is
+    needed at every moment then never leaves a machine, and only gradients do.
+    """
+    inside = min(devices.per_machine, devices.number)
+    machines = devices.number // inside
+    others = (inside - 1) / inside
+    model_bytes = BFLOAT16 * language_model.used_parameters(index)
+    flops = language_model.flops_per_token(index, context) + layer.step_flops_per_token
+    rate = devices.number * devices.flops * devices.reached / flops
+    rows = FLOAT32 * tokens_each * (inside - 1)
+    held = layer.dense_parameters + layer.table_parameters / inside
+    averaged_inside = 2 * others * FLOAT32 * layer.dense_parameters
+    averaged_outside = 2 * (machines - 1) / machines * FLOAT32 * held
+    return Plan(
+        language_model_bytes=model_bytes / inside + 2 * BFLOAT16 * language_model.block_parameters,
+        layer_bytes=ADAMW_BYTES * held,
+        # Scores of all of the machine's tokens against the experts of this device, and a window's rows.
+        activation_bytes=FLOAT32 * tokens_each * layer.num_experts
+        + 16 * FLOAT32 * tokens_each * (layer.input_width + layer.output_width),
+        tokens_per_second=rate,
+        flops_per_token=flops,
+        seconds_per_step=tokens_each * devices.number / rate,
+        language_model_link_seconds=others * model_bytes / devices.link,
+        layer_link_seconds=(rows * (layer.input_width + 2 * layer.output_width) + averaged_inside) / devices.link,
+        layer_network_seconds=averaged_outside / devices.network,
+    )
