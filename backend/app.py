@@ -165,6 +165,14 @@ def _invalid_request(_request: Request, error: Exception) -> JSONResponse:
     problems = {
         ".".join(str(part) for part in problem["loc"][1:]) or "body": str(problem["msg"]) for problem in error.errors()
     }
-    sentence = "; ".join(f"{name}: {message}" for name, message in list(problems.items())[:PROBLEMS_NAMED])
+    sentence = "; ".join(_in_words(name, message) for name, message in list(problems.items())[:PROBLEMS_NAMED])
     detail: dict[str, str | int | float | None] = {**problems}
-    return answer(422, ErrorBody(code="invalid-request", message=f"{sentence}.", detail=detail))
+    return answer(
+        422, ErrorBody(code="invalid-request", message=f"{sentence}; change it and try again.", detail=detail)
+    )
+
+
+def _in_words(name: str, message: str) -> str:
+    """``edits.0.strength`` and "Input should be …" as the beginning of a sentence about it."""
+    subject = "In what was sent, " + name
+    return f"{subject} {message.removeprefix('Input ')}" if message.startswith("Input ") else f"{subject}: {message}"

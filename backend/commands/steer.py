@@ -27,7 +27,9 @@ class SteerCommand(Sampling, Command):
     """What to go on from."""
     edit: Annotated[tuple[str, ...], Field(max_length=64)] = ()
     """EXPERT:scale:FACTOR, EXPERT:add:UNITS, EXPERT:set:UNITS or EXPERT:off; a unit is the expert's 99th percentile.
-    Give it several times for several edits."""
+    RUN/EXPERT:… for a run of another layer. Give it several times for several edits."""
+    positions: str | None = None
+    """Tokens of the prompt that the edits touch, whatever the scope, as 1,4,5 (0 is the start token), or none."""
     apply: Apply = "on-top"
     """on-top: the untouched MLP plus the difference that the edits make. replace: the run's layer in its place."""
     scope: Scope = "all"
@@ -47,32 +49,55 @@ class SteerCommand(Sampling, Command):
             edits=tuple(parse_edit(word) for word in self.edit),
             apply=self.apply,
             scope=self.scope,
+            positions=None if self.positions is None else parse_positions(self.positions),
             sampling=part_of(Sampling, self),
         )
         run = Run.load(self.name, settings.data)
-        units = _units(settings, run.name, [edit.expert for edit in config.edits])
+        others = dict.fromkeys(edit.run for edit in config.edits if edit.run)
+        runs = [run, *(Run.load(name, settings.data) for name in others if name != run.name)]
+        units = {each.name: _units(settings, each.name, _experts(config, each.name, run.name)) for each in runs}
         language_model = LanguageModel.load(run.language_model_source, self.device)
-        result = _collect(steer(language_model, run, config, {run.name: units}), self.max_tokens)
+        result = _collect(steer(language_model, runs, config, units), self.max_tokens)
         arms = "\n".join(f"{arm}: {self.prompt}{result[arm]['text']}" for arm in ("default", "steered"))
         self.report({"run": run.name, "prompt": self.prompt, **result}, arms)
         return 0
 
 
 def parse_edit(word: str) -> Edit:
-    """``12:scale:3`` or ``40:off`` as an edit.
+    """``12:scale:3``, ``40:off`` or ``other-run/7:add:2`` as an edit.
 
     Raises:
         UserError: it is neither of that kind.
     """
-    expert, _, rest = word.partition(":")
+    run, _, own = word.rpartition("/")
+    expert, _, rest = own.partition(":")
     mode, given, strength = rest.partition(":")
     try:
-        return Edit.model_validate({"expert": expert, "mode": mode} | ({"strength": strength} if given else {}))
+        return Edit.model_validate(
+            {"expert": expert, "mode": mode, "run": run or None} | ({"strength": strength} if given else {})
+        )
     except ValidationError as error:
         raise UserError(
             f"The edit {word} cannot be read; "
             "write EXPERT:scale:FACTOR, EXPERT:add:UNITS, EXPERT:set:UNITS or EXPERT:off."
         ) from error
+
+
+def parse_positions(word: str) -> tuple[int, ...]:
+    """``1,4,5`` as positions; ``none`` as no position.
+
+    Raises:
+        UserError: it is neither.
+    """
+    try:
+        return () if word == "none" else tuple(int(part) for part in word.split(","))
+    except ValueError as error:
+        raise UserError(f"The positions {word} cannot be read; write whole numbers as 1,4,5, or none.") from error
+
+
+def _experts(config: SteeringConfig, run: str, steered: str) -> list[int]:
+    """Those of one run that are edited."""
+    return [edit.expert for edit in config.edits if (edit.run or steered) == run]
 
 
 def _units(settings: Settings, run: str, experts: list[int]) -> Mapping[int, float]:

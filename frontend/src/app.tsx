@@ -24,6 +24,7 @@ const Lists = lazy(() => import("@/pages/lists"));
 const List = lazy(() => import("@/pages/list"));
 const Routing = lazy(() => import("@/pages/routing"));
 const Steering = lazy(() => import("@/pages/steering"));
+const Session = lazy(() => import("@/pages/session"));
 const Frontier = lazy(() => import("@/pages/frontier"));
 const NotFound = lazy(() => import("@/pages/not-found"));
 
@@ -59,6 +60,7 @@ function Pages() {
           <Route path="lists/:list" element={<List />} />
           <Route path="routing" element={<Routing />} />
           <Route path="steering" element={<Steering />} />
+          <Route path="s/:id" element={<Session />} />
           <Route path="frontier" element={<Frontier />} />
           <Route path="*" element={<NotFound />} />
         </Routes>

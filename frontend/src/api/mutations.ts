@@ -1,8 +1,10 @@
-/** What people add: labels and notes. Each change refreshes what shows it. */
+/** What people add: labels, notes and sessions. Each change refreshes what shows it. */
 
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 
 import { client, unwrap } from "./client";
+import { sessionsQuery } from "./queries";
+import type { SteeringRequest } from "./types";
 
 /** null takes the text away. */
 function setLabel(run: string, expert: number, label: string | null): Promise<unknown> {
@@ -33,5 +35,23 @@ export function useSetNote(run: string, expert: number) {
   return useMutation({
     mutationFn: (note: string | null) => setNote(run, expert, note),
     onSuccess: () => queries.invalidateQueries({ queryKey: ["run", run, "expert", expert] }),
+  });
+}
+
+/** Saves a steering session under a name, and gives it with its short address. */
+export function useSaveSession(run: string) {
+  const queries = useQueryClient();
+  return useMutation({
+    mutationFn: (body: { name: string; steering: SteeringRequest }) =>
+      unwrap(client.POST("/api/runs/{run}/sessions", { params: { path: { run } }, body })),
+    onSuccess: () => queries.invalidateQueries({ queryKey: sessionsQuery(run).queryKey }),
+  });
+}
+
+export function useDeleteSession(run: string) {
+  const queries = useQueryClient();
+  return useMutation({
+    mutationFn: (id: string) => unwrap(client.DELETE("/api/sessions/{id}", { params: { path: { id } } })),
+    onSuccess: () => queries.invalidateQueries({ queryKey: sessionsQuery(run).queryKey }),
   });
 }

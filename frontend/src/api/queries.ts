@@ -4,7 +4,7 @@ import { infiniteQueryOptions, keepPreviousData, queryOptions, skipToken } from 
 
 import { client, unwrap } from "./client";
 import type { paths } from "./schema";
-import type { FigureName } from "./types";
+import type { FigureName, Turn } from "./types";
 
 type ExpertQuery = NonNullable<paths["/api/runs/{run}/experts"]["get"]["parameters"]["query"]>;
 /** Sort, order, search and filters of the experts table. */
@@ -115,24 +115,37 @@ export function searchQuery(run: string, text: string, limit = 20) {
   });
 }
 
-/** Routing of a text; nothing is asked for while the text is empty. */
-export function routingQuery(run: string, text: string) {
+/** What is read: a text, or chat turns in its place. */
+export interface Prompt {
+  readonly text: string;
+  readonly turns?: readonly Turn[];
+}
+
+export function isNoPrompt({ text, turns = [] }: Prompt): boolean {
+  return text === "" && turns.every((turn) => turn.text === "");
+}
+
+const promptBody = ({ text, turns = [] }: Prompt) => (turns.length === 0 ? { text } : { turns: [...turns] });
+
+/** Routing of a text; nothing is asked for while there is none. */
+export function routingQuery(run: string, prompt: string | Prompt) {
+  const asked = typeof prompt === "string" ? { text: prompt } : prompt;
+  const body = promptBody(asked);
   return queryOptions({
-    queryKey: ["run", run, "routing", text],
-    queryFn:
-      text === ""
-        ? skipToken
-        : ({ signal }) =>
-            unwrap(client.POST("/api/runs/{run}/routing", { params: { path: { run } }, body: { text }, signal })),
+    queryKey: ["run", run, "routing", body],
+    queryFn: isNoPrompt(asked)
+      ? skipToken
+      : ({ signal }) => unwrap(client.POST("/api/runs/{run}/routing", { params: { path: { run } }, body, signal })),
     staleTime: 5 * MINUTE,
     placeholderData: keepPreviousData,
   });
 }
 
 /** What each expert on a token does by itself to the next one; nothing is asked for without a position. */
-export function effectsQuery(run: string, text: string, position: number | null) {
+export function effectsQuery(run: string, prompt: string | Prompt, position: number | null) {
+  const asked = promptBody(typeof prompt === "string" ? { text: prompt } : prompt);
   return queryOptions({
-    queryKey: ["run", run, "effects", text, position],
+    queryKey: ["run", run, "effects", asked, position],
     queryFn:
       position === null
         ? skipToken
@@ -140,11 +153,51 @@ export function effectsQuery(run: string, text: string, position: number | null)
             unwrap(
               client.POST("/api/runs/{run}/routing/effects", {
                 params: { path: { run } },
-                body: { text, position },
+                body: { ...asked, position },
                 signal,
               }),
             ),
     staleTime: 5 * MINUTE,
+  });
+}
+
+/** Routing through several runs of one language model at once. */
+export function jointRoutingQuery(runs: readonly string[], prompt: Prompt) {
+  const body = { runs: [...runs], ...promptBody(prompt) };
+  return queryOptions({
+    queryKey: ["run", runs[0], "joint-routing", body],
+    queryFn:
+      isNoPrompt(prompt) || runs.length < 2
+        ? skipToken
+        : ({ signal }) => unwrap(client.POST("/api/routing", { body, signal })),
+    staleTime: 5 * MINUTE,
+    placeholderData: keepPreviousData,
+  });
+}
+
+/** Runs of other layers that go together with this one, and whether its prompts can be chats. */
+export function liveQuery(run: string) {
+  return queryOptions({
+    queryKey: ["run", run, "live"],
+    queryFn: ({ signal }) => unwrap(client.GET("/api/runs/{run}/live", { params: { path: { run } }, signal })),
+    staleTime: MINUTE,
+  });
+}
+
+export function sessionsQuery(run: string) {
+  return queryOptions({
+    queryKey: ["run", run, "sessions"],
+    queryFn: ({ signal }) => unwrap(client.GET("/api/runs/{run}/sessions", { params: { path: { run } }, signal })),
+  });
+}
+
+export function sessionQuery(id: string) {
+  return queryOptions({
+    queryKey: ["session", id],
+    queryFn:
+      id === ""
+        ? skipToken
+        : ({ signal }) => unwrap(client.GET("/api/sessions/{id}", { params: { path: { id } }, signal })),
   });
 }
 

@@ -3,7 +3,7 @@
 import { createSseParser, type ServerSentEvent } from "@/lib/sse";
 
 import { noAnswer, toApiError } from "./errors";
-import type { MetricPoint, RunStatus, SteeringEvent, SteeringRequest } from "./types";
+import type { DoseEvent, DoseRequest, MetricPoint, RunStatus, SteeringEvent, SteeringRequest } from "./types";
 
 async function open(url: string, init: RequestInit): Promise<ReadableStream<Uint8Array>> {
   const response = await fetch(url, init).catch((error: unknown) => {
@@ -51,6 +51,17 @@ export async function* streamSteering(
     signal,
   });
   for await (const event of events) yield JSON.parse(event.data) as SteeringEvent;
+}
+
+/** One edit at several strengths. The last event is `done` or `error`. */
+export async function* streamDose(run: string, request: DoseRequest, signal: AbortSignal): AsyncGenerator<DoseEvent> {
+  const events = serverSentEvents(`/api/runs/${encodeURIComponent(run)}/steering/dose`, {
+    method: "POST",
+    headers: { "content-type": "application/json", accept: "text/event-stream" },
+    body: JSON.stringify(request),
+    signal,
+  });
+  for await (const event of events) yield JSON.parse(event.data) as DoseEvent;
 }
 
 export type RunEvent =

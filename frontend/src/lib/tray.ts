@@ -1,6 +1,6 @@
 /** The tray: edits that follow from page to page. Kept for this browser tab, one list a run. */
 
-import { type Edit, formatEdits, parseEdits } from "./edits";
+import { type Edit, editKey, formatEdits, parseEdits } from "./edits";
 
 export interface TrayStorage {
   readonly getItem: (key: string) => string | null;
@@ -57,10 +57,11 @@ export function createTrayStore(storage: TrayStorage, shared: SharedEdits | null
 }
 
 export function withEdit(edits: readonly Edit[], edit: Edit): readonly Edit[] {
-  const known = edits.some((other) => other.expert === edit.expert);
-  return known ? edits.map((other) => (other.expert === edit.expert ? edit : other)) : [...edits, edit];
+  const key = editKey(edit);
+  const known = edits.some((other) => editKey(other) === key);
+  return known ? edits.map((other) => (editKey(other) === key ? edit : other)) : [...edits, edit];
 }
 
-export function withoutExpert(edits: readonly Edit[], expert: number): readonly Edit[] {
-  return edits.filter((edit) => edit.expert !== expert);
+export function withoutExpert(edits: readonly Edit[], expert: number, run?: string): readonly Edit[] {
+  return edits.filter((edit) => edit.expert !== expert || edit.run !== run);
 }

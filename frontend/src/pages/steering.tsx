@@ -10,78 +10,30 @@ import "./steering/streams.css";
 import { useQuery } from "@tanstack/react-query";
 import { useEffect, useMemo } from "react";
 
-import { routingQuery } from "@/api/queries";
-import type { RunSummary } from "@/api/types";
-import { Button } from "@/components/button";
-import { WithRun } from "@/components/current-run";
-import { FromContext } from "@/components/prompt/from-context";
-import { Openings } from "@/components/prompt/openings";
-import { PromptBox, SUBMIT_KEY } from "@/components/prompt/prompt-box";
-import { type PromptDraft, usePromptDraft } from "@/components/prompt/prompt-draft";
+import { isNoPrompt, routingQuery } from "@/api/queries";
+import type { RoutingResponse, RunSummary } from "@/api/types";
+import { useCurrentRun, WithRun } from "@/components/current-run";
+import { useTurnsDraft } from "@/components/prompt/chat-box";
+import { usePromptDraft } from "@/components/prompt/prompt-draft";
 import { PageBar } from "@/components/shell/page-bar";
-import { useShortcut } from "@/components/shortcuts";
-import { EmptyState } from "@/components/states";
 import { useTray } from "@/components/tray/tray-context";
-import { opening } from "@/lib/prompts";
 import { useUrlState } from "@/url-state";
 
 import { DosePane } from "./steering/dose-pane";
 import { EditList } from "./steering/edit-list";
 import { Elsewhere } from "./steering/elsewhere";
-import { isRunning } from "./steering/generation";
-import { SamplingSettings, ScopeSettings } from "./steering/settings";
-import { STEERING_PARAMS, steeringRequest } from "./steering/steering-params";
+import { Nothing, PromptRow } from "./steering/prompt-row";
+import { OpenedSession, Sessions } from "./steering/sessions";
+import { PromptSettings, SamplingSettings, ScopeSettings } from "./steering/settings";
+import { promptOf, STEERING_PARAMS, steeringRequest } from "./steering/steering-params";
 import { Streams } from "./steering/streams";
-import { type Generator, useGeneration } from "./steering/use-generation";
+import { useGeneration } from "./steering/use-generation";
 import { useSharedEdits } from "./steering/use-shared-edits";
 
-interface PromptRowProps {
-  readonly run: RunSummary;
-  readonly draft: PromptDraft;
-  readonly generator: Generator;
-  readonly onGenerate: () => void;
-  readonly onChoose: (prompt: string) => void;
-}
-
-function PromptRow({ run, draft, generator, onGenerate, onChoose }: PromptRowProps) {
-  const running = isRunning(generator.generation);
-  useShortcut("release", generator.stop, running);
-  return (
-    <section className="prompt-row">
-      <PromptBox
-        label="Prompt"
-        placeholder="How the text begins"
-        value={draft.text}
-        onChange={draft.type}
-        onSubmit={onGenerate}
-      />
-      <div className="prompt-actions">
-        {run.indexed_tokens !== null && (
-          <FromContext run={run.name} onChoose={(context) => onChoose(opening(context))} />
-        )}
-        {running ? (
-          <Button icon="stop" shortcut="release" onClick={generator.stop}>
-            Stop
-          </Button>
-        ) : (
-          <Button variant="primary" disabled={draft.text === ""} onClick={onGenerate}>
-            Generate<kbd aria-hidden="true">{SUBMIT_KEY}</kbd>
-          </Button>
-        )}
-      </div>
-    </section>
-  );
-}
-
-function Nothing({ run, onChoose }: { readonly run: RunSummary; readonly onChoose: (prompt: string) => void }) {
-  return (
-    <div className="steering-empty">
-      <EmptyState title="Type how a text begins">
-        It is continued twice with the same random numbers: as the language model would, and with the edits on the left.
-      </EmptyState>
-      {run.indexed_tokens !== null && <Openings run={run.name} cut={opening} onChoose={onChoose} />}
-    </div>
-  );
+/** A chat as one text, once it has been read. */
+function textOfTokens(routing: RoutingResponse | undefined): string {
+  const tokens = routing?.tokens.filter((token) => !token.start) ?? [];
+  return tokens.map((token) => token.text).join("");
 }
 
 /** The state of the page, and the generation that follows from it. */
@@ -89,72 +41,131 @@ function useSteering(run: RunSummary) {
   const [params, setParams] = useUrlState(STEERING_PARAMS);
   const { edits, replaceAll } = useSharedEdits();
   const generator = useGeneration(run.name);
-  const draft = usePromptDraft(params.prompt, (prompt) => setParams({ prompt, lock: null }, "push"), null);
+  // Tokens that were chosen belong to the prompt that they were chosen in.
+  const anew = { lock: null, at: [], session: "" };
+  const draft = usePromptDraft(params.prompt, (prompt) => setParams({ prompt, ...anew }, "push"), null);
+  const turns = useTurnsDraft(params.turns, (next) => setParams({ turns: next, ...anew }, "push"));
   const request = useMemo(() => steeringRequest(params, edits), [params, edits]);
   const key = JSON.stringify(request);
   const { start } = generator;
   useEffect(() => {
-    if (request.prompt !== "") start(request);
+    if (!isNoPrompt(promptOf(params))) start(request);
     // eslint-disable-next-line react-hooks/exhaustive-deps -- the key says all that the texts depend on
   }, [key, start]);
-  const generate = () => (draft.text === params.prompt ? start(request) : draft.commit());
-  return { params, setParams, edits, replaceAll, generator, draft, request, generate };
+  const unchanged = JSON.stringify(turns.turns) === JSON.stringify(params.turns) && draft.text === params.prompt;
+  const commit = () => (params.turns.length > 0 ? turns.commit() : draft.commit());
+  const generate = () => (unchanged ? start(request) : commit());
+  return { params, setParams, edits, replaceAll, generator, draft, turns, request, generate, commit };
+}
+
+interface LowProps {
+  readonly run: RunSummary;
+  readonly state: ReturnType<typeof useSteering>;
+  /** The prompt, and its tokens once it has been read. */
+  readonly text: string;
+  readonly tokens: RoutingResponse["tokens"] | undefined;
+}
+
+/** Under the texts: how much is enough, how they are written, and the same elsewhere. */
+function Low({ run, state, text, tokens }: LowProps) {
+  const { params, setParams, edits, request } = state;
+  const tray = useTray();
+  const hasPrompt = !isNoPrompt(promptOf(params));
+  return (
+    <div className="steering-low">
+      {hasPrompt && <DosePane run={run.name} request={request} edits={edits} onChange={(edit) => tray.put(edit)} />}
+      <div className="steering-settings">
+        <SamplingSettings params={params} setParams={setParams} />
+        <ScopeSettings params={params} setParams={setParams} tokens={tokens} />
+        <PromptSettings run={run.name} params={params} setParams={setParams} />
+        {hasPrompt && (
+          <Elsewhere
+            run={run}
+            request={request}
+            text={text}
+            edits={edits}
+            code={params.code}
+            onCode={(code) => setParams({ code })}
+          />
+        )}
+      </div>
+    </div>
+  );
 }
 
 function Steering({ run }: { readonly run: RunSummary }) {
-  const { params, setParams, edits, replaceAll, generator, draft, request, generate } = useSteering(run);
+  const state = useSteering(run);
+  const { params, setParams, edits, replaceAll, generator, draft, turns, generate, commit } = state;
   const { generation } = generator;
-  const tray = useTray();
-  const routing = useQuery(routingQuery(run.name, edits.length === 0 ? "" : params.prompt));
-  const choose = (prompt: string) => setParams({ prompt, lock: null }, "push");
+  const prompt = promptOf(params);
+  const isWanted = edits.length > 0 || params.scope === "chosen" || params.turns.length > 0;
+  const routing = useQuery(routingQuery(run.name, isWanted ? prompt : ""));
+  const routed = routing.isPlaceholderData ? undefined : routing.data;
+  const text = params.turns.length === 0 ? params.prompt : textOfTokens(routed);
+  const choose = (next: string) => setParams({ prompt: next, lock: null, at: [], session: "" }, "push");
   return (
     <div className="steering">
       <EditList
         run={run}
         edits={edits}
-        routing={routing.isPlaceholderData ? undefined : routing.data}
+        routing={routed}
         steered={generation.steered}
-        onBeforeChange={draft.commit}
+        onBeforeChange={commit}
         onReset={replaceAll}
       />
       <div className="steering-main">
-        <PromptRow run={run} draft={draft} generator={generator} onGenerate={generate} onChoose={choose} />
-        {generation.status === "idle" && params.prompt === "" ? (
+        <PromptRow
+          run={run}
+          draft={draft}
+          turns={turns}
+          generator={generator}
+          onGenerate={generate}
+          onChoose={choose}
+        />
+        <OpenedSession id={params.session} onClose={() => setParams({ session: "" })} />
+        {generation.status === "idle" && isNoPrompt(prompt) ? (
           <Nothing run={run} onChoose={choose} />
         ) : (
           <Streams
             generation={generation}
-            prompt={params.prompt}
+            prompt={text}
             edits={edits.length}
             lock={params.lock}
             onLock={(lock) => setParams({ lock })}
             onRetry={generate}
           />
         )}
-        <div className="steering-low">
-          {params.prompt !== "" && (
-            <DosePane run={run.name} request={request} edits={edits} onChange={(edit) => tray.put(edit)} />
-          )}
-          <div className="steering-settings">
-            <SamplingSettings params={params} setParams={setParams} />
-            <ScopeSettings params={params} setParams={setParams} />
-            {params.prompt !== "" && (
-              <Elsewhere run={run} request={request} code={params.code} onCode={(code) => setParams({ code })} />
-            )}
-          </div>
-        </div>
+        <Low run={run} state={state} text={text} tokens={routed?.tokens} />
       </div>
     </div>
   );
 }
 
+/** In the bar: the sessions of this run, and what would be saved. */
+function SessionsOfRun({ run }: { readonly run: string }) {
+  const [params, setParams] = useUrlState(STEERING_PARAMS);
+  const { edits } = useTray();
+  return (
+    <Sessions
+      run={run}
+      request={steeringRequest(params, edits)}
+      canSave={!isNoPrompt(promptOf(params))}
+      open={params.session}
+      onSaved={(session) => setParams({ session })}
+    />
+  );
+}
+
 export default function SteeringPage() {
   const { edits } = useTray();
+  const { summary } = useCurrentRun();
   const note = edits.length === 0 ? undefined : `${edits.length} ${edits.length === 1 ? "expert" : "experts"}`;
   return (
     <>
       <title>Steering · MxD Explorer</title>
-      <PageBar crumbs={[{ label: "Steering" }]} {...(note !== undefined && { note })} />
+      <PageBar crumbs={[{ label: "Steering" }]} {...(note !== undefined && { note })}>
+        {summary !== null && <SessionsOfRun run={summary.name} />}
+      </PageBar>
       <WithRun>{(run) => <Steering key={run.name} run={run} />}</WithRun>
     </>
   );

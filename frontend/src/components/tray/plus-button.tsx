@@ -5,13 +5,15 @@ import { useTray } from "./tray-context";
 
 interface PlusButtonProps {
   readonly expert: number;
+  /** Its run, where that is of another layer than the one that the page is about. */
+  readonly run?: string | undefined;
   /** Why it cannot be used here, such as an expert of another run. */
   readonly refused?: string;
 }
 
-export function PlusButton({ expert, refused }: PlusButtonProps) {
+export function PlusButton({ expert, run, refused }: PlusButtonProps) {
   const tray = useTray();
-  const inside = tray.has(expert);
+  const inside = tray.has(expert, run);
   return (
     <button
       type="button"
@@ -22,7 +24,7 @@ export function PlusButton({ expert, refused }: PlusButtonProps) {
       disabled={refused !== undefined}
       onClick={(event) => {
         event.stopPropagation();
-        tray.toggle(expert);
+        tray.toggle(expert, run);
       }}
     >
       <Icon name={inside ? "check" : "plus"} />

@@ -3,13 +3,13 @@
 import { useState } from "react";
 import { useLocation } from "react-router";
 
-import { describeEdit, type Edit, formatEdits } from "@/lib/edits";
+import { describeEdit, type Edit, editKey, formatEdits } from "@/lib/edits";
 
 import { Button, LinkButton } from "../button";
 import { CopyButton } from "../copy-button";
 import { Icon } from "../icon";
 import { useCurrentRun } from "../current-run";
-import { usePageLinks } from "../links";
+import { pageLinks, usePageLinks } from "../links";
 import { AddToList } from "../lists/add-to-list";
 import { useShortcut } from "../shortcuts";
 import { type Tray, useTray } from "./tray-context";
@@ -19,7 +19,7 @@ const SHOWN = 6;
 function EditChip({ edit }: { readonly edit: Edit }) {
   return (
     <span className="chip">
-      <span className="mono">{edit.expert}</span>
+      <span className="mono">{editKey(edit)}</span>
       <span className="dim">{describeEdit(edit)}</span>
     </span>
   );
@@ -33,17 +33,17 @@ function OpenTray({ tray, onClose }: { readonly tray: Tray; readonly onClose: ()
     <div className="tray-open" role="region" aria-label="All edits in the tray">
       <ul>
         {tray.edits.map((edit) => (
-          <li key={edit.expert}>
-            <a className="mono" href={links.expert(edit.expert)}>
-              {edit.expert}
+          <li key={editKey(edit)}>
+            <a className="mono" href={(edit.run === undefined ? links : pageLinks(edit.run)).expert(edit.expert)}>
+              {editKey(edit)}
             </a>
             <span className="dim">{describeEdit(edit)}</span>
             <Button
               size="small"
               variant="ghost"
               icon="close"
-              aria-label={`Take ${edit.expert} out`}
-              onClick={() => tray.remove(edit.expert)}
+              aria-label={`Take ${editKey(edit)} out`}
+              onClick={() => tray.remove(edit.expert, edit.run)}
             />
           </li>
         ))}
@@ -92,7 +92,7 @@ export function TrayBar() {
         </span>
       )}
       {tray.edits.slice(0, SHOWN).map((edit) => (
-        <EditChip key={edit.expert} edit={edit} />
+        <EditChip key={editKey(edit)} edit={edit} />
       ))}
       {count > SHOWN && <span className="chip">+{count - SHOWN}</span>}
       {steering ? (

@@ -23,12 +23,13 @@ export function TrayProvider({ children }: { readonly children: ReactNode }) {
 
 export interface Tray {
   readonly edits: readonly Edit[];
-  readonly has: (expert: number) => boolean;
+  /** `run`: of another layer, here and below. */
+  readonly has: (expert: number, run?: string) => boolean;
   /** Adds as a new edit, or takes out. */
-  readonly toggle: (expert: number) => void;
+  readonly toggle: (expert: number, run?: string) => void;
   /** Adds, or replaces the expert's edit. */
   readonly put: (edit: Edit) => void;
-  readonly remove: (expert: number) => void;
+  readonly remove: (expert: number, run?: string) => void;
   readonly replaceAll: (edits: readonly Edit[]) => void;
 }
 
@@ -41,10 +42,11 @@ export function useTray(): Tray {
     const replaceAll = (next: readonly Edit[]) => {
       if (run !== null) store.write(run, next);
     };
-    const has = (expert: number) => edits.some((edit) => edit.expert === expert);
+    const has = (expert: number, other?: string) => edits.some((edit) => edit.expert === expert && edit.run === other);
     const put = (edit: Edit) => replaceAll(withEdit(edits, edit));
-    const remove = (expert: number) => replaceAll(withoutExpert(edits, expert));
-    const toggle = (expert: number) => (has(expert) ? remove(expert) : put(newEdit(expert)));
+    const remove = (expert: number, other?: string) => replaceAll(withoutExpert(edits, expert, other));
+    const toggle = (expert: number, other?: string) =>
+      has(expert, other) ? remove(expert, other) : put(newEdit(expert, other));
     return { edits, has, toggle, put, remove, replaceAll };
   }, [edits, run, store]);
 }

@@ -1,11 +1,15 @@
 /** Adding an expert to the tray: by its id, its label, its tokens or words in its contexts. */
 
+import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { ComboBox, Input, ListBox, ListBoxItem, Popover } from "react-aria-components";
 
 import { messageOf } from "@/api/errors";
-import type { RunSummary, SearchHit } from "@/api/types";
+import { liveQuery } from "@/api/queries";
+import type { LayerRun, RunSummary, SearchHit } from "@/api/types";
+import { useCurrentRun } from "@/components/current-run";
 import { Icon } from "@/components/icon";
+import { Segmented } from "@/components/segmented";
 import { useSearchHits } from "@/components/shell/search-results";
 import { ShadedText } from "@/components/tokens/shaded-text";
 import { useTray } from "@/components/tray/tray-context";
@@ -51,15 +55,67 @@ interface AddExpertProps {
   readonly onAdded: () => void;
 }
 
+interface LayerChoiceProps {
+  readonly run: RunSummary;
+  readonly layers: readonly LayerRun[];
+  readonly chosen: string;
+  readonly onChoose: (run: string) => void;
+}
+
+/** Whose experts are added: of this layer, or of another one that has a run. */
+function LayerChoice({ run, layers, chosen, onChoose }: LayerChoiceProps) {
+  const all = [{ name: run.name, layer: run.layer }, ...layers].toSorted((a, b) => a.layer - b.layer);
+  const isAlone = (layer: number) => all.filter((one) => one.layer === layer).length === 1;
+  return (
+    <Segmented
+      label="Layer of the expert"
+      className="layer-choice"
+      value={chosen}
+      onChange={onChoose}
+      segments={all.map(({ name, layer }) => ({
+        value: name,
+        label: isAlone(layer) ? `Layer ${layer}` : name,
+        name: `${name}, layer ${layer}`,
+      }))}
+    />
+  );
+}
+
 export function AddExpert({ run, takesFocus, onAdded }: AddExpertProps) {
+  const { data } = useQuery(liveQuery(run.name));
+  const { runs } = useCurrentRun();
+  const [chosen, setChosen] = useState(run.name);
+  const other = runs.find((one) => one.name === chosen) ?? run;
+  return (
+    <>
+      {data !== undefined && data.layers.length > 0 && (
+        <LayerChoice run={run} layers={data.layers} chosen={chosen} onChoose={setChosen} />
+      )}
+      <ExpertSearch
+        key={other.name}
+        run={other}
+        {...(other.name !== run.name && { of: other.name })}
+        takesFocus={takesFocus}
+        onAdded={onAdded}
+      />
+    </>
+  );
+}
+
+interface ExpertSearchProps extends AddExpertProps {
+  /** The run, where it is of another layer than the one that is steered. */
+  readonly of?: string;
+}
+
+function ExpertSearch({ run, of, takesFocus, onAdded }: ExpertSearchProps) {
   const tray = useTray();
   const [text, setText] = useState("");
-  const { hits, settled, query } = useSearchHits(run.indexed_tokens === null ? "" : text);
+  const { hits, settled, query } = useSearchHits(run.indexed_tokens === null ? "" : text, run.name);
   const items = choices(text.trim(), hits, run.num_experts);
   const add = (key: string | number | null) => {
     if (key === null) return;
     const expert = Number(key);
-    if (!tray.has(expert)) tray.put(newEdit(expert));
+    if (!tray.has(expert, of)) tray.put(newEdit(expert, of));
     setText("");
     onAdded();
   };

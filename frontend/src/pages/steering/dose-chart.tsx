@@ -3,7 +3,7 @@
 import type { KeyboardEvent } from "react";
 
 import { useTips } from "@/components/tokens/tip-layer";
-import { formatFixed } from "@/lib/format";
+import { formatFixed, formatSigned } from "@/lib/format";
 import { niceEnd } from "@/lib/nice-end";
 
 import type { DosePoint } from "./dose";
@@ -28,7 +28,8 @@ function DoseTip({ point, name }: { readonly point: DosePoint; readonly name: st
       <div className="hd">
         <b>{name}</b>
         <span className="dim">
-          {formatFixed(point.effect)} nats, cost × {formatFixed(point.cost, 1)}
+          {formatFixed(point.effect)} nats, cost × {formatFixed(point.cost, 1)}, own tokens{" "}
+          {formatSigned(100 * point.lift, 0)} %
         </span>
       </div>
       <p>…{point.text}</p>

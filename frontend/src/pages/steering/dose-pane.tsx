@@ -7,12 +7,13 @@ import type { SteeringRequest } from "@/api/types";
 import { Button } from "@/components/button";
 import { Icon } from "@/components/icon";
 import { TriggerButton } from "@/components/trigger-button";
-import { describeEdit, type Edit, NEUTRAL_STRENGTH } from "@/lib/edits";
-import { formatFixed } from "@/lib/format";
+import { TokenChip } from "@/components/tokens/token-chip";
+import { describeEdit, type Edit, editKey } from "@/lib/edits";
+import { formatFixed, formatSigned } from "@/lib/format";
 
-import { doseKey, type DosedMode, type DosePoint, nearestDose, suggestedDose } from "./dose";
+import { doseKey, type DosedMode, type DosePoint, nearestDose } from "./dose";
 import { DoseChart } from "./dose-chart";
-import { useDose } from "./use-dose";
+import { type Doses, useDose } from "./use-dose";
 
 type DosedEdit = Edit & { readonly mode: DosedMode };
 
@@ -30,21 +31,17 @@ function Which({
 }: {
   edits: readonly DosedEdit[];
   edit: DosedEdit;
-  onEdit: (id: number) => void;
+  onEdit: (key: string) => void;
 }) {
-  if (edits.length === 1) return <span className="chip mono">{edit.expert}</span>;
+  if (edits.length === 1) return <span className="chip mono">{editKey(edit)}</span>;
   return (
-    <Select
-      aria-label="Edit to measure"
-      value={String(edit.expert)}
-      onChange={(key) => key !== null && onEdit(Number(key))}
-    >
+    <Select aria-label="Edit to measure" value={editKey(edit)} onChange={(key) => key !== null && onEdit(String(key))}>
       <TriggerButton className="chip mono">
-        {edit.expert}
+        {editKey(edit)}
         <Icon name="chevronDown" />
       </TriggerButton>
       <Popover className="popover" placement="top start">
-        <ListBox items={edits.map((one) => ({ id: String(one.expert), one }))}>
+        <ListBox items={edits.map((one) => ({ id: editKey(one), one }))}>
           {({ id, one }) => (
             <ListBoxItem id={id} textValue={id}>
               <span className="mono">{id}</span> <span className="dim">{describeEdit(one)}</span>
@@ -72,6 +69,9 @@ function DoseTable({ points, describe, onChoose }: TableProps) {
             <th className="num">
               KL <span className="unit">nats</span>
             </th>
+            <th className="num">
+              Own tokens <span className="unit">%</span>
+            </th>
             <th className="num">Perplexity</th>
             <th>Text</th>
           </tr>
@@ -85,6 +85,7 @@ function DoseTable({ points, describe, onChoose }: TableProps) {
                 </button>
               </td>
               <td className="num">{formatFixed(point.effect)}</td>
+              <td className="num">{formatSigned(100 * point.lift, 1)}</td>
               <td className="num">× {formatFixed(point.cost, 1)}</td>
               <td>…{point.text}</td>
             </tr>
@@ -95,9 +96,17 @@ function DoseTable({ points, describe, onChoose }: TableProps) {
   );
 }
 
-function Summary({ points, edit, describe, onChoose }: TableProps & { readonly edit: DosedEdit }) {
+/** How the server suggests a strength. */
+const RULE =
+  "The largest that shows (0.05 nats of KL a token) before a text costs half a nat a token more than without the edit.";
+
+interface SummaryProps extends TableProps {
+  readonly edit: DosedEdit;
+  readonly suggested: number | null;
+}
+
+function Summary({ points, edit, suggested, describe, onChoose }: SummaryProps) {
   const here = nearestDose(points, edit.strength);
-  const suggested = suggestedDose(points, NEUTRAL_STRENGTH[edit.mode]);
   return (
     <p className="dose-summary">
       <span>
@@ -110,9 +119,11 @@ function Summary({ points, edit, describe, onChoose }: TableProps & { readonly e
       </span>
       <span className="grow" />
       {suggested === null ? (
-        <span className="dim">none shows and reads well</span>
+        <span className="dim" title={RULE}>
+          none shows and reads well
+        </span>
       ) : (
-        <button type="button" className="link" onClick={() => onChoose(suggested)}>
+        <button type="button" className="link" title={RULE} onClick={() => onChoose(suggested)}>
           Take {describe(suggested)}
         </button>
       )}
@@ -120,22 +131,46 @@ function Summary({ points, edit, describe, onChoose }: TableProps & { readonly e
   );
 }
 
-function Idle({
-  failure,
-  isMeasuring,
-  onMeasure,
-}: {
-  failure: string | null;
-  isMeasuring: boolean;
-  onMeasure: () => void;
-}) {
+const PROMOTED = 6;
+
+function Promoted({ tokens }: { readonly tokens: readonly string[] }) {
+  return (
+    <p className="dose-promoted dim">
+      Own tokens here:{" "}
+      {tokens.slice(0, PROMOTED).map((text, i) => (
+        <TokenChip key={i} text={text} />
+      ))}
+    </p>
+  );
+}
+
+function Waiting({ doses }: { readonly doses: Doses }) {
+  if (doses.before > 0) {
+    return (
+      <p className="dim">
+        {doses.before} {doses.before === 1 ? "request comes" : "requests come"} first
+      </p>
+    );
+  }
+  return (
+    <label className="dim">
+      Writing short texts at every strength <progress value={doses.share} />
+    </label>
+  );
+}
+
+function Idle({ doses, isCurrent, onMeasure }: { doses: Doses; isCurrent: boolean; onMeasure: () => void }) {
+  const isMeasuring = isCurrent && doses.status === "measuring";
+  const failure = isCurrent ? doses.failure : null;
   return (
     <div className="dose-idle">
-      <p className="dim">
-        {isMeasuring
-          ? "Writing short texts at every strength …"
-          : "Short texts at several strengths tell how much is enough: what they change, and when they fall apart."}
-      </p>
+      {isMeasuring ? (
+        <Waiting doses={doses} />
+      ) : (
+        <p className="dim">
+          Short texts at several strengths tell how much is enough: what they change, and when they fall apart.
+        </p>
+      )}
       {failure !== null && <p className="bad">{failure}</p>}
       <Button size="small" icon="chart" disabled={isMeasuring} onClick={onMeasure}>
         Measure
@@ -151,7 +186,7 @@ function Measured({
   edit,
   onEdit,
   onChange,
-}: DosePaneProps & { edits: readonly DosedEdit[]; edit: DosedEdit; onEdit: (id: number) => void }) {
+}: DosePaneProps & { edits: readonly DosedEdit[]; edit: DosedEdit; onEdit: (key: string) => void }) {
   const { doses, measure } = useDose(run);
   const [asTable, setAsTable] = useState(false);
   const describe = (strength: number) =>
@@ -179,23 +214,20 @@ function Measured({
       {isCurrent && doses.status === "done" ? (
         <>
           {asTable ? <DoseTable {...views} /> : <DoseChart current={edit.strength} {...views} />}
-          <Summary edit={edit} {...views} />
+          <Summary edit={edit} suggested={doses.suggested} {...views} />
+          <Promoted tokens={doses.promoted} />
         </>
       ) : (
-        <Idle
-          failure={isCurrent ? doses.failure : null}
-          isMeasuring={isCurrent && doses.status === "measuring"}
-          onMeasure={start}
-        />
+        <Idle doses={doses} isCurrent={isCurrent} onMeasure={start} />
       )}
     </section>
   );
 }
 
 export function DosePane(props: DosePaneProps) {
-  const [chosen, setChosen] = useState<number | null>(null);
+  const [chosen, setChosen] = useState<string | null>(null);
   const dosed = props.edits.filter((edit): edit is DosedEdit => edit.mode !== "off");
-  const edit = dosed.find(({ expert }) => expert === chosen) ?? dosed[0];
+  const edit = dosed.find((one) => editKey(one) === chosen) ?? dosed[0];
   if (edit === undefined) return null;
   return <Measured {...props} edits={dosed} edit={edit} onEdit={setChosen} />;
 }

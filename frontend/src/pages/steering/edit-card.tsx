@@ -9,21 +9,20 @@ import { expertQuery, topContextsQuery } from "@/api/queries";
 import type { ExpertRow } from "@/api/types";
 import { Button } from "@/components/button";
 import { ExpertLabel } from "@/components/expert-ref";
-import { usePageLinks } from "@/components/links";
+import { pageLinks } from "@/components/links";
 import { NumberInput } from "@/components/number-input";
 import { Segmented } from "@/components/segmented";
 import { Slider } from "@/components/slider";
 import { ShadedText } from "@/components/tokens/shaded-text";
-import { type Edit, EDIT_MODES, type EditMode, FIRST_STRENGTH } from "@/lib/edits";
+import { type Edit, EDIT_MODES, type EditMode, FIRST_STRENGTH, STRONGEST } from "@/lib/edits";
 
 import { type Activity, hasNothingToAct } from "./activity";
 import { editScale, strengthDigits, strengthInWords } from "./edit-scale";
 
 const SNIPPETS = 2;
-/** As far as the server takes a strength. */
-const STRONGEST = 1000;
 
 interface EditCardProps {
+  /** The run whose expert it is. */
   readonly run: string;
   readonly edit: Edit;
   /** False where the run has no contexts and statistics yet. */
@@ -55,8 +54,13 @@ function Snippets({ run, row }: SnippetsProps) {
   );
 }
 
-function Head({ edit, row, onRemove }: Pick<EditCardProps, "edit" | "onRemove"> & { row: ExpertRow | undefined }) {
-  const links = usePageLinks();
+function Head({
+  run,
+  edit,
+  row,
+  onRemove,
+}: Pick<EditCardProps, "run" | "edit" | "onRemove"> & { row: ExpertRow | undefined }) {
+  const links = pageLinks(run);
   const tokens = row?.top_tokens.map((token) => token.text) ?? [];
   return (
     <header>
@@ -66,6 +70,7 @@ function Head({ edit, row, onRemove }: Pick<EditCardProps, "edit" | "onRemove"> 
         {row?.label == null && <span className="sr">Expert {edit.expert}</span>}
       </Link>
       <span className="grow" />
+      {edit.run !== undefined && <span className="chip">{edit.run}</span>}
       <Button
         size="small"
         variant="ghost"
@@ -125,6 +130,9 @@ function Note({ edit, row, activity, onChange }: NoteProps) {
   }
   if (hasNothingToAct(edit, activity)) return <p className="card-note">Not active in this prompt or text anyway.</p>;
   if (edit.mode === "off") return <p className="card-note">Never active while this is on.</p>;
+  if (Math.abs(edit.strength) === STRONGEST) {
+    return <p className="card-note">This is as far as a strength goes: −1,000 to 1,000.</p>;
+  }
   const words = strengthInWords(edit.mode, edit.strength, row);
   return words === "" ? null : <p className="card-note">{words}</p>;
 }
@@ -147,7 +155,7 @@ export function EditCard({ run, edit, isIndexed, activity, onChange, onRemove }:
   };
   return (
     <li className="edit-card">
-      <Head edit={edit} row={data?.row} onRemove={onRemove} />
+      <Head run={run} edit={edit} row={data?.row} onRemove={onRemove} />
       {error !== null && <p className="card-note bad">{messageOf(error)}</p>}
       {row !== null && row.active_tokens > 0 && <Snippets run={run} row={row} />}
       <div className="edit-controls">

@@ -5,10 +5,11 @@ import { useState } from "react";
 import type { RoutingResponse, RunSummary } from "@/api/types";
 import { useBestExperts } from "@/components/best-experts";
 import { Button } from "@/components/button";
+import { useCurrentRun } from "@/components/current-run";
 import { ExpertRef } from "@/components/expert-ref";
 import { Icon } from "@/components/icon";
 import { useTray } from "@/components/tray/tray-context";
-import { type Edit, NEUTRAL_STRENGTH } from "@/lib/edits";
+import { type Edit, editKey, NEUTRAL_STRENGTH } from "@/lib/edits";
 
 import { activityOf } from "./activity";
 import { AddExpert } from "./add-expert";
@@ -74,6 +75,8 @@ export function EditList({ run, edits, routing, steered, onBeforeChange, onReset
   const tray = useTray();
   const [adding, setAdding] = useState(false);
   const isEmpty = edits.length === 0;
+  const { runs } = useCurrentRun();
+  const isIndexed = (name = run.name) => runs.some((one) => one.name === name && one.indexed_tokens !== null);
   return (
     <section className="edits" aria-label="Edits">
       <div className="pane-h">
@@ -104,16 +107,16 @@ export function EditList({ run, edits, routing, steered, onBeforeChange, onReset
         <ol>
           {edits.map((edit) => (
             <EditCard
-              key={edit.expert}
-              run={run.name}
+              key={editKey(edit)}
+              run={edit.run ?? run.name}
               edit={edit}
-              isIndexed={run.indexed_tokens !== null}
-              activity={activityOf(edit.expert, routing, steered)}
+              isIndexed={isIndexed(edit.run)}
+              activity={edit.run === undefined ? activityOf(edit.expert, routing, steered) : null}
               onChange={(next) => {
                 onBeforeChange();
                 tray.put(next);
               }}
-              onRemove={() => tray.remove(edit.expert)}
+              onRemove={() => tray.remove(edit.expert, edit.run)}
             />
           ))}
         </ol>

@@ -5,30 +5,43 @@ import { useQueries } from "@tanstack/react-query";
 import { expertQuery } from "@/api/queries";
 import type { RunSummary, SteeringRequest } from "@/api/types";
 import { Command } from "@/components/command";
+import { useCurrentRun } from "@/components/current-run";
 import { Segmented } from "@/components/segmented";
+import { type Edit, editKey } from "@/lib/edits";
 
 import { steerCommand, steerPython } from "./export";
 
 interface ElsewhereProps {
   readonly run: RunSummary;
   readonly request: SteeringRequest;
+  /** The prompt as one text, also where it is a chat. */
+  readonly text: string;
+  readonly edits: readonly Edit[];
   readonly code: "command" | "python";
   readonly onCode: (code: "command" | "python") => void;
 }
 
 /** 99th percentiles of the edited experts, where the run's index knows them. */
-function useUnits(run: RunSummary, request: SteeringRequest): ReadonlyMap<number, number> {
-  const experts = request.edits?.map((edit) => edit.expert) ?? [];
+function useUnits(run: RunSummary, edits: readonly Edit[]): ReadonlyMap<string, number> {
+  const { runs } = useCurrentRun();
+  const indexed = new Set(runs.filter((one) => one.indexed_tokens !== null).map((one) => one.name));
   const found = useQueries({
-    queries: experts.map((expert) => ({ ...expertQuery(run.name, expert), enabled: run.indexed_tokens !== null })),
+    queries: edits.map((edit) => {
+      const name = edit.run ?? run.name;
+      return { ...expertQuery(name, edit.expert), enabled: indexed.has(name) };
+    }),
   });
   return new Map(
-    found.flatMap(({ data }) => (data !== undefined && data.row.p99 > 0 ? [[data.row.expert, data.row.p99]] : [])),
+    edits.flatMap((edit, i) => {
+      const p99 = found[i]?.data?.row.p99 ?? 0;
+      return p99 > 0 ? [[editKey(edit), p99]] : [];
+    }),
   );
 }
 
-export function Elsewhere({ run, request, code, onCode }: ElsewhereProps) {
-  const units = useUnits(run, request);
+export function Elsewhere({ run, request, text, edits, code, onCode }: ElsewhereProps) {
+  const units = useUnits(run, edits);
+  const command = () => steerCommand(run.name, { ...request, prompt: text });
   return (
     <section className="elsewhere" aria-label="The same, elsewhere">
       <div className="pane-h">
@@ -44,7 +57,7 @@ export function Elsewhere({ run, request, code, onCode }: ElsewhereProps) {
           ]}
         />
       </div>
-      <Command text={code === "command" ? steerCommand(run.name, request) : steerPython(run.name, request, units)} />
+      <Command text={code === "command" ? command() : steerPython(run.name, request, units)} />
     </section>
   );
 }

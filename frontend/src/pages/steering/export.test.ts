@@ -55,8 +55,8 @@ describe("the Python code", () => {
       "demo",
       request(),
       new Map([
-        [7316, 2.25],
-        [52940, 9],
+        ["7316", 2.25],
+        ["52940", 9],
       ]),
     );
     expect(code).toContain('run = Run.load("demo")');
@@ -65,6 +65,30 @@ describe("the Python code", () => {
     expect(code).toContain("units = {run.name: {7316: 2.25}}");
     expect(code).toContain("steer(language_model, run, config, units)");
     expect(code).not.toContain("sampling=");
+  });
+
+  it("loads the runs of other layers, with their units", () => {
+    const edits = [...REQUEST.edits, { expert: 7, mode: "add", strength: 1, run: "other" }];
+    const units = new Map([
+      ["7316", 2.25],
+      ["other/7", 3],
+    ]);
+    const code = steerPython("demo", request({ edits }), units);
+    expect(code).toContain('Edit(expert=7, mode="add", strength=1, run="other"),');
+    expect(code).toContain('units = {run.name: {7316: 2.25}, "other": {7: 3}}');
+    expect(code).toContain('steer(language_model, [run, Run.load("other")], config, units)');
+    expect(steerCommand("demo", request({ edits }))).toContain("--edit other/7:add:1");
+  });
+
+  it("writes a chat and chosen tokens", () => {
+    const turns = [{ role: "user", text: 'a "b"' }];
+    const code = steerPython("demo", request({ prompt: undefined, turns, positions: [1, 4] }), new Map());
+    expect(code).toContain(
+      String.raw`prompt=chat_text(language_model.tokenizer, (Turn(role="user", text="a \"b\""),)),`,
+    );
+    expect(code).toContain("positions=(1, 4,),");
+    expect(steerCommand("demo", request({ positions: [1, 4] }))).toContain("--positions 1,4");
+    expect(steerCommand("demo", request({ positions: [] }))).toContain("--positions none");
   });
 
   it("prints several texts one after the other", () => {

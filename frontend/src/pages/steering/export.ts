@@ -1,7 +1,7 @@
 /** The same texts without this page: as a command, and as Python. */
 
 import type { SteeringRequest } from "@/api/types";
-import { type Edit, formatEdit } from "@/lib/edits";
+import { type Edit, editKey, formatEdit } from "@/lib/edits";
 
 /** For a POSIX shell; quoted only where it must be. */
 export function shellWord(text: string): string {
@@ -37,7 +37,10 @@ function changed(sampling: Sampling): readonly Changed[] {
   });
 }
 
-const edits = (request: SteeringRequest) => (request.edits ?? []) as readonly Edit[];
+/** Of the request, with a run only where one is named. */
+function edits(request: SteeringRequest): readonly Edit[] {
+  return (request.edits ?? []).map(({ run, ...edit }) => ({ ...(edit as Edit), ...(run != null && { run }) }));
+}
 
 /** Characters of a line, where words can be kept together. */
 const LINE = 44;
@@ -51,15 +54,22 @@ function filled(options: readonly string[]): readonly string[] {
   }, []);
 }
 
+/** `none` where no token is chosen: then nothing is touched. */
+const positionsWord = (positions: readonly number[]) => (positions.length === 0 ? "none" : positions.join(","));
+
 /** `mxd steer …`, broken after words that belong together. */
 export function steerCommand(run: string, request: SteeringRequest): string {
-  const { prompt = "", apply = "on-top", scope = "all", sampling = {} } = request;
+  const { prompt = "", apply = "on-top", scope = "all", positions, sampling = {} } = request;
   const options = [
     ...edits(request).map((edit) => `--edit ${formatEdit(edit)}`),
     ...changed(sampling).map(({ name, value }) => `--${name.replaceAll("_", "-")} ${value}`),
     ...(sampling.stop ?? []).map((text) => `--stop ${shellWord(text)}`),
     ...(apply === "on-top" ? [] : [`--apply ${apply}`]),
-    ...(scope === "all" ? [] : [`--scope ${scope}`]),
+    ...(positions == null
+      ? scope === "all"
+        ? []
+        : [`--scope ${scope}`]
+      : [`--positions ${positionsWord(positions)}`]),
   ];
   // A prompt that begins like an option goes last, behind the sign that options are over.
   const lines = prompt.startsWith("-")
@@ -70,8 +80,13 @@ export function steerCommand(run: string, request: SteeringRequest): string {
 
 const python = (value: string | readonly string[]) => JSON.stringify(value);
 
-function pythonEdit({ expert, mode, strength }: Edit): string {
-  const arguments_ = [`expert=${expert}`, `mode=${python(mode)}`, ...(mode === "off" ? [] : [`strength=${strength}`])];
+function pythonEdit({ expert, mode, strength, run }: Edit): string {
+  const arguments_ = [
+    `expert=${expert}`,
+    `mode=${python(mode)}`,
+    ...(mode === "off" ? [] : [`strength=${strength}`]),
+    ...(run == null ? [] : [`run=${python(run)}`]),
+  ];
   return `        Edit(${arguments_.join(", ")}),`;
 }
 
@@ -95,21 +110,45 @@ function pythonLoop(steps: string, samples: number): readonly string[] {
   ];
 }
 
-/** Python that prints what the steered pane shows. `units`: 99th percentiles of the experts, for add and set. */
-export function steerPython(run: string, request: SteeringRequest, units: ReadonlyMap<number, number>): string {
-  const { apply = "on-top", scope = "all", sampling = {} } = request;
-  const known = edits(request).flatMap(({ expert, mode }) => {
-    const unit = units.get(expert);
-    return (mode === "add" || mode === "set") && unit !== undefined ? [`${expert}: ${unit}`] : [];
-  });
+/** The prompt as Python writes it: a text, or chat turns by the tokenizer's template. */
+function pythonPrompt({ prompt = "", turns = [] }: SteeringRequest): string {
+  if (turns.length === 0) return `    prompt=${python(prompt)},`;
+  const said = turns.map((turn) => `Turn(role=${python(turn.role)}, text=${python(turn.text)}),`);
+  return `    prompt=chat_text(language_model.tokenizer, (${said.join(" ")})),`;
+}
+
+function pythonScope({ scope = "all", positions }: SteeringRequest): readonly string[] {
+  if (positions != null) return [`    positions=(${positions.map((position) => `${position},`).join(" ")}),`];
+  return scope === "all" ? [] : [`    scope=${python(scope)},`];
+}
+
+/** Units of add and set, by run: `{run.name: {7: 2.5}, "other": {3: 1.25}}`. */
+function pythonUnits(request: SteeringRequest, units: ReadonlyMap<string, number>): string {
+  const byRun = new Map<string, string[]>();
+  for (const edit of edits(request)) {
+    const unit = units.get(editKey(edit));
+    if ((edit.mode !== "add" && edit.mode !== "set") || unit === undefined) continue;
+    const name = edit.run === undefined ? "run.name" : python(edit.run);
+    byRun.set(name, [...(byRun.get(name) ?? []), `${edit.expert}: ${unit}`]);
+  }
+  return [...byRun].map(([name, known]) => `${name}: {${known.join(", ")}}`).join(", ");
+}
+
+/** Python that prints what the steered pane shows. `units`: 99th percentiles by key of the edit, for add and set. */
+export function steerPython(run: string, request: SteeringRequest, units: ReadonlyMap<string, number>): string {
+  const { apply = "on-top", sampling = {} } = request;
+  const known = pythonUnits(request, units);
+  const others = [...new Set(edits(request).flatMap((edit) => (edit.run === undefined ? [] : [edit.run])))];
+  const runs = others.length === 0 ? "run" : `[run, ${others.map((name) => `Run.load(${python(name)})`).join(", ")}]`;
   const config = [
-    `    prompt=${python(request.prompt ?? "")},`,
+    pythonPrompt(request),
     ...(edits(request).length === 0 ? [] : ["    edits=(", ...edits(request).map(pythonEdit), "    ),"]),
     ...(apply === "on-top" ? [] : [`    apply=${python(apply)},`]),
-    ...(scope === "all" ? [] : [`    scope=${python(scope)},`]),
+    ...pythonScope(request),
     ...[pythonSampling(sampling)].filter((line) => line !== ""),
   ];
   return [
+    ...((request.turns ?? []).length === 0 ? [] : ["from trainer.chat import Turn, chat_text"]),
     "from trainer.config import Edit, Sampling, SteeringConfig",
     "from trainer.language_model import LanguageModel",
     "from trainer.run import Run",
@@ -120,7 +159,7 @@ export function steerPython(run: string, request: SteeringRequest, units: Readon
     "config = SteeringConfig(",
     ...config,
     ")",
-    ...(known.length === 0 ? [] : [`units = {run.name: {${known.join(", ")}}}`]),
-    ...pythonLoop(`steer(language_model, run, config${known.length === 0 ? "" : ", units"})`, sampling.samples ?? 1),
+    ...(known === "" ? [] : [`units = {${known}}`]),
+    ...pythonLoop(`steer(language_model, ${runs}, config${known === "" ? "" : ", units"})`, sampling.samples ?? 1),
   ].join("\n");
 }

@@ -6,7 +6,12 @@ import { Button } from "@/components/button";
 import { Icon } from "@/components/icon";
 import { NumberInput } from "@/components/number-input";
 import { Segmented } from "@/components/segmented";
+import type { RoutingResponse } from "@/api/types";
+import { PromptKind } from "@/components/prompt/prompt-kind";
+import { FIRST_TURNS } from "@/components/prompt/chat-box";
 import type { SetParams } from "@/url-state";
+
+import { PromptTokens } from "./prompt-tokens";
 
 import {
   LIMITS,
@@ -146,7 +151,12 @@ const APPLY_HINTS = {
   replace: "The run’s layer stands in for the MLP in both texts, so its own error is in both.",
 } as const;
 
-export function ScopeSettings({ params, setParams }: SettingsProps) {
+interface ScopeProps extends SettingsProps {
+  /** Of the prompt; undefined while it is read. */
+  readonly tokens: RoutingResponse["tokens"] | undefined;
+}
+
+export function ScopeSettings({ params, setParams, tokens }: ScopeProps) {
   return (
     <Fold title="Where edits apply" words={scopeInWords(params)}>
       <div className="scope">
@@ -158,8 +168,12 @@ export function ScopeSettings({ params, setParams }: SettingsProps) {
             { value: "all", label: "All tokens" },
             { value: "generated", label: "Generated" },
             { value: "prompt", label: "Prompt" },
+            { value: "chosen", label: "Chosen" },
           ]}
         />
+        {params.scope === "chosen" && (
+          <PromptTokens tokens={tokens} chosen={params.at} onChoose={(at) => setParams({ at })} />
+        )}
         <Segmented
           label="How the edits are applied"
           value={params.apply}
@@ -171,6 +185,19 @@ export function ScopeSettings({ params, setParams }: SettingsProps) {
         />
         <p className="card-note">{APPLY_HINTS[params.apply]}</p>
       </div>
+    </Fold>
+  );
+}
+
+/** The prompt as plain text or as a chat. */
+export function PromptSettings({ run, params, setParams }: SettingsProps & { readonly run: string }) {
+  const isChat = params.turns.length > 0;
+  const toChat = () => setParams({ turns: FIRST_TURNS.map((turn) => ({ ...turn, text: params.prompt })), at: [] });
+  const toText = () =>
+    setParams({ prompt: params.turns.findLast((turn) => turn.role === "user")?.text ?? "", turns: [], at: [] });
+  return (
+    <Fold title="Prompt" words={isChat ? "a chat, by the tokenizer’s template" : "plain text"}>
+      <PromptKind run={run} isChat={isChat} onText={toText} onChat={toChat} />
     </Fold>
   );
 }

@@ -1,6 +1,8 @@
 /** What the Steering page keeps in its address: enough to write the same texts again. */
 
+import type { Prompt } from "@/api/queries";
 import type { Arm, SteeringRequest } from "@/api/types";
+import { turnsParam } from "@/components/prompt/turns-param";
 import type { Edit } from "@/lib/edits";
 import { choiceParam, editsParam, numberParam, type Param, textParam, type Values } from "@/url-state";
 
@@ -35,6 +37,15 @@ const textsParam: Param<readonly string[]> = {
   write: (value) => (value.length === 0 ? null : JSON.stringify(value)),
 };
 
+/** Indices of chosen prompt tokens, 0 being the start token: `1,4,5`. */
+const positionsParam: Param<readonly number[]> = {
+  read: (text) => {
+    const found = (text ?? "").split(",").flatMap((part) => (/^\d+$/.test(part) ? [Number(part)] : []));
+    return [...new Set(found)].sort((a, b) => a - b);
+  },
+  write: (value) => (value.length === 0 ? null : value.join(",")),
+};
+
 /** Bounds and defaults as the server has them. */
 export const LIMITS = {
   tokens: { min: 1, max: 4096 },
@@ -54,7 +65,9 @@ export const STEERING_PARAMS = {
   prompt: textParam(""),
   edits: editsParam,
   apply: choiceParam(["on-top", "replace"], "on-top"),
-  scope: choiceParam(["all", "generated", "prompt"], "all"),
+  scope: choiceParam(["all", "generated", "prompt", "chosen"], "all"),
+  at: positionsParam,
+  turns: turnsParam,
   tokens: numberParam(64, LIMITS.tokens),
   samples: numberParam(1, LIMITS.samples),
   temperature: numberParam(0.7, LIMITS.temperature),
@@ -65,6 +78,8 @@ export const STEERING_PARAMS = {
   stop: textsParam,
   lock: lockParam,
   code: choiceParam(["command", "python"], "command"),
+  /** The saved session that was opened. */
+  session: textParam(""),
 };
 
 export type SteeringParams = Values<typeof STEERING_PARAMS>;
@@ -72,10 +87,15 @@ export type SteeringParams = Values<typeof STEERING_PARAMS>;
 /** What the server is asked for. Only what determines the texts is in it. */
 export function steeringRequest(params: SteeringParams, edits: readonly Edit[]): SteeringRequest {
   return {
-    prompt: params.prompt,
-    edits: edits.map(({ expert, mode, strength }) => ({ expert, mode, strength })),
+    ...(params.turns.length === 0 ? { prompt: params.prompt } : { turns: [...params.turns] }),
+    edits: edits.map(({ expert, mode, strength, run }) => ({
+      expert,
+      mode,
+      strength,
+      ...(run !== undefined && { run }),
+    })),
     apply: params.apply,
-    scope: params.scope,
+    ...(params.scope === "chosen" ? { scope: "prompt", positions: [...params.at] } : { scope: params.scope }),
     sampling: {
       max_tokens: Math.round(params.tokens),
       samples: Math.round(params.samples),
@@ -89,11 +109,37 @@ export function steeringRequest(params: SteeringParams, edits: readonly Edit[]):
   };
 }
 
+/** What is continued, as it is routed. */
+export function promptOf({ prompt, turns }: Pick<SteeringParams, "prompt" | "turns">): Prompt {
+  return { text: turns.length === 0 ? prompt : "", turns };
+}
+
+/** The page's parameters that write the texts of a request. */
+export function paramsOfRequest(request: SteeringRequest): Partial<SteeringParams> {
+  const { sampling = {}, edits = [], positions, turns = [] } = request;
+  return {
+    prompt: request.prompt ?? "",
+    turns: turns,
+    edits: edits.map(({ run, ...edit }) => ({ ...(edit as Edit), ...(run != null && { run }) })),
+    apply: request.apply ?? "on-top",
+    scope: positions == null ? (request.scope ?? "all") : "chosen",
+    at: positions ?? [],
+    tokens: sampling.max_tokens ?? 64,
+    samples: sampling.samples ?? 1,
+    temperature: sampling.temperature ?? 0.7,
+    top_p: sampling.top_p ?? 0.95,
+    top_k: sampling.top_k ?? 0,
+    penalty: sampling.repetition_penalty ?? 1.1,
+    seed: sampling.seed ?? 0,
+    stop: sampling.stop ?? [],
+  };
+}
+
 /** `greedy, 64 tokens, seed 16`: how the next token is chosen, in a line. */
 export function samplingInWords(params: SteeringParams): string {
   const parts = [
     params.temperature === 0 ? "greedy" : `temperature ${params.temperature}`,
-    `${params.tokens} tokens`,
+    `${params.tokens} ${params.tokens === 1 ? "token" : "tokens"}`,
     ...(params.samples > 1 ? [`${params.samples} samples`] : []),
     ...(params.temperature === 0 ? [] : [`seed ${params.seed}`]),
     ...(params.stop.length > 0 ? [`${params.stop.length} stop ${params.stop.length === 1 ? "text" : "texts"}`] : []),
@@ -103,6 +149,7 @@ export function samplingInWords(params: SteeringParams): string {
 
 const SCOPES = { all: "all tokens", generated: "generated tokens only", prompt: "the prompt’s tokens only" } as const;
 
-export function scopeInWords({ scope, apply }: Pick<SteeringParams, "scope" | "apply">): string {
-  return `${SCOPES[scope]}, ${apply === "on-top" ? "on top of the MLP" : "in place of the MLP"}`;
+export function scopeInWords({ scope, apply, at }: Pick<SteeringParams, "scope" | "apply" | "at">): string {
+  const chosen = `${at.length} chosen ${at.length === 1 ? "token" : "tokens"} of the prompt`;
+  return `${scope === "chosen" ? chosen : SCOPES[scope]}, ${apply === "on-top" ? "on top of the MLP" : "in place of the MLP"}`;
 }

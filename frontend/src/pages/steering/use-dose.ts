@@ -1,31 +1,42 @@
-/** Measures an edit over its range of strengths: all doses at once, so that the server can take them as one batch. */
+/** Measures an edit over its range of strengths: one request, one batch on the server. */
 
 import { useCallback, useEffect, useRef, useState } from "react";
 
 import { ApiError, messageOf } from "@/api/errors";
-import { streamSteering } from "@/api/stream";
-import type { SteeringRequest, TokenEvent } from "@/api/types";
+import { streamDose } from "@/api/stream";
+import type { DoseDoneEvent, SteeringRequest } from "@/api/types";
 import type { Edit } from "@/lib/edits";
 
-import { doseKey, type DosedMode, dosePoint, type DosePoint, doseRequest, DOSES } from "./dose";
+import { doseKey, type DosedMode, dosePoints, type DosePoint, doseRequest } from "./dose";
 
 export interface Doses {
   readonly status: "idle" | "measuring" | "done" | "failed";
   /** What they were measured for. */
   readonly key: string;
   readonly points: readonly DosePoint[];
+  /** How much is written, from 0 to 1. */
+  readonly share: number;
+  /** Requests that come first. */
+  readonly before: number;
+  readonly suggested: number | null;
+  readonly promoted: readonly string[];
   readonly failure: string | null;
 }
 
-const NO_DOSES: Doses = { status: "idle", key: "", points: [], failure: null };
+const NO_DOSES: Doses = {
+  status: "idle",
+  key: "",
+  points: [],
+  share: 0,
+  before: 0,
+  suggested: null,
+  promoted: [],
+  failure: null,
+};
 
-async function tokensOf(run: string, request: SteeringRequest, signal: AbortSignal): Promise<readonly TokenEvent[]> {
-  const tokens: TokenEvent[] = [];
-  for await (const event of streamSteering(run, request, signal)) {
-    if (event.event === "token") tokens.push(event);
-    if (event.event === "error") throw new ApiError(event.error.code, event.error.message, 0);
-  }
-  return tokens;
+function measured(key: string, done: DoseDoneEvent): Doses {
+  const { suggested, promoted } = done;
+  return { ...NO_DOSES, status: "done", key, points: dosePoints(done), share: 1, suggested, promoted };
 }
 
 export function useDose(run: string) {
@@ -37,18 +48,21 @@ export function useDose(run: string) {
       const controller = new AbortController();
       running.current = controller;
       const key = doseKey(request, edit);
-      setDoses({ status: "measuring", key, points: [], failure: null });
+      setDoses({ ...NO_DOSES, status: "measuring", key });
       try {
-        const points = await Promise.all(
-          DOSES[edit.mode].map(async (strength) =>
-            dosePoint(strength, await tokensOf(run, doseRequest(request, edit, strength), controller.signal)),
-          ),
-        );
-        if (!controller.signal.aborted) setDoses({ status: "done", key, points, failure: null });
+        for await (const event of streamDose(run, doseRequest(request, edit), controller.signal)) {
+          if (controller.signal.aborted) return;
+          if (event.event === "error") throw new ApiError(event.error.code, event.error.message, 0);
+          if (event.event === "done") setDoses(measured(key, event));
+          else {
+            const share = event.of === 0 ? 0 : event.tokens / event.of;
+            setDoses((old) => ({ ...old, share, before: event.before }));
+          }
+        }
       } catch (error) {
-        if (controller.signal.aborted) return;
-        controller.abort();
-        setDoses({ status: "failed", key, points: [], failure: messageOf(error) });
+        if (!controller.signal.aborted) {
+          setDoses({ ...NO_DOSES, status: "failed", key, failure: messageOf(error) });
+        }
       }
     },
     [run],

@@ -1,0 +1,100 @@
+"""Steering further: saved sessions, doses in one request, chosen tokens, experts of another layer."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import OpenPage, Site
+from tests.browser.test_steering import PROMPT, address, card, texts
+
+pytestmark = pytest.mark.browser
+
+
+def test_a_session_is_saved_shared_opened_and_deleted(page: Page, open_page: OpenPage, site: Site) -> None:
+    page.goto(address("2603:add:4", 12) + "&seed=5&temperature=1.1")
+    written = texts(page)
+    page.get_by_role("button", name="Sessions").click()
+    dialog = page.get_by_role("dialog", name="Saved sessions")
+    dialog.get_by_role("textbox", name="Name of the session").fill("Questions back")
+    dialog.get_by_role("button", name="Save", exact=True).click()
+    link = dialog.get_by_role("link", name="Questions back")
+    expect(link).to_contain_text("1 edit")
+    short = link.get_attribute("href") or ""
+    assert re.fullmatch(r"/s/[2-9a-z]{7}", short)
+    other = open_page()
+    other.goto(short)
+    expect(other).to_have_url(re.compile(r"/steering\?.*session="))
+    assert texts(other) == written
+    expect(card(other, 2603)).to_be_visible()
+    expect(other.get_by_role("status").filter(has_text="Session")).to_contain_text("Questions back")
+    other.get_by_role("button", name="Sessions").click()
+    listed = other.get_by_role("dialog", name="Saved sessions")
+    listed.get_by_role("button", name="Delete Questions back").click()
+    expect(listed.get_by_role("link")).to_have_count(0)
+
+
+def test_an_unknown_session_says_so(page: Page, forgiven: list[str]) -> None:
+    forgiven += ["404"]
+    page.goto("/s/zzzzzzz")
+    expect(page.get_by_role("alert")).to_contain_text("no saved session zzzzzzz")
+
+
+def test_doses_are_measured_and_the_suggestion_taken(page: Page) -> None:
+    page.goto(address("2603:add:1", 8))
+    texts(page)
+    dose = page.get_by_role("region", name="Dose")
+    dose.get_by_role("button", name="Measure").click()
+    expect(dose.get_by_role("button", name="nats a token")).to_have_count(7)
+    expect(dose).to_contain_text("Own tokens here")
+    dose.get_by_role("button", name="As a table").click()
+    expect(dose.get_by_role("row")).to_have_count(8)
+    dose.get_by_role("row").nth(4).get_by_role("button").click()
+    expect(page).to_have_url(re.compile(r"edits=2603(:|%3A)add(:|%3A)3\b"))
+    texts(page)
+
+
+def test_tokens_of_the_prompt_are_chosen_by_clicking(page: Page) -> None:
+    page.goto(address("2603:add:6", 12) + "&scope=chosen")
+    default, steered = texts(page)
+    assert steered == default, "no token is chosen yet"
+    page.get_by_text("Where edits apply", exact=True).click()
+    tokens = page.get_by_role("group", name="Tokens of the prompt that the edits touch")
+    tokens.get_by_role("button", name="said").click()
+    expect(page).to_have_url(re.compile(r"[?&]at=4\b"))
+    default, steered = texts(page)
+    assert steered != default
+    expect(page.get_by_role("code")).to_contain_text("--positions 4")
+
+
+def test_experts_of_two_layers_are_edited_at_once(page: Page) -> None:
+    page.goto(f"/steering?run=demo-l3-k16&prompt={quote(PROMPT)}&tokens=12")
+    texts(page)
+    edits = page.get_by_role("region", name="Edits")
+    edits.get_by_role("radio", name="second, layer 1").click()
+    edits.get_by_role("combobox", name="Add an expert").fill("3")
+    page.get_by_role("option").first.click()
+    expect(card(page, 3)).to_contain_text("second")
+    expect(page).to_have_url(re.compile(r"edits=second(/|%2F)3(:|%3A)add"))
+    number = card(page, 3).get_by_role("textbox", name="Strength of expert 3")
+    number.fill("40")
+    number.press("Enter")
+    expect(page.get_by_role("code")).to_contain_text("--edit second/3:add:40")
+    default, steered = texts(page)
+    assert steered != default
+
+
+def test_a_strength_beyond_all_bounds_is_brought_back(page: Page) -> None:
+    page.goto(address("2603:add:1e9", 4))
+    expect(card(page, 2603)).to_contain_text("as far as a strength goes")
+    expect(page.get_by_role("alert")).to_have_count(0)
+    texts(page)
+
+
+def test_where_there_is_no_chat_template_it_is_said(page: Page) -> None:
+    page.goto(address("2603:add:1", 4))
+    page.locator("summary").filter(has_text="plain text").click()
+    expect(page.get_by_text("has no chat template")).to_be_visible()
