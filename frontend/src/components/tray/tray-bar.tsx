@@ -50,7 +50,11 @@ function OpenTray({ tray, onClose }: { readonly tray: Tray; readonly onClose: ()
       </ul>
       <footer>
         {run !== null && (
-          <AddToList run={run} experts={tray.edits.map((edit) => edit.expert)} className="btn sm ghost" />
+          <AddToList
+            run={run}
+            experts={tray.edits.flatMap((edit) => (edit.run === undefined ? [edit.expert] : []))}
+            className="btn sm ghost"
+          />
         )}
         <CopyButton
           size="small"
