@@ -7,7 +7,7 @@ import "./routing/token-panel.css";
 
 import { useQuery } from "@tanstack/react-query";
 
-import { routingQuery } from "@/api/queries";
+import { jointRoutingQuery, routingQuery } from "@/api/queries";
 import type { RoutingResponse, RunSummary } from "@/api/types";
 import { Button } from "@/components/button";
 import { WithRun } from "@/components/current-run";
@@ -19,8 +19,10 @@ import { PageBar } from "@/components/shell/page-bar";
 import { EmptyState, ErrorState, LoadingState } from "@/components/states";
 import { formatCount } from "@/lib/format";
 import { sentence } from "@/lib/prompts";
-import { useUrlState } from "@/url-state";
+import { type SetParams, useUrlState, type Values } from "@/url-state";
 
+import { DifferenceView } from "./routing/difference-view";
+import { useLayers } from "./routing/other-layers";
 import { ROUTING_PARAMS } from "./routing/routing-params";
 import { RoutingView } from "./routing/routing-view";
 
@@ -31,7 +33,7 @@ function Length({ response, isFetching }: { readonly response?: RoutingResponse 
   const starts = response.tokens.filter((token) => token.start).length;
   return (
     <span className="length" aria-live="polite" data-busy={isFetching || undefined}>
-      {formatCount(response.tokens.length - starts)} tokens{" "}
+      {formatCount(response.tokens.length - starts)} {response.tokens.length - starts === 1 ? "token" : "tokens"}{" "}
       <span className="dim">of {formatCount(response.max_tokens - starts)}</span>
     </span>
   );
@@ -48,14 +50,62 @@ function Nothing({ run, onChoose }: { readonly run: RunSummary; readonly onChoos
   );
 }
 
+type Params = Values<typeof ROUTING_PARAMS>;
+
+/** The routing of the prompt, alone or together with other layers. */
+function useRoutings(run: RunSummary, { prompt, layers }: Params) {
+  const chosen = useLayers(run, layers);
+  const names = [run.name, ...chosen.map((layer) => layer.name)];
+  const alone = useQuery(routingQuery(run.name, chosen.length > 0 ? "" : prompt));
+  const together = useQuery(jointRoutingQuery(names, { text: prompt }));
+  const { error, isFetching, refetch } = chosen.length > 0 ? together : alone;
+  const routings = chosen.length > 0 ? (together.data?.routings ?? []) : alone.data === undefined ? [] : [alone.data];
+  const response = prompt === "" ? undefined : routings.find((routing) => routing.run === run.name);
+  return { response, others: routings.filter((routing) => routing.run !== run.name), error, isFetching, refetch };
+}
+
+interface SecondProps {
+  readonly against: string;
+  readonly setParams: SetParams<typeof ROUTING_PARAMS>;
+}
+
+function SecondPrompt({ against, setParams }: SecondProps) {
+  const draft = usePromptDraft(against, (text) => setParams({ against: text }), PAUSE_MS);
+  return (
+    <section className="prompt-row second">
+      <PromptBox
+        label="Second prompt"
+        placeholder="Type the text to compare with"
+        value={draft.text}
+        onChange={draft.type}
+        onSubmit={draft.commit}
+      />
+    </section>
+  );
+}
+
+interface ComparedProps {
+  readonly run: RunSummary;
+  readonly first: RoutingResponse;
+  readonly params: Params;
+  readonly setParams: SetParams<typeof ROUTING_PARAMS>;
+}
+
+function Compared({ run, first, params, setParams }: ComparedProps) {
+  const { data, error, refetch } = useQuery(routingQuery(run.name, params.against ?? ""));
+  if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
+  if (data === undefined) return <LoadingState label="Routing the second text" rows={10} />;
+  return <DifferenceView first={first} second={data} params={params} setParams={setParams} />;
+}
+
 function Routing({ run }: { readonly run: RunSummary }) {
   const [params, setParams] = useUrlState(ROUTING_PARAMS);
   const { prompt } = params;
   const draft = usePromptDraft(prompt, (text) => setParams({ prompt: text }), PAUSE_MS);
-  const { data, error, isFetching, refetch } = useQuery(routingQuery(run.name, prompt));
+  const { response, others, error, isFetching, refetch } = useRoutings(run, params);
   const choose = (text: string) => setParams({ prompt: text, lock: null }, "push");
-  const response = prompt === "" || data?.run !== run.name ? undefined : data;
   const submit = () => (draft.text === prompt ? void refetch() : draft.commit());
+  const comparing = params.against !== null;
   return (
     <>
       <section className="prompt-row">
@@ -68,6 +118,13 @@ function Routing({ run }: { readonly run: RunSummary }) {
         />
         <div className="prompt-actions">
           <Length response={response} isFetching={isFetching} />
+          <Button
+            variant={comparing ? "chosen" : "plain"}
+            aria-pressed={comparing}
+            onClick={() => setParams({ against: comparing ? null : "" }, "push")}
+          >
+            Compare
+          </Button>
           {run.indexed_tokens !== null && (
             <FromContext run={run.name} onChoose={(context) => choose(sentence(context))} />
           )}
@@ -76,6 +133,7 @@ function Routing({ run }: { readonly run: RunSummary }) {
           </Button>
         </div>
       </section>
+      {params.against !== null && <SecondPrompt against={params.against} setParams={setParams} />}
       {error !== null && <ErrorState error={error} onRetry={() => void refetch()} />}
       {prompt === "" && <Nothing run={run} onChoose={choose} />}
       {prompt !== "" && response === undefined && error === null && (
@@ -83,7 +141,12 @@ function Routing({ run }: { readonly run: RunSummary }) {
           <LoadingState label="Routing; the language model is loaded when it is first needed" rows={14} />
         </div>
       )}
-      {response !== undefined && <RoutingView run={run} response={response} params={params} setParams={setParams} />}
+      {response !== undefined && comparing && params.against !== "" && (
+        <Compared run={run} first={response} params={params} setParams={setParams} />
+      )}
+      {response !== undefined && !(comparing && params.against !== "") && (
+        <RoutingView run={run} response={response} others={others} params={params} setParams={setParams} />
+      )}
     </>
   );
 }

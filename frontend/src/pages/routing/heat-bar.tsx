@@ -2,7 +2,7 @@
 
 import { Menu, MenuItem, MenuTrigger, Popover } from "react-aria-components";
 
-import type { RoutingResponse } from "@/api/types";
+import type { RoutingResponse, RunSummary } from "@/api/types";
 import { Button } from "@/components/button";
 import { toCsv } from "@/components/figure/figure-data";
 import { Icon } from "@/components/icon";
@@ -13,10 +13,12 @@ import { saveFile } from "@/lib/save-file";
 import type { SetParams, Values } from "@/url-state";
 
 import type { Ranking } from "./heat-rows";
+import { LayersChoice } from "./other-layers";
 import { routingTable } from "./routing-export";
 import type { ROUTING_PARAMS } from "./routing-params";
 
 interface HeatBarProps {
+  readonly run: RunSummary;
   readonly response: RoutingResponse;
   readonly shown: number;
   readonly total: number;
@@ -27,6 +29,7 @@ interface HeatBarProps {
 const RANKINGS: Readonly<Record<Ranking, string>> = {
   summed: "by summed coefficient",
   largest: "by largest coefficient",
+  often: "by tokens that they are active on",
   rarest: "by usage, rarest first",
 };
 
@@ -50,7 +53,7 @@ function Download({ response, withStart }: { readonly response: RoutingResponse;
   );
 }
 
-export function HeatBar({ response, shown, total, params, setParams }: HeatBarProps) {
+export function HeatBar({ run, response, shown, total, params, setParams }: HeatBarProps) {
   const asTable = params.view === "table";
   return (
     <div className="pane-h">
@@ -60,6 +63,7 @@ export function HeatBar({ response, shown, total, params, setParams }: HeatBarPr
         {RANKINGS[params.rank]}
       </span>
       <span className="grow" />
+      <LayersChoice run={run} chosen={params.layers} onChoose={(layers) => setParams({ layers })} />
       <Segmented
         label="Rank experts by"
         value={params.rank}
@@ -67,6 +71,7 @@ export function HeatBar({ response, shown, total, params, setParams }: HeatBarPr
         segments={[
           { value: "summed", label: "Summed" },
           { value: "largest", label: "Largest" },
+          { value: "often", label: "Often" },
           { value: "rarest", label: "Rarest" },
         ]}
       />

@@ -4,13 +4,14 @@ import { memo } from "react";
 import { Link } from "react-router";
 
 import { ExpertLabel } from "@/components/expert-ref";
-import { usePageLinks } from "@/components/links";
+import { pageLinks, usePageLinks } from "@/components/links";
 import { PlusButton } from "@/components/tray/plus-button";
 import { sequentialStep } from "@/lib/colour-scale";
 import { formatFixed, formatPercent } from "@/lib/format";
 
 import type { ColumnWindow } from "./columns";
 import { cellDigits, type Column, type HeatRow, type Ranking } from "./heat-rows";
+import { useRowsOfRun } from "./rows-of-run";
 
 export interface HeatRowProps {
   readonly row: HeatRow;
@@ -23,15 +24,23 @@ export interface HeatRowProps {
 }
 
 /** What the last column says, by what the rows are ranked by. */
-export const RANKED_BY: Readonly<Record<Ranking, string>> = { summed: "Sum", largest: "Largest", rarest: "Usage %" };
+export const RANKED_BY: Readonly<Record<Ranking, string>> = {
+  summed: "Sum",
+  largest: "Largest",
+  often: "Tokens",
+  rarest: "Usage %",
+};
 
 function rankedValue(row: HeatRow, ranking: Ranking, digits: number): string {
   if (ranking === "rarest") return row.info.usage === null ? "" : formatPercent(row.info.usage, 2);
+  if (ranking === "often") return String(row.cells.size);
   return formatFixed(ranking === "summed" ? row.sum : row.largest, digits);
 }
 
 function Head({ row }: { readonly row: HeatRow }) {
-  const links = usePageLinks();
+  const run = useRowsOfRun();
+  const current = usePageLinks();
+  const links = run === undefined ? current : pageLinks(run);
   return (
     <th scope="row">
       <div>
@@ -40,7 +49,7 @@ function Head({ row }: { readonly row: HeatRow }) {
           <ExpertLabel label={row.info.label} topTokens={row.info.top_tokens} />
           {row.info.label === null && <span className="sr">Expert {row.expert}</span>}
         </Link>
-        <PlusButton expert={row.expert} />
+        <PlusButton expert={row.expert} run={run} />
       </div>
     </th>
   );

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 
 import type { RoutedToken, RoutingResponse } from "@/api/types";
 
-import { cellDigits, formatKl, heatColumns, heatRows, meanKl, scaleEnd } from "./heat-rows";
+import { cellDigits, formatKl, heatColumns, heatRows, meanKl, scaleEnd, withinUsage } from "./heat-rows";
 
 function token(text: string, experts: readonly (readonly [number, number])[], more: Partial<RoutedToken> = {}) {
   return {
@@ -86,5 +86,19 @@ describe("numbers of the map", () => {
   it("have as many decimals as fit", () => {
     expect([0.6, 3, 4, 80, 200].map(cellDigits)).toEqual([2, 2, 1, 1, 0]);
     expect([0.0123, 0.9999, 1.234, 12.34].map(formatKl)).toEqual([".012", "1.00", "1.23", "12.3"]);
+  });
+});
+
+describe("the usage filter", () => {
+  const rows = heatRows(columns, EXPERTS, "often");
+
+  it("leaves out what is active more often, and keeps what nobody knows", () => {
+    expect(withinUsage(rows, 100)).toBe(rows);
+    expect(withinUsage(rows, 0).every((row) => row.info.usage === null || row.info.usage === 0)).toBe(true);
+  });
+
+  it("goes with a ranking by how many tokens an expert is active on", () => {
+    const counts = rows.map((row) => row.cells.size);
+    expect(counts).toEqual(counts.toSorted((a, b) => b - a));
   });
 });

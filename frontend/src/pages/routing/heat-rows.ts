@@ -3,7 +3,7 @@
 import type { RoutedExpertInfo, RoutedToken, RoutingResponse } from "@/api/types";
 import { niceEnd } from "@/lib/nice-end";
 
-export type Ranking = "summed" | "largest" | "rarest";
+export type Ranking = "summed" | "largest" | "often" | "rarest";
 
 export interface HeatCell {
   readonly coefficient: number;
@@ -62,6 +62,7 @@ function cellsByExpert(columns: readonly Column[]): ReadonlyMap<number, Readonly
 const ORDERS: Readonly<Record<Ranking, (row: HeatRow) => number>> = {
   summed: (row) => -row.sum,
   largest: (row) => -row.largest,
+  often: (row) => -row.cells.size,
   rarest: (row) => row.info.usage ?? Infinity,
 };
 
@@ -86,6 +87,11 @@ export function heatRows(
   const order = ORDERS[ranking];
   const compare = (a: HeatRow, b: HeatRow) => (order(a) === order(b) ? 0 : order(a) - order(b));
   return rows.sort((a, b) => compare(a, b) || b.sum - a.sum || a.expert - b.expert);
+}
+
+/** Rows of experts that are active on at most `usage` percent of all tokens; those of unknown usage stay. */
+export function withinUsage(rows: readonly HeatRow[], usage: number): readonly HeatRow[] {
+  return usage >= 100 ? rows : rows.filter((row) => row.info.usage === null || 100 * row.info.usage <= usage);
 }
 
 /** End of the one scale that all rows share. */

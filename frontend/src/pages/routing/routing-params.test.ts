@@ -9,6 +9,10 @@ describe("the address of a routing", () => {
     const values = {
       prompt: "a\nb & c",
       lock: { position: 3, expert: 12 },
+      against: "a second text",
+      align: "apart",
+      layers: ["one", "other-l2"],
+      usage: 2.5,
       rank: "rarest",
       unshared: true,
       start: true,

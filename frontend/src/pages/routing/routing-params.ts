@@ -21,6 +21,12 @@ const lockParam: Param<RoutingLock | null> = {
   },
 };
 
+/** Names of runs: `one,other`. */
+const namesParam: Param<readonly string[]> = {
+  read: (text) => (text ?? "").split(",").filter((name) => name !== ""),
+  write: (names) => (names.length === 0 ? null : names.join(",")),
+};
+
 export const FIRST_ROWS = 18;
 export const MORE_ROWS = 32;
 const MOST_ROWS = 2000;
@@ -28,7 +34,14 @@ const MOST_ROWS = 2000;
 export const ROUTING_PARAMS = {
   prompt: textParam(""),
   lock: lockParam,
-  rank: choiceParam(["summed", "largest", "rarest"], "summed"),
+  /** A second text to compare with; null where there is none. */
+  against: textParam(null),
+  align: choiceParam(["aligned", "apart"], "aligned"),
+  /** Runs of other layers that are shown too. */
+  layers: namesParam,
+  rank: choiceParam(["summed", "largest", "often", "rarest"], "summed"),
+  /** Experts that are active on more of all tokens than this (%) are left out. */
+  usage: numberParam(100, { min: 0, max: 100 }),
   /** Experts that are active on most tokens are left out. */
   unshared: flagParam,
   /** The start token is shown. */

@@ -1,9 +1,10 @@
 /** The map of one routing with all around it: how it is ranked, its scale, the token in full. */
 
-import { useCallback, useMemo, useState } from "react";
+import { type UIEvent, useCallback, useMemo, useState } from "react";
 
 import type { RoutingResponse, RunSummary } from "@/api/types";
 import { Button } from "@/components/button";
+import { NumberInput } from "@/components/number-input";
 import { methodName } from "@/components/run-words";
 import { useShortcut } from "@/components/shortcuts";
 import { RampLegend } from "@/components/tokens/ramp-legend";
@@ -14,7 +15,17 @@ import type { SetParams, Values } from "@/url-state";
 import { HeatBar } from "./heat-bar";
 import type { Place } from "./heat-events";
 import { HeatMap } from "./heat-map";
-import { cellDigits, type Column, heatColumns, type HeatRow, heatRows, meanKl, scaleEnd } from "./heat-rows";
+import {
+  cellDigits,
+  type Column,
+  heatColumns,
+  type HeatRow,
+  heatRows,
+  meanKl,
+  scaleEnd,
+  withinUsage,
+} from "./heat-rows";
+import { OtherLayer, OtherTokens } from "./other-layers";
 import { PlainTable } from "./plain-table";
 import { MORE_ROWS, type ROUTING_PARAMS } from "./routing-params";
 import { TokenPanel } from "./token-panel";
@@ -22,6 +33,8 @@ import { TokenPanel } from "./token-panel";
 interface RoutingViewProps {
   readonly run: RunSummary;
   readonly response: RoutingResponse;
+  /** Of other layers, out of the same forward pass. */
+  readonly others: readonly RoutingResponse[];
   readonly params: Values<typeof ROUTING_PARAMS>;
   readonly setParams: SetParams<typeof ROUTING_PARAMS>;
 }
@@ -52,6 +65,14 @@ function useLock({ params, setParams }: RoutingViewProps) {
   return { lock, onLock, release };
 }
 
+/** Maps of several layers stand over one another: their tokens stay in line. */
+function scrollTogether({ currentTarget, target }: UIEvent<HTMLElement>) {
+  if (!(target instanceof HTMLElement) || !target.classList.contains("heat-box")) return;
+  for (const other of currentTarget.querySelectorAll<HTMLElement>(".heat-box")) {
+    if (other !== target && other.scrollLeft !== target.scrollLeft) other.scrollLeft = target.scrollLeft;
+  }
+}
+
 interface FootProps extends RoutingViewProps {
   readonly columns: readonly Column[];
   readonly rows: readonly HeatRow[];
@@ -74,6 +95,18 @@ function Foot({ params, setParams, columns, rows, shared, end }: FootProps) {
       >
         Start token
       </Button>
+      <label className="usage-filter">
+        Usage at most{" "}
+        <NumberInput
+          label="Usage at most"
+          value={params.usage}
+          digits={params.usage === 100 ? 0 : 1}
+          min={0}
+          max={100}
+          unit="%"
+          onCommit={(usage) => setParams({ usage })}
+        />
+      </label>
       {shared > 0 && (
         <Button
           size="small"
@@ -92,24 +125,33 @@ function Foot({ params, setParams, columns, rows, shared, end }: FootProps) {
   );
 }
 
-export function RoutingView(props: RoutingViewProps) {
-  const { run, response, params } = props;
+/** What the map shows: its columns, and its rows as they are ranked and filtered. */
+function useHeat(response: RoutingResponse, params: RoutingViewProps["params"]) {
   const columns = useMemo(() => heatColumns(response, params.start), [response, params.start]);
   const all = useMemo(() => heatRows(columns, response.experts, params.rank), [columns, response, params.rank]);
-  const rows = useMemo(() => (params.unshared ? all.filter((row) => !row.isShared) : all), [all, params.unshared]);
+  const rows = useMemo(() => {
+    const within = withinUsage(all, params.usage);
+    return params.unshared ? within.filter((row) => !row.isShared) : within;
+  }, [all, params.unshared, params.usage]);
   const shown = useMemo(() => rows.slice(0, params.rows), [rows, params.rows]);
   const extra = useMemo(() => {
     const at = params.lock?.position;
     return at === undefined ? [] : rows.slice(params.rows).filter((row) => row.cells.has(at));
   }, [rows, params.rows, params.lock]);
   const end = useMemo(() => scaleEnd(rows), [rows]);
+  return { columns, all, rows, shown, extra, end };
+}
+
+export function RoutingView(props: RoutingViewProps) {
+  const { run, response, params } = props;
+  const { columns, all, rows, shown, extra, end } = useHeat(response, params);
   const preview = usePreview(response, columns);
   const { lock, onLock, release } = useLock(props);
   const locked = columns.find(({ position }) => position === lock?.position);
   const column = locked ?? preview.column;
   return (
     <div className="routing-columns">
-      <section className="heat-pane" aria-label="Token by expert">
+      <section className="heat-pane" aria-label="Token by expert" onScrollCapture={scrollTogether}>
         <HeatBar {...props} shown={shown.length} total={rows.length} />
         {params.view === "table" ? (
           <PlainTable response={response} withStart={params.start} />
@@ -125,6 +167,16 @@ export function RoutingView(props: RoutingViewProps) {
             onLock={onLock}
           />
         )}
+        {params.view === "map" &&
+          props.others.map((other) => (
+            <OtherLayer
+              key={other.run}
+              response={other}
+              params={params}
+              setParams={props.setParams}
+              onPreview={preview.onPreview}
+            />
+          ))}
         <Foot {...props} columns={columns} rows={rows} shared={all.filter((row) => row.isShared).length} end={end} />
       </section>
       {column !== undefined && (
@@ -138,6 +190,14 @@ export function RoutingView(props: RoutingViewProps) {
           isLocked={locked !== undefined}
           lockedExpert={locked === undefined ? null : (lock?.expert ?? null)}
           onRelease={release}
+          others={
+            <OtherTokens
+              others={props.others}
+              position={column.position}
+              params={params}
+              isLocked={locked !== undefined}
+            />
+          }
         />
       )}
     </div>

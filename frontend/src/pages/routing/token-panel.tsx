@@ -1,14 +1,14 @@
 /** One token in full: the experts active on it, and what the language model expects next. */
 
 import { useQuery } from "@tanstack/react-query";
-import { useState } from "react";
+import { type ReactNode, useState } from "react";
 import { Link } from "react-router";
 
 import { effectsQuery } from "@/api/queries";
 import type { ExpertEffect, RoutedExpert, RoutedExpertInfo, RoutingResponse } from "@/api/types";
 import { Button } from "@/components/button";
 import { CoefficientCell } from "@/components/coefficient-bar";
-import { usePageLinks } from "@/components/links";
+import { pageLinks, usePageLinks } from "@/components/links";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/plus-button";
 import { formatPercent, formatSigned } from "@/lib/format";
@@ -32,9 +32,12 @@ interface PanelProps {
   readonly isLocked: boolean;
   readonly lockedExpert: number | null;
   readonly onRelease: () => void;
+  /** The same token in other layers. */
+  readonly others: ReactNode;
 }
 
 interface RowProps {
+  readonly ofRun: string | undefined;
   readonly routed: RoutedExpert;
   readonly info: RoutedExpertInfo | undefined;
   /** Known for a locked token. */
@@ -53,8 +56,9 @@ function ExpertTokens({ info, effect }: Pick<RowProps, "info" | "effect">) {
   ));
 }
 
-function ExpertOfToken({ routed, info, effect, end, isLocked }: RowProps) {
-  const links = usePageLinks();
+function ExpertOfToken({ ofRun, routed, info, effect, end, isLocked }: RowProps) {
+  const current = usePageLinks();
+  const links = ofRun === undefined ? current : pageLinks(ofRun);
   return (
     <tr className={isLocked ? "rowlk" : undefined}>
       <td className="a">
@@ -71,13 +75,18 @@ function ExpertOfToken({ routed, info, effect, end, isLocked }: RowProps) {
       </td>
       <td className="num">{formatPercent(routed.share, 1)}</td>
       <td>
-        <PlusButton expert={routed.expert} />
+        <PlusButton expert={routed.expert} run={ofRun} />
       </td>
     </tr>
   );
 }
 
-function Experts({ run, text, column, experts, end, isLocked, lockedExpert }: PanelProps) {
+interface TokenExpertsProps extends Omit<PanelProps, "method" | "onRelease" | "others"> {
+  /** The run, where it is not the one that the page is about. */
+  readonly ofRun?: string;
+}
+
+export function TokenExperts({ run, ofRun, text, column, experts, end, isLocked, lockedExpert }: TokenExpertsProps) {
   const { data } = useQuery(effectsQuery(run, text, isLocked ? column.position : null));
   const effects = new Map(data?.experts.map((effect) => [effect.expert, effect]));
   const [all, setAll] = useState(false);
@@ -106,6 +115,7 @@ function Experts({ run, text, column, experts, end, isLocked, lockedExpert }: Pa
           {shown.map((routed) => (
             <ExpertOfToken
               key={routed.expert}
+              ofRun={ofRun}
               routed={routed}
               info={experts[routed.expert]}
               effect={effects.get(routed.expert)}
@@ -131,7 +141,7 @@ function Experts({ run, text, column, experts, end, isLocked, lockedExpert }: Pa
 }
 
 export function TokenPanel(props: PanelProps) {
-  const { column, method, isLocked, onRelease } = props;
+  const { column, method, isLocked, others, onRelease } = props;
   return (
     <aside className="token-panel" aria-label="The token in full">
       <section>
@@ -149,9 +159,10 @@ export function TokenPanel(props: PanelProps) {
             <span className="note">click one to lock</span>
           )}
         </div>
-        <Experts key={column.position} {...props} />
+        <TokenExperts key={column.position} {...props} />
       </section>
       <NextToken token={column.token} method={method} />
+      {others}
     </aside>
   );
 }

@@ -1,0 +1,55 @@
+import { describe, expect, it } from "vitest";
+
+import type { RoutingResponse } from "@/api/types";
+
+import { differenceRows, largestDifference, pairsOf } from "./difference";
+
+type Active = readonly (readonly [number, number])[];
+const token = (id: number, active: Active, start = false) => ({
+  id,
+  start,
+  text: `t${id}`,
+  experts: active.map(([expert, coefficient]) => ({ expert, coefficient, share: 1 })),
+});
+const routing = (tokens: readonly object[]) =>
+  ({ tokens, experts: { 7: { label: "seven" } } }) as unknown as RoutingResponse;
+
+const A = routing([
+  token(0, [[9, 5]], true),
+  token(1, [[7, 1]]),
+  token(2, [
+    [7, 2],
+    [8, 1],
+  ]),
+]);
+const B = routing([token(0, [[9, 1]], true), token(1, [[7, 4]]), token(3, [[8, 1]])]);
+
+describe("the difference of two routings", () => {
+  const pairs = pairsOf(A, B);
+
+  it("is taken pair by pair, without the start token", () => {
+    expect(pairs.map((pair) => [pair.a?.id, pair.b?.id])).toEqual([
+      [1, 1],
+      [2, 3],
+    ]);
+    const rows = differenceRows(pairs, A.experts, "aligned");
+    expect(rows.map((row) => row.expert)).toEqual([7, 8]);
+    expect([...(rows[0]?.cells ?? [])]).toEqual([
+      [0, 3],
+      [1, -2],
+    ]);
+    expect(rows[0]?.info?.label).toBe("seven");
+    expect(largestDifference(rows)).toBe(3);
+  });
+
+  it("sums over each text where tokens are not aligned", () => {
+    const [first, second] = differenceRows(pairs, A.experts, "apart");
+    expect([first?.a, first?.b, first?.change]).toEqual([3, 4, 1]);
+    expect(second?.change).toBe(0);
+  });
+
+  it("is nothing between a text and itself", () => {
+    const rows = differenceRows(pairsOf(A, A), A.experts, "aligned");
+    expect(rows.every((row) => row.moved === 0 && row.change === 0)).toBe(true);
+  });
+});
