@@ -149,6 +149,7 @@ export function RoutingView(props: RoutingViewProps) {
   const { lock, onLock, release } = useLock(props);
   const locked = columns.find(({ position }) => position === lock?.position);
   const column = locked ?? preview.column;
+  const expert = locked === undefined ? null : (lock?.expert ?? null);
   return (
     <div className="routing-columns">
       <section className="heat-pane" aria-label="Token by expert" onScrollCapture={scrollTogether}>
@@ -188,16 +189,9 @@ export function RoutingView(props: RoutingViewProps) {
           end={end}
           method={methodName(run.method)}
           isLocked={locked !== undefined}
-          lockedExpert={locked === undefined ? null : (lock?.expert ?? null)}
+          lockedExpert={expert}
           onRelease={release}
-          others={
-            <OtherTokens
-              others={props.others}
-              position={column.position}
-              params={params}
-              isLocked={locked !== undefined}
-            />
-          }
+          others={<OtherTokens {...props} position={column.position} isLocked={locked !== undefined} />}
         />
       )}
     </div>
