@@ -27,7 +27,9 @@ from backend.headers import SECURITY_HEADERS, SecurityHeaders
 from backend.library import Library
 from backend.live import LiveEngine
 from backend.observing import Observations, Observed
-from backend.queries.search import SearchIndexes
+from backend.queries.held import HeldPerIndex
+from backend.queries.search import build_search_index
+from backend.queries.table import columns_stamp, load_columns
 from backend.routes import (
     access,
     experts,
@@ -67,7 +69,8 @@ def create_app(settings: Settings) -> FastAPI:
         store=store,
         library=library,
         live=LiveEngine(settings, library),
-        search_indexes=SearchIndexes(),
+        search_indexes=HeldPerIndex(build_search_index),
+        columns=HeldPerIndex(load_columns, columns_stamp),
         chance=random.Random(),
         doorkeeper=Doorkeeper(settings, store),
         observations=observations,

@@ -14,7 +14,9 @@ from backend.access.guard import Doorkeeper
 from backend.library import Library
 from backend.live import LiveEngine
 from backend.observing import Observations
-from backend.queries.search import SearchIndexes
+from backend.queries.held import HeldPerIndex
+from backend.queries.search import SearchIndex
+from backend.queries.table import Columns
 from backend.settings import Settings
 from trainer.chat import Turn, chat_text
 
@@ -27,7 +29,8 @@ class Services:
     store: Engine
     library: Library
     live: LiveEngine
-    search_indexes: SearchIndexes
+    search_indexes: HeldPerIndex[SearchIndex]
+    columns: HeldPerIndex[Columns]
     chance: random.Random
     doorkeeper: Doorkeeper
     observations: Observations

@@ -20,7 +20,6 @@ from sqlalchemy import (
     Float,
     ForeignKey,
     Index,
-    Integer,
     LargeBinary,
     String,
     Text,
@@ -35,15 +34,14 @@ from sqlalchemy.exc import DatabaseError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from trainer.errors import UserError
+from trainer.packing import PackedActive, PackedCounts, PackedPairs, PackedTokenIds
+from trainer.search_text import search_table
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Raised whenever a table changes; kept in SQLite's ``user_version``."""
 
 IN_MEMORY = "sqlite://"
 """URL of a store that is gone with its process."""
-
-SEARCH_TABLE = "context_text"
-"""SQLite FTS5 table over the text around the peak of each expert's largest contexts; rowid is ``contexts.id``."""
 
 
 class Base(DeclarativeBase):
@@ -133,9 +131,9 @@ class ExpertRecord(Base):
     p99: Mapped[float]
     entropy: Mapped[float]
     """Bits, of the distribution of tokens it is active on."""
-    top_tokens: Mapped[list[list[int]]] = mapped_column(JSON)
+    top_tokens: Mapped[list[list[int]]] = mapped_column(PackedPairs)
     """[[token id, count], …], most frequent first."""
-    histogram: Mapped[list[int]] = mapped_column(JSON)
+    histogram: Mapped[list[int]] = mapped_column(PackedCounts)
     """Counts in equal bins from 0 to ``histogram_high``."""
     histogram_high: Mapped[float]
     """A power of two, at least ``largest``; 0 for a dead expert."""
@@ -189,7 +187,7 @@ class SequenceRecord(Base):
     run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
     sequence: Mapped[int] = mapped_column(primary_key=True)
     """Its place in the indexed text, from 0."""
-    token_ids: Mapped[bytes] = mapped_column(LargeBinary)
+    token_ids: Mapped[bytes] = mapped_column(PackedTokenIds)
     """Little-endian unsigned 32-bit token ids."""
 
 
@@ -198,20 +196,21 @@ class ContextRecord(Base):
 
     __tablename__ = "contexts"
 
-    id: Mapped[int] = mapped_column(Integer, primary_key=True)
-    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"))
-    expert: Mapped[int]
-    interval: Mapped[int]
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
+    expert: Mapped[int] = mapped_column(primary_key=True)
+    interval: Mapped[int] = mapped_column(primary_key=True)
     """0: among the largest. 1, 2, …: kept at random from that interval of coefficients, highest first."""
-    rank: Mapped[int]
+    rank: Mapped[int] = mapped_column(primary_key=True)
     """Order within the interval, from 0."""
     sequence: Mapped[int]
     position: Mapped[int]
     coefficient: Mapped[float] = mapped_column(Float)
-    active: Mapped[bytes] = mapped_column(LargeBinary)
+    active: Mapped[bytes] = mapped_column(PackedActive)
     """Where the expert is active in the sequence: little-endian (uint16 position, float32 coefficient) pairs."""
 
-    __table_args__ = (Index("contexts_of_expert", "run_id", "expert", "interval", "rank", unique=True),)
+    # Rows lie in the order of their key: an expert's contexts are read from one place, and there is no second copy of
+    # the key.
+    __table_args__ = {"sqlite_with_rowid": False}  # noqa: RUF012
 
 
 class EvaluationRecord(Base):
@@ -300,9 +299,6 @@ def _create_tables(engine: Engine) -> None:
     Base.metadata.create_all(engine)
     if engine.dialect.name == "sqlite":
         with engine.begin() as connection:
-            connection.execute(
-                text(f"CREATE VIRTUAL TABLE IF NOT EXISTS {SEARCH_TABLE} USING fts5(body, tokenize='unicode61')")
-            )
             connection.execute(text(f"PRAGMA user_version = {SCHEMA_VERSION}"))
 
 
@@ -321,10 +317,7 @@ def writing(engine: Engine) -> Iterator[Session]:
 def delete_index(session: Session, run_id: int) -> None:
     """Delete what an index of the run wrote, in the caller's transaction."""
     if session.get_bind().dialect.name == "sqlite":
-        session.execute(
-            text(f"DELETE FROM {SEARCH_TABLE} WHERE rowid IN (SELECT id FROM contexts WHERE run_id = :run)"),
-            {"run": run_id},
-        )
+        session.execute(text(f"DROP TABLE IF EXISTS {search_table(run_id)}"))
     for table in (InfluenceRecord, ContextRecord, SequenceRecord, ExpertRecord, IndexRecord):
         session.execute(delete(table).where(table.run_id == run_id))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import http.client
 import json
@@ -12,15 +13,24 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
+from typing import get_args
 from urllib.parse import urlsplit
 
 import numpy as np
 
 from backend.bench.store import RUN, Sizes
+from backend.schemas import ExpertSort
 
 WARM_UP = 2
-DEPTH = 40
-"""Pages down, for the page that is far from the first."""
+CONNECTIONS = 16
+LISTS = {
+    **{f"by {sort}": f"sort={sort}&order=desc" for sort in get_args(ExpertSort)},
+    "filtered": "sort=entropy&order=desc&min_usage=0.001&min_largest=4",
+    "hardly any fit": "sort=entropy&order=desc&min_usage=0.2",
+    "searched": "sort=usage&order=desc&search=the",
+    "searched and filtered": "sort=largest&order=desc&search=little&max_usage=0.001",
+}
+"""Tables of experts: the first page of each is asked for, and the last."""
 
 PathOf = Callable[[int], str]
 """The address of the n-th request of a query."""
@@ -36,20 +46,35 @@ class Quantiles:
 
 
 @dataclass(frozen=True)
+class Load:
+    """Requests that come at a fixed rate, whether or not those before have been answered."""
+
+    requests_per_second: float
+    """That were answered, over the whole time."""
+    seconds: float
+    p50_ms: float
+    p99_ms: float
+    """From the moment a request was due, so that waiting for a slow server counts."""
+    errors: int
+
+
+@dataclass(frozen=True)
 class BrowseBench:
     """What ``mxd bench browse`` reports."""
 
     queries: dict[str, Quantiles]
+    load: Load
+    """All queries in turn."""
     requests_per_second: float
-    """All queries in turn, from several clients at once."""
+    """Of ``load``."""
     bytes_per_context: float
-    """Of the whole store."""
+    """Of the whole store: token sequences, statistics and indexes included."""
     experts: int
     contexts: int
-    clients: int
+    sequences: int
 
 
-def bench_browse(url: str, sizes: Sizes, store_bytes: int, rounds: int, clients: int) -> BrowseBench:
+def bench_browse(url: str, sizes: Sizes, store_bytes: int, rounds: int, rate: int, seconds: int) -> BrowseBench:
     """Ask a server on a store of ``write_store``.
 
     Args:
@@ -57,22 +82,21 @@ def bench_browse(url: str, sizes: Sizes, store_bytes: int, rounds: int, clients:
         sizes: of the store.
         store_bytes: of the store, on disk.
         rounds: requests of each query.
-        clients: connections that ask at once, for ``requests_per_second``.
+        rate: requests a second, afterwards.
+        seconds: how long these come.
     """
     with closing(_Client(url)) as client:
         paths = paths_of(client.get, sizes)
         queries = {name: _quantiles(client, path, rounds) for name, path in paths.items()}
-    every = [path(place) for place in range(rounds) for path in paths.values()]
-    started = time.perf_counter()
-    with ThreadPoolExecutor(clients) as pool:
-        list(pool.map(partial(_ask_all, url), [every[place::clients] for place in range(clients)]))
+    load = _load(url, list(paths.values()), rate, seconds)
     return BrowseBench(
         queries=queries,
-        requests_per_second=len(every) / (time.perf_counter() - started),
+        load=load,
+        requests_per_second=load.requests_per_second,
         bytes_per_context=store_bytes / (sizes.experts * sizes.contexts),
         experts=sizes.experts,
         contexts=sizes.experts * sizes.contexts,
-        clients=clients,
+        sequences=sizes.stored_sequences,
     )
 
 
@@ -94,29 +118,42 @@ class _Client:
 
 
 def paths_of(get: Callable[[str], bytes], sizes: Sizes) -> dict[str, PathOf]:
-    """Every query, by name. ``get`` asks for the cursors that one of them needs."""
+    """Every query, by name. ``get`` asks for the cursors of last pages."""
     run = f"/api/runs/{RUN}"
-    cursor = ""
-    for _ in range(DEPTH):
-        page = json.loads(get(f"{run}/experts?sort=usage&limit=100{cursor}"))
-        if page["next_cursor"] is None:
-            break
-        cursor = f"&cursor={page['next_cursor']}"
+    found: dict[str, PathOf] = {}
+    for name, query in LISTS.items():
+        address = f"{run}/experts?{query}&limit=60"
+        found[name] = partial(_same, address)
+        found[f"{name}, last page"] = partial(_same, _last_page(get, address))
 
     def some_expert(place: int) -> str:
         return f"{run}/experts/{place * 7919 % sizes.experts}"
 
     return {
-        "experts": lambda _: f"{run}/experts?sort=largest&limit=60",
-        "experts, filtered": lambda _: f"{run}/experts?sort=entropy&min_usage=0.001&min_largest=4&limit=60",
-        "experts, far down": lambda _: f"{run}/experts?sort=usage&limit=100{cursor}",
-        "experts, searched": lambda _: f"{run}/experts?sort=usage&search=the&limit=60",
+        **found,
         "expert": some_expert,
         "contexts": lambda place: f"{some_expert(place)}/contexts?interval=0&limit=20",
-        "search, rare word": lambda _: f"{run}/search?text=lantern",
-        "search, common word": lambda _: f"{run}/search?text=the",
-        "scatter": lambda _: f"/api/figures/usage-strength?run={RUN}",
+        "random expert": partial(_same, f"{run}/experts/random"),
+        "search, rare word": partial(_same, f"{run}/search?text=lantern"),
+        "search, common word": partial(_same, f"{run}/search?text=the"),
+        "search, two words": partial(_same, f"{run}/search?text=the%20little"),
+        "scatter": partial(_same, f"/api/figures/usage-strength?run={RUN}"),
     }
+
+
+def _same(address: str, _place: int) -> str:
+    return address
+
+
+def _last_page(get: Callable[[str], bytes], address: str) -> str:
+    """The page that ends the list: the first of the list turned round tells where it begins."""
+    turned = address.replace("order=desc", "order=asc")
+    cursor = json.loads(get(turned))["next_cursor"]
+    if cursor is None:
+        return address
+    held = json.loads(base64.urlsafe_b64decode(cursor + "=="))
+    word = base64.urlsafe_b64encode(json.dumps({**held, "order": "desc"}).encode()).decode().rstrip("=")
+    return f"{address}&cursor={word}"
 
 
 def _quantiles(client: _Client, path: PathOf, rounds: int) -> Quantiles:
@@ -129,7 +166,38 @@ def _quantiles(client: _Client, path: PathOf, rounds: int) -> Quantiles:
     return Quantiles(*(float(value) * 1000 for value in np.percentile(seconds, [50, 95, 99])))
 
 
-def _ask_all(url: str, paths: Sequence[str]) -> None:
+def _load(url: str, paths: Sequence[PathOf], rate: int, seconds: int) -> Load:
+    begin = time.perf_counter() + 0.5
+    with ThreadPoolExecutor(CONNECTIONS) as pool:
+        asked = [
+            pool.submit(_ask_in_time, url, paths, begin, rate, range(first, rate * seconds, CONNECTIONS))
+            for first in range(CONNECTIONS)
+        ]
+        answers = [answer for one in asked for answer in one.result()]
+    ended = time.perf_counter()
+    good = [took for took in answers if took is not None]
+    return Load(
+        requests_per_second=len(good) / (ended - begin),
+        seconds=ended - begin,
+        p50_ms=float(np.percentile(good, 50)) * 1000,
+        p99_ms=float(np.percentile(good, 99)) * 1000,
+        errors=len(answers) - len(good),
+    )
+
+
+def _ask_in_time(
+    url: str, paths: Sequence[PathOf], begin: float, rate: int, places: Sequence[int]
+) -> list[float | None]:
+    """Seconds from when each request was due until it was answered; None where that failed."""
+    took: list[float | None] = []
     with closing(_Client(url)) as client:
-        for path in paths:
-            client.get(path)
+        for place in places:
+            due = begin + place / rate
+            time.sleep(max(0.0, due - time.perf_counter()))
+            try:
+                client.get(paths[place % len(paths)](place))
+            except (AssertionError, OSError, http.client.HTTPException):
+                took.append(None)
+            else:
+                took.append(time.perf_counter() - due)
+    return took

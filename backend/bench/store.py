@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,11 @@ from sqlalchemy.orm import Session
 
 from backend.database import open_database, size_in_bytes
 from trainer.config import TextConfig, TrainConfig
-from trainer.run import Run
+from trainer.indexing.write import SEARCH_MARGIN
+from trainer.packing import ACTIVE
+from trainer.run import Run, run_names
+from trainer.search_text import insert_search, make_search_table, search_body
 from trainer.store import (
-    SEARCH_TABLE,
     ContextRecord,
     ExpertRecord,
     IndexRecord,
@@ -34,7 +36,10 @@ CONTEXT = 128
 SEARCHED = 2 / 3
 """Share of an expert's contexts that are among its largest, and can be searched."""
 TOKENS = 10_000_000
+ACTIVE_PER_CONTEXT = 4
+PER_INTERVAL = 4
 ROWS_PER_INSERT = 5_000
+EXPERTS_PER_INSERT = 100
 
 
 @dataclass(frozen=True)
@@ -45,14 +50,17 @@ class Sizes:
     contexts: int
     """Of each expert."""
 
+    sequences: int = 0
+    """Of the indexed text; many contexts share one, as they do wherever experts are many. 0: as ``TOKENS`` hold."""
+
     @property
-    def sequences(self) -> int:
-        """Some contexts share a sequence, as they do in text."""
-        return max(self.experts * self.contexts // 4, 1)
+    def stored_sequences(self) -> int:
+        """How many sequences there are for the contexts to point at."""
+        return self.sequences or min(TOKENS // CONTEXT, max(self.experts * self.contexts // 4, 1))
 
 
 def write_store(data: Path, tokenizer_folder: Path, sizes: Sizes) -> int:
-    """Make a run and its index under ``data``. Returns the bytes that the store takes."""
+    """Make a run and its index under ``data``, unless they are there. Returns the bytes that the store takes."""
     tokenizer = load_tokenizer(str(tokenizer_folder))
     config = TrainConfig(
         name=RUN,
@@ -62,6 +70,12 @@ def write_store(data: Path, tokenizer_folder: Path, sizes: Sizes) -> int:
         tokens=TOKENS,
         num_experts=sizes.experts,
     )
+    if RUN in run_names(data):
+        engine = open_database(sqlite_url(data))
+        try:
+            return size_in_bytes(engine)
+        finally:
+            engine.dispose()
     Run.create(config, data, tokenizer)
     words = [str(tokenizer.decode([token])) for token in range(len(tokenizer))]
     engine = open_database(sqlite_url(data))
@@ -79,7 +93,9 @@ def _write(session: Session, config: TrainConfig, words: list[str], sizes: Sizes
     generator = np.random.default_rng(0)
     # Words as frequent as in text: the n-th most frequent one 1 / n as often as the first.
     chances_V = 1 / np.arange(1, len(words) + 1)
-    tokens_SL = generator.choice(len(words), (sizes.sequences, CONTEXT), p=chances_V / chances_V.sum()).astype("<u4")
+    tokens_SL = generator.choice(len(words), (sizes.stored_sequences, CONTEXT), p=chances_V / chances_V.sum()).astype(
+        "<u4"
+    )
     now = utc_now()
     run = RunRecord(
         name=config.name,
@@ -108,10 +124,11 @@ def _write(session: Session, config: TrainConfig, words: list[str], sizes: Sizes
     _insert(session, insert(ExpertRecord), _experts(run.id, sizes, len(words), generator))
     sequences = ({"run_id": run.id, "sequence": i, "token_ids": row.tobytes()} for i, row in enumerate(tokens_SL))
     _insert(session, insert(SequenceRecord), sequences)
-    contexts = list(_contexts(run.id, sizes, generator))
-    _insert(session, insert(ContextRecord), contexts)
-    search = text(f"INSERT INTO {SEARCH_TABLE} (rowid, body) VALUES (:id, :body)")
-    _insert(session, search, _bodies(contexts, tokens_SL, words))
+    make_search_table(session, run.id)
+    for experts in _groups(sizes.experts):
+        contexts = [context for expert in experts for context in _contexts(run.id, expert, sizes, generator)]
+        session.execute(insert(ContextRecord), contexts)
+        insert_search(session, run.id, _bodies(contexts, tokens_SL, words))
     session.add(
         IndexRecord(
             run_id=run.id,
@@ -120,7 +137,7 @@ def _write(session: Session, config: TrainConfig, words: list[str], sizes: Sizes
             tokens=TOKENS,
             context=CONTEXT,
             experts_active=sizes.experts,
-            contexts=len(contexts),
+            contexts=sizes.experts * sizes.contexts,
             normalised_mse=0.2,
             created_at=now,
         )
@@ -138,6 +155,7 @@ def _experts(run_id: int, sizes: Sizes, vocabulary: int, generator: np.random.Ge
     for expert, usage in enumerate(usages.tolist()):
         active = max(1, round(usage * TOKENS))
         largest = float(generator.gamma(4, 1.2)) + 0.1
+        coefficients = generator.gamma(2, largest / 8, min(active, 2000))
         yield {
             "run_id": run_id,
             "expert": expert,
@@ -148,38 +166,46 @@ def _experts(run_id: int, sizes: Sizes, vocabulary: int, generator: np.random.Ge
             "p99": largest * 0.9,
             "entropy": float(generator.uniform(0, 12)),
             "top_tokens": [[int(token), max(1, active // 20)] for token in generator.integers(0, vocabulary, 12)],
-            "histogram": generator.integers(0, active + 1, 64).tolist(),
+            "histogram": np.histogram(coefficients, 64, (0, 2 * largest))[0].tolist(),
             "histogram_high": 2.0 ** np.ceil(np.log2(largest)),
             "intervals": [[place * largest / 4, (place + 1) * largest / 4, active // 4] for place in (3, 2, 1, 0)],
         }
 
 
-def _contexts(run_id: int, sizes: Sizes, generator: np.random.Generator) -> Iterator[dict[str, Any]]:
+def _groups(experts: int) -> Iterator[range]:
+    for first in range(0, experts, EXPERTS_PER_INSERT):
+        yield range(first, min(first + EXPERTS_PER_INSERT, experts))
+
+
+def _contexts(run_id: int, expert: int, sizes: Sizes, generator: np.random.Generator) -> Iterator[dict[str, Any]]:
     searched = round(sizes.contexts * SEARCHED)
-    number = 0
-    for expert in range(sizes.experts):
-        sequences = generator.integers(0, sizes.sequences, sizes.contexts).tolist()
-        positions = np.sort(generator.integers(0, CONTEXT, (sizes.contexts, 4)), axis=1)
-        for place, (sequence, active) in enumerate(zip(sequences, positions, strict=True)):
-            number += 1
-            packed = np.zeros(len(active), [("position", "<u2"), ("coefficient", "<f4")])
-            packed["position"], packed["coefficient"] = active, 1.5
-            yield {
-                "id": number,
-                "run_id": run_id,
-                "expert": expert,
-                "interval": 0 if place < searched else 1 + (place - searched) % 4,
-                "rank": place if place < searched else (place - searched) // 4,
-                "sequence": sequence,
-                "position": int(active[0]),
-                "coefficient": 1.5,
-                "active": packed.tobytes(),
-            }
+    sequences = generator.integers(0, sizes.stored_sequences, sizes.contexts).tolist()
+    gaps = generator.integers(1, CONTEXT // ACTIVE_PER_CONTEXT, (sizes.contexts, ACTIVE_PER_CONTEXT))
+    positions = np.cumsum(gaps, axis=1)
+    coefficients = generator.gamma(4, 1.2, positions.shape)
+    for place, (sequence, active, strengths) in enumerate(zip(sequences, positions, coefficients, strict=True)):
+        packed = np.zeros(len(active), ACTIVE)
+        packed["position"], packed["coefficient"] = active, strengths
+        interval = 0 if place < searched else 1 + (place - searched) // PER_INTERVAL
+        yield {
+            "run_id": run_id,
+            "expert": expert,
+            "interval": interval,
+            "rank": place if interval == 0 else (place - searched) % PER_INTERVAL,
+            "sequence": sequence,
+            "position": int(active[0]),
+            "coefficient": float(packed["coefficient"][0]),
+            "active": packed.tobytes(),
+        }
 
 
-def _bodies(contexts: list[dict[str, Any]], tokens_SL: NDArray[Any], words: list[str]) -> Iterator[dict[str, Any]]:
-    for context in contexts:
-        if context["interval"] == 0:
-            start = max(0, context["position"] - 12)
-            window = tokens_SL[context["sequence"], start : start + 25]
-            yield {"id": context["id"], "body": "".join(words[token] for token in window)}
+def _bodies(contexts: list[dict[str, Any]], tokens_SL: NDArray[Any], words: list[str]) -> Iterator[tuple[int, str]]:
+    largest = (context for context in contexts if context["interval"] == 0)
+    for expert, of_expert in groupby(largest, key=lambda context: context["expert"]):
+        yield expert, search_body(_window(context, tokens_SL, words) for context in of_expert)
+
+
+def _window(context: dict[str, Any], tokens_SL: NDArray[Any], words: list[str]) -> str:
+    start = max(0, context["position"] - SEARCH_MARGIN)
+    end = context["position"] + SEARCH_MARGIN + 1
+    return "".join(words[token] for token in tokens_SL[context["sequence"], start:end])

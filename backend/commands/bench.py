@@ -73,35 +73,53 @@ class BenchLayer(Command):
 class BenchBrowse(Command):
     """Browsing: a server on a made-up store of this size, asked for everything that pages ask for."""
 
-    experts: Positive = 20_000
+    experts: Positive = 86_015
     """In the store."""
-    contexts: Positive = 30
+    contexts: Positive = 40
     """Of each expert."""
-    rounds: Positive = 50
-    """Requests of each query."""
-    clients: Positive = 4
-    """Connections that ask at once."""
+    sequences: Annotated[int, Field(ge=0)] = 0
+    """Token sequences that the contexts lie in; 0: as many as 10M tokens hold."""
+    rounds: Positive = 100
+    """Requests of each query, one after the other."""
+    rate: Positive = 200
+    """Requests a second afterwards, all queries in turn."""
+    seconds: Positive = 60
+    """How long these come."""
+    keep: Path | None = None
+    """Keep the store in this folder, and take the one that is there."""
 
     def run(self) -> int:
         """Measure."""
         from backend.bench.browse import bench_browse
         from backend.bench.store import Sizes, write_store
 
-        sizes = Sizes(self.experts, self.contexts)
-        with tempfile.TemporaryDirectory() as folder:
-            print(f"Writing {sizes.experts * sizes.contexts:,} contexts", file=sys.stderr)
-            store_bytes = write_store(Path(folder), _tokenizer(), sizes)
-            with _server(Path(folder)) as url:
-                found = bench_browse(url, sizes, store_bytes, self.rounds, self.clients)
-        lines = [f"{name:<22} {it.p50_ms:8.1f} {it.p95_ms:8.1f} {it.p99_ms:8.1f}" for name, it in found.queries.items()]
+        sizes = Sizes(self.experts, self.contexts, self.sequences)
+        with _folder(self.keep) as folder:
+            print(f"Writing {sizes.experts * sizes.contexts:,} contexts, or taking those there are", file=sys.stderr)
+            store_bytes = write_store(folder, _tokenizer(), sizes)
+            with _server(folder) as url:
+                found = bench_browse(url, sizes, store_bytes, self.rounds, self.rate, self.seconds)
+        lines = [f"{name:<34} {it.p50_ms:8.1f} {it.p95_ms:8.1f} {it.p99_ms:8.1f}" for name, it in found.queries.items()]
         words = [
-            f"{'milliseconds':<22} {'p50':>8} {'p95':>8} {'p99':>8}",
+            f"{'milliseconds':<34} {'p50':>8} {'p95':>8} {'p99':>8}",
             *lines,
-            f"{found.requests_per_second:,.0f} requests/s from {found.clients} clients, "
-            f"{found.bytes_per_context:,.0f} bytes per context",
+            f"{found.requests_per_second:,.0f} requests/s for {found.load.seconds:.0f} s: p50 {found.load.p50_ms:.1f}, "
+            f"p99 {found.load.p99_ms:.1f} ms, {found.load.errors} errors; {found.bytes_per_context:,.0f} bytes per "
+            f"context, {found.contexts / found.sequences:.0f} contexts a sequence",
         ]
         self.report(asdict(found), "\n".join(words))
         return 0
+
+
+@contextmanager
+def _folder(keep: Path | None) -> Iterator[Path]:
+    """The folder to keep, or one that goes with the measurement."""
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        yield keep
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
 
 
 class BenchGenerate(Command):

@@ -10,13 +10,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import Row, Select, and_, select, tuple_
 from sqlalchemy.orm import Session
 
+from backend.queries.columns import among
 from backend.queries.cursors import ContextCursor
 from backend.schemas import Context, ContextPage
 from backend.vocabulary import Vocabulary
+from trainer.packing import ACTIVE, TOKEN_IDS
 from trainer.store import ContextRecord, RunRecord, SequenceRecord
-
-TOKEN_IDS = np.dtype("<u4")
-ACTIVE = np.dtype([("position", "<u2"), ("coefficient", "<f4")])
 
 
 class ContextQuery(BaseModel):
@@ -48,13 +47,20 @@ def context_page(
     cursor = None
     if len(rows) > query.limit:
         cursor = ContextCursor(interval=shown[-1][0].interval, rank=shown[-1][0].rank).encode()
-    return ContextPage(contexts=tuple(_context(row, vocabulary) for row in shown), next_cursor=cursor)
+    return ContextPage(contexts=tuple(describe(row, vocabulary) for row in shown), next_cursor=cursor)
 
 
-def contexts_by_id(session: Session, ids: Collection[int], vocabulary: Vocabulary) -> dict[int, tuple[int, Context]]:
-    """(expert, context) of contexts of one run, by id."""
-    rows = session.execute(_with_tokens().where(ContextRecord.id.in_(ids)))
-    return {row[0].id: (row[0].expert, _context(row, vocabulary)) for row in rows}
+def largest_contexts(
+    session: Session, run: RunRecord, experts: Collection[int]
+) -> dict[int, list[Row[ContextRecord, bytes]]]:
+    """The largest contexts of some experts with their token ids, by rank."""
+    wanted = _with_tokens().where(
+        ContextRecord.run_id == run.id, among(session, ContextRecord.expert, experts), ContextRecord.interval == 0
+    )
+    found: dict[int, list[Row[ContextRecord, bytes]]] = {}
+    for row in session.execute(wanted.order_by(ContextRecord.expert, ContextRecord.rank)):
+        found.setdefault(row[0].expert, []).append(row)
+    return found
 
 
 def _with_tokens() -> Select[ContextRecord, bytes]:
@@ -62,7 +68,8 @@ def _with_tokens() -> Select[ContextRecord, bytes]:
     return select(ContextRecord, SequenceRecord.token_ids).join(SequenceRecord, same)
 
 
-def _context(row: Row[ContextRecord, bytes], vocabulary: Vocabulary) -> Context:
+def describe(row: Row[ContextRecord, bytes], vocabulary: Vocabulary) -> Context:
+    """A stored context as it travels."""
     record, packed = row
     token_ids = np.frombuffer(packed, TOKEN_IDS).tolist()
     return Context(

@@ -9,15 +9,18 @@ import random
 from collections.abc import Collection, Sequence
 from typing import Annotated
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import ColumnElement, Select, func, select, tuple_
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from backend import lists, notes, tags
 from backend.errors import CursorError, ExpertNotFoundError, NoIndexError
+from backend.queries.columns import among
 from backend.queries.cursors import ExpertCursor
 from backend.queries.runs import find_index
-from backend.queries.search import SearchText, among
+from backend.queries.search import SearchText
+from backend.queries.table import Columns, Mask
 from backend.schemas import (
     ExpertDetail,
     ExpertPage,
@@ -60,8 +63,12 @@ class ExpertQuery(BaseModel):
     min_usage: Bound = None
     """Share of tokens; anything above 0 leaves out dead experts."""
     max_usage: Bound = None
+    min_mean: Bound = None
+    """Of the mean coefficient where active."""
+    max_mean: Bound = None
     min_largest: Bound = None
     """Of the largest coefficient."""
+    max_largest: Bound = None
     tag: Annotated[str | None, Field(max_length=60)] = None
     """Only those that have it."""
     list: Annotated[int | None, Field(ge=0, lt=2**31)] = None
@@ -72,25 +79,72 @@ class ExpertQuery(BaseModel):
 
 
 def expert_page(
-    session: Session, run: RunRecord, query: ExpertQuery, found: set[int] | None, vocabulary: Vocabulary
+    session: Session,
+    run: RunRecord,
+    query: ExpertQuery,
+    found: set[int] | None,
+    columns: Columns,
+    vocabulary: Vocabulary,
 ) -> ExpertPage:
     """A page of experts, dead ones included unless the filters leave them out.
 
     Args:
-        found: experts that the search found; None where nothing was searched for.
+        session: of the store.
+        run: whose experts.
+        query: order, filters and place.
+        found: experts that the search, the tag and the list leave; None where none of these is asked for.
+        columns: of the run's index.
+        vocabulary: of the run.
     """
-    find_index(session, run)
-    conditions = [ExpertRecord.run_id == run.id, *_filters(query)]
-    if found is not None:
-        conditions.append(among(session, ExpertRecord.expert, found))
-    rows = session.scalars(page_statement(query, conditions)).all()
+    chosen = _chosen(query, found, columns)
+    rows = _page(session, run, query, chosen, columns)
     shown = rows[: query.limit]
     return ExpertPage(
         experts=_described(session, run, shown, vocabulary),
         next_cursor=_cursor_after(shown[-1], query) if len(rows) > query.limit else None,
-        matching=run.num_experts if len(conditions) == 1 else _count(session, conditions),
+        matching=run.num_experts if chosen is None else int(chosen.sum()),
         total=run.num_experts,
     )
+
+
+def _page(
+    session: Session, run: RunRecord, query: ExpertQuery, chosen: Mask | None, columns: Columns
+) -> Sequence[ExpertRecord]:
+    if chosen is None:
+        return session.scalars(page_statement(query, [ExpertRecord.run_id == run.id])).all()
+    last = _last(query)
+    ids = columns.after(chosen, query.sort, query.order == "desc", last, query.limit + 1)
+    records = known(session, run, ids)
+    return [records[expert] for expert in ids]
+
+
+def _last(query: ExpertQuery) -> tuple[float, int] | None:
+    """(value, expert) where the page before ended.
+
+    Raises:
+        CursorError: it was another list that ended there.
+    """
+    if query.cursor is None:
+        return None
+    last = ExpertCursor.decode(query.cursor)
+    if (last.sort, last.order) != (query.sort, query.order):
+        raise CursorError("The cursor belongs to another order; begin again at the first page.")
+    return last.value, last.expert
+
+
+def _chosen(query: ExpertQuery, found: set[int] | None, columns: Columns) -> Mask | None:
+    """Which experts the filters and the sets leave; None where nothing is filtered."""
+    masks: list[Mask] = []
+    for name in ("usage", "mean", "largest"):
+        column = columns.values[name]
+        low, high = getattr(query, f"min_{name}"), getattr(query, f"max_{name}")
+        if low is not None:
+            masks.append(column >= low)
+        if high is not None:
+            masks.append(column <= high)
+    if found is not None:
+        masks.append(columns.among(found))
+    return np.logical_and.reduce(masks) if masks else None
 
 
 def page_statement(query: ExpertQuery, conditions: Sequence[Condition]) -> Select[ExpertRecord]:
@@ -98,30 +152,12 @@ def page_statement(query: ExpertQuery, conditions: Sequence[Condition]) -> Selec
     column = SORT_COLUMNS[query.sort]
     wanted = select(ExpertRecord).where(*conditions)
     place = [ExpertRecord.expert] if query.sort == "expert" else [column, ExpertRecord.expert]
-    if query.cursor is not None:
-        last = ExpertCursor.decode(query.cursor)
-        if (last.sort, last.order) != (query.sort, query.order):
-            raise CursorError("The cursor belongs to another order; begin again at the first page.")
-        values = [last.expert] if query.sort == "expert" else [last.value, last.expert]
+    if (last := _last(query)) is not None:
+        values = last[1:] if query.sort == "expert" else last
         here, there = tuple_(*place), tuple_(*values)
         wanted = wanted.where(here > there if query.order == "asc" else here < there)
     by = [column.asc() if query.order == "asc" else column.desc() for column in place]
     return wanted.order_by(*by).limit(query.limit + 1)
-
-
-def _filters(query: ExpertQuery) -> list[Condition]:
-    conditions: list[Condition] = []
-    if query.min_usage is not None:
-        conditions.append(ExpertRecord.usage >= query.min_usage)
-    if query.max_usage is not None:
-        conditions.append(ExpertRecord.usage <= query.max_usage)
-    if query.min_largest is not None:
-        conditions.append(ExpertRecord.largest >= query.min_largest)
-    return conditions
-
-
-def _count(session: Session, conditions: Sequence[Condition]) -> int:
-    return session.scalar(select(func.count()).select_from(ExpertRecord).where(*conditions)) or 0
 
 
 def _cursor_after(record: ExpertRecord, query: ExpertQuery) -> str:

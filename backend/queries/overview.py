@@ -10,7 +10,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from backend.notes import labels_of
-from backend.queries.search import among
+from backend.queries.columns import among
 from trainer.store import ExpertRecord, IndexRecord, RunRecord
 
 

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import json
-from collections import OrderedDict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from threading import Lock
 from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
-from sqlalchemy import ColumnElement, func, select, text
-from sqlalchemy.orm import InstrumentedAttribute, Session
+from sqlalchemy import Row, select, text
+from sqlalchemy.orm import Session
 
 from backend.notes import labels_like, labels_of
-from backend.queries.contexts import contexts_by_id
-from backend.schemas import SearchHit
-from backend.vocabulary import Vocabulary
-from trainer.store import SEARCH_TABLE, ContextRecord, ExpertRecord, IndexRecord, RunRecord
+from backend.queries.contexts import describe, largest_contexts
+from backend.schemas import Context, SearchHit
+from backend.vocabulary import Vocabulary, fold
+from trainer.indexing.write import SEARCH_MARGIN
+from trainer.packing import TOKEN_IDS
+from trainer.search_text import SEARCH_REACH, search_table
+from trainer.store import ContextRecord, ExpertRecord, RunRecord
 
 MAX_WORDS = 16
 CANDIDATES = 5_000
-"""Matching contexts that are ranked: those of a word that is nearly everywhere say little, however they are ordered."""
-RUNS_HELD = 8
+"""Matching experts that are ranked: those of a word that is nearly everywhere say little, however they are ordered."""
 
 SearchText = Annotated[str, Field(min_length=1, max_length=200)]
 Ints = NDArray[np.int32]
@@ -33,15 +31,13 @@ Ints = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class SearchIndex:
-    """What searching a run's index needs beside the store: who is active on a token, and which contexts are its own."""
+    """What searching a run's index needs beside the store: who is active on a token."""
 
     token: Ints
     """Of every (token, expert) pair, sorted by token."""
     expert: Ints
     share: NDArray[np.float32]
     """Of the expert's active tokens."""
-    first_context: int
-    last_context: int
 
     def users(self, tokens: Iterable[int]) -> dict[int, float]:
         """Experts whose most frequent tokens include one of ``tokens``, with the largest of the shares."""
@@ -53,26 +49,8 @@ class SearchIndex:
         return found
 
 
-class SearchIndexes:
-    """Search indexes of the runs last searched; made when first needed, and again after a run is indexed again."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._held: OrderedDict[int, tuple[datetime, SearchIndex]] = OrderedDict()
-
-    def of(self, session: Session, index: IndexRecord) -> SearchIndex:
-        """The search index that belongs to ``index``."""
-        with self._lock:
-            held = self._held.pop(index.run_id, None)
-            fresh = held is not None and held[0] == index.created_at
-            found = held[1] if held is not None and fresh else _build(session, index.run_id)
-            self._held[index.run_id] = (index.created_at, found)
-            while len(self._held) > RUNS_HELD:
-                self._held.popitem(last=False)
-            return found
-
-
-def _build(session: Session, run_id: int) -> SearchIndex:
+def build_search_index(session: Session, run_id: int) -> SearchIndex:
+    """Read who is active on which token."""
     wanted = select(ExpertRecord.expert, ExpertRecord.active_tokens, ExpertRecord.top_tokens)
     triples = [
         (token, expert, count / active)
@@ -81,76 +59,87 @@ def _build(session: Session, run_id: int) -> SearchIndex:
     ]
     columns = np.array(triples, dtype=np.float64).reshape(-1, 3)
     columns = columns[np.argsort(columns[:, 0], kind="stable")]
-    ends = select(func.min(ContextRecord.id), func.max(ContextRecord.id)).where(ContextRecord.run_id == run_id)
-    first, last = session.execute(ends).one()
     return SearchIndex(
         token=columns[:, 0].astype(np.int32),
         expert=columns[:, 1].astype(np.int32),
         share=columns[:, 2].astype(np.float32),
-        first_context=first or 0,
-        last_context=last or 0,
     )
 
 
+def words_of(typed: str) -> list[str]:
+    """The words that a person typed, without those that have neither letter nor digit."""
+    words = typed.replace("\0", " ").split()
+    return [word for word in words if any(letter.isalnum() for letter in word)][:MAX_WORDS]
+
+
 def full_text_query(typed: str) -> str | None:
-    """What a person typed in FTS5's language: all words, the last as a beginning, the whole phrase ranked first.
+    """What a person typed in FTS5's language: all words near each other, the last as a beginning.
 
     Every word is quoted, so nothing in it is taken for an operator. None where no word is left.
     """
-    words = [word.replace('"', '""') for word in typed.replace("\0", " ").split()]
-    words = [word for word in words if any(letter.isalnum() for letter in word)][:MAX_WORDS]
+    words = words_of(typed)
     if not words:
         return None
-    every = " AND ".join(f'"{word}"' for word in words) + "*"
-    return every if len(words) == 1 else f'"{" ".join(words)}" OR ({every})'
+    quoted = [f'"{word.replace(chr(34), chr(34) * 2)}"' for word in words]
+    if len(words[-1]) > 1:
+        quoted[-1] += "*"
+    return quoted[0] if len(quoted) == 1 else f"NEAR({' '.join(quoted)}, {SEARCH_REACH})"
 
 
 def find_experts(session: Session, run: RunRecord, typed: str, vocabulary: Vocabulary, index: SearchIndex) -> set[int]:
     """Experts that ``typed`` is found in: their label, their most frequent tokens, or a context of theirs."""
     found = {expert for expert, _ in labels_like(session, run.name, typed.strip())} if typed.strip() else set()
     found.update(index.users(vocabulary.matching(typed)))
-    found.update(_in_contexts(session, typed, index))
+    found.update(_in_contexts(session, run, typed))
     return found
 
 
-def _in_contexts(session: Session, typed: str, index: SearchIndex) -> Iterable[int]:
+def _in_contexts(session: Session, run: RunRecord, typed: str) -> Iterable[int]:
     match = full_text_query(typed)
     if match is None or not has_full_text(session):
         return []
-    wanted = text(
-        f"SELECT DISTINCT contexts.expert FROM {SEARCH_TABLE} JOIN contexts ON contexts.id = {SEARCH_TABLE}.rowid "
-        f"WHERE {SEARCH_TABLE} MATCH :match AND {SEARCH_TABLE}.rowid BETWEEN :first AND :last"
-    )
-    return session.scalars(wanted, {"match": match, "first": index.first_context, "last": index.last_context})
+    table = search_table(run.id)
+    # One text instead of a row each: a common word is in the contexts of every expert.
+    wanted = text(f"SELECT group_concat(rowid) FROM {table} WHERE {table} MATCH :match")
+    found = session.scalar(wanted, {"match": match})
+    return [] if found is None else [int(expert) for expert in found.split(",")]
 
 
-def best_contexts(session: Session, typed: str, index: SearchIndex, count: int) -> list[int]:
-    """Ids of the contexts that fit ``typed`` best, at most one an expert, best first."""
+def best_experts(session: Session, run: RunRecord, typed: str, count: int) -> list[int]:
+    """The experts whose contexts fit ``typed`` best, best first."""
     match = full_text_query(typed)
     if match is None or not has_full_text(session):
         return []
+    table = search_table(run.id)
     wanted = text(
-        f"WITH found AS (SELECT rowid AS id, bm25({SEARCH_TABLE}) AS score FROM {SEARCH_TABLE} "
-        f"WHERE {SEARCH_TABLE} MATCH :match AND rowid BETWEEN :first AND :last LIMIT {CANDIDATES}) "
-        "SELECT contexts.id, min(score) AS best FROM found JOIN contexts ON contexts.id = found.id "
-        "GROUP BY contexts.expert ORDER BY best, contexts.id LIMIT :count"
+        f"SELECT rowid FROM (SELECT rowid, bm25({table}) AS score FROM {table} WHERE {table} MATCH :match "
+        f"LIMIT {CANDIDATES}) ORDER BY score, rowid LIMIT :count"
     )
-    parameters = {"match": match, "first": index.first_context, "last": index.last_context, "count": count}
-    return [int(row[0]) for row in session.execute(wanted, parameters)]
+    return list(session.scalars(wanted, {"match": match, "count": count}))
+
+
+def best_contexts(
+    session: Session, run: RunRecord, typed: str, experts: Sequence[int], vocabulary: Vocabulary
+) -> dict[int, Context]:
+    """Of each expert the context that shows ``typed``: the largest one with all its words around the peak."""
+    words = [fold(word) for word in words_of(typed)]
+    shown = {}
+    for expert, rows in largest_contexts(session, run, experts).items():
+        fitting = (row for row in rows if all(word in _around(row, vocabulary) for word in words))
+        shown[expert] = describe(next(fitting, rows[0]), vocabulary)
+    return shown
+
+
+def _around(row: Row[ContextRecord, bytes], vocabulary: Vocabulary) -> str:
+    record, packed = row
+    start = max(0, record.position - SEARCH_MARGIN)
+    window = np.frombuffer(packed, TOKEN_IDS)[start : record.position + SEARCH_MARGIN + 1]
+    return "".join(vocabulary.name(token) for token in window.tolist()).casefold()
 
 
 def has_full_text(session: Session) -> bool:
     """Whether the store keeps the text of contexts for searching; only SQLite does."""
     return session.get_bind().dialect.name == "sqlite"
-
-
-def among(session: Session, column: InstrumentedAttribute[int], values: Collection[int]) -> ColumnElement[bool]:
-    """``column IN values``, for any number of values."""
-    if session.get_bind().dialect.name != "sqlite":
-        return column.in_(list(values))
-    # SQLite allows some thousand parameters in a statement; a JSON list is one.
-    listed = func.json_each(json.dumps(sorted(values))).table_valued("value")
-    return column.in_(select(listed.c.value))
 
 
 def search(
@@ -166,10 +155,10 @@ def search(
     # Some room is kept for contexts, so that a common token does not hide them.
     for expert in by_share[: max(limit - len(hits), 0) * 2 // 3]:
         hits.setdefault(expert, SearchHit(expert=expert, label=None, matched="token", context=None))
-    ids = best_contexts(session, typed, index, limit)
-    contexts = contexts_by_id(session, ids, vocabulary)
-    for expert, context in (contexts[number] for number in ids):
-        hits.setdefault(expert, SearchHit(expert=expert, label=None, matched="context", context=context))
+    best = [expert for expert in best_experts(session, run, typed, limit) if expert not in hits][: limit - len(hits)]
+    contexts = best_contexts(session, run, typed, best, vocabulary)
+    for expert in best:
+        hits[expert] = SearchHit(expert=expert, label=None, matched="context", context=contexts.get(expert))
     return _labelled(session, run, list(hits.values())[:limit])
 
 

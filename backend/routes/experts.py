@@ -41,8 +41,9 @@ def experts(run: RunName, query: Annotated[ExpertQuery, Query()], services: Serv
     """A page of experts in the order asked for; dead ones are included unless a filter leaves them out."""
     with reading(services.store) as session:
         record = find_run(session, run)
+        columns = services.columns.of(session, find_index(session, record))
         found = _chosen(session, record, query, services)
-        return queries.expert_page(session, record, query, found, services.library.run(run).vocabulary)
+        return queries.expert_page(session, record, query, found, columns, services.library.run(run).vocabulary)
 
 
 def _chosen(session: Session, record: RunRecord, query: ExpertQuery, services: Services) -> set[int] | None:

@@ -6,13 +6,14 @@ from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from backend.database import open_database
 from tests.language_models import byte_tokenizer
 from trainer.config import TextConfig, TrainConfig
 from trainer.run import Run
+from trainer.search_text import insert_search, make_search_table, search_body
 from trainer.store import (
     ContextRecord,
     ExpertRecord,
@@ -113,10 +114,10 @@ def _index(session: Session, run: RunRecord) -> None:
     contexts = [_context(run.id, expert, place) for expert in range(ACTIVE) for place in range(PER_EXPERT)]
     session.add_all(contexts)
     session.flush()
-    for context in contexts:
-        if context.interval == 0:
-            statement = text("INSERT INTO context_text (rowid, body) VALUES (:id, :body)")
-            session.execute(statement, {"id": context.id, "body": SENTENCES[context.sequence]})
+    make_search_table(session, run.id)
+    for expert in range(ACTIVE):
+        texts = [SENTENCES[it.sequence] for it in contexts if (it.expert, it.interval) == (expert, 0)]
+        insert_search(session, run.id, [(expert, search_body(texts))])
     session.add(
         IndexRecord(
             run_id=run.id,

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from sqlalchemy import Engine, create_engine, select
 from sqlalchemy.orm import Session
 
-from backend.queries.search import among, full_text_query
+from backend.queries.columns import among
+from backend.queries.search import full_text_query
 from tests.backend.stores import ACTIVE, NUM_EXPERTS
 from trainer.store import ExpertRecord, IndexRecord, sqlite_url
 
@@ -90,7 +91,8 @@ def test_no_search_is_an_error(client: TestClient, typed: str) -> None:
 
 
 def test_a_word_inside_quotes_is_a_word() -> None:
-    assert full_text_query('say "no"') == '"say ""no""" OR ("say" AND """no"""*)'
+    assert full_text_query('say "no"') == 'NEAR("say" """no"""*, 10)'
+    assert full_text_query("h") == '"h"'
     assert full_text_query("hou") == '"hou"*'
     assert full_text_query("( - )") is None
 

@@ -13,7 +13,7 @@ from trainer.files import only_one
 from trainer.indexing import build_index
 from trainer.removal import remove_run
 from trainer.run import Run
-from trainer.store import SEARCH_TABLE, ContextRecord, ExpertRecord, IndexRecord, RunRecord, SequenceRecord
+from trainer.store import ContextRecord, ExpertRecord, IndexRecord, RunRecord, SequenceRecord
 from trainer.train import train
 
 
@@ -33,7 +33,7 @@ def test_removed_it_leaves_nothing(world: World, run: Run) -> None:
         assert session.scalars(select(RunRecord.name)).all() == ["other"]
         for table in (ExpertRecord, ContextRecord, SequenceRecord, IndexRecord):
             assert session.scalar(select(func.count()).select_from(table)) == 0
-        assert session.scalar(text(f"SELECT count(*) FROM {SEARCH_TABLE}")) == 0
+        assert session.scalar(text("SELECT count(*) FROM sqlite_master WHERE name LIKE 'search_%'")) == 0
     with pytest.raises(NotFoundError, match="no run small"):
         remove_run("small", world.data, world.store)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
+from itertools import groupby, islice, pairwise
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Engine, func, insert, select, text
+from sqlalchemy import Engine, insert, select
 from sqlalchemy.orm import Session
 from transformers import PreTrainedTokenizerBase
 
@@ -17,8 +17,9 @@ from trainer.indexing.contexts import Kept, Sequences
 from trainer.indexing.gather import Gathered
 from trainer.indexing.pairs import Ints, Pairs
 from trainer.indexing.statistics import BINS, INTERVALS
+from trainer.packing import ACTIVE, TOKEN_IDS
+from trainer.search_text import insert_search, make_search_table, search_body
 from trainer.store import (
-    SEARCH_TABLE,
     ContextRecord,
     ExpertRecord,
     IndexRecord,
@@ -30,10 +31,9 @@ from trainer.store import (
 )
 
 ROWS_PER_INSERT = 5_000
+EXPERTS_PER_INSERT = 200
 SEARCH_MARGIN = 12
 """Tokens on either side of the peak whose text can be searched."""
-ACTIVE = np.dtype([("position", "<u2"), ("coefficient", "<f4")])
-TOKEN_IDS = np.dtype("<u4")
 
 
 def write_index(
@@ -49,12 +49,11 @@ def write_index(
         if run is None:
             raise NotFoundError(f"The store has no run {run_name}; fit it, or register it, into this store first.")
         delete_index(session, run.id)
-        first_id = (session.scalar(select(func.max(ContextRecord.id))) or 0) + 1
         kept = gathered.settle()
         _insert(session, ExpertRecord, _experts(run.id, config, gathered))
         _insert(session, SequenceRecord, _sequences(run.id, gathered.sequences))
-        _insert(session, ContextRecord, _contexts(run.id, first_id, kept, gathered.contexts.pairs))
-        _insert_search(session, first_id, kept, gathered.sequences, tokenizer)
+        _insert(session, ContextRecord, _contexts(run.id, kept, gathered.contexts.pairs))
+        _insert_search(session, run.id, kept, gathered.sequences, tokenizer)
         session.add(
             IndexRecord(
                 run_id=run.id,
@@ -112,16 +111,15 @@ def _interval_edges(histogram_B: Ints, high: float) -> list[list[float]]:
     ]
 
 
-def _contexts(run_id: int, first_id: int, kept: Kept, pairs: Pairs) -> Iterator[dict[str, Any]]:
+def _contexts(run_id: int, kept: Kept, pairs: Pairs) -> Iterator[dict[str, Any]]:
     active_P = np.zeros(len(pairs.expert), ACTIVE)
     active_P["position"], active_P["coefficient"] = pairs.position, pairs.coefficient
     for start in range(0, len(kept.expert), ROWS_PER_INSERT):
         # Some at a time: as Python objects, all of them would take many times their room.
         rows = zip(*(field[start : start + ROWS_PER_INSERT].tolist() for field in kept), strict=True)
-        for number, row in enumerate(rows, start=first_id + start):
+        for row in rows:
             expert, interval, rank, sequence, position, coefficient, low, high = row
             yield {
-                "id": number,
                 "run_id": run_id,
                 "expert": expert,
                 "interval": interval,
@@ -139,19 +137,26 @@ def _sequences(run_id: int, sequences: Sequences) -> Iterator[dict[str, Any]]:
 
 
 def _insert_search(
-    session: Session, first_id: int, kept: Kept, sequences: Sequences, tokenizer: PreTrainedTokenizerBase
+    session: Session, run_id: int, kept: Kept, sequences: Sequences, tokenizer: PreTrainedTokenizerBase
 ) -> None:
     if session.get_bind().dialect.name != "sqlite":
         return
-    insertion = text(f"INSERT INTO {SEARCH_TABLE} (rowid, body) VALUES (:id, :body)")
+    make_search_table(session, run_id)
     largest = np.flatnonzero(kept.interval == 0)
-    for start in range(0, len(largest), ROWS_PER_INSERT):
-        chunk = largest[start : start + ROWS_PER_INSERT]
-        places = zip(kept.sequence[chunk].tolist(), kept.position[chunk].tolist(), strict=True)
-        windows = [
-            sequences.token_ids[sequence][max(0, position - SEARCH_MARGIN) :][: 2 * SEARCH_MARGIN + 1].tolist()
-            for sequence, position in places
-        ]
-        bodies = tokenizer.batch_decode(windows)
-        ids = (chunk + first_id).tolist()
-        session.execute(insertion, [{"id": number, "body": body} for number, body in zip(ids, bodies, strict=True)])
+    # Experts, not contexts, at a time: each is one document.
+    edges = np.flatnonzero(np.diff(kept.expert[largest], prepend=-1))[::EXPERTS_PER_INSERT].tolist()
+    for start, end in pairwise([*edges, len(largest)]):
+        chunk = largest[start:end]
+        bodies = tokenizer.batch_decode(_windows(kept, chunk, sequences))
+        of_expert = groupby(zip(kept.expert[chunk].tolist(), bodies, strict=True), key=lambda pair: pair[0])
+        insert_search(
+            session, run_id, ((expert, search_body(body for _, body in pairs)) for expert, pairs in of_expert)
+        )
+
+
+def _windows(kept: Kept, chosen: Ints, sequences: Sequences) -> list[list[int]]:
+    places = zip(kept.sequence[chosen].tolist(), kept.position[chosen].tolist(), strict=True)
+    return [
+        sequences.token_ids[sequence][max(0, position - SEARCH_MARGIN) : position + SEARCH_MARGIN + 1].tolist()
+        for sequence, position in places
+    ]

@@ -18,7 +18,8 @@ from trainer.errors import NotFoundError, UserError
 from trainer.indexing import build_index
 from trainer.indexing import gather as gathering
 from trainer.run import Run
-from trainer.store import SEARCH_TABLE, ContextRecord, ExpertRecord, IndexRecord, RunRecord, SequenceRecord, writing
+from trainer.search_text import search_table
+from trainer.store import ContextRecord, ExpertRecord, IndexRecord, RunRecord, SequenceRecord, writing
 from trainer.text import blocks
 from trainer.tokens import token_texts
 from trainer.train import train
@@ -143,7 +144,7 @@ def test_a_new_index_takes_the_place_of_the_old_one(world: World, run: Run) -> N
     with Session(world.store) as session:
         index = session.scalars(select(IndexRecord)).one()
         contexts = session.scalar(select(func.count()).select_from(ContextRecord))
-        searchable = session.scalar(text(f"SELECT count(*) FROM {SEARCH_TABLE}"))
+        searchable = session.scalar(text(f"SELECT count(*) FROM {search_table(index.run_id)}_docsize"))
         assert (index.tokens, index.contexts) == (160, contexts)
         assert searchable == contexts == index.experts_active
 
@@ -161,13 +162,16 @@ def test_a_failed_index_leaves_the_old_one(world: World, run: Run) -> None:
 def test_text_around_the_peak_can_be_searched(world: World, run: Run) -> None:
     build_index(run, settings(world), world.language_model, world.store)
     with Session(world.store) as session:
-        query = text(f"SELECT rowid FROM {SEARCH_TABLE} WHERE {SEARCH_TABLE} MATCH 'fox'")
-        found = [session.get_one(ContextRecord, row) for row in session.scalars(query)]
+        run_id = session.scalars(select(RunRecord.id)).one()
+        table = search_table(run_id)
+        found = list(session.scalars(text(f"SELECT rowid FROM {table} WHERE {table} MATCH 'fox'")))
         assert found
-        for context in found:
-            sequence = session.get_one(SequenceRecord, (context.run_id, context.sequence))
-            ids = np.frombuffer(sequence.token_ids, "<u4").tolist()
-            assert "fox" in "".join(token_texts(run.tokenizer, ids))
+        for expert in found:
+            of_expert = (ContextRecord.expert == expert, ContextRecord.interval == 0)
+            numbers = session.scalars(select(ContextRecord.sequence).where(*of_expert)).all()
+            sequences = [session.get_one(SequenceRecord, (run_id, number)).token_ids for number in numbers]
+            ids = [np.frombuffer(token_ids, "<u4").tolist() for token_ids in sequences]
+            assert any("fox" in "".join(token_texts(run.tokenizer, each)) for each in ids)
 
 
 def test_a_run_that_the_store_does_not_know(world: World, run: Run) -> None:

@@ -32,6 +32,8 @@ export const EXPERTS_PARAMS = {
   min_usage: numberParam(null, { min: 0, max: 1 }),
   max_usage: numberParam(null, { min: 0, max: 1 }),
   min_largest: numberParam(null, { min: 0 }),
+  tag: textParam(""),
+  list: numberParam(null, { min: 0 }),
   hide: columnsParam,
 };
 
@@ -69,6 +71,8 @@ export function toFilters(params: ExpertsParams): ExpertFilters {
     sort: params.sort,
     order: params.order,
     ...(search === "" ? {} : { search }),
+    ...(params.tag === "" ? {} : { tag: params.tag }),
+    ...(params.list === null ? {} : { list: params.list }),
     ...(Object.fromEntries(bounds) as Partial<Record<FilterName, number>>),
   };
 }

@@ -1,9 +1,10 @@
 /** Search, filters as chips, and how many experts fit them. */
 
-import { useInfiniteQuery } from "@tanstack/react-query";
+import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { useEffect, useRef, useState } from "react";
 import { Dialog, DialogTrigger, Popover } from "react-aria-components";
 
+import { listsQuery } from "@/api/lists";
 import { expertsQuery } from "@/api/queries";
 import { Icon } from "@/components/icon";
 import { useSettled } from "@/components/settled";
@@ -95,6 +96,33 @@ function FilterChip({ name, value, params, setParams }: ChipProps) {
   );
 }
 
+/** What the table is narrowed to besides bounds: experts with a tag, experts of a list. */
+function SetChips({ run, params, setParams }: FilterBarProps) {
+  const { data } = useQuery({ ...listsQuery(run), enabled: params.list !== null });
+  const name = data?.lists.find((list) => list.id === params.list)?.name ?? String(params.list ?? "");
+  const chips = [
+    { kind: "tag", value: params.tag, isSet: params.tag !== "", drop: () => setParams({ tag: "" }, "push") },
+    { kind: "list", value: name, isSet: params.list !== null, drop: () => setParams({ list: null }, "push") },
+  ];
+  return chips
+    .filter((chip) => chip.isSet)
+    .map((chip) => (
+      <span key={chip.kind} className="chip">
+        <span>
+          <span className="dim">{chip.kind}</span> {chip.value}
+        </span>
+        <button
+          type="button"
+          className="x"
+          aria-label={`Remove the filter ${chip.kind} ${chip.value}`}
+          onClick={chip.drop}
+        >
+          ×
+        </button>
+      </span>
+    ));
+}
+
 function AddFilter({ params, setParams }: Omit<FilterBarProps, "run">) {
   const [isOpen, setOpen] = useState(false);
   useShortcut("filter", () => setOpen(true));
@@ -134,6 +162,7 @@ export function FilterBar({ run, params, setParams }: FilterBarProps) {
           <FilterChip key={name} name={name} value={value} params={params} setParams={setParams} />
         );
       })}
+      <SetChips run={run} params={params} setParams={setParams} />
       <AddFilter params={params} setParams={setParams} />
       <span className="grow" />
       <Matching run={run} params={params} />

@@ -1,0 +1,48 @@
+"""What is packed comes back as it was, bit for bit."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy.dialects import sqlite
+
+from trainer.packing import ACTIVE, TOKEN_IDS, PackedActive, PackedPairs, PackedTokenIds, pack, unpack
+
+DIALECT = sqlite.dialect()
+NUMBERS = st.integers(0, 2**40)
+
+
+@given(st.lists(NUMBERS, max_size=200))
+def test_numbers_come_back(numbers: list[int]) -> None:
+    assert unpack(pack(numbers)) == numbers
+
+
+@given(st.lists(st.integers(0, 127)))
+def test_a_small_number_takes_a_byte(numbers: list[int]) -> None:
+    assert len(pack(numbers)) == len(numbers)
+
+
+@given(
+    st.sets(st.integers(0, 2**16 - 1), max_size=300),
+    st.randoms(use_true_random=False),
+)
+def test_where_an_expert_is_active_comes_back(positions: set[int], chance: object) -> None:
+    pairs = np.zeros(len(positions), ACTIVE)
+    pairs["position"] = sorted(positions)
+    pairs["coefficient"] = [chance.uniform(0, 100) for _ in positions]  # type: ignore[attr-defined]
+    column = PackedActive()
+    packed = column.process_bind_param(pairs.tobytes(), DIALECT)
+    assert column.process_result_value(packed, DIALECT) == pairs.tobytes()
+
+
+@given(st.lists(st.integers(0, 2**32 - 1), max_size=200))
+def test_token_ids_come_back(ids: list[int]) -> None:
+    column, raw = PackedTokenIds(), np.array(ids, TOKEN_IDS).tobytes()
+    assert column.process_result_value(column.process_bind_param(raw, DIALECT), DIALECT) == raw
+
+
+@given(st.lists(st.tuples(NUMBERS, NUMBERS)))
+def test_pairs_come_back(pairs: list[tuple[int, int]]) -> None:
+    column, lists = PackedPairs(), [list(pair) for pair in pairs]
+    assert column.process_result_value(column.process_bind_param(lists, DIALECT), DIALECT) == lists

@@ -1,0 +1,125 @@
+"""Columns of the store that take less room than they hold: small numbers in as many bytes as they need.
+
+In Python an attribute is what it always was; only on disk it is packed. A number is written in groups of seven bits,
+the lowest first, with the eighth bit set where more follow (LEB128).
+"""
+
+# ruff: noqa: ARG002 - SQLAlchemy gives every type the dialect; these are the same in all.
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from sqlalchemy import Dialect, LargeBinary
+from sqlalchemy.types import TypeDecorator
+
+TOKEN_IDS = np.dtype("<u4")
+ACTIVE = np.dtype([("position", "<u2"), ("coefficient", "<f4")])
+
+
+def pack(numbers: Iterable[int]) -> bytes:
+    """Numbers from 0 on, each in as many bytes as it needs."""
+    packed = bytearray()
+    for number in numbers:
+        while number > 127:
+            packed.append(number & 127 | 128)
+            number >>= 7
+        packed.append(number)
+    return bytes(packed)
+
+
+def unpack(packed: bytes) -> list[int]:
+    """What ``pack`` was given."""
+    if packed.isascii():
+        return list(packed)
+    numbers, number, shift = [], 0, 0
+    for byte in packed:
+        if byte > 127:
+            number |= (byte & 127) << shift
+            shift += 7
+        else:
+            numbers.append(number | byte << shift)
+            number = shift = 0
+    return numbers
+
+
+class PackedTokenIds(TypeDecorator[bytes]):
+    """Little-endian unsigned 32-bit token ids."""
+
+    impl = LargeBinary
+    cache_ok = True
+
+    def process_bind_param(self, value: bytes | None, dialect: Dialect) -> bytes | None:
+        """To disk."""
+        return None if value is None else pack(np.frombuffer(value, TOKEN_IDS).tolist())
+
+    def process_result_value(self, value: bytes | None, dialect: Dialect) -> bytes | None:
+        """From disk."""
+        return None if value is None else np.array(unpack(value), TOKEN_IDS).tobytes()
+
+
+class PackedActive(TypeDecorator[bytes]):
+    """Little-endian (uint16 position, float32 coefficient) pairs, by position.
+
+    On disk: how many, how far each position is from the one before, then the coefficients bit for bit.
+    """
+
+    impl = LargeBinary
+    cache_ok = True
+
+    def process_bind_param(self, value: bytes | None, dialect: Dialect) -> bytes | None:
+        """To disk."""
+        if value is None:
+            return None
+        count = len(value) // ACTIVE.itemsize
+        pairs = struct.unpack("<" + "Hf" * count, value)
+        positions = pairs[::2]
+        steps = [after - before for before, after in zip((0, *positions), positions, strict=False)]
+        return pack([count, *steps]) + struct.pack(f"<{count}f", *pairs[1::2])
+
+    def process_result_value(self, value: bytes | None, dialect: Dialect) -> bytes | None:
+        """From disk."""
+        if value is None:
+            return None
+        (count,) = unpack(value[:1]) if value[0] < 128 else unpack(value[:2])
+        split = len(value) - 4 * count
+        pairs = np.zeros(count, ACTIVE)
+        pairs["position"] = np.cumsum(unpack(value[:split])[1:])
+        pairs["coefficient"] = np.frombuffer(value, "<f4", offset=split)
+        return pairs.tobytes()
+
+
+class PackedCounts(TypeDecorator[list[int]]):
+    """A list of counts."""
+
+    impl = LargeBinary
+    cache_ok = True
+
+    def process_bind_param(self, value: Sequence[int] | None, dialect: Dialect) -> bytes | None:
+        """To disk."""
+        return None if value is None else pack(value)
+
+    def process_result_value(self, value: bytes | None, dialect: Dialect) -> list[int] | None:
+        """From disk."""
+        return None if value is None else unpack(value)
+
+
+class PackedPairs(TypeDecorator[list[list[int]]]):
+    """A list of pairs of numbers."""
+
+    impl = LargeBinary
+    cache_ok = True
+
+    def process_bind_param(self, value: Sequence[Sequence[int]] | None, dialect: Dialect) -> bytes | None:
+        """To disk."""
+        return None if value is None else pack([number for pair in value for number in pair])
+
+    def process_result_value(self, value: bytes | None, dialect: Dialect) -> list[list[int]] | None:
+        """From disk."""
+        if value is None:
+            return None
+        numbers: list[Any] = unpack(value)
+        return [list(pair) for pair in zip(numbers[::2], numbers[1::2], strict=True)]
