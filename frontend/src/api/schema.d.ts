@@ -2425,9 +2425,13 @@ export interface operations {
                 limit?: number;
                 /** @description Only those in the list of this number. */
                 list?: number | null;
+                max_largest?: number | null;
+                max_mean?: number | null;
                 max_usage?: number | null;
                 /** @description Of the largest coefficient. */
                 min_largest?: number | null;
+                /** @description Of the mean coefficient where active. */
+                min_mean?: number | null;
                 /** @description Share of tokens; anything above 0 leaves out dead experts. */
                 min_usage?: number | null;
                 order?: "asc" | "desc";
