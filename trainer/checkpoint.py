@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from trainer.errors import UserError
 from trainer.files import whole_folder
+from trainer.layers.sharded import Shards
 from trainer.layers.sparse import WEIGHTS_FILE, SparseLayer, read_weights
 from trainer.run import CHECKPOINT_PREFIX
 
@@ -36,13 +38,16 @@ class Position:
 
 
 def save_checkpoint(
-    folder: Path, layer: SparseLayer, optimizer: torch.optim.Optimizer, last_active_N: Tensor, position: Position
+    folder: Path, layer: SparseLayer, moments: Mapping[str, Tensor], last_active_N: Tensor, position: Position
 ) -> None:
-    """Write a checkpoint into the run directory ``folder`` and delete those before it."""
+    """Write a checkpoint into the run directory ``folder`` and delete those before it.
+
+    Layer and moments are whole, whoever holds which experts: so a run can be taken up by any number of processes.
+    """
     target = folder / f"{CHECKPOINT_PREFIX}{position.step}"
     with whole_folder(target) as partial:
         layer.save(partial)
-        save_file({LAST_ACTIVE: last_active_N, **_flatten(layer, optimizer)}, partial / OPTIMIZER_FILE)
+        save_file({LAST_ACTIVE: last_active_N, **moments}, partial / OPTIMIZER_FILE)
         (partial / POSITION_FILE).write_text(json.dumps(asdict(position)))
     for other in folder.glob(f"{CHECKPOINT_PREFIX}*"):
         if other != target:
@@ -55,7 +60,10 @@ def load_checkpoint(folder: Path, layer: SparseLayer, optimizer: torch.optim.Opt
     Raises:
         UserError: a file of it is damaged.
     """
-    layer.load_state_dict(read_weights(folder / WEIGHTS_FILE, layer))
+    with torch.device("meta"):
+        whole = type(layer)(layer.config)
+    weights = read_weights(folder / WEIGHTS_FILE, whole)
+    layer.load_state_dict({name: _part(layer, name, value) for name, value in weights.items()})
     try:
         tensors = load_file(folder / OPTIMIZER_FILE)
         position = Position(**json.loads((folder / POSITION_FILE).read_text()))
@@ -66,12 +74,25 @@ def load_checkpoint(folder: Path, layer: SparseLayer, optimizer: torch.optim.Opt
     return position, last_active_N
 
 
-def _flatten(layer: SparseLayer, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    return {
-        f"{name}/{key}": value.contiguous()
-        for name, parameter in layer.named_parameters()
-        for key, value in optimizer.state.get(parameter, {}).items()
-    }
+def moments_of(layer: SparseLayer, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """All that an optimiser keeps, by name, of all experts; where they are spread over processes, all must ask."""
+    found = {}
+    for name, parameter in layer.named_parameters():
+        for key, value in optimizer.state.get(parameter, {}).items():
+            shards = _shards_of(layer, name, value)
+            found[f"{name}/{key}"] = shards.whole(value) if shards else value.contiguous()
+    return found
+
+
+def _part(layer: SparseLayer, name: str, value: Tensor) -> Tensor:
+    """What this process holds of a whole tensor that belongs to a parameter."""
+    shards = _shards_of(layer, name, value)
+    return shards.part(value) if shards else value
+
+
+def _shards_of(layer: SparseLayer, name: str, value: Tensor) -> Shards | None:
+    """How a tensor that belongs to a parameter is spread over processes, if it is."""
+    return layer.shards if name in layer.expert_tables and value.dim() > 0 else None
 
 
 def _unflatten(tensors: dict[str, Tensor], layer: SparseLayer, optimizer: torch.optim.Optimizer) -> dict[str, object]:
@@ -79,5 +100,5 @@ def _unflatten(tensors: dict[str, Tensor], layer: SparseLayer, optimizer: torch.
     state: dict[int, dict[str, Tensor]] = {}
     for full_name, value in tensors.items():
         name, key = full_name.rsplit("/", 1)
-        state.setdefault(places[name], {})[key] = value
+        state.setdefault(places[name], {})[key] = _part(layer, name, value)
     return {"state": state, "param_groups": optimizer.state_dict()["param_groups"]}

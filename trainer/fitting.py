@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from trainer.checkpoint import Position, load_checkpoint, save_checkpoint
+from trainer.checkpoint import Position, load_checkpoint, moments_of, save_checkpoint
 from trainer.config import LayerConfig, OptimizerConfig, TrainConfig
 from trainer.distributed import ALONE, Ranks
 from trainer.errors import UserError
@@ -20,8 +20,12 @@ from trainer.language_model import Capture, LanguageModel
 from trainer.layers.matching import Widths, matched_num_experts
 from trainer.layers.mxd import GluMxD, MxD
 from trainer.layers.registry import build_layer
+from trainer.layers.sharded import Shards
 from trainer.layers.sparse import SparseLayer
 from trainer.metrics import active_counts, l0, normalised_mse
+
+Experts = Literal["copied", "spread"]
+"""Whether each of several processes has all experts, or each a part of them."""
 
 DEAD_AFTER = 262_144
 """Tokens without a single activation after which an expert counts as dead."""
@@ -74,17 +78,26 @@ class Fit:
 
     def __post_init__(self) -> None:
         self.watch = _Watch.fresh(self.layer.config.num_experts, self.last_active_N.device)
-        self.answer = self.ranks.data_parallel(self.layer)
+        self.answer = self.layer if self.layer.shards else self.ranks.data_parallel(self.layer)
 
     @classmethod
-    def start(cls, config: TrainConfig, language_model: LanguageModel, total_steps: int, ranks: Ranks = ALONE) -> Fit:
-        """A layer with its starting values. The same config gives the same values."""
+    def start(
+        cls,
+        config: TrainConfig,
+        language_model: LanguageModel,
+        total_steps: int,
+        ranks: Ranks = ALONE,
+        experts: Experts = "copied",
+    ) -> Fit:
+        """A layer with its starting values. The same config gives the same values, whoever holds which experts."""
         layer_config = layer_config_of(config, language_model)
         with torch.random.fork_rng():
             torch.manual_seed(config.seed)
             layer = build_layer(layer_config)
         if config.start == "encoder":
             _start_at_encoder(layer, language_model, config.layer)
+        if experts == "spread" and not ranks.is_alone:
+            layer.keep_part(Shards(ranks.rank, ranks.world, layer.config.num_experts))
         layer.to(language_model.device)
         optimizer = torch.optim.AdamW(layer.parameters(), lr=0.0, weight_decay=0.0, fused=True)
         never = torch.zeros(layer_config.num_experts, dtype=torch.int64, device=language_model.device)
@@ -101,6 +114,8 @@ class Fit:
         loss = normalised_mse(output.output_TO, batch.output_TO)
         self.optimizer.zero_grad()
         loss.backward()
+        if self.layer.shards is not None:
+            self._average_gradients()
         self.optimizer.step()
         self.taken += 1
         self.tokens += batch.input_TI.shape[0] * self.ranks.world
@@ -130,8 +145,18 @@ class Fit:
     def save(self, folder: Path, seconds: float) -> None:
         """Write a checkpoint; the first rank does, and all must ask."""
         self.ranks.max_(self.last_active_N)
+        whole, moments = self.layer.whole(), moments_of(self.layer, self.optimizer)
         if self.ranks.is_first:
-            save_checkpoint(folder, self.layer, self.optimizer, self.last_active_N, Position(self.taken, seconds))
+            save_checkpoint(folder, whole, moments, self.last_active_N, Position(self.taken, seconds))
+
+    def _average_gradients(self) -> None:
+        """Where experts are spread, a table's gradient is already the sum over all tokens of all ranks."""
+        for name, parameter in self.layer.named_parameters():
+            assert parameter.grad is not None
+            if name in self.layer.expert_tables:
+                parameter.grad /= self.ranks.world
+            else:
+                self.ranks.mean_(parameter.grad)
 
     def restore(self, checkpoint: Path, batch: int) -> None:
         """Go on from a checkpoint whose steps took ``batch`` tokens each."""

@@ -136,11 +136,12 @@ class OngoingRun:
 
     def _publish(self) -> None:
         """Put the finished layer beside the settings; its config comes last, so a reader finds both or neither."""
+        whole = self.fit.layer.whole()
         if not self.fit.ranks.is_first:
             return
         partial = self.run.folder / "finished"
         with whole_folder(partial) as folder:
-            self.fit.layer.save(folder)
+            whole.save(folder)
         (partial / CONFIG_FILE).replace(self.run.folder / CONFIG_FILE)
         (partial / WEIGHTS_FILE).replace(self.run.folder / WEIGHTS_FILE)
         partial.rmdir()

@@ -20,7 +20,7 @@ from trainer.config import TrainConfig
 from trainer.distributed import ALONE, Ranks
 from trainer.errors import UserError
 from trainer.files import only_one
-from trainer.fitting import Fit
+from trainer.fitting import Experts, Fit
 from trainer.language_model import LanguageModel
 from trainer.ongoing import OngoingRun, Resume, TrainResult, refuse_others
 from trainer.progress import Progress, ShouldStop, never, silent
@@ -59,6 +59,7 @@ def train_together(
     *,
     resume: Resume = "never",
     ranks: Ranks = ALONE,
+    experts: Experts = "copied",
     progress: Progress = silent,
     should_stop: ShouldStop = never,
 ) -> list[TrainResult]:
@@ -75,7 +76,7 @@ def train_together(
     stream = Stream.of(configs)
     # All layers are made before the first folder is: what cannot be built leaves nothing behind.
     stream.plan.share(ranks)
-    fits = [Fit.start(config, language_model, stream.plan.steps, ranks) for config in configs]
+    fits = [Fit.start(config, language_model, stream.plan.steps, ranks, experts) for config in configs]
     with ExitStack() as locks:
         for config in configs if ranks.is_first else ():
             folder = runs_folder(data) / config.name

@@ -63,6 +63,8 @@ class TrainCommand(OptimizerConfig, TextConfig, Command):
     """Steps between logged metrics."""
     resume: bool = False
     """Go on where the run stopped, or begin it. With --name alone its own settings are taken."""
+    experts: Literal["copied", "spread"] = "copied"
+    """Of several processes under torchrun: each has all experts, or, where a layer outgrows a GPU, each a part."""
     device: str = "auto"
     """Where the language model runs: auto, cpu or cuda."""
 
@@ -88,6 +90,7 @@ class TrainCommand(OptimizerConfig, TextConfig, Command):
                 language_model,
                 resume="if-any" if self.resume else "never",
                 ranks=ranks,
+                experts=self.experts,
                 progress=shown,
                 should_stop=stop,
             )

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -81,6 +82,17 @@ def test_two_processes_fit_and_index_what_one_does(world: World, words: list[str
         assert rows(world, kind, "one") == alone[kind], kind
 
 
+def test_experts_spread_over_two_processes_and_taken_up_by_one(world: World, words: list[str]) -> None:
+    done = torchrun("backend.cli", "train", *words, "--name", "spread", "--experts", "spread")
+    assert done.returncode == 0, done.stderr
+    assert mxd(["train", *words, "--name", "whole"]) == 0
+    check_same_weights(world, "spread", "whole")
+    # What only a checkpoint has: the optimiser's moments, whole again, so that one process could go on.
+    checkpoints = [load_file(optimizer_file(world, name)) for name in ("spread", "whole")]
+    for name, value in checkpoints[0].items():
+        torch.testing.assert_close(value, checkpoints[1][name], rtol=1e-3, atol=1e-5, msg=name)
+
+
 def test_stopped_with_two_and_resumed_with_one(world: World, words: list[str]) -> None:
     words = [*words, "--when-short", "repeat", "--tokens", str(300 * 64)]
     with start("backend.cli", "train", *words, "--name", "parts") as process:
@@ -112,6 +124,12 @@ def test_when_one_dies_the_other_says_so_and_the_last_checkpoint_is_whole(world:
     assert run.last_checkpoint() is not None
     assert run.layer.num_parameters > 0
     assert not list(folder.glob("*.partial"))
+
+
+def optimizer_file(world: World, name: str) -> Path:
+    checkpoint = Run.load(name, world.data).last_checkpoint()
+    assert checkpoint is not None
+    return checkpoint / "optimizer.safetensors"
 
 
 def wait_for_checkpoint(process: Popen[str], folder: Path) -> None:

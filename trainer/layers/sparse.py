@@ -117,6 +117,17 @@ class SparseLayer(nn.Module, ABC):
         routing = self.route(x_TI)
         return LayerOutput(self.decode(x_TI, routing), routing)
 
+    def whole(self) -> SparseLayer:
+        """The layer with all experts: itself, or put together from the parts of all processes, which all must ask."""
+        if self.shards is None:
+            return self
+        state = self.state_dict()
+        state |= {name: self.shards.whole(state[name]) for name in self.expert_tables}
+        with torch.device("meta"):
+            layer = type(self)(self.config)
+        layer.load_state_dict(state, assign=True)
+        return layer
+
     @property
     def num_parameters(self) -> int:
         """Every weight and bias, counted."""
