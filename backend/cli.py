@@ -28,6 +28,7 @@ from backend.commands.base import Command
 from backend.commands.bench import BenchCommand
 from backend.commands.console import Interrupted
 from backend.commands.demo import DemoCommand
+from backend.commands.doctor import DoctorCommand
 from backend.commands.evaluate import EvaluateCommand
 from backend.commands.index import IndexCommand
 from backend.commands.influence import InfluenceCommand
@@ -77,6 +78,8 @@ class Mxd(BaseSettings):
     """what has been fitted"""
     remove: CliSubCommand[RemoveCommand]
     """delete a run"""
+    doctor: CliSubCommand[DoctorCommand]
+    """is everything in order on this machine"""
     token: CliSubCommand[TokenCommand]
     """who may use a server that is bound beyond this machine"""
     bench: CliSubCommand[BenchCommand]
