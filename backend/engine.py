@@ -98,7 +98,7 @@ class Host:
 
     def call(self, work: Callable[[LanguageModel], Result]) -> Future[Result]:
         """Do short work on the language model, between two steps of what it generates."""
-        return self._worker.submit(lambda: work(self._loaded()))
+        return self._worker.submit(self._called, work)
 
     def generate(self, generation: Generation) -> None:
         """Let a generation join as soon as there is room."""
@@ -114,6 +114,12 @@ class Host:
             for generation in (*self._waiting, *self._running):
                 generation.given_up.set()
         self._worker.shutdown(wait=False, cancel_futures=True)
+
+    def _called(self, work: Callable[[LanguageModel], Result]) -> Result:
+        try:
+            return work(self._loaded())
+        except (RuntimeError, MemoryError) as error:
+            raise _as_told(error) from error
 
     def _loaded(self) -> LanguageModel:
         if self.language_model is None:
@@ -159,8 +165,8 @@ class Host:
                 self._join(generation)
             except UserError as error:
                 self._fail(generation, error)
-            except torch.OutOfMemoryError:
-                self._fail(generation, OutOfMemoryError(_NO_ROOM))
+            except (RuntimeError, MemoryError) as error:
+                self._fail_for_memory(generation, error)
             self._joining = None
         with self._lock:
             waiting = list(self._waiting)
@@ -168,7 +174,8 @@ class Host:
             each.tell_place(place)
 
     def _next_that_fits(self) -> Generation | None:
-        held = len(self._batch.rows) if self._batch else 0
+        # Texts share rows while they are the same; each counts with all that it may come to need.
+        held = sum(generation.rows for generation in self._running)
         with self._lock:
             if self._waiting and (not held or held + self._waiting[0].rows <= self._max_rows):
                 return self._waiting.popleft()
@@ -186,13 +193,16 @@ class Host:
         places = {id(row): place for place, row in enumerate(self._batch.rows)}
         try:
             step = self._batch.step()
-        except torch.OutOfMemoryError:
+        except (RuntimeError, MemoryError) as error:
             # The newest made it too much; the others have their rows still and take the step again.
-            self._fail(self._running[-1], OutOfMemoryError(_NO_ROOM))
+            self._fail_for_memory(self._running[-1], error)
             return
         for generation in list(self._running):
             assert generation.steering is not None
-            self._pass_on(generation, generation.steering.advance(self._batch, step, places))
+            try:
+                self._pass_on(generation, generation.steering.advance(self._batch, step, places))
+            except (RuntimeError, MemoryError) as error:
+                self._fail_for_memory(generation, error)
 
     def _pass_on(self, generation: Generation, steps: Iterator[SteeringStep | DoseStep]) -> None:
         assert generation.steering is not None
@@ -201,6 +211,13 @@ class Host:
         if generation.steering.finished:
             self._running.remove(generation)
             generation.deliver(None)
+
+    def _fail_for_memory(self, generation: Generation, error: Exception) -> None:
+        """End one generation for want of memory; whatever else it was is raised again."""
+        told = _as_told(error)
+        if told is error:
+            raise error
+        self._fail(generation, told)
 
     def _fail(self, generation: Generation, error: BaseException) -> None:
         self._remove(generation)
@@ -215,4 +232,14 @@ class Host:
             self._batch.leave(generation.steering.rows())
 
 
+def _as_told(error: Exception) -> Exception:
+    """What a client is told of an error: that there was no memory where it says so, otherwise the error itself."""
+    words = str(error).lower()
+    if isinstance(error, torch.OutOfMemoryError | MemoryError) or any(sign in words for sign in _CPU_SIGNS):
+        return OutOfMemoryError(_NO_ROOM)
+    return error
+
+
+_CPU_SIGNS = ("not enough memory", "can't allocate memory", "cannot allocate memory")
+"""How PyTorch words it on the CPU, where it raises a plain RuntimeError."""
 _NO_ROOM = "The device is out of memory for this request; shorten the prompt, or ask for fewer samples or tokens."

@@ -25,6 +25,7 @@ from statistics import fmean
 import torch
 from torch import Tensor
 
+from trainer.comparison import Alternative
 from trainer.config import DoseConfig, Edit, EditMode, SteeringConfig
 from trainer.errors import UserError
 from trainer.generation import Row, RowBatch, Step
@@ -33,7 +34,7 @@ from trainer.layers.sparse import Routing
 from trainer.routing import prompt_ids, single_texts
 from trainer.run import Run
 from trainer.stand_ins import Mlp
-from trainer.steering import Alternative, NewToken, Steering, SteeringStep, Units
+from trainer.steering import NewToken, Steering, SteeringStep, Units
 
 MOST_LOSS = 0.5
 """Nats a token by which a text may be less likely than without the edit and still read like one."""

@@ -14,9 +14,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
-from transformers import DynamicCache
 
+from trainer.cache import RoomyCache
 from trainer.edits import EditedBlock, LayerEdits
 from trainer.language_model import LanguageModel
 from trainer.layers.sparse import Routing, SparseLayer
@@ -74,7 +73,7 @@ class RowBatch:
     def __init__(self, language_model: LanguageModel) -> None:
         self.language_model = language_model
         self.rows: list[Row] = []
-        self._cache = DynamicCache()
+        self._cache = RoomyCache()
         self._lengths: list[int] = []
 
     @torch.inference_mode()
@@ -88,42 +87,62 @@ class RowBatch:
         lengths = {len(prompt.ids) for prompt in prompts}
         assert len(lengths) == 1
         (length,) = lengths
-        fresh = DynamicCache()
+        fresh = RoomyCache()
         read = self._forward(list(prompts), [prompt.ids for prompt in prompts], [0] * len(prompts), fresh)
         places = [prompt for prompt, _ in continued_by]
-        chosen = torch.tensor(places, device=read.logits_BV.device)
-        fresh.batch_select_indices(chosen)
-        self._lay_beside(fresh, length)
+        fresh.select(places)
+        if self.rows:
+            self._cache.lay_beside(fresh)
+        else:
+            self._cache = fresh
         self.rows.extend(row for _, row in continued_by)
         self._lengths.extend([length] * len(continued_by))
-        return Step(read.logits_BV[chosen], read.log_p_BV[chosen], read.blocks, places)
+        return Step(read.logits_BV[places], read.log_p_BV[places], read.blocks, places)
 
     @torch.inference_mode()
     def step(self) -> Step:
-        """Read the newest token of every row."""
-        stepped = self._forward(self.rows, [row.ids[-1:] for row in self.rows], self._lengths, self._cache)
+        """Read the newest token of every row. Where that fails, no row has read anything."""
+        held = self._cache.get_seq_length()
+        done = False
+        try:
+            stepped = self._forward(self.rows, [row.ids[-1:] for row in self.rows], self._lengths, self._cache)
+            done = True
+        finally:
+            if not done:
+                self._cache.cut(held)
         self._lengths = [length + 1 for length in self._lengths]
         return stepped
 
-    def leave(self, rows: Sequence[Row]) -> None:
-        """Let rows go."""
-        if not rows:
+    @torch.inference_mode()
+    def fork(self, forks: Sequence[tuple[Row, Row]]) -> None:
+        """Let rows go on from what others have read so far.
+
+        Args:
+            forks: a row of the batch, and the row that joins with its past.
+        """
+        if not forks:
             return
+        places = {id(row): place for place, row in enumerate(self.rows)}
+        sources = [places[id(source)] for source, _ in forks]
+        self._cache.repeat(sources)
+        self.rows.extend(row for _, row in forks)
+        self._lengths.extend(self._lengths[place] for place in sources)
+
+    @torch.inference_mode()
+    def leave(self, rows: Sequence[Row]) -> None:
+        """Let rows go; those that have gone already are no matter."""
         leaving = {id(row) for row in rows}
         kept = [place for place, row in enumerate(self.rows) if id(row) not in leaving]
-        self.rows = [self.rows[place] for place in kept]
-        self._lengths = [self._lengths[place] for place in kept]
-        if not kept:
-            self._cache = DynamicCache()
+        if len(kept) == len(self.rows):
             return
-        spare = self._cache.get_seq_length() - max(self._lengths)
-        with torch.inference_mode():
-            chosen = torch.tensor(kept, device=self.language_model.device)
-            for layer in _layers(self._cache):
-                layer.keys = layer.keys[chosen][..., spare:, :]
-                layer.values = layer.values[chosen][..., spare:, :]
+        lengths = [self._lengths[place] for place in kept]
+        if kept:
+            self._cache.select(kept, spare=self._cache.get_seq_length() - max(lengths))
+        else:
+            self._cache = RoomyCache()
+        self.rows, self._lengths = [self.rows[place] for place in kept], lengths
 
-    def _forward(self, rows: list[Row], ids: list[list[int]], before: Sequence[int], cache: DynamicCache) -> Step:
+    def _forward(self, rows: list[Row], ids: list[list[int]], before: Sequence[int], cache: RoomyCache) -> Step:
         """Read ``ids``, of which row b has read ``before[b]`` already."""
         device, new = self.language_model.device, len(ids[0])
         held = cache.get_seq_length()
@@ -141,20 +160,6 @@ class RowBatch:
         logits_BV: Tensor = output.logits[:, -1].float()
         return Step(logits_BV, logits_BV.log_softmax(dim=-1), blocks, range(len(rows)))
 
-    def _lay_beside(self, fresh: DynamicCache, length: int) -> None:
-        if not self.rows:
-            self._cache = fresh
-            return
-        held = self._cache.get_seq_length()
-        for old, new in zip(_layers(self._cache), _layers(fresh), strict=True):
-            old.keys = _beside(old.keys, new.keys, held, length)
-            old.values = _beside(old.values, new.values, held, length)
-
-
-def _layers(cache: DynamicCache) -> list[Any]:
-    """The cache's layers, each with ``keys`` and ``values`` [B, heads, T, D]."""
-    return list(cache.layers)
-
 
 def _mask(before: Sequence[int], held: int, new: int, device: torch.device) -> Tensor | None:
     """[B, held + new]: 0 over the padding on the left; None where there is none, which lets attention be faster."""
@@ -162,13 +167,6 @@ def _mask(before: Sequence[int], held: int, new: int, device: torch.device) -> T
         return None
     lengths_B1 = torch.tensor(before, device=device).unsqueeze(1)
     return (torch.arange(held + new, device=device) >= held - lengths_B1).long()
-
-
-def _beside(old: Tensor, new: Tensor, old_length: int, new_length: int) -> Tensor:
-    """Two caches [B, heads, T, D] as one, the shorter padded on the left."""
-    longest = max(old_length, new_length)
-    padded = [F.pad(part, (0, 0, longest - part.shape[-2], 0)) for part in (old, new)]
-    return torch.cat(padded)
 
 
 def _edited_blocks(rows: list[Row], before: Sequence[int], new: int) -> dict[int, EditedBlock]:

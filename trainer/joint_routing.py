@@ -12,12 +12,20 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from trainer.errors import UserError
 from trainer.language_model import LanguageModel
 from trainer.layers.sparse import LayerOutput
-from trainer.routing import RoutedExpert, RoutedToken, Routing, check_fits, predictions, prompt_ids, routed_experts
+from trainer.routing import (
+    RoutedExpert,
+    RoutedToken,
+    Routing,
+    check_fits,
+    divergence,
+    predictions,
+    prompt_ids,
+    routed_experts,
+)
 from trainer.run import Run
 from trainer.stand_ins import Mlp
 from trainer.tokens import token_texts
@@ -43,7 +51,7 @@ def route_together(language_model: LanguageModel, runs: Sequence[Run], text: str
     routings = []
     for row, run in enumerate(runs, start=1):
         replaced_TV = logits_RTV[row].log_softmax(dim=-1)
-        kl_T = F.kl_div(replaced_TV, original_TV, log_target=True, reduction="none").sum(dim=-1).clamp_min(0)
+        kl_T = divergence(original_TV, replaced_TV)
         experts = answers[run.config.layer].experts
         parts = zip(
             ids,

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from trainer.errors import TooLongError, UserError
 from trainer.language_model import LanguageModel
@@ -22,6 +21,10 @@ from trainer.tokens import separator_id, token_texts
 
 PREDICTIONS = 6
 """Most probable next tokens taken from each arm."""
+KL_TOKENS = 16
+"""Tokens whose distributions are compared at a time."""
+BLOCK = 64
+"""Tokens of the vocabulary whose largest value is found at a time."""
 
 
 class RoutedExpert(NamedTuple):
@@ -120,7 +123,7 @@ def route(language_model: LanguageModel, run: Run, text: str) -> Routing:
     with language_model.stand_in({run.config.layer: seen.answer}):
         logits_2TV = language_model.logits(torch.tensor([ids] * rows))
     original_TV, replaced_TV = logits_2TV.log_softmax(dim=-1)
-    kl_T = F.kl_div(replaced_TV, original_TV, log_target=True, reduction="none").sum(dim=-1).clamp_min(0)
+    kl_T = divergence(original_TV, replaced_TV)
     texts = token_texts(language_model.tokenizer, ids)
     parts = zip(
         ids,
@@ -131,6 +134,30 @@ def route(language_model: LanguageModel, run: Run, text: str) -> Routing:
         strict=True,
     )
     return Routing(run.name, tuple(RoutedToken(a, b, i == 0, c, d, e) for i, (a, b, c, d, e) in enumerate(parts)))
+
+
+def divergence(original_TV: Tensor, replaced_TV: Tensor) -> Tensor:
+    """KL [T] in nats from original next-token distributions to others, both as log-probabilities."""
+    kl_T = torch.empty(len(original_TV), device=original_TV.device)
+    for place in range(0, len(kl_T), KL_TOKENS):  # a block of tokens at a time stays in the processor's cache
+        here = slice(place, place + KL_TOKENS)
+        change_CV = original_TV[here] - replaced_TV[here]
+        kl_T[here] = change_CV.mul_(original_TV[here].exp()).sum(dim=-1)
+    return kl_T.clamp_min_(0)
+
+
+def largest(values_TV: Tensor, count: int) -> Tensor:
+    """Ids [T, count] of the largest values, as ``topk`` has them: found among the blocks with the largest maxima."""
+    width = values_TV.shape[1]
+    blocks = width // BLOCK
+    if blocks <= count:
+        return values_TV.topk(min(count, width), dim=1).indices
+    head_TNB = values_TV[:, : blocks * BLOCK].view(len(values_TV), blocks, BLOCK)
+    best_TP = head_TNB.amax(dim=2).topk(count, dim=1).indices
+    ids_TC = (best_TP.unsqueeze(2) * BLOCK + torch.arange(BLOCK, device=values_TV.device)).flatten(1)
+    rest_R = torch.arange(blocks * BLOCK, width, device=values_TV.device)
+    ids_TC = torch.cat([ids_TC, rest_R.expand(len(values_TV), -1)], dim=1)
+    return ids_TC.gather(1, values_TV.gather(1, ids_TC).topk(count, dim=1).indices)
 
 
 class _Seen:
@@ -167,7 +194,7 @@ def predictions(
     language_model: LanguageModel, original_TV: Tensor, replaced_TV: Tensor
 ) -> list[tuple[Prediction, ...]]:
     """For each token the most probable next ones of either arm, by log-probabilities [T, V] of both."""
-    ids_TP = torch.cat([values.topk(PREDICTIONS, dim=-1).indices for values in (original_TV, replaced_TV)], dim=1)
+    ids_TP = torch.cat([largest(values, PREDICTIONS) for values in (original_TV, replaced_TV)], dim=1)
     rows = zip(
         ids_TP.tolist(),
         original_TV.gather(1, ids_TP).exp().tolist(),

@@ -3,10 +3,12 @@
 Every arm takes the token with the largest log p + Gumbel noise, and the noise depends on seed and step alone. Where
 two arms have the same probabilities they take the same token; where these differ a little, they mostly do.
 
-Shapes: V vocabulary.
+Shapes: R rows, V vocabulary, C candidates.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -35,33 +37,41 @@ def penalised(logits_V: Tensor, used: set[int], sampling: Sampling) -> Tensor:
 
 
 def choose(logits_V: Tensor, used: set[int], sampling: Sampling, noise_V: Tensor) -> int:
-    """The next token's id.
+    """The next token's id of one text; as ``choose_all``."""
+    return choose_all(logits_V.unsqueeze(0), [used], sampling, noise_V.unsqueeze(0))[0]
+
+
+def choose_all(logits_RV: Tensor, used: Sequence[set[int]], sampling: Sampling, noise_RV: Tensor) -> list[int]:
+    """The next token's id of each of R texts.
 
     Args:
-        logits_V: raw next-token logits.
-        used: ids of the text so far.
+        logits_RV: raw next-token logits.
+        used: ids of each text so far.
         sampling: temperature, top-k, top-p and repetition penalty.
-        noise_V: from ``gumbel_noise``.
+        noise_RV: from ``gumbel_noise``.
     """
-    logits_V = penalised(logits_V.double().cpu(), used, sampling)
-    if sampling.temperature == 0:
-        return int(logits_V.argmax())
-    logits_V = logits_V / sampling.temperature
-    return int((_within(logits_V, sampling) + noise_V).argmax())
+    rows = zip(logits_RV.double().cpu(), used, strict=True)
+    logits_RV = torch.stack([penalised(logits_V, ids, sampling) for logits_V, ids in rows])
+    if sampling.temperature > 0:
+        logits_RV = _within(logits_RV / sampling.temperature, sampling) + noise_RV
+    chosen: list[int] = logits_RV.argmax(dim=-1).tolist()
+    return chosen
 
 
-def _within(logits_V: Tensor, sampling: Sampling) -> Tensor:
+def _within(logits_RV: Tensor, sampling: Sampling) -> Tensor:
     """Logits with everything outside top-k and top-p at minus infinity."""
+    vocabulary = logits_RV.shape[-1]
     if not sampling.top_k and sampling.top_p == 1:
-        return logits_V
-    largest = min(sampling.top_k or len(logits_V), len(logits_V))
-    total = torch.logsumexp(logits_V if largest == len(logits_V) else logits_V.topk(largest).values, dim=0)
+        return logits_RV
+    largest = min(sampling.top_k or vocabulary, vocabulary)
+    all_RC = logits_RV if largest == vocabulary else logits_RV.topk(largest, dim=-1).values
+    total_R1 = torch.logsumexp(all_RC, dim=-1, keepdim=True)
     # The few most probable tokens nearly always hold the wanted share; a full sort is only for when they do not.
     for count in (min(FIRST_LOOK, largest), largest):
-        sorted_C, order_C = logits_V.topk(count)
-        probabilities_C = (sorted_C - total).exp()
-        before_C = probabilities_C.cumsum(dim=0) - probabilities_C
-        if count == largest or before_C[-1] >= sampling.top_p:
+        sorted_RC, order_RC = logits_RV.topk(count, dim=-1)
+        probabilities_RC = (sorted_RC - total_R1).exp()
+        before_RC = probabilities_RC.cumsum(dim=-1) - probabilities_RC
+        if count == largest or bool((before_RC[..., -1] >= sampling.top_p).all()):
             break
-    kept_C = torch.where(before_C < sampling.top_p, sorted_C, -torch.inf)
-    return torch.full_like(logits_V, -torch.inf).index_copy(0, order_C, kept_C)
+    kept_RC = torch.where(before_RC < sampling.top_p, sorted_RC, -torch.inf)
+    return torch.full_like(logits_RV, -torch.inf).scatter(-1, order_RC, kept_RC)

@@ -1,29 +1,33 @@
 """Steering: the same prompt continued as it is and with edits to the gate, side by side in one batch.
 
 A sample takes four rows: the text of each arm, without and with the edits. So every token is compared with what the
-other arm would have expected after the very same text, not after a text that has long since gone its own way.
+other arm would have expected after the very same text, not after a text that has long since gone its own way. As long
+as both arms have written the same text, two rows are all four.
 
-Shapes: B rows, V vocabulary.
+Shapes: B rows, R texts, V vocabulary.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from itertools import pairwise
+from typing import Literal
 
+import torch
 from torch import Tensor
-from torch.nn import functional as F
 
+from trainer.comparison import Alternative, Compared, compare
 from trainer.config import Edit, Sampling, SteeringConfig
 from trainer.edits import EditPlan, LayerEdits
 from trainer.errors import NotFoundError, UserError
 from trainer.generation import Row, RowBatch, Step, Touches
 from trainer.language_model import LanguageModel
-from trainer.routing import RoutedExpert, check_fits, prompt_ids, routed_experts, single_texts
+from trainer.routing import RoutedExpert, check_fits, prompt_ids, routed_experts
 from trainer.run import Run
-from trainer.sampling import choose, gumbel_noise
+from trainer.sampling import choose_all, gumbel_noise
 from trainer.token_stream import TokenStream
 
 Arm = Literal["default", "steered"]
@@ -33,15 +37,6 @@ Units = Mapping[str, Mapping[int, float]]
 
 ARMS: tuple[Arm, Arm] = ("default", "steered")
 EXPERTS_SHOWN = 8
-ALTERNATIVES = 5
-
-
-class Alternative(NamedTuple):
-    """A token that could have come next."""
-
-    id: int
-    text: str
-    probability: float
 
 
 @dataclass(frozen=True)
@@ -96,6 +91,7 @@ class _Continuation:
 
     arm: Arm
     sample: int
+    ids: list[int]
     own: Row
     """Grows as the arm says: with the edits where it is steered."""
     other: Row
@@ -107,10 +103,10 @@ class _Continuation:
 
     @property
     def new_tokens(self) -> int:
-        return len(self.own.ids) - self.start
+        return len(self.ids) - self.start
 
     def push(self, token: int, sampling: Sampling, ends: frozenset[int]) -> str:
-        self.own.ids.append(token)  # the other row holds the same list
+        self.ids.append(token)  # its rows hold the same list
         piece = self.stream.push(token)
         self.text += piece
         if token in ends:
@@ -120,6 +116,16 @@ class _Continuation:
         elif self.new_tokens >= sampling.max_tokens:
             self.reason = "length"
         return piece
+
+    def has_parted(self, twin: _Continuation) -> bool:
+        """Whether it goes on in another way than the one whose rows it still shares."""
+        return not self.reason and self.own is twin.other and self.ids[-1] != twin.ids[-1]
+
+    def part(self, batch: RowBatch) -> None:
+        """Take rows of its own."""
+        own, other = (Row(self.ids, row.edits, row.touches) for row in (self.own, self.other))
+        batch.fork([(self.own, own), (self.other, other)])
+        self.own, self.other = own, other
 
 
 @dataclass
@@ -140,7 +146,7 @@ class Steering:
         self._ends = _end_tokens(self.language_model)
         self._started = time.monotonic()
         samples = range(self.config.sampling.samples)
-        self.continuations = [self._continuation(arm, sample) for sample in samples for arm in self.arms]
+        self.continuations = [each for sample in samples for each in self._continuations(sample)]
 
     @classmethod
     def prepare(
@@ -170,7 +176,7 @@ class Steering:
     def join(self, batch: RowBatch) -> Iterator[SteeringStep]:
         """Read the prompt, once without and once with the edits, and take the first tokens."""
         prompts = [Row(list(self.prompt), self.plain), Row(list(self.prompt), self.edited, self._touches())]
-        rows = [row for it in self.continuations for row in (it.own, it.other)]
+        rows = self.rows()
         step = batch.join(prompts, [(int(row.edits is self.edited), row) for row in rows])
         yield Started(len(self.prompt), self.config.sampling.max_tokens)
         yield from self.advance(batch, step, {id(row): place for place, row in enumerate(rows)})
@@ -182,30 +188,35 @@ class Steering:
             places: id of a row -> its place in ``step``.
         """
         going = [it for it in self.continuations if not it.reason]
-        experts = routed_experts(*step.last_seen(self.run.config.layer, [places[id(it.own)] for it in going]))
-        for continuation, routed in zip(going, experts, strict=True):
-            own, other = places[id(continuation.own)], places[id(continuation.other)]
-            token = self._choose(continuation, step.logits_BV[own])
-            yield self._taken(continuation, token, step.log_p_BV[own], step.log_p_BV[other], routed[:EXPERTS_SHOWN])
-        batch.leave([row for it in going if it.reason for row in (it.own, it.other)])
+        before = self.rows()
+        own, other = [places[id(it.own)] for it in going], [places[id(it.other)] for it in going]
+        chosen = self._choose(going, step.logits_BV[own])
+        compared = compare(step, own, other, chosen, self.language_model)
+        experts = routed_experts(*step.last_seen(self.run.config.layer, own))
+        taken = [self._taken(*parts) for parts in zip(going, chosen, compared, experts, strict=True)]
+        for twin, it in pairwise(going):
+            if it.has_parted(twin):
+                it.part(batch)
+        kept = {id(row) for row in self.rows()}
+        batch.leave([row for row in before if id(row) not in kept])
+        yield from taken
         if self.finished:
             yield self._done()
 
     def rows(self) -> list[Row]:
-        """The rows of continuations that go on."""
-        return [row for it in self.continuations if not it.reason for row in (it.own, it.other)]
+        """The rows of continuations that go on, each once."""
+        rows = [row for it in self.continuations if not it.reason for row in (it.own, it.other)]
+        return list({id(row): row for row in rows}.values())
 
-    def _continuation(self, arm: Arm, sample: int) -> _Continuation:
-        ids = list(self.prompt)
-        own, other = (self.plain, self.edited) if arm == "default" else (self.edited, self.plain)
-        return _Continuation(
-            arm,
-            sample,
-            own=Row(ids, own, self._touches()),
-            other=Row(ids, other, self._touches()),
-            stream=TokenStream(self.language_model.tokenizer, ids),
-            start=len(ids),
-        )
+    def _continuations(self, sample: int) -> Iterator[_Continuation]:
+        """The texts of a sample. They share their rows until they differ."""
+        tokenizer, start = self.language_model.tokenizer, len(self.prompt)
+        first = list(self.prompt)
+        plain, edited = (Row(first, edits, self._touches()) for edits in (self.plain, self.edited))
+        for arm in self.arms:
+            own, other = (plain, edited) if arm == "default" else (edited, plain)
+            ids = first if arm == self.arms[0] else list(self.prompt)
+            yield _Continuation(arm, sample, ids, own, other, TokenStream(tokenizer, ids), start)
 
     def _touches(self) -> Touches:
         config, start = self.config, len(self.prompt)
@@ -213,18 +224,16 @@ class Steering:
         first = start if config.scope == "generated" and only is None else 0
         return Touches(first, start if config.scope == "prompt" or only is not None else None, only)
 
-    def _choose(self, continuation: _Continuation, logits_V: Tensor) -> int:
-        sampling = self.config.sampling
-        noise_V = gumbel_noise(sampling.seed + continuation.sample, continuation.new_tokens, len(logits_V))
-        return choose(logits_V, set(continuation.own.ids), sampling, noise_V)
+    def _choose(self, going: Sequence[_Continuation], logits_RV: Tensor) -> list[int]:
+        """The next token of each text; both arms of a sample have the same noise."""
+        sampling, vocabulary = self.config.sampling, logits_RV.shape[-1]
+        keys = [(sampling.seed + it.sample, it.new_tokens) for it in going]
+        noise = {key: gumbel_noise(*key, vocabulary) for key in set(keys)}
+        noise_RV = torch.stack([noise[key] for key in keys])
+        return choose_all(logits_RV, [set(it.ids) for it in going], sampling, noise_RV)
 
     def _taken(
-        self,
-        continuation: _Continuation,
-        token: int,
-        own_V: Tensor,
-        other_V: Tensor,
-        experts: tuple[RoutedExpert, ...],
+        self, continuation: _Continuation, token: int, compared: Compared, experts: tuple[RoutedExpert, ...]
     ) -> NewToken:
         """Let a continuation grow by a token, and describe it."""
         sign = 1 if continuation.arm == "steered" else -1
@@ -234,19 +243,13 @@ class Steering:
             position=continuation.new_tokens,
             id=token,
             text=continuation.push(token, self.config.sampling, self._ends),
-            probability=own_V[token].exp().item(),
-            delta_log_probability=sign * (own_V[token] - other_V[token]).item(),
-            kl=F.kl_div(other_V, own_V, log_target=True, reduction="sum").clamp_min(0).item(),
-            alternatives=self._alternatives(own_V),
-            other_alternatives=self._alternatives(other_V),
-            experts=experts,
+            probability=math.exp(compared.log_probability),
+            delta_log_probability=sign * (compared.log_probability - compared.other_log_probability),
+            kl=compared.kl,
+            alternatives=compared.alternatives,
+            other_alternatives=compared.other_alternatives,
+            experts=experts[:EXPERTS_SHOWN],
         )
-
-    def _alternatives(self, log_p_V: Tensor) -> tuple[Alternative, ...]:
-        top = log_p_V.topk(ALTERNATIVES)
-        ids: list[int] = top.indices.tolist()
-        texts = single_texts(self.language_model, set(ids))
-        return tuple(Alternative(i, texts[i], p) for i, p in zip(ids, top.values.exp().tolist(), strict=True))
 
     def _done(self) -> Done:
         first = {it.arm: it.reason or "length" for it in self.continuations if it.sample == 0}
