@@ -1,6 +1,6 @@
 """Fit layers of experts to language models, index them, route through them and steer with them.
 
-``LanguageModel``, ``Run``, ``build_index``, ``route`` and ``steer`` carry the library.
+``LanguageModel``, ``Run``, ``build_index``, ``generate``, ``route`` and ``steer`` carry the library.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ if TYPE_CHECKING:
     from trainer.language_model import LanguageModel
     from trainer.routing import route
     from trainer.run import Run
-    from trainer.steering import steer
+    from trainer.steering import generate, steer
 
-__all__ = ["LanguageModel", "Run", "build_index", "route", "steer"]
+__all__ = ["LanguageModel", "Run", "build_index", "generate", "route", "steer"]
 
 _HOMES = {
     "LanguageModel": "trainer.language_model",
     "Run": "trainer.run",
     "build_index": "trainer.indexing",
+    "generate": "trainer.steering",
     "route": "trainer.routing",
     "steer": "trainer.steering",
 }

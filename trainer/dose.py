@@ -34,7 +34,7 @@ from trainer.layers.sparse import Routing
 from trainer.routing import prompt_ids, single_texts
 from trainer.run import Run
 from trainer.stand_ins import Mlp
-from trainer.steering import NewToken, Steering, SteeringStep, Units
+from trainer.steering import NewToken, Steering, SteeringStep, Units, saved_units
 
 MOST_LOSS = 0.5
 """Nats a token by which a text may be less likely than without the edit and still read like one."""
@@ -194,13 +194,16 @@ def dose(
 
     Args:
         run: the run that is steered, or several of different layers, that one first.
-        units: run -> expert -> its 99th percentile, the unit of ``add`` and ``set``; 1 where it is not known.
+        units: run -> expert -> its 99th percentile, the unit of ``add`` and ``set``; by default those saved with the
+            runs, and 1 where it is not known.
 
     Raises:
         UserError: as ``Dose.prepare``; at once, before the first step is asked for.
     """
     runs = [run] if isinstance(run, Run) else list(run)
-    return _alone(language_model, Dose.prepare(language_model, runs, config, units or {}))
+    return _alone(
+        language_model, Dose.prepare(language_model, runs, config, saved_units(runs) if units is None else units)
+    )
 
 
 def _alone(language_model: LanguageModel, it: Dose) -> Iterator[DoseStep]:

@@ -37,12 +37,12 @@ class TrainResult:
 
 
 def refuse_others(config: TrainConfig, data: Path, resume: Resume) -> None:
-    """See that a run is new, or may go on with these settings.
+    """See that a run is new, or may go on with these settings. One that failed before it had anything to keep is new.
 
     Raises:
         UserError: it exists and ``resume`` is ``never``, or it was started with other settings.
     """
-    if not (runs_folder(data) / config.name / RUN_FILE).is_file():
+    if not _is_begun(runs_folder(data) / config.name, data):
         return
     if resume == "never":
         raise UserError(f"The run {config.name} exists; go on with --resume, or choose another --name.")
@@ -53,6 +53,10 @@ def refuse_others(config: TrainConfig, data: Path, resume: Resume) -> None:
             f"The run {config.name} was started with another {', '.join(differing)}; resume it with the same settings "
             f"({run.resume_command()}), or choose another --name."
         )
+
+
+def _is_begun(folder: Path, data: Path) -> bool:
+    return (folder / RUN_FILE).is_file() and Run.load(folder, data).is_begun
 
 
 class OngoingRun:
@@ -77,8 +81,7 @@ class OngoingRun:
     ) -> OngoingRun:
         """Make the run's directory, or take it up again where its last checkpoint was."""
         folder = runs_folder(data) / config.name
-        exists = (folder / RUN_FILE).is_file()
-        run = Run.load(folder, data) if exists else Run.create(config, data, language_model.tokenizer)
+        run = Run.load(folder, data) if _is_begun(folder, data) else Run.create(config, data, language_model.tokenizer)
         return cls(run, fit, store)
 
     def step(self, batch: Capture) -> None:

@@ -3,6 +3,7 @@
 runs/NAME/run.json             the settings it was fitted with
           layer.json           what the layer is
           layer.safetensors    its weights, once fitting has finished
+          units.json           the 99th percentile of each expert's coefficient, once it has been indexed
           tokenizer/           of its language model, so that contexts can be read without the language model
           checkpoint-STEP/     the last whole checkpoint: weights, optimiser, position
 """
@@ -10,6 +11,7 @@ runs/NAME/run.json             the settings it was fitted with
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +19,7 @@ from pathlib import Path
 from pydantic import ValidationError
 from transformers import PreTrainedTokenizerBase
 
-from trainer.config import LayerConfig, TrainConfig
+from trainer.config import SAMPLE, LayerConfig, TrainConfig
 from trainer.errors import NotFoundError, UserError
 from trainer.files import is_held, write_whole
 from trainer.layers.registry import load_layer
@@ -26,6 +28,7 @@ from trainer.tokens import load_tokenizer
 
 RUN_FILE = "run.json"
 LOCK_FILE = ".fitting"
+UNITS_FILE = "units.json"
 TOKENIZER_FOLDER = "tokenizer"
 CHECKPOINT_PREFIX = "checkpoint-"
 
@@ -44,13 +47,13 @@ class Run:
 
     @classmethod
     def load(cls, name: str | Path, data: Path = Path("data")) -> Run:
-        """A run by its name under ``data``, or by its folder.
+        """A run by its folder, or by its name under ``data``; the shipped run by its name alone.
 
         Raises:
             NotFoundError: there is no such run.
             UserError: its settings are damaged.
         """
-        candidates = [Path(name), runs_folder(data) / name]
+        candidates = [Path(name), runs_folder(data) / name, runs_folder(SAMPLE) / name]
         folder = next((path for path in candidates if (path / RUN_FILE).is_file()), None)
         if folder is None:
             known = ", ".join(run_names(data)) or "none yet"
@@ -83,6 +86,31 @@ class Run:
             if folder.is_dir():
                 return str(folder.resolve())
         return self.config.language_model
+
+    @cached_property
+    def units(self) -> Mapping[int, float]:
+        """Expert -> the 99th percentile of its coefficient, the unit of edits; empty where no index was made.
+
+        Raises:
+            UserError: the file is damaged.
+        """
+        path = self.folder / UNITS_FILE
+        if not path.is_file():
+            return {}
+        try:
+            return {int(expert): float(unit) for expert, unit in json.loads(path.read_text()).items()}
+        except (ValueError, TypeError, AttributeError) as error:
+            raise UserError(f"{path} is damaged; delete it, or index the run again.") from error
+
+    def write_units(self, units: Mapping[int, float]) -> None:
+        """Keep the units beside the weights, so that an edit means the same wherever the run is taken."""
+        write_whole(self.folder / UNITS_FILE, json.dumps({str(expert): unit for expert, unit in units.items()}) + "\n")
+        self.__dict__.pop("units", None)
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether there is anything to go on from: a finished layer or a checkpoint."""
+        return (self.folder / WEIGHTS_FILE).is_file() or self.last_checkpoint() is not None
 
     @property
     def lock(self) -> Path:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Literal
 
@@ -265,13 +265,32 @@ def steer(
 
     Args:
         run: the run that is steered, or several of different layers, that one first.
-        units: run -> expert -> its 99th percentile, the unit of ``add`` and ``set``; 1 where it is not known.
+        units: run -> expert -> its 99th percentile, the unit of ``add`` and ``set``; by default those saved with the
+            runs, and 1 where it is not known.
 
     Raises:
         UserError: as ``Steering.prepare``; at once, before the first step is asked for.
     """
     runs = [run] if isinstance(run, Run) else list(run)
-    return _alone(Steering.prepare(language_model, runs, config, units or {}))
+    return _alone(Steering.prepare(language_model, runs, config, saved_units(runs) if units is None else units))
+
+
+def generate(
+    language_model: LanguageModel, run: Run | Sequence[Run], config: SteeringConfig, units: Units | None = None
+) -> tuple[str, ...]:
+    """Continue a prompt with edits: the text of each sample, without the prompt. Arguments and errors as ``steer``."""
+    runs = [run] if isinstance(run, Run) else list(run)
+    steering = Steering.prepare(language_model, runs, config, saved_units(runs) if units is None else units)
+    texts = [""] * config.sampling.samples
+    for step in _alone(replace(steering, arms=("steered",))):
+        if isinstance(step, NewToken):
+            texts[step.sample] += step.text
+    return tuple(texts)
+
+
+def saved_units(runs: Sequence[Run]) -> Units:
+    """Units that were saved with runs when they were indexed."""
+    return {run.name: run.units for run in runs}
 
 
 def _alone(steering: Steering) -> Iterator[SteeringStep]:

@@ -15,16 +15,15 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic_settings import CliSubCommand, get_subcommand
 
 from backend.commands.base import Command
-from backend.commands.demo import SAMPLE
+from backend.commands.bench_live import NO_SAMPLE, BenchGenerate, BenchIdentity, BenchSoak
 from backend.commands.sweep import Several
-from trainer.config import Count
+from trainer.config import SAMPLE, Count
 from trainer.errors import UserError
 
 if TYPE_CHECKING:
     from trainer.bench.sizes import Sizes
 
 Positive = Annotated[int, Field(gt=0)]
-_NO_SAMPLE = f"The sample is not in {SAMPLE}; get it back with git checkout."
 
 
 class BenchLayer(Command):
@@ -122,39 +121,6 @@ def _folder(keep: Path | None) -> Iterator[Path]:
         yield Path(folder)
 
 
-class BenchGenerate(Command):
-    """Routing and steering with the shipped sample, against the bare language model."""
-
-    tokens: Annotated[int, Field(gt=0, le=256)] = 64
-    """Generated in each arm."""
-    rounds: Positive = 3
-    """Of which the median counts."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where the language model runs."""
-
-    def run(self) -> int:
-        """Measure."""
-        from trainer.bench.generate import bench_generate
-        from trainer.language_model import LanguageModel
-        from trainer.run import Run, run_names
-
-        name = next(iter(run_names(SAMPLE)), None)
-        if name is None:
-            raise UserError(_NO_SAMPLE)
-        run = Run.load(name, SAMPLE)
-        found = bench_generate(
-            LanguageModel.load(run.language_model_source, self.device), run, self.tokens, self.rounds
-        )
-        self.report(
-            asdict(found),
-            f"Routing takes {found.routing_ratio:.2f} times a bare forward pass ({found.routing_ms:.0f} ms and "
-            f"{found.forward_ms:.0f} ms); a default and steered pair is {found.pair_speedup:.2f} times as fast as two "
-            f"plain generations; 8 together are {found.batch_speedup:.2f} times as fast as one after the other; "
-            f"choosing and telling tokens makes a step {found.stream_overhead:.2f} times as long.",
-        )
-        return 0
-
-
 class _BenchPipeline(Command):
     """What fitting and indexing share: a language model with random weights, and text without meaning."""
 
@@ -245,6 +211,10 @@ class BenchCommand(BaseModel):
     """a server under browsing"""
     generate: CliSubCommand[BenchGenerate]
     """routing and steering, against the bare language model"""
+    identity: CliSubCommand[BenchIdentity]
+    """generations with no edits, against transformers without us"""
+    soak: CliSubCommand[BenchSoak]
+    """a server under many clients, some of which leave"""
 
     def run(self) -> int:
         """Run the one that was named."""
@@ -257,7 +227,7 @@ def _tokenizer() -> Path:
     """The sample's: made-up text needs real words."""
     found = next(SAMPLE.glob("runs/*/tokenizer"), None)
     if found is None:
-        raise UserError(_NO_SAMPLE)
+        raise UserError(NO_SAMPLE)
     return found
 
 

@@ -13,13 +13,12 @@ from backend.commands.base import Command
 from backend.commands.index import index_run
 from backend.commands.serve import announce, listen, open_browser, serve
 from backend.settings import Settings
-from trainer.config import IndexConfig
+from trainer.config import SAMPLE, IndexConfig
 from trainer.errors import NotFoundError
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-SAMPLE = Path(__file__).resolve().parents[2] / "data" / "demo"
 LABELS_FILE = "labels.json"
 """In the sample's folder, where there are any: run -> expert -> label."""
 INDEX_FILE = "index.json"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +16,7 @@ from trainer.errors import NotFoundError, UserError
 
 if TYPE_CHECKING:
     from backend.settings import Settings
+    from trainer.run import Run
     from trainer.steering import SteeringStep
 
 
@@ -55,7 +57,9 @@ class SteerCommand(Sampling, Command):
         run = Run.load(self.name, settings.data)
         others = dict.fromkeys(edit.run for edit in config.edits if edit.run)
         runs = [run, *(Run.load(name, settings.data) for name in others if name != run.name)]
-        units = {each.name: _units(settings, each.name, _experts(config, each.name, run.name)) for each in runs}
+        units = {each.name: _units(settings, each, _experts(config, each.name, run.name)) for each in runs}
+        for each in runs:
+            _say_what_is_not_known(config, each.name, run.name, units[each.name])
         language_model = LanguageModel.load(run.language_model_source, self.device)
         result = _collect(steer(language_model, runs, config, units), self.max_tokens)
         arms = "\n".join(f"{arm}: {self.prompt}{result[arm]['text']}" for arm in ("default", "steered"))
@@ -100,20 +104,34 @@ def _experts(config: SteeringConfig, run: str, steered: str) -> list[int]:
     return [edit.expert for edit in config.edits if (edit.run or steered) == run]
 
 
-def _units(settings: Settings, run: str, experts: list[int]) -> Mapping[int, float]:
-    """The experts' 99th percentiles, where the store knows them."""
+def _units(settings: Settings, run: Run, experts: list[int]) -> Mapping[int, float]:
+    """The experts' 99th percentiles: those of the store, which the dashboard takes, or else those beside the run."""
     from backend.database import open_database, reading
-    from backend.queries.experts import units
+    from backend.queries.experts import known
     from backend.queries.runs import find_run
 
+    units = {expert: run.units[expert] for expert in experts if expert in run.units}
     store = open_database(settings.store_url)
     try:
         with reading(store) as session:
-            return units(session, find_run(session, run), experts)
+            records = known(session, find_run(session, run.name), experts)
+        return units | {expert: record.p99 for expert, record in records.items()}
     except NotFoundError:
-        return {}
+        return units
     finally:
         store.dispose()
+
+
+def _say_what_is_not_known(config: SteeringConfig, run: str, steered: str, units: Mapping[int, float]) -> None:
+    in_units = {edit.expert for edit in config.edits if edit.mode in ("add", "set") and (edit.run or steered) == run}
+    unknown = sorted(expert for expert in in_units if not units.get(expert))
+    if unknown:
+        experts = ", ".join(str(expert) for expert in unknown)
+        print(
+            f"mxd: the 99th percentile of expert {experts} is not known, so its unit is a coefficient of 1; "
+            "index the run with mxd index to have it measured.",
+            file=sys.stderr,
+        )
 
 
 def _collect(steps: Iterable[SteeringStep], max_tokens: int) -> dict[str, Any]:

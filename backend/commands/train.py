@@ -138,6 +138,9 @@ class TrainCommand(OptimizerConfig, TextConfig, Command):
             return {name: chosen.get(name, getattr(self, name)) for name in kind.model_fields if name in fields}
 
         flags = {name: value for name, value in part(TrainConfig).items() if name not in ("text", "optimizer")}
+        if flags.get("language_model") and Path(flags["language_model"]).is_dir():
+            # The run is used from other folders than the one that this is typed in.
+            flags["language_model"] = str(Path(flags["language_model"]).resolve())
         if flags.get("num_experts") == "auto":
             flags["num_experts"] = None
         if chosen["method"] != "low-rank-mxd" and "low-rank-mxd" in self.method:

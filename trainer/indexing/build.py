@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
+import numpy as np
 from sqlalchemy import Engine
 
 from trainer.config import IndexConfig
@@ -12,6 +13,7 @@ from trainer.distributed import ALONE, Ranks
 from trainer.files import only_one
 from trainer.indexing.gather import Gathered, gather
 from trainer.indexing.merge import merge
+from trainer.indexing.statistics import Statistics
 from trainer.indexing.write import write_index
 from trainer.language_model import LanguageModel
 from trainer.progress import Progress, ShouldStop, never, silent
@@ -58,6 +60,7 @@ def build_index(
         if ranks.is_first:
             progress(gathered.tokens, gathered.tokens, "writing to the store")
             contexts = write_index(store, run.name, config, gathered, run.tokenizer)
+            run.write_units(_units(gathered.statistics))
         ranks.wait()  # so that none reports an index that is not there
         return IndexResult(
             run=run.name,
@@ -66,3 +69,9 @@ def build_index(
             experts_active=int((gathered.statistics.active_tokens > 0).sum()),
             normalised_mse=gathered.normalised_mse,
         )
+
+
+def _units(statistics: Statistics) -> dict[int, float]:
+    """Expert -> 99th percentile of its coefficient, of those that were active."""
+    p99 = statistics.percentiles(0.99)
+    return {int(expert): float(p99[expert]) for expert in np.nonzero(statistics.active_tokens > 0)[0]}
