@@ -28,7 +28,7 @@ NO_SAMPLE = f"The sample is not in {SAMPLE}; get it back with git checkout."
 class BenchGenerate(Command):
     """Routing and steering with the shipped sample, against the bare language model."""
 
-    tokens: Annotated[int, Field(gt=0, le=256)] = 64
+    tokens: Annotated[int, Field(gt=0, le=256)] = 128
     """Generated in each arm."""
     rounds: Positive = 3
     """Of which the median counts."""

@@ -24,7 +24,7 @@ from backend.queries.runs import list_runs
 from backend.settings import Settings
 from tests.language_models import saved_language_model
 from tests.runs import small_world
-from trainer.config import IndexConfig, OptimizerConfig, TextConfig, TrainConfig
+from trainer.config import SAMPLE, IndexConfig, OptimizerConfig, TextConfig, TrainConfig
 from trainer.errors import UserError
 from trainer.run import Run
 from trainer.store import sqlite_url, writing
@@ -115,7 +115,7 @@ def test_the_whole_way(place: Path, capsys: Capture) -> None:
     (listed,) = document(capsys)
     assert (listed["name"], listed["status"], listed["indexed_tokens"]) == ("small", "finished", indexed["tokens"])
     assert run(["runs"]) == 0
-    assert capsys.readouterr().out.splitlines()[1].startswith("small  finished  lm")
+    assert capsys.readouterr().out.splitlines()[1].startswith(f"small  finished  {place / 'lm'}")
 
     assert run(["route", "small", "the fox", "--json"]) == 0
     routed = document(capsys)
@@ -129,6 +129,32 @@ def test_the_whole_way(place: Path, capsys: Capture) -> None:
     steered = document(capsys)
     assert steered["default"]["tokens"] <= 5
     assert steered["steered"].keys() >= {"text", "reason", "kl"}
+
+
+def test_a_run_is_used_from_any_folder(place: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(train_words("--name", "small")) == 0
+    words = ["steer", "small", "the", "--edit", "12:add:1", "--max-tokens", "2", "--json"]
+    elsewhere = place / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    capsys.readouterr()
+    assert run(words) == 0
+    assert "99th percentile of expert 12 is not known" in capsys.readouterr().err
+    Run.load("small", place / "data").write_units({12: 2.5})
+    assert run(words) == 0
+    assert "not known" not in capsys.readouterr().err
+
+
+def test_a_run_that_failed_for_its_text_gives_its_name_back(place: Path, capsys: Capture) -> None:
+    assert run(train_words("--name", "small", "--text", "missing.jsonl")) == 2
+    assert run(train_words("--name", "small", "--tokens", "90M")) == 2
+    capsys.readouterr()
+    assert run(train_words("--name", "small", "--json")) == 0
+    assert document(capsys)["status"] == "finished"
+
+
+def test_the_shipped_run_is_found_by_its_name(place: Path) -> None:
+    assert Run.load("demo-l3-k16", place / "data").folder == SAMPLE / "runs" / "demo-l3-k16"
 
 
 def test_a_run_is_named_for_what_it_is(place: Path, capsys: Capture) -> None:

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Iterator
 from typing import Any
 
 import pytest
+import torch
 from fastapi.testclient import TestClient
 
 from backend.app import create_app
@@ -16,9 +17,11 @@ from backend.errors import BusyError
 from backend.live import LiveEngine
 from backend.settings import Settings
 from tests.runs import World
+from trainer.cache import RoomyLayer
 from trainer.config import Sampling, SteeringConfig
 from trainer.effects import direct_effects
 from trainer.errors import TooLongError
+from trainer.generation import Row, RowBatch
 from trainer.language_model import LanguageModel
 from trainer.routing import route
 from trainer.run import Run
@@ -193,3 +196,71 @@ def test_too_long_is_said_before_anything_is_generated(engine: LiveEngine) -> No
             await anext(generation(engine, 1000))
 
     asyncio.run(ask())
+
+
+NO_MEMORY = (
+    torch.OutOfMemoryError("CUDA out of memory"),
+    MemoryError(),
+    RuntimeError(
+        "[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: not enough memory: you tried 9 bytes"
+    ),
+)
+
+
+@pytest.mark.parametrize("error", NO_MEMORY, ids=["gpu", "python", "cpu"])
+@pytest.mark.parametrize("place", ["join", "step", "fork"])
+def test_out_of_memory_fails_one_request_and_the_others_go_on(
+    live_client: TestClient, monkeypatch: pytest.MonkeyPatch, place: str, error: Exception
+) -> None:
+    alone = events(live_client, edits=[{"expert": 3, "mode": "add", "strength": 30.0}])
+    original, met = getattr(RowBatch, place), []
+
+    def fails_once(batch: RowBatch, *words: Any) -> Any:
+        if not met:
+            met.append(place)
+            raise error
+        return original(batch, *words)
+
+    monkeypatch.setattr(RowBatch, place, fails_once)
+    body = {"prompt": PROMPT, "sampling": GREEDY, "edits": [{"expert": 3, "mode": "add", "strength": 30.0}]}
+    answer = live_client.post(f"{RUN}/steering", json=body)
+    assert met
+    assert "out of memory for this request; shorten the prompt" in answer.text
+    assert "out-of-memory" in answer.text
+    again = events(live_client, edits=[{"expert": 3, "mode": "add", "strength": 30.0}])
+    assert [data for name, data in again if name == "token"] == [data for name, data in alone if name == "token"]
+
+
+def test_a_step_that_runs_out_of_memory_in_the_middle_is_taken_again(
+    fitted: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some blocks have read the newest token already; the rows that stay must not read it twice."""
+    language_model = LanguageModel.load(Run.load("small", fitted.data).config.language_model, "cpu")
+    batches = [RowBatch(language_model), RowBatch(language_model)]
+    for batch in batches:
+        batch.join([Row([5, 6, 7])], [(0, Row([5, 6, 7, 8]))])
+    update = RoomyLayer.update
+    seen: list[object] = []
+
+    def fails_late(layer: RoomyLayer, *words: Any, **settings: Any) -> Any:
+        seen.append(layer)
+        if len(seen) == 3:
+            raise MemoryError
+        return update(layer, *words, **settings)
+
+    monkeypatch.setattr(RoomyLayer, "update", fails_late)
+    with pytest.raises(MemoryError):
+        batches[0].step()
+    found, wanted = (batch.step().logits_BV for batch in batches)
+    assert torch.equal(found, wanted)
+
+
+def test_routing_without_memory_is_said(live_client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_words: Any) -> Any:
+        raise torch.OutOfMemoryError("out of memory")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("backend.live.route", fails)
+        answer = live_client.post(f"{RUN}/routing", json={"text": PROMPT})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "out-of-memory")
+    assert live_client.post(f"{RUN}/routing", json={"text": PROMPT}).status_code == 200

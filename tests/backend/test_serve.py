@@ -84,3 +84,13 @@ def test_it_stops_when_asked_even_while_somebody_listens(made_up: Path) -> None:
         assert process.stderr is not None
         assert "Traceback" not in process.stderr.read()
         assert process.returncode == 0
+
+
+def test_sigterm_ends_it_while_it_generates(fitted: World) -> None:
+    with server(fitted.data) as (url, process), httpx.Client(timeout=20) as client:
+        with steering(url, client, 100) as answer:
+            assert next(answer.iter_lines()) == "event: start"
+            process.send_signal(signal.SIGTERM)
+            process.wait(timeout=10)
+        assert process.stderr is not None
+        assert "Traceback" not in process.stderr.read()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,11 +13,12 @@ from tests.layers import random_layer
 from tests.runs import World
 from trainer.config import Edit, Sampling, SteeringConfig, TrainConfig
 from trainer.errors import TooLongError, UserError
+from trainer.generation import RowBatch, Step
 from trainer.language_model import LanguageModel
 from trainer.routing import prompt_ids
 from trainer.run import Run
 from trainer.sampling import choose, gumbel_noise
-from trainer.steering import Done, NewToken, Started, steer
+from trainer.steering import Done, NewToken, Started, generate, steer
 
 PROMPT = "the old fox"
 
@@ -162,3 +164,45 @@ def test_refusals(world: World) -> None:
         steered(world.language_model, run, edits=(Edit(expert=33, mode="off"),))
     with pytest.raises(TooLongError, match="shorten"):
         steered(world.language_model, run, sampling={"max_tokens": 120})
+
+
+def test_arms_share_rows_until_they_differ(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = []
+    step = RowBatch.step
+
+    def counted(batch: RowBatch) -> Step:
+        sizes.append(len(batch.rows))
+        return step(batch)
+
+    monkeypatch.setattr(RowBatch, "step", counted)
+    steered(world.language_model, make_run(world))
+    assert set(sizes) == {2}
+    sizes.clear()
+    for seed in range(4):
+        edits = (Edit(expert=3, mode="add", strength=8),)
+        steered(world.language_model, make_run(world), edits=edits, sampling={"seed": seed})
+    assert set(sizes) == {2, 4}
+
+
+def test_generate_is_the_steered_arm(world: World) -> None:
+    run, edits = make_run(world), (Edit(expert=3, mode="add", strength=8),)
+    sampling = Sampling(max_tokens=12, temperature=1.0, samples=2)
+    config = SteeringConfig(prompt=PROMPT, edits=edits, sampling=sampling)
+    steps = [step for step in steer(world.language_model, run, config) if isinstance(step, NewToken)]
+    texts = ["".join(s.text for s in steps if (s.arm, s.sample) == ("steered", sample)) for sample in range(2)]
+    assert generate(world.language_model, run, config) == tuple(texts)
+
+
+def test_units_are_those_saved_with_the_run(world: World, tmp_path: Path) -> None:
+    run = make_run(world)
+    saved = Run(tmp_path, run.config)
+    saved.__dict__["layer"] = run.layer
+    saved.write_units({3: 4.0})
+    edits = (Edit(expert=3, mode="add", strength=2),)
+    by_unit = steered(world.language_model, saved, edits=edits)
+    by_hand = steered(world.language_model, run, edits=(Edit(expert=3, mode="add", strength=8),))
+    assert divergences(by_unit, "default") == divergences(by_hand, "default")
+    (tmp_path / "units.json").write_text("[1, 2]")
+    del saved.__dict__["units"]
+    with pytest.raises(UserError, match="damaged"):
+        steered(world.language_model, saved, edits=edits)

@@ -14,7 +14,7 @@ import torch
 
 from trainer.bench.timing import Machine, in_turn, median_ratio
 from trainer.config import Edit, Sampling, SteeringConfig
-from trainer.generation import Row, RowBatch
+from trainer.generation import RowBatch, Step
 from trainer.language_model import LanguageModel
 from trainer.routing import prompt_ids, route
 from trainer.run import Run
@@ -35,7 +35,7 @@ class GenerateBench:
     batch_speedup: float
     """Seconds of 8 steered pairs one after the other over those of the same 8 in one batch."""
     stream_overhead: float
-    """Seconds between tokens of a steered pair over those of a bare step of the same rows."""
+    """Seconds between tokens of a steered pair over those of its forward passes alone."""
     routing_ms: float
     forward_ms: float
     pair_tokens_per_second: float
@@ -48,23 +48,23 @@ def bench_generate(language_model: LanguageModel, run: Run, tokens: int, rounds:
     """Time everything in turn; ``tokens`` are generated in each arm."""
     text = _text_of(language_model, ROUTED_TOKENS)
     ids_1T = torch.tensor([prompt_ids(language_model, text)])
-    configs = [_config(tokens, seed) for seed in range(8)]
+    configs = [_config(run, tokens, seed) for seed in range(8)]
     ways: dict[str, Callable[[], object]] = {
         "forward": lambda: language_model.logits(ids_1T),
         "route": lambda: route(language_model, run, text),
         "plain": lambda: _plain(language_model, tokens),
-        "pair": lambda: list(steer(language_model, run, configs[0])),
-        "bare": lambda: _bare(language_model, run, configs[0]),
-        "alone": lambda: [list(steer(language_model, run, config)) for config in configs],
+        "pair": lambda: list(steer(language_model, run, configs[0], {})),
+        "alone": lambda: [list(steer(language_model, run, config, {})) for config in configs],
         "together": lambda: _together(language_model, run, configs),
     }
     seconds = in_turn(ways, rounds)
+    overheads = [stream_overhead(language_model, run, configs[0]) for _ in range(rounds)]
     pair = statistics.median(seconds["pair"])
     return GenerateBench(
         routing_ratio=median_ratio(seconds["route"], seconds["forward"]),
         pair_speedup=median_ratio(seconds["plain"], seconds["pair"]),
         batch_speedup=median_ratio(seconds["alone"], seconds["together"]),
-        stream_overhead=median_ratio(seconds["pair"], seconds["bare"]),
+        stream_overhead=statistics.median(overheads),
         routing_ms=1000 * statistics.median(seconds["route"]),
         forward_ms=1000 * statistics.median(seconds["forward"]),
         pair_tokens_per_second=2 * tokens / pair,
@@ -73,10 +73,12 @@ def bench_generate(language_model: LanguageModel, run: Run, tokens: int, rounds:
     )
 
 
-def _config(tokens: int, seed: int) -> SteeringConfig:
+def _config(run: Run, tokens: int, seed: int) -> SteeringConfig:
     # No end of text is wanted before the last token, so every way generates the same number.
     sampling = Sampling(max_tokens=tokens, seed=seed, temperature=0.8)
-    return SteeringConfig(prompt=PROMPT, edits=(Edit(expert=0, mode="add", strength=2.0),), sampling=sampling)
+    # The sample's Spanish, so strong that the arms soon differ: what is equal is read once, and would flatter.
+    edit = Edit(expert=min(560, run.layer.config.num_experts - 1), mode="add", strength=30.0)
+    return SteeringConfig(prompt=PROMPT, edits=(edit,), sampling=sampling)
 
 
 def _text_of(language_model: LanguageModel, tokens: int) -> str:
@@ -105,15 +107,30 @@ def _plain(language_model: LanguageModel, tokens: int) -> None:
         )
 
 
-def _bare(language_model: LanguageModel, run: Run, config: SteeringConfig) -> float:
-    """The forward passes of a pair alone: same rows, same edits, nothing chosen or told."""
+class _TimedBatch(RowBatch):
+    """A batch that knows how long its bare decode steps took: the forward passes alone, nothing chosen or told."""
+
+    def __init__(self, language_model: LanguageModel) -> None:
+        super().__init__(language_model)
+        self.seconds = 0.0
+
+    def step(self) -> Step:
+        started = time.perf_counter()
+        stepped = super().step()
+        self.seconds += time.perf_counter() - started
+        return stepped
+
+
+def stream_overhead(language_model: LanguageModel, run: Run, config: SteeringConfig) -> float:
+    """Time between tokens over that of the bare decode step, in one and the same generation: same rows, same moment."""
+    batch = _TimedBatch(language_model)
     steering = Steering.prepare(language_model, [run], config, {})
-    batch, started = RowBatch(language_model), time.perf_counter()
-    rows = [Row(list(steering.prompt), edits) for edits in (steering.plain, steering.edited)]
-    batch.join(rows, [(0, rows[0]), (1, rows[1]), (1, Row(rows[1].ids, steering.edited)), (0, Row(rows[0].ids))])
-    for _ in range(config.sampling.max_tokens - 1):
-        batch.step()
-    return time.perf_counter() - started
+    list(steering.join(batch))
+    started = time.perf_counter()
+    while not steering.finished:
+        places = {id(row): place for place, row in enumerate(batch.rows)}
+        list(steering.advance(batch, batch.step(), places))
+    return (time.perf_counter() - started) / batch.seconds
 
 
 def _together(language_model: LanguageModel, run: Run, configs: list[SteeringConfig]) -> int:
