@@ -27,7 +27,7 @@ class RoomyLayer(DynamicLayer):
     """Keys and values of one block, in buffers with room for more tokens: a step writes its own, and copies none."""
 
     def __init__(self, *words: Any, **settings: Any) -> None:
-        super().__init__(*words, **settings)
+        super().__init__(*words, **settings)  # type: ignore[no-untyped-call]
         self._room: Pair | None = None
 
     def update(self, key_states: Tensor, value_states: Tensor, *_words: Any, **_settings: Any) -> Pair:
@@ -35,13 +35,20 @@ class RoomyLayer(DynamicLayer):
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
             self.keys, self.values = key_states[..., :0, :], value_states[..., :0, :]
-        held = self.keys.shape[-2]
+        keys, values = self.pair
+        held = keys.shape[-2]
         end = held + key_states.shape[-2]
         if self._room is None or self._room[0].shape[-2] < end:
-            self._room = _with_room(self.keys, end + ROOM), _with_room(self.values, end + ROOM)
+            self._room = _with_room(keys, end + ROOM), _with_room(values, end + ROOM)
         for buffer, new in zip(self._room, (key_states, value_states), strict=True):
             buffer[..., held:end, :] = new
         self.keys, self.values = (buffer[..., :end, :] for buffer in self._room)
+        return self.pair
+
+    @property
+    def pair(self) -> Pair:
+        """Keys and values of all tokens so far."""
+        assert self.keys is not None and self.values is not None
         return self.keys, self.values
 
     def put(self, pair: Pair) -> None:
@@ -52,7 +59,7 @@ class RoomyLayer(DynamicLayer):
     def cut(self, length: int) -> None:
         """Forget all tokens past the first ``length``."""
         if self.is_initialized:
-            self.keys, self.values = self.keys[..., :length, :], self.values[..., :length, :]
+            self.keys, self.values = (part[..., :length, :] for part in self.pair)
 
 
 class RoomyCache(DynamicCache):
@@ -80,13 +87,13 @@ class RoomyCache(DynamicCache):
     def lay_beside(self, fresh: RoomyCache) -> None:
         """Add the rows of another cache behind the others, the shorter padded on the left."""
         ready = [
-            (_beside(old.keys, new.keys), _beside(old.values, new.values))
+            (_beside(old.pair[0], new.pair[0]), _beside(old.pair[1], new.pair[1]))
             for old, new in zip(self._own(), fresh._own(), strict=True)
         ]
         self._put(ready)
 
     def _change(self, change: Callable[[Tensor], Tensor]) -> None:
-        self._put([(change(layer.keys), change(layer.values)) for layer in self._own()])
+        self._put([(change(layer.pair[0]), change(layer.pair[1])) for layer in self._own()])
 
     def _put(self, ready: list[Pair]) -> None:
         for layer, pair in zip(self._own(), ready, strict=True):

@@ -60,4 +60,4 @@ def compare(
         row: tuple(Alternative(token, texts[token], p) for token, p in zip(ids, probabilities, strict=True))
         for row, ids, probabilities in zip(unique, ids_of, top.values.exp().tolist(), strict=True)
     }
-    return [Compared(*three, found[a], found[b]) for three, a, b in zip(numbers, own, other, strict=True)]
+    return [Compared(p, q, kl, found[a], found[b]) for (p, q, kl), a, b in zip(numbers, own, other, strict=True)]

@@ -54,7 +54,7 @@ class IdentityBench:
     machine: Machine
 
 
-class _Choosing(LogitsProcessor):  # type: ignore[misc]
+class _Choosing(LogitsProcessor):
     """Leaves nothing but the token that our random numbers choose, so that greedy search takes it."""
 
     def __init__(self, sampling: Sampling, start: int) -> None:
