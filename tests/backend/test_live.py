@@ -201,9 +201,7 @@ def test_too_long_is_said_before_anything_is_generated(engine: LiveEngine) -> No
 NO_MEMORY = (
     torch.OutOfMemoryError("CUDA out of memory"),
     MemoryError(),
-    RuntimeError(
-        "[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: not enough memory: you tried 9 bytes"
-    ),
+    RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: not enough memory: you tried 9 bytes"),
 )
 
 
@@ -213,7 +211,8 @@ def test_out_of_memory_fails_one_request_and_the_others_go_on(
     live_client: TestClient, monkeypatch: pytest.MonkeyPatch, place: str, error: Exception
 ) -> None:
     alone = events(live_client, edits=[{"expert": 3, "mode": "add", "strength": 30.0}])
-    original, met = getattr(RowBatch, place), []
+    original = getattr(RowBatch, place)
+    met: list[str] = []
 
     def fails_once(batch: RowBatch, *words: Any) -> Any:
         if not met:

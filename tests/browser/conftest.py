@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from backend.commands.demo import INDEX_FILE, SAMPLE
+from backend.commands.demo import INDEX_FILE
 from backend.settings import Settings
 from tests.browser.watch import Watch
 from tests.processes import demo, document, mxd
+from trainer.config import SAMPLE
 
 INDEX_TOKENS = 20_000
 PATIENCE_MS = 20_000
