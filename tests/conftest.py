@@ -11,6 +11,8 @@ from hypothesis import settings
 os.environ["HF_HUB_OFFLINE"] = "1"
 # The name under which Starlette's test client asks.
 os.environ["MXD_ALLOWED_HOSTS"] = "testserver"
+# Read when a Triton kernel is first named: without a GPU they run in its interpreter.
+os.environ["TRITON_INTERPRET"] = "1"
 torch.set_num_threads(1)
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")

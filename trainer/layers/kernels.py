@@ -1,59 +1,39 @@
 """The two sparse operations of a layer of experts, with hand-written backward passes.
 
-Only K of N experts are active on a token, so nothing here is as wide as T x N except the scores themselves, which the
-gate needs to find the largest. Both backward passes sort the (token, expert) pairs by expert once and then sum the
-rows of each expert with ``embedding_bag``, whose bags are experts: no atomics, no gradient of the scores as wide as N,
-and the same result on every run.
+Only K of N experts are active on a token, so nothing here is as wide as T x N but the scores, of which a block is made
+at a time. The backward passes sort the (token, expert) pairs by expert and then sum the rows of each expert: no
+atomics, no gradient as wide as N for a token, and the same result on every run. Where relu has made a score zero, its
+gradient is zero too.
 
-Shapes: T tokens, I input width, O output width, N experts, K active, P = T * K pairs.
+What they are made of is chosen by device: ``triton_ops`` on a GPU that has Triton, ``stock_ops`` anywhere else.
+
+Shapes: T tokens, I input width, O output width, N experts, K active.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from functools import cache
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn import functional as F
 
-PAIRS_PER_CHUNK = 1 << 16
-"""Pairs whose rows are gathered at a time; bounds the temporaries to this many rows."""
+from trainer.layers import stock_ops
 
 
-class _Bags(NamedTuple):
-    order_P: Tensor
-    offsets_N1: Tensor
-
-    @classmethod
-    def by_expert(cls, indices_TK: Tensor, num_experts: int) -> _Bags:
-        pairs_P = indices_TK.reshape(-1)
-        counts_N = torch.bincount(pairs_P, minlength=num_experts)
-        offsets_N1 = F.pad(counts_N.cumsum(0), (1, 0))
-        return cls(torch.argsort(pairs_P, stable=True), offsets_N1)
-
-    def sum_rows(self, rows_TW: Tensor, weights_TK: Tensor) -> Tensor:
-        """[N, W]: for each expert, the rows of its tokens, weighted."""
-        token_P = self.order_P.div(weights_TK.shape[1], rounding_mode="floor")
-        return F.embedding_bag(
-            token_P,
-            rows_TW,
-            self.offsets_N1,
-            mode="sum",
-            per_sample_weights=weights_TK.reshape(-1)[self.order_P],
-            include_last_offset=True,
-        )
+def ops_for(tensor: Tensor) -> ModuleType:
+    """The module whose operations are the fastest where ``tensor`` is."""
+    return _triton_ops() if tensor.is_cuda and find_spec("triton") is not None else stock_ops
 
 
-def row_dots(left_TW: Tensor, table_NW: Tensor, indices_TK: Tensor) -> Tensor:
-    """[T, K]: dot product of each token's row with the table's row of each of its experts."""
-    tokens = max(1, PAIRS_PER_CHUNK // indices_TK.shape[1])
-    return torch.cat(
-        [
-            torch.bmm(table_NW[chunk_TK], rows_TW.unsqueeze(2)).squeeze(2)
-            for rows_TW, chunk_TK in zip(left_TW.split(tokens), indices_TK.split(tokens), strict=True)
-        ]
-    )
+@cache
+def _triton_ops() -> ModuleType:
+    from trainer.layers import triton_ops
+
+    return triton_ops
 
 
 class _Mix(torch.autograd.Function):
@@ -62,18 +42,20 @@ class _Mix(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, coefficients_TK: Tensor, indices_TK: Tensor, table_NO: Tensor) -> Tensor:
         ctx.save_for_backward(coefficients_TK, indices_TK, table_NO)
-        return F.embedding_bag(indices_TK, table_NO, mode="sum", per_sample_weights=coefficients_TK)
+        mixed_TO: Tensor = ops_for(table_NO).mix_rows(coefficients_TK, indices_TK, table_NO)
+        return mixed_TO
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient_TO: Tensor) -> tuple[Tensor | None, None, Tensor | None]:
         coefficients_TK, indices_TK, table_NO = ctx.saved_tensors
+        ops = ops_for(table_NO)
         gradient_TO = gradient_TO.contiguous()
         to_coefficients = to_table = None
         if ctx.needs_input_grad[0]:
-            to_coefficients = row_dots(gradient_TO, table_NO, indices_TK)
+            to_coefficients = ops.row_dots(gradient_TO, table_NO, indices_TK)
         if ctx.needs_input_grad[2]:
-            to_table = _Bags.by_expert(indices_TK, table_NO.shape[0]).sum_rows(gradient_TO, coefficients_TK)
+            to_table = ops.sum_by_expert(gradient_TO, coefficients_TK, indices_TK, table_NO.shape[0])
         return to_coefficients, None, to_table
 
 
@@ -83,7 +65,7 @@ class _Gate(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x_TI: Tensor, weight_NI: Tensor, bias_N: Tensor, k: int) -> tuple[Tensor, Tensor]:
         # relu keeps the order, so it is applied to the K largest alone.
-        coefficients_TK, indices_TK = torch.addmm(bias_N, x_TI, weight_NI.T).topk(k, dim=1)
+        coefficients_TK, indices_TK = ops_for(x_TI).largest_scores(x_TI, weight_NI, bias_N, k)
         coefficients_TK = coefficients_TK.relu_()
         ctx.save_for_backward(x_TI, weight_NI, coefficients_TK, indices_TK)
         ctx.mark_non_differentiable(indices_TK)
@@ -93,14 +75,16 @@ class _Gate(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient_TK: Tensor, _indices: Tensor) -> tuple[Tensor | None, ...]:
         x_TI, weight_NI, coefficients_TK, indices_TK = ctx.saved_tensors
+        ops = ops_for(x_TI)
         scores_TK = torch.where(coefficients_TK > 0, gradient_TK, 0.0)
         to_x = to_weight = to_bias = None
         if ctx.needs_input_grad[0]:
-            to_x = F.embedding_bag(indices_TK, weight_NI, mode="sum", per_sample_weights=scores_TK)
+            to_x = ops.mix_rows(scores_TK, indices_TK, weight_NI)
         if ctx.needs_input_grad[1]:
-            to_weight = _Bags.by_expert(indices_TK, weight_NI.shape[0]).sum_rows(x_TI, scores_TK)
+            to_weight = ops.sum_by_expert(x_TI, scores_TK, indices_TK, weight_NI.shape[0])
         if ctx.needs_input_grad[2]:
-            to_bias = torch.bincount(indices_TK.reshape(-1), scores_TK.reshape(-1), weight_NI.shape[0])
+            ones_T1 = scores_TK.new_ones(len(scores_TK), 1)
+            to_bias = ops.sum_by_expert(ones_T1, scores_TK, indices_TK, weight_NI.shape[0]).squeeze(1)
         return to_x, to_weight, to_bias, None
 
 

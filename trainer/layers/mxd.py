@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from trainer.config import Activation, LayerConfig, Method
-from trainer.layers.kernels import PAIRS_PER_CHUNK
 from trainer.layers.sparse import Routing, SparseLayer
+from trainer.layers.stock_ops import PAIRS_AT_A_TIME
 
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
@@ -77,7 +77,7 @@ class MxD(SparseLayer):
     def contribution_norms(self, x_TI: Tensor, routing: Routing) -> Tensor:
         # ‖a_n c_n * zD‖ is taken from squares, so that no [T, K, O] product is kept beyond a chunk of tokens.
         squares_TO = self.dense_output(x_TI).square()
-        tokens = max(1, PAIRS_PER_CHUNK // routing.indices_TK.shape[1])
+        tokens = max(1, PAIRS_AT_A_TIME // routing.indices_TK.shape[1])
         chunks = zip(squares_TO.split(tokens), routing.indices_TK.split(tokens), strict=True)
         norms = [torch.bmm(self.scaling_NO[ids].square(), row.unsqueeze(2)).squeeze(2).sqrt() for row, ids in chunks]
         return torch.cat(norms) * routing.coefficients_TK.abs()
