@@ -1,6 +1,7 @@
 """Checkpoints: all that fitting needs to go on as if it had never stopped, without a pickle.
 
-A checkpoint is a folder that appears whole under its final name or not at all; the one before is deleted after.
+A checkpoint is a folder that appears whole under its final name or not at all. The one before is kept beside it, should
+the disk lose a file of the newest.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from trainer.errors import UserError
 from trainer.files import whole_folder
 from trainer.layers.sharded import Shards
 from trainer.layers.sparse import WEIGHTS_FILE, SparseLayer, read_weights
-from trainer.run import CHECKPOINT_PREFIX
+from trainer.run import CHECKPOINT_PREFIX, checkpoints, step_of
 
 OPTIMIZER_FILE = "optimizer.safetensors"
 POSITION_FILE = "position.json"
@@ -40,7 +41,7 @@ class Position:
 def save_checkpoint(
     folder: Path, layer: SparseLayer, moments: Mapping[str, Tensor], last_active_N: Tensor, position: Position
 ) -> None:
-    """Write a checkpoint into the run directory ``folder`` and delete those before it.
+    """Write a checkpoint into the run directory ``folder``, and keep the one before it alone.
 
     Layer and moments are whole, whoever holds which experts: so a run can be taken up by any number of processes.
     """
@@ -49,8 +50,10 @@ def save_checkpoint(
         layer.save(partial)
         save_file({LAST_ACTIVE: last_active_N, **moments}, partial / OPTIMIZER_FILE)
         (partial / POSITION_FILE).write_text(json.dumps(asdict(position)))
-    for other in folder.glob(f"{CHECKPOINT_PREFIX}*"):
-        if other != target:
+    # One that is ahead is damaged: the run has come here again from before it.
+    before = [path for path in checkpoints(folder) if step_of(path) < position.step][:1]
+    for other in checkpoints(folder):
+        if other not in (target, *before):
             shutil.rmtree(other)
 
 

@@ -17,7 +17,7 @@ from trainer.fitting import Fit, StepMeasures
 from trainer.language_model import Capture, LanguageModel
 from trainer.layers.sparse import CONFIG_FILE, WEIGHTS_FILE
 from trainer.registration import enter, forget_metrics_after, metrics_of, write_metrics
-from trainer.run import RUN_FILE, Run, runs_folder
+from trainer.run import RUN_FILE, Run, checkpoints, runs_folder
 from trainer.store import MetricRecord, RunRecord, utc_now, writing
 
 Resume = Literal["never", "if-any"]
@@ -67,9 +67,7 @@ class OngoingRun:
         self.fit = fit
         self.store = store
         self.plan = WindowPlan.of(run.config)
-        checkpoint = run.last_checkpoint()
-        if checkpoint is not None:
-            self.fit.restore(checkpoint, self.plan.batch)
+        self._restore()
         self.first_step = self.fit.taken
         self.started = time.monotonic()
         self.run_id = self._register()
@@ -83,6 +81,19 @@ class OngoingRun:
         folder = runs_folder(data) / config.name
         run = Run.load(folder, data) if _is_begun(folder, data) else Run.create(config, data, language_model.tokenizer)
         return cls(run, fit, store)
+
+    def _restore(self) -> None:
+        """Go on from the newest checkpoint that can be read; one that cannot is passed over for the one before."""
+        damaged: UserError | None = None
+        for checkpoint in checkpoints(self.run.folder):
+            try:
+                self.fit.restore(checkpoint, self.plan.batch)
+            except UserError as error:
+                damaged = damaged or error
+                continue
+            return
+        if damaged is not None:
+            raise damaged
 
     def step(self, batch: Capture) -> None:
         """Take one step, and log it where that is due."""

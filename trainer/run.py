@@ -153,12 +153,21 @@ class Run:
 
     def last_checkpoint(self) -> Path | None:
         """The newest whole checkpoint; half-written ones have other names and are never seen."""
-        found = [path for path in self.folder.glob(f"{CHECKPOINT_PREFIX}*") if path.is_dir()]
-        return max(found, key=lambda path: int(path.name.removeprefix(CHECKPOINT_PREFIX)), default=None)
+        return next(iter(checkpoints(self.folder)), None)
 
     def resume_command(self) -> str:
         """What to type to go on fitting it."""
         return f"mxd train --name {self.name} --resume"
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """The whole checkpoints of a run directory, newest first."""
+    return sorted((path for path in folder.glob(f"{CHECKPOINT_PREFIX}*") if path.is_dir()), key=step_of, reverse=True)
+
+
+def step_of(checkpoint: Path) -> int:
+    """The steps that had been taken when it was written."""
+    return int(checkpoint.name.removeprefix(CHECKPOINT_PREFIX))
 
 
 def run_names(data: Path) -> list[str]:

@@ -19,7 +19,7 @@ from tests.runs import World
 from trainer.config import TrainConfig
 from trainer.errors import UserError
 from trainer.layers.mxd import MxD
-from trainer.run import Run
+from trainer.run import Run, checkpoints
 from trainer.store import MetricRecord, RunRecord
 from trainer.train import TrainResult, train
 
@@ -102,6 +102,25 @@ def test_killed_at_any_moment_and_resumed(world: World, tmp_path: Path) -> None:
     killed, whole = weights(world, "killed"), weights(world, "whole")
     assert all(torch.equal(killed[name], whole[name]) for name in whole)
     assert [metric.step for metric in metrics(world, "killed")] == list(range(1, 401))
+
+
+@pytest.mark.parametrize("file", ["layer.safetensors", "optimizer.safetensors", "position.json"])
+def test_a_checkpoint_that_lost_its_end_is_passed_over(world: World, file: str) -> None:
+    fit(world, world.config("whole"))
+    fit(world, world.config("parts"), should_stop=StopAfter(13))
+    newest, _ = checkpoints(world.data / "runs" / "parts")
+    (newest / file).write_bytes((newest / file).read_bytes()[:-9])
+    assert fit(world, world.config("parts"), resume="if-any").status == "finished"
+    whole, parts = weights(world, "whole"), weights(world, "parts")
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+
+
+def test_where_every_checkpoint_is_damaged_it_is_said(world: World) -> None:
+    fit(world, world.config("parts"), should_stop=StopAfter(13))
+    for checkpoint in checkpoints(world.data / "runs" / "parts"):
+        (checkpoint / "layer.safetensors").write_bytes(b"")
+    with pytest.raises(UserError, match=r"checkpoint-13.*fit the run again"):
+        fit(world, world.config("parts"), resume="if-any")
 
 
 def test_a_finished_run_resumed_stays_as_it_is(world: World) -> None:
