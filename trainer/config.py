@@ -15,7 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 Method = Literal["mxd", "transcoder", "skip-transcoder", "autoencoder", "relu-mxd", "low-rank-mxd"]
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "sigmoid"]
 Encoder = Literal["mlp", "glu"]
-Start = Literal["paper", "encoder"]
+Start = Literal["auto", "paper", "encoder", "full", "examples"]
 EditMode = Literal["scale", "add", "set", "off"]
 Apply = Literal["on-top", "replace"]
 Scope = Literal["all", "generated", "prompt"]
@@ -96,6 +96,19 @@ class OptimizerConfig(Config):
     """Tokens whose activations are held and shuffled together."""
 
 
+class CollapseConfig(Config):
+    """What is done against experts that do nothing, all do the same, or leave the work to a few; nothing by default."""
+
+    k_spread: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Random-K: on each step K is drawn evenly from K less to K plus this share of it; the paper's is 0.5."""
+    balance: Annotated[float, Field(ge=0)] = 0.0
+    """Weight of the load-balancing loss: 1 where all experts are used alike, N where one does everything."""
+    diversity: Annotated[float, Field(ge=0)] = 0.0
+    """Weight of the mean squared cosine between what different experts write."""
+    revive_after: Count | None = None
+    """Tokens without a single activation after which an expert begins again at a token that is answered badly."""
+
+
 class TrainConfig(Config):
     """Everything that determines a fitted run."""
 
@@ -115,10 +128,13 @@ class TrainConfig(Config):
     """K, the most experts that are active on a token; a relu-mxd has no such limit."""
     rank: Annotated[int, Field(gt=0)] | None = None
     """R, of a low-rank-mxd alone; by default a quarter of the output's width."""
-    start: Start = "paper"
-    """paper: E as torch's Linear. encoder: E starts at the original MLP's input weights (more faithful early, but its
-    experts steer less)."""
+    start: Start = "auto"
+    """examples: each expert starts as one token of the text, its gate at the input, what it writes at the output.
+    paper: all as torch's Linear. encoder: E starts at the original MLP's (faithful early, but its routing does little).
+    full: D too (the trap: faithful at once, and the routing does nothing). auto: examples, and paper for a method whose
+    experts cannot start as examples."""
     optimizer: OptimizerConfig = OptimizerConfig()
+    collapse: CollapseConfig = CollapseConfig()
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     """Of the starting values."""
     text_seed: Annotated[int, Field(ge=0, lt=2**31)] | None = None

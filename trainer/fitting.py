@@ -13,16 +13,19 @@ import torch
 from torch import Tensor, nn
 
 from trainer.checkpoint import Position, load_checkpoint, moments_of, save_checkpoint
-from trainer.config import LayerConfig, OptimizerConfig, TrainConfig
+from trainer.collapse.penalties import penalty
+from trainer.collapse.random_k import drawn_k
+from trainer.collapse.revival import revive
+from trainer.config import CollapseConfig, LayerConfig, OptimizerConfig, TrainConfig
 from trainer.distributed import ALONE, Ranks
 from trainer.errors import UserError
 from trainer.language_model import Capture, LanguageModel
 from trainer.layers.matching import Widths, matched_num_experts
-from trainer.layers.mxd import GluMxD, MxD
 from trainer.layers.registry import build_layer
 from trainer.layers.sharded import Shards
-from trainer.layers.sparse import SparseLayer
+from trainer.layers.sparse import LayerOutput, SparseLayer
 from trainer.metrics import active_counts, l0, normalised_mse
+from trainer.starts import chosen_start, start_layer
 
 Experts = Literal["copied", "spread"]
 """Whether each of several processes has all experts, or each a part of them."""
@@ -61,7 +64,7 @@ class Fit:
 
     layer: SparseLayer
     optimizer: torch.optim.AdamW
-    schedule: OptimizerConfig
+    config: TrainConfig
     total_steps: int
     last_active_N: Tensor
     """Tokens taken when each expert was last active."""
@@ -88,32 +91,43 @@ class Fit:
         total_steps: int,
         ranks: Ranks = ALONE,
         experts: Experts = "copied",
+        sample: Capture | None = None,
     ) -> Fit:
-        """A layer with its starting values. The same config gives the same values, whoever holds which experts."""
+        """A layer with its starting values. The same config gives the same values, whoever holds which experts.
+
+        Args:
+            sample: activations of the text; needed where ``needs_sample`` says so.
+
+        Raises:
+            UserError: several ranks cannot fit what is asked for, or the method has no such start.
+        """
+        if config.collapse != CollapseConfig() and not ranks.is_alone:
+            raise UserError("What is done against collapse looks at all experts at once; fit with one process.")
         layer_config = layer_config_of(config, language_model)
         with torch.random.fork_rng():
             torch.manual_seed(config.seed)
             layer = build_layer(layer_config)
-        if config.start == "encoder":
-            _start_at_encoder(layer, language_model, config.layer)
+        start_layer(layer, config, language_model, sample)
         if experts == "spread" and not ranks.is_alone:
             layer.keep_part(Shards(ranks.rank, ranks.world, layer.config.num_experts))
         layer.to(language_model.device)
         optimizer = torch.optim.AdamW(layer.parameters(), lr=0.0, weight_decay=0.0, fused=True)
         never = torch.zeros(layer_config.num_experts, dtype=torch.int64, device=language_model.device)
-        return cls(layer, optimizer, config.optimizer, total_steps, never, ranks=ranks)
+        return cls(layer, optimizer, config, total_steps, never, ranks=ranks)
 
     def step(self, batch: Capture) -> None:
         """Take one step on a batch of activations."""
-        if self.taken == 0:
+        if self.taken == 0 and chosen_start(self.config) != "examples":
             # D starts at zero, so the layer's first answer is b_out alone; the mean is the best constant.
             self.layer.get_parameter("output_bias").data.copy_(self.ranks.mean_(batch.output_TO.mean(dim=0)))
         for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(self.schedule, self.taken, self.total_steps)
-        output = self.answer(batch.read_by(self.layer))
+            group["lr"] = learning_rate(self.config.optimizer, self.taken, self.total_steps)
+        x_TI = batch.read_by(self.layer)
+        output = self.answer(x_TI, drawn_k(self.config, self.layer.config.k, self.taken))
         loss = normalised_mse(output.output_TO, batch.output_TO)
+        added = penalty(self.config.collapse, output.routing, self.layer)
         self.optimizer.zero_grad()
-        loss.backward()
+        (loss if added is None else loss + added).backward()
         if self.layer.shards is not None:
             self._average_gradients()
         self.optimizer.step()
@@ -125,6 +139,18 @@ class Fit:
         self.watch.errors = self.watch.errors + loss.detach()
         self.watch.active = self.watch.active + l0(output.routing)
         self.watch.counts_N += counts_N
+        self._revive(x_TI, output, batch.output_TO)
+
+    def _revive(self, x_TI: Tensor, output: LayerOutput, target_TO: Tensor) -> None:
+        """Let experts that have long been quiet begin again, a few times on the way, and not while the rate falls."""
+        after = self.config.collapse.revive_after
+        every = None if after is None else max(1, after // len(x_TI))
+        falling = self.taken > (1 - self.config.optimizer.decay) * self.total_steps
+        if after is None or every is None or falling or self.taken % every:
+            return
+        dead_N = self.tokens - self.last_active_N >= after
+        revive(self.layer, self.optimizer, dead_N, x_TI, output, target_TO)
+        self.last_active_N.masked_fill_(dead_N, self.tokens)
 
     def read(self) -> StepMeasures:
         """Means since the last reading, over all ranks; starts the next stretch."""
@@ -192,15 +218,3 @@ def layer_config_of(config: TrainConfig, language_model: LanguageModel) -> Layer
         encoder=shape.encoder,
         rank=rank if config.method == "low-rank-mxd" else None,
     )
-
-
-def _start_at_encoder(layer: SparseLayer, language_model: LanguageModel, index: int) -> None:
-    if not isinstance(layer, MxD):
-        raise UserError(f"A {layer.method} has no encoder to start from; leave --start at paper.")
-    weights = language_model.encoder_weights(index)
-    with torch.no_grad():
-        layer.encoder.weight.copy_(weights.weight_HI)
-        layer.encoder.bias.copy_(weights.bias_H)
-        if isinstance(layer, GluMxD) and weights.gate_weight_HI is not None and weights.gate_bias_H is not None:
-            layer.encoder_gate.weight.copy_(weights.gate_weight_HI)
-            layer.encoder_gate.bias.copy_(weights.gate_bias_H)

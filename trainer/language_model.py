@@ -265,6 +265,10 @@ class LanguageModel:
         gate = pairs[0] if len(pairs) == 2 else (None, None)
         return EncoderWeights(*pairs[-1], *gate)
 
+    def decoder_weight(self, layer: int) -> Tensor:
+        """The output weights [O, H] of a layer's MLP."""
+        return _weight(self._matrices(layer)[1])
+
     def _block(self, layer: int) -> nn.Module:
         if not 0 <= layer < self.num_layers:
             raise UserError(f"{self.source} has layers 0 to {self.num_layers - 1}; there is no layer {layer}.")

@@ -9,22 +9,23 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from sqlalchemy import Engine
 
-from trainer.activations import Stream, batches
+from trainer.activations import Stream, batches, windows
 from trainer.config import TrainConfig
 from trainer.distributed import ALONE, Ranks
 from trainer.errors import UserError
 from trainer.files import only_one
 from trainer.fitting import Experts, Fit
-from trainer.language_model import LanguageModel
+from trainer.language_model import Capture, LanguageModel
 from trainer.ongoing import OngoingRun, Resume, TrainResult, refuse_others
 from trainer.progress import Progress, ShouldStop, never, silent
 from trainer.run import LOCK_FILE, runs_folder
+from trainer.starts import needs_sample
 
 __all__ = ["Resume", "TrainResult", "train", "train_together"]
 
@@ -76,7 +77,11 @@ def train_together(
     stream = Stream.of(configs)
     # All layers are made before the first folder is: what cannot be built leaves nothing behind.
     stream.plan.share(ranks)
-    fits = [Fit.start(config, language_model, stream.plan.steps, ranks, experts) for config in configs]
+    sample = _sample(configs, stream, language_model)
+    fits = [
+        Fit.start(config, language_model, stream.plan.steps, ranks, experts, sample.get(config.layer))
+        for config in configs
+    ]
     with ExitStack() as locks:
         for config in configs if ranks.is_first else ():
             folder = runs_folder(data) / config.name
@@ -98,6 +103,13 @@ def train_together(
                 run.mark("failed", str(error))
             raise
         return [run.leave() for run in runs]
+
+
+def _sample(configs: Sequence[TrainConfig], stream: Stream, language_model: LanguageModel) -> Mapping[int, Capture]:
+    """Activations of the first window, by layer, for starts that look at them; it is read once more in its turn."""
+    if not any(needs_sample(config) for config in configs):
+        return {}
+    return next(windows(language_model, stream)).captured
 
 
 def _go(

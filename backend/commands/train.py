@@ -13,16 +13,18 @@ from pydantic_settings import CliPositionalArg
 from backend.commands.base import Command
 from backend.commands.console import Interrupted, StopRequest, progress_of
 from backend.commands.sweep import SHORT, Several, combinations, run_name
-from trainer.config import Count, Method, OptimizerConfig, Start, TextConfig, TrainConfig
+from trainer.config import CollapseConfig, Count, Method, OptimizerConfig, Start, TextConfig, TrainConfig
 from trainer.errors import UserError
 
 if TYPE_CHECKING:
     from trainer.ongoing import TrainResult
 
+PARTS: dict[str, type[BaseModel]] = {"text": TextConfig, "optimizer": OptimizerConfig, "collapse": CollapseConfig}
+"""Settings of a run that are nested in it, and flags like the others."""
 NEEDED = {"language_model": "LANGUAGE_MODEL", "layer": "--layer", "text": "--text", "tokens": "--tokens"}
 
 
-class TrainCommand(OptimizerConfig, TextConfig, Command):
+class TrainCommand(CollapseConfig, OptimizerConfig, TextConfig, Command):
     """Fit a layer of a language model as a mixture of experts.
 
     Flags with commas in their values fit every combination, on one pass over the activations.
@@ -47,9 +49,10 @@ class TrainCommand(OptimizerConfig, TextConfig, Command):
     name: str | None = None
     """Name of the run; by default made of language model, layer and K. What several values are given for is put at its
     end, or where it says so, as in sweep-{method}-k{k}."""
-    start: Several[Start] = ("paper",)
-    """paper: the shared encoder starts random. encoder: it starts at the original MLP's (more faithful early, steers
-    less). Several with commas."""
+    start: Several[Start] = ("auto",)
+    """examples: each expert starts as one token of the text. paper: all starts random. encoder: the shared encoder
+    starts at the original MLP's (faithful early, but the routing does little). full: the decoder too (the routing does
+    nothing). auto: examples where the method has them, or else paper. Several with commas."""
     learning_rate: Several[Annotated[float, Field(gt=0)]] = (1e-3,)  # type: ignore[assignment]
     """Peak learning rate of AdamW; several with commas. The paper uses 1e-4 over 480M tokens; a few million tokens want
     ten times more."""
@@ -137,7 +140,7 @@ class TrainCommand(OptimizerConfig, TextConfig, Command):
         def part(kind: type[BaseModel]) -> dict[str, Any]:
             return {name: chosen.get(name, getattr(self, name)) for name in kind.model_fields if name in fields}
 
-        flags = {name: value for name, value in part(TrainConfig).items() if name not in ("text", "optimizer")}
+        flags = {name: value for name, value in part(TrainConfig).items() if name not in PARTS}
         if flags.get("language_model") and Path(flags["language_model"]).is_dir():
             # The run is used from other folders than the one that this is typed in.
             flags["language_model"] = str(Path(flags["language_model"]).resolve())
@@ -145,7 +148,7 @@ class TrainCommand(OptimizerConfig, TextConfig, Command):
             flags["num_experts"] = None
         if chosen["method"] != "low-rank-mxd" and "low-rank-mxd" in self.method:
             flags.pop("rank", None)  # of the others that are fitted with it, none has one
-        return {**flags, "text": part(TextConfig), "optimizer": part(OptimizerConfig)}
+        return {**flags, **{name: part(kind) for name, kind in PARTS.items()}}
 
     def _pattern(self) -> str:
         """Of the runs' names: what was asked for, or the language model with what every name says."""

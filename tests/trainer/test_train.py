@@ -167,7 +167,7 @@ def test_starting_at_the_encoder(world: World) -> None:
 
 
 def test_output_bias_starts_at_the_mean_and_the_decoder_at_zero(world: World) -> None:
-    fit(world, world.config(tokens=64))
+    fit(world, world.config(tokens=64, start="paper"))
     layer = Run.load("small", world.data).layer
     assert isinstance(layer, MxD)
     assert layer.decoder.weight.abs().max() <= 0.0101

@@ -42,6 +42,10 @@ class Transcoder(SparseLayer):
     def decode_mixed(self, x_TI: Tensor, mixing_TO: Tensor) -> Tensor:  # noqa: ARG002
         return mixing_TO + self.output_bias
 
+    @property
+    def table(self) -> Tensor:
+        return self.direction_NO
+
     def contribution(self, x_TI: Tensor, routing: Routing) -> Tensor:  # noqa: ARG002
         """What the experts add, [T, O]; does not depend on ``x_TI``."""
         return self.mixing(routing)

@@ -56,6 +56,10 @@ class MxD(SparseLayer):
     def encode(self, x_TI: Tensor) -> Tensor:
         """The hidden vector z that every expert reads, [T, H]."""
 
+    @property
+    def table(self) -> Tensor:
+        return self.scaling_NO
+
     def dense_output(self, x_TI: Tensor) -> Tensor:
         """z D, [T, O]: what the experts scale."""
         output: Tensor = self.decoder(self.encode(x_TI))

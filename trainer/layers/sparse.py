@@ -108,13 +108,23 @@ class SparseLayer(nn.Module, ABC):
     def contribution(self, x_TI: Tensor, routing: Routing) -> Tensor:
         """What the experts of ``routing`` add to the output, [T, O]: linear in the coefficients, without the bias."""
 
+    @property
+    @abstractmethod
+    def table(self) -> Tensor:
+        """The parameter that says what each expert writes, or how it scales what is written: a row an expert."""
+
     @abstractmethod
     def contribution_norms(self, x_TI: Tensor, routing: Routing) -> Tensor:
         """Euclidean norm of each active expert's own contribution to the output, [T, K]."""
 
-    def forward(self, x_TI: Tensor) -> LayerOutput:
-        """Route, then decode."""
-        routing = self.route(x_TI)
+    def forward(self, x_TI: Tensor, k: int | None = None) -> LayerOutput:
+        """Route, then decode; with ``k`` experts of each token where that is asked for, as in random-K fitting."""
+        if k is None or k == self.config.k:
+            routing = self.route(x_TI)
+        else:
+            assert self.shards is None
+            kept = min(k, self.config.num_experts)
+            routing = Routing(*gate(x_TI, self.gate.weight, self.gate.bias, kept))
         return LayerOutput(self.decode(x_TI, routing), routing)
 
     def whole(self) -> SparseLayer:
