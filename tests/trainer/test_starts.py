@@ -45,7 +45,7 @@ def test_the_full_start_answers_like_the_mlp_with_its_routing_frozen_too(world: 
     assert isinstance(layer, MxD)
     with torch.no_grad():
         routing = layer.route(sample.input_TI)
-        frozen_O = layer.mixed_scaling(routing).mean(dim=0)
+        frozen_O = layer.mixing(routing).mean(dim=0)
         frozen_TO = frozen_O * layer.dense_output(sample.input_TI)
     assert unexplained(frozen_TO, sample) < 0.05
 
@@ -71,7 +71,7 @@ def test_with_its_mixing_frozen_a_start_at_examples_is_a_constant(world: World) 
     layer, sample = started(world, "examples")
     assert isinstance(layer, MxD)
     with torch.no_grad():
-        frozen_O = layer.mixed_scaling(layer.route(sample.input_TI)).mean(dim=0)
+        frozen_O = layer.mixing(layer.route(sample.input_TI)).mean(dim=0)
         frozen_TO = frozen_O * layer.dense_output(sample.input_TI)
     assert frozen_TO.std(dim=0).max() < 1e-5
 
