@@ -30,6 +30,7 @@ from backend.commands.console import Interrupted
 from backend.commands.demo import DemoCommand
 from backend.commands.doctor import DoctorCommand
 from backend.commands.evaluate import EvaluateCommand
+from backend.commands.evaluate_steering import EvaluateSteeringCommand
 from backend.commands.index import IndexCommand
 from backend.commands.influence import InfluenceCommand
 from backend.commands.remove import RemoveCommand
@@ -68,6 +69,8 @@ class Mxd(BaseSettings):
     """what each expert does and how much it matters, into the store"""
     evaluate: CliSubCommand[EvaluateCommand]
     """what runs add to the loss, and whether their experts do anything"""
+    evaluate_steering: CliSubCommand[EvaluateSteeringCommand]
+    """what turning experts up does to texts, beside controls"""
     route: CliSubCommand[RouteCommand]
     """which experts are active on each token of a text"""
     steer: CliSubCommand[SteerCommand]

@@ -38,7 +38,7 @@ def training(session: Session, run: RunRecord) -> Figure:
         figure.add_trace(trace, row=row, col=1)
         figure.update_yaxes(title={"text": name}, type=scale, row=row, col=1)
     figure.update_xaxes(title={"text": "Tokens"}, row=len(curves), col=1)
-    return _figure("training", f"Fitting of {run.name}", figure, len(metrics), len(metrics))
+    return as_figure("training", f"Fitting of {run.name}", figure, len(metrics), len(metrics))
 
 
 def usage_strength(session: Session, run: RunRecord) -> Figure:
@@ -57,7 +57,7 @@ def usage_strength(session: Session, run: RunRecord) -> Figure:
     figure = go.Figure([trace])
     figure.update_xaxes(type="log", title={"text": "Usage, share of tokens"})
     figure.update_yaxes(title={"text": "Mean coefficient"}, rangemode="tozero")
-    return _figure("usage-strength", f"Experts of {run.name}", figure, len(points), total)
+    return as_figure("usage-strength", f"Experts of {run.name}", figure, len(points), total)
 
 
 def usage_histogram(session: Session, run: RunRecord) -> Figure:
@@ -79,7 +79,7 @@ def usage_histogram(session: Session, run: RunRecord) -> Figure:
     figure = go.Figure([trace])
     figure.update_xaxes(type="log", title={"text": "Usage, share of tokens"})
     figure.update_yaxes(title={"text": "Experts"}, rangemode="tozero")
-    return _figure("usage-histogram", f"Usage of the experts of {run.name}", figure, len(values), len(values))
+    return as_figure("usage-histogram", f"Usage of the experts of {run.name}", figure, len(values), len(values))
 
 
 def coefficients(session: Session, run: RunRecord, expert: int) -> Figure:
@@ -98,7 +98,7 @@ def coefficients(session: Session, run: RunRecord, expert: int) -> Figure:
     figure.update_layout(bargap=0)
     figure.update_xaxes(title={"text": "Coefficient"}, rangemode="tozero")
     figure.update_yaxes(type="log", title={"text": "Active tokens"})
-    return _figure(
+    return as_figure(
         "coefficients", f"Coefficients of expert {expert}", figure, sum(record.histogram), record.active_tokens
     )
 
@@ -114,7 +114,7 @@ def frontier(session: Session) -> Figure:
     figure = go.Figure([_line(method, layer, members) for (method, _, layer), members in lines.items()])
     figure.update_xaxes(type="log", title={"text": "K, most active experts per token"})
     figure.update_yaxes(type="log", title={"text": "Normalised MSE"})
-    return _figure("frontier", "Normalised MSE on each run's own indexed text", figure, len(runs), len(runs))
+    return as_figure("frontier", "Normalised MSE on each run's own indexed text", figure, len(runs), len(runs))
 
 
 def _line(method: str, layer: int, runs: Sequence[Indexed]) -> go.Scatter:
@@ -129,7 +129,8 @@ def _line(method: str, layer: int, runs: Sequence[Indexed]) -> go.Scatter:
     )
 
 
-def _figure(name: FigureName, title: str, figure: go.Figure, drawn: int, total: int) -> Figure:
+def as_figure(name: FigureName, title: str, figure: go.Figure, drawn: int, total: int) -> Figure:
+    """What travels of a figure, without the colours and fonts of Plotly's own template."""
     parts: dict[str, Any] = figure.to_plotly_json()
     # Plotly's own template is nothing but colours and fonts.
     layout = {key: value for key, value in parts["layout"].items() if key != "template"}

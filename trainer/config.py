@@ -178,6 +178,23 @@ class InfluenceConfig(Config):
     """Of the random experts and random directions that are compared with."""
 
 
+class SteeringEvaluationConfig(Config):
+    """Turning a sample of experts up at several strengths, to see what becomes of texts."""
+
+    experts: Annotated[int, Field(ge=1, le=10_000)] = 12
+    """Experts, drawn at random among the active ones."""
+    strengths: Annotated[tuple[Annotated[float, Field(gt=0, le=1000)], ...], Field(min_length=1)] = (1.0, 3.0, 6.0)
+    """In units of each expert's 99th percentile."""
+    prompts: Annotated[tuple[str, ...], Field(min_length=1)] = ("One day,", "The", "In the")
+    """Texts to continue."""
+    samples: Annotated[int, Field(ge=1, le=64)] = 3
+    """Continuations of each prompt."""
+    max_tokens: Annotated[int, Field(ge=1, le=1024)] = 24
+    """New tokens of each."""
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    """Of the draw of experts, the random directions and the continuations."""
+
+
 class EvaluateConfig(Config):
     """How a run is measured on text that it was not fitted on."""
 

@@ -179,6 +179,22 @@ class InfluenceRecord(Base):
     suppressed: Mapped[list[list[float]]] = mapped_column(JSON)
 
 
+class SteeringDoseRecord(Base):
+    """What turning one expert up by one strength did to texts; see ``trainer.steering_evaluation.build``."""
+
+    __tablename__ = "steering_doses"
+
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
+    expert: Mapped[int] = mapped_column(primary_key=True)
+    kind: Mapped[str] = mapped_column(String(16), primary_key=True)
+    """``none``, ``expert``, ``other`` or ``direction``."""
+    strength: Mapped[float] = mapped_column(primary_key=True)
+    kl: Mapped[float]
+    loss: Mapped[float]
+    self_similarity: Mapped[float]
+    promoted_share: Mapped[float]
+
+
 class SequenceRecord(Base):
     """A token sequence of the indexed text, stored once however many contexts point at it."""
 
@@ -318,7 +334,7 @@ def delete_index(session: Session, run_id: int) -> None:
     """Delete what an index of the run wrote, in the caller's transaction."""
     if session.get_bind().dialect.name == "sqlite":
         session.execute(text(f"DROP TABLE IF EXISTS {search_table(run_id)}"))
-    for table in (InfluenceRecord, ContextRecord, SequenceRecord, ExpertRecord, IndexRecord):
+    for table in (SteeringDoseRecord, InfluenceRecord, ContextRecord, SequenceRecord, ExpertRecord, IndexRecord):
         session.execute(delete(table).where(table.run_id == run_id))
 
 

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query
 
 from backend import figures
 from backend.database import reading
+from backend.figures_of_steering import steering
 from backend.queries.runs import find_run
 from backend.schemas import Figure, FigureName
 from backend.services import ServicesDep
@@ -22,6 +23,7 @@ OF_A_RUN = {
     "training": figures.training,
     "usage-strength": figures.usage_strength,
     "usage-histogram": figures.usage_histogram,
+    "steering": steering,
 }
 
 

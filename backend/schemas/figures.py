@@ -6,7 +6,7 @@ from typing import Literal
 
 from backend.schemas.base import Schema
 
-FigureName = Literal["training", "usage-strength", "usage-histogram", "frontier", "coefficients"]
+FigureName = Literal["training", "usage-strength", "usage-histogram", "frontier", "coefficients", "steering"]
 
 
 class Figure(Schema):

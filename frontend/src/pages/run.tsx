@@ -17,6 +17,7 @@ import { Health } from "./run/health";
 import { RunFacts } from "./run/run-facts";
 import { RunHead } from "./run/run-head";
 import { RUN_PARAMS } from "./run/run-params";
+import { Steering } from "./run/steering";
 import { Settings } from "./run/settings";
 import { useRunEvents } from "./run/use-run-events";
 
@@ -37,6 +38,7 @@ function RunView({ detail }: { readonly detail: RunDetail }) {
         />
         <Health run={detail.run} />
       </div>
+      <Steering run={detail.run} />
       <Settings detail={detail} />
     </>
   );

@@ -1,0 +1,2 @@
+"""What turning experts up does to texts, over strengths, beside random experts and random directions; start at
+``build``."""
