@@ -24,7 +24,7 @@ from backend.queries.runs import list_runs
 from backend.settings import Settings
 from tests.language_models import saved_language_model
 from tests.runs import small_world
-from trainer.config import SAMPLE, IndexConfig, OptimizerConfig, TextConfig, TrainConfig
+from trainer.config import SAMPLE, CollapseConfig, IndexConfig, OptimizerConfig, TextConfig, TrainConfig
 from trainer.errors import UserError
 from trainer.run import Run
 from trainer.store import sqlite_url, writing
@@ -237,11 +237,11 @@ def test_a_variable_named_like_a_command_is_no_setting(monkeypatch: pytest.Monke
 
 
 def test_flags_and_settings_have_the_same_defaults() -> None:
-    for config in (TrainConfig, TextConfig, OptimizerConfig):
+    for config in (TrainConfig, TextConfig, OptimizerConfig, CollapseConfig):
         for name, field in config.model_fields.items():
             if not field.is_required() and name in TrainCommand.model_fields and name != "num_experts":
                 assert TrainCommand.model_fields[name].default in (field.default, (field.default,)), name
-    assert TrainConfig.model_fields.keys() - TrainCommand.model_fields.keys() == {"optimizer"}
+    assert TrainConfig.model_fields.keys() - TrainCommand.model_fields.keys() == {"optimizer", "collapse"}
     assert Settings.model_fields.keys() <= ServeCommand.model_fields.keys()
     assert IndexConfig.model_fields.keys() <= TrainCommand.model_fields.keys() | {"top", "per_interval", "top_tokens"}
 
