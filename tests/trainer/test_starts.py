@@ -26,7 +26,7 @@ def sample_of(world: World, config: TrainConfig) -> Capture:
 def started(world: World, start: Start, **changes: Any) -> tuple[SparseLayer, Capture]:
     config = world.config(start=start, **changes)
     sample = sample_of(world, config)
-    return Fit.start(config, world.language_model, 24, sample).layer, sample
+    return Fit.start(config, world.language_model, 24, sample=sample).layer, sample
 
 
 def first_error(layer: SparseLayer, sample: Capture) -> float:
