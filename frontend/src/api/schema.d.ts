@@ -1190,7 +1190,7 @@ export interface components {
              * Name
              * @enum {string}
              */
-            name: "training" | "usage-strength" | "usage-histogram" | "frontier" | "coefficients";
+            name: "training" | "usage-strength" | "usage-histogram" | "frontier" | "coefficients" | "steering";
             /** Title */
             title: string;
             /**
@@ -2180,7 +2180,7 @@ export interface operations {
             };
             header?: never;
             path: {
-                name: "training" | "usage-strength" | "usage-histogram" | "frontier" | "coefficients";
+                name: "training" | "usage-strength" | "usage-histogram" | "frontier" | "coefficients" | "steering";
             };
             cookie?: never;
         };
