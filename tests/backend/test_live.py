@@ -107,11 +107,14 @@ def test_both_arms_come_token_by_token_and_never_twice(live_client: TestClient, 
         assert positions == list(range(len(positions)))
 
 
-def test_units_are_the_stores(live_client: TestClient) -> None:
-    p99 = live_client.get(f"{RUN}/experts/3").json()["row"]["p99"]
+def test_units_are_the_stores(live_client: TestClient, fitted: World) -> None:
+    units = Run.load("small", fitted.data).units
+    expert = max(units, key=lambda each: units[each])
+    p99 = live_client.get(f"{RUN}/experts/{expert}").json()["row"]["p99"]
+    assert p99 == pytest.approx(units[expert])
     assert p99 > 0
-    by_unit = events(live_client, edits=[{"expert": 3, "mode": "set", "strength": 2.0}])
-    again = events(live_client, edits=[{"expert": 3, "mode": "set", "strength": 2.0}])
+    by_unit = events(live_client, edits=[{"expert": expert, "mode": "set", "strength": 2.0}])
+    again = events(live_client, edits=[{"expert": expert, "mode": "set", "strength": 2.0}])
     assert [data for name, data in by_unit if name == "token"] == [data for name, data in again if name == "token"]
 
 
