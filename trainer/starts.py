@@ -115,7 +115,7 @@ def _start_at_examples(layer: SparseLayer, config: TrainConfig, language_model: 
     layer.gate.weight.copy_(ROW_NORM * directions_NI)
     layer.gate.bias.copy_(-(layer.gate.weight @ mean_I.to(layer.gate.weight)))
     layer.get_parameter("output_bias").copy_(mean_O)
-    table_NO.copy_(y_TO[chosen_N] - mean_O)
+    table_NO.copy_(F.normalize(y_TO[chosen_N] - mean_O, dim=1))  # all of one length, as in the measured recipe
     table_NO.mul_(_scale(layer, x_TI[:TOKENS_TO_SCALE], (y_TO - mean_O)[:TOKENS_TO_SCALE]))
 
 

@@ -50,7 +50,9 @@ def metrics(world: World, name: str) -> list[MetricRecord]:
 
 
 def test_it_learns_and_says_so(world: World) -> None:
-    result = fit(world, world.config(tokens=200 * 64, text=world.text.model_copy(update={"when_short": "repeat"})))
+    result = fit(
+        world, world.config(start="paper", tokens=200 * 64, text=world.text.model_copy(update={"when_short": "repeat"}))
+    )
     found = metrics(world, "small")
     assert result.status == "finished"
     assert result.tokens == 200 * 64
