@@ -33,6 +33,7 @@ from backend.commands.evaluate import EvaluateCommand
 from backend.commands.evaluate_steering import EvaluateSteeringCommand
 from backend.commands.index import IndexCommand
 from backend.commands.influence import InfluenceCommand
+from backend.commands.probe import ProbeCommand
 from backend.commands.remove import RemoveCommand
 from backend.commands.route import RouteCommand
 from backend.commands.runs import RunsCommand
@@ -71,6 +72,8 @@ class Mxd(BaseSettings):
     """what runs add to the loss, and whether their experts do anything"""
     evaluate_steering: CliSubCommand[EvaluateSteeringCommand]
     """what turning experts up does to texts, beside controls"""
+    probe: CliSubCommand[ProbeCommand]
+    """how well single experts tell labelled texts apart"""
     route: CliSubCommand[RouteCommand]
     """which experts are active on each token of a text"""
     steer: CliSubCommand[SteerCommand]

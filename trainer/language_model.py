@@ -269,6 +269,10 @@ class LanguageModel:
         """The output weights [O, H] of a layer's MLP."""
         return _weight(self._matrices(layer)[1])
 
+    def hidden_reader(self, layer: int) -> nn.Module:
+        """The linear module of a layer's MLP that reads its neurons and writes its output."""
+        return self._matrices(layer)[1]
+
     def _block(self, layer: int) -> nn.Module:
         if not 0 <= layer < self.num_layers:
             raise UserError(f"{self.source} has layers 0 to {self.num_layers - 1}; there is no layer {layer}.")

@@ -1,0 +1,79 @@
+"""``mxd probe``: how well single experts tell labelled texts apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic_settings import CliPositionalArg
+
+from backend.commands.base import Command, part_of
+from backend.commands.console import Interrupted, StopRequest, progress
+from backend.commands.tables import columns
+from trainer.config import ProbeConfig
+from trainer.errors import UserError
+
+
+class ProbeCommand(ProbeConfig, Command):
+    """Try single experts as classifiers: chosen on validation texts, scored once on test texts.
+
+    The MLP's neurons and a random gate of the same size are tried the same way, to compare with.
+    """
+
+    names: CliPositionalArg[list[str]]
+    """Names of the runs, or their folders."""
+    device: str = "auto"
+    """Where the language model runs: auto, cpu or cuda."""
+
+    def run(self) -> int:
+        """Probe, and say what was found."""
+        from backend.database import open_database
+        from trainer.language_model import LanguageModel
+        from trainer.probing.write import probe
+        from trainer.run import Run
+
+        settings = self.settings()
+        runs = [Run.load(name, settings.data) for name in self.names]
+        config = part_of(ProbeConfig, self)
+        store = open_database(settings.store_url)
+        stop = StopRequest()
+        results: list[dict[str, Any]] = []
+        loaded: dict[str, LanguageModel] = {}
+        try:
+            with stop.listening():
+                for run in runs:
+                    source = run.language_model_source
+                    loaded[source] = loaded.get(source) or LanguageModel.load(source, self.device)
+                    with progress(f"Probing {run.name}") as shown:
+                        results.append(probe(run, config, loaded[source], store, shown, stop))
+        except UserError as error:
+            if stop():
+                raise Interrupted(str(error), stop.exit_code) from error
+            raise
+        finally:
+            store.dispose()
+        document: Any = results[0] if len(results) == 1 else results
+        self.report(document, "\n\n".join(_in_words(result) for result in results))
+        return 0
+
+
+HEAD = ("class", "expert", "F1", "95 %", "bal. acc.", "ROC-AUC", "F1 of 5", "F1 neuron", "F1 random gate")
+
+
+def _in_words(result: dict[str, Any]) -> str:
+    kinds = result["kinds"]
+    rows = []
+    for name, found in result["classes"].items():
+        one = found["one"]
+        others = [kinds[kind]["classes"][name]["f1"] for kind in ("neurons", "random-gate")]
+        rows.append(
+            (
+                name,
+                str(found["expert"]),
+                f"{one['f1']:.3f}",
+                f"{one['f1_low']:.3f} to {one['f1_high']:.3f}",
+                *("" if value is None else f"{value:.3f}" for value in (one["balanced_accuracy"], one["roc_auc"])),
+                f"{found['five']['f1']:.3f}",
+                *(f"{other:.3f}" for other in others),
+            )
+        )
+    return "\n".join([f"{result['run']}, {result['examples']:,} examples", *columns(HEAD, rows)])

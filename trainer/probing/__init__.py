@@ -1,0 +1,1 @@
+"""How well single experts tell labelled texts apart; start at ``probe``."""
