@@ -53,12 +53,15 @@ class EvaluateCommand(TextConfig, Command):
     def run(self) -> int:
         """Measure, and say what was found."""
         from backend.database import open_database
+        from trainer.registration import register_run
         from trainer.run import Run
 
         settings = self.settings()
         runs = [Run.load(name, settings.data) for name in self.names]
         _refuse_mixed(runs)
         store = open_database(settings.store_url)
+        for run in runs:
+            register_run(run, store)
         stop = StopRequest()
         try:
             with stop.listening():

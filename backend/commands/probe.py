@@ -29,6 +29,7 @@ class ProbeCommand(ProbeConfig, Command):
         from backend.database import open_database
         from trainer.language_model import LanguageModel
         from trainer.probing.write import probe
+        from trainer.registration import register_run
         from trainer.run import Run
 
         settings = self.settings()
@@ -41,6 +42,7 @@ class ProbeCommand(ProbeConfig, Command):
         try:
             with stop.listening():
                 for run in runs:
+                    register_run(run, store)
                     source = run.language_model_source
                     loaded[source] = loaded.get(source) or LanguageModel.load(source, self.device)
                     with progress(f"Probing {run.name}") as shown:
