@@ -32,6 +32,7 @@ from backend.queries.search import build_search_index
 from backend.queries.table import columns_stamp, load_columns
 from backend.routes import (
     access,
+    evaluations,
     experts,
     figures,
     health,
@@ -95,7 +96,7 @@ def build_api(observations: Observations | None = None, body_bytes: int = DEFAUL
             "5XX": {"model": ErrorResponse, "description": "The server cannot answer now."},
         },
     )
-    modules = (health, access, runs, experts, notes, lists, routing, live, steering, sessions, figures)
+    modules = (health, access, runs, evaluations, experts, notes, lists, routing, live, steering, sessions, figures)
     for router in (*(module.router for module in modules), notes.of_run):
         app.include_router(router, prefix="/api")
     app.add_api_route("/docs", _docs, include_in_schema=False, response_class=HTMLResponse)

@@ -35,6 +35,7 @@ from backend.commands.index import IndexCommand
 from backend.commands.influence import InfluenceCommand
 from backend.commands.probe import ProbeCommand
 from backend.commands.remove import RemoveCommand
+from backend.commands.report import ReportCommand
 from backend.commands.route import RouteCommand
 from backend.commands.runs import RunsCommand
 from backend.commands.serve import ServeCommand
@@ -74,6 +75,8 @@ class Mxd(BaseSettings):
     """what turning experts up does to texts, beside controls"""
     probe: CliSubCommand[ProbeCommand]
     """how well single experts tell labelled texts apart"""
+    report: CliSubCommand[ReportCommand]
+    """every figure of what was measured, in one HTML file"""
     route: CliSubCommand[RouteCommand]
     """which experts are active on each token of a text"""
     steer: CliSubCommand[SteerCommand]

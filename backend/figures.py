@@ -129,9 +129,10 @@ def _line(method: str, layer: int, runs: Sequence[Indexed]) -> go.Scatter:
     )
 
 
-def as_figure(name: FigureName, title: str, figure: go.Figure, drawn: int, total: int) -> Figure:
-    """What travels of a figure, without the colours and fonts of Plotly's own template."""
+def as_figure(name: FigureName, title: str, figure: go.Figure, drawn: int, total: int | None = None) -> Figure:
+    """What travels of a figure, without the colours and fonts of Plotly's own template; all where no ``total``."""
     parts: dict[str, Any] = figure.to_plotly_json()
     # Plotly's own template is nothing but colours and fonts.
     layout = {key: value for key, value in parts["layout"].items() if key != "template"}
-    return Figure(name=name, title=title, data=parts["data"], layout=layout, drawn=drawn, total=total)
+    whole = drawn if total is None else total
+    return Figure(name=name, title=title, data=parts["data"], layout=layout, drawn=drawn, total=whole)

@@ -143,15 +143,15 @@ def _summary(run: RunRecord, last: MetricRecord | None, index: IndexRecord | Non
         seed=run.seed,
         tokens_wanted=run.tokens_wanted,
         tokens_done=run.tokens_done,
-        started_at=_aware(run.started_at),
-        updated_at=_aware(run.updated_at),
+        started_at=aware(run.started_at),
+        updated_at=aware(run.updated_at),
         last_metric=point(last) if last else None,
         indexed_tokens=index.tokens if index else None,
         experts_active=index.experts_active if index else None,
     )
 
 
-def _aware(moment: datetime) -> datetime:
+def aware(moment: datetime) -> datetime:
     """SQLite gives times back without their zone; they were written in UTC."""
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 

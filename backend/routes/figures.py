@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from backend import figures
+from backend import figures, figures_of_evaluations
 from backend.database import reading
 from backend.figures_of_steering import steering
 from backend.queries.runs import find_run
@@ -16,7 +16,7 @@ from trainer.errors import UserError
 
 router = APIRouter(prefix="/figures", tags=["figures"])
 
-OfRun = Annotated[str | None, Query(max_length=200, description="Name of a run; all figures but the frontier need it.")]
+OfRun = Annotated[str | None, Query(max_length=200, description="Name of a run; figures of single runs need it.")]
 OfExpert = Annotated[int | None, Query(ge=0, lt=2**31, description="Id of an expert; needed for its coefficients.")]
 
 OF_A_RUN = {
@@ -24,6 +24,17 @@ OF_A_RUN = {
     "usage-strength": figures.usage_strength,
     "usage-histogram": figures.usage_histogram,
     "steering": steering,
+    "load": figures_of_evaluations.load,
+    "usage-evaluated": figures_of_evaluations.usage_evaluated,
+    "probe-coefficients": figures_of_evaluations.probe_coefficients,
+}
+OF_ALL_RUNS = {
+    "frontier": figures.frontier,
+    "loss-frontier": figures_of_evaluations.loss_frontier,
+    "error-frontier": figures_of_evaluations.error_frontier,
+    "faithfulness": figures_of_evaluations.faithfulness,
+    "routing-frontier": figures_of_evaluations.routing_frontier,
+    "probing": figures_of_evaluations.probing,
 }
 
 
@@ -31,8 +42,8 @@ OF_A_RUN = {
 def figure(name: FigureName, services: ServicesDep, run: OfRun = None, expert: OfExpert = None) -> Figure:
     """One figure; colours are left to whoever draws it."""
     with reading(services.store) as session:
-        if name == "frontier":
-            return figures.frontier(session)
+        if name in OF_ALL_RUNS:
+            return OF_ALL_RUNS[name](session)
         if run is None:
             raise UserError(f"The figure {name} is of a run; name it with ?run=.")
         record = find_run(session, run)

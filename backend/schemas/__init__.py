@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from backend.schemas.access import AccessInfo, Role, SignInRequest
 from backend.schemas.base import ErrorBody, ErrorResponse, Schema
+from backend.schemas.evaluations import EvaluationList, EvaluationSummary, Fact, Verdict
 from backend.schemas.experts import (
     Context,
     ContextPage,
@@ -96,6 +97,8 @@ __all__ = [
     "ErrorBody",
     "ErrorEvent",
     "ErrorResponse",
+    "EvaluationList",
+    "EvaluationSummary",
     "ExpertDetail",
     "ExpertEffect",
     "ExpertInfluence",
@@ -104,6 +107,7 @@ __all__ = [
     "ExpertPage",
     "ExpertRow",
     "ExpertSort",
+    "Fact",
     "Figure",
     "FigureName",
     "Health",
@@ -155,4 +159,5 @@ __all__ = [
     "TokenCount",
     "TokenEffect",
     "TokenEvent",
+    "Verdict",
 ]

@@ -6,7 +6,22 @@ from typing import Literal
 
 from backend.schemas.base import Schema
 
-FigureName = Literal["training", "usage-strength", "usage-histogram", "frontier", "coefficients", "steering"]
+FigureName = Literal[
+    "training",
+    "usage-strength",
+    "usage-histogram",
+    "frontier",
+    "coefficients",
+    "steering",
+    "loss-frontier",
+    "error-frontier",
+    "faithfulness",
+    "routing-frontier",
+    "load",
+    "usage-evaluated",
+    "probing",
+    "probe-coefficients",
+]
 
 
 class Figure(Schema):

@@ -26,6 +26,9 @@ const Routing = lazy(() => import("@/pages/routing"));
 const Steering = lazy(() => import("@/pages/steering"));
 const Session = lazy(() => import("@/pages/session"));
 const Frontier = lazy(() => import("@/pages/frontier"));
+const Faithfulness = lazy(() => import("@/pages/faithfulness"));
+const Health = lazy(() => import("@/pages/health"));
+const Probing = lazy(() => import("@/pages/probing"));
 const NotFound = lazy(() => import("@/pages/not-found"));
 
 /** What the server refused stays refused; only missing answers are asked for again. */
@@ -62,6 +65,9 @@ function Pages() {
           <Route path="steering" element={<Steering />} />
           <Route path="s/:id" element={<Session />} />
           <Route path="frontier" element={<Frontier />} />
+          <Route path="faithfulness" element={<Faithfulness />} />
+          <Route path="health" element={<Health />} />
+          <Route path="probing" element={<Probing />} />
           <Route path="*" element={<NotFound />} />
         </Routes>
       </Suspense>

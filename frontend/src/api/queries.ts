@@ -206,6 +206,13 @@ export interface FigureQuery {
   readonly expert?: number;
 }
 
+export function evaluationsQuery(run: string) {
+  return queryOptions({
+    queryKey: ["run", run, "evaluations"],
+    queryFn: ({ signal }) => unwrap(client.GET("/api/runs/{run}/evaluations", { params: { path: { run } }, signal })),
+  });
+}
+
 export function figureQuery(name: FigureName, query: FigureQuery) {
   return queryOptions({
     queryKey: ["figure", name, query],

@@ -132,6 +132,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/runs/{run}/evaluations": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Evaluations
+         * @description Evaluations of a run, the newest first; none before ``mxd evaluate``.
+         */
+        get: operations["evaluations"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/runs/{run}/events": {
         parameters: {
             query?: never;
@@ -1020,6 +1040,42 @@ export interface components {
         ErrorResponse: {
             error: components["schemas"]["ErrorBody"];
         };
+        /**
+         * EvaluationList
+         * @description Those of one run, the newest first.
+         */
+        EvaluationList: {
+            /** Evaluations */
+            evaluations: components["schemas"]["EvaluationSummary"][];
+        };
+        /**
+         * EvaluationSummary
+         * @description A run on one text.
+         */
+        EvaluationSummary: {
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /** Faithfulness */
+            faithfulness: components["schemas"]["Fact"][];
+            /** Health */
+            health: components["schemas"]["Fact"][];
+            /** Run */
+            run: string;
+            /**
+             * Seen Text
+             * @description Whether the run was fitted on this text.
+             */
+            seen_text: boolean;
+            /** Text */
+            text: string;
+            /** Tokens */
+            tokens: number;
+            /** Verdicts */
+            verdicts: components["schemas"]["Verdict"][];
+        };
         /** ExpertDetail */
         ExpertDetail: {
             /** Intervals */
@@ -1169,6 +1225,27 @@ export interface components {
             usage: number;
         };
         /**
+         * Fact
+         * @description One figure, with its 95 % interval where there is one.
+         */
+        Fact: {
+            /** High */
+            high?: number | null;
+            /** Low */
+            low?: number | null;
+            /** Meaning */
+            meaning: string;
+            /** Name */
+            name: string;
+            /**
+             * Unit
+             * @enum {string}
+             */
+            unit: "nats" | "share" | "count" | "plain";
+            /** Value */
+            value: number | null;
+        };
+        /**
          * Figure
          * @description A Plotly figure. Colours are left to the front end, which knows the theme; traces say their role in ``meta``.
          */
@@ -1190,7 +1267,7 @@ export interface components {
              * Name
              * @enum {string}
              */
-            name: "training" | "usage-strength" | "usage-histogram" | "frontier" | "coefficients" | "steering";
+            name: "training" | "usage-strength" | "usage-histogram" | "frontier" | "coefficients" | "steering" | "loss-frontier" | "error-frontier" | "faithfulness" | "routing-frontier" | "load" | "usage-evaluated" | "probing" | "probe-coefficients";
             /** Title */
             title: string;
             /**
@@ -2045,6 +2122,19 @@ export interface components {
             /** Text */
             text: string;
         };
+        /**
+         * Verdict
+         * @description What a figure means, in a sentence.
+         */
+        Verdict: {
+            /**
+             * Level
+             * @enum {string}
+             */
+            level: "alarm" | "warning" | "note";
+            /** Text */
+            text: string;
+        };
     };
     responses: never;
     parameters: never;
@@ -2175,12 +2265,12 @@ export interface operations {
             query?: {
                 /** @description Id of an expert; needed for its coefficients. */
                 expert?: number | null;
-                /** @description Name of a run; all figures but the frontier need it. */
+                /** @description Name of a run; figures of single runs need it. */
                 run?: string | null;
             };
             header?: never;
             path: {
-                name: "training" | "usage-strength" | "usage-histogram" | "frontier" | "coefficients" | "steering";
+                name: "training" | "usage-strength" | "usage-histogram" | "frontier" | "coefficients" | "steering" | "loss-frontier" | "error-frontier" | "faithfulness" | "routing-frontier" | "load" | "usage-evaluated" | "probing" | "probe-coefficients";
             };
             cookie?: never;
         };
@@ -2370,6 +2460,47 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["RunDetail"];
+                };
+            };
+        };
+    };
+    evaluations: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EvaluationList"];
                 };
             };
         };

@@ -6,11 +6,13 @@ type Schemas = components["schemas"];
 
 export type Alternative = Schemas["Alternative"];
 export type Context = Schemas["Context"];
+export type EvaluationSummary = Schemas["EvaluationSummary"];
 export type ExpertEffect = Schemas["ExpertEffect"];
 export type ExpertDetail = Schemas["ExpertDetail"];
 export type ExpertList = Schemas["ExpertList"];
 export type ExpertPage = Schemas["ExpertPage"];
 export type ExpertRow = Schemas["ExpertRow"];
+export type Fact = Schemas["Fact"];
 export type FigureData = Schemas["Figure"];
 export type FigureName = FigureData["name"];
 export type DoseDoneEvent = Schemas["DoseDoneEvent"];

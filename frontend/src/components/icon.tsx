@@ -21,6 +21,9 @@ const SHAPES = {
       <circle cx="5.8" cy="11.5" r="1.7" />
     </>
   ),
+  faithfulness: <path d="M2.5 13.5v-7M6.2 13.5v-11M9.9 13.5v-4M13.5 13.5v-9" />,
+  health: <path d="M1.5 8.5h3l2-5 3 9 2-4h3" />,
+  probing: <path d="M2.5 2.5v11h11M5 10.5l2.2-3 2.3 1.6 3.5-5" />,
   frontier: <path d="M2.5 2.5v11h11M5 4.5c.8 4 3.2 5.8 8 6.3" />,
   chevronDown: <path d="m4.5 6.5 3.5 3.5 3.5-3.5" />,
   chevronUp: <path d="m4.5 9.5 3.5-3.5 3.5 3.5" />,

@@ -25,6 +25,9 @@ const PAGES: readonly PageEntry[] = [
   { page: "routing", name: "Routing", icon: "routing" },
   { page: "steering", name: "Steering", icon: "steering" },
   { page: "frontier", name: "Frontier", icon: "frontier" },
+  { page: "faithfulness", name: "Faithfulness", icon: "faithfulness" },
+  { page: "health", name: "Health", icon: "health" },
+  { page: "probing", name: "Probing", icon: "probing" },
 ];
 
 function PageLink({ entry }: { readonly entry: PageEntry }) {

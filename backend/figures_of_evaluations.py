@@ -1,0 +1,234 @@
+"""Figures of evaluations and probes. Colours are the front end's business, as in ``figures``."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from itertools import pairwise
+from typing import Any
+
+import plotly.graph_objects as go
+from sqlalchemy.orm import Session
+
+from backend.errors import NoEvaluationsError
+from backend.figures import as_figure
+from backend.queries.evaluations import evaluated, newest, probes
+from backend.schemas import Figure
+from trainer.store import RunRecord
+
+Result = Mapping[str, Any]
+SMALLEST_LOSS = 1e-5
+"""Nats; what adds less is drawn here on a logarithmic axis."""
+
+
+def loss_frontier(session: Session) -> Figure:
+    """Added loss over K, a line a method."""
+    figure = go.Figure(_lines(session, lambda result: result["delta_ce"]))
+    figure.update_xaxes(type="log", title={"text": "K, most active experts per token"})
+    figure.update_yaxes(type="log", title={"text": "Added loss, nats"})
+    return as_figure("loss-frontier", "Added next-token loss against K", figure, _points(figure))
+
+
+def error_frontier(session: Session) -> Figure:
+    """Normalised MSE over K, a line a method."""
+    figure = go.Figure(_lines(session, lambda result: result["intervals"]["normalised_mse"]))
+    figure.update_xaxes(type="log", title={"text": "K, most active experts per token"})
+    figure.update_yaxes(type="log", title={"text": "Normalised MSE"})
+    return as_figure("error-frontier", "Normalised MSE against K", figure, _points(figure))
+
+
+def faithfulness(session: Session) -> Figure:
+    """Loss that each run adds, and what it would add with its routing frozen or the MLP's mean in its place."""
+    results = [record.result for record in evaluated(session)]
+    kinds: tuple[tuple[str, str, str, Callable[[Result], float]], ...] = (
+        ("this-run", "The run in place", "circle", lambda r: float(r["delta_ce"]["value"])),
+        ("other", "its mixing frozen", "diamond-open", lambda r: float(r["ce_frozen"] - r["ce_original"])),
+        (
+            "reference",
+            "the MLP's mean output",
+            "line-ns-open",
+            lambda r: float(r["ce_mean_ablated"] - r["ce_original"]),
+        ),
+    )
+    names = [result["run"] for result in results]
+    traces = [
+        go.Scatter(
+            x=[max(value(result), SMALLEST_LOSS) for result in results],
+            y=names,
+            name=name,
+            mode="markers",
+            marker={"symbol": symbol, "size": 9},
+            meta={"role": role},
+            hovertemplate="%{y}<br>" + name + " %{x:.4f} nats<extra></extra>",
+        )
+        for role, name, symbol, value in kinds
+    ]
+    figure = go.Figure(traces)
+    figure.update_xaxes(type="log", title={"text": "Added loss, nats: run (dot), mixing frozen (diamond), mean (bar)"})
+    figure.update_yaxes(autorange="reversed", type="category")
+    return as_figure("faithfulness", "What each run adds to the loss", figure, len(results))
+
+
+def routing_frontier(session: Session) -> Figure:
+    """Added loss against routing share: faithful and telling is to the lower right."""
+    groups: dict[str, list[Result]] = defaultdict(list)
+    for record in evaluated(session):
+        groups[record.result["method"]].append(record.result)
+    traces = [
+        go.Scatter(
+            x=[result["routing_share"] for result in results],
+            y=[max(result["delta_ce"]["value"], SMALLEST_LOSS) for result in results],
+            text=[result["run"] for result in results],
+            name=method,
+            mode="markers",
+            marker={"symbol": symbol, "size": 9},
+            meta={"role": "method", "method": method},
+            hovertemplate="%{text}<br>routing share %{x:.2f}, added loss %{y:.4f} nats<extra></extra>",
+        )
+        for (method, results), symbol in zip(groups.items(), SYMBOLS * 2, strict=False)
+    ]
+    figure = go.Figure(traces)
+    figure.update_xaxes(title={"text": "Routing share"}, range=[-0.05, 1.1])
+    figure.update_yaxes(type="log", title={"text": "Added loss, nats"})
+    return as_figure("routing-frontier", "Added loss against routing share", figure, _points(figure))
+
+
+def load(session: Session, run: RunRecord) -> Figure:
+    """Lorenz curve: which share of the activations the least used experts have."""
+    curve = newest(session, run).result["health"]["load"]["shares"]
+    share = [place / (len(curve) - 1) for place in range(len(curve))]
+    traces = [
+        go.Scatter(x=share, y=curve, name=run.name, mode="lines", meta={"role": "this-run"}),
+        go.Scatter(
+            x=[0, 1], y=[0, 1], name="All used alike", mode="lines", line={"dash": "dot"}, meta={"role": "reference"}
+        ),
+    ]
+    figure = go.Figure(traces)
+    figure.update_xaxes(title={"text": "Share of the experts, least used first"}, range=[0, 1])
+    figure.update_yaxes(title={"text": "Share of all activations"}, range=[0, 1.02])
+    return as_figure("load", f"How the experts of {run.name} share the work", figure, len(curve))
+
+
+def usage_evaluated(session: Session, run: RunRecord) -> Figure:
+    """How many experts are used how often, on the evaluated text."""
+    found = newest(session, run).result["health"]["load"]
+    edges, counts = found["usage_edges"], found["usage_counts"]
+    trace = go.Bar(
+        x=[(low * high) ** 0.5 for low, high in pairwise(edges)],
+        y=counts,
+        width=[high - low for low, high in pairwise(edges)],
+        name="Experts",
+        meta={"role": "count"},
+        hovertemplate="%{y} experts, usage around %{x:.2~e}<extra></extra>",
+    )
+    figure = go.Figure([trace])
+    figure.update_xaxes(type="log", title={"text": "Usage, share of tokens"})
+    figure.update_yaxes(title={"text": "Experts"}, rangemode="tozero")
+    return as_figure("usage-evaluated", f"Usage of the experts of {run.name}", figure, sum(counts))
+
+
+def probing(session: Session) -> Figure:
+    """F1 of the best single expert on each class, by run, and of the MLP's neurons and a random gate."""
+    found = probes(session)
+    traces = [_probe_trace(f"{run.name}, {run.method}", "this-run", probe.result, "experts") for probe, run in found]
+    seen = {(probe.labels, probe.level): probe.result for probe, _ in found}
+    traces += [_probe_trace("MLP neurons", "other", result, "neurons") for result in seen.values()]
+    traces += [_probe_trace("random gate", "reference", result, "random-gate") for result in seen.values()]
+    for trace, symbol in zip(traces, SYMBOLS * len(traces), strict=False):
+        trace.marker.symbol = symbol
+    figure = go.Figure(traces)
+    figure.update_xaxes(title={"text": "F1 on test texts, best single expert"}, range=[0, 1.02])
+    figure.update_yaxes(autorange="reversed", type="category")
+    return as_figure("probing", "One expert as a classifier", figure, _points(figure))
+
+
+def probe_coefficients(session: Session, run: RunRecord) -> Figure:
+    """Coefficients of the chosen expert inside its best class and outside."""
+    own = [probe for probe, of in probes(session) if of.id == run.id]
+    if not own:
+        raise NoEvaluationsError(f"{run.name} has not been probed yet; do it with mxd probe {run.name} --labels FILE.")
+    classes = max(own, key=lambda probe: probe.created_at).result["classes"]
+    name, best = max(classes.items(), key=lambda item: item[1]["f1"])
+    middle = [(low + high) / 2 for low, high in pairwise(best["edges"])]
+    traces = [
+        go.Scatter(
+            x=middle, y=_shares(best[field]), name=words, mode="lines", line={"shape": "hvh"}, meta={"role": role}
+        )
+        for field, words, role in (("inside", f"texts of {name}", "this-run"), ("outside", "all other texts", "other"))
+    ]
+    figure = go.Figure(traces)
+    figure.update_xaxes(title={"text": f"Mean coefficient of expert {best['expert']}"}, rangemode="tozero")
+    figure.update_yaxes(title={"text": "Share of the test texts"}, rangemode="tozero")
+    return as_figure("probe-coefficients", f"Expert {best['expert']} on {name} and elsewhere", figure, len(middle))
+
+
+SYMBOLS = ("circle", "square", "triangle-up", "diamond", "cross", "star")
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+
+
+def _shares(counts: list[int]) -> list[float]:
+    return [count / max(sum(counts), 1) for count in counts]
+
+
+def _probe_trace(name: str, role: str, result: Result, kind: str) -> go.Scatter:
+    classes = result["kinds"][kind]["classes"]
+    scores = [found["one"] for found in classes.values()]
+    return go.Scatter(
+        x=[score["f1"] for score in scores],
+        y=list(classes),
+        error_x=_error([(score["f1"], score["f1_low"], score["f1_high"]) for score in scores]),
+        text=[f"{name}, {kind} {score['experts'][0]}" for score in scores],
+        name=name,
+        mode="markers",
+        marker={"size": 8},
+        meta={"role": role},
+        hovertemplate="%{text}<br>%{y}: F1 %{x:.3f}<extra></extra>",
+    )
+
+
+def _lines(session: Session, value: Callable[[Result], Mapping[str, float]]) -> list[go.Scatter]:
+    groups: dict[tuple[str, str, str, int], list[Result]] = defaultdict(list)
+    for record in evaluated(session):
+        result = record.result
+        groups[record.text, result["method"], result["language_model"], result["layer"]].append(result)
+    styles = zip(groups.items(), SYMBOLS * len(groups), DASHES * len(groups), strict=False)
+    return [_line(key, results, symbol, dash, value) for (key, results), symbol, dash in styles]
+
+
+def _line(
+    key: tuple[str, str, str, int],
+    results: list[Result],
+    symbol: str,
+    dash: str,
+    value: Callable[[Result], Mapping[str, float]],
+) -> go.Scatter:
+    text, method, _, layer = key
+    ordered = sorted(results, key=lambda result: (result["k"], result["run"]))
+    values = [value(result) for result in ordered]
+    return go.Scatter(
+        x=[result["k"] for result in ordered],
+        y=[max(one["value"], SMALLEST_LOSS) for one in values],
+        error_y=_error([(one["value"], one["low"], one["high"]) for one in values]),
+        customdata=[[result["run"], result["parameters"], text] for result in ordered],
+        mode="lines+markers",
+        line={"dash": dash},
+        marker={"symbol": symbol, "size": 8},
+        name=f"{method}, layer {layer}",
+        meta={"role": "method", "method": method},
+        hovertemplate="%{customdata[0]}, %{customdata[1]:,} parameters<br>K %{x}, %{y:.4f}<extra></extra>",
+    )
+
+
+def _error(values: Iterable[tuple[float, float, float]]) -> dict[str, Any]:
+    listed = list(values)
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [high - value for value, _, high in listed],
+        "arrayminus": [value - low for value, low, _ in listed],
+        "thickness": 1,
+    }
+
+
+def _points(figure: go.Figure) -> int:
+    return sum(len(trace.x) for trace in figure.data)

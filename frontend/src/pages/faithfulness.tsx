@@ -1,0 +1,52 @@
+/** What runs add to the loss, and whether their routing has anything to do with it. */
+
+import "./evaluation.css";
+
+import { useCurrentRun, WithRun } from "@/components/current-run";
+import { FactsTable } from "@/components/facts-table";
+import { withLegend } from "@/components/figure/legend";
+import { ServerFigure } from "@/components/figure/server-figure";
+import { PageBar } from "@/components/shell/page-bar";
+import { evaluateCommand, Verdicts, WithEvaluation } from "@/components/with-evaluation";
+
+function OfRun({ run }: { readonly run: string }) {
+  return (
+    <WithEvaluation run={run}>
+      {(evaluation) => (
+        <section className="pane settings">
+          <div className="pane-h">
+            <h2>{run}</h2>
+            <span className="note">
+              {evaluation.tokens.toLocaleString("en")} tokens of {evaluation.text.split("/").at(-1)}
+              {evaluation.seen_text ? ", which it was fitted on" : ""}
+            </span>
+          </div>
+          <Verdicts evaluation={evaluation} />
+          <FactsTable label="Faithfulness" facts={evaluation.faithfulness} />
+        </section>
+      )}
+    </WithEvaluation>
+  );
+}
+
+function AllRuns() {
+  const { name } = useCurrentRun();
+  const command = evaluateCommand(name);
+  return (
+    <>
+      <ServerFigure name="faithfulness" command={command} prepare={withLegend} />
+      <ServerFigure name="routing-frontier" command={command} prepare={withLegend} />
+    </>
+  );
+}
+
+export default function FaithfulnessPage() {
+  return (
+    <>
+      <title>Faithfulness · MxD Explorer</title>
+      <PageBar crumbs={[{ label: "Faithfulness" }]} />
+      <WithRun>{({ name }) => <OfRun run={name} />}</WithRun>
+      <AllRuns />
+    </>
+  );
+}

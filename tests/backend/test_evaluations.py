@@ -1,0 +1,102 @@
+"""Evaluations and probes as the dashboard and the report show them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import plotly.graph_objects as go
+import pytest
+from fastapi.testclient import TestClient
+
+from backend.app import create_app
+from backend.cli import run
+from backend.settings import Settings
+from tests.runs import small_world
+from trainer.config import EvaluateConfig, ProbeConfig
+from trainer.evaluation.evaluate import Session, evaluate
+from trainer.evaluation.write import write_evaluation
+from trainer.probing.write import probe
+from trainer.progress import never, silent
+from trainer.run import Run
+from trainer.train import train
+
+OF_ALL = ("loss-frontier", "error-frontier", "faithfulness", "routing-frontier", "probing")
+OF_A_RUN = ("load", "usage-evaluated", "probe-coefficients")
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder with two seeds of a run, evaluated and probed, and a run that is neither."""
+    folder = tmp_path_factory.mktemp("measured")
+    world = small_world(folder)
+    labels = folder / "labels.jsonl"
+    rows = [{"label": kind, "text": f"{kind * 6} {n}"} for kind in ("xy ", "12 ") for n in range(30)]
+    labels.write_text("\n".join(json.dumps(row) for row in rows))
+    config = EvaluateConfig(text=world.text, tokens=320, resamples=100, prompts=2)
+    for name, seed in (("first", 0), ("second", 1), ("bare", 2)):
+        train(world.config(name, seed=seed), world.data, world.store, world.language_model)
+        if name != "bare":
+            one = Run.load(name, world.data)
+            session = Session.open(config, world.language_model, silent, never)
+            write_evaluation(world.store, evaluate(session, one, seen_text=True), name, config, "0" * 32, "weights")
+            probe(one, ProbeConfig(labels=str(labels)), world.language_model, world.store, silent, never)
+    world.store.dispose()
+    return world.data
+
+
+@pytest.fixture
+def seen(measured: Path) -> Iterator[TestClient]:
+    """A client of a server on it."""
+    with TestClient(create_app(Settings(data=measured, frontend=measured / "dist"))) as it:
+        yield it
+
+
+def figure(client: TestClient, name: str, **query: Any) -> dict[str, Any]:
+    answer = client.get(f"/api/figures/{name}", params=query)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+@pytest.mark.parametrize("name", OF_ALL + OF_A_RUN)
+def test_every_figure_is_one_that_plotly_takes_and_has_no_colour(seen: TestClient, name: str) -> None:
+    found = figure(seen, name, **({"run": "first"} if name in OF_A_RUN else {}))
+    go.Figure(data=found["data"], layout=found["layout"])
+    assert "color" not in json.dumps(found)
+    assert all("role" in trace["meta"] for trace in found["data"])
+    assert found["drawn"] > 0
+
+
+def test_a_runs_evaluation_has_intervals_and_words(seen: TestClient) -> None:
+    (found,) = seen.get("/api/runs/first/evaluations").json()["evaluations"]
+    facts = {fact["name"]: fact for fact in found["faithfulness"]}
+    added = facts["Added loss"]
+    assert added["low"] <= added["value"] <= added["high"]
+    assert facts["Loss, original"]["value"] > 0
+    assert {fact["name"] for fact in found["health"]} >= {"Dead experts", "Normalised rank", "Variation of the mixing"}
+    assert seen.get("/api/runs/bare/evaluations").json() == {"evaluations": []}
+    assert seen.get("/api/runs/nobody/evaluations").status_code == 404
+
+
+def test_what_was_not_measured_is_said(seen: TestClient) -> None:
+    for name in OF_A_RUN:
+        answer = seen.get(f"/api/figures/{name}", params={"run": "bare"})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "no-evaluations")
+
+
+def test_the_report_is_whole(measured: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = tmp_path / "out" / "report.html"
+    assert run(["report", "--data", str(measured), "--output", str(target), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["bytes"] == target.stat().st_size
+    content = target.read_text()
+    assert content.count("Plotly.newPlot(") >= len(OF_ALL) + 4
+    assert 'src="http' not in content
+    assert "mxd train" in content
+    assert "mxd evaluate second" in content
+    assert "mxd probe first" in content
+    assert "95 % over seeds" in content
+    assert run(["report", "--data", str(tmp_path / "empty")]) == 2
+    assert "No run has been evaluated yet" in capsys.readouterr().err
