@@ -47,6 +47,14 @@ class ServeCommand(Command):
     anybody who reaches the port (auto)."""
     allowed_hosts: str | None = None
     """Names besides localhost and addresses under which browsers may reach it, with commas between them."""
+    body_bytes: Annotated[int | None, Field(gt=0)] = None
+    """Largest body of a request, in bytes (2 MiB)."""
+    browse_rate: Annotated[float | None, Field(gt=0)] = None
+    """Requests a second that each token may make for what is stored (50)."""
+    compute_rate: Annotated[float | None, Field(gt=0)] = None
+    """The same for routing, steering and writing (5)."""
+    sign_in_rate: Annotated[float | None, Field(gt=0)] = None
+    """Attempts a second to sign in from one address (1)."""
     log: LogFormat | None = None
     """quiet: problems alone. text or json: a line for each request too, on stderr (quiet)."""
     open: bool = False
