@@ -55,9 +55,9 @@ def document(capsys: Capture) -> Any:
 
 def test_evaluating(place: Path, capsys: Capture) -> None:
     assert run(train_words("--name", "a")) == 0
-    assert (
-        run(["2" if before == "--layer" else word for before, word in pairwise(["", *train_words("--name", "b")])]) == 0
-    )
+    words = train_words("--name", "b")
+    words[words.index("--layer") + 1] = "2"
+    assert run(words) == 0
     capsys.readouterr()
     lines = [f'{{"text": "held out {number} the old fox sang"}}' for number in range(40)]
     (place / "held.jsonl").write_text("\n".join(lines))
