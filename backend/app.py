@@ -21,7 +21,7 @@ from backend.access.guard import Doorkeeper, Guard
 from backend.answers import answer, error_answer
 from backend.database import open_database, size_in_bytes
 from backend.docs import docs_page
-from backend.errors import BusyError, NotSignedInError, TooManyRequestsError, error_body
+from backend.errors import BusyError, ClientGoneError, NotSignedInError, TooManyRequestsError, error_body
 from backend.frontend import frontend
 from backend.headers import SECURITY_HEADERS, SecurityHeaders
 from backend.library import Library
@@ -102,7 +102,7 @@ def build_api(observations: Observations | None = None, body_bytes: int = DEFAUL
     app.add_api_route("/docs", _docs, include_in_schema=False, response_class=HTMLResponse)
     app.add_api_route("/metrics", _metrics, include_in_schema=False, response_class=Response)
     app.add_api_route("/healthz", _alive, include_in_schema=False, response_class=PlainTextResponse)
-    for known in (UserError, BusyError, NotSignedInError, TooManyRequestsError):
+    for known in (UserError, BusyError, ClientGoneError, NotSignedInError, TooManyRequestsError):
         app.add_exception_handler(known, _known_error)
     app.add_exception_handler(RequestValidationError, _invalid_request)
     app.add_exception_handler(HTTPException, _http_error)

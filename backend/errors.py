@@ -56,6 +56,12 @@ class BusyError(Exception):
     code: ClassVar[str] = "busy"
 
 
+class ClientGoneError(Exception):
+    """Whoever asked has closed the connection; nobody reads this answer, the log does."""
+
+    code: ClassVar[str] = "client-gone"
+
+
 class NotSignedInError(Exception):
     """A token is needed, and there is none or one that is not in use."""
 
@@ -105,6 +111,7 @@ _BY_KIND: tuple[tuple[type[Exception], int, str], ...] = (
     (BodyTooLargeError, 413, BodyTooLargeError.code),
     (MisdirectedError, 421, MisdirectedError.code),
     (TooManyRequestsError, 429, TooManyRequestsError.code),
+    (ClientGoneError, 499, ClientGoneError.code),
     (BusyError, 503, "busy"),
 )
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 
 from backend.database import reading
+from backend.leaving import while_connected
 from backend.live import RoutedTogether
 from backend.queries.live import live_options
 from backend.queries.runs import find_run
@@ -25,11 +26,11 @@ def options(run: RunName, services: ServicesDep) -> LiveOptions:
 
 
 @router.post("/routing")
-async def route_together(request: JointRoutingRequest, services: ServicesDep) -> JointRoutingResponse:
+async def route_together(request: JointRoutingRequest, services: ServicesDep, http: Request) -> JointRoutingResponse:
     """The routing of one text through several layers of a language model, in one forward pass."""
     await asyncio.to_thread(_check, services, request)
     text = await asyncio.to_thread(prompt_text, services, request.runs[0], request.text, request.turns)
-    routed = await services.live.route_together(request.runs, text)
+    routed = await while_connected(http, services.live.route_together(request.runs, text))
     return await asyncio.to_thread(_answer, services, routed)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 
 from backend import notes
 from backend.database import reading
+from backend.leaving import while_connected
 from backend.queries.experts import known
 from backend.queries.runs import find_run
 from backend.schemas import (
@@ -28,21 +29,24 @@ TOP_TOKENS = 3
 
 
 @router.post("/routing")
-async def route(run: RunName, request: RoutingRequest, services: ServicesDep) -> RoutingResponse:
-    """Which experts are active on each token of a text, and what the language model expects after it."""
+async def route(run: RunName, request: RoutingRequest, services: ServicesDep, http: Request) -> RoutingResponse:
+    """Which experts are active on each token of a text, and what the language model expects after it.
+
+    Given up when the client closes the connection before its turn has come.
+    """
     await asyncio.to_thread(_check, services, run)
     # Waiting for the language model takes none of the threads that browsing needs.
     text = await asyncio.to_thread(prompt_text, services, run, request.text, request.turns)
-    routed = await services.live.route(run, text)
+    routed = await while_connected(http, services.live.route(run, text))
     return await asyncio.to_thread(described, services, run, routed.routing, routed.max_tokens, routed.took_ms)
 
 
 @router.post("/routing/effects")
-async def effects(run: RunName, request: EffectsRequest, services: ServicesDep) -> EffectsResponse:
+async def effects(run: RunName, request: EffectsRequest, services: ServicesDep, http: Request) -> EffectsResponse:
     """What each expert that is active on a token does, by itself, to the prediction of the next one."""
     await asyncio.to_thread(_check, services, run)
     text = await asyncio.to_thread(prompt_text, services, run, request.text, request.turns)
-    found = await services.live.effects(run, text, request.position)
+    found = await while_connected(http, services.live.effects(run, text, request.position))
     experts = tuple(ExpertEffect.model_validate(effect, from_attributes=True) for effect in found)
     return EffectsResponse(run=run, position=request.position, experts=experts)
 

@@ -80,9 +80,9 @@ def test_experts_of_two_layers_are_edited_at_once(page: Page) -> None:
     expect(card(page, 3)).to_contain_text("second")
     expect(page).to_have_url(re.compile(r"edits=second(/|%2F)3(:|%3A)add"))
     number = card(page, 3).get_by_role("textbox", name="Strength of expert 3")
-    number.fill("40")
+    number.fill("1000")
     number.press("Enter")
-    expect(page.get_by_role("code")).to_contain_text("--edit second/3:add:40")
+    expect(page.get_by_role("code")).to_contain_text("--edit second/3:add:1000")
     default, steered = texts(page)
     assert steered != default
 

@@ -141,5 +141,5 @@ interface OtherTokensProps extends Omit<OtherTokenProps, "response"> {
 
 /** The same token in every other layer. */
 export function OtherTokens({ others, ...rest }: OtherTokensProps) {
-  return others.map((response) => <OtherToken key={response.run} response={response} {...rest} />);
+  return others.map((response) => <OtherToken key={response.run} {...rest} response={response} />);
 }
