@@ -514,6 +514,8 @@ export interface paths {
         /**
          * Route
          * @description Which experts are active on each token of a text, and what the language model expects after it.
+         *
+         *     Given up when the client closes the connection before its turn has come.
          */
         post: operations["route"];
         delete?: never;
