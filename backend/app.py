@@ -30,6 +30,7 @@ from backend.observing import Observations, Observed
 from backend.queries.held import HeldPerIndex
 from backend.queries.search import build_search_index
 from backend.queries.table import columns_stamp, load_columns
+from backend.queries.together import read_together
 from backend.routes import (
     access,
     evaluations,
@@ -72,6 +73,7 @@ def create_app(settings: Settings) -> FastAPI:
         live=LiveEngine(settings, library),
         search_indexes=HeldPerIndex(build_search_index),
         columns=HeldPerIndex(load_columns, columns_stamp),
+        together=HeldPerIndex(read_together),
         chance=random.Random(),
         doorkeeper=Doorkeeper(settings, store),
         observations=observations,

@@ -31,8 +31,10 @@ from backend.commands.demo import DemoCommand
 from backend.commands.doctor import DoctorCommand
 from backend.commands.evaluate import EvaluateCommand
 from backend.commands.evaluate_steering import EvaluateSteeringCommand
+from backend.commands.explain import ExplainCommand
 from backend.commands.index import IndexCommand
 from backend.commands.influence import InfluenceCommand
+from backend.commands.label import LabelCommand
 from backend.commands.probe import ProbeCommand
 from backend.commands.remove import RemoveCommand
 from backend.commands.report import ReportCommand
@@ -77,6 +79,10 @@ class Mxd(BaseSettings):
     """how well single experts tell labelled texts apart"""
     report: CliSubCommand[ReportCommand]
     """every figure of what was measured, in one HTML file"""
+    label: CliSubCommand[LabelCommand]
+    """name experts by what they fire on, and say how well each name fits"""
+    explain: CliSubCommand[ExplainCommand]
+    """ask a language model of your choice to name experts, and test each name"""
     route: CliSubCommand[RouteCommand]
     """which experts are active on each token of a text"""
     steer: CliSubCommand[SteerCommand]

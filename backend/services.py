@@ -17,6 +17,7 @@ from backend.observing import Observations
 from backend.queries.held import HeldPerIndex
 from backend.queries.search import SearchIndex
 from backend.queries.table import Columns
+from backend.queries.together import Together
 from backend.settings import Settings
 from trainer.chat import Turn, chat_text
 
@@ -31,6 +32,7 @@ class Services:
     live: LiveEngine
     search_indexes: HeldPerIndex[SearchIndex]
     columns: HeldPerIndex[Columns]
+    together: HeldPerIndex[Together]
     chance: random.Random
     doorkeeper: Doorkeeper
     observations: Observations

@@ -31,21 +31,18 @@ from sqlalchemy import (
 )
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DatabaseError
-from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from trainer.errors import UserError
 from trainer.packing import PackedActive, PackedCounts, PackedPairs, PackedTokenIds
 from trainer.search_text import search_table
+from trainer.tables import AutomaticLabelRecord, Base, RoutedRecord
 
 SCHEMA_VERSION = 3
 """Raised whenever a table changes; kept in SQLite's ``user_version``."""
 
 IN_MEMORY = "sqlite://"
 """URL of a store that is gone with its process."""
-
-
-class Base(DeclarativeBase):
-    """Base of all tables of the trainer."""
 
 
 def utc_now() -> datetime:
@@ -334,7 +331,9 @@ def delete_index(session: Session, run_id: int) -> None:
     """Delete what an index of the run wrote, in the caller's transaction."""
     if session.get_bind().dialect.name == "sqlite":
         session.execute(text(f"DROP TABLE IF EXISTS {search_table(run_id)}"))
-    for table in (SteeringDoseRecord, InfluenceRecord, ContextRecord, SequenceRecord, ExpertRecord, IndexRecord):
+    of_labels = (RoutedRecord, AutomaticLabelRecord)
+    of_experts = (SteeringDoseRecord, InfluenceRecord, ContextRecord, SequenceRecord, ExpertRecord)
+    for table in (*of_labels, *of_experts, IndexRecord):
         session.execute(delete(table).where(table.run_id == run_id))
 
 

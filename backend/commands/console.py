@@ -21,8 +21,9 @@ SECONDS_BETWEEN_LINES = 5.0
 class ProgressBar:
     """A bar where stderr is a terminal."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, unit: str) -> None:
         self.what = what
+        self.unit = unit
         self.bar: tqdm[NoReturn] | None = None
 
     def __call__(self, done: int, total: int, note: str) -> None:
@@ -31,7 +32,7 @@ class ProgressBar:
 
         if self.bar is None:
             self.bar = tqdm(
-                total=total, initial=done, desc=self.what, unit=" tokens", unit_scale=True, dynamic_ncols=True
+                total=total, initial=done, desc=self.what, unit=f" {self.unit}", unit_scale=True, dynamic_ncols=True
             )
         self.bar.set_postfix_str(note, refresh=False)
         self.bar.update(done - self.bar.n)
@@ -45,8 +46,9 @@ class ProgressBar:
 class ProgressLines:
     """A line every few seconds where stderr is a file or a pipe."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, unit: str) -> None:
         self.what = what
+        self.unit = unit
         self.first: tuple[float, int] | None = None
         self.last = float("-inf")
 
@@ -58,8 +60,10 @@ class ProgressLines:
             return
         self.last = now
         rate = (done - self.first[1]) / max(now - self.first[0], 1e-9)
-        left = f", {rate:,.0f} tokens/s, {duration((total - done) / rate)} left" if rate > 0 and done < total else ""
-        print(f"{self.what}: {done:,} of {total:,} tokens{left}, {note}", file=sys.stderr, flush=True)
+        left = (
+            f", {rate:,.0f} {self.unit}/s, {duration((total - done) / rate)} left" if rate > 0 and done < total else ""
+        )
+        print(f"{self.what}: {done:,} of {total:,} {self.unit}{left}, {note}", file=sys.stderr, flush=True)
 
     def close(self) -> None:
         """Nothing is left open."""
@@ -73,9 +77,9 @@ def duration(seconds: float) -> str:
 
 
 @contextmanager
-def progress(what: str) -> Iterator[ProgressBar | ProgressLines]:
+def progress(what: str, unit: str = "tokens") -> Iterator[ProgressBar | ProgressLines]:
     """Progress of one piece of work, in the way that fits where stderr goes."""
-    shown = ProgressBar(what) if sys.stderr.isatty() else ProgressLines(what)
+    shown = ProgressBar(what, unit) if sys.stderr.isatty() else ProgressLines(what, unit)
     try:
         yield shown
     finally:

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from backend.commands.base import Command
 from backend.commands.index import index_run
+from backend.commands.label import label_run
 from backend.commands.serve import announce, listen, open_browser, serve
 from backend.settings import Settings
 from trainer.config import SAMPLE, IndexConfig
@@ -84,6 +85,7 @@ def prepare(settings: Settings) -> None:
             indexed = session.get(IndexRecord, find_run(session, name).id) is not None
         if not indexed:
             index_run(run, config.model_copy(update={"text": text}), store, settings.device, ALONE)
+            label_run(run, store)
             _label(run.name, settings.data, store)
     store.dispose()
 

@@ -10,6 +10,7 @@ from pydantic_settings import CliPositionalArg
 
 from backend.commands.base import Command, part_of
 from backend.commands.console import Interrupted, StopRequest, progress_of
+from backend.commands.label import label_run
 from trainer.config import Count, IndexConfig, TextConfig
 from trainer.errors import UserError
 
@@ -53,13 +54,15 @@ class IndexCommand(TextConfig, Command):
         store = open_database(settings.store_url)
         with joined() as ranks:
             result = index_run(run, config, store, self.device, ranks)
+            labelled = label_run(run, store) if ranks.is_first else None
         store.dispose()
-        if not ranks.is_first:
+        if labelled is None:
             return 0
         self.report(
-            asdict(result),
+            {**asdict(result), "labelled": labelled.labelled},
             f"{result.run}: {result.tokens:,} tokens, {result.contexts:,} contexts, "
-            f"{result.experts_active:,} active experts, normalised MSE {result.normalised_mse:.4f}",
+            f"{result.experts_active:,} active experts, {labelled.labelled:,} labelled, "
+            f"normalised MSE {result.normalised_mse:.4f}",
         )
         return 0
 

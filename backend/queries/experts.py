@@ -16,6 +16,7 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from backend import lists, notes, tags
 from backend.errors import CursorError, ExpertNotFoundError, NoIndexError
+from backend.queries.automatic import automatic_labels, shown_labels
 from backend.queries.columns import among
 from backend.queries.cursors import ExpertCursor
 from backend.queries.runs import find_index
@@ -170,8 +171,16 @@ def _described(
 ) -> tuple[ExpertRow, ...]:
     ids = [record.expert for record in records]
     labels, tagged = notes.labels_of(session, run.name, ids), tags.tags_of(session, run.name, ids)
+    automatic = shown_labels(session, run, ids)
     return tuple(
-        _row(record, labels.get(record.expert), tagged.get(record.expert, ()), vocabulary) for record in records
+        _row(record, vocabulary).model_copy(
+            update={
+                "label": labels.get(record.expert),
+                "automatic": automatic.get(record.expert),
+                "tags": tagged.get(record.expert, ()),
+            }
+        )
+        for record in records
     )
 
 
@@ -181,11 +190,13 @@ def rows_of(session: Session, run: RunRecord, experts: Collection[int], vocabula
     return {row.expert: row for row in _described(session, run, records, vocabulary)}
 
 
-def _row(record: ExpertRecord, label: str | None, tags: tuple[str, ...], vocabulary: Vocabulary) -> ExpertRow:
+def _row(record: ExpertRecord, vocabulary: Vocabulary) -> ExpertRow:
+    """What the index says of an expert; labels and tags are looked up for many at once."""
     return ExpertRow(
         expert=record.expert,
-        label=label,
-        tags=tags,
+        label=None,
+        automatic=None,
+        tags=(),
         usage=record.usage,
         active_tokens=record.active_tokens,
         mean=record.mean,
@@ -251,6 +262,7 @@ def expert_detail(session: Session, run: RunRecord, expert: int, vocabulary: Voc
         previous=session.scalar(before),
         next=session.scalar(after),
         intervals=_intervals(session, run, record),
+        automatic_labels=automatic_labels(session, run, [expert]).get(expert, ()),
     )
 
 
@@ -301,12 +313,13 @@ def with_names(
 ) -> tuple[SimilarExpert, ...]:
     """Experts and cosines with what is known of the experts; without an index that is their label alone."""
     ids = [expert for expert, _ in similar]
-    labels = notes.labels_of(session, run.name, ids)
+    labels, automatic = notes.labels_of(session, run.name, ids), shown_labels(session, run, ids)
     records = known(session, run, ids)
     return tuple(
         SimilarExpert(
             expert=expert,
             label=labels.get(expert),
+            automatic=automatic.get(expert),
             similarity=cosine,
             top_tokens=top_tokens(records[expert], vocabulary) if expert in records else (),
         )

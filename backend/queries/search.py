@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from sqlalchemy import Row, select, text
 from sqlalchemy.orm import Session
 
 from backend.notes import labels_like, labels_of
+from backend.queries.automatic import automatic_like, shown_labels
 from backend.queries.contexts import describe, largest_contexts
 from backend.schemas import Context, SearchHit
 from backend.vocabulary import Vocabulary, fold
@@ -27,6 +28,7 @@ CANDIDATES = 5_000
 
 SearchText = Annotated[str, Field(min_length=1, max_length=200)]
 Ints = NDArray[np.int32]
+Matched = Literal["label", "token", "context"]
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,7 @@ def full_text_query(typed: str) -> str | None:
 def find_experts(session: Session, run: RunRecord, typed: str, vocabulary: Vocabulary, index: SearchIndex) -> set[int]:
     """Experts that ``typed`` is found in: their label, their most frequent tokens, or a context of theirs."""
     found = {expert for expert, _ in labels_like(session, run.name, typed.strip())} if typed.strip() else set()
+    found.update(automatic_like(session, run, typed.strip()) if typed.strip() else ())
     found.update(index.users(vocabulary.matching(typed)))
     found.update(_in_contexts(session, run, typed))
     return found
@@ -148,20 +151,31 @@ def search(
     """The experts that fit ``typed`` best, each once: by label, then by token, then by context."""
     hits: dict[int, SearchHit] = {}
     labelled = labels_like(session, run.name, typed.strip())
-    for expert, label in labelled[:limit]:
-        hits[expert] = SearchHit(expert=expert, label=label, matched="label", context=None)
+    for expert, _ in labelled[:limit]:
+        hits[expert] = _hit(expert, "label")
+    named = automatic_like(session, run, typed.strip()) if typed.strip() else []
+    for expert in named[: max(limit - len(hits), 0) // 3]:
+        hits.setdefault(expert, _hit(expert, "label"))
     users = index.users(vocabulary.matching(typed))
     by_share = sorted(users, key=lambda expert: (-users[expert], expert))
     # Some room is kept for contexts, so that a common token does not hide them.
     for expert in by_share[: max(limit - len(hits), 0) * 2 // 3]:
-        hits.setdefault(expert, SearchHit(expert=expert, label=None, matched="token", context=None))
+        hits.setdefault(expert, _hit(expert, "token"))
     best = [expert for expert in best_experts(session, run, typed, limit) if expert not in hits][: limit - len(hits)]
     contexts = best_contexts(session, run, typed, best, vocabulary)
     for expert in best:
-        hits[expert] = SearchHit(expert=expert, label=None, matched="context", context=contexts.get(expert))
+        hits[expert] = _hit(expert, "context", contexts.get(expert))
     return _labelled(session, run, list(hits.values())[:limit])
 
 
+def _hit(expert: int, matched: Matched, context: Context | None = None) -> SearchHit:
+    """A hit whose labels are looked up with all others'."""
+    return SearchHit(expert=expert, label=None, automatic=None, matched=matched, context=context)
+
+
 def _labelled(session: Session, run: RunRecord, hits: Sequence[SearchHit]) -> tuple[SearchHit, ...]:
-    labels = labels_of(session, run.name, [hit.expert for hit in hits])
-    return tuple(hit.model_copy(update={"label": labels.get(hit.expert)}) for hit in hits)
+    experts = [hit.expert for hit in hits]
+    labels, automatic = labels_of(session, run.name, experts), shown_labels(session, run, experts)
+    return tuple(
+        hit.model_copy(update={"label": labels.get(hit.expert), "automatic": automatic.get(hit.expert)}) for hit in hits
+    )

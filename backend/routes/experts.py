@@ -10,7 +10,6 @@ from sqlalchemy.orm import Session
 
 from backend import lists, tags
 from backend.database import reading
-from backend.library import By
 from backend.queries import contexts as context_queries
 from backend.queries import experts as queries
 from backend.queries import influence as influence_queries
@@ -19,6 +18,7 @@ from backend.queries.contexts import ContextQuery
 from backend.queries.experts import ExpertQuery
 from backend.queries.runs import find_index, find_run
 from backend.queries.search import SearchText
+from backend.queries.together import SHIFTS, named
 from backend.schemas import (
     ContextPage,
     ExpertDetail,
@@ -26,7 +26,9 @@ from backend.schemas import (
     ExpertPage,
     RandomExpert,
     SearchResult,
+    SimilarBy,
     SimilarExperts,
+    TogetherExperts,
 )
 from backend.services import ExpertId, RunName, Services, ServicesDep
 from trainer.store import RunRecord
@@ -98,14 +100,41 @@ def influence(run: RunName, expert: ExpertId, services: ServicesDep) -> ExpertIn
 
 
 @router.get("/experts/{expert}/similar")
-def similar(run: RunName, expert: ExpertId, services: ServicesDep, by: By = "gate", limit: Limit = 8) -> SimilarExperts:
-    """The experts whose gate directions, or output scalings, point most nearly the same way."""
+def similar(
+    run: RunName, expert: ExpertId, services: ServicesDep, by: SimilarBy = "gate", limit: Limit = 8
+) -> SimilarExperts:
+    """The experts most like one: by gate directions, by output scalings, by tokens, or by when they fire."""
     with reading(services.store) as session:
         record = find_run(session, run)
         queries.check_expert(record, expert)
         loaded = services.library.run(run)
-        pairs = loaded.similar(expert, by, limit)
+        if by == "gate" or by == "output":
+            pairs = loaded.similar(expert, by, limit)
+        else:
+            sample = services.together.of(session, find_index(session, record))
+            alike = sample.companions(expert, 0, limit)
+            pairs = sample.by_tokens(expert, limit) if by == "tokens" else [(one.expert, one.overlap) for one in alike]
         return SimilarExperts(by=by, experts=queries.with_names(session, record, pairs, loaded.vocabulary))
+
+
+@router.get("/experts/{expert}/together")
+def together(run: RunName, expert: ExpertId, services: ServicesDep, limit: Limit = 6) -> TogetherExperts:
+    """The experts that fire on the token before an expert's, with it, and on the token after."""
+    with reading(services.store) as session:
+        record = find_run(session, run)
+        queries.check_expert(record, expert)
+        sample = services.together.of(session, find_index(session, record))
+        vocabulary = services.library.run(run).vocabulary
+        before, beside, after = (
+            named(session, record, sample.companions(expert, shift, limit), vocabulary) for shift in SHIFTS
+        )
+        return TogetherExperts(
+            sampled_tokens=sample.tokens,
+            active_tokens=int(sample.active_N[expert]),
+            before=before,
+            together=beside,
+            after=after,
+        )
 
 
 @router.get("/search")

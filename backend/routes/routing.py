@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request
 from backend import notes
 from backend.database import reading
 from backend.leaving import while_connected
+from backend.queries.automatic import shown_labels
 from backend.queries.experts import known
 from backend.queries.runs import find_run
 from backend.schemas import (
@@ -73,7 +74,7 @@ def _experts(services: Services, run: str, experts: set[int]) -> dict[int, Route
     vocabulary = services.library.run(run).vocabulary
     with reading(services.store) as session:
         record = find_run(session, run)
-        labels = notes.labels_of(session, run, experts)
+        labels, automatic = notes.labels_of(session, run, experts), shown_labels(session, record, experts)
         records = known(session, record, experts)
     found = {}
     for expert in sorted(experts):
@@ -81,6 +82,7 @@ def _experts(services: Services, run: str, experts: set[int]) -> dict[int, Route
         top_tokens = statistics.top_tokens[:TOP_TOKENS] if statistics else []
         found[expert] = RoutedExpertInfo(
             label=labels.get(expert),
+            automatic=automatic.get(expert),
             usage=statistics.usage if statistics else None,
             largest=statistics.largest if statistics else None,
             top_tokens=tuple(vocabulary.name(token) for token, _ in top_tokens),

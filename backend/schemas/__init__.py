@@ -11,6 +11,8 @@ from backend.schemas.access import AccessInfo, Role, SignInRequest
 from backend.schemas.base import ErrorBody, ErrorResponse, Schema
 from backend.schemas.evaluations import EvaluationList, EvaluationSummary, Fact, Verdict
 from backend.schemas.experts import (
+    AutomaticLabel,
+    Companion,
     Context,
     ContextPage,
     ExpertDetail,
@@ -25,8 +27,10 @@ from backend.schemas.experts import (
     RandomExpert,
     SearchHit,
     SearchResult,
+    SimilarBy,
     SimilarExpert,
     SimilarExperts,
+    TogetherExperts,
     TokenCount,
 )
 from backend.schemas.figures import Figure, FigureName
@@ -81,7 +85,9 @@ __all__ = [
     "AccessInfo",
     "Alternative",
     "Arm",
+    "AutomaticLabel",
     "ChangeListRequest",
+    "Companion",
     "Context",
     "ContextPage",
     "DoneEvent",
@@ -148,6 +154,7 @@ __all__ = [
     "SessionList",
     "SessionSummary",
     "SignInRequest",
+    "SimilarBy",
     "SimilarExpert",
     "SimilarExperts",
     "StartEvent",
@@ -156,6 +163,7 @@ __all__ = [
     "SteeringRequest",
     "TagCount",
     "TagList",
+    "TogetherExperts",
     "TokenCount",
     "TokenEffect",
     "TokenEvent",

@@ -30,9 +30,29 @@ class TokenCount(Schema):
     """Of the expert's active tokens."""
 
 
+class AutomaticLabel(Schema):
+    """A label that a program gave, with how well it tells, on text held back, where the expert is active."""
+
+    label: str
+    maker: str
+    """``features``, or the name of the language model that was asked."""
+    balanced_accuracy: float
+    """Mean of the shares of the expert's contexts that it describes, and of other text that it does not; 0.5 is
+    chance."""
+    precision: float | None
+    """Of the tokens that it describes, the share on which the expert is active."""
+    recall: float | None
+    """Of the tokens on which the expert is active, the share that it describes."""
+    tested: int
+    """Contexts held back to test it on."""
+
+
 class ExpertRow(Schema):
     expert: int
     label: str | None
+    """Given by a person."""
+    automatic: AutomaticLabel | None
+    """Given by a program; a person's label goes before it."""
     tags: tuple[str, ...]
     usage: float
     """Share of indexed tokens on which it is active."""
@@ -97,6 +117,8 @@ class ExpertDetail(Schema):
     """The neighbour in id that is active at all."""
     next: int | None
     intervals: tuple[Interval, ...]
+    automatic_labels: tuple[AutomaticLabel, ...]
+    """All that it has, the one that is shown elsewhere first."""
 
 
 class Context(Schema):
@@ -128,20 +150,54 @@ class RandomExpert(Schema):
 class SimilarExpert(Schema):
     expert: int
     label: str | None
+    automatic: AutomaticLabel | None
     similarity: float
     """Cosine, -1 to 1."""
     top_tokens: tuple[TokenCount, ...]
 
 
+SimilarBy = Literal["gate", "output", "tokens", "together"]
+
+
 class SimilarExperts(Schema):
-    by: Literal["gate", "output"]
-    """Cosine of gate directions (rows of G), or of output scalings (rows of C)."""
+    by: SimilarBy
+    """gate, output: cosine of gate directions (rows of G), or of output scalings (rows of C). tokens: cosine of how
+    often each fires on which token. together: tokens on which both fire among those on which either does."""
     experts: tuple[SimilarExpert, ...]
+
+
+class Companion(Schema):
+    """An expert that fires where another one does, or a token before or after."""
+
+    expert: int
+    label: str | None
+    automatic: AutomaticLabel | None
+    top_tokens: tuple[TokenCount, ...]
+    share: float
+    """Of the other's tokens in the sample."""
+    lift: float
+    """How many times as often as on any token of the sample."""
+    overlap: float
+    """Tokens on which both fire among those on which either does."""
+    tokens: int
+
+
+class TogetherExperts(Schema):
+    """What fires around an expert, counted over whole sequences drawn at random from the indexed text."""
+
+    sampled_tokens: int
+    """0 where the index keeps no sample."""
+    active_tokens: int
+    """Of the sample, on which the expert fires."""
+    before: tuple[Companion, ...]
+    together: tuple[Companion, ...]
+    after: tuple[Companion, ...]
 
 
 class SearchHit(Schema):
     expert: int
     label: str | None
+    automatic: AutomaticLabel | None
     matched: Literal["label", "token", "context"]
     context: Context | None
     """The best matching stored context, where the match was in one."""

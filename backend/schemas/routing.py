@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from backend.schemas.base import Schema
+from backend.schemas.experts import AutomaticLabel
 from trainer.chat import Turn
 
 
@@ -53,6 +54,7 @@ class RoutedToken(Schema):
 
 class RoutedExpertInfo(Schema):
     label: str | None
+    automatic: AutomaticLabel | None
     usage: float | None
     largest: float | None
     top_tokens: tuple[str, ...]

@@ -260,7 +260,7 @@ def test_edits_are_read_as_they_are_written() -> None:
 
 
 def test_progress_lines_are_few_and_the_last_one_comes(capsys: Capture) -> None:
-    lines = ProgressLines("Fitting")
+    lines = ProgressLines("Fitting", "tokens")
     for done in range(0, 1001, 10):
         lines(done, 1000, "normalised MSE 0.5")
     seen = capsys.readouterr().err.splitlines()

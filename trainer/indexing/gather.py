@@ -25,6 +25,7 @@ from trainer.distributed import ALONE, Ranks
 from trainer.errors import UserError
 from trainer.indexing.contexts import Contexts, Kept, Sequences
 from trainer.indexing.pairs import Ints, active_pairs
+from trainer.indexing.sample import RoutedSample
 from trainer.indexing.statistics import Statistics
 from trainer.indexing.token_counts import TokenCounts
 from trainer.language_model import LanguageModel
@@ -65,6 +66,7 @@ class Gathered:
     token_counts: TokenCounts
     contexts: Contexts
     sequences: Sequences
+    sample: RoutedSample
     tokens: int = 0
     error_sum: float = 0.0
     """Of normalised MSE times tokens, where it was measured."""
@@ -79,6 +81,7 @@ class Gathered:
             TokenCounts(num_experts, len(language_model.tokenizer), run.folder),
             Contexts(num_experts, config.top, config.per_interval, config.seed),
             Sequences(),
+            RoutedSample(config.seed, config.text.context),
         )
 
     def add(self, batch: Batch) -> None:
@@ -88,6 +91,7 @@ class Gathered:
         self.token_counts.add(pairs, batch.token_ids_SL.reshape(-1)[token_P])
         self.contexts.add(pairs, self.statistics, grown)
         self.sequences.add(batch.token_ids_SL, batch.numbers_S)
+        self.sample.add(pairs, batch.token_ids_SL, batch.numbers_S)
         self.tokens += batch.token_ids_SL.size
         if batch.error is not None:
             self.error_sum += batch.error.item() * batch.token_ids_SL.size

@@ -52,6 +52,7 @@ def _send(gathered: Gathered, ranks: Ranks) -> None:
     numbers = sorted(gathered.sequences.token_ids)
     rows: list[NDArray[Any]] = [gathered.sequences.token_ids[number] for number in numbers]
     ranks.send([np.array(numbers, np.int64), np.concatenate(rows) if rows else np.zeros(0, np.uint32)], 0)
+    ranks.send(gathered.sample.flat(), 0)
     for _, _, words in gathered.token_counts.chunks():
         if len(words):
             ranks.send([words], 0)
@@ -73,6 +74,7 @@ def _receive(gathered: Gathered, ranks: Ranks, source: int) -> Pairs:
     numbers, token_ids = ranks.receive([_INTEGER, _TOKEN], source)
     if len(numbers):
         gathered.sequences.add(token_ids.reshape(len(numbers), -1), numbers)
+    gathered.sample.join(*ranks.receive([_INTEGER, _INTEGER, _INTEGER, _TOKEN], source))
     while len(words := ranks.receive([_WORD], source)[0]):
         gathered.token_counts.take(words)
     return pairs

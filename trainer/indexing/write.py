@@ -16,6 +16,7 @@ from trainer.errors import NotFoundError
 from trainer.indexing.contexts import Kept, Sequences
 from trainer.indexing.gather import Gathered
 from trainer.indexing.pairs import Ints, Pairs
+from trainer.indexing.sample import RoutedSample, pack
 from trainer.indexing.statistics import BINS, INTERVALS
 from trainer.packing import ACTIVE, TOKEN_IDS
 from trainer.search_text import insert_search, make_search_table, search_body
@@ -29,6 +30,7 @@ from trainer.store import (
     utc_now,
     writing,
 )
+from trainer.tables import RoutedRecord
 
 ROWS_PER_INSERT = 5_000
 EXPERTS_PER_INSERT = 200
@@ -51,7 +53,8 @@ def write_index(
         delete_index(session, run.id)
         kept = gathered.settle()
         _insert(session, ExpertRecord, _experts(run.id, config, gathered))
-        _insert(session, SequenceRecord, _sequences(run.id, gathered.sequences))
+        _insert(session, SequenceRecord, _sequences(run.id, gathered))
+        _insert(session, RoutedRecord, _routed(run.id, run.num_experts, gathered.sample))
         _insert(session, ContextRecord, _contexts(run.id, kept, gathered.contexts.pairs))
         _insert_search(session, run.id, kept, gathered.sequences, tokenizer)
         session.add(
@@ -131,8 +134,14 @@ def _contexts(run_id: int, kept: Kept, pairs: Pairs) -> Iterator[dict[str, Any]]
             }
 
 
-def _sequences(run_id: int, sequences: Sequences) -> Iterator[dict[str, Any]]:
-    for number, token_ids in sorted(sequences.token_ids.items()):
+def _routed(run_id: int, num_experts: int, sample: RoutedSample) -> Iterator[dict[str, Any]]:
+    for number in sample.sequences:
+        counts, experts = pack(*sample.routed(number), num_experts)
+        yield {"run_id": run_id, "sequence": number, "counts": counts, "experts": experts}
+
+
+def _sequences(run_id: int, gathered: Gathered) -> Iterator[dict[str, Any]]:
+    for number, token_ids in sorted((gathered.sequences.token_ids | gathered.sample.token_ids).items()):
         yield {"run_id": run_id, "sequence": number, "token_ids": token_ids.astype(TOKEN_IDS).tobytes()}
 
 

@@ -4,7 +4,7 @@ import { infiniteQueryOptions, keepPreviousData, queryOptions, skipToken } from 
 
 import { client, unwrap } from "./client";
 import type { paths } from "./schema";
-import type { FigureName, Turn } from "./types";
+import type { FigureName, SimilarBy, Turn } from "./types";
 
 type ExpertQuery = NonNullable<paths["/api/runs/{run}/experts"]["get"]["parameters"]["query"]>;
 /** Sort, order, search and filters of the experts table. */
@@ -79,7 +79,7 @@ export function topContextsQuery(run: string, expert: number, limit: number) {
   });
 }
 
-export function similarQuery(run: string, expert: number, by: "gate" | "output") {
+export function similarQuery(run: string, expert: number, by: SimilarBy) {
   return queryOptions({
     queryKey: ["run", run, "similar", expert, by],
     queryFn: ({ signal }) =>
@@ -99,6 +99,16 @@ export function influenceQuery(run: string, expert: number) {
     queryKey: ["run", run, "influence", expert],
     queryFn: ({ signal }) =>
       unwrap(client.GET("/api/runs/{run}/experts/{expert}/influence", { params: { path: { run, expert } }, signal })),
+    staleTime: 5 * MINUTE,
+  });
+}
+
+/** What fires just before an expert, with it, and just after. */
+export function togetherQuery(run: string, expert: number) {
+  return queryOptions({
+    queryKey: ["run", run, "together", expert],
+    queryFn: ({ signal }) =>
+      unwrap(client.GET("/api/runs/{run}/experts/{expert}/together", { params: { path: { run, expert } }, signal })),
     staleTime: 5 * MINUTE,
   });
 }

@@ -5,6 +5,8 @@ import type { components } from "./schema";
 type Schemas = components["schemas"];
 
 export type Alternative = Schemas["Alternative"];
+export type AutomaticLabel = Schemas["AutomaticLabel"];
+export type Companion = Schemas["Companion"];
 export type Context = Schemas["Context"];
 export type EvaluationSummary = Schemas["EvaluationSummary"];
 export type ExpertEffect = Schemas["ExpertEffect"];
@@ -37,6 +39,7 @@ export type RunStatus = RunSummary["status"];
 export type RunSummary = Schemas["RunSummary"];
 export type SavedSession = Schemas["SavedSession"];
 export type SearchHit = Schemas["SearchHit"];
+export type SimilarBy = Schemas["SimilarExperts"]["by"];
 export type SimilarExpert = Schemas["SimilarExpert"];
 export type SteeringRequest = Schemas["SteeringRequest"];
 export type SessionSummary = Schemas["SessionSummary"];

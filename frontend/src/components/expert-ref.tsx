@@ -2,18 +2,24 @@
 
 import { Link } from "react-router";
 
+import type { AutomaticLabel } from "@/api/types";
+
+import { AutomaticLabelText } from "./automatic-label";
 import { usePageLinks } from "./links";
 import { TokenChip } from "./tokens/token-chip";
 import { PlusButton } from "./tray/plus-button";
 
 interface ExpertLabelProps {
   readonly label: string | null;
-  /** Stand in for a label that nobody has given yet. */
+  /** Shown, and marked, where no person has given a label. */
+  readonly automatic?: AutomaticLabel | null | undefined;
+  /** Stand in where there is no label at all. */
   readonly topTokens?: readonly string[];
 }
 
-export function ExpertLabel({ label, topTokens = [] }: ExpertLabelProps) {
+export function ExpertLabel({ label, automatic = null, topTokens = [] }: ExpertLabelProps) {
   if (label !== null) return label;
+  if (automatic !== null) return <AutomaticLabelText automatic={automatic} />;
   if (topTokens.length === 0) return <span className="dim">no label yet</span>;
   return (
     <span className="chips">
@@ -30,13 +36,13 @@ interface ExpertRefProps extends ExpertLabelProps {
   readonly withPlus?: boolean;
 }
 
-export function ExpertRef({ expert, label, topTokens, withPlus = true }: ExpertRefProps) {
+export function ExpertRef({ expert, label, automatic, topTokens, withPlus = true }: ExpertRefProps) {
   const links = usePageLinks();
   return (
     <span className="expert-ref">
       <span className="mono id">{expert}</span>
       <Link className="lab" to={links.expert(expert)}>
-        <ExpertLabel label={label} {...(topTokens !== undefined && { topTokens })} />
+        <ExpertLabel label={label} automatic={automatic} {...(topTokens !== undefined && { topTokens })} />
         {label === null && <span className="sr">Expert {expert}</span>}
       </Link>
       {withPlus && <PlusButton expert={expert} />}

@@ -9,6 +9,7 @@ function row(expert: number, entropy: number, tokens: string[], label: string | 
     expert,
     label,
     tags: [],
+    automatic: null,
     usage: 0.001,
     active_tokens: 100,
     mean: 1,

@@ -23,6 +23,8 @@ import { Influence } from "./expert/influence";
 import { Notes } from "./expert/notes";
 import { Similar } from "./expert/similar";
 import { Statistics } from "./expert/statistics";
+import { TestText } from "./expert/test-text";
+import { Together } from "./expert/together";
 
 function Inactive({ run }: { readonly run: RunSummary }) {
   return (
@@ -49,6 +51,16 @@ function ExpertBody({ run, detail }: { readonly run: RunSummary; readonly detail
             <Contexts run={run.name} detail={detail} params={params} setParams={setParams} onHover={onHover} />
           </>
         )}
+        <TestText
+          key={row.expert}
+          run={run.name}
+          expert={row.expert}
+          largest={row.largest}
+          text={params.test}
+          onText={(test) => setParams({ test })}
+          onHover={onHover}
+        />
+        {row.active_tokens > 0 && <Together run={run.name} expert={row.expert} />}
         <div className="expert-foot">
           <Similar run={run.name} expert={row.expert} by={params.by} onBy={(by) => setParams({ by })} />
           <Notes key={row.expert} run={run.name} expert={row.expert} note={detail.note} />

@@ -20,6 +20,7 @@ from trainer.indexing import gather as gathering
 from trainer.run import Run
 from trainer.search_text import search_table
 from trainer.store import ContextRecord, ExpertRecord, IndexRecord, RunRecord, SequenceRecord, writing
+from trainer.tables import RoutedRecord
 from trainer.text import blocks
 from trainer.tokens import token_texts
 from trainer.train import train
@@ -79,7 +80,9 @@ def test_equals_brute_force(world: World, run: Run, monkeypatch: pytest.MonkeyPa
             check_statistics(row, brute)
             check_contexts(session, row, brute, config)
         stored = set(session.scalars(select(SequenceRecord.sequence)))
-        assert stored == set(session.scalars(select(ContextRecord.sequence)))
+        sampled = set(session.scalars(select(RoutedRecord.sequence)))
+        assert stored == set(session.scalars(select(ContextRecord.sequence))) | sampled
+        assert sampled == set(range(640 // config.text.context))
         for record in session.scalars(select(SequenceRecord)):
             assert np.frombuffer(record.token_ids, "<u4").tolist() == brute.ids_SL[record.sequence].tolist()
 

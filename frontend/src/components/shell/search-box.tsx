@@ -9,6 +9,7 @@ import type { Context, SearchHit } from "@/api/types";
 import { excerpt } from "@/lib/excerpt";
 import { keyCap } from "@/lib/shortcuts";
 
+import { ExpertLabel } from "../expert-ref";
 import { Icon } from "../icon";
 import { usePageLinks } from "../links";
 import { useShortcut } from "../shortcuts";
@@ -45,7 +46,9 @@ function HitRow({ hit, searched }: HitRowProps) {
   return (
     <ListBoxItem id={String(hit.expert)} textValue={hit.label ?? `Expert ${hit.expert}`} className="hit">
       <span className="mono id">{hit.expert}</span>
-      <span className="lab">{hit.label ?? <span className="dim">no label yet</span>}</span>
+      <span className="lab">
+        <ExpertLabel label={hit.label} automatic={hit.automatic} />
+      </span>
       <Matched hit={hit} />
       {hit.context !== null && <HitContext context={hit.context} searched={searched} />}
     </ListBoxItem>

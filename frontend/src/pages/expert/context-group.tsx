@@ -9,6 +9,8 @@ import { ErrorState, LoadingState } from "@/components/states";
 import { Concordance, type ConcordanceProps } from "@/components/tokens/concordance";
 import { formatFixed, formatPercent } from "@/lib/format";
 
+import { folded } from "./fold";
+
 export const CONTEXTS_PER_PAGE = 30;
 const FIRST_OF_TOP = 7;
 const FIRST_OF_INTERVAL = 2;
@@ -64,14 +66,15 @@ function Count({ shown, interval, isOpen, onOpen }: CountProps) {
 
 function shownOf(contexts: readonly Context[], { interval, isOpen, locked }: ContextGroupProps): readonly Context[] {
   const first = interval.interval === 0 ? FIRST_OF_TOP : FIRST_OF_INTERVAL;
-  const wanted = locked?.interval === interval.interval ? Math.max(first, locked.rank + 1) : first;
-  return isOpen ? contexts : contexts.slice(0, wanted);
+  const wanted = locked?.interval === interval.interval ? locked.rank : -1;
+  return isOpen ? contexts : contexts.filter((context, i) => i < first || context.rank <= wanted);
 }
 
 export function ContextGroup(props: ContextGroupProps) {
   const { run, expert, interval, isOpen, onOpen, ...concordance } = props;
   const query = useInfiniteQuery(contextsQuery(run, expert, interval.interval, CONTEXTS_PER_PAGE));
-  const contexts = query.data?.pages.flatMap((page) => page.contexts) ?? [];
+  const all = query.data?.pages.flatMap((page) => page.contexts) ?? [];
+  const { contexts, left } = folded(all);
   const shown = shownOf(contexts, props);
   const rows = Math.min(interval.contexts, interval.interval === 0 ? FIRST_OF_TOP : FIRST_OF_INTERVAL);
   return (
@@ -84,6 +87,11 @@ export function ContextGroup(props: ContextGroupProps) {
       {query.isPending && <LoadingState label="Loading contexts" rows={rows} />}
       {query.error !== null && <ErrorState error={query.error} onRetry={() => void query.refetch()} />}
       {query.data !== undefined && <Concordance contexts={shown} {...concordance} />}
+      {left > 0 && (
+        <p className="dim">
+          {left === 1 ? "1 more context reads" : `${left} more contexts read`} the same around the token as one above.
+        </p>
+      )}
       {isOpen && query.hasNextPage && (
         <Button size="small" variant="ghost" onClick={() => void query.fetchNextPage()}>
           More contexts

@@ -1,11 +1,11 @@
 /** Name of the expert and what can be done with it. */
 
-import { useInfiniteQuery } from "@tanstack/react-query";
-import { useState } from "react";
+import { useInfiniteQuery, useQueryClient } from "@tanstack/react-query";
+import { useEffect, useState } from "react";
 import { useNavigate } from "react-router";
 
 import { useSetLabel } from "@/api/mutations";
-import { contextsQuery, fetchRandomExpert } from "@/api/queries";
+import { contextsQuery, expertQuery, fetchRandomExpert } from "@/api/queries";
 import type { ExpertDetail } from "@/api/types";
 import { Button, LinkButton } from "@/components/button";
 import { ExpertLabel } from "@/components/expert-ref";
@@ -32,7 +32,7 @@ function LabelLine({ run, detail }: ExpertHeadProps) {
     return (
       <TextEditor
         label="Label"
-        initial={detail.row.label ?? ""}
+        initial={detail.row.label ?? detail.row.automatic?.label ?? ""}
         maxLength={200}
         lines={1}
         isSaving={saving.isPending}
@@ -47,10 +47,13 @@ function LabelLine({ run, detail }: ExpertHeadProps) {
     <div className="label-line">
       <h1>
         {detail.row.label === null && tokens.length > 0 && (
-          <span className="sr">Expert {detail.row.expert}, no label yet</span>
+          <span className="sr">Expert {detail.row.expert}, no label of a person yet: </span>
         )}
-        {detail.row.label ??
-          (tokens.length === 0 ? `Expert ${detail.row.expert}` : <ExpertLabel label={null} topTokens={tokens} />)}
+        {tokens.length === 0 && detail.row.label === null ? (
+          `Expert ${detail.row.expert}`
+        ) : (
+          <ExpertLabel label={detail.row.label} automatic={detail.row.automatic} topTokens={tokens} />
+        )}
       </h1>
       <Button size="small" variant="ghost" shortcut="label" onClick={() => setEditing(true)}>
         {detail.row.label === null ? "Give it a label" : "Edit label"}
@@ -65,14 +68,39 @@ function useGoTo() {
   const links = usePageLinks();
   return (expert: number) => {
     const view = new URLSearchParams(window.location.search);
-    const kept = Object.fromEntries([...view].filter(([name]) => ["view", "breaks", "by"].includes(name)));
+    const kept = Object.fromEntries([...view].filter(([name]) => ["view", "breaks", "by", "test"].includes(name)));
     void navigate(links.expert(expert, kept));
   };
+}
+
+/** Fetches what the neighbours show, once this expert is there, so that going on needs no waiting. */
+function usePrefetched(run: string, experts: readonly (number | null)[]) {
+  const queries = useQueryClient();
+  const [previous, next] = experts;
+  useEffect(() => {
+    const fetchContexts = (detail: ExpertDetail) =>
+      Promise.all(
+        detail.intervals
+          .filter(({ contexts }) => contexts > 0)
+          .map(({ interval }) =>
+            queries.infiniteQuery(contextsQuery(run, detail.row.expert, interval, CONTEXTS_PER_PAGE)),
+          ),
+      );
+    for (const expert of [next, previous]) {
+      if (expert === null || expert === undefined) continue;
+      // What fails here is asked for again, and said, on the expert's own page.
+      queries
+        .query(expertQuery(run, expert))
+        .then(fetchContexts)
+        .catch(() => undefined);
+    }
+  }, [queries, run, previous, next]);
 }
 
 function Neighbours({ run, detail }: ExpertHeadProps) {
   const goTo = useGoTo();
   const { previous, next } = detail;
+  usePrefetched(run, [previous, next]);
   const random = () => void fetchRandomExpert(run).then(({ expert }) => goTo(expert));
   useShortcut("previous", () => previous !== null && goTo(previous));
   useShortcut("next", () => next !== null && goTo(next));

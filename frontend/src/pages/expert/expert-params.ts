@@ -1,7 +1,7 @@
 /** What the address of an expert's page holds. */
 
 import { CONCORDANCE_MODES, type ContextToken } from "@/components/tokens/concordance";
-import { choiceParam, flagParam, type Param } from "@/url-state";
+import { choiceParam, flagParam, type Param, textParam } from "@/url-state";
 
 /** A locked token, as `interval.rank.position`. */
 export const lockParam: Param<ContextToken | null> = {
@@ -26,7 +26,8 @@ export const openParam: Param<readonly number[]> = {
 export const EXPERT_PARAMS = {
   view: choiceParam(CONCORDANCE_MODES, "aligned"),
   breaks: flagParam,
-  by: choiceParam(["gate", "output"], "gate"),
+  by: choiceParam(["gate", "output", "tokens", "together"], "gate"),
   open: openParam,
   lock: lockParam,
+  test: textParam(""),
 };

@@ -4,7 +4,7 @@ import { useQuery } from "@tanstack/react-query";
 import { Link } from "react-router";
 
 import { similarQuery } from "@/api/queries";
-import type { SimilarExpert } from "@/api/types";
+import type { SimilarBy, SimilarExpert } from "@/api/types";
 import { ExpertLabel } from "@/components/expert-ref";
 import { usePageLinks } from "@/components/links";
 import { Segmented } from "@/components/segmented";
@@ -15,8 +15,8 @@ import { formatFixed } from "@/lib/format";
 interface SimilarProps {
   readonly run: string;
   readonly expert: number;
-  readonly by: "gate" | "output";
-  readonly onBy: (by: "gate" | "output") => void;
+  readonly by: SimilarBy;
+  readonly onBy: (by: SimilarBy) => void;
 }
 
 function SimilarRow({ similar }: { readonly similar: SimilarExpert }) {
@@ -27,7 +27,7 @@ function SimilarRow({ similar }: { readonly similar: SimilarExpert }) {
       <td className="id mono">{similar.expert}</td>
       <td className="lab">
         <Link to={links.expert(similar.expert)}>
-          <ExpertLabel label={similar.label} topTokens={tokens} />
+          <ExpertLabel label={similar.label} automatic={similar.automatic} topTokens={tokens} />
           {similar.label === null && <span className="sr">Expert {similar.expert}</span>}
         </Link>
       </td>
@@ -48,14 +48,16 @@ export function Similar({ run, expert, by, onBy }: SimilarProps) {
     <section className="pane">
       <div className="pane-h">
         <h2>Similar experts</h2>
-        <span className="note">cosine of</span>
+        <span className="note">by</span>
         <Segmented
           label="Similar by"
           value={by}
           onChange={onBy}
           segments={[
-            { value: "gate", label: "gate directions" },
-            { value: "output", label: "output scalings" },
+            { value: "gate", label: "gate" },
+            { value: "output", label: "output" },
+            { value: "tokens", label: "tokens" },
+            { value: "together", label: "together" },
           ]}
         />
       </div>

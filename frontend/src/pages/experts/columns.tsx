@@ -4,6 +4,7 @@ import { createColumnHelper } from "@tanstack/react-table";
 import { Link } from "react-router";
 
 import type { ExpertRow } from "@/api/types";
+import { ExpertLabel } from "@/components/expert-ref";
 import { CoefficientCell } from "@/components/coefficient-bar";
 import { usePageLinks } from "@/components/links";
 import { SparkHistogram } from "@/components/mini-histogram";
@@ -49,7 +50,11 @@ function LabelCell({ row }: { readonly row: ExpertRow }) {
   const links = usePageLinks();
   return (
     <Link to={links.expert(row.expert)}>
-      {row.label ?? <span className="dim">{row.active_tokens === 0 ? "never active" : "no label yet"}</span>}
+      {row.active_tokens === 0 && row.label === null ? (
+        <span className="dim">never active</span>
+      ) : (
+        <ExpertLabel label={row.label} automatic={row.automatic} />
+      )}
       {row.label === null && <span className="sr">Expert {row.expert}</span>}
     </Link>
   );

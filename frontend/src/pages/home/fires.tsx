@@ -45,7 +45,11 @@ function Side({ row, onAnother }: { readonly row: ExpertRow; readonly onAnother:
     <div className="side">
       <p className="eid mono">{row.expert}</p>
       <h2 className="big">
-        <ExpertLabel label={row.label} topTokens={row.top_tokens.map((token) => token.text)} />
+        <ExpertLabel
+          label={row.label}
+          automatic={row.automatic}
+          topTokens={row.top_tokens.map((token) => token.text)}
+        />
       </h2>
       <dl className="kv">
         <div>

@@ -31,7 +31,7 @@ function RoutedRow({ routed, strongest, routing, row }: RoutedRowProps) {
       <td className="id mono">{routed.expert}</td>
       <td className="lab">
         <Link to={links.expert(routed.expert)}>
-          <ExpertLabel label={info?.label ?? null} topTokens={info?.top_tokens ?? []} />
+          <ExpertLabel label={info?.label ?? null} automatic={info?.automatic} topTokens={info?.top_tokens ?? []} />
           {(info?.label ?? null) === null && <span className="sr">Expert {routed.expert}</span>}
         </Link>
       </td>

@@ -46,7 +46,7 @@ function Head({ row }: { readonly row: HeatRow }) {
       <div>
         <span className="mono id">{row.expert}</span>
         <Link className="n" to={links.expert(row.expert)} title={row.info.label ?? undefined}>
-          <ExpertLabel label={row.info.label} topTokens={row.info.top_tokens} />
+          <ExpertLabel label={row.info.label} automatic={row.info.automatic} topTokens={row.info.top_tokens} />
           {row.info.label === null && <span className="sr">Expert {row.expert}</span>}
         </Link>
         <PlusButton expert={row.expert} run={run} />

@@ -16,7 +16,13 @@ function token(text: string, experts: readonly (readonly [number, number])[], mo
   } satisfies RoutedToken;
 }
 
-const info = (usage: number | null, label: string | null = null) => ({ label, usage, largest: 10, top_tokens: [] });
+const info = (usage: number | null, label: string | null = null) => ({
+  label,
+  automatic: null,
+  usage,
+  largest: 10,
+  top_tokens: [],
+});
 
 const EXPERTS: RoutingResponse["experts"] = {
   3: info(0.9, "everywhere"),

@@ -31,7 +31,7 @@ export interface Column {
   readonly token: RoutedToken;
 }
 
-const UNKNOWN: RoutedExpertInfo = { label: null, usage: null, largest: null, top_tokens: [] };
+const UNKNOWN: RoutedExpertInfo = { label: null, automatic: null, usage: null, largest: null, top_tokens: [] };
 /** From this usage on an expert says little about any one token. */
 const SHARED_USAGE = 0.5;
 /** The same, where the run has no index and only this text can tell. */

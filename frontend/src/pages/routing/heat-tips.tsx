@@ -1,5 +1,6 @@
 /** What the heat map says about a cell, and about a token. */
 
+import { ExpertLabel } from "@/components/expert-ref";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { TokenTip } from "@/components/tokens/token-tip";
 import { formatCount, formatFixed } from "@/lib/format";
@@ -17,7 +18,11 @@ export function CellTip({ row, column }: CellTipProps) {
     <>
       <div className="hd">
         <span className="mono">{row.expert}</span>
-        {row.info.label !== null && <b>{row.info.label}</b>}
+        {(row.info.label !== null || row.info.automatic !== null) && (
+          <b>
+            <ExpertLabel label={row.info.label} automatic={row.info.automatic} />
+          </b>
+        )}
       </div>
       <TokenTip
         text={column.token.text}

@@ -6,6 +6,7 @@ import { Link } from "react-router";
 
 import { effectsQuery } from "@/api/queries";
 import type { ExpertEffect, RoutedExpert, RoutedExpertInfo, RoutingResponse } from "@/api/types";
+import { ExpertLabel } from "@/components/expert-ref";
 import { Button } from "@/components/button";
 import { CoefficientCell } from "@/components/coefficient-bar";
 import { pageLinks, usePageLinks } from "@/components/links";
@@ -64,7 +65,9 @@ function ExpertOfToken({ ofRun, routed, info, effect, end, isLocked }: RowProps)
       <td className="a">
         <Link to={links.expert(routed.expert)}>
           <span className="mono id">{routed.expert}</span>{" "}
-          <span className="lab">{info?.label ?? <span className="dim">no label yet</span>}</span>
+          <span className="lab">
+            <ExpertLabel label={info?.label ?? null} automatic={info?.automatic} />
+          </span>
         </Link>
         <div className="chips">
           <ExpertTokens info={info} effect={effect} />

@@ -8,6 +8,7 @@ import { messageOf } from "@/api/errors";
 import { liveQuery } from "@/api/queries";
 import type { LayerRun, RunSummary, SearchHit } from "@/api/types";
 import { useCurrentRun } from "@/components/current-run";
+import { ExpertLabel } from "@/components/expert-ref";
 import { Icon } from "@/components/icon";
 import { Segmented } from "@/components/segmented";
 import { useSearchHits } from "@/components/shell/search-results";
@@ -36,7 +37,11 @@ function ChoiceRow({ choice }: { readonly choice: Choice }) {
     <ListBoxItem id={choice.id} textValue={hit?.label ?? `Expert ${expert}`} className="hit">
       <span className="mono id">{expert}</span>
       <span className="lab">
-        {hit?.label ?? <span className="dim">{hit === null ? "this id" : "no label yet"}</span>}
+        {hit === null ? (
+          <span className="dim">this id</span>
+        ) : (
+          <ExpertLabel label={hit.label} automatic={hit.automatic} />
+        )}
       </span>
       <span className="dim">{hit === null ? "" : MATCHES[hit.matched]}</span>
       {hit?.context != null && (

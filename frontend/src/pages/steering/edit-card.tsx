@@ -66,7 +66,7 @@ function Head({
     <header>
       <span className="mono id">{edit.expert}</span>
       <Link className="lab" to={links.expert(edit.expert)}>
-        <ExpertLabel label={row?.label ?? null} topTokens={tokens} />
+        <ExpertLabel label={row?.label ?? null} automatic={row?.automatic} topTokens={tokens} />
         {row?.label == null && <span className="sr">Expert {edit.expert}</span>}
       </Link>
       <span className="grow" />

@@ -31,6 +31,7 @@ function Suggestions({ run }: { readonly run: string }) {
             <ExpertRef
               expert={row.expert}
               label={row.label}
+              automatic={row.automatic}
               topTokens={row.top_tokens.map((token) => token.text).slice(0, 3)}
             />
           </li>

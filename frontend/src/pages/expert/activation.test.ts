@@ -1,0 +1,33 @@
+import { describe, expect, it } from "vitest";
+
+import type { RoutingResponse } from "@/api/types";
+
+import { activationOf } from "./activation";
+
+type Token = RoutingResponse["tokens"][number];
+
+function token(text: string, experts: readonly (readonly [number, number])[], start = false): Token {
+  const active = experts.map(([expert, coefficient]) => ({ expert, coefficient, share: 0 }));
+  return { id: 1, text, start, kl: 0, experts: active, predictions: [] };
+}
+
+const TOKENS = [token("<end>", [[7, 9]], true), token("a", [[3, 2], [7, 1]]), token("b", [[7, 4]]), token("c", [[3, 1]])]; // prettier-ignore
+
+describe("an expert on a text", () => {
+  it("has its coefficients, without the start token", () => {
+    const { pieces, peak } = activationOf({ tokens: TOKENS }, 7);
+    expect(pieces.map((piece) => piece.value)).toEqual([1, 4, null]);
+    expect(peak).toBe(2);
+  });
+
+  it("has its rank among what is active", () => {
+    expect([...activationOf({ tokens: TOKENS }, 7).ranks]).toEqual([
+      [1, [2, 2]],
+      [2, [1, 1]],
+    ]);
+  });
+
+  it("may be silent", () => {
+    expect(activationOf({ tokens: TOKENS }, 5).peak).toBeNull();
+  });
+});
