@@ -311,7 +311,7 @@ export interface paths {
         };
         /**
          * Similar
-         * @description The experts whose gate directions, or output scalings, point most nearly the same way.
+         * @description The experts most like one: by gate directions, by output scalings, by tokens, or by when they fire.
          */
         get: operations["similar"];
         put?: never;
@@ -341,6 +341,26 @@ export interface paths {
          * @description Take a tag off; nothing happens where the expert does not have it.
          */
         delete: operations["remove_tag"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/{run}/experts/{expert}/together": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Together
+         * @description The experts that fire on the token before an expert's, with it, and on the token after.
+         */
+        get: operations["together"];
+        put?: never;
+        post?: never;
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -698,6 +718,40 @@ export interface components {
             /** Text */
             text: string;
         };
+        /**
+         * AutomaticLabel
+         * @description A label that a program gave, with how well it tells, on text held back, where the expert is active.
+         */
+        AutomaticLabel: {
+            /**
+             * Balanced Accuracy
+             * @description Mean of the shares of the expert's contexts that it describes, and of other text that it does not; 0.5 is
+             *     chance.
+             */
+            balanced_accuracy: number;
+            /** Label */
+            label: string;
+            /**
+             * Maker
+             * @description ``features``, or the name of the language model that was asked.
+             */
+            maker: string;
+            /**
+             * Precision
+             * @description Of the tokens that it describes, the share on which the expert is active.
+             */
+            precision: number | null;
+            /**
+             * Recall
+             * @description Of the tokens on which the expert is active, the share that it describes.
+             */
+            recall: number | null;
+            /**
+             * Tested
+             * @description Contexts held back to test it on.
+             */
+            tested: number;
+        };
         /** ChangeListRequest */
         ChangeListRequest: {
             /** Name */
@@ -707,6 +761,36 @@ export interface components {
              * @description Empty takes it away; left out, it stays.
              */
             note?: string | null;
+        };
+        /**
+         * Companion
+         * @description An expert that fires where another one does, or a token before or after.
+         */
+        Companion: {
+            automatic: components["schemas"]["AutomaticLabel"] | null;
+            /** Expert */
+            expert: number;
+            /** Label */
+            label: string | null;
+            /**
+             * Lift
+             * @description How many times as often as on any token of the sample.
+             */
+            lift: number;
+            /**
+             * Overlap
+             * @description Tokens on which both fire among those on which either does.
+             */
+            overlap: number;
+            /**
+             * Share
+             * @description Of the other's tokens in the sample.
+             */
+            share: number;
+            /** Tokens */
+            tokens: number;
+            /** Top Tokens */
+            top_tokens: components["schemas"]["TokenCount"][];
         };
         /**
          * Context
@@ -1080,6 +1164,11 @@ export interface components {
         };
         /** ExpertDetail */
         ExpertDetail: {
+            /**
+             * Automatic Labels
+             * @description All that it has, the one that is shown elsewhere first.
+             */
+            automatic_labels: components["schemas"]["AutomaticLabel"][];
             /** Intervals */
             intervals: components["schemas"]["Interval"][];
             /**
@@ -1168,6 +1257,8 @@ export interface components {
              * @description Nats that the next token's loss gains when it alone is switched off, on its own contexts.
              */
             added_loss: number;
+            /** @description Given by a program; a person's label goes before it. */
+            automatic: components["schemas"]["AutomaticLabel"] | null;
             /**
              * Entropy
              * @description Entropy in bits of the tokens it is active on.
@@ -1192,7 +1283,10 @@ export interface components {
              * @description Nats by which its 99th percentile, added, changes the next token's distribution there.
              */
             kl_up: number;
-            /** Label */
+            /**
+             * Label
+             * @description Given by a person.
+             */
             label: string | null;
             /** Largest */
             largest: number;
@@ -1594,6 +1688,7 @@ export interface components {
         };
         /** RoutedExpertInfo */
         RoutedExpertInfo: {
+            automatic: components["schemas"]["AutomaticLabel"] | null;
             /** Label */
             label: string | null;
             /** Largest */
@@ -1848,6 +1943,7 @@ export interface components {
         };
         /** SearchHit */
         SearchHit: {
+            automatic: components["schemas"]["AutomaticLabel"] | null;
             /** @description The best matching stored context, where the match was in one. */
             context: components["schemas"]["Context"] | null;
             /** Expert */
@@ -1908,6 +2004,7 @@ export interface components {
         };
         /** SimilarExpert */
         SimilarExpert: {
+            automatic: components["schemas"]["AutomaticLabel"] | null;
             /** Expert */
             expert: number;
             /** Label */
@@ -1924,10 +2021,11 @@ export interface components {
         SimilarExperts: {
             /**
              * By
-             * @description Cosine of gate directions (rows of G), or of output scalings (rows of C).
+             * @description gate, output: cosine of gate directions (rows of G), or of output scalings (rows of C). tokens: cosine of how
+             *     often each fires on which token. together: tokens on which both fire among those on which either does.
              * @enum {string}
              */
-            by: "gate" | "output";
+            by: "gate" | "output" | "tokens" | "together";
             /** Experts */
             experts: components["schemas"]["SimilarExpert"][];
         };
@@ -2021,6 +2119,28 @@ export interface components {
         TagList: {
             /** Tags */
             tags: components["schemas"]["TagCount"][];
+        };
+        /**
+         * TogetherExperts
+         * @description What fires around an expert, counted over whole sequences drawn at random from the indexed text.
+         */
+        TogetherExperts: {
+            /**
+             * Active Tokens
+             * @description Of the sample, on which the expert fires.
+             */
+            active_tokens: number;
+            /** After */
+            after: components["schemas"]["Companion"][];
+            /** Before */
+            before: components["schemas"]["Companion"][];
+            /**
+             * Sampled Tokens
+             * @description 0 where the index keeps no sample.
+             */
+            sampled_tokens: number;
+            /** Together */
+            together: components["schemas"]["Companion"][];
         };
         /** TokenCount */
         TokenCount: {
@@ -2922,7 +3042,7 @@ export interface operations {
     similar: {
         parameters: {
             query?: {
-                by?: "gate" | "output";
+                by?: "gate" | "output" | "tokens" | "together";
                 limit?: number;
             };
             header?: never;
@@ -3048,6 +3168,51 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+        };
+    };
+    together: {
+        parameters: {
+            query?: {
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                /** @description Id of the expert. */
+                expert: number;
+                /** @description Name of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TogetherExperts"];
+                };
             };
         };
     };
