@@ -2,15 +2,48 @@
 
 from __future__ import annotations
 
+import gzip
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from starlette.responses import JSONResponse
+from pydantic import BaseModel
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse, Response
 
 from backend.errors import BusyError, TooManyRequestsError, error_body, status_and_code
 from backend.schemas import ErrorBody, ErrorResponse
 
 SECONDS_UNTIL_LESS_BUSY = 5
+JSON_TYPE = "application/json"
+KEPT_LEVEL = 6
+"""Of compression, where an answer is compressed once and sent often."""
+
+
+def written(body: BaseModel) -> Response:
+    """A wire model as it stands: it was checked when it was made, and is not checked or copied again on its way."""
+    return Response(body.__pydantic_serializer__.to_json(body), media_type=JSON_TYPE)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """An answer that is made once and sent often: its JSON, plain and compressed."""
+
+    plain: bytes
+    compressed: bytes
+
+    @classmethod
+    def of(cls, body: BaseModel) -> Kept:
+        """A wire model, written and compressed."""
+        plain = body.__pydantic_serializer__.to_json(body)
+        return cls(plain, gzip.compress(plain, KEPT_LEVEL))
+
+    def answer(self, headers: Headers) -> Response:
+        """Compressed for those whose request ``headers`` take it."""
+        vary = {"Vary": "Accept-Encoding"}
+        if "gzip" not in headers.get("accept-encoding", ""):
+            return Response(self.plain, media_type=JSON_TYPE, headers=vary)
+        return Response(self.compressed, media_type=JSON_TYPE, headers={**vary, "Content-Encoding": "gzip"})
 
 
 def answer(status: int, body: ErrorBody, headers: Mapping[str, str] | None = None) -> JSONResponse:

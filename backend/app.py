@@ -24,6 +24,7 @@ from backend.docs import docs_page
 from backend.errors import BusyError, ClientGoneError, NotSignedInError, TooManyRequestsError, error_body
 from backend.frontend import frontend
 from backend.headers import SECURITY_HEADERS, SecurityHeaders
+from backend.kept_figures import kept_figures
 from backend.library import Library
 from backend.live import LiveEngine
 from backend.observing import Observations, Observed
@@ -74,6 +75,7 @@ def create_app(settings: Settings) -> FastAPI:
         search_indexes=HeldPerIndex(build_search_index),
         columns=HeldPerIndex(load_columns, columns_stamp),
         together=HeldPerIndex(read_together),
+        figures=kept_figures(library),
         chance=random.Random(),
         doorkeeper=Doorkeeper(settings, store),
         observations=observations,

@@ -12,6 +12,7 @@ from plotly.subplots import make_subplots
 from sqlalchemy.orm import Session
 
 from backend.errors import NoEvaluationsError
+from backend.library import LoadedRun
 from backend.queries.experts import find_expert
 from backend.queries.overview import Indexed, indexed_runs, sample, usages
 from backend.queries.runs import find_index, metrics_after
@@ -58,6 +59,29 @@ def usage_strength(session: Session, run: RunRecord) -> Figure:
     figure.update_xaxes(type="log", title={"text": "Usage, share of tokens"})
     figure.update_yaxes(title={"text": "Mean coefficient"}, rangemode="tozero")
     return as_figure("usage-strength", f"Experts of {run.name}", figure, len(points), total)
+
+
+def similarity_map(session: Session, run: RunRecord, loaded: LoadedRun) -> Figure:
+    """The same experts as points whose distance says how differently they write: what each does, seen from one side.
+
+    The two directions are those in which their output scalings, each of length one, differ most (PCA).
+    """
+    find_index(session, run)
+    points, total = sample(session, run, MAX_POINTS)
+    plane = loaded.plane([point.expert for point in points])
+    trace = go.Scatter(
+        x=plane.x,
+        y=plane.y,
+        customdata=[[point.expert, point.label, point.usage, point.mean] for point in points],
+        mode="markers",
+        name="Experts",
+        meta={"role": "expert", "by": plane.by, "variance": plane.variance},
+        hovertemplate="%{customdata[0]} %{customdata[1]}<extra></extra>",
+    )
+    figure = go.Figure([trace])
+    figure.update_xaxes(title={"text": "First direction"})
+    figure.update_yaxes(title={"text": "Second direction"})
+    return as_figure("similarity-map", f"Experts of {run.name} by what they do", figure, len(points), total)
 
 
 def usage_histogram(session: Session, run: RunRecord) -> Figure:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
@@ -21,6 +23,21 @@ from trainer.run import LOCK_FILE, RUN_FILE, Run, runs_folder
 
 By = Literal["gate", "output"]
 ROWS_PER_CHUNK = 8192
+PLANE_ROUNDS = 12
+PLANE_SPARE = 6
+"""Directions followed beside the two that are wanted, so that these settle sooner."""
+
+
+@dataclass(frozen=True)
+class Plane:
+    """Experts in the two directions in which they differ most."""
+
+    x: list[float]
+    y: list[float]
+    by: By
+    """What was compared."""
+    variance: float
+    """Share of the variance that lies in the plane."""
 
 
 class LoadedRun:
@@ -51,6 +68,23 @@ class LoadedRun:
         cosines_N[expert] = -torch.inf
         best = cosines_N.topk(min(count, len(cosines_N) - 1))
         return list(zip(best.indices.tolist(), best.values.clamp(-1, 1).tolist(), strict=True))
+
+    def plane(self, experts: Sequence[int]) -> Plane:
+        """Principal plane of the output scalings of some experts, each of length one; of gate directions where a method
+        has no output scalings. By subspace iteration (Halko et al. 2011, section 4.4) from a fixed start."""
+        by: By = "output" if isinstance(self.run.layer, MxD) else "gate"
+        rows_ED = torch.nn.functional.normalize(self._rows(by)[list(experts)].float().cpu(), dim=1)
+        rows_ED = rows_ED - rows_ED.mean(dim=0)
+        width = min(2 + PLANE_SPARE, *rows_ED.shape)
+        start_DW = torch.randn(rows_ED.shape[1], width, generator=torch.Generator().manual_seed(0))
+        directions_DW = torch.linalg.qr(start_DW).Q
+        for _ in range(PLANE_ROUNDS):
+            directions_DW = torch.linalg.qr(rows_ED.T @ (rows_ED @ directions_DW)).Q
+        _, values_W, turned_WW = torch.linalg.svd(rows_ED @ directions_DW, full_matrices=False)
+        places_E2 = rows_ED @ directions_DW @ turned_WW[:2].T
+        held = values_W[:2].square().sum() / rows_ED.square().sum().clamp_min(torch.finfo(torch.float32).tiny)
+        x, y = (places_E2[:, side].tolist() for side in (0, min(1, width - 1)))
+        return Plane(x, y, by, min(float(held), 1.0))
 
     def _rows(self, by: By) -> Tensor:
         layer = self.run.layer

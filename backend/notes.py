@@ -48,6 +48,19 @@ def labels_of(session: Session, run: str, experts: Collection[int]) -> dict[int,
     return {record.expert: record.label for record in session.execute(wanted)}
 
 
+def all_labels(session: Session, run: str) -> dict[int, str]:
+    """Every label of a run's experts."""
+    wanted = select(LabelRecord.expert, LabelRecord.label).where(LabelRecord.run == run)
+    return {record.expert: record.label for record in session.execute(wanted)}
+
+
+def labels_stamp(session: Session, run: str) -> tuple[int, datetime | None]:
+    """Changes whenever a label of the run does."""
+    wanted = select(func.count(), func.max(LabelRecord.updated_at)).where(LabelRecord.run == run)
+    count, newest = session.execute(wanted).one()
+    return count, newest
+
+
 def labels_like(session: Session, run: str, text: str) -> list[tuple[int, str]]:
     """(expert, label) of every label that contains ``text``: equal ones first, then those that begin with it."""
     wanted = select(LabelRecord.expert, LabelRecord.label).where(

@@ -11,6 +11,7 @@ from fastapi import Depends, Path, Request
 from sqlalchemy import Engine
 
 from backend.access.guard import Doorkeeper
+from backend.answers import Kept
 from backend.library import Library
 from backend.live import LiveEngine
 from backend.observing import Observations
@@ -33,6 +34,8 @@ class Services:
     search_indexes: HeldPerIndex[SearchIndex]
     columns: HeldPerIndex[Columns]
     together: HeldPerIndex[Together]
+    figures: dict[str, HeldPerIndex[Kept]]
+    """Those that read every expert: made once and sent often."""
     chance: random.Random
     doorkeeper: Doorkeeper
     observations: Observations

@@ -74,6 +74,8 @@ class ExpertQuery(BaseModel):
     """Only those that have it."""
     list: Annotated[int | None, Field(ge=0, lt=2**31)] = None
     """Only those in the list of this number."""
+    among: Annotated[str | None, Field(max_length=30_000, pattern=r"^\d{1,9}(,\d{1,9})*$")] = None
+    """Only these, as numbers with commas: what a lasso holds."""
     cursor: Annotated[str | None, Field(max_length=1000)] = None
     """``next_cursor`` of the page before, under the same order and filters."""
     limit: Annotated[int, Field(ge=1, le=200)] = 50
@@ -98,11 +100,13 @@ def expert_page(
         vocabulary: of the run.
     """
     chosen = _chosen(query, found, columns)
+    if query.sort == "label":
+        columns = columns.with_labels(notes.all_labels(session, run.name), query.order == "desc")
     rows = _page(session, run, query, chosen, columns)
     shown = rows[: query.limit]
     return ExpertPage(
         experts=_described(session, run, shown, vocabulary),
-        next_cursor=_cursor_after(shown[-1], query) if len(rows) > query.limit else None,
+        next_cursor=_cursor_after(shown[-1], query, columns) if len(rows) > query.limit else None,
         matching=run.num_experts if chosen is None else int(chosen.sum()),
         total=run.num_experts,
     )
@@ -111,10 +115,10 @@ def expert_page(
 def _page(
     session: Session, run: RunRecord, query: ExpertQuery, chosen: Mask | None, columns: Columns
 ) -> Sequence[ExpertRecord]:
-    if chosen is None:
+    if chosen is None and query.sort != "label":
         return session.scalars(page_statement(query, [ExpertRecord.run_id == run.id])).all()
-    last = _last(query)
-    ids = columns.after(chosen, query.sort, query.order == "desc", last, query.limit + 1)
+    chosen = np.ones(len(columns.expert), np.bool_) if chosen is None else chosen
+    ids = columns.after(chosen, query.sort, query.order == "desc", _last(query), query.limit + 1)
     records = known(session, run, ids)
     return [records[expert] for expert in ids]
 
@@ -161,8 +165,9 @@ def page_statement(query: ExpertQuery, conditions: Sequence[Condition]) -> Selec
     return wanted.order_by(*by).limit(query.limit + 1)
 
 
-def _cursor_after(record: ExpertRecord, query: ExpertQuery) -> str:
-    value = float(getattr(record, query.sort))
+def _cursor_after(record: ExpertRecord, query: ExpertQuery, columns: Columns) -> str:
+    of_label = query.sort == "label"
+    value = columns.value("label", record.expert) if of_label else float(getattr(record, query.sort))
     return ExpertCursor(sort=query.sort, order=query.order, value=value, expert=record.expert).encode()
 
 
@@ -293,19 +298,16 @@ def _intervals(session: Session, run: RunRecord, record: ExpertRecord) -> tuple[
     )
 
 
-def random_expert(session: Session, run: RunRecord, chance: random.Random) -> int:
+def random_expert(run: RunRecord, columns: Columns, chance: random.Random) -> int:
     """An active expert, each as likely as the others.
 
     Raises:
-        NoIndexError: the run has not been indexed, or no expert was active.
+        NoIndexError: no expert was active in the index.
     """
-    index = find_index(session, run)
-    wanted = select(ExpertRecord.expert).where(ExpertRecord.run_id == run.id, ExpertRecord.usage > 0)
-    place = chance.randrange(max(index.experts_active, 1))
-    found = session.scalar(wanted.order_by(ExpertRecord.usage, ExpertRecord.expert).offset(place).limit(1))
-    if found is None:
+    active = np.flatnonzero(columns.values["usage"] > 0)
+    if len(active) == 0:
         raise NoIndexError(f"No expert of {run.name} was active in its index; index more text.")
-    return found
+    return int(columns.expert[chance.choice(active)])
 
 
 def with_names(

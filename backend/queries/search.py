@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Literal
 
 import numpy as np
@@ -26,6 +28,8 @@ MAX_WORDS = 16
 CANDIDATES = 5_000
 """Matching experts that are ranked: those of a word that is nearly everywhere say little, however they are ordered."""
 
+SEARCHES_HELD = 32
+
 SearchText = Annotated[str, Field(min_length=1, max_length=200)]
 Ints = NDArray[np.int32]
 Matched = Literal["label", "token", "context"]
@@ -40,6 +44,11 @@ class SearchIndex:
     expert: Ints
     share: NDArray[np.float32]
     """Of the expert's active tokens."""
+
+    @cached_property
+    def found_in_contexts(self) -> OrderedDict[str, frozenset[int]]:
+        """Experts whose contexts fit what was searched for last: every page of a list asks for the same again."""
+        return OrderedDict()
 
     def users(self, tokens: Iterable[int]) -> dict[int, float]:
         """Experts whose most frequent tokens include one of ``tokens``, with the largest of the shares."""
@@ -93,19 +102,29 @@ def find_experts(session: Session, run: RunRecord, typed: str, vocabulary: Vocab
     found = {expert for expert, _ in labels_like(session, run.name, typed.strip())} if typed.strip() else set()
     found.update(automatic_like(session, run, typed.strip()) if typed.strip() else ())
     found.update(index.users(vocabulary.matching(typed)))
-    found.update(_in_contexts(session, run, typed))
+    found.update(_in_contexts(session, run, typed, index))
     return found
 
 
-def _in_contexts(session: Session, run: RunRecord, typed: str) -> Iterable[int]:
+def _in_contexts(session: Session, run: RunRecord, typed: str, index: SearchIndex) -> frozenset[int]:
     match = full_text_query(typed)
     if match is None or not has_full_text(session):
-        return []
+        return frozenset()
+    held = index.found_in_contexts
+    found = held.get(match)
+    if found is None:
+        found = held[match] = _read_from_contexts(session, run, match)
+        while len(held) > SEARCHES_HELD:
+            held.popitem(last=False)
+    return found
+
+
+def _read_from_contexts(session: Session, run: RunRecord, match: str) -> frozenset[int]:
     table = search_table(run.id)
     # One text instead of a row each: a common word is in the contexts of every expert.
     wanted = text(f"SELECT group_concat(rowid) FROM {table} WHERE {table} MATCH :match")
     found = session.scalar(wanted, {"match": match})
-    return [] if found is None else [int(expert) for expert in found.split(",")]
+    return frozenset() if found is None else frozenset(map(int, found.split(",")))
 
 
 def best_experts(session: Session, run: RunRecord, typed: str, count: int) -> list[int]:

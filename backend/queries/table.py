@@ -22,7 +22,7 @@ Mask = NDArray[np.bool_]
 Places = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-SORTED: tuple[ExpertSort, ...] = get_args(ExpertSort)
+SORTED: tuple[ExpertSort, ...] = tuple(name for name in get_args(ExpertSort) if name != "label")
 MEASURED_LATER = ("added_loss", "kl_up", "output_share", "input_dependence")
 
 
@@ -45,6 +45,25 @@ class Columns:
             # Experts ascend already, and equal values keep their order.
             self._orders[sort] = np.argsort(self.values[sort], kind="stable")
         return self._orders[sort]
+
+    def with_labels(self, labels: Mapping[int, str], descending: bool) -> Columns:
+        """These, with ``label``: the place of each expert's label in the alphabet. Those without come last either way.
+
+        Args:
+            labels: of the run's experts, as far as they have any.
+            descending: the order that is asked for.
+        """
+        # What people write changes at any time, and there is little of it: nothing is kept.
+        rank_N = np.full(len(self.expert), -1.0 if descending else float(len(labels)))
+        alphabetical = sorted(labels, key=lambda expert: (labels[expert].casefold(), expert))
+        places, ranks = np.searchsorted(self.expert, alphabetical), np.arange(len(alphabetical))
+        indexed = np.isin(alphabetical, self.expert)
+        rank_N[places[indexed]] = ranks[indexed]
+        return Columns(self.expert, {**self.values, "label": rank_N})
+
+    def value(self, name: str, expert: int) -> float:
+        """What an indexed expert has in a column."""
+        return float(self.values[name][np.searchsorted(self.expert, expert)])
 
     def among(self, experts: Collection[int]) -> Mask:
         """Which experts are in a set."""

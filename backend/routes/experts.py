@@ -7,8 +7,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 from sqlalchemy.orm import Session
+from starlette.responses import Response
 
 from backend import lists, tags
+from backend.answers import written
 from backend.database import reading
 from backend.queries import contexts as context_queries
 from backend.queries import experts as queries
@@ -38,14 +40,15 @@ router = APIRouter(prefix="/runs/{run}", tags=["experts"])
 Limit = Annotated[int, Query(ge=1, le=100)]
 
 
-@router.get("/experts")
-def experts(run: RunName, query: Annotated[ExpertQuery, Query()], services: ServicesDep) -> ExpertPage:
+@router.get("/experts", response_model=ExpertPage)
+def experts(run: RunName, query: Annotated[ExpertQuery, Query()], services: ServicesDep) -> Response:
     """A page of experts in the order asked for; dead ones are included unless a filter leaves them out."""
     with reading(services.store) as session:
         record = find_run(session, run)
         columns = services.columns.of(session, find_index(session, record))
         found = _chosen(session, record, query, services)
-        return queries.expert_page(session, record, query, found, columns, services.library.run(run).vocabulary)
+        page = queries.expert_page(session, record, query, found, columns, services.library.run(run).vocabulary)
+    return written(page)
 
 
 def _chosen(session: Session, record: RunRecord, query: ExpertQuery, services: Services) -> set[int] | None:
@@ -57,6 +60,8 @@ def _chosen(session: Session, record: RunRecord, query: ExpertQuery, services: S
         chosen.append(tags.tagged(session, record.name, query.tag))
     if query.list is not None:
         chosen.append(lists.experts_in(session, record.name, query.list))
+    if query.among is not None:
+        chosen.append({int(number) for number in query.among.split(",")})
     return set.intersection(*chosen) if chosen else None
 
 
@@ -69,26 +74,29 @@ def _found(session: Session, record: RunRecord, typed: str, services: Services) 
 def random_expert(run: RunName, services: ServicesDep) -> RandomExpert:
     """An active expert, each as likely as the others."""
     with reading(services.store) as session:
-        return RandomExpert(expert=queries.random_expert(session, find_run(session, run), services.chance))
+        record = find_run(session, run)
+        columns = services.columns.of(session, find_index(session, record))
+        return RandomExpert(expert=queries.random_expert(record, columns, services.chance))
 
 
-@router.get("/experts/{expert}")
-def expert(run: RunName, expert: ExpertId, services: ServicesDep) -> ExpertDetail:
+@router.get("/experts/{expert}", response_model=ExpertDetail)
+def expert(run: RunName, expert: ExpertId, services: ServicesDep) -> Response:
     """One expert with its intervals, its note and its active neighbours."""
     with reading(services.store) as session:
         record = find_run(session, run)
-        return queries.expert_detail(session, record, expert, services.library.run(run).vocabulary)
+        return written(queries.expert_detail(session, record, expert, services.library.run(run).vocabulary))
 
 
-@router.get("/experts/{expert}/contexts")
+@router.get("/experts/{expert}/contexts", response_model=ContextPage)
 def contexts(
     run: RunName, expert: ExpertId, query: Annotated[ContextQuery, Query()], services: ServicesDep
-) -> ContextPage:
+) -> Response:
     """Stored contexts of an expert: interval by interval, the largest first."""
     with reading(services.store) as session:
         record = find_run(session, run)
         queries.find_expert(session, record, expert)
-        return context_queries.context_page(session, record, expert, query, services.library.run(run).vocabulary)
+        page = context_queries.context_page(session, record, expert, query, services.library.run(run).vocabulary)
+    return written(page)
 
 
 @router.get("/experts/{expert}/influence")
@@ -137,10 +145,8 @@ def together(run: RunName, expert: ExpertId, services: ServicesDep, limit: Limit
         )
 
 
-@router.get("/search")
-def search(
-    run: RunName, text: Annotated[SearchText, Query()], services: ServicesDep, limit: Limit = 20
-) -> SearchResult:
+@router.get("/search", response_model=SearchResult)
+def search(run: RunName, text: Annotated[SearchText, Query()], services: ServicesDep, limit: Limit = 20) -> Response:
     """Experts by words: in labels first, then among their tokens, then in their contexts."""
     started = time.perf_counter()
     with reading(services.store) as session:
@@ -148,4 +154,4 @@ def search(
         index = services.search_indexes.of(session, find_index(session, record))
         vocabulary = services.library.run(run).vocabulary
         hits = search_queries.search(session, record, text, limit, vocabulary, index)
-    return SearchResult(text=text, hits=hits, took_ms=(time.perf_counter() - started) * 1000)
+    return written(SearchResult(text=text, hits=hits, took_ms=(time.perf_counter() - started) * 1000))

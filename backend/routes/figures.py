@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
 
 from backend import figures, figures_of_evaluations
+from backend.answers import written
 from backend.database import reading
 from backend.figures_of_steering import steering
-from backend.queries.runs import find_run
+from backend.queries.runs import find_index, find_run
 from backend.schemas import Figure, FigureName
 from backend.services import ServicesDep
 from trainer.errors import UserError
@@ -21,8 +23,6 @@ OfExpert = Annotated[int | None, Query(ge=0, lt=2**31, description="Id of an exp
 
 OF_A_RUN = {
     "training": figures.training,
-    "usage-strength": figures.usage_strength,
-    "usage-histogram": figures.usage_histogram,
     "steering": steering,
     "load": figures_of_evaluations.load,
     "usage-evaluated": figures_of_evaluations.usage_evaluated,
@@ -38,17 +38,21 @@ OF_ALL_RUNS = {
 }
 
 
-@router.get("/{name}")
-def figure(name: FigureName, services: ServicesDep, run: OfRun = None, expert: OfExpert = None) -> Figure:
+@router.get("/{name}", response_model=Figure)
+def figure(
+    name: FigureName, request: Request, services: ServicesDep, run: OfRun = None, expert: OfExpert = None
+) -> Response:
     """One figure; colours are left to whoever draws it."""
     with reading(services.store) as session:
         if name in OF_ALL_RUNS:
-            return OF_ALL_RUNS[name](session)
+            return written(OF_ALL_RUNS[name](session))
         if run is None:
             raise UserError(f"The figure {name} is of a run; name it with ?run=.")
         record = find_run(session, run)
+        if name in OF_A_RUN:
+            return written(OF_A_RUN[name](session, record))
         if name == "coefficients":
             if expert is None:
                 raise UserError("The figure coefficients is of an expert; name it with ?expert=.")
-            return figures.coefficients(session, record, expert)
-        return OF_A_RUN[name](session, record)
+            return written(figures.coefficients(session, record, expert))
+        return services.figures[name].of(session, find_index(session, record)).answer(request.headers)

@@ -5,17 +5,23 @@ from __future__ import annotations
 import asyncio
 
 from fastapi import APIRouter, Request
+from starlette.responses import Response
 
 from backend import notes
+from backend.answers import written
 from backend.database import reading
 from backend.leaving import while_connected
+from backend.live import Routed
 from backend.queries.automatic import shown_labels
 from backend.queries.experts import known
+from backend.queries.passages import passage_result
 from backend.queries.runs import find_run
 from backend.schemas import (
     EffectsRequest,
     EffectsResponse,
     ExpertEffect,
+    PassageRequest,
+    PassageResult,
     RoutedExpertInfo,
     RoutedToken,
     RoutingRequest,
@@ -50,6 +56,22 @@ async def effects(run: RunName, request: EffectsRequest, services: ServicesDep, 
     found = await while_connected(http, services.live.effects(run, text, request.position))
     experts = tuple(ExpertEffect.model_validate(effect, from_attributes=True) for effect in found)
     return EffectsResponse(run=run, position=request.position, experts=experts)
+
+
+@router.post("/search/passage", response_model=PassageResult)
+async def search_passage(run: RunName, request: PassageRequest, services: ServicesDep, http: Request) -> Response:
+    """Which experts fire on a passage, whole or at one of its tokens."""
+    await asyncio.to_thread(_check, services, run)
+    text = await asyncio.to_thread(prompt_text, services, run, request.text, request.turns)
+    routed = await while_connected(http, services.live.route(run, text))
+    return await asyncio.to_thread(_passage, services, run, request, routed)
+
+
+def _passage(services: Services, run: str, request: PassageRequest, routed: Routed) -> Response:
+    vocabulary = services.library.run(run).vocabulary
+    with reading(services.store) as session:
+        record = find_run(session, run)
+        return written(passage_result(session, record, routed.routing, request, vocabulary, routed.took_ms))
 
 
 def _check(services: Services, run: str) -> None:

@@ -49,6 +49,7 @@ from backend.schemas.lists import (
     TagList,
 )
 from backend.schemas.live import JointRoutingRequest, JointRoutingResponse, LayerRun, LiveOptions
+from backend.schemas.passages import PassageHit, PassageRequest, PassageResult, PassageToken
 from backend.schemas.routing import (
     EffectsRequest,
     EffectsResponse,
@@ -132,6 +133,10 @@ __all__ = [
     "MetricPoint",
     "NoteRequest",
     "Order",
+    "PassageHit",
+    "PassageRequest",
+    "PassageResult",
+    "PassageToken",
     "Prediction",
     "ProgressEvent",
     "PromptText",

@@ -10,6 +10,7 @@ from backend.schemas.base import Schema
 
 ExpertSort = Literal[
     "expert",
+    "label",
     "usage",
     "mean",
     "largest",

@@ -9,6 +9,7 @@ from backend.schemas.base import Schema
 FigureName = Literal[
     "training",
     "usage-strength",
+    "similarity-map",
     "usage-histogram",
     "frontier",
     "coefficients",

@@ -20,11 +20,12 @@ from backend.database import reading
 from backend.queries.cursors import ExpertCursor
 from backend.queries.experts import ExpertQuery, page_statement, random_expert
 from backend.queries.runs import find_run
+from backend.queries.table import load_columns
 from backend.schemas import ExpertSort, Order
 from tests.backend.stores import ACTIVE, NUM_EXPERTS
 from trainer.store import ExpertRecord, open_store, sqlite_url
 
-SORTS: tuple[ExpertSort, ...] = get_args(ExpertSort)
+SORTS: tuple[ExpertSort, ...] = tuple(sort for sort in get_args(ExpertSort) if sort != "label")
 ORDERS: tuple[Order, ...] = get_args(Order)
 ALL_ORDERS = list(product(SORTS, ORDERS))
 
@@ -133,8 +134,8 @@ def test_neighbours_skip_the_dead(client: TestClient) -> None:
 def test_random_experts_are_active_and_all_of_them_come(own: Engine) -> None:
     with reading(own) as session:
         run = find_run(session, "first")
-        chance = random.Random(0)
-        assert {random_expert(session, run, chance) for _ in range(2000)} == set(range(ACTIVE))
+        columns, chance = load_columns(session, run.id), random.Random(0)
+        assert {random_expert(run, columns, chance) for _ in range(2000)} == set(range(ACTIVE))
 
 
 @pytest.mark.parametrize(
@@ -169,3 +170,19 @@ def test_a_reader_sees_one_state_of_the_store(own: Engine) -> None:
             writer.get_one(ExpertRecord, (1, 3)).largest = before + 100
         session.expire_all()
         assert session.get_one(ExpertRecord, (1, 3)).largest == before
+
+
+def test_labels_sort_by_the_alphabet_and_come_first_either_way(own_client: TestClient) -> None:
+    for number, label in ((7, "Zebra"), (3, "apple"), (150, "middle")):
+        own_client.put(f"/api/runs/first/experts/{number}/label", json={"label": label})
+    for order, expected in (("asc", [3, 150, 7]), ("desc", [7, 150, 3])):
+        rows = all_pages(own_client, sort="label", order=order, limit=50)
+        assert [row["expert"] for row in rows[:3]] == expected
+        assert len({row["expert"] for row in rows}) == len(rows)
+        assert all(row["label"] is None for row in rows[3:])
+
+
+def test_a_lasso_names_its_experts(client: TestClient) -> None:
+    rows = all_pages(client, sort="expert", order="asc", among="5,140,2")
+    assert [row["expert"] for row in rows] == [2, 5, 140]
+    assert client.get("/api/runs/first/experts", params={"among": "5;2"}).status_code == 422

@@ -12,6 +12,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from backend import figures
+from backend.queries.runs import find_run
 from tests.backend.stores import ACTIVE
 from trainer.store import delete_index
 
@@ -42,14 +43,36 @@ def test_training_has_a_curve_for_each_measure(client: TestClient) -> None:
     assert found["layout"]["yaxis"]["type"] == "log"
 
 
-def test_the_scatter_samples_and_says_so(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = figure(client, "usage-strength")
-    assert (whole["drawn"], whole["total"], len(whole["data"][0]["x"])) == (ACTIVE, ACTIVE, ACTIVE)
-    monkeypatch.setattr(figures, "MAX_POINTS", 30)
-    part = figure(client, "usage-strength")
-    assert (part["drawn"], part["total"]) == (30, ACTIVE)
-    assert part == figure(client, "usage-strength")
-    assert {expert for expert, _ in part["data"][0]["customdata"]} <= set(range(ACTIVE))
+def test_the_scatter_samples_and_says_so(own: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Session(own) as session:
+        run = find_run(session, "first")
+        whole = figures.usage_strength(session, run)
+        assert (whole.drawn, whole.total) == (ACTIVE, ACTIVE)
+        monkeypatch.setattr(figures, "MAX_POINTS", 30)
+        part = figures.usage_strength(session, run)
+        assert (part.drawn, part.total) == (30, ACTIVE)
+        assert part == figures.usage_strength(session, run)
+
+
+def test_a_kept_figure_follows_labels(own_client: TestClient) -> None:
+    before = figure(own_client, "usage-strength")
+    own_client.put("/api/runs/first/experts/3/label", json={"label": "foxes"})
+    after = figure(own_client, "usage-strength")
+    assert [3, None] in before["data"][0]["customdata"]
+    assert [3, "foxes"] in after["data"][0]["customdata"]
+
+
+def test_the_map_keeps_what_is_alike_together(live_client: TestClient) -> None:
+    found = live_client.get("/api/figures/similarity-map", params={"run": "small"}).json()
+    trace = found["data"][0]
+    assert found["drawn"] == len(trace["x"]) == len(trace["y"]) == len(trace["customdata"])
+    assert trace["meta"]["by"] == "output"
+    assert 0 < trace["meta"]["variance"] <= 1
+    plain = live_client.get(
+        "/api/figures/similarity-map", params={"run": "small"}, headers={"Accept-Encoding": "identity"}
+    )
+    assert "Content-Encoding" not in plain.headers
+    assert plain.json() == found
 
 
 def test_the_histogram_of_usage_counts_every_active_expert(client: TestClient) -> None:

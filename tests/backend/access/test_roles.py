@@ -5,7 +5,12 @@ from __future__ import annotations
 from backend.access.roles import allows, needed_role
 from backend.app import build_api
 
-READ_WITH_A_BODY = {"/api/runs/{run}/routing", "/api/runs/{run}/routing/effects", "/api/routing"}
+READ_WITH_A_BODY = {
+    "/api/runs/{run}/routing",
+    "/api/runs/{run}/routing/effects",
+    "/api/runs/{run}/search/passage",
+    "/api/routing",
+}
 """POST that changes nothing and is within limits of its own."""
 ANYBODY = {"/api/access"}
 
