@@ -584,6 +584,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/runs/{run}/search/passage": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Search Passage
+         * @description Which experts fire on a passage, whole or at one of its tokens.
+         */
+        post: operations["search_passage"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/runs/{run}/sessions": {
         parameters: {
             query?: never;
@@ -1363,7 +1383,7 @@ export interface components {
              * Name
              * @enum {string}
              */
-            name: "training" | "usage-strength" | "usage-histogram" | "frontier" | "coefficients" | "steering" | "loss-frontier" | "error-frontier" | "faithfulness" | "routing-frontier" | "load" | "usage-evaluated" | "probing" | "probe-coefficients";
+            name: "training" | "usage-strength" | "similarity-map" | "usage-histogram" | "frontier" | "coefficients" | "steering" | "loss-frontier" | "error-frontier" | "faithfulness" | "routing-frontier" | "load" | "usage-evaluated" | "probing" | "probe-coefficients";
             /** Title */
             title: string;
             /**
@@ -1632,6 +1652,128 @@ export interface components {
         NoteRequest: {
             /** Note */
             note: string;
+        };
+        /** PassageHit */
+        PassageHit: {
+            /**
+             * Active
+             * @description (position, coefficient) wherever it is active among the tokens looked at.
+             */
+            active: [
+                number,
+                number
+            ][];
+            automatic: components["schemas"]["AutomaticLabel"] | null;
+            /** Expert */
+            expert: number;
+            /** Label */
+            label: string | null;
+            /**
+             * Largest
+             * @description Its largest coefficient in the index.
+             */
+            largest: number | null;
+            /**
+             * Lift
+             * @description ``share`` over its usage; null where it was active nowhere in the index.
+             */
+            lift: number | null;
+            /**
+             * Mass
+             * @description Sum of its coefficients.
+             */
+            mass: number;
+            /**
+             * Peak
+             * @description Position of the token on which it is strongest.
+             */
+            peak: number;
+            /**
+             * Share
+             * @description Of the tokens looked at, those on which it is active.
+             */
+            share: number;
+            /** Top Tokens */
+            top_tokens: components["schemas"]["TokenCount"][];
+            /**
+             * Usage
+             * @description Null where the run has no index.
+             */
+            usage: number | null;
+        };
+        /**
+         * PassageRequest
+         * @description A passage, whole or at one of its tokens, and how the experts that fire there are ranked.
+         */
+        PassageRequest: {
+            /**
+             * By
+             * @description ``mass``: the sum of its coefficients on the passage; ``lift``: its share of the passage over its usage.
+             * @default mass
+             * @enum {string}
+             */
+            by?: "mass" | "lift";
+            /**
+             * Limit
+             * @default 50
+             */
+            limit?: number;
+            /**
+             * Max Usage
+             * @description Bounds that are applied before the ranking, so that they never shorten the answer.
+             */
+            max_usage?: number | null;
+            /** Min Usage */
+            min_usage?: number | null;
+            /**
+             * Position
+             * @description Only what fires on this token of the passage, as in its routing; null: on any of them, but the start token.
+             */
+            position?: number | null;
+            /**
+             * Text
+             * @default
+             */
+            text?: string;
+            /**
+             * Turns
+             * @description In place of the text, where there are any.
+             * @default []
+             */
+            turns?: components["schemas"]["Turn"][];
+        };
+        /** PassageResult */
+        PassageResult: {
+            /**
+             * Firing
+             * @description Experts that fire there at all.
+             */
+            firing: number;
+            /** Hits */
+            hits: components["schemas"]["PassageHit"][];
+            /**
+             * Matching
+             * @description Experts that fire there and are within the bounds.
+             */
+            matching: number;
+            /** Run */
+            run: string;
+            /** Tokens */
+            tokens: components["schemas"]["PassageToken"][];
+            /** Took Ms */
+            took_ms: number;
+        };
+        /** PassageToken */
+        PassageToken: {
+            /** Id */
+            id: number;
+            /**
+             * Start
+             * @description The beginning-of-text token that we put in front; it counts only where ``position`` names it.
+             */
+            start: boolean;
+            /** Text */
+            text: string;
         };
         /** Prediction */
         Prediction: {
@@ -2392,7 +2534,7 @@ export interface operations {
             };
             header?: never;
             path: {
-                name: "training" | "usage-strength" | "usage-histogram" | "frontier" | "coefficients" | "steering" | "loss-frontier" | "error-frontier" | "faithfulness" | "routing-frontier" | "load" | "usage-evaluated" | "probing" | "probe-coefficients";
+                name: "training" | "usage-strength" | "similarity-map" | "usage-histogram" | "frontier" | "coefficients" | "steering" | "loss-frontier" | "error-frontier" | "faithfulness" | "routing-frontier" | "load" | "usage-evaluated" | "probing" | "probe-coefficients";
             };
             cookie?: never;
         };
@@ -2673,6 +2815,8 @@ export interface operations {
     experts: {
         parameters: {
             query?: {
+                /** @description Only these, as numbers with commas: what a lasso holds. */
+                among?: string | null;
                 /** @description ``next_cursor`` of the page before, under the same order and filters. */
                 cursor?: string | null;
                 limit?: number;
@@ -2690,7 +2834,7 @@ export interface operations {
                 order?: "asc" | "desc";
                 /** @description Words in the label, among the most frequent tokens, or in a context. */
                 search?: string | null;
-                sort?: "expert" | "usage" | "mean" | "largest" | "entropy" | "added_loss" | "kl_up" | "output_share" | "input_dependence";
+                sort?: "expert" | "label" | "usage" | "mean" | "largest" | "entropy" | "added_loss" | "kl_up" | "output_share" | "input_dependence";
                 /** @description Only those that have it. */
                 tag?: string | null;
             };
@@ -3823,6 +3967,51 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["SearchResult"];
+                };
+            };
+        };
+    };
+    search_passage: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PassageRequest"];
+            };
+        };
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PassageResult"];
                 };
             };
         };
