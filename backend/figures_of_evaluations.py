@@ -64,7 +64,7 @@ def faithfulness(session: Session) -> Figure:
         for role, name, symbol, value in kinds
     ]
     figure = go.Figure(traces)
-    figure.update_xaxes(type="log", title={"text": "Added loss, nats: run (dot), mixing frozen (diamond), mean (bar)"})
+    figure.update_xaxes(type="log", title={"text": "Added loss, nats"})
     figure.update_yaxes(autorange="reversed", type="category")
     return as_figure("faithfulness", "What each run adds to the loss", figure, len(results))
 

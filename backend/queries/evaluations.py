@@ -98,9 +98,9 @@ def _faithfulness(result: Result) -> tuple[Fact, ...]:
         ("l0", "L0", "count", "active experts a token"),
     )
     plain: tuple[tuple[str, str], ...] = (
-        ("ce_zeroed", "with zeros in the MLP's place"),
-        ("ce_mean_ablated", "with the MLP's mean output in its place"),
-        ("ce_frozen", "with the mixing frozen at its mean over tokens"),
+        ("ce_zeroed", "MLP zeroed"),
+        ("ce_mean_ablated", "MLP at its mean"),
+        ("ce_frozen", "mixing frozen at its mean"),
     )
     return (
         _interval("Added loss", result["delta_ce"], "nats", "with the run in the MLP's place"),

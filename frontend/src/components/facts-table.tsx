@@ -10,6 +10,7 @@ function shown(value: number | null | undefined, unit: Fact["unit"]): string {
 }
 
 export function FactsTable({ label, facts }: { readonly label: string; readonly facts: readonly Fact[] }) {
+  const hasIntervals = facts.some(({ low }) => low !== null && low !== undefined);
   return (
     // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- a box that scrolls must be reachable by key
     <div className="facts-table" tabIndex={0} role="region" aria-label={label}>
@@ -18,7 +19,7 @@ export function FactsTable({ label, facts }: { readonly label: string; readonly 
           <tr>
             <th>Figure</th>
             <th>Value</th>
-            <th>95 % interval</th>
+            {hasIntervals && <th>95 % interval</th>}
             <th>What it is</th>
           </tr>
         </thead>
@@ -27,11 +28,13 @@ export function FactsTable({ label, facts }: { readonly label: string; readonly 
             <tr key={fact.name}>
               <th scope="row">{fact.name}</th>
               <td className="num">{shown(fact.value, fact.unit)}</td>
-              <td className="num">
-                {fact.low !== null && fact.low !== undefined
-                  ? `${shown(fact.low, fact.unit)} to ${shown(fact.high, fact.unit)}`
-                  : ""}
-              </td>
+              {hasIntervals && (
+                <td className="num">
+                  {fact.low !== null && fact.low !== undefined
+                    ? `${shown(fact.low, fact.unit)} to ${shown(fact.high, fact.unit)}`
+                    : ""}
+                </td>
+              )}
               <td className="ink2">{fact.meaning}</td>
             </tr>
           ))}

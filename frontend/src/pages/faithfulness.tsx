@@ -1,5 +1,6 @@
 /** What runs add to the loss, and whether their routing has anything to do with it. */
 
+import "./run.css";
 import "./evaluation.css";
 
 import { useCurrentRun, WithRun } from "@/components/current-run";

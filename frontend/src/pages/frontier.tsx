@@ -10,6 +10,8 @@ import { figureQuery } from "@/api/queries";
 import type { FigureData } from "@/api/types";
 import { Command } from "@/components/command";
 import { useCurrentRun } from "@/components/current-run";
+import { withLegend } from "@/components/figure/legend";
+import { ServerFigure } from "@/components/figure/server-figure";
 import { FigureView } from "@/components/figure/figure-view";
 import { usePageLinks } from "@/components/links";
 import { useIsNarrow } from "@/components/media";
@@ -75,6 +77,8 @@ export default function FrontierPage() {
     <>
       <title>Frontier · MxD Explorer</title>
       <PageBar crumbs={[{ label: "Frontier" }]} />
+      <ServerFigure name="loss-frontier" prepare={withLegend} />
+      <ServerFigure name="error-frontier" prepare={withLegend} />
       <FrontierBody />
     </>
   );

@@ -1,5 +1,6 @@
 /** Whether the run's experts share the work, differ, and are full maps. */
 
+import "./run.css";
 import "./evaluation.css";
 
 import { WithRun } from "@/components/current-run";

@@ -1,5 +1,6 @@
 /** How well single experts tell labelled texts apart. */
 
+import "./run.css";
 import "./evaluation.css";
 
 import { WithRun } from "@/components/current-run";

@@ -14,8 +14,8 @@ import { FigureView } from "./figure-view";
 interface ServerFigureProps {
   readonly name: FigureName;
   readonly run?: string;
-  /** What to run where there is nothing to draw yet. */
-  readonly command: string;
+  /** What to run where there is nothing to draw yet; without it nothing is said. */
+  readonly command?: string;
   readonly height?: number;
   readonly prepare?: (figure: FigureData) => FigureData;
 }
@@ -25,11 +25,13 @@ const same = (figure: FigureData) => figure;
 export function ServerFigure({ name, run, command, height = 380, prepare = same }: ServerFigureProps) {
   const isNarrow = useIsNarrow();
   const { data, error, refetch } = useQuery(figureQuery(name, run === undefined ? {} : { run }));
-  if (error instanceof ApiError && error.code === "no-evaluations")
+  const isEmpty = error instanceof ApiError && error.code === "no-evaluations";
+  if (isEmpty && command === undefined) return null;
+  if (isEmpty)
     return (
       <EmptyState title="Nothing measured yet">
         {error.message}
-        <Command text={command} />
+        {command !== undefined && <Command text={command} />}
       </EmptyState>
     );
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
