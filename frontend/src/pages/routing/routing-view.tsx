@@ -142,6 +142,16 @@ function useHeat(response: RoutingResponse, params: RoutingViewProps["params"]) 
   return { columns, all, rows, shown, extra, end };
 }
 
+interface OtherLayersProps extends RoutingViewProps {
+  readonly onPreview: ReturnType<typeof usePreview>["onPreview"];
+}
+
+function OtherLayers({ others, params, setParams, onPreview }: OtherLayersProps) {
+  return others.map((other) => (
+    <OtherLayer key={other.run} response={other} params={params} setParams={setParams} onPreview={onPreview} />
+  ));
+}
+
 export function RoutingView(props: RoutingViewProps) {
   const { run, response, params } = props;
   const { columns, all, rows, shown, extra, end } = useHeat(response, params);
@@ -168,16 +178,7 @@ export function RoutingView(props: RoutingViewProps) {
             onLock={onLock}
           />
         )}
-        {params.view === "map" &&
-          props.others.map((other) => (
-            <OtherLayer
-              key={other.run}
-              response={other}
-              params={params}
-              setParams={props.setParams}
-              onPreview={preview.onPreview}
-            />
-          ))}
+        {params.view === "map" && <OtherLayers {...props} onPreview={preview.onPreview} />}
         <Foot {...props} columns={columns} rows={rows} shared={all.filter((row) => row.isShared).length} end={end} />
       </section>
       {column !== undefined && (
