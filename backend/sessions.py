@@ -67,6 +67,11 @@ def save_session(
     return record
 
 
+def kept_units(units: dict[str, dict[int, float]]) -> dict[str, dict[str, float]]:
+    """Run -> expert -> its 99th percentile as JSON keeps it, whose keys are texts."""
+    return {run: {str(expert): unit for expert, unit in known.items()} for run, known in units.items()}
+
+
 def find_session(session: Session, id: str) -> SessionRecord:
     """The session of this id.
 

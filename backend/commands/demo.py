@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 LABELS_FILE = "labels.json"
 """In the sample's folder, where there are any: run -> expert -> label."""
+SESSIONS_FILE = "sessions.json"
+"""In the sample's folder, where there are any: run -> name -> steering session, the first to be shown first."""
 INDEX_FILE = "index.json"
 """In the sample's folder: the settings of the index, with the text's place given from there."""
 
@@ -87,6 +89,7 @@ def prepare(settings: Settings) -> None:
             index_run(run, config.model_copy(update={"text": text}), store, settings.device, ALONE)
             label_run(run, store)
             _label(run.name, settings.data, store)
+            _save_sessions(run.name, settings.data, store)
     store.dispose()
 
 
@@ -100,6 +103,23 @@ def _label(run: str, sample: Path, store: Engine) -> None:
     with writing(store) as session:
         for expert, label in labels.items():
             notes.set_label(session, run, int(expert), label)
+
+
+def _save_sessions(run: str, sample: Path, store: Engine) -> None:
+    """Save the sessions that come with the sample; once, so that what a person deletes stays away."""
+    from backend import sessions
+    from backend.queries.steering import units_of
+    from backend.schemas import SteeringRequest
+    from trainer.store import writing
+
+    path = sample / SESSIONS_FILE
+    found = json.loads(path.read_text("utf-8")).get(run, {}) if path.is_file() else {}
+    with writing(store) as session:
+        # The newest is listed first.
+        for name, values in reversed(found.items()):
+            steering = SteeringRequest.model_validate(values)
+            units = sessions.kept_units(units_of(session, run, steering))
+            sessions.save_session(session, run, name, steering.model_dump(mode="json"), units)
 
 
 def _stamp(sample: Path) -> str:

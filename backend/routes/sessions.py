@@ -37,7 +37,7 @@ def list_sessions(run: RunName, services: ServicesDep) -> SessionList:
 def save_session(run: RunName, request: SaveSessionRequest, services: ServicesDep) -> SavedSession:
     """Save a session: prompt, edits, sampling and seed, which write the same texts whenever it is opened."""
     with writing(services.store) as session:
-        units = _as_saved(units_of(session, run, request.steering))
+        units = sessions.kept_units(units_of(session, run, request.steering))
         steering = request.steering.model_dump(mode="json")
         return _opened(session, sessions.save_session(session, run, request.name, steering, units))
 
@@ -69,8 +69,17 @@ def _fields(record: SessionRecord) -> dict[str, object]:
         "run": record.run,
         "prompt": prompt[:PROMPT_SHOWN],
         "edits": len(steering.edits),
+        "expert": _alone(record.run, steering),
         "saved_at": record.saved_at_utc,
     }
+
+
+def _alone(run: str, steering: SteeringRequest) -> int | None:
+    """The expert that is turned up, where nothing else is done."""
+    if len(steering.edits) != 1:
+        return None
+    (edit,) = steering.edits
+    return edit.expert if edit.mode == "add" and edit.strength > 0 and edit.run in (None, run) else None
 
 
 def _opened(session: Session, record: SessionRecord) -> SavedSession:
@@ -80,7 +89,7 @@ def _opened(session: Session, record: SessionRecord) -> SavedSession:
 
 def _changes(session: Session, record: SessionRecord, steering: SteeringRequest) -> tuple[str, ...]:
     try:
-        now = _as_saved(units_of(session, record.run, steering))
+        now = sessions.kept_units(units_of(session, record.run, steering))
     except RunNotFoundError:
         return ("A run of this session is gone from the store, so its texts cannot be written again.",)
     except NotFoundError:
@@ -88,8 +97,3 @@ def _changes(session: Session, record: SessionRecord, steering: SteeringRequest)
     if now == record.units:
         return ()
     return ("A run was indexed anew since this was saved: its strengths count in other units now.",)
-
-
-def _as_saved(units: dict[str, dict[int, float]]) -> dict[str, dict[str, float]]:
-    """As JSON keeps it, whose keys are texts."""
-    return {run: {str(expert): unit for expert, unit in known.items()} for run, known in units.items()}

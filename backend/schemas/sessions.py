@@ -27,6 +27,8 @@ class SessionSummary(Schema):
     prompt: str
     """Its beginning."""
     edits: int
+    expert: int | None
+    """The expert that is turned up, where that is all that it does: one edit that adds, to this very run."""
     saved_at: datetime
 
 

@@ -35,6 +35,7 @@ def test_what_is_saved_is_what_is_opened(own_client: TestClient) -> None:
     opened = own_client.get(f"/api/sessions/{saved['id']}").json()
     assert opened == saved
     assert (opened["name"], opened["run"], opened["edits"], opened["changed"]) == ("Foxes", "first", 2, [])
+    assert opened["expert"] is None, "it turns up one expert and another off"
     for key, value in STEERING["sampling"].items():  # type: ignore[attr-defined]
         assert opened["steering"]["sampling"][key] == value
     assert opened["steering"]["edits"][0] == {"expert": 4, "mode": "add", "strength": 2.5, "run": None}
@@ -90,3 +91,18 @@ def test_an_opened_session_writes_the_same_tokens(live_client: TestClient) -> No
     opened = live_client.get(f"/api/sessions/{saved['id']}").json()
     assert tokens(opened["steering"]) == tokens(STEERING)
     live_client.delete(f"/api/sessions/{saved['id']}")
+
+
+@pytest.mark.parametrize(
+    ("edit", "expert"),
+    [
+        ({"expert": 4, "mode": "add", "strength": 2.5}, 4),
+        ({"expert": 4, "mode": "add", "strength": 2.5, "run": "first"}, 4),
+        ({"expert": 4, "mode": "add", "strength": -1}, None),
+        ({"expert": 4, "mode": "off"}, None),
+    ],
+)
+def test_an_expert_that_is_turned_up_alone_is_named(
+    own_client: TestClient, edit: dict[str, Any], expert: int | None
+) -> None:
+    assert save(own_client, edits=[edit])["expert"] == expert

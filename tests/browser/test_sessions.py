@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Page, expect
 
+from backend.commands.demo import SESSIONS_FILE
 from tests.browser.conftest import OpenPage, Site
 from tests.browser.test_steering import PROMPT, address, card, texts
 
@@ -34,7 +36,17 @@ def test_a_session_is_saved_shared_opened_and_deleted(page: Page, open_page: Ope
     other.get_by_role("button", name="Sessions").click()
     listed = other.get_by_role("dialog", name="Saved sessions")
     listed.get_by_role("button", name="Delete Questions back").click()
-    expect(listed.get_by_role("link")).to_have_count(0)
+    expect(listed.get_by_role("link", name="Questions back")).to_have_count(0)
+
+
+def test_a_shipped_session_is_offered_and_opened(page: Page, site: Site) -> None:
+    shipped = list(json.loads((site.data / SESSIONS_FILE).read_text("utf-8"))[site.run])
+    page.goto(f"/steering?run={site.run}")
+    page.get_by_role("link", name=shipped[0]).click()
+    expect(page).to_have_url(re.compile(r"/steering\?.*session="))
+    default, steered = texts(page)
+    assert steered != default
+    expect(page.get_by_role("status").filter(has_text="Session")).to_contain_text(shipped[0])
 
 
 def test_an_unknown_session_says_so(page: Page, forgiven: list[str]) -> None:

@@ -15,6 +15,9 @@ export interface PageLinks {
   readonly run: (run: string) => string;
 }
 
+/** The short address of a saved session. */
+export const sessionAddress = (id: string) => `/s/${id}`;
+
 export function pageLinks(run: string | null): PageLinks {
   const query = (params: Readonly<Record<string, string>>) =>
     queryText(new URLSearchParams({ ...(run === null ? {} : { run }), ...params }));

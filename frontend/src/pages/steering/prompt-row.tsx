@@ -8,6 +8,7 @@ import { FromContext } from "@/components/prompt/from-context";
 import { Openings } from "@/components/prompt/openings";
 import { PromptBox, SUBMIT_KEY } from "@/components/prompt/prompt-box";
 import type { PromptDraft } from "@/components/prompt/prompt-draft";
+import { SavedOpenings } from "@/components/prompt/saved-openings";
 import { useShortcut } from "@/components/shortcuts";
 import { EmptyState } from "@/components/states";
 import { opening } from "@/lib/prompts";
@@ -66,6 +67,7 @@ export function Nothing({ run, onChoose }: { readonly run: RunSummary; readonly 
       <EmptyState title="Type how a text begins">
         It is continued twice with the same random numbers: as the language model would, and with the edits on the left.
       </EmptyState>
+      <SavedOpenings run={run.name} />
       {run.indexed_tokens !== null && <Openings run={run.name} cut={opening} onChoose={onChoose} />}
     </div>
   );

@@ -13,11 +13,9 @@ import { sessionQuery, sessionsQuery } from "@/api/queries";
 import type { SessionSummary, SteeringRequest } from "@/api/types";
 import { Button } from "@/components/button";
 import { CopyButton } from "@/components/copy-button";
+import { sessionAddress } from "@/components/links";
 import { TriggerButton } from "@/components/trigger-button";
 import { onOneLine } from "@/lib/token-text";
-
-/** The short address of a session. */
-export const sessionAddress = (id: string) => `/s/${id}`;
 
 const NAME_LENGTH = 60;
 
