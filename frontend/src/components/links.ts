@@ -6,7 +6,18 @@ import { queryText } from "@/url-state";
 
 import { useCurrentRun } from "./current-run";
 
-export type PageName = "home" | "runs" | "experts" | "search" | "lists" | "routing" | "steering" | "frontier" | "faithfulness" | "health" | "probing";
+export type PageName =
+  | "home"
+  | "runs"
+  | "experts"
+  | "search"
+  | "lists"
+  | "routing"
+  | "steering"
+  | "frontier"
+  | "faithfulness"
+  | "health"
+  | "probing";
 
 export interface PageLinks {
   readonly page: (page: PageName, params?: Readonly<Record<string, string>>) => string;

@@ -20,8 +20,8 @@ export function SavedOpenings({ run }: { readonly run: string }) {
       <ul>
         {sessions.map((session) => (
           <li key={session.id}>
-            <Link className="btn" to={sessionAddress(session.id)}>
-              <b>{session.name}</b> <span className="dim">{onOneLine(session.prompt, true)}</span>
+            <Link className="btn" to={sessionAddress(session.id)} title={onOneLine(session.prompt, true)}>
+              {session.name}
             </Link>
           </li>
         ))}

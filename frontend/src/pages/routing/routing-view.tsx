@@ -192,14 +192,7 @@ export function RoutingView(props: RoutingViewProps) {
           isLocked={locked !== undefined}
           lockedExpert={expert}
           onRelease={release}
-          others={
-            <OtherTokens
-              others={props.others}
-              params={params}
-              position={column.position}
-              isLocked={locked !== undefined}
-            />
-          }
+          others={<OtherTokens {...props} position={column.position} isLocked={locked !== undefined} />}
         />
       )}
     </div>

@@ -35,7 +35,12 @@ function Which({
 }) {
   if (edits.length === 1) return <span className="chip mono">{editKey(edit)}</span>;
   return (
-    <Select aria-label="Edit to measure" value={editKey(edit)} onChange={(key) => key !== null && onEdit(String(key))}>
+    <Select
+      // What stands on it is part of its name: it can be said aloud.
+      aria-label={`Edit to measure: ${editKey(edit)}`}
+      value={editKey(edit)}
+      onChange={(key) => key !== null && onEdit(String(key))}
+    >
       <TriggerButton className="chip mono">
         {editKey(edit)}
         <Icon name="chevronDown" />
