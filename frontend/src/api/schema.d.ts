@@ -2056,6 +2056,11 @@ export interface components {
             /** Edits */
             edits: number;
             /**
+             * Expert
+             * @description The expert that is turned up, where that is all that it does: one edit that adds, to this very run.
+             */
+            expert: number | null;
+            /**
              * Id
              * @description Short; the session's address is ``/s/`` and this.
              */
@@ -2119,6 +2124,11 @@ export interface components {
         SessionSummary: {
             /** Edits */
             edits: number;
+            /**
+             * Expert
+             * @description The expert that is turned up, where that is all that it does: one edit that adds, to this very run.
+             */
+            expert: number | null;
             /**
              * Id
              * @description Short; the session's address is ``/s/`` and this.
