@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerBase
 from trainer.errors import UserError
 from trainer.indexing.sample import unpack
 from trainer.labelling.features import COLUMNS, Describer
-from trainer.progress import Progress, ShouldStop
+from trainer.progress import ShouldStop
 from trainer.store import ContextRecord, ExpertRecord, RunRecord, SequenceRecord
 from trainer.tables import RoutedRecord
 from trainer.tokens import separator_id, token_texts
@@ -71,7 +71,7 @@ class Corpus:
 
 
 def read_corpus(
-    session: Session, run: RunRecord, tokenizer: PreTrainedTokenizerBase, progress: Progress, should_stop: ShouldStop
+    session: Session, run: RunRecord, tokenizer: PreTrainedTokenizerBase, should_stop: ShouldStop
 ) -> Corpus:
     """Read all that labelling needs.
 
@@ -93,7 +93,7 @@ def read_corpus(
     offsets = np.full(max(numbers) + 1, -1)
     offsets[numbers] = starts[:-1]
     describer = Describer(str(tokenizer.convert_ids_to_tokens(separator_id(tokenizer))))
-    columns_CT = _columns(describer, tokenizer, sequences, starts, progress, should_stop)
+    columns_CT = _columns(describer, tokenizer, sequences, starts, should_stop)
     sample, active = _sample(session, run, offsets)
     return Corpus(
         describer=describer,
@@ -117,7 +117,6 @@ def _columns(
     tokenizer: PreTrainedTokenizerBase,
     sequences: Sequence[Places],
     starts: Places,
-    progress: Progress,
     should_stop: ShouldStop,
 ) -> NDArray[np.int32]:
     columns_CT = np.zeros((len(COLUMNS), starts[-1]), np.int32)
@@ -125,7 +124,6 @@ def _columns(
         if should_stop():
             raise Stopped("Labelling was stopped; nothing was changed. Run the same command to start it again.")
         columns_CT[:, starts[number] : starts[number + 1]] = describer.columns(token_texts(tokenizer, ids.tolist()))
-        progress(int(starts[number + 1]), int(starts[-1]), "reading contexts")
     return columns_CT
 
 

@@ -84,7 +84,7 @@ def label_experts(
         if record is None:
             raise NotFoundError(f"The store has no run {run.name}; fit it, or register it, into this store first.")
         run_id = record.id
-        corpus = read_corpus(session, record, run.tokenizer, progress, should_stop)
+        corpus = read_corpus(session, record, run.tokenizer, should_stop)
     labels = list(_labels(corpus, progress, should_stop))
     _write(store, run_id, labels)
     return _result(run.name, corpus, labels, time.perf_counter() - started)
