@@ -114,7 +114,7 @@ REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
     "empty text": ((*FIT, "--text", "empty.txt", "--tokens", "1k", "--name", "e"), "empty.txt holds no documents"),
     "damaged language model": (
         ("train", "damaged-lm", *FIT[2:], "--tokens", "1k"),
-        "weights of damaged-lm are damaged",
+        "damaged-lm are damaged",
     ),
     "damaged run": (("route", "damaged-data/runs/small", "text"), "layer.safetensors cannot be read"),
     "prompt too long": (("steer", "small", "fox " * 100), "401 tokens"),
@@ -189,7 +189,7 @@ def interrupted_index(words: Sequence[str], place: Path, number: int) -> Complet
     """``mxd index``, sent a signal once it has begun to read."""
     with start(*words, folder=place) as process:
         assert process.stderr is not None
-        assert process.stderr.readline().startswith("Indexing small: 1,024 of 40,000 tokens")
+        assert process.stderr.readline().startswith("Indexing small: ")
         process.send_signal(number)
         return ended(process)
 
@@ -234,4 +234,4 @@ def test_interrupted_work_leaves_nothing_half_done(place: Path, client: httpx.Cl
     steps = [metric["step"] for metric in whole["metrics"]]
     assert set(range(64, 1001, 64)) <= set(steps)
     assert steps == sorted(set(steps))
-    assert checkpoints(folder) == {"checkpoint-1000"}
+    assert checkpoints(folder) == {"checkpoint-960", "checkpoint-1000"}, "the last one, and the one before it"

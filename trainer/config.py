@@ -21,6 +21,18 @@ Apply = Literal["on-top", "replace"]
 Scope = Literal["all", "generated", "prompt"]
 WhenShort = Literal["fail", "repeat"]
 
+ACTIVATION_NAMES: dict[str, Activation] = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+    "sigmoid": "sigmoid",
+}
+"""How the configs of language models call each activation."""
+
 _SUFFIXES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
 _COUNT = re.compile(r"^(\d+(?:\.\d+)?)\s*([kmb]?)$", re.IGNORECASE)
 

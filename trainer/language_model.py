@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.pytorch_utils import Conv1D
 
-from trainer.config import Activation, Encoder
+from trainer.config import ACTIVATION_NAMES, Activation, Encoder
 from trainer.errors import UserError
 from trainer.layers.sparse import SparseLayer
 from trainer.loading import choose_device, load_module
@@ -33,16 +33,6 @@ from trainer.stand_ins import Mlp, StandIn, mount
 from trainer.tokens import load_tokenizer
 
 MLP_NAMES = ("mlp", "feed_forward", "ffn", "ff")
-ACTIVATION_NAMES: dict[str, Activation] = {
-    "gelu": "gelu",
-    "gelu_new": "gelu_tanh",
-    "gelu_fast": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "relu": "relu",
-    "silu": "silu",
-    "swish": "silu",
-    "sigmoid": "sigmoid",
-}
 
 
 class Capture(NamedTuple):
