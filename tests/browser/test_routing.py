@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Request, expect
 
 pytestmark = pytest.mark.browser
 
@@ -65,6 +65,23 @@ def test_it_follows_what_is_typed(routing: Page) -> None:
     box.press_sequentially(" Mother laughed")
     expect(token(routing, "laughed")).to_be_visible()
     expect(routing).to_have_url(re.compile(r"Mother\+laughed"))
+
+
+def test_a_text_that_is_typed_over_is_given_up(routing: Page) -> None:
+    given_up = []
+
+    def asked(request: Request) -> str:
+        return str(request.post_data_json["text"])
+
+    routing.on("requestfailed", lambda request: given_up.append(asked(request)))
+    # The server takes as long as it likes with the first of two texts.
+    first = "The old man said"
+    routing.route("**/routing", lambda route: None if asked(route.request) == first else route.continue_())
+    with routing.expect_request(lambda request: request.url.endswith("/routing") and asked(request) == first):
+        routing.get_by_role("textbox", name="Prompt").fill(first)
+    typed(routing, "The old woman said")
+    expect(token(routing, "woman")).to_be_visible()
+    assert given_up == [first]
 
 
 def test_hover_previews_click_locks_escape_releases(routing: Page) -> None:
