@@ -77,6 +77,7 @@ def main() -> int:
             seconds = random_numbers.uniform(0.1, 0.9) * whole_seconds
             if fit_until_killed(command(names[-1], chosen.tokens), data, seconds):
                 kills += 1
+                print(f"killed {kills} of {chosen.kills}, after {seconds:.1f} s", file=sys.stderr, flush=True)
             else:  # finished before it was to be killed; the rest of the kills are for another
                 names.append(f"killed-{len(names) + 1}")
         assert not fit_until_killed(command(names[-1], chosen.tokens), data, 3600)
