@@ -20,6 +20,7 @@ const Runs = lazy(() => import("@/pages/runs"));
 const Run = lazy(() => import("@/pages/run"));
 const Experts = lazy(() => import("@/pages/experts"));
 const Expert = lazy(() => import("@/pages/expert"));
+const Search = lazy(() => import("@/pages/search"));
 const Lists = lazy(() => import("@/pages/lists"));
 const List = lazy(() => import("@/pages/list"));
 const Routing = lazy(() => import("@/pages/routing"));
@@ -59,6 +60,7 @@ function Pages() {
           <Route path="runs/:run" element={<Run />} />
           <Route path="experts" element={<Experts />} />
           <Route path="experts/:expert" element={<Expert />} />
+          <Route path="search" element={<Search />} />
           <Route path="lists" element={<Lists />} />
           <Route path="lists/:list" element={<List />} />
           <Route path="routing" element={<Routing />} />

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from playwright.sync_api import Page
 
@@ -20,12 +21,21 @@ def _source() -> str:
     return SOURCE.read_text("utf-8")
 
 
+def violations(page: Page) -> list[str]:
+    """Each rule that is broken, of whatever impact, how often, and the first place."""
+    return [_said(violation) for violation in _broken(page)]
+
+
 def grave_violations(page: Page) -> list[str]:
-    """What keeps people out: each rule that is broken, how often, and the first place."""
+    """What keeps people out: each grave rule that is broken, how often, and the first place."""
+    return [_said(violation) for violation in _broken(page) if violation["impact"] in GRAVE]
+
+
+def _broken(page: Page) -> list[dict[str, Any]]:
     page.evaluate(_source())
-    found = page.evaluate(f"axe.run({OPTIONS})")
-    return [
-        f"{violation['id']} ({len(violation['nodes'])}): {violation['nodes'][0]['target']}"
-        for violation in found["violations"]
-        if violation["impact"] in GRAVE
-    ]
+    found: list[dict[str, Any]] = page.evaluate(f"axe.run({OPTIONS})")["violations"]
+    return found
+
+
+def _said(violation: dict[str, Any]) -> str:
+    return f"{violation['id']} ({len(violation['nodes'])}): {violation['nodes'][0]['target']}"

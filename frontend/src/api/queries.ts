@@ -4,7 +4,7 @@ import { infiniteQueryOptions, keepPreviousData, queryOptions, skipToken } from 
 
 import { client, unwrap } from "./client";
 import type { paths } from "./schema";
-import type { FigureName, SimilarBy, Turn } from "./types";
+import type { ExpertPage, ExpertRow, FigureName, SimilarBy, Turn } from "./types";
 
 type ExpertQuery = NonNullable<paths["/api/runs/{run}/experts"]["get"]["parameters"]["query"]>;
 /** Sort, order, search and filters of the experts table. */
@@ -151,6 +151,33 @@ export function routingQuery(run: string, prompt: string | Prompt) {
   });
 }
 
+export interface PassageSearch {
+  readonly text: string;
+  readonly position: number | null;
+  readonly by: "mass" | "lift";
+  readonly max_usage: number | null;
+}
+
+/** Which experts fire on a passage; nothing is asked for while there is none. */
+export function passageQuery(run: string, asked: PassageSearch) {
+  return queryOptions({
+    queryKey: ["run", run, "passage", asked],
+    queryFn:
+      asked.text === ""
+        ? skipToken
+        : ({ signal }) =>
+            unwrap(
+              client.POST("/api/runs/{run}/search/passage", {
+                params: { path: { run } },
+                body: { ...asked, limit: 100 },
+                signal,
+              }),
+            ),
+    staleTime: 5 * MINUTE,
+    placeholderData: keepPreviousData,
+  });
+}
+
 /** What each expert on a token does by itself to the next one; nothing is asked for without a position. */
 export function effectsQuery(run: string, prompt: string | Prompt, position: number | null) {
   const asked = promptBody(typeof prompt === "string" ? { text: prompt } : prompt);
@@ -234,4 +261,20 @@ export function figureQuery(name: FigureName, query: FigureQuery) {
 /** An expert at random, never cached. */
 export function fetchRandomExpert(run: string) {
   return unwrap(client.GET("/api/runs/{run}/experts/random", { params: { path: { run } } }));
+}
+
+const EXPORT_PAGE = 200;
+
+/** Every expert that fits, page by page. `onRows` hears how many have come. */
+export async function fetchAllExperts(run: string, filters: ExpertFilters, onRows: (count: number) => void) {
+  const rows: ExpertRow[] = [];
+  let cursor: string | null = null;
+  do {
+    const query: ExpertQuery = { ...filters, limit: EXPORT_PAGE, ...(cursor === null ? {} : { cursor }) };
+    const page: ExpertPage = await unwrap(client.GET("/api/runs/{run}/experts", { params: { path: { run }, query } }));
+    rows.push(...page.experts);
+    onRows(rows.length);
+    cursor = page.next_cursor;
+  } while (cursor !== null);
+  return rows;
 }

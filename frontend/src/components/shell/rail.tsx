@@ -21,6 +21,7 @@ const PAGES: readonly PageEntry[] = [
   { page: "home", name: "Home", icon: "home" },
   { page: "runs", name: "Runs", icon: "runs" },
   { page: "experts", name: "Experts", icon: "experts" },
+  { page: "search", name: "Search", icon: "search" },
   { page: "lists", name: "Lists", icon: "list" },
   { page: "routing", name: "Routing", icon: "routing" },
   { page: "steering", name: "Steering", icon: "steering" },
@@ -84,7 +85,7 @@ export function Rail({ onHelp }: { readonly onHelp: () => void }) {
 export function Tabs() {
   return (
     <nav className="tabs" aria-label="Pages">
-      {PAGES.filter((entry) => entry.page !== "home" && entry.page !== "lists").map((entry) => (
+      {PAGES.filter((entry) => entry.page !== "home" && entry.page !== "search").map((entry) => (
         <PageLink key={entry.page} entry={entry} />
       ))}
     </nav>

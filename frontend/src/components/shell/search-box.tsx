@@ -1,6 +1,6 @@
 /** Search over labels and contexts of the run, with the hits underneath; choosing one opens the expert. */
 
-import { useRef, useState } from "react";
+import { type KeyboardEvent, useRef, useState } from "react";
 import { ComboBox, Input, ListBox, ListBoxItem, Popover } from "react-aria-components";
 import { useNavigate } from "react-router";
 
@@ -79,6 +79,14 @@ export function SearchBox({ onChosen, inDialog = false }: SearchBoxProps) {
     onChosen?.();
     void navigate(links.expert(Number(key)));
   };
+  const onKeyDown = (event: KeyboardEvent<HTMLInputElement>) => {
+    // With a hit chosen by the arrows, Enter opens that.
+    if (event.key !== "Enter" || text.trim() === "" || event.currentTarget.hasAttribute("aria-activedescendant"))
+      return;
+    setText("");
+    onChosen?.();
+    void navigate(links.page("search", { text }));
+  };
   return (
     <ComboBox
       className="search-box"
@@ -94,7 +102,7 @@ export function SearchBox({ onChosen, inDialog = false }: SearchBoxProps) {
       <div className="search">
         <Icon name="search" />
         {/* eslint-disable-next-line jsx-a11y/no-autofocus -- the dialog was opened in order to type here */}
-        <Input ref={input} placeholder="Search labels and contexts" autoFocus={inDialog} />
+        <Input ref={input} placeholder="Search labels and contexts" autoFocus={inDialog} onKeyDown={onKeyDown} />
         {!inDialog && <kbd aria-hidden="true">{keyCap("search")}</kbd>}
       </div>
       <Popover className="popover hits" placement="bottom end" maxHeight={560} hidden={settled === ""}>
@@ -105,6 +113,7 @@ export function SearchBox({ onChosen, inDialog = false }: SearchBoxProps) {
         >
           {(hit: SearchHit) => <HitRow hit={hit} searched={settled} />}
         </ListBox>
+        <p className="dim hit-hint">Enter: which experts fire on this text</p>
       </Popover>
     </ComboBox>
   );

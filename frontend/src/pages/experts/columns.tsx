@@ -26,7 +26,7 @@ export interface ColumnLook {
 export const LOOKS: Readonly<Record<string, ColumnLook>> = {
   tray: { title: "", className: "c-plus" },
   expert: { title: "Id", className: "c-id num", sort: "expert" },
-  label: { title: "Label", className: "c-label" },
+  label: { title: "Label", className: "c-label", sort: "label" },
   usage: { title: "Usage", unit: "%", className: "c-usage num", sort: "usage" },
   mean: { title: "Mean", unit: "coefficient", className: "c-mean num", sort: "mean" },
   largest: { title: "Largest", unit: "coefficient", className: "c-largest num", sort: "largest" },

@@ -4,7 +4,7 @@ import type { ExpertFilters } from "@/api/queries";
 import { formatFixed } from "@/lib/format";
 import { choiceParam, numberParam, type Param, type SetParams, textParam, type Values } from "@/url-state";
 
-export const SORTS = ["expert", "usage", "mean", "largest", "entropy", "added_loss", "kl_up"] as const;
+export const SORTS = ["expert", "label", "usage", "mean", "largest", "entropy", "added_loss", "kl_up"] as const;
 export type Sort = (typeof SORTS)[number];
 
 /** Columns that may be hidden. */
@@ -25,6 +25,12 @@ export const columnsParam: Param<readonly OptionalColumn[]> = {
   write: (columns) => (columns.length === 0 ? null : columns.join(",")),
 };
 
+/** What a lasso holds: experts by number. */
+export const expertsParam: Param<readonly number[]> = {
+  read: (text) => (/^\d{1,9}(,\d{1,9})*$/.test(text ?? "") ? (text ?? "").split(",").map(Number) : []),
+  write: (experts) => (experts.length === 0 ? null : experts.join(",")),
+};
+
 export const EXPERTS_PARAMS = {
   sort: choiceParam(SORTS, "largest"),
   order: choiceParam(["asc", "desc"], "desc"),
@@ -34,6 +40,7 @@ export const EXPERTS_PARAMS = {
   min_largest: numberParam(null, { min: 0 }),
   tag: textParam(""),
   list: numberParam(null, { min: 0 }),
+  among: expertsParam,
   hide: columnsParam,
 };
 
@@ -72,6 +79,7 @@ export function toFilters(params: ExpertsParams): ExpertFilters {
     order: params.order,
     ...(search === "" ? {} : { search }),
     ...(params.tag === "" ? {} : { tag: params.tag }),
+    ...(params.among.length === 0 ? {} : { among: params.among.join(",") }),
     ...(params.list === null ? {} : { list: params.list }),
     ...(Object.fromEntries(bounds) as Partial<Record<FilterName, number>>),
   };

@@ -23,6 +23,7 @@ import {
   toFilters,
 } from "./experts-params";
 import { ColumnsMenu } from "./columns-menu";
+import { ExportTable } from "./export-table";
 import { FilterForm } from "./filter-form";
 
 interface FilterBarProps {
@@ -102,6 +103,12 @@ function SetChips({ run, params, setParams }: FilterBarProps) {
   const name = data?.lists.find((list) => list.id === params.list)?.name ?? String(params.list ?? "");
   const chips = [
     { kind: "tag", value: params.tag, isSet: params.tag !== "", drop: () => setParams({ tag: "" }, "push") },
+    {
+      kind: "lasso",
+      value: `${formatCount(params.among.length)} experts`,
+      isSet: params.among.length > 0,
+      drop: () => setParams({ among: [] }, "push"),
+    },
     { kind: "list", value: name, isSet: params.list !== null, drop: () => setParams({ list: null }, "push") },
   ];
   return chips
@@ -166,6 +173,7 @@ export function FilterBar({ run, params, setParams }: FilterBarProps) {
       <AddFilter params={params} setParams={setParams} />
       <span className="grow" />
       <Matching run={run} params={params} />
+      <ExportTable run={run} params={params} />
       <ColumnsMenu params={params} setParams={setParams} />
     </section>
   );

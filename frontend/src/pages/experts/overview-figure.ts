@@ -19,8 +19,9 @@ export function overviewPoints(figure: Pick<FigureData, "data">): readonly Overv
       return {
         expert: Number(expert),
         label: typeof label === "string" ? label : null,
-        usage: Number(trace.x[i]),
-        mean: Number(trace.y[i]),
+        // The map's own places say something else; its points carry both behind the label.
+        usage: Number(Array.isArray(custom) ? (custom[2] ?? trace.x[i]) : trace.x[i]),
+        mean: Number(Array.isArray(custom) ? (custom[3] ?? trace.y[i]) : trace.y[i]),
       };
     }),
   );
@@ -82,6 +83,33 @@ export function overviewFigure(figure: FigureData, names: number): FigureData {
       },
       yaxis: { rangemode: "tozero", nticks: 6 },
       annotations: [cornerTitle("Mean coefficient when active")],
+    },
+  };
+}
+
+/** The map of what experts do: only distances mean something, so its axes have no numbers. */
+export function mapFigure(figure: FigureData): FigureData {
+  const points = overviewPoints(figure);
+  const meta = figure.data[0]?.meta as { readonly variance?: number } | undefined;
+  const bare = { showticklabels: false, showgrid: false };
+  return {
+    ...figure,
+    data: figure.data.map((trace) => ({
+      ...trace,
+      marker: { size: 3.5 },
+      text: points.map((point) => point.label ?? "no label yet"),
+      hovertemplate: "%{customdata[0]} %{text}<extra></extra>",
+    })),
+    layout: {
+      ...figure.layout,
+      margin: { l: 14, r: 14, t: 8, b: 14 },
+      xaxis: bare,
+      yaxis: bare,
+      annotations: [
+        cornerTitle(
+          `Near: alike in what they write; the plane holds ${(100 * (meta?.variance ?? 0)).toFixed(0)} % of it`,
+        ),
+      ],
     },
   };
 }

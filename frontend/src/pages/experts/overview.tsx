@@ -15,14 +15,16 @@ import { Segmented } from "@/components/segmented";
 import { ErrorState, LoadingState } from "@/components/states";
 import { formatCount } from "@/lib/format";
 
-import { overviewFigure, type OverviewPoint, overviewPoints, type UsageRange } from "./overview-figure";
+import { mapFigure, overviewFigure, type OverviewPoint, overviewPoints } from "./overview-figure";
 import { SelectionPane } from "./selection-pane";
 
 const HEIGHT = 232;
 
+type View = "usage-strength" | "similarity-map";
+
 interface OverviewProps {
   readonly run: RunSummary;
-  readonly onFilter: (range: UsageRange) => void;
+  readonly onFilter: (experts: readonly number[]) => void;
 }
 
 function expertOf(point: PlotPoint): number {
@@ -42,14 +44,59 @@ function useSelection(points: readonly OverviewPoint[]) {
   return { chosen, onSelect, clear, version };
 }
 
+type Drag = "pan" | "lasso";
+
+interface ControlsProps {
+  readonly view: View;
+  readonly onView: (view: View) => void;
+  readonly drag: Drag;
+  readonly onDrag: (drag: Drag) => void;
+}
+
+function Controls({ view, onView, drag, onDrag }: ControlsProps) {
+  return (
+    <>
+      <Segmented
+        label="What the figure shows"
+        value={view}
+        onChange={onView}
+        segments={[
+          { value: "usage-strength", label: "Usage" },
+          { value: "similarity-map", label: "Map" },
+        ]}
+      />
+      <Segmented
+        label="What dragging does"
+        value={drag}
+        onChange={onDrag}
+        segments={[
+          { value: "pan", label: "Pan" },
+          {
+            value: "lasso",
+            label: (
+              <>
+                <Icon name="lasso" /> Lasso
+              </>
+            ),
+          },
+        ]}
+      />
+    </>
+  );
+}
+
 export function Overview({ run, onFilter }: OverviewProps) {
-  const { data, error, refetch } = useQuery(figureQuery("usage-strength", { run: run.name }));
-  const [drag, setDrag] = useState<"pan" | "lasso">("lasso");
+  const [view, setView] = useState<View>("usage-strength");
+  const { data, error, refetch } = useQuery(figureQuery(view, { run: run.name }));
+  const [drag, setDrag] = useState<Drag>("lasso");
   const isNarrow = useIsNarrow();
   const navigate = useNavigate();
   const links = usePageLinks();
   const points = useMemo(() => (data === undefined ? [] : overviewPoints(data)), [data]);
-  const figure = useMemo(() => data && overviewFigure(data, isNarrow ? 2 : 5), [data, isNarrow]);
+  const figure = useMemo(
+    () => data && (data.name === "similarity-map" ? mapFigure(data) : overviewFigure(data, isNarrow ? 2 : 5)),
+    [data, isNarrow],
+  );
   const { chosen, onSelect, clear, version } = useSelection(points);
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
   if (figure === undefined) return <LoadingState label="Loading the overview" rows={8} rowHeight={34} />;
@@ -58,7 +105,7 @@ export function Overview({ run, onFilter }: OverviewProps) {
     <section className="overview">
       <div className="pane">
         <FigureView
-          key={version}
+          key={`${view} ${version}`}
           figure={figure}
           title="All experts"
           note={`${formatCount(run.num_experts)} experts, ${formatCount(figure.total)} active${sampled}`}
@@ -66,24 +113,7 @@ export function Overview({ run, onFilter }: OverviewProps) {
           dragMode={drag}
           onSelect={onSelect}
           onClick={(point) => void navigate(links.expert(expertOf(point)))}
-          controls={
-            <Segmented
-              label="What dragging does"
-              value={drag}
-              onChange={setDrag}
-              segments={[
-                { value: "pan", label: "Pan" },
-                {
-                  value: "lasso",
-                  label: (
-                    <>
-                      <Icon name="lasso" /> Lasso
-                    </>
-                  ),
-                },
-              ]}
-            />
-          }
+          controls={<Controls view={view} onView={setView} drag={drag} onDrag={setDrag} />}
         />
       </div>
       <SelectionPane run={run} chosen={chosen} onClear={clear} onFilter={onFilter} />

@@ -6,6 +6,7 @@ import { useMemo } from "react";
 import { expertsQuery, figureQuery } from "@/api/queries";
 import type { RunSummary } from "@/api/types";
 import { Button } from "@/components/button";
+import { AddToList } from "@/components/lists/add-to-list";
 import { ExpertRef } from "@/components/expert-ref";
 import { Plot } from "@/components/figure/plot";
 import { percentUsageAxis } from "@/components/figure/axes";
@@ -19,7 +20,7 @@ interface SelectionPaneProps {
   readonly run: RunSummary;
   readonly chosen: readonly OverviewPoint[];
   readonly onClear: () => void;
-  readonly onFilter: (range: UsageRange) => void;
+  readonly onFilter: (experts: readonly number[]) => void;
 }
 
 function UsageSpread({ run }: { readonly run: RunSummary }) {
@@ -52,6 +53,7 @@ export function SelectionPane({ run, chosen, onClear, onFilter }: SelectionPaneP
   const range = useMemo(() => usageRange(chosen), [chosen]);
   const matching = useMatching(run.name, range);
   if (range === null) return <UsageSpread run={run} />;
+  const experts = chosen.map((point) => point.expert);
   const labelled = chosen.filter((point) => point.label !== null);
   const shown = [...labelled, ...chosen.filter((point) => point.label === null)].slice(0, LISTED);
   return (
@@ -65,8 +67,9 @@ export function SelectionPane({ run, chosen, onClear, onFilter }: SelectionPaneP
           </button>
         </span>
         <span className="grow" />
-        <Button size="small" onClick={() => onFilter(range)}>
-          Filter to this usage
+        <AddToList run={run.name} experts={experts} className="btn sm" />
+        <Button size="small" onClick={() => onFilter(experts)}>
+          In the table
         </Button>
       </div>
       <dl className="kv">

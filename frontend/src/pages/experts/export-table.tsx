@@ -1,0 +1,77 @@
+/** The table as a file: every expert that fits, in the order and with the columns on screen. */
+
+import { useState } from "react";
+import { Menu, MenuItem, MenuTrigger, Popover } from "react-aria-components";
+
+import { fetchAllExperts } from "@/api/queries";
+import { messageOf } from "@/api/errors";
+import type { ExpertRow } from "@/api/types";
+import { toCsv } from "@/components/figure/figure-data";
+import { Icon } from "@/components/icon";
+import { TriggerButton } from "@/components/trigger-button";
+import { formatCount } from "@/lib/format";
+import { saveFile } from "@/lib/save-file";
+
+import { type ExpertsParams, OPTIONAL_COLUMNS, toFilters } from "./experts-params";
+import { tableColumns, tableRow } from "./table-file";
+
+interface ExportTableProps {
+  readonly run: string;
+  readonly params: ExpertsParams;
+}
+
+const FORMATS = { csv: "CSV", json: "JSON" } as const;
+type Format = keyof typeof FORMATS;
+
+function save(run: string, params: ExpertsParams, rows: readonly ExpertRow[], format: Format): void {
+  const shown = OPTIONAL_COLUMNS.filter((column) => !params.hide.includes(column));
+  const columns = tableColumns(shown);
+  const cells = rows.map((row) => tableRow(row, columns));
+  if (format === "csv") {
+    saveFile(`${run}-experts.csv`, toCsv({ columns, rows: cells.map((row) => row.map(String)) }), "text/csv");
+    return;
+  }
+  const experts = cells.map((row) => Object.fromEntries(columns.map((column, i) => [column, row[i]])));
+  saveFile(
+    `${run}-experts.json`,
+    JSON.stringify({ run, asked: toFilters(params), experts }, null, 2),
+    "application/json",
+  );
+}
+
+export function ExportTable({ run, params }: ExportTableProps) {
+  const [said, setSaid] = useState("");
+  const start = async (format: Format) => {
+    setSaid("0");
+    try {
+      const rows = await fetchAllExperts(run, toFilters(params), (count) => setSaid(formatCount(count)));
+      save(run, params, rows, format);
+      setSaid("");
+    } catch (error) {
+      setSaid(messageOf(error));
+    }
+  };
+  return (
+    <>
+      {said !== "" && (
+        <span className="dim" role="status">
+          {said}
+        </span>
+      )}
+      <MenuTrigger>
+        <TriggerButton className="btn" aria-label="Export the table">
+          <Icon name="download" /> Export
+        </TriggerButton>
+        <Popover className="popover" placement="bottom end">
+          <Menu className="menu" aria-label="Export the table" onAction={(key) => void start(key as Format)}>
+            {Object.entries(FORMATS).map(([format, name]) => (
+              <MenuItem key={format} id={format}>
+                {name}
+              </MenuItem>
+            ))}
+          </Menu>
+        </Popover>
+      </MenuTrigger>
+    </>
+  );
+}

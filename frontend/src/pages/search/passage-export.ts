@@ -1,0 +1,26 @@
+/** What fires on a passage as a file: the rows on screen, in their order. */
+
+import type { PassageResult } from "@/api/types";
+import { toCsv } from "@/components/figure/figure-data";
+
+import type { SearchParams } from "./search-params";
+
+const COLUMNS = ["expert", "label", "automatic_label", "mass", "share", "lift", "usage", "strongest_on", "top_tokens"];
+
+const written = (value: number | null) => (value === null ? "" : String(value));
+
+export function passageCsv({ hits, tokens }: Pick<PassageResult, "hits" | "tokens">): string {
+  const rows = hits.map((hit) => [
+    String(hit.expert),
+    hit.label ?? "",
+    hit.automatic?.label ?? "",
+    ...[hit.mass, hit.share, hit.lift, hit.usage].map(written),
+    tokens[hit.peak]?.text ?? "",
+    hit.top_tokens.map((token) => token.text).join(" "),
+  ]);
+  return toCsv({ columns: COLUMNS, rows });
+}
+
+export function passageJson(result: PassageResult, asked: SearchParams): string {
+  return JSON.stringify({ asked, ...result }, null, 2);
+}
