@@ -31,8 +31,8 @@ export const LOOKS: Readonly<Record<string, ColumnLook>> = {
   mean: { title: "Mean", unit: "coefficient", className: "c-mean num", sort: "mean" },
   largest: { title: "Largest", unit: "coefficient", className: "c-largest num", sort: "largest" },
   entropy: { title: "Token entropy", unit: "bits", className: "c-entropy num", sort: "entropy" },
-  added_loss: { title: "Switched off", unit: "Δ loss, mnats", className: "c-off num", sort: "added_loss" },
-  kl_up: { title: "Turned up", unit: "KL, mnats", className: "c-up num", sort: "kl_up" },
+  added_loss: { title: "Switched off", unit: "mnats", className: "c-off num", sort: "added_loss" },
+  kl_up: { title: "Turned up", unit: "mnats", className: "c-up num", sort: "kl_up" },
   top_tokens: { title: "Top tokens", className: "c-tokens" },
   histogram: { title: "Coefficients", className: "c-histogram" },
 };
