@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from backend.errors import NoEvaluationsError
 from backend.figures import as_figure
 from backend.queries.evaluations import evaluated, newest, probes
-from backend.schemas import Figure
+from backend.schemas import Figure, FigureName
 from trainer.store import RunRecord
 
 Result = Mapping[str, Any]
@@ -160,6 +160,14 @@ def probe_coefficients(session: Session, run: RunRecord) -> Figure:
     figure.update_xaxes(title={"text": f"Mean coefficient of expert {best['expert']}"}, rangemode="tozero")
     figure.update_yaxes(title={"text": "Share of the test texts"}, rangemode="tozero")
     return as_figure("probe-coefficients", f"Expert {best['expert']} on {name} and elsewhere", figure, len(middle))
+
+
+def or_nothing(name: FigureName, make: Callable[[], Figure]) -> Figure:
+    """A figure, or one without points whose title says what to do: not to have measured yet is no error."""
+    try:
+        return make()
+    except NoEvaluationsError as reason:
+        return Figure(name=name, title=str(reason), data=[], layout={}, drawn=0, total=0)
 
 
 SYMBOLS = ("circle", "square", "triangle-up", "diamond", "cross", "star")

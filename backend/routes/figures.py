@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
@@ -10,6 +11,7 @@ from starlette.responses import Response
 from backend import figures, figures_of_evaluations
 from backend.answers import written
 from backend.database import reading
+from backend.figures_of_evaluations import or_nothing
 from backend.figures_of_steering import steering
 from backend.queries.runs import find_index, find_run
 from backend.schemas import Figure, FigureName
@@ -24,12 +26,13 @@ OfExpert = Annotated[int | None, Query(ge=0, lt=2**31, description="Id of an exp
 OF_A_RUN = {
     "training": figures.training,
     "steering": steering,
+}
+MEASURED_OF_A_RUN = {
     "load": figures_of_evaluations.load,
     "usage-evaluated": figures_of_evaluations.usage_evaluated,
     "probe-coefficients": figures_of_evaluations.probe_coefficients,
 }
-OF_ALL_RUNS = {
-    "frontier": figures.frontier,
+MEASURED_OF_ALL = {
     "loss-frontier": figures_of_evaluations.loss_frontier,
     "error-frontier": figures_of_evaluations.error_frontier,
     "faithfulness": figures_of_evaluations.faithfulness,
@@ -44,11 +47,15 @@ def figure(
 ) -> Response:
     """One figure; colours are left to whoever draws it."""
     with reading(services.store) as session:
-        if name in OF_ALL_RUNS:
-            return written(OF_ALL_RUNS[name](session))
+        if name == "frontier":
+            return written(figures.frontier(session))
+        if name in MEASURED_OF_ALL:
+            return written(or_nothing(name, partial(MEASURED_OF_ALL[name], session)))
         if run is None:
             raise UserError(f"The figure {name} is of a run; name it with ?run=.")
         record = find_run(session, run)
+        if name in MEASURED_OF_A_RUN:
+            return written(or_nothing(name, partial(MEASURED_OF_A_RUN[name], session, record)))
         if name in OF_A_RUN:
             return written(OF_A_RUN[name](session, record))
         if name == "coefficients":

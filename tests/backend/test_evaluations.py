@@ -83,8 +83,9 @@ def test_a_runs_evaluation_has_intervals_and_words(seen: TestClient) -> None:
 
 def test_what_was_not_measured_is_said(seen: TestClient) -> None:
     for name in OF_A_RUN:
-        answer = seen.get(f"/api/figures/{name}", params={"run": "bare"})
-        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "no-evaluations")
+        found = figure(seen, name, run="bare")
+        assert (found["data"], found["total"]) == ([], 0)
+        assert "bare has not been" in found["title"]
 
 
 def test_the_report_is_whole(measured: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,6 @@
 
 import { useQuery } from "@tanstack/react-query";
 
-import { ApiError } from "@/api/errors";
 import { figureQuery } from "@/api/queries";
 import type { FigureData, FigureName } from "@/api/types";
 
@@ -25,17 +24,15 @@ const same = (figure: FigureData) => figure;
 export function ServerFigure({ name, run, command, height = 380, prepare = same }: ServerFigureProps) {
   const isNarrow = useIsNarrow();
   const { data, error, refetch } = useQuery(figureQuery(name, run === undefined ? {} : { run }));
-  const isEmpty = error instanceof ApiError && error.code === "no-evaluations";
-  if (isEmpty && command === undefined) return null;
-  if (isEmpty)
-    return (
-      <EmptyState title="Nothing measured yet">
-        {error.message}
-        {command !== undefined && <Command text={command} />}
-      </EmptyState>
-    );
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
   if (data === undefined) return <LoadingState label="Loading the figure" rows={8} rowHeight={32} />;
+  if (data.total === 0)
+    return command === undefined ? null : (
+      <EmptyState title="Nothing measured yet">
+        {data.title}
+        <Command text={command} />
+      </EmptyState>
+    );
   return (
     <section className="pane settings">
       <FigureView figure={prepare(data)} height={isNarrow ? 300 : height} />
