@@ -25,9 +25,9 @@ OfExpert = Annotated[int | None, Query(ge=0, lt=2**31, description="Id of an exp
 
 OF_A_RUN = {
     "training": figures.training,
-    "steering": steering,
 }
 MEASURED_OF_A_RUN = {
+    "steering": steering,
     "load": figures_of_evaluations.load,
     "usage-evaluated": figures_of_evaluations.usage_evaluated,
     "probe-coefficients": figures_of_evaluations.probe_coefficients,

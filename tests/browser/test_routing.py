@@ -71,7 +71,9 @@ def test_a_text_that_is_typed_over_is_given_up(routing: Page) -> None:
     given_up = []
 
     def asked(request: Request) -> str:
-        return str(request.post_data_json["text"])
+        sent = request.post_data_json
+        assert sent is not None
+        return str(sent["text"])
 
     routing.on("requestfailed", lambda request: given_up.append(asked(request)))
     # The server takes as long as it likes with the first of two texts.

@@ -2,7 +2,6 @@
 
 import { useQuery } from "@tanstack/react-query";
 
-import { ApiError } from "@/api/errors";
 import { figureQuery } from "@/api/queries";
 import type { RunSummary } from "@/api/types";
 import { Command } from "@/components/command";
@@ -13,10 +12,12 @@ const HEIGHT = 420;
 
 function Curves({ run }: { readonly run: RunSummary }) {
   const { data, error, refetch } = useQuery(figureQuery("steering", { run: run.name }));
-  if (error instanceof ApiError && error.status === 404) {
+  if (data?.total === 0) {
     return (
       <>
-        <p className="ink2">Whether turning experts up does more to texts than a random direction, these two measure:</p>
+        <p className="ink2">
+          Whether turning experts up does more to texts than a random direction, these two measure:
+        </p>
         <Command text={`mxd influence ${run.name} && mxd evaluate-steering ${run.name}`} />
       </>
     );
