@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from threading import Event, Lock
@@ -54,8 +54,8 @@ class Growing(Protocol):
     def join(self, batch: RowBatch) -> Iterator[SteeringStep | DoseStep]:
         """Read its prompt, and take the first tokens."""
 
-    def advance(self, batch: RowBatch, step: Step, places: Mapping[int, int]) -> Iterator[SteeringStep | DoseStep]:
-        """Take the next token of each text; ``places`` are those of rows, by id, in ``step``."""
+    def advance(self, batch: RowBatch, step: Step) -> Iterator[SteeringStep | DoseStep]:
+        """Take the next token of each text."""
 
 
 Delivered = SteeringStep | DoseStep | Waiting | BaseException | None
@@ -190,7 +190,6 @@ class Host:
 
     def _step(self) -> None:
         assert self._batch is not None
-        places = {id(row): place for place, row in enumerate(self._batch.rows)}
         try:
             step = self._batch.step()
         except (RuntimeError, MemoryError) as error:
@@ -200,7 +199,7 @@ class Host:
         for generation in list(self._running):
             assert generation.steering is not None
             try:
-                self._pass_on(generation, generation.steering.advance(self._batch, step, places))
+                self._pass_on(generation, generation.steering.advance(self._batch, step))
             except (RuntimeError, MemoryError) as error:
                 self._fail_for_memory(generation, error)
 

@@ -20,9 +20,9 @@ from trainer.config import DoseConfig, SteeringConfig
 from trainer.dose import Dose, DoseStep
 from trainer.effects import ExpertEffect, direct_effects
 from trainer.errors import TooLongError, UserError
-from trainer.joint_routing import route_together
 from trainer.language_model import LanguageModel
-from trainer.routing import Routing, prompt_ids, route
+from trainer.predictions import Predictions, predict
+from trainer.routing import Routing, prompt_ids, route_together
 from trainer.run import Run
 from trainer.steering import Steering, SteeringStep, Units
 
@@ -32,19 +32,18 @@ ROWS_PER_STRENGTH = 2
 
 @dataclass(frozen=True)
 class Routed:
-    """A routing, how long it took, and how long a text may be."""
+    """The routings of one text through one run or several, how long they took, and how long a text may be."""
 
-    routing: Routing
+    routings: tuple[Routing, ...]
     max_tokens: int
     took_ms: float
 
 
 @dataclass(frozen=True)
-class RoutedTogether:
-    """The routings of one text through several runs, how long they took, and how long a text may be."""
+class Predicted:
+    """What is expected after each token of a text, as a run changes it, and how long it took."""
 
-    routings: tuple[Routing, ...]
-    max_tokens: int
+    predictions: Predictions
     took_ms: float
 
 
@@ -67,19 +66,8 @@ class LiveEngine:
             if it is not None
         )
 
-    async def route(self, name: str, text: str) -> Routed:
-        """Route a text through a run.
-
-        Raises:
-            BusyError: too many requests are waiting.
-            UserError: the run, the text or the language model cannot be used.
-        """
-        with self._admission():
-            run = (await asyncio.to_thread(self._library.run, name)).run
-            return await asyncio.wrap_future(self._host(run).call(partial(self._route, run, text)))
-
-    async def route_together(self, names: Sequence[str], text: str) -> RoutedTogether:
-        """Route a text through runs of several layers of one language model, in one forward pass.
+    async def route(self, names: Sequence[str], text: str) -> Routed:
+        """Route a text through a run, or through several of different layers of one language model.
 
         Raises:
             BusyError: too many requests are waiting.
@@ -87,7 +75,18 @@ class LiveEngine:
         """
         with self._admission():
             runs = await self._runs(names)
-            return await asyncio.wrap_future(self._host(runs[0]).call(partial(self._route_together, runs, text)))
+            return await asyncio.wrap_future(self._host(runs[0]).call(partial(self._route, runs, text)))
+
+    async def predict(self, name: str, text: str) -> Predicted:
+        """What is expected after each token of a text, with the MLP and with the run's layer in its place.
+
+        Raises:
+            BusyError: too many requests are waiting.
+            UserError: the run, the text or the language model cannot be used.
+        """
+        with self._admission():
+            run = (await asyncio.to_thread(self._library.run, name)).run
+            return await asyncio.wrap_future(self._host(run).call(partial(self._predict, run, text)))
 
     async def effects(self, name: str, text: str, position: int) -> tuple[ExpertEffect, ...]:
         """Direct effects of the experts that are active on a token of a text.
@@ -143,19 +142,16 @@ class LiveEngine:
         for host in self._hosts.values():
             host.close()
 
-    def _route(self, run: Run, text: str, language_model: LanguageModel) -> Routed:
-        self._check_length(language_model, text)
-        started = time.perf_counter()
-        routing = route(language_model, run, text)
-        took_ms = (time.perf_counter() - started) * 1000
-        return Routed(routing, min(language_model.max_tokens, self._settings.prompt_tokens), took_ms)
-
-    def _route_together(self, runs: list[Run], text: str, language_model: LanguageModel) -> RoutedTogether:
+    def _route(self, runs: list[Run], text: str, language_model: LanguageModel) -> Routed:
         self._check_length(language_model, text)
         started = time.perf_counter()
         routings = route_together(language_model, runs, text)
-        took_ms = (time.perf_counter() - started) * 1000
-        return RoutedTogether(routings, min(language_model.max_tokens, self._settings.prompt_tokens), took_ms)
+        return Routed(routings, min(language_model.max_tokens, self._settings.prompt_tokens), _ms_since(started))
+
+    def _predict(self, run: Run, text: str, language_model: LanguageModel) -> Predicted:
+        self._check_length(language_model, text)
+        started = time.perf_counter()
+        return Predicted(predict(language_model, run, text), _ms_since(started))
 
     def _effects(self, run: Run, text: str, position: int, language_model: LanguageModel) -> tuple[ExpertEffect, ...]:
         self._check_length(language_model, text)
@@ -231,6 +227,10 @@ class LiveEngine:
         finally:
             with self._lock:
                 self._admitted -= 1
+
+
+def _ms_since(started: float) -> float:
+    return (time.perf_counter() - started) * 1000
 
 
 def _deliver(loop: asyncio.AbstractEventLoop, delivered: asyncio.Queue[Delivered], step: Delivered) -> None:

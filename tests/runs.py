@@ -10,8 +10,10 @@ import numpy as np
 from sqlalchemy import Engine
 
 from tests.language_models import tiny_language_model
+from tests.layers import random_layer
 from trainer.config import OptimizerConfig, TextConfig, TrainConfig
 from trainer.language_model import LanguageModel
+from trainer.run import Run
 from trainer.store import open_store, sqlite_url
 
 
@@ -54,3 +56,10 @@ def small_world(folder: Path) -> World:
         language_model=tiny_language_model(),
         text=TextConfig(text=str(path), context=16),
     )
+
+
+def run_of(world: World, name: str, layer: int) -> Run:
+    """A run with random weights, which is nowhere on disk."""
+    run = Run(world.data, TrainConfig.model_validate(world.config(name=name, layer=layer).model_dump()))
+    run.__dict__["layer"] = random_layer(widths=(16, 20, 16), seed=layer)
+    return run

@@ -1,21 +1,39 @@
-"""What is expected after a text, with the edits and without: alternatives, and how far the two are apart.
+"""The next tokens of all texts in a step: chosen, and compared with what the other arm expects after the same text.
 
-Shapes: B rows, R texts, V vocabulary.
+Everything is done for all texts at once, however many requests they belong to: a step has dozens of rows at most, and
+its cost is that of starting an operation, not of the operation.
+
+Shapes: B rows, R texts, V vocabulary, K active.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
-from torch.nn import functional as F
+from torch import Tensor
 
-from trainer.generation import Step
+from trainer.config import Sampling
 from trainer.language_model import LanguageModel
 from trainer.routing import single_texts
+from trainer.sampling import choose, gumbel_noise
 
 ALTERNATIVES = 5
+
+
+class Wanted(NamedTuple):
+    """A text whose next token is to be chosen."""
+
+    own: int
+    """Place of the row that it is written from."""
+    other: int
+    """Place of the row that holds the same text as the other arm reads it."""
+    ids: Sequence[int]
+    sampling: Sampling
+    seed: int
+    position: int
+    """Of the token, 0 for the first new one; with the seed it decides the noise, which both arms share."""
 
 
 class Alternative(NamedTuple):
@@ -27,10 +45,11 @@ class Alternative(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """What is expected after a text, as its arm has it and as the other has it."""
+    """The token that was chosen after a text, and what its arm and the other expect there."""
 
+    chosen: int
     log_probability: float
-    """Of the token that was taken, in nats."""
+    """Of the chosen token, in nats."""
     other_log_probability: float
     kl: float
     """From the text's own distribution to the other's, in nats."""
@@ -38,26 +57,43 @@ class Compared(NamedTuple):
     other_alternatives: tuple[Alternative, ...]
 
 
-def compare(
-    step: Step, own: Sequence[int], other: Sequence[int], chosen: Sequence[int], language_model: LanguageModel
+def choose_and_compare(
+    logits_BV: Tensor, log_p_BV: Tensor, wanted: Sequence[Wanted], language_model: LanguageModel
 ) -> list[Compared]:
-    """Compare the rows of some texts in a step, all at once.
+    """Choose a token of each text, and compare there.
 
     Args:
-        own: for each text the row that it is written from.
-        other: for each the row of the other arm.
-        chosen: for each the token that was taken.
+        logits_BV: of all rows.
+        log_p_BV: the same as log-probabilities.
     """
-    own_RV, other_RV = step.log_p_BV[own], step.log_p_BV[other]
+    own, other = [it.own for it in wanted], [it.other for it in wanted]
+    chosen = _choose(logits_BV[own], wanted)
+    own_RV, other_RV = log_p_BV[own], log_p_BV[other]
     ids_R1 = torch.tensor(chosen, device=own_RV.device).unsqueeze(1)
-    kl_R = F.kl_div(other_RV, own_RV, log_target=True, reduction="none").sum(dim=-1).clamp_min(0)
+    kl_R = (own_RV.exp() * (own_RV - other_RV)).sum(dim=-1).clamp_min(0)
     numbers = torch.stack([own_RV.gather(1, ids_R1)[:, 0], other_RV.gather(1, ids_R1)[:, 0], kl_R], dim=1).tolist()
-    unique = sorted({*own, *other})
-    top = step.log_p_BV[unique].topk(min(ALTERNATIVES, own_RV.shape[1]), dim=-1)
-    ids_of: list[list[int]] = top.indices.tolist()
-    texts = single_texts(language_model, {token for ids in ids_of for token in ids})
-    found = {
-        row: tuple(Alternative(token, texts[token], p) for token, p in zip(ids, probabilities, strict=True))
-        for row, ids, probabilities in zip(unique, ids_of, top.values.exp().tolist(), strict=True)
+    likely = _alternatives(log_p_BV, {*own, *other}, language_model)
+    return [
+        Compared(token, p, q, kl, likely[it.own], likely[it.other])
+        for token, (p, q, kl), it in zip(chosen, numbers, wanted, strict=True)
+    ]
+
+
+def _choose(logits_RV: Tensor, wanted: Sequence[Wanted]) -> list[int]:
+    vocabulary = logits_RV.shape[-1]
+    noise = {key: gumbel_noise(*key, vocabulary) for key in {(it.seed, it.position) for it in wanted}}
+    noise_RV = torch.stack([noise[it.seed, it.position] for it in wanted])
+    return choose(logits_RV, [set(it.ids) for it in wanted], [it.sampling for it in wanted], noise_RV)
+
+
+def _alternatives(
+    log_p_BV: Tensor, rows: set[int], language_model: LanguageModel
+) -> Mapping[int, tuple[Alternative, ...]]:
+    """Row -> its most probable tokens."""
+    top = log_p_BV.topk(min(ALTERNATIVES, log_p_BV.shape[1]), dim=-1)
+    ids, probabilities = top.indices.tolist(), top.values.exp().tolist()
+    texts = single_texts(language_model, {token for row in rows for token in ids[row]})
+    return {
+        row: tuple(Alternative(token, texts[token], p) for token, p in zip(ids[row], probabilities[row], strict=True))
+        for row in rows
     }
-    return [Compared(p, q, kl, found[a], found[b]) for (p, q, kl), a, b in zip(numbers, own, other, strict=True)]

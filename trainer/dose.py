@@ -152,11 +152,11 @@ class Dose:
             self._take(place, steering.join(batch))
         yield from self._told()
 
-    def advance(self, batch: RowBatch, step: Step, places: Mapping[int, int]) -> Iterator[DoseStep]:
+    def advance(self, batch: RowBatch, step: Step) -> Iterator[DoseStep]:
         """Take the next token of each text that goes on."""
         for place, steering in enumerate(self._steerings):
             if not steering.finished:
-                self._take(place, steering.advance(batch, step, places))
+                self._take(place, steering.advance(batch, step))
         yield from self._told()
 
     def _take(self, place: int, steps: Iterator[SteeringStep]) -> None:
@@ -210,8 +210,7 @@ def _alone(language_model: LanguageModel, it: Dose) -> Iterator[DoseStep]:
     batch = RowBatch(language_model)
     yield from it.join(batch)
     while not it.finished:
-        places = {id(row): place for place, row in enumerate(batch.rows)}
-        yield from it.advance(batch, batch.step(), places)
+        yield from it.advance(batch, batch.step())
 
 
 def at_strength(config: DoseConfig, strength: float) -> SteeringConfig:
@@ -252,7 +251,8 @@ def promoted_tokens(language_model: LanguageModel, run: Run, prompt: str, edit: 
         residual_1O = language_model.last_residual(torch.tensor([ids]))[0, -1:]
     x_1I = seen[0]
     routing = Routing(x_1I.new_full((1, 1), unit), torch.tensor([[edit.expert]], device=x_1I.device))
-    added_1O = run.layer.to(x_1I.device).contribution(x_1I, routing).to(residual_1O.dtype)
+    layer = run.layer.to(x_1I.device)
+    added_1O = layer.contribution(layer.dense_output(x_1I), routing).to(residual_1O.dtype)
     log_p_2V = language_model.logits_of(torch.cat([residual_1O, residual_1O + added_1O])).log_softmax(dim=-1)
     gains_V = log_p_2V[1] - log_p_2V[0]
     found: list[int] = gains_V.topk(min(PROMOTED, len(gains_V))).indices.tolist()

@@ -17,6 +17,7 @@ from torch import Tensor
 from trainer.config import Apply, Edit
 from trainer.errors import UserError
 from trainer.layers.sparse import Routing, SparseLayer
+from trainer.routing import RoutedExpert, routed_experts
 from trainer.stand_ins import Mlp
 
 
@@ -100,11 +101,15 @@ class EditedBlock:
         assert output_BTO is not None
         return output_BTO
 
-    def last_seen(self, places: Sequence[int]) -> tuple[SparseLayer, Tensor, Routing]:
-        """The layer of some rows that share one, its input at their last token [R, I], and its routing there."""
-        rows = next(rows for rows in self._layers.values() if places[0] in rows.places)
-        chosen = [rows.places.index(place) for place in places]
-        return rows.layer, rows.last_x_RI[chosen], Routing(*(values[chosen] for values in rows.last_routing))
+    def last_experts(self, places: Sequence[int]) -> list[tuple[RoutedExpert, ...]]:
+        """The experts that are active on the last token of some rows, edits not counted, largest coefficient first."""
+        found: dict[int, tuple[RoutedExpert, ...]] = {}
+        for rows in self._layers.values():
+            chosen = [row for row, place in enumerate(rows.places) if place in places]
+            last = Routing(*(values[chosen, -1] for values in rows.routing_RT))
+            experts = routed_experts(rows.layer, rows.dense_RTM[chosen, -1], last)
+            found |= dict(zip([rows.places[row] for row in chosen], experts, strict=True))
+        return [found[place] for place in places]
 
 
 class _LayerRows:
@@ -114,8 +119,8 @@ class _LayerRows:
         self.layer = layer
         self.places: list[int] = []
         self.num_replaced = 0
-        self.last_x_RI = torch.zeros(0, 0)
-        self.last_routing = Routing(self.last_x_RI, self.last_x_RI)
+        self.dense_RTM = torch.zeros(0, 0, 0)
+        self.routing_RT = Routing(self.dense_RTM, self.dense_RTM)
         self._edits: list[LayerEdits] = []
         self._touched: list[list[bool]] = []
 
@@ -128,24 +133,22 @@ class _LayerRows:
     def answer(self, x_BTI: Tensor, output_BTO: Tensor | None) -> Tensor:
         """Write this layer's rows into the output, which is None where no row needs the MLP."""
         x_RTI = x_BTI[self.places].float()
-        routing = self.layer.route(x_RTI.reshape(-1, x_RTI.shape[-1]))
-        routing_RT = Routing(*(values.reshape(*x_RTI.shape[:2], -1) for values in routing))
-        self.last_x_RI = x_RTI[:, -1]
-        self.last_routing = Routing(*(values[:, -1] for values in routing_RT))
+        x_PI, shape = _flat(x_RTI), x_RTI.shape[:2]
+        self.routing_RT = Routing(*(values.reshape(*shape, -1) for values in self.layer.route(x_PI)))
+        self.dense_RTM = self.layer.dense_output(x_PI).reshape(*shape, -1)
         if output_BTO is None:
             output_BTO = x_BTI.new_empty(*x_BTI.shape[:-1], self.layer.config.output_width)
         if self.num_replaced:
-            self._replace(x_RTI, routing_RT, output_BTO)
+            self._replace(output_BTO)
         for rows in self._by_plan():
-            self._edit(rows, x_RTI, routing_RT, output_BTO)
+            self._edit(rows, output_BTO)
         return output_BTO
 
-    def _replace(self, x_RTI: Tensor, routing_RT: Routing, output_BTO: Tensor) -> None:
+    def _replace(self, output_BTO: Tensor) -> None:
         rows = [row for row, edits in enumerate(self._edits) if edits.apply == "replace"]
-        decoded = self.layer.decode(_flat(x_RTI[rows]), Routing(*(_flat(values[rows]) for values in routing_RT)))
-        output_BTO[[self.places[row] for row in rows]] = decoded.to(output_BTO.dtype).reshape(
-            len(rows), x_RTI.shape[1], -1
-        )
+        decoded_PO = self.layer.decode(_flat(self.dense_RTM[rows]), self._routing_of(rows))
+        places = [self.places[row] for row in rows]
+        output_BTO[places] = decoded_PO.to(output_BTO.dtype).reshape(len(rows), *output_BTO.shape[1:])
 
     def _by_plan(self) -> list[list[int]]:
         """Rows of each plan that changes anything in this pass."""
@@ -155,12 +158,17 @@ class _LayerRows:
                 found.setdefault(id(edits.plan), []).append(row)
         return list(found.values())
 
-    def _edit(self, rows: list[int], x_RTI: Tensor, routing_RT: Routing, output_BTO: Tensor) -> None:
-        difference = self._edits[rows[0]].plan.difference(Routing(*(_flat(values[rows]) for values in routing_RT)))
-        touched_T1 = torch.tensor([self._touched[row] for row in rows], device=x_RTI.device).reshape(-1, 1)
-        difference = Routing(difference.coefficients_TK * touched_T1, difference.indices_TK)
-        change_TO = self.layer.contribution(_flat(x_RTI[rows]), difference).to(output_BTO.dtype)
-        output_BTO[[self.places[row] for row in rows]] += change_TO.reshape(len(rows), x_RTI.shape[1], -1)
+    def _edit(self, rows: list[int], output_BTO: Tensor) -> None:
+        difference = self._edits[rows[0]].plan.difference(self._routing_of(rows))
+        touched = [self._touched[row] for row in rows]
+        if not all(map(all, touched)):
+            touched_P1 = torch.tensor(touched, device=output_BTO.device).reshape(-1, 1)
+            difference = Routing(difference.coefficients_TK * touched_P1, difference.indices_TK)
+        change_PO = self.layer.contribution(_flat(self.dense_RTM[rows]), difference).to(output_BTO.dtype)
+        output_BTO[[self.places[row] for row in rows]] += change_PO.reshape(len(rows), *output_BTO.shape[1:])
+
+    def _routing_of(self, rows: list[int]) -> Routing:
+        return Routing(*(_flat(values[rows]) for values in self.routing_RT))
 
 
 def _flat(values_RTX: Tensor) -> Tensor:

@@ -77,7 +77,8 @@ def _contributions(run: Run, x_1I: Tensor) -> tuple[Tensor, Routing]:
     routing = layer.route(x_1I)
     active_K = routing.coefficients_TK[0] > 0
     single = Routing(*(values[0][active_K].unsqueeze(1) for values in routing))
-    return layer.contribution(x_1I.expand(len(single.indices_TK), -1), single), single
+    dense_KM = layer.dense_output(x_1I).expand(len(single.indices_TK), -1)
+    return layer.contribution(dense_KM, single), single
 
 
 def _described(language_model: LanguageModel, routing: Routing, changes_KV: Tensor) -> tuple[ExpertEffect, ...]:

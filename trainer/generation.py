@@ -9,16 +9,19 @@ Shapes: B rows, T tokens, I input width, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from trainer.cache import RoomyCache
+from trainer.comparison import Compared, Wanted, choose_and_compare
+from trainer.config import Sampling
 from trainer.edits import EditedBlock, LayerEdits
 from trainer.language_model import LanguageModel
-from trainer.layers.sparse import Routing, SparseLayer
+from trainer.routing import RoutedExpert
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,20 @@ class Touches:
         return within and (self.only is None or position in self.only)
 
 
+@dataclass(frozen=True, eq=False)
+class Writer:
+    """How the text of a row goes on, and what is told of it."""
+
+    sampling: Sampling
+    seed: int
+    start: int
+    """Tokens of the prompt."""
+    other: Row
+    """Holds the same text, as the other arm reads it."""
+    block: int
+    """Whose routing is told."""
+
+
 @dataclass(eq=False)
 class Row:
     """One growing sequence."""
@@ -44,6 +61,8 @@ class Row:
     edits: Mapping[int, LayerEdits] = field(default_factory=dict)
     """Block -> what answers for its MLP and how it is edited; the other blocks are untouched."""
     touches: Touches = field(default_factory=lambda: Touches())
+    writer: Writer | None = None
+    """None where no text is written from this row: it is there to be compared with."""
 
     def touched(self, start: int, stop: int) -> list[bool]:
         """For each position from ``start`` to ``stop``: whether edits touch it."""
@@ -52,8 +71,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Step:
-    """What one forward pass gives for some rows."""
+    """What one forward pass gives for some rows; what is told of them is worked out when it is first asked for."""
 
+    language_model: LanguageModel
+    rows: Sequence[Row]
     logits_BV: Tensor
     """Of each row's next token."""
     log_p_BV: Tensor
@@ -62,9 +83,31 @@ class Step:
     places: Sequence[int]
     """Each row's place in the forward pass."""
 
-    def last_seen(self, block: int, rows: Sequence[int]) -> tuple[SparseLayer, Tensor, Routing]:
-        """The layer at a block of some rows that share it, its input at their last token [R, I], its routing there."""
-        return self.blocks[block].last_seen([self.places[row] for row in rows])
+    @cached_property
+    @torch.inference_mode()
+    def taken(self) -> Mapping[Row, Compared]:
+        """The next token of each row that a text is written from, compared with the other arm's."""
+        place = {row: number for number, row in enumerate(self.rows)}
+        writing = {row: row.writer for row in self.rows if row.writer is not None}
+        wanted = [
+            Wanted(place[row], place[it.other], row.ids, it.sampling, it.seed, len(row.ids) - it.start)
+            for row, it in writing.items()
+        ]
+        found = choose_and_compare(self.logits_BV, self.log_p_BV, wanted, self.language_model)
+        return dict(zip(writing, found, strict=True))
+
+    @cached_property
+    @torch.inference_mode()
+    def experts(self) -> Mapping[Row, tuple[RoutedExpert, ...]]:
+        """The experts that were active on the last token of each row that a text is written from."""
+        place = dict(zip(self.rows, self.places, strict=True))
+        found: dict[Row, tuple[RoutedExpert, ...]] = {}
+        blocks = {row.writer.block: self.blocks[row.writer.block] for row in self.rows if row.writer is not None}
+        for block, edited in blocks.items():
+            writing = [row for row in self.rows if row.writer is not None and row.writer.block == block]
+            told = edited.last_experts([place[row] for row in writing])
+            found |= dict(zip(writing, told, strict=True))
+        return found
 
 
 class RowBatch:
@@ -89,15 +132,15 @@ class RowBatch:
         (length,) = lengths
         fresh = RoomyCache()
         read = self._forward(list(prompts), [prompt.ids for prompt in prompts], [0] * len(prompts), fresh)
-        places = [prompt for prompt, _ in continued_by]
+        places, rows = [prompt for prompt, _ in continued_by], [row for _, row in continued_by]
         fresh.select(places)
         if self.rows:
             self._cache.lay_beside(fresh)
         else:
             self._cache = fresh
-        self.rows.extend(row for _, row in continued_by)
-        self._lengths.extend([length] * len(continued_by))
-        return Step(read.logits_BV[places], read.log_p_BV[places], read.blocks, places)
+        self.rows.extend(rows)
+        self._lengths.extend([length] * len(rows))
+        return replace(read, rows=rows, logits_BV=read.logits_BV[places], log_p_BV=read.log_p_BV[places], places=places)
 
     @torch.inference_mode()
     def step(self) -> Step:
@@ -158,7 +201,8 @@ class RowBatch:
                 logits_to_keep=1,
             )
         logits_BV: Tensor = output.logits[:, -1].float()
-        return Step(logits_BV, logits_BV.log_softmax(dim=-1), blocks, range(len(rows)))
+        log_p_BV = logits_BV.log_softmax(dim=-1)
+        return Step(self.language_model, tuple(rows), logits_BV, log_p_BV, blocks, range(len(rows)))
 
 
 def _mask(before: Sequence[int], held: int, new: int, device: torch.device) -> Tensor | None:

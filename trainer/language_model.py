@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.pytorch_utils import Conv1D
 
+from trainer import few_rows
 from trainer.config import ACTIVATION_NAMES, Activation, Encoder
 from trainer.errors import UserError
 from trainer.layers.sparse import SparseLayer
@@ -77,6 +78,7 @@ class LanguageModel:
         self.module = module.eval().requires_grad_(False)
         self.tokenizer = tokenizer
         self.source = source
+        few_rows.turn(module)
         self._blocks = _find_blocks(module, self.num_layers)
         self._splits: dict[int, bool] = {}
         self.single_texts: dict[int, str] = {}
@@ -153,17 +155,19 @@ class LanguageModel:
         return seen
 
     @torch.inference_mode()
-    def mlp_input(self, layer: int, input_ids_BT: Tensor) -> Tensor:
-        """Input [T, I] of a layer's MLP, B x T tokens in order. Neither the MLP nor anything after it is run."""
-        seen: list[Tensor] = []
+    def mlp_inputs(self, layers: Sequence[int], input_ids_BT: Tensor) -> dict[int, Tensor]:
+        """Input [T, I] of each layer's MLP, B x T tokens in order. Of the last, not even the MLP is run."""
+        seen: dict[int, Tensor] = {}
 
-        def watch(x: Tensor, _mlp: Mlp) -> Tensor:
-            seen.append(x.reshape(-1, x.shape[-1]))
-            raise _StopForward
+        def watch(layer: int, x: Tensor, mlp: Mlp) -> Tensor:
+            seen[layer] = x.reshape(-1, x.shape[-1])
+            if layer == max(layers):
+                raise _StopForward
+            return mlp()
 
-        with self.stand_in({layer: watch}), suppress(_StopForward):
+        with self.stand_in({layer: partial(watch, layer) for layer in layers}), suppress(_StopForward):
             self.module.base_model(input_ids=input_ids_BT.to(self.device), use_cache=False)
-        return seen[0]
+        return seen
 
     @torch.no_grad()
     def splits(self, layer: int) -> bool:

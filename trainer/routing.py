@@ -1,10 +1,11 @@
 """Routing: where a text goes, token by token.
 
-Shapes: T tokens, V vocabulary, K active.
+Shapes: T tokens, I input width, M width of a layer's dense output, K active.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,18 +14,10 @@ from torch import Tensor
 
 from trainer.errors import TooLongError, UserError
 from trainer.language_model import LanguageModel
-from trainer.layers.sparse import LayerOutput, SparseLayer
 from trainer.layers.sparse import Routing as LayerRouting
+from trainer.layers.sparse import SparseLayer
 from trainer.run import Run
-from trainer.stand_ins import Mlp
 from trainer.tokens import separator_id, token_texts
-
-PREDICTIONS = 6
-"""Most probable next tokens taken from each arm."""
-KL_TOKENS = 16
-"""Tokens whose distributions are compared at a time."""
-BLOCK = 64
-"""Tokens of the vocabulary whose largest value is found at a time."""
 
 
 class RoutedExpert(NamedTuple):
@@ -36,29 +29,16 @@ class RoutedExpert(NamedTuple):
     """Of the summed norms of what all active experts add on this token."""
 
 
-class Prediction(NamedTuple):
-    """A next token and its probability with the original MLP and with the layer in its place."""
-
-    id: int
-    text: str
-    original: float
-    replaced: float
-
-
 @dataclass(frozen=True)
 class RoutedToken:
-    """One token of the text, which experts are active on it, and what the language model expects after it."""
+    """One token of the text, and which experts are active on it."""
 
     id: int
     text: str
     start: bool
     """Put in front by us, as at the start of every document in fitting."""
-    kl: float
-    """KL from the original next-token distribution to that with the layer in place of the MLP, in nats."""
     experts: tuple[RoutedExpert, ...]
     """Largest coefficient first."""
-    predictions: tuple[Prediction, ...]
-    """Most probable first, by the original."""
 
 
 @dataclass(frozen=True)
@@ -106,110 +86,65 @@ def check_fits(language_model: LanguageModel, run: Run) -> None:
         )
 
 
-@torch.no_grad()
+def text_ids(language_model: LanguageModel, runs: Sequence[Run], text: str) -> list[int]:
+    """Token ids of a text that several runs are to be watched on, behind the start token.
+
+    Raises:
+        TooLongError: the text is longer than the language model takes.
+        UserError: the text is empty, two runs are of one layer, or one was fitted to another language model.
+    """
+    if not text:
+        raise UserError("There is no text to route; type some.")
+    layers: dict[int, str] = {}
+    for run in runs:
+        check_fits(language_model, run)
+        other = layers.setdefault(run.config.layer, run.name)
+        if other != run.name:
+            raise UserError(f"{other} and {run.name} are both of layer {run.config.layer}; choose one run a layer.")
+    if len(layers) < len(runs):
+        raise UserError("A run is named twice; name each once.")
+    return prompt_ids(language_model, text)
+
+
 def route(language_model: LanguageModel, run: Run, text: str) -> Routing:
-    """Route a text in one forward pass, from the layer on with two rows: with the original MLP, and with the layer.
+    """Route a text: the language model is run up to the layer, and no further.
 
     Raises:
         TooLongError: the text is longer than the language model takes.
         UserError: the text is empty, or the run was fitted to another language model.
     """
-    if not text:
-        raise UserError("There is no text to route; type some.")
-    check_fits(language_model, run)
-    ids = prompt_ids(language_model, text)
-    seen = _Seen(run.layer.to(language_model.device))
-    rows = 1 if language_model.splits(run.config.layer) else 2
-    with language_model.stand_in({run.config.layer: seen.answer}):
-        logits_2TV = language_model.logits(torch.tensor([ids] * rows))
-    original_TV, replaced_TV = logits_2TV.log_softmax(dim=-1)
-    kl_T = divergence(original_TV, replaced_TV)
-    texts = token_texts(language_model.tokenizer, ids)
-    parts = zip(
-        ids,
-        texts,
-        kl_T.tolist(),
-        seen.experts(),
-        predictions(language_model, original_TV, replaced_TV),
-        strict=True,
-    )
-    return Routing(run.name, tuple(RoutedToken(a, b, i == 0, c, d, e) for i, (a, b, c, d, e) in enumerate(parts)))
+    return route_together(language_model, [run], text)[0]
 
 
-def divergence(original_TV: Tensor, replaced_TV: Tensor) -> Tensor:
-    """KL [T] in nats from original next-token distributions to others, both as log-probabilities."""
-    kl_T = torch.empty(len(original_TV), device=original_TV.device)
-    for place in range(0, len(kl_T), KL_TOKENS):  # a block of tokens at a time stays in the processor's cache
-        here = slice(place, place + KL_TOKENS)
-        change_CV = original_TV[here] - replaced_TV[here]
-        kl_T[here] = change_CV.mul_(original_TV[here].exp()).sum(dim=-1)
-    return kl_T.clamp_min_(0)
+@torch.inference_mode()
+def route_together(language_model: LanguageModel, runs: Sequence[Run], text: str) -> tuple[Routing, ...]:
+    """Route a text through runs of several layers in one forward pass: one routing for each, in their order.
 
+    Each sees what it sees alone: the layers before it are those of the untouched language model.
 
-def largest(values_TV: Tensor, count: int) -> Tensor:
-    """Ids [T, count] of the largest values, as ``topk`` has them: found among the blocks with the largest maxima."""
-    width = values_TV.shape[1]
-    blocks = width // BLOCK
-    if blocks <= count:
-        return values_TV.topk(min(count, width), dim=1).indices
-    head_TNB = values_TV[:, : blocks * BLOCK].view(len(values_TV), blocks, BLOCK)
-    best_TP = head_TNB.amax(dim=2).topk(count, dim=1).indices
-    ids_TC = (best_TP.unsqueeze(2) * BLOCK + torch.arange(BLOCK, device=values_TV.device)).flatten(1)
-    rest_R = torch.arange(blocks * BLOCK, width, device=values_TV.device)
-    ids_TC = torch.cat([ids_TC, rest_R.expand(len(values_TV), -1)], dim=1)
-    return ids_TC.gather(1, values_TV.gather(1, ids_TC).topk(count, dim=1).indices)
-
-
-class _Seen:
-    """Answers with two rows, the MLP's and the layer's, and keeps what the layer made of the text.
-
-    Both rows hold the same up to here: one is read where the language model lets it become two, otherwise two are.
+    Raises:
+        TooLongError: as ``route``.
+        UserError: as ``route``; or two runs are of one layer.
     """
-
-    def __init__(self, layer: SparseLayer) -> None:
-        self.layer = layer
-        self.x_TI: Tensor | None = None
-        self.routing: LayerRouting | None = None
-
-    def answer(self, x_RTI: Tensor, mlp: Mlp) -> Tensor:
-        self.x_TI = x_RTI[0].float()
-        output: LayerOutput = self.layer(self.x_TI)
-        self.routing = output.routing
-        return torch.stack([mlp()[0], output.output_TO.to(x_RTI.dtype)])
-
-    def experts(self) -> list[tuple[RoutedExpert, ...]]:
-        assert self.x_TI is not None and self.routing is not None
-        return routed_experts(self.layer, self.x_TI, self.routing)
+    ids = text_ids(language_model, runs, text)
+    texts = token_texts(language_model.tokenizer, ids)
+    inputs = language_model.mlp_inputs([run.config.layer for run in runs], torch.tensor([ids]))
+    routings = []
+    for run in runs:
+        layer, x_TI = run.layer.to(language_model.device), inputs[run.config.layer].float()
+        experts = routed_experts(layer, layer.dense_output(x_TI), layer.route(x_TI))
+        parts = zip(ids, texts, experts, strict=True)
+        tokens = tuple(RoutedToken(token, written, i == 0, active) for i, (token, written, active) in enumerate(parts))
+        routings.append(Routing(run.name, tokens))
+    return tuple(routings)
 
 
-def routed_experts(layer: SparseLayer, x_TI: Tensor, routing: LayerRouting) -> list[tuple[RoutedExpert, ...]]:
+def routed_experts(layer: SparseLayer, dense_TM: Tensor, routing: LayerRouting) -> list[tuple[RoutedExpert, ...]]:
     """For each token its active experts, largest coefficient first, with their shares of the output's norm."""
-    norms_TK = layer.contribution_norms(x_TI, routing)
+    norms_TK = layer.contribution_norms(dense_TM, routing)
     shares_TK = norms_TK / norms_TK.sum(dim=1, keepdim=True).clamp_min(1e-12)
     rows = zip(routing.indices_TK.tolist(), routing.coefficients_TK.tolist(), shares_TK.tolist(), strict=True)
     return [tuple(RoutedExpert(*expert) for expert in zip(*row, strict=True) if expert[1] != 0) for row in rows]
-
-
-def predictions(
-    language_model: LanguageModel, original_TV: Tensor, replaced_TV: Tensor
-) -> list[tuple[Prediction, ...]]:
-    """For each token the most probable next ones of either arm, by log-probabilities [T, V] of both."""
-    ids_TP = torch.cat([largest(values, PREDICTIONS) for values in (original_TV, replaced_TV)], dim=1)
-    rows = zip(
-        ids_TP.tolist(),
-        original_TV.gather(1, ids_TP).exp().tolist(),
-        replaced_TV.gather(1, ids_TP).exp().tolist(),
-        strict=True,
-    )
-    unique = [{token: (a, b) for token, a, b in zip(*row, strict=True)} for row in rows]
-    texts = single_texts(language_model, {token for row in unique for token in row})
-    return [
-        tuple(
-            Prediction(token, texts[token], *probabilities)
-            for token, probabilities in sorted(row.items(), key=lambda item: -item[1][0])
-        )
-        for row in unique
-    ]
 
 
 def single_texts(language_model: LanguageModel, ids: set[int]) -> dict[int, str]:

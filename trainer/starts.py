@@ -139,7 +139,7 @@ def _hold_one_unit(layer: MxD, decoder_OH: Tensor, x_TI: Tensor) -> None:
 def _scale(layer: SparseLayer, x_TI: Tensor, target_TO: Tensor) -> Tensor:
     """The factor by which the contributions come nearest to their targets, by least squares."""
     x_TI = x_TI.to(layer.gate.weight)
-    added_TO = layer.contribution(x_TI, layer.route(x_TI))
+    added_TO = layer.contribution(layer.dense_output(x_TI), layer.route(x_TI))
     return (added_TO * target_TO.to(added_TO)).sum() / added_TO.square().sum().clamp_min(1e-12)
 
 

@@ -16,18 +16,14 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Literal
 
-import torch
-from torch import Tensor
-
-from trainer.comparison import Alternative, Compared, compare
+from trainer.comparison import Alternative, Compared
 from trainer.config import Edit, Sampling, SteeringConfig
 from trainer.edits import EditPlan, LayerEdits
 from trainer.errors import NotFoundError, UserError
-from trainer.generation import Row, RowBatch, Step, Touches
+from trainer.generation import Row, RowBatch, Step, Touches, Writer
 from trainer.language_model import LanguageModel
-from trainer.routing import RoutedExpert, check_fits, prompt_ids, routed_experts
+from trainer.routing import RoutedExpert, check_fits, prompt_ids
 from trainer.run import Run
-from trainer.sampling import choose_all, gumbel_noise
 from trainer.token_stream import TokenStream
 
 Arm = Literal["default", "steered"]
@@ -124,6 +120,8 @@ class _Continuation:
     def part(self, batch: RowBatch) -> None:
         """Take rows of its own."""
         own, other = (Row(self.ids, row.edits, row.touches) for row in (self.own, self.other))
+        assert self.own.writer is not None
+        own.writer, self.own.writer = replace(self.own.writer, other=other), None  # the twin reads the old rows on
         batch.fork([(self.own, own), (self.other, other)])
         self.own, self.other = own, other
 
@@ -179,26 +177,18 @@ class Steering:
         rows = self.rows()
         step = batch.join(prompts, [(int(row.edits is self.edited), row) for row in rows])
         yield Started(len(self.prompt), self.config.sampling.max_tokens)
-        yield from self.advance(batch, step, {id(row): place for place, row in enumerate(rows)})
+        yield from self.advance(batch, step)
 
-    def advance(self, batch: RowBatch, step: Step, places: Mapping[int, int]) -> Iterator[SteeringStep]:
-        """Take the next token of each continuation that goes on; lets rows of those that end leave ``batch``.
-
-        Args:
-            places: id of a row -> its place in ``step``.
-        """
+    def advance(self, batch: RowBatch, step: Step) -> Iterator[SteeringStep]:
+        """Take the next token of each continuation that goes on; lets rows of those that end leave ``batch``."""
         going = [it for it in self.continuations if not it.reason]
         before = self.rows()
-        own, other = [places[id(it.own)] for it in going], [places[id(it.other)] for it in going]
-        chosen = self._choose(going, step.logits_BV[own])
-        compared = compare(step, own, other, chosen, self.language_model)
-        experts = routed_experts(*step.last_seen(self.run.config.layer, own))
-        taken = [self._taken(*parts) for parts in zip(going, chosen, compared, experts, strict=True)]
+        taken = [self._taken(it, step.taken[it.own], step.experts[it.own]) for it in going]
         for twin, it in pairwise(going):
             if it.has_parted(twin):
                 it.part(batch)
-        kept = {id(row) for row in self.rows()}
-        batch.leave([row for row in before if id(row) not in kept])
+        kept = set(self.rows())
+        batch.leave([row for row in before if row not in kept])
         yield from taken
         if self.finished:
             yield self._done()
@@ -206,15 +196,16 @@ class Steering:
     def rows(self) -> list[Row]:
         """The rows of continuations that go on, each once."""
         rows = [row for it in self.continuations if not it.reason for row in (it.own, it.other)]
-        return list({id(row): row for row in rows}.values())
+        return list(dict.fromkeys(rows))
 
     def _continuations(self, sample: int) -> Iterator[_Continuation]:
         """The texts of a sample. They share their rows until they differ."""
         tokenizer, start = self.language_model.tokenizer, len(self.prompt)
-        first = list(self.prompt)
+        first, sampling = list(self.prompt), self.config.sampling
         plain, edited = (Row(first, edits, self._touches()) for edits in (self.plain, self.edited))
         for arm in self.arms:
             own, other = (plain, edited) if arm == "default" else (edited, plain)
+            own.writer = Writer(sampling, sampling.seed + sample, start, other, self.run.config.layer)
             ids = first if arm == self.arms[0] else list(self.prompt)
             yield _Continuation(arm, sample, ids, own, other, TokenStream(tokenizer, ids), start)
 
@@ -224,25 +215,15 @@ class Steering:
         first = start if config.scope == "generated" and only is None else 0
         return Touches(first, start if config.scope == "prompt" or only is not None else None, only)
 
-    def _choose(self, going: Sequence[_Continuation], logits_RV: Tensor) -> list[int]:
-        """The next token of each text; both arms of a sample have the same noise."""
-        sampling, vocabulary = self.config.sampling, logits_RV.shape[-1]
-        keys = [(sampling.seed + it.sample, it.new_tokens) for it in going]
-        noise = {key: gumbel_noise(*key, vocabulary) for key in set(keys)}
-        noise_RV = torch.stack([noise[key] for key in keys])
-        return choose_all(logits_RV, [set(it.ids) for it in going], sampling, noise_RV)
-
-    def _taken(
-        self, continuation: _Continuation, token: int, compared: Compared, experts: tuple[RoutedExpert, ...]
-    ) -> NewToken:
+    def _taken(self, continuation: _Continuation, compared: Compared, experts: tuple[RoutedExpert, ...]) -> NewToken:
         """Let a continuation grow by a token, and describe it."""
         sign = 1 if continuation.arm == "steered" else -1
         return NewToken(
             arm=continuation.arm,
             sample=continuation.sample,
             position=continuation.new_tokens,
-            id=token,
-            text=continuation.push(token, self.config.sampling, self._ends),
+            id=compared.chosen,
+            text=continuation.push(compared.chosen, self.config.sampling, self._ends),
             probability=math.exp(compared.log_probability),
             delta_log_probability=sign * (compared.log_probability - compared.other_log_probability),
             kl=compared.kl,
@@ -297,8 +278,7 @@ def _alone(steering: Steering) -> Iterator[SteeringStep]:
     batch = RowBatch(steering.language_model)
     yield from steering.join(batch)
     while not steering.finished:
-        rows = {id(row): place for place, row in enumerate(batch.rows)}
-        yield from steering.advance(batch, batch.step(), rows)
+        yield from steering.advance(batch, batch.step())
 
 
 def _plans(

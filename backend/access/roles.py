@@ -7,7 +7,7 @@ import re
 from backend.schemas import Role
 
 READING_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-READING_POSTS = re.compile(r"^/api/((runs/[^/]+/)?routing(/effects)?|runs/[^/]+/search/passage)$")
+READING_POSTS = re.compile(r"^/api/(routing|runs/[^/]+/routing(/effects|/predictions)?|runs/[^/]+/search/passage)$")
 """What is asked for with a body and changes nothing. Every other POST, PUT, PATCH and DELETE needs ``write``."""
 
 OPEN_PATHS = frozenset({"/api/access", "/api/openapi.json"})

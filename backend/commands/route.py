@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
@@ -10,7 +11,8 @@ from pydantic_settings import CliPositionalArg
 from backend.commands.base import Command
 
 if TYPE_CHECKING:
-    from trainer.routing import RoutedToken, Routing
+    from trainer.predictions import PredictedToken
+    from trainer.routing import RoutedToken
 
 
 class RouteCommand(Command):
@@ -28,32 +30,36 @@ class RouteCommand(Command):
     def run(self) -> int:
         """Route, and print it token by token."""
         from trainer.language_model import LanguageModel
+        from trainer.predictions import predict
         from trainer.routing import route
         from trainer.run import Run
 
         run = Run.load(self.name, self.settings().data)
         language_model = LanguageModel.load(run.language_model_source, self.device)
         routing = route(language_model, run, self.text)
-        self.report(_as_json(routing), "\n".join(_line(token, self.top) for token in routing.tokens))
+        predictions = predict(language_model, run, self.text)
+        pairs = list(zip(routing.tokens, predictions.tokens, strict=True))
+        lines = (_line(token, expected, self.top) for token, expected in pairs)
+        self.report(_as_json(routing.run, pairs), "\n".join(lines))
         return 0
 
 
-def _as_json(routing: Routing) -> dict[str, Any]:
+def _as_json(run: str, pairs: Sequence[tuple[RoutedToken, PredictedToken]]) -> dict[str, Any]:
     tokens = [
         {
             "id": token.id,
             "text": token.text,
             "start": token.start,
-            "kl": token.kl,
+            "kl": expected.kl,
             "experts": [[expert.expert, expert.coefficient] for expert in token.experts],
             "shares": [expert.share for expert in token.experts],
         }
-        for token in routing.tokens
+        for token, expected in pairs
     ]
-    return {"run": routing.run, "tokens": tokens}
+    return {"run": run, "tokens": tokens}
 
 
-def _line(token: RoutedToken, top: int) -> str:
+def _line(token: RoutedToken, expected: PredictedToken, top: int) -> str:
     shown = "  ".join(f"{expert.expert}:{expert.coefficient:.3f}" for expert in token.experts[:top])
     more = len(token.experts) - top
-    return f"{token.text!r:<16} KL {token.kl:.3f}  {shown}{f'  and {more} more' if more > 0 else ''}"
+    return f"{token.text!r:<16} KL {expected.kl:.3f}  {shown}{f'  and {more} more' if more > 0 else ''}"

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 
 from backend.database import reading
 from backend.leaving import while_connected
-from backend.live import RoutedTogether
+from backend.live import Routed
 from backend.queries.live import live_options
 from backend.queries.runs import find_run
 from backend.routes.routing import described
@@ -30,7 +30,7 @@ async def route_together(request: JointRoutingRequest, services: ServicesDep, ht
     """The routing of one text through several layers of a language model, in one forward pass."""
     await asyncio.to_thread(_check, services, request)
     text = await asyncio.to_thread(prompt_text, services, request.runs[0], request.text, request.turns)
-    routed = await while_connected(http, services.live.route_together(request.runs, text))
+    routed = await while_connected(http, services.live.route(request.runs, text))
     return await asyncio.to_thread(_answer, services, routed)
 
 
@@ -40,10 +40,8 @@ def _check(services: Services, request: JointRoutingRequest) -> None:
             find_run(session, run)
 
 
-def _answer(services: Services, routed: RoutedTogether) -> JointRoutingResponse:
+def _answer(services: Services, routed: Routed) -> JointRoutingResponse:
     return JointRoutingResponse(
-        routings=tuple(
-            described(services, routing.run, routing, routed.max_tokens, routed.took_ms) for routing in routed.routings
-        ),
+        routings=tuple(described(services, routing, routed) for routing in routed.routings),
         took_ms=routed.took_ms,
     )

@@ -22,6 +22,8 @@ from backend.schemas import (
     ExpertEffect,
     PassageRequest,
     PassageResult,
+    PredictedToken,
+    PredictionsResponse,
     RoutedExpertInfo,
     RoutedToken,
     RoutingRequest,
@@ -37,15 +39,27 @@ TOP_TOKENS = 3
 
 @router.post("/routing")
 async def route(run: RunName, request: RoutingRequest, services: ServicesDep, http: Request) -> RoutingResponse:
-    """Which experts are active on each token of a text, and what the language model expects after it.
+    """Which experts are active on each token of a text.
 
     Given up when the client closes the connection before its turn has come.
     """
     await asyncio.to_thread(_check, services, run)
     # Waiting for the language model takes none of the threads that browsing needs.
     text = await asyncio.to_thread(prompt_text, services, run, request.text, request.turns)
-    routed = await while_connected(http, services.live.route(run, text))
-    return await asyncio.to_thread(described, services, run, routed.routing, routed.max_tokens, routed.took_ms)
+    routed = await while_connected(http, services.live.route([run], text))
+    return await asyncio.to_thread(described, services, routed.routings[0], routed)
+
+
+@router.post("/routing/predictions")
+async def predictions(
+    run: RunName, request: RoutingRequest, services: ServicesDep, http: Request
+) -> PredictionsResponse:
+    """What the language model expects after each token of a text, with its own MLP and with the layer in its place."""
+    await asyncio.to_thread(_check, services, run)
+    text = await asyncio.to_thread(prompt_text, services, run, request.text, request.turns)
+    found = await while_connected(http, services.live.predict(run, text))
+    tokens = tuple(PredictedToken.model_validate(token, from_attributes=True) for token in found.predictions.tokens)
+    return PredictionsResponse(run=run, tokens=tokens, took_ms=found.took_ms)
 
 
 @router.post("/routing/effects")
@@ -63,7 +77,7 @@ async def search_passage(run: RunName, request: PassageRequest, services: Servic
     """Which experts fire on a passage, whole or at one of its tokens."""
     await asyncio.to_thread(_check, services, run)
     text = await asyncio.to_thread(prompt_text, services, run, request.text, request.turns)
-    routed = await while_connected(http, services.live.route(run, text))
+    routed = await while_connected(http, services.live.route([run], text))
     return await asyncio.to_thread(_passage, services, run, request, routed)
 
 
@@ -71,7 +85,7 @@ def _passage(services: Services, run: str, request: PassageRequest, routed: Rout
     vocabulary = services.library.run(run).vocabulary
     with reading(services.store) as session:
         record = find_run(session, run)
-        return written(passage_result(session, record, routed.routing, request, vocabulary, routed.took_ms))
+        return written(passage_result(session, record, routed.routings[0], request, vocabulary, routed.took_ms))
 
 
 def _check(services: Services, run: str) -> None:
@@ -79,16 +93,16 @@ def _check(services: Services, run: str) -> None:
         find_run(session, run)
 
 
-def described(services: Services, run: str, routing: Routing, max_tokens: int, took_ms: float) -> RoutingResponse:
+def described(services: Services, routing: Routing, routed: Routed) -> RoutingResponse:
     """A routing as it travels, with what is known of the experts in it."""
     tokens = tuple(RoutedToken.model_validate(token, from_attributes=True) for token in routing.tokens)
     experts = {expert.expert for token in tokens for expert in token.experts}
     return RoutingResponse(
-        run=run,
+        run=routing.run,
         tokens=tokens,
-        experts=_experts(services, run, experts),
-        max_tokens=max_tokens,
-        took_ms=took_ms,
+        experts=_experts(services, routing.run, experts),
+        max_tokens=routed.max_tokens,
+        took_ms=routed.took_ms,
     )
 
 

@@ -48,13 +48,20 @@ from backend.schemas.lists import (
     TagCount,
     TagList,
 )
-from backend.schemas.live import JointRoutingRequest, JointRoutingResponse, LayerRun, LiveOptions
+from backend.schemas.live import (
+    JointRoutingRequest,
+    JointRoutingResponse,
+    LayerRun,
+    LiveOptions,
+)
 from backend.schemas.passages import PassageHit, PassageRequest, PassageResult, PassageToken
 from backend.schemas.routing import (
     EffectsRequest,
     EffectsResponse,
     ExpertEffect,
+    PredictedToken,
     Prediction,
+    PredictionsResponse,
     PromptText,
     RoutedExpert,
     RoutedExpertInfo,
@@ -137,7 +144,9 @@ __all__ = [
     "PassageRequest",
     "PassageResult",
     "PassageToken",
+    "PredictedToken",
     "Prediction",
+    "PredictionsResponse",
     "ProgressEvent",
     "PromptText",
     "RandomExpert",

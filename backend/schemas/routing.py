@@ -44,12 +44,24 @@ class RoutedToken(Schema):
     text: str
     start: bool
     """The beginning-of-text token that we put in front; hidden by default on screen."""
-    kl: float
-    """KL from the original next-token distribution to that with the layer replaced, in nats."""
     experts: tuple[RoutedExpert, ...]
     """Largest coefficient first."""
+
+
+class PredictedToken(Schema):
+    """What is expected after one token of the routed text."""
+
+    kl: float
+    """KL from the original next-token distribution to that with the layer replaced, in nats."""
     predictions: tuple[Prediction, ...]
     """The union of both arms' most probable next tokens, by original probability."""
+
+
+class PredictionsResponse(Schema):
+    run: str
+    tokens: tuple[PredictedToken, ...]
+    """As many as the routing of the same text has."""
+    took_ms: float
 
 
 class RoutedExpertInfo(Schema):

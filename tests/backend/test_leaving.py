@@ -60,7 +60,12 @@ def app(fitted: World) -> Iterator[FastAPI]:
 
 @pytest.mark.parametrize(
     ("path", "more"),
-    [(ROUTING, {}), (f"{ROUTING}/effects", {"position": 1}), ("/api/routing", {"runs": ["small", "small"]})],
+    [
+        (ROUTING, {}),
+        (f"{ROUTING}/predictions", {}),
+        (f"{ROUTING}/effects", {"position": 1}),
+        ("/api/routing", {"runs": ["small", "small"]}),
+    ],
 )
 def test_superseded_routings_are_not_done(
     app: FastAPI, monkeypatch: pytest.MonkeyPatch, path: str, more: dict[str, Any]
@@ -78,7 +83,7 @@ def test_superseded_routings_are_not_done(
 
         monkeypatch.setattr(live, name, noted)
 
-    for name in ("route", "route_together", "direct_effects"):
+    for name in ("route_together", "predict", "direct_effects"):
         noting(name)
 
     async def type_quickly() -> None:

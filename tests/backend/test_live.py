@@ -23,6 +23,7 @@ from trainer.effects import direct_effects
 from trainer.errors import TooLongError
 from trainer.generation import Row, RowBatch
 from trainer.language_model import LanguageModel
+from trainer.predictions import predict
 from trainer.routing import route
 from trainer.run import Run
 from trainer.steering import NewToken, steer
@@ -50,10 +51,18 @@ def test_routing_is_the_trainers(live_client: TestClient, fitted: World) -> None
     assert [token["text"] for token in answer["tokens"]] == [token.text for token in expected.tokens]
     for token, wanted in zip(answer["tokens"], expected.tokens, strict=True):
         assert [expert["expert"] for expert in token["experts"]] == [expert.expert for expert in wanted.experts]
-        assert token["kl"] == pytest.approx(wanted.kl, abs=1e-5)
     named = {expert["expert"] for token in answer["tokens"] for expert in token["experts"]}
     assert {int(expert) for expert in answer["experts"]} == named
     assert any(info["usage"] and info["top_tokens"] for info in answer["experts"].values())
+
+
+def test_predictions_are_the_trainers(live_client: TestClient, fitted: World) -> None:
+    answer = live_client.post(f"{RUN}/routing/predictions", json={"text": PROMPT}).json()
+    run = Run.load("small", fitted.data)
+    expected = predict(LanguageModel.load(run.config.language_model, "cpu"), run, PROMPT)
+    assert [token["kl"] for token in answer["tokens"]] == pytest.approx([it.kl for it in expected.tokens], abs=1e-5)
+    for token, wanted in zip(answer["tokens"], expected.tokens, strict=True):
+        assert [it["id"] for it in token["predictions"]] == [it.id for it in wanted.predictions]
 
 
 def test_effects_are_the_trainers(live_client: TestClient, fitted: World) -> None:
@@ -170,9 +179,9 @@ def test_more_than_may_wait_are_refused(engine: LiveEngine) -> None:
         with pytest.raises(BusyError):
             await anext(third)
         with pytest.raises(BusyError):
-            await engine.route("small", PROMPT)
+            await engine.route(["small"], PROMPT)
         await first.aclose()
-        await engine.route("small", PROMPT)
+        await engine.route(["small"], PROMPT)
         await second.aclose()
 
     asyncio.run(crowd())
@@ -262,7 +271,7 @@ def test_routing_without_memory_is_said(live_client: TestClient, monkeypatch: py
         raise torch.OutOfMemoryError("out of memory")
 
     with monkeypatch.context() as patched:
-        patched.setattr("backend.live.route", fails)
+        patched.setattr("backend.live.route_together", fails)
         answer = live_client.post(f"{RUN}/routing", json={"text": PROMPT})
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "out-of-memory")
     assert live_client.post(f"{RUN}/routing", json={"text": PROMPT}).status_code == 200

@@ -61,8 +61,8 @@ def test_bounds_never_shorten_the_answer(live_client: TestClient) -> None:
 
 
 def test_the_start_token_counts_only_where_it_is_named() -> None:
-    start = RoutedToken(0, "", True, 0.0, (RoutedExpert(5, 9.0, 1.0),), ())
-    word = RoutedToken(1, "a", False, 0.0, (RoutedExpert(6, 2.0, 0.5), RoutedExpert(7, 1.0, 0.5)), ())
+    start = RoutedToken(0, "", True, (RoutedExpert(5, 9.0, 1.0),))
+    word = RoutedToken(1, "a", False, (RoutedExpert(6, 2.0, 0.5), RoutedExpert(7, 1.0, 0.5)))
     assert firings([start, word, word], None) == {6: [(1, 2.0), (2, 2.0)], 7: [(1, 1.0), (2, 1.0)]}
     assert firings([start, word, word], 0) == {5: [(0, 9.0)]}
 

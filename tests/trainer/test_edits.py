@@ -13,6 +13,7 @@ from trainer.edits import EditedBlock, EditPlan, LayerEdits
 from trainer.errors import UserError
 from trainer.layers.mxd import MxD
 from trainer.layers.sparse import Routing, SparseLayer
+from trainer.routing import routed_experts
 
 X_BTI = torch.randn(2, 3, 12, generator=torch.Generator().manual_seed(0))
 
@@ -98,10 +99,11 @@ def test_rows_of_different_layers_plans_and_none_do_not_mix() -> None:
         alone.add(0, each, [True, True])
         torch.testing.assert_close(output[place], alone(x_BTI[place : place + 1], lambda: x_BTI[2:3].cos())[0])
     assert torch.equal(output[3], x_BTI[3].cos())
-    layer, last_x_RI, routing = together.last_seen([2, 0])
-    assert layer is one
-    assert torch.equal(last_x_RI, x_BTI[[2, 0], -1])
-    assert torch.equal(routing.indices_TK, one.route(x_BTI[[2, 0], -1]).indices_TK)
+    x_RI = x_BTI[[2, 0], -1]
+    found = together.last_experts([2, 0])
+    for experts, expected in zip(found, routed_experts(one, one.dense_output(x_RI), one.route(x_RI)), strict=True):
+        assert [it.expert for it in experts] == [it.expert for it in expected]
+        assert [it.share for it in experts] == pytest.approx([it.share for it in expected])
 
 
 def test_unknown_expert() -> None:

@@ -56,10 +56,9 @@ def together(language_model: LanguageModel, run: Run, configs: list[SteeringConf
             found[place].extend(running[place].join(batch))
         running = {place: each for place, each in running.items() if not each.finished}
         if running:
-            places = {id(row): place for place, row in enumerate(batch.rows)}
             step = batch.step()
             for place, each in running.items():
-                found[place].extend(each.advance(batch, step, places))
+                found[place].extend(each.advance(batch, step))
         running = {place: each for place, each in running.items() if not each.finished}
         number += 1
     assert not batch.rows

@@ -1,4 +1,4 @@
-"""Routing of a text against the layer itself and against two plain forward passes."""
+"""Routing of a text against the layer itself, alone and with other layers."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from tests.language_models import tiny_language_model
-from tests.runs import World
+from tests.runs import World, run_of
 from trainer.errors import TooLongError, UserError
-from trainer.routing import prompt_ids, route
+from trainer.language_model import LanguageModel
+from trainer.routing import prompt_ids, route, route_together
 from trainer.run import Run
 from trainer.train import train
 
@@ -40,23 +41,6 @@ def test_experts_are_the_layers(world: World, run: Run) -> None:
         assert sum(expert.share for expert in token.experts) == pytest.approx(1.0, abs=1e-5)
 
 
-@pytest.mark.parametrize("family", ["llama", "opt", "gpt-neox", "falcon"])
-def test_predictions_and_divergence_are_those_of_two_forward_passes(world: World, run: Run, family: str) -> None:
-    language_model = tiny_language_model(family)
-    routing = route(language_model, run, TEXT)
-    ids = torch.tensor([prompt_ids(language_model, TEXT)])
-    original = language_model.logits(ids)[0].log_softmax(-1)
-    with language_model.replace({1: run.layer}):
-        replaced = language_model.logits(ids)[0].log_softmax(-1)
-    kl_T = (original.exp() * (original - replaced)).sum(-1)
-    assert [token.kl for token in routing.tokens] == pytest.approx(kl_T.tolist(), rel=1e-3, abs=1e-6)
-    for place, token in enumerate(routing.tokens):
-        assert token.predictions[0].original == pytest.approx(original[place].max().exp().item(), rel=1e-5)
-        for prediction in token.predictions:
-            assert prediction.original == pytest.approx(original[place, prediction.id].exp().item(), rel=1e-3)
-            assert prediction.replaced == pytest.approx(replaced[place, prediction.id].exp().item(), rel=1e-3)
-
-
 def test_empty_and_too_long_text(world: World, run: Run) -> None:
     with pytest.raises(UserError, match="type some"):
         route(world.language_model, run, "")
@@ -70,3 +54,30 @@ def test_a_run_of_another_language_model(world: World, run: Run) -> None:
     run.__dict__["layer"] = type(layer)(layer.config.model_copy(update={"input_width": 8}))
     with pytest.raises(UserError, match="that it was fitted to"):
         route(tiny_language_model("gpt2"), run, TEXT)
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "gpt-neox", "opt"])
+def test_together_is_as_alone(world: World, family: str) -> None:
+    language_model = tiny_language_model(family)
+    runs = [run_of(world, "late", 1), run_of(world, "early", 0)]
+    together = route_together(language_model, runs, TEXT)
+    assert [routing.run for routing in together] == ["late", "early"]
+    for run, found in zip(runs, together, strict=True):
+        wanted = route(language_model, run, TEXT)
+        for token, alone in zip(found.tokens, wanted.tokens, strict=True):
+            assert (token.id, token.text, token.start) == (alone.id, alone.text, alone.start)
+            assert [it.expert for it in token.experts] == [it.expert for it in alone.experts]
+            assert [it.coefficient for it in token.experts] == pytest.approx(
+                [it.coefficient for it in alone.experts], abs=1e-4
+            )
+
+
+def test_runs_that_cannot_be_watched_together(world: World) -> None:
+    language_model: LanguageModel = world.language_model
+    one = run_of(world, "one", 1)
+    with pytest.raises(UserError, match="both of layer 1"):
+        route_together(language_model, [one, run_of(world, "two", 1)], TEXT)
+    with pytest.raises(UserError, match="named twice"):
+        route_together(language_model, [one, one], TEXT)
+    with pytest.raises(UserError, match="no text"):
+        route_together(language_model, [one], "")

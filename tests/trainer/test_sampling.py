@@ -7,14 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer.config import Sampling
-from trainer.sampling import _within, choose, gumbel_noise, penalised
+from trainer.sampling import _Kept, choose, gumbel_noise, penalised
 
 PLAIN = Sampling(temperature=1, top_p=1, top_k=0, repetition_penalty=1)
 LOGITS_V = torch.tensor([0.1, 3.0, 2.9, -1.0, 0.5])
 
 
 def sample(sampling: Sampling, logits_V: torch.Tensor, count: int = 4000) -> torch.Tensor:
-    ids = [choose(logits_V, set(), sampling, gumbel_noise(7, step, len(logits_V))) for step in range(count)]
+    noise_RV = torch.stack([gumbel_noise(7, step, len(logits_V)) for step in range(count)])
+    ids = choose(logits_V.expand(count, -1), [set()] * count, [sampling] * count, noise_RV)
     return torch.bincount(torch.tensor(ids), minlength=len(logits_V)) / count
 
 
@@ -23,7 +24,8 @@ def test_frequencies_are_the_probabilities() -> None:
 
 
 def test_temperature_zero_is_greedy() -> None:
-    assert choose(LOGITS_V, set(), PLAIN.model_copy(update={"temperature": 0}), gumbel_noise(0, 0, 5)) == 1
+    greedy = PLAIN.model_copy(update={"temperature": 0})
+    assert choose(LOGITS_V.unsqueeze(0), [set()], [greedy], gumbel_noise(0, 0, 5).unsqueeze(0)) == [1]
 
 
 def test_top_k_and_top_p_leave_out_the_rest() -> None:
@@ -39,23 +41,39 @@ def test_filters_are_those_of_a_full_sort(size: int, top_p: float, top_k: int, s
     order = logits_V.argsort(descending=True, stable=True)[: top_k or size]
     probabilities = logits_V[order].softmax(dim=0)
     kept = order[probabilities.cumsum(dim=0) - probabilities < top_p - 1e-9]
-    found = _within(logits_V, sampling).isfinite().nonzero().flatten()
+    found = _Kept(logits_V.unsqueeze(0), [sampling]).whole()[0].nonzero().flatten()
     assert set(kept.tolist()) <= set(found.tolist())
     assert len(found) - len(kept) <= 1  # one more where rounding decides
 
 
+@given(st.integers(2, 400), st.floats(0.01, 1), st.integers(0, 300), st.floats(0.01, 4), st.integers(0, 1000))
+def test_the_best_within_is_chosen(size: int, top_p: float, top_k: int, spread: float, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    logits_RV = torch.randn(6, size, generator=generator, dtype=torch.float64) * spread
+    noise_RV = torch.stack([gumbel_noise(seed, row, size) for row in range(6)])
+    filtered = PLAIN.model_copy(update={"top_p": top_p, "top_k": top_k})
+    greedy = filtered.model_copy(update={"temperature": 0})
+    kept_RV = _Kept(logits_RV, [filtered] * 6).whole()
+    expected = torch.where(kept_RV, logits_RV + noise_RV, -torch.inf).argmax(dim=1)
+    expected[3] = logits_RV[3].argmax()
+    samplings = [*[filtered] * 3, greedy, *[filtered] * 2]
+    assert choose(logits_RV, [set()] * 6, samplings, noise_RV) == expected.tolist()
+
+
 def test_the_penalty_makes_used_tokens_less_likely() -> None:
     sampling = PLAIN.model_copy(update={"repetition_penalty": 2.0})
-    logits_V = penalised(LOGITS_V, {1, 3}, sampling)
-    torch.testing.assert_close(logits_V, torch.tensor([0.1, 1.5, 2.9, -2.0, 0.5]))
+    logits_RV = penalised(LOGITS_V.repeat(2, 1), [{1, 3}, {4}], [sampling] * 2)
+    expected_RV = torch.tensor([[0.1, 1.5, 2.9, -2.0, 0.5], [0.1, 3.0, 2.9, -1.0, 0.25]])
+    torch.testing.assert_close(logits_RV, expected_RV)
 
 
 @given(st.integers(0, 2**40), st.integers(0, 500))
 def test_arms_with_equal_probabilities_choose_alike(seed: int, step: int) -> None:
-    noise_V = gumbel_noise(seed, step, 5)
-    shifted = LOGITS_V + 2.0  # the same distribution
+    noise_RV = gumbel_noise(seed, step, 5).repeat(2, 1)
+    logits_RV = torch.stack([LOGITS_V, LOGITS_V + 2.0])  # the same distribution
     sampling = PLAIN.model_copy(update={"top_p": 0.9})
-    assert choose(LOGITS_V, set(), sampling, noise_V) == choose(shifted, set(), sampling, noise_V)
+    left, right = choose(logits_RV, [set(), set()], [sampling] * 2, noise_RV)
+    assert left == right
 
 
 def test_noise_depends_on_seed_and_step() -> None:

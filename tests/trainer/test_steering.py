@@ -48,8 +48,9 @@ def plain_generation(language_model: LanguageModel, sampling: Sampling) -> list[
     ids = prompt_ids(language_model, PROMPT)
     start = len(ids)
     for step in range(sampling.max_tokens):
-        logits_V = language_model.logits(torch.tensor([ids, ids]))[0, -1]
-        ids.append(choose(logits_V, set(ids), sampling, gumbel_noise(sampling.seed, step, len(logits_V))))
+        logits_RV = language_model.logits(torch.tensor([ids, ids]))[:, -1]
+        noise_RV = gumbel_noise(sampling.seed, step, logits_RV.shape[1]).expand(2, -1)
+        ids.append(choose(logits_RV, [set(ids)] * 2, [sampling] * 2, noise_RV)[0])
         if ids[-1] == 0:
             break
     return ids[start:]

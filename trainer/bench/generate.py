@@ -6,7 +6,6 @@ Shapes: B rows, T tokens.
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,10 +13,12 @@ import torch
 
 from trainer.bench.timing import Machine, in_turn, median_ratio
 from trainer.config import Edit, Sampling, SteeringConfig
-from trainer.generation import RowBatch, Step
+from trainer.generation import Row, RowBatch
 from trainer.language_model import LanguageModel
+from trainer.predictions import predict
 from trainer.routing import prompt_ids, route
 from trainer.run import Run
+from trainer.sampling import choose, gumbel_noise
 from trainer.steering import NewToken, Steering, steer
 
 ROUTED_TOKENS = 256
@@ -35,7 +36,9 @@ class GenerateBench:
     batch_speedup: float
     """Seconds of 8 steered pairs one after the other over those of the same 8 in one batch."""
     stream_overhead: float
-    """Seconds between tokens of a steered pair over those of its forward passes alone."""
+    """Seconds of a steered pair over those of its bare decode steps: the same rows read and tokens chosen, none told."""
+    predictions_ratio: float
+    """Seconds of what is told after a routing (predictions with and without the layer) over those of a forward pass."""
     routing_ms: float
     forward_ms: float
     pair_tokens_per_second: float
@@ -52,19 +55,21 @@ def bench_generate(language_model: LanguageModel, run: Run, tokens: int, rounds:
     ways: dict[str, Callable[[], object]] = {
         "forward": lambda: language_model.logits(ids_1T),
         "route": lambda: route(language_model, run, text),
+        "predict": lambda: predict(language_model, run, text),
         "plain": lambda: _plain(language_model, tokens),
         "pair": lambda: list(steer(language_model, run, configs[0], {})),
+        "bare": lambda: _bare(language_model, run, configs[0]),
         "alone": lambda: [list(steer(language_model, run, config, {})) for config in configs],
         "together": lambda: _together(language_model, run, configs),
     }
     seconds = in_turn(ways, rounds)
-    overheads = [stream_overhead(language_model, run, configs[0]) for _ in range(rounds)]
     pair = statistics.median(seconds["pair"])
     return GenerateBench(
         routing_ratio=median_ratio(seconds["route"], seconds["forward"]),
         pair_speedup=median_ratio(seconds["plain"], seconds["pair"]),
         batch_speedup=median_ratio(seconds["alone"], seconds["together"]),
-        stream_overhead=statistics.median(overheads),
+        stream_overhead=median_ratio(seconds["pair"], seconds["bare"]),
+        predictions_ratio=median_ratio(seconds["predict"], seconds["forward"]),
         routing_ms=1000 * statistics.median(seconds["route"]),
         forward_ms=1000 * statistics.median(seconds["forward"]),
         pair_tokens_per_second=2 * tokens / pair,
@@ -107,30 +112,21 @@ def _plain(language_model: LanguageModel, tokens: int) -> None:
         )
 
 
-class _TimedBatch(RowBatch):
-    """A batch that knows how long its bare decode steps took: the forward passes alone, nothing chosen or told."""
-
-    def __init__(self, language_model: LanguageModel) -> None:
-        super().__init__(language_model)
-        self.seconds = 0.0
-
-    def step(self) -> Step:
-        started = time.perf_counter()
-        stepped = super().step()
-        self.seconds += time.perf_counter() - started
-        return stepped
-
-
-def stream_overhead(language_model: LanguageModel, run: Run, config: SteeringConfig) -> float:
-    """Time between tokens over that of the bare decode step, in one and the same generation: same rows, same moment."""
-    batch = _TimedBatch(language_model)
+def _bare(language_model: LanguageModel, run: Run, config: SteeringConfig) -> None:
+    """The rows of a pair that has parted, step by step: read, and the tokens of both texts chosen."""
     steering = Steering.prepare(language_model, [run], config, {})
-    list(steering.join(batch))
-    started = time.perf_counter()
-    while not steering.finished:
-        places = {id(row): place for place, row in enumerate(batch.rows)}
-        list(steering.advance(batch, batch.step(), places))
-    return (time.perf_counter() - started) / batch.seconds
+    sampling, prompt = config.sampling, steering.prompt
+    texts = [list(prompt), list(prompt)]
+    rows = [Row(ids, edits) for ids in texts for edits in (steering.plain, steering.edited)]
+    batch = RowBatch(language_model)
+    step = batch.join(rows[:2], [(place % 2, row) for place, row in enumerate(rows)])
+    for position in range(sampling.max_tokens):
+        noise_2V = gumbel_noise(sampling.seed, position, step.logits_BV.shape[1]).expand(2, -1)
+        chosen = choose(step.logits_BV[[0, 3]], [set(ids) for ids in texts], [sampling] * 2, noise_2V)
+        for ids, token in zip(texts, chosen, strict=True):
+            ids.append(token)
+        if position + 1 < sampling.max_tokens:
+            step = batch.step()
 
 
 def _together(language_model: LanguageModel, run: Run, configs: list[SteeringConfig]) -> int:
@@ -138,7 +134,6 @@ def _together(language_model: LanguageModel, run: Run, configs: list[SteeringCon
     going = [Steering.prepare(language_model, [run], config, {}) for config in configs]
     found = sum(isinstance(step, NewToken) for each in going for step in each.join(batch))
     while going := [each for each in going if not each.finished]:
-        places = {id(row): place for place, row in enumerate(batch.rows)}
         step = batch.step()
-        found += sum(isinstance(it, NewToken) for each in going for it in each.advance(batch, step, places))
+        found += sum(isinstance(it, NewToken) for each in going for it in each.advance(batch, step))
     return found

@@ -9,10 +9,12 @@ Shapes: B rows, V vocabulary.
 
 from __future__ import annotations
 
+import copy
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,6 +24,7 @@ from transformers import (
     GPTNeoXConfig,
     LogitsProcessor,
     LogitsProcessorList,
+    PreTrainedModel,
     PreTrainedTokenizerBase,
 )
 
@@ -29,10 +32,11 @@ from trainer.bench.timing import Machine
 from trainer.config import LayerConfig, Sampling, SteeringConfig, TextConfig, TrainConfig
 from trainer.language_model import LanguageModel
 from trainer.layers.registry import build_layer
+from trainer.loading import load_module
 from trainer.progress import Progress, silent
 from trainer.routing import prompt_ids
 from trainer.run import Run
-from trainer.sampling import choose_all, gumbel_noise
+from trainer.sampling import choose, gumbel_noise
 from trainer.steering import NewToken, steer
 
 PROMPTS = ("It was a long day, and in the evening", "def total(values):", "User: I need a table for two.\nSystem:")
@@ -54,6 +58,14 @@ class IdentityBench:
     machine: Machine
 
 
+class _World(NamedTuple):
+    """A language model as we have it, a run of it, and the same language model as transformers alone has it."""
+
+    language_model: LanguageModel
+    run: Run
+    untouched: PreTrainedModel
+
+
 class _Choosing(LogitsProcessor):
     """Leaves nothing but the token that our random numbers choose, so that greedy search takes it."""
 
@@ -65,7 +77,8 @@ class _Choosing(LogitsProcessor):
         step, vocabulary = input_ids.shape[1] - self._start, scores.shape[1]
         seeds = [self._sampling.seed + row // 2 for row in range(len(scores))]
         noise_BV = torch.stack([gumbel_noise(seed, step, vocabulary) for seed in seeds])
-        chosen = choose_all(scores.float(), [set(ids) for ids in input_ids.tolist()], self._sampling, noise_BV)
+        samplings = [self._sampling] * len(scores)
+        chosen = choose(scores.float(), [set(ids) for ids in input_ids.tolist()], samplings, noise_BV)
         ids_B1 = torch.tensor(chosen, device=scores.device).unsqueeze(1)
         return torch.full_like(scores, -torch.inf).scatter(1, ids_B1, 0.0)
 
@@ -77,13 +90,15 @@ def bench_identity(
     identical: dict[str, int] = {}
     done = compared = 0
     with tempfile.TemporaryDirectory() as folder:
-        worlds = {"llama": (language_model, run), **_random(language_model.tokenizer, Path(folder))}
-        for number, (name, (each, fitted)) in enumerate(worlds.items()):
+        untouched = load_module(language_model.source, language_model.dtype).to(language_model.device)
+        sample = _World(language_model, run, untouched.eval())
+        worlds = {"llama": sample, **_random(language_model.tokenizer, Path(folder))}
+        for number, (name, world) in enumerate(worlds.items()):
             wanted = generations * (number + 1) // len(worlds)
             identical[name] = 0
             while done < wanted:
                 config = _config(done, tokens, min(SAMPLES, wanted - done))
-                pairs = list(_both(each, fitted, config))
+                pairs = list(_both(world, config))
                 identical[name] += sum(ours == (theirs, theirs) for ours, theirs in pairs)
                 compared += sum(len(theirs) for _, theirs in pairs)
                 done += len(pairs)
@@ -102,24 +117,22 @@ def _config(seed: int, tokens: int, samples: int) -> SteeringConfig:
     return SteeringConfig(prompt=PROMPTS[seed % len(PROMPTS)], sampling=sampling)
 
 
-def _both(
-    language_model: LanguageModel, run: Run, config: SteeringConfig
-) -> Iterator[tuple[tuple[list[int], ...], list[int]]]:
+def _both(world: _World, config: SteeringConfig) -> Iterator[tuple[tuple[list[int], ...], list[int]]]:
     """For each sample: the tokens of our two arms, and those of transformers up to the end of text."""
     arms: list[dict[str, list[int]]] = [{"default": [], "steered": []} for _ in range(config.sampling.samples)]
-    for step in steer(language_model, run, config):
+    for step in steer(world.language_model, world.run, config):
         if isinstance(step, NewToken):
             arms[step.sample][step.arm].append(step.id)
-    for ours, theirs in zip(arms, _reference(language_model, config), strict=True):
+    for ours, theirs in zip(arms, _reference(world, config), strict=True):
         yield (ours["default"], ours["steered"]), theirs[: len(ours["default"])]
 
 
 @torch.inference_mode()
-def _reference(language_model: LanguageModel, config: SteeringConfig) -> list[list[int]]:
+def _reference(world: _World, config: SteeringConfig) -> list[list[int]]:
     """What transformers generates without us, two equal rows a sample as ours have."""
-    ids, sampling = prompt_ids(language_model, config.prompt), config.sampling
-    rows_BT = torch.tensor([ids] * 2 * sampling.samples, device=language_model.device)
-    written_BT: Tensor = language_model.module.generate(
+    ids, sampling = prompt_ids(world.language_model, config.prompt), config.sampling
+    rows_BT = torch.tensor([ids] * 2 * sampling.samples, device=world.untouched.device)
+    written_BT: Tensor = world.untouched.generate(  # type: ignore[operator]
         rows_BT,
         attention_mask=torch.ones_like(rows_BT),
         do_sample=False,
@@ -131,7 +144,7 @@ def _reference(language_model: LanguageModel, config: SteeringConfig) -> list[li
     return tokens
 
 
-def _random(tokenizer: PreTrainedTokenizerBase, folder: Path) -> dict[str, tuple[LanguageModel, Run]]:
+def _random(tokenizer: PreTrainedTokenizerBase, folder: Path) -> dict[str, _World]:
     """Language models of two more architectures with random weights, and runs with random layers."""
     size = len(tokenizer)
     ends = {"bos_token_id": tokenizer.eos_token_id, "eos_token_id": tokenizer.eos_token_id}
@@ -154,8 +167,8 @@ def _random(tokenizer: PreTrainedTokenizerBase, folder: Path) -> dict[str, tuple
             module = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
             for parameter in module.parameters():
                 parameter.data.mul_(3.0)  # so that the text before matters
-            language_model = LanguageModel(module, tokenizer, name)
-            found[name] = (language_model, _random_run(language_model, folder))
+            language_model = LanguageModel(copy.deepcopy(module), tokenizer, name)
+            found[name] = _World(language_model, _random_run(language_model, folder), module.eval())
     return found
 
 

@@ -123,7 +123,7 @@ def _forward_alone(language_model: LanguageModel, size: Sizes, run: Run, tokens:
     ids_BC = random_ids(language_model, per_batch, size.context)
     left = max(1, tokens // size.context)
     while left > 0:
-        route_in_parts(layer, language_model.mlp_input(size.layer, ids_BC[:left]).float())
+        route_in_parts(layer, language_model.mlp_inputs([size.layer], ids_BC[:left])[size.layer].float())
         left -= per_batch
 
 

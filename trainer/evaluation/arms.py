@@ -52,12 +52,12 @@ class LayerArms:
     def replaced(self, x_TI: Tensor, output_TO: Tensor) -> Tensor:
         """The layer as it is."""
         read_TI = self._read(x_TI, output_TO)
-        return self.layer.decode(read_TI, self._route(read_TI))
+        return self.layer.decode(self.layer.dense_output(read_TI), self._route(read_TI))
 
     def frozen(self, x_TI: Tensor, output_TO: Tensor) -> Tensor:
         """The layer with what its routing decides held at its mean: a C of an MxD, a W_dec of a transcoder."""
         read_TI = self._read(x_TI, output_TO)
-        return self.layer.decode_mixed(read_TI, self._mixing_M.expand(len(read_TI), -1))
+        return self.layer.decode_mixed(self.layer.dense_output(read_TI), self._mixing_M.expand(len(read_TI), -1))
 
     def without_shared(self, x_TI: Tensor, output_TO: Tensor) -> Tensor:
         """The layer with its shared experts switched off."""
@@ -71,7 +71,7 @@ class LayerArms:
         read_TI = self._read(x_TI, output_TO)
         coefficients_TK, indices_TK = self._route(read_TI)
         kept_TK = keep(torch.isin(indices_TK, self._shared_E))
-        return self.layer.decode(read_TI, Routing(coefficients_TK * kept_TK, indices_TK))
+        return self.layer.decode(self.layer.dense_output(read_TI), Routing(coefficients_TK * kept_TK, indices_TK))
 
     def _read(self, x_TI: Tensor, output_TO: Tensor) -> Tensor:
         return output_TO if self.layer.reads == "mlp-output" else x_TI

@@ -114,7 +114,7 @@ class _Sums:
         self.active_N += active_counts(answer.routing, len(self.active_N)).cpu()
         ids_P = answer.routing.indices_TK.reshape(-1).cpu()
         self.mass_N.index_add_(0, ids_P, answer.routing.coefficients_TK.reshape(-1).double().cpu())
-        norms_TK = self.layer.contribution_norms(read_TI, answer.routing)
+        norms_TK = self.layer.contribution_norms(answer.dense_TM, answer.routing)
         self.norm_N.index_add_(0, ids_P, norms_TK.reshape(-1).double().cpu())
 
     def statistics(self) -> Statistics:

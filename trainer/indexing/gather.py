@@ -168,7 +168,7 @@ def route_in_parts(layer: SparseLayer, x_TI: Tensor) -> Routing:
 def _read(layer: SparseLayer, index: int, language_model: LanguageModel, token_ids_SL: NDArray[np.int64]) -> Tensor:
     """What the layer reads of a batch, and nothing that it does not."""
     if layer.reads == "mlp-input":
-        return language_model.mlp_input(index, torch.from_numpy(token_ids_SL)).float()
+        return language_model.mlp_inputs([index], torch.from_numpy(token_ids_SL))[index].float()
     return capture_sequences(language_model, index, token_ids_SL).read_by(layer)
 
 
@@ -179,4 +179,4 @@ def _measured(
     captured = capture_sequences(language_model, index, token_ids_SL)
     x_TI = captured.read_by(layer)
     routing = route_in_parts(layer, x_TI)
-    return routing, normalised_mse(layer.decode(x_TI, routing), captured.output_TO)
+    return routing, normalised_mse(layer.decode(layer.dense_output(x_TI), routing), captured.output_TO)

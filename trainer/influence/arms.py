@@ -105,18 +105,19 @@ class _Rows:
         routing = self.layer.route(x_MI)
         mine_MK = routing.indices_TK == self.changed.expert.to(x_MI.device).unsqueeze(1)
         coefficient_M = (routing.coefficients_TK * mine_MK).sum(dim=1)
-        norms_MK = self.layer.contribution_norms(x_MI, routing)
+        dense_MH = self.layer.dense_output(x_MI)
+        norms_MK = self.layer.contribution_norms(dense_MH, routing)
         self.share_M = (norms_MK * mine_MK).sum(dim=1) / norms_MK.sum(dim=1).clamp_min(1e-12)
-        self.contribution_MO = self._added(x_MI, self.changed.expert, coefficient_M)
-        up_MO = self._added(x_MI, self.changed.expert, self.changed.unit)
-        other_MO = self._added(x_MI, self.changed.other, self.changed.other_unit)
+        self.contribution_MO = self._added(dense_MH, self.changed.expert, coefficient_M)
+        up_MO = self._added(dense_MH, self.changed.expert, self.changed.unit)
+        other_MO = self._added(dense_MH, self.changed.other, self.changed.other_unit)
         chance = torch.Generator().manual_seed(self.seed)
         random_MO = F.normalize(torch.randn(up_MO.shape, generator=chance), dim=1).to(up_MO.device)
         return torch.cat([-self.contribution_MO, up_MO, other_MO, random_MO * up_MO.norm(dim=1, keepdim=True)])
 
-    def _added(self, x_MI: Tensor, expert_M: Tensor, coefficient_M: Tensor) -> Tensor:
-        columns = Routing(coefficient_M.to(x_MI).unsqueeze(1), expert_M.to(x_MI.device).unsqueeze(1))
-        return self.layer.contribution(x_MI, columns)
+    def _added(self, dense_MH: Tensor, expert_M: Tensor, coefficient_M: Tensor) -> Tensor:
+        columns = Routing(coefficient_M.to(dense_MH).unsqueeze(1), expert_M.to(dense_MH.device).unsqueeze(1))
+        return self.layer.contribution(dense_MH, columns)
 
 
 def _losses(log_p_MV: Tensor, ids: list[int], position_M: Tensor) -> Tensor:

@@ -74,18 +74,17 @@ class LowRank(MxD):
         self.up = nn.Linear(rank, config.output_width, bias=False)
         nn.init.zeros_(self.up.weight)
 
-    def contribution(self, x_TI: Tensor, routing: Routing) -> Tensor:
-        added_TO: Tensor = self.up(super().contribution(x_TI, routing))
+    def contribution(self, dense_TM: Tensor, routing: Routing) -> Tensor:
+        added_TO: Tensor = self.up(super().contribution(dense_TM, routing))
         return added_TO
 
-    def decode_mixed(self, x_TI: Tensor, mixing_TO: Tensor) -> Tensor:
-        output_TO: Tensor = self.up(mixing_TO * self.dense_output(x_TI)) + self.output_bias
+    def decode_mixed(self, dense_TM: Tensor, mixing_TO: Tensor) -> Tensor:
+        output_TO: Tensor = self.up(mixing_TO * dense_TM) + self.output_bias
         return output_TO
 
-    def contribution_norms(self, x_TI: Tensor, routing: Routing) -> Tensor:
-        dense_TR = self.dense_output(x_TI)
+    def contribution_norms(self, dense_TM: Tensor, routing: Routing) -> Tensor:
         # One column at a time: [T, K, O] at once would be K outputs wide.
-        norms = [self.up(dense_TR * self.scaling_NO[ids_T]).norm(dim=1) for ids_T in routing.indices_TK.T]
+        norms = [self.up(dense_TM * self.scaling_NO[ids_T]).norm(dim=1) for ids_T in routing.indices_TK.T]
         return torch.stack(norms, dim=1) * routing.coefficients_TK.abs()
 
     def expert_matrix(self, expert: int) -> Tensor:

@@ -39,22 +39,26 @@ class Transcoder(SparseLayer):
         """a W_dec, [T, O]: here all that the experts add."""
         return self.mix(routing, self.direction_NO)
 
-    def decode_mixed(self, x_TI: Tensor, mixing_TO: Tensor) -> Tensor:  # noqa: ARG002
+    def dense_output(self, x_TI: Tensor) -> Tensor:
+        """Nothing, [T, 0]: the experts write by themselves."""
+        return x_TI[:, :0]
+
+    def decode_mixed(self, dense_TM: Tensor, mixing_TO: Tensor) -> Tensor:  # noqa: ARG002
         return mixing_TO + self.output_bias
 
     @property
     def table(self) -> Tensor:
         return self.direction_NO
 
-    def contribution(self, x_TI: Tensor, routing: Routing) -> Tensor:  # noqa: ARG002
-        """What the experts add, [T, O]; does not depend on ``x_TI``."""
+    def contribution(self, dense_TM: Tensor, routing: Routing) -> Tensor:  # noqa: ARG002
+        """What the experts add, [T, O]; does not depend on the input."""
         return self.mixing(routing)
 
-    def decode(self, x_TI: Tensor, routing: Routing) -> Tensor:
+    def decode(self, dense_TM: Tensor, routing: Routing) -> Tensor:
         """The output [T, O] under ``routing``."""
-        return self.contribution(x_TI, routing) + self.output_bias
+        return self.contribution(dense_TM, routing) + self.output_bias
 
-    def contribution_norms(self, x_TI: Tensor, routing: Routing) -> Tensor:  # noqa: ARG002
+    def contribution_norms(self, dense_TM: Tensor, routing: Routing) -> Tensor:  # noqa: ARG002
         """‖a_n W_dec,n‖, [T, K]."""
         norms_N: Tensor = self.direction_NO.norm(dim=1)
         return norms_N[routing.indices_TK] * routing.coefficients_TK.abs()
@@ -71,14 +75,17 @@ class SkipTranscoder(Transcoder):
         nn.init.zeros_(self.skip.weight)
         nn.init.zeros_(self.direction_NO)
 
-    def decode_mixed(self, x_TI: Tensor, mixing_TO: Tensor) -> Tensor:
+    def dense_output(self, x_TI: Tensor) -> Tensor:
+        """x W_skip, [T, O]."""
         skipped_TO: Tensor = self.skip(x_TI)
-        return super().decode_mixed(x_TI, mixing_TO) + skipped_TO
+        return skipped_TO
 
-    def decode(self, x_TI: Tensor, routing: Routing) -> Tensor:
+    def decode_mixed(self, dense_TM: Tensor, mixing_TO: Tensor) -> Tensor:
+        return super().decode_mixed(dense_TM, mixing_TO) + dense_TM
+
+    def decode(self, dense_TM: Tensor, routing: Routing) -> Tensor:
         """The output [T, O] under ``routing``, the linear map included."""
-        skipped_TO: Tensor = self.skip(x_TI)
-        return super().decode(x_TI, routing) + skipped_TO
+        return super().decode(dense_TM, routing) + dense_TM
 
 
 class Autoencoder(Transcoder):

@@ -69,18 +69,18 @@ class MxD(SparseLayer):
         """a C, [T, O]: what z D is multiplied with."""
         return self.mix(routing, self.scaling_NO)
 
-    def decode_mixed(self, x_TI: Tensor, mixing_TO: Tensor) -> Tensor:
-        return mixing_TO * self.dense_output(x_TI) + self.output_bias
+    def decode_mixed(self, dense_TM: Tensor, mixing_TO: Tensor) -> Tensor:
+        return mixing_TO * dense_TM + self.output_bias
 
-    def contribution(self, x_TI: Tensor, routing: Routing) -> Tensor:
-        return self.mixing(routing) * self.dense_output(x_TI)
+    def contribution(self, dense_TM: Tensor, routing: Routing) -> Tensor:
+        return self.mixing(routing) * dense_TM
 
-    def decode(self, x_TI: Tensor, routing: Routing) -> Tensor:
-        return self.contribution(x_TI, routing) + self.output_bias
+    def decode(self, dense_TM: Tensor, routing: Routing) -> Tensor:
+        return self.contribution(dense_TM, routing) + self.output_bias
 
-    def contribution_norms(self, x_TI: Tensor, routing: Routing) -> Tensor:
+    def contribution_norms(self, dense_TM: Tensor, routing: Routing) -> Tensor:
         # ‖a_n c_n * zD‖ is taken from squares, so that no [T, K, O] product is kept beyond a chunk of tokens.
-        squares_TO = self.dense_output(x_TI).square()
+        squares_TO = dense_TM.square()
         tokens = max(1, PAIRS_AT_A_TIME // routing.indices_TK.shape[1])
         chunks = zip(squares_TO.split(tokens), routing.indices_TK.split(tokens), strict=True)
         norms = [torch.bmm(self.scaling_NO[ids].square(), row.unsqueeze(2)).squeeze(2).sqrt() for row, ids in chunks]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from trainer import few_rows
 from trainer.config import Encoder, LayerConfig, Method
 from trainer.layers.ablations import GluLowRankMxD, GluReluMxD, MlpLowRankMxD, MlpReluMxD
 from trainer.layers.baselines import Autoencoder, SkipTranscoder, Transcoder
@@ -34,6 +35,7 @@ def build_layer(config: LayerConfig) -> SparseLayer:
     return CLASSES[config.method, config.encoder].from_config(config)
 
 
+@torch.inference_mode(mode=False)  # whoever asks first: weights made in inference mode could never be fitted again
 def load_layer(folder: Path) -> SparseLayer:
     """The layer that ``SparseLayer.save`` wrote into ``folder``, in float32 on the CPU.
 
@@ -44,4 +46,5 @@ def load_layer(folder: Path) -> SparseLayer:
     with torch.device("meta"):
         layer = build_layer(config)
     layer.load_state_dict(read_weights(folder / WEIGHTS_FILE, layer), assign=True)
+    few_rows.turn(layer)
     return layer.eval()

@@ -45,6 +45,8 @@ class LayerOutput(NamedTuple):
 
     output_TO: Tensor
     routing: Routing
+    dense_TM: Tensor
+    """From ``SparseLayer.dense_output``."""
 
 
 class SparseLayer(nn.Module, ABC):
@@ -93,7 +95,11 @@ class SparseLayer(nn.Module, ABC):
         self.shards = shards
 
     @abstractmethod
-    def decode(self, x_TI: Tensor, routing: Routing) -> Tensor:
+    def dense_output(self, x_TI: Tensor) -> Tensor:
+        """What the layer makes of its input before experts come in, [T, M]: z D of an MxD, x W_skip, or nothing."""
+
+    @abstractmethod
+    def decode(self, dense_TM: Tensor, routing: Routing) -> Tensor:
         """The layer's output [T, O] under ``routing``, whoever made it."""
 
     @abstractmethod
@@ -101,11 +107,11 @@ class SparseLayer(nn.Module, ABC):
         """What the routing decides by itself, without the layer's input, [T, M]: linear in the coefficients."""
 
     @abstractmethod
-    def decode_mixed(self, x_TI: Tensor, mixing_TO: Tensor) -> Tensor:
+    def decode_mixed(self, dense_TM: Tensor, mixing_TO: Tensor) -> Tensor:
         """The output [T, O] under a ``mixing``, whoever made it; with that of a routing, the same as ``decode``."""
 
     @abstractmethod
-    def contribution(self, x_TI: Tensor, routing: Routing) -> Tensor:
+    def contribution(self, dense_TM: Tensor, routing: Routing) -> Tensor:
         """What the experts of ``routing`` add to the output, [T, O]: linear in the coefficients, without the bias."""
 
     @property
@@ -114,7 +120,7 @@ class SparseLayer(nn.Module, ABC):
         """The parameter that says what each expert writes, or how it scales what is written: a row an expert."""
 
     @abstractmethod
-    def contribution_norms(self, x_TI: Tensor, routing: Routing) -> Tensor:
+    def contribution_norms(self, dense_TM: Tensor, routing: Routing) -> Tensor:
         """Euclidean norm of each active expert's own contribution to the output, [T, K]."""
 
     def forward(self, x_TI: Tensor, k: int | None = None) -> LayerOutput:
@@ -125,7 +131,8 @@ class SparseLayer(nn.Module, ABC):
             assert self.shards is None
             kept = min(k, self.config.num_experts)
             routing = Routing(*gate(x_TI, self.gate.weight, self.gate.bias, kept))
-        return LayerOutput(self.decode(x_TI, routing), routing)
+        dense_TM = self.dense_output(x_TI)
+        return LayerOutput(self.decode(dense_TM, routing), routing, dense_TM)
 
     def whole(self) -> SparseLayer:
         """The layer with all experts: itself, or put together from the parts of all processes, which all must ask."""

@@ -51,7 +51,8 @@ class Pushed:
     def __call__(self, x_RTI: Tensor, mlp: Mlp) -> Tensor:
         rows, tokens, width = x_RTI.shape
         columns = Routing(*(values.repeat_interleave(tokens).unsqueeze(1) for values in self.pushes[1::-1]))
-        added_RTO = self.layer.contribution(x_RTI.reshape(-1, width).float(), columns).reshape(rows, tokens, -1)
+        dense_PM = self.layer.dense_output(x_RTI.reshape(-1, width).float())
+        added_RTO = self.layer.contribution(dense_PM, columns).reshape(rows, tokens, -1)
         turned_RTO = added_RTO.norm(dim=2, keepdim=True) * self.pushes.direction.unsqueeze(1)
         is_turned_R = self.pushes.direction.any(dim=1).view(-1, 1, 1)
         output_RTO = mlp()
@@ -68,8 +69,8 @@ def write(
         with language_model.stand_in({block: pushed}):
             logits_RV = language_model.logits(ids_RT)[:, -1]
         noise = {seed: gumbel_noise(seed, step, logits_RV.shape[1]) for seed in set(seeds)}
-        rows = zip(logits_RV, ids_RT.tolist(), seeds, strict=True)
-        chosen = [choose(logits_V, set(ids), sampling, noise[seed]) for logits_V, ids, seed in rows]
+        noise_RV = torch.stack([noise[seed] for seed in seeds])
+        chosen = choose(logits_RV, [set(ids) for ids in ids_RT.tolist()], [sampling] * len(seeds), noise_RV)
         ids_RT = torch.cat([ids_RT, torch.tensor(chosen).unsqueeze(1)], dim=1)
     return ids_RT
 

@@ -151,6 +151,21 @@ export function routingQuery(run: string, prompt: string | Prompt) {
   });
 }
 
+/** What is expected after each token, with and without the layer: more work than the routing, so it comes after it. */
+export function predictionsQuery(run: string, text: string) {
+  return queryOptions({
+    queryKey: ["run", run, "predictions", text],
+    queryFn:
+      text === ""
+        ? skipToken
+        : ({ signal }) =>
+            unwrap(
+              client.POST("/api/runs/{run}/routing/predictions", { params: { path: { run } }, body: { text }, signal }),
+            ),
+    staleTime: 5 * MINUTE,
+  });
+}
+
 export interface PassageSearch {
   readonly text: string;
   readonly position: number | null;

@@ -533,7 +533,7 @@ export interface paths {
         put?: never;
         /**
          * Route
-         * @description Which experts are active on each token of a text, and what the language model expects after it.
+         * @description Which experts are active on each token of a text.
          *
          *     Given up when the client closes the connection before its turn has come.
          */
@@ -558,6 +558,26 @@ export interface paths {
          * @description What each expert that is active on a token does, by itself, to the prediction of the next one.
          */
         post: operations["effects"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/{run}/routing/predictions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Predictions
+         * @description What the language model expects after each token of a text, with its own MLP and with the layer in its place.
+         */
+        post: operations["predictions"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1775,6 +1795,22 @@ export interface components {
             /** Text */
             text: string;
         };
+        /**
+         * PredictedToken
+         * @description What is expected after one token of the routed text.
+         */
+        PredictedToken: {
+            /**
+             * Kl
+             * @description KL from the original next-token distribution to that with the layer replaced, in nats.
+             */
+            kl: number;
+            /**
+             * Predictions
+             * @description The union of both arms' most probable next tokens, by original probability.
+             */
+            predictions: components["schemas"]["Prediction"][];
+        };
         /** Prediction */
         Prediction: {
             /** Id */
@@ -1791,6 +1827,18 @@ export interface components {
             replaced: number;
             /** Text */
             text: string;
+        };
+        /** PredictionsResponse */
+        PredictionsResponse: {
+            /** Run */
+            run: string;
+            /**
+             * Tokens
+             * @description As many as the routing of the same text has.
+             */
+            tokens: components["schemas"]["PredictedToken"][];
+            /** Took Ms */
+            took_ms: number;
         };
         /**
          * ProgressEvent
@@ -1849,16 +1897,6 @@ export interface components {
             experts: components["schemas"]["RoutedExpert"][];
             /** Id */
             id: number;
-            /**
-             * Kl
-             * @description KL from the original next-token distribution to that with the layer replaced, in nats.
-             */
-            kl: number;
-            /**
-             * Predictions
-             * @description The union of both arms' most probable next tokens, by original probability.
-             */
-            predictions: components["schemas"]["Prediction"][];
             /**
              * Start
              * @description The beginning-of-text token that we put in front; hidden by default on screen.
@@ -3933,6 +3971,51 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["EffectsResponse"];
+                };
+            };
+        };
+    };
+    predictions: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RoutingRequest"];
+            };
+        };
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PredictionsResponse"];
                 };
             };
         };

@@ -35,6 +35,7 @@ export type PassageResult = Schemas["PassageResult"];
 export type PassageToken = Schemas["PassageToken"];
 export type RoutedExpert = Schemas["RoutedExpert"];
 export type RoutedExpertInfo = Schemas["RoutedExpertInfo"];
+export type PredictedToken = Schemas["PredictedToken"];
 export type RoutedToken = Schemas["RoutedToken"];
 export type RoutingResponse = Schemas["RoutingResponse"];
 export type RunDetail = Schemas["RunDetail"];

@@ -8,6 +8,7 @@ from backend.app import build_api
 READ_WITH_A_BODY = {
     "/api/runs/{run}/routing",
     "/api/runs/{run}/routing/effects",
+    "/api/runs/{run}/routing/predictions",
     "/api/runs/{run}/search/passage",
     "/api/routing",
 }

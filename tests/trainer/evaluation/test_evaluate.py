@@ -213,5 +213,5 @@ def test_decoding_a_mixing_is_decoding_its_routing(fitted: World, method: Method
     for parameter in layer.parameters():
         parameter.data.normal_(0, 0.5)
     x_TI = torch.randn(5, 16)
-    routing = layer.route(x_TI)
-    torch.testing.assert_close(layer.decode_mixed(x_TI, layer.mixing(routing)), layer.decode(x_TI, routing))
+    routing, dense_TM = layer.route(x_TI), layer.dense_output(x_TI)
+    torch.testing.assert_close(layer.decode_mixed(dense_TM, layer.mixing(routing)), layer.decode(dense_TM, routing))

@@ -77,11 +77,12 @@ def test_contributions_add_up(method: Method) -> None:
     layer = layer_of(method)
     torch.nn.init.normal_(layer.get_parameter("direction_NO"))
     x_TI = torch.randn(7, 24)
-    routing = layer.route(x_TI)
-    rest_TO = layer.decode(x_TI, routing._replace(coefficients_TK=torch.zeros_like(routing.coefficients_TK)))
-    torch.testing.assert_close(layer.decode(x_TI, routing) - rest_TO, layer.contribution(x_TI, routing))
+    routing, dense_TM = layer.route(x_TI), layer.dense_output(x_TI)
+    rest_TO = layer.decode(dense_TM, routing._replace(coefficients_TK=torch.zeros_like(routing.coefficients_TK)))
+    torch.testing.assert_close(layer.decode(dense_TM, routing) - rest_TO, layer.contribution(dense_TM, routing))
     one = routing._replace(coefficients_TK=routing.coefficients_TK * torch.eye(6)[2])
-    torch.testing.assert_close(layer.contribution_norms(x_TI, routing)[:, 2], layer.contribution(x_TI, one).norm(dim=1))
+    norms_TK = layer.contribution_norms(dense_TM, routing)
+    torch.testing.assert_close(norms_TK[:, 2], layer.contribution(dense_TM, one).norm(dim=1))
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -94,7 +94,7 @@ def test_contribution_norms_are_those_of_explicit_experts() -> None:
     assert isinstance(layer, MxD)
     x_TI = torch.randn(5, layer.config.input_width)
     routing = layer.route(x_TI)
-    norms_TK = layer.contribution_norms(x_TI, routing)
+    norms_TK = layer.contribution_norms(layer.dense_output(x_TI), routing)
     z_TH = layer.encode(x_TI)
     for token in range(5):
         for column, (a, n) in enumerate(zip(*(values[token].tolist() for values in routing), strict=True)):

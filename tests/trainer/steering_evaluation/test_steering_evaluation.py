@@ -15,6 +15,7 @@ from trainer.indexing import build_index
 from trainer.influence import build_influence
 from trainer.routing import prompt_ids
 from trainer.run import Run
+from trainer.sampling import penalised
 from trainer.steering_evaluation.build import evaluate_steering
 from trainer.steering_evaluation.doses import medians
 from trainer.steering_evaluation.texts import Pushed, Pushes, score, self_similarity, write
@@ -66,11 +67,9 @@ def test_without_a_push_texts_and_losses_are_the_language_models(world: World, r
     ids_1T = write(world.language_model, 1, pushed, prompt, [0], Sampling(max_tokens=5, temperature=0))
     greedy = torch.tensor([prompt])
     for _ in range(5):
-        used = set(greedy[0].tolist())
-        logits_V = world.language_model.logits(greedy)[0, -1].double()
-        from trainer.sampling import penalised
-
-        greedy = torch.cat([greedy, penalised(logits_V, used, Sampling()).argmax().view(1, 1)], dim=1)
+        logits_1V = world.language_model.logits(greedy)[:, -1].double()
+        penalised_1V = penalised(logits_1V, [set(greedy[0].tolist())], [Sampling()])
+        greedy = torch.cat([greedy, penalised_1V.argmax(dim=1, keepdim=True)], dim=1)
     assert torch.equal(ids_1T, greedy)
     assert score(world.language_model, 1, pushed, ids_1T, len(prompt)).kl.item() == pytest.approx(0, abs=1e-6)
 

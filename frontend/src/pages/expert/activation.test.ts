@@ -8,7 +8,7 @@ type Token = RoutingResponse["tokens"][number];
 
 function token(text: string, experts: readonly (readonly [number, number])[], start = false): Token {
   const active = experts.map(([expert, coefficient]) => ({ expert, coefficient, share: 0 }));
-  return { id: 1, text, start, kl: 0, experts: active, predictions: [] };
+  return { id: 1, text, start, experts: active };
 }
 
 const TOKENS = [token("<end>", [[7, 9]], true), token("a", [[3, 2], [7, 1]]), token("b", [[7, 4]]), token("c", [[3, 1]])]; // prettier-ignore

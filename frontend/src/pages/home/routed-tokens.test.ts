@@ -9,8 +9,6 @@ function token(text: string, experts: [number, number][], start = false): Routed
     id: 1,
     text,
     start,
-    kl: 0,
-    predictions: [],
     experts: experts.map(([expert, coefficient]) => ({ expert, coefficient, share: 0.5 })),
   };
 }

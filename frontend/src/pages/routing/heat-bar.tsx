@@ -12,7 +12,7 @@ import { formatCount } from "@/lib/format";
 import { saveFile } from "@/lib/save-file";
 import type { SetParams, Values } from "@/url-state";
 
-import type { Ranking } from "./heat-rows";
+import type { Predicted, Ranking } from "./heat-rows";
 import { LayersChoice } from "./other-layers";
 import { routingTable } from "./routing-export";
 import type { ROUTING_PARAMS } from "./routing-params";
@@ -20,6 +20,7 @@ import type { ROUTING_PARAMS } from "./routing-params";
 interface HeatBarProps {
   readonly run: RunSummary;
   readonly response: RoutingResponse;
+  readonly predicted: Predicted;
   readonly shown: number;
   readonly total: number;
   readonly params: Values<typeof ROUTING_PARAMS>;
@@ -33,10 +34,15 @@ const RANKINGS: Readonly<Record<Ranking, string>> = {
   rarest: "by usage, rarest first",
 };
 
-function Download({ response, withStart }: { readonly response: RoutingResponse; readonly withStart: boolean }) {
+interface DownloadProps extends Pick<HeatBarProps, "response" | "predicted"> {
+  readonly withStart: boolean;
+}
+
+function Download({ response, predicted, withStart }: DownloadProps) {
   const save = (key: string | number) => {
-    if (key === "json") saveFile("routing.json", JSON.stringify(response, null, 1), "application/json");
-    else saveFile("routing.csv", toCsv(routingTable(response, withStart)), "text/csv");
+    const tokens = response.tokens.map((token, position) => ({ ...token, ...predicted?.[position] }));
+    if (key === "json") saveFile("routing.json", JSON.stringify({ ...response, tokens }, null, 1), "application/json");
+    else saveFile("routing.csv", toCsv(routingTable(response, predicted, withStart)), "text/csv");
   };
   return (
     <MenuTrigger>
@@ -53,7 +59,7 @@ function Download({ response, withStart }: { readonly response: RoutingResponse;
   );
 }
 
-export function HeatBar({ run, response, shown, total, params, setParams }: HeatBarProps) {
+export function HeatBar({ run, response, predicted, shown, total, params, setParams }: HeatBarProps) {
   const asTable = params.view === "table";
   return (
     <div className="pane-h">
@@ -81,7 +87,7 @@ export function HeatBar({ run, response, shown, total, params, setParams }: Heat
         aria-label={asTable ? "As a map" : "As a table"}
         onClick={() => setParams({ view: asTable ? "map" : "table" })}
       />
-      <Download response={response} withStart={params.start} />
+      <Download response={response} predicted={predicted} withStart={params.start} />
     </div>
   );
 }

@@ -1,7 +1,7 @@
 /** The text as the axis: a column for each token, and how far its prediction moves when the layer stands in. */
 
 import { columnText, type ColumnWindow } from "./columns";
-import { type Column, formatKl, type Ranking } from "./heat-rows";
+import { type Column, formatKl, type Predicted, type Ranking } from "./heat-rows";
 import { RANKED_BY } from "./heat-row";
 
 interface HeatHeadProps {
@@ -9,6 +9,7 @@ interface HeatHeadProps {
   readonly window: ColumnWindow;
   readonly ranking: Ranking;
   readonly locked: number | null;
+  readonly predicted: Predicted;
 }
 
 const KL_BAR = 22;
@@ -43,21 +44,33 @@ function Tokens({ columns, window, ranking, locked }: HeatHeadProps) {
   );
 }
 
-function Divergences({ columns, window, locked }: HeatHeadProps) {
-  const most = columns.reduce((largest, { token }) => Math.max(largest, token.kl), 1e-9);
+function Divergence({ kl, most }: { readonly kl: number; readonly most: number }) {
+  return (
+    <>
+      <span className="klb" style={{ height: Math.max(1, Math.round((KL_BAR * kl) / most)) }} />
+      <small>{formatKl(kl)}</small>
+    </>
+  );
+}
+
+function Divergences({ columns, window, locked, predicted }: HeatHeadProps) {
+  const klAt = (position: number) => predicted?.[position]?.kl;
+  const most = columns.reduce((largest, { position }) => Math.max(largest, klAt(position) ?? 0), 1e-9);
   const after = columns.length - window.to;
   return (
-    <tr className="klr">
+    <tr className="klr" aria-busy={predicted === undefined}>
       <th className="c0" scope="row">
         KL from original <span className="unit">nats</span>
       </th>
       {window.from > 0 && <td colSpan={window.from} />}
-      {columns.slice(window.from, window.to).map(({ position, token }) => (
-        <td key={position} className={position === locked ? "lk" : undefined}>
-          <span className="klb" style={{ height: Math.max(1, Math.round((KL_BAR * token.kl) / most)) }} />
-          <small>{formatKl(token.kl)}</small>
-        </td>
-      ))}
+      {columns.slice(window.from, window.to).map(({ position }) => {
+        const kl = klAt(position);
+        return (
+          <td key={position} className={position === locked ? "lk" : undefined}>
+            {kl !== undefined && <Divergence kl={kl} most={most} />}
+          </td>
+        );
+      })}
       {after > 0 && <td colSpan={after} />}
       <td className="sum" />
     </tr>

@@ -9,7 +9,7 @@ import { heatEvents, type Place } from "./heat-events";
 import { HeatHead } from "./heat-head";
 import { HeatRowView } from "./heat-row";
 import { CellTip, ColumnTip } from "./heat-tips";
-import type { Column, HeatRow, Ranking } from "./heat-rows";
+import type { Column, HeatRow, Predicted, Ranking } from "./heat-rows";
 import type { RoutingLock } from "./routing-params";
 
 interface HeatMapProps {
@@ -20,6 +20,7 @@ interface HeatMapProps {
   readonly end: number;
   readonly ranking: Ranking;
   readonly lock: RoutingLock | null;
+  readonly predicted: Predicted;
   /** Keep both stable between renders. */
   readonly onPreview: (position: number) => void;
   readonly onLock: (place: Place) => void;
@@ -74,14 +75,18 @@ function useRowInView(box: React.RefObject<HTMLDivElement | null>, expert: numbe
   }, [box, expert]);
 }
 
-function useEvents({ columns, rows, extra, onPreview, onLock }: HeatMapProps) {
+function useEvents({ columns, rows, extra, predicted, onPreview, onLock }: HeatMapProps) {
   const tips = useTips();
   return useMemo(() => {
     const tipAt = ({ position, expert }: Place) => {
       const column = columns.find((candidate) => candidate.position === position);
       const row = [...rows, ...extra].find((candidate) => candidate.expert === expert);
       if (column === undefined) return null;
-      return row === undefined ? <ColumnTip column={column} /> : <CellTip row={row} column={column} />;
+      return row === undefined ? (
+        <ColumnTip column={column} predicted={predicted} />
+      ) : (
+        <CellTip row={row} column={column} />
+      );
     };
     return heatEvents({
       onEnter: (place, element) => {
@@ -91,11 +96,11 @@ function useEvents({ columns, rows, extra, onPreview, onLock }: HeatMapProps) {
       onLeave: tips.hide,
       onLock,
     });
-  }, [columns, extra, onLock, onPreview, rows, tips]);
+  }, [columns, extra, onLock, onPreview, predicted, rows, tips]);
 }
 
 export const HeatMap = memo(function HeatMap(props: HeatMapProps) {
-  const { columns, rows, extra, end, ranking, lock } = props;
+  const { columns, rows, extra, end, ranking, lock, predicted } = props;
   const widths = useMemo(() => columns.map(({ token }) => columnWidth(token.text)), [columns]);
   const offsets = useMemo(() => columnOffsets(widths), [widths]);
   const { box, window, update } = useColumnWindow(offsets);
@@ -125,7 +130,7 @@ export const HeatMap = memo(function HeatMap(props: HeatMapProps) {
           ))}
           <col className="sums" />
         </colgroup>
-        <HeatHead columns={columns} window={window} ranking={ranking} locked={locked} />
+        <HeatHead columns={columns} window={window} ranking={ranking} locked={locked} predicted={predicted} />
         <tbody>{rows.map(draw)}</tbody>
         {extra.length > 0 && (
           <tbody className="extra" aria-label="Other experts of the locked token">

@@ -9,9 +9,7 @@ function token(text: string, experts: readonly (readonly [number, number])[], mo
     id: 1,
     text,
     start: false,
-    kl: 0.1,
     experts: experts.map(([expert, coefficient]) => ({ expert, coefficient, share: 1 / experts.length })),
-    predictions: [],
     ...more,
   } satisfies RoutedToken;
 }
@@ -30,7 +28,7 @@ const EXPERTS: RoutingResponse["experts"] = {
   8: info(0.0001),
 };
 const TOKENS = [
-  token("<s>", [[99, 500]], { start: true, kl: 5 }),
+  token("<s>", [[99, 500]], { start: true }),
   token("The", [
     [3, 2],
     [5, 1],
@@ -40,8 +38,9 @@ const TOKENS = [
     [3, 2],
     [8, 0.5],
   ]),
-  token(".", [[3, 2.5]], { kl: 0.3 }),
+  token(".", [[3, 2.5]]),
 ];
+const PREDICTED = [5, 0.1, 0.1, 0.3].map((kl) => ({ kl, predictions: [] }));
 const columns = heatColumns({ tokens: TOKENS }, false);
 const order = (ranking: Parameters<typeof heatRows>[2]) => heatRows(columns, EXPERTS, ranking).map((row) => row.expert);
 
@@ -49,8 +48,9 @@ describe("columns of the map", () => {
   it("leave the start token out until it is asked for", () => {
     expect(columns.map(({ position }) => position)).toEqual([1, 2, 3]);
     expect(heatColumns({ tokens: TOKENS }, true)).toHaveLength(4);
-    expect(meanKl(columns)).toBeCloseTo(0.5 / 3);
-    expect(meanKl([])).toBe(0);
+    expect(meanKl(columns, PREDICTED)).toBe("0.167");
+    expect(meanKl(columns, undefined)).toBe("…");
+    expect(meanKl([], PREDICTED)).toBe("0.000");
   });
 });
 

@@ -1,6 +1,6 @@
 /** The heat map as numbers: which experts are its rows, in which order, and on which scale. */
 
-import type { RoutedExpertInfo, RoutedToken, RoutingResponse } from "@/api/types";
+import type { PredictedToken, RoutedExpertInfo, RoutedToken, RoutingResponse } from "@/api/types";
 import { niceEnd } from "@/lib/nice-end";
 
 export type Ranking = "summed" | "largest" | "often" | "rarest";
@@ -30,6 +30,9 @@ export interface Column {
   readonly position: number;
   readonly token: RoutedToken;
 }
+
+/** What is expected after each token, by position; it comes a moment after the routing. */
+export type Predicted = readonly PredictedToken[] | undefined;
 
 const UNKNOWN: RoutedExpertInfo = { label: null, automatic: null, usage: null, largest: null, top_tokens: [] };
 /** From this usage on an expert says little about any one token. */
@@ -112,6 +115,8 @@ export function formatKl(kl: number): string {
 }
 
 /** What stands in the foot: mean KL over the columns. */
-export function meanKl(columns: readonly Column[]): number {
-  return columns.length === 0 ? 0 : columns.reduce((sum, { token }) => sum + token.kl, 0) / columns.length;
+export function meanKl(columns: readonly Column[], predicted: Predicted): string {
+  if (predicted === undefined) return "…";
+  const sum = columns.reduce((sofar, { position }) => sofar + (predicted[position]?.kl ?? 0), 0);
+  return (sum / Math.max(1, columns.length)).toFixed(3);
 }

@@ -5,7 +5,7 @@ import { TokenChip } from "@/components/tokens/token-chip";
 import { TokenTip } from "@/components/tokens/token-tip";
 import { formatCount, formatFixed } from "@/lib/format";
 
-import type { Column, HeatRow } from "./heat-rows";
+import type { Column, HeatRow, Predicted } from "./heat-rows";
 
 interface CellTipProps {
   readonly row: HeatRow;
@@ -35,8 +35,9 @@ export function CellTip({ row, column }: CellTipProps) {
   );
 }
 
-export function ColumnTip({ column }: { readonly column: Column }) {
+export function ColumnTip({ column, predicted }: { readonly column: Column; readonly predicted: Predicted }) {
   const { token, position } = column;
+  const kl = predicted?.[position]?.kl;
   return (
     <>
       <div className="hd">
@@ -49,7 +50,7 @@ export function ColumnTip({ column }: { readonly column: Column }) {
         <dt>Active experts</dt>
         <dd>{token.experts.length}</dd>
         <dt>KL from original</dt>
-        <dd>{formatFixed(token.kl, 4)} nats</dd>
+        <dd>{kl === undefined ? "…" : `${formatFixed(kl, 4)} nats`}</dd>
       </dl>
     </>
   );

@@ -1,13 +1,14 @@
 /** What the language model expects after a token, with its own MLP and with the layer in its place. */
 
-import type { RoutedToken } from "@/api/types";
+import type { PredictedToken } from "@/api/types";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { formatFixed, formatProbability, formatSigned } from "@/lib/format";
 
 const SHOWN = 8;
 
 interface NextTokenProps {
-  readonly token: RoutedToken;
+  /** Undefined while it is worked out. */
+  readonly token: PredictedToken | undefined;
   readonly method: string;
 }
 
@@ -18,15 +19,15 @@ function Change({ value }: { readonly value: number }) {
 }
 
 export function NextToken({ token, method }: NextTokenProps) {
-  const shown = token.predictions.slice(0, SHOWN);
+  const shown = token?.predictions.slice(0, SHOWN) ?? [];
   const most = shown.reduce((largest, next) => Math.max(largest, next.original, next.replaced), 1e-9);
   const bar = (probability: number) => ({ width: `${(100 * probability) / most}%` });
   return (
-    <section className="next-token">
+    <section className="next-token" aria-busy={token === undefined}>
       <div className="pane-h">
         <h2>Next token</h2>
         <span className="grow" />
-        <span className="note">KL {formatFixed(token.kl, 3)} nats</span>
+        <span className="note">KL {token === undefined ? "…" : formatFixed(token.kl, 3)} nats</span>
       </div>
       <table>
         <thead>

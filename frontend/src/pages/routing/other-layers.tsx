@@ -3,12 +3,12 @@
 import { useQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
 
-import { liveQuery } from "@/api/queries";
+import { liveQuery, predictionsQuery } from "@/api/queries";
 import type { LayerRun, RoutingResponse, RunSummary } from "@/api/types";
 import { Button } from "@/components/button";
 import { useCurrentRun } from "@/components/current-run";
 import { methodName } from "@/components/run-words";
-import { formatCount, formatFixed } from "@/lib/format";
+import { formatCount } from "@/lib/format";
 import type { SetParams, Values } from "@/url-state";
 
 import type { Place } from "./heat-events";
@@ -72,6 +72,7 @@ export function OtherLayer({ response, params, setParams, onPreview }: OtherLaye
   const rows = useMemo(() => heatRows(columns, response.experts, params.rank), [columns, response, params.rank]);
   const shown = useMemo(() => rows.slice(0, params.rows), [rows, params.rows]);
   const end = useMemo(() => scaleEnd(rows), [rows]);
+  const predicted = useQuery(predictionsQuery(response.run, params.prompt)).data?.tokens;
   const onLock = ({ position }: Place) => {
     setParams({ lock: params.lock?.position === position ? null : { position, expert: null } });
   };
@@ -82,7 +83,7 @@ export function OtherLayer({ response, params, setParams, onPreview }: OtherLaye
           <h2>Layer {layer}</h2>
           <span className="note">
             {response.run}, {formatCount(shown.length)} of {formatCount(rows.length)} experts, mean KL{" "}
-            {formatFixed(meanKl(columns), 3)} nats
+            {meanKl(columns, predicted)} nats
           </span>
         </div>
         <HeatMap
@@ -92,6 +93,7 @@ export function OtherLayer({ response, params, setParams, onPreview }: OtherLaye
           end={end}
           ranking={params.rank}
           lock={params.lock === null ? null : { position: params.lock.position, expert: null }}
+          predicted={predicted}
           onPreview={onPreview}
           onLock={onLock}
         />
@@ -109,6 +111,7 @@ interface OtherTokenProps {
 
 function OtherToken({ response, position, params, isLocked }: OtherTokenProps) {
   const run = useCurrentRun().runs.find((one) => one.name === response.run);
+  const { data } = useQuery(predictionsQuery(response.run, params.prompt));
   const token = response.tokens[position];
   if (token === undefined) return null;
   return (
@@ -130,7 +133,7 @@ function OtherToken({ response, position, params, isLocked }: OtherTokenProps) {
           lockedExpert={null}
         />
       </section>
-      <NextToken token={token} method={run === undefined ? "layer" : methodName(run.method)} />
+      <NextToken token={data?.tokens[position]} method={run === undefined ? "layer" : methodName(run.method)} />
     </>
   );
 }

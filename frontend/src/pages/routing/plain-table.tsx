@@ -4,14 +4,21 @@ import type { RoutingResponse } from "@/api/types";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { formatCount } from "@/lib/format";
 
+import type { Predicted } from "./heat-rows";
 import { routingTable } from "./routing-export";
 
 const ROWS = 400;
 const TOKEN_COLUMN = 1;
 const WORDS = new Set([TOKEN_COLUMN, 4]);
 
-export function PlainTable({ response, withStart }: { response: RoutingResponse; withStart: boolean }) {
-  const { columns, rows } = routingTable(response, withStart);
+interface PlainTableProps {
+  readonly response: RoutingResponse;
+  readonly predicted: Predicted;
+  readonly withStart: boolean;
+}
+
+export function PlainTable({ response, predicted, withStart }: PlainTableProps) {
+  const { columns, rows } = routingTable(response, predicted, withStart);
   return (
     // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- a box that scrolls must be reachable by key
     <div className="figure-table heat-list" tabIndex={0} role="region" aria-label="Routing as a table">

@@ -3,6 +3,8 @@
 import type { RoutingResponse } from "@/api/types";
 import type { FigureTable } from "@/components/figure/figure-data";
 
+import type { Predicted } from "./heat-rows";
+
 const COLUMNS = [
   "position",
   "token",
@@ -13,14 +15,14 @@ const COLUMNS = [
   "share of output norm",
 ];
 
-export function routingTable(response: RoutingResponse, withStart: boolean): FigureTable {
+export function routingTable(response: RoutingResponse, predicted: Predicted, withStart: boolean): FigureTable {
   const rows = response.tokens.flatMap((token, position) =>
     token.start && !withStart
       ? []
       : token.experts.map((routed) => [
           String(position),
           token.text,
-          token.kl.toFixed(4),
+          predicted?.[position]?.kl.toFixed(4) ?? "",
           String(routed.expert),
           response.experts[routed.expert]?.label ?? "",
           routed.coefficient.toFixed(4),

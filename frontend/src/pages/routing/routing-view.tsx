@@ -1,7 +1,9 @@
 /** The map of one routing with all around it: how it is ranked, its scale, the token in full. */
 
+import { useQuery } from "@tanstack/react-query";
 import { type UIEvent, useCallback, useMemo, useState } from "react";
 
+import { predictionsQuery } from "@/api/queries";
 import type { RoutingResponse, RunSummary } from "@/api/types";
 import { Button } from "@/components/button";
 import { NumberInput } from "@/components/number-input";
@@ -22,6 +24,7 @@ import {
   type HeatRow,
   heatRows,
   meanKl,
+  type Predicted,
   scaleEnd,
   withinUsage,
 } from "./heat-rows";
@@ -46,6 +49,12 @@ function usePreview(response: RoutingResponse, columns: readonly Column[]) {
   const shown = preview.response === response ? preview.position : -1;
   const column = columns.find(({ position }) => position === shown) ?? columns.at(-1);
   return { column, onPreview };
+}
+
+/** What is expected after each token; undefined until it is there, and while the routing is that of another text. */
+function usePredicted(response: RoutingResponse, prompt: string): Predicted {
+  const { data } = useQuery(predictionsQuery(response.run, prompt));
+  return data?.tokens.length === response.tokens.length ? data.tokens : undefined;
 }
 
 function useLock({ params, setParams }: RoutingViewProps) {
@@ -75,18 +84,19 @@ function scrollTogether({ currentTarget, target }: UIEvent<HTMLElement>) {
 
 interface FootProps extends RoutingViewProps {
   readonly columns: readonly Column[];
+  readonly predicted: Predicted;
   readonly rows: readonly HeatRow[];
   readonly shared: number;
   readonly end: number;
 }
 
-function Foot({ params, setParams, columns, rows, shared, end }: FootProps) {
+function Foot({ params, setParams, columns, predicted, rows, shared, end }: FootProps) {
   const hidden = rows.length - params.rows;
   return (
     <div className="heat-foot">
       <RampLegend kind="sequential" low="Coefficient 0" high={formatFixed(end, Math.max(1, cellDigits(end)))} />
       <span className="grow" />
-      <span className="dim">Mean KL {formatFixed(meanKl(columns), 3)} nats.</span>
+      <span className="dim">Mean KL {meanKl(columns, predicted)} nats.</span>
       <Button
         size="small"
         variant={params.start ? "chosen" : "ghost"}
@@ -155,6 +165,7 @@ function OtherLayers({ others, params, setParams, onPreview }: OtherLayersProps)
 export function RoutingView(props: RoutingViewProps) {
   const { run, response, params } = props;
   const { columns, all, rows, shown, extra, end } = useHeat(response, params);
+  const predicted = usePredicted(response, params.prompt);
   const preview = usePreview(response, columns);
   const { lock, onLock, release } = useLock(props);
   const locked = columns.find(({ position }) => position === lock?.position);
@@ -163,9 +174,9 @@ export function RoutingView(props: RoutingViewProps) {
   return (
     <div className="routing-columns">
       <section className="heat-pane" aria-label="Token by expert" onScrollCapture={scrollTogether}>
-        <HeatBar {...props} shown={shown.length} total={rows.length} />
+        <HeatBar {...props} predicted={predicted} shown={shown.length} total={rows.length} />
         {params.view === "table" ? (
-          <PlainTable response={response} withStart={params.start} />
+          <PlainTable response={response} predicted={predicted} withStart={params.start} />
         ) : (
           <HeatMap
             columns={columns}
@@ -174,12 +185,20 @@ export function RoutingView(props: RoutingViewProps) {
             end={end}
             ranking={params.rank}
             lock={locked === undefined ? null : lock}
+            predicted={predicted}
             onPreview={preview.onPreview}
             onLock={onLock}
           />
         )}
         {params.view === "map" && <OtherLayers {...props} onPreview={preview.onPreview} />}
-        <Foot {...props} columns={columns} rows={rows} shared={all.filter((row) => row.isShared).length} end={end} />
+        <Foot
+          {...props}
+          columns={columns}
+          predicted={predicted}
+          rows={rows}
+          shared={all.filter((row) => row.isShared).length}
+          end={end}
+        />
       </section>
       {column !== undefined && (
         <TokenPanel
@@ -188,6 +207,7 @@ export function RoutingView(props: RoutingViewProps) {
           column={column}
           experts={response.experts}
           end={end}
+          predicted={predicted}
           method={methodName(run.method)}
           isLocked={locked !== undefined}
           lockedExpert={expert}

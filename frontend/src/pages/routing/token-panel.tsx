@@ -14,7 +14,7 @@ import { TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/plus-button";
 import { formatPercent, formatSigned } from "@/lib/format";
 
-import type { Column } from "./heat-rows";
+import type { Column, Predicted } from "./heat-rows";
 import { NextToken } from "./next-token";
 
 const SHOWN = 7;
@@ -28,6 +28,7 @@ interface PanelProps {
   readonly experts: RoutingResponse["experts"];
   /** End of the map's colour scale. */
   readonly end: number;
+  readonly predicted: Predicted;
   /** Name of the method that stands in for the MLP. */
   readonly method: string;
   readonly isLocked: boolean;
@@ -84,7 +85,7 @@ function ExpertOfToken({ ofRun, routed, info, effect, end, isLocked }: RowProps)
   );
 }
 
-interface TokenExpertsProps extends Omit<PanelProps, "method" | "onRelease" | "others"> {
+interface TokenExpertsProps extends Omit<PanelProps, "predicted" | "method" | "onRelease" | "others"> {
   /** The run, where it is not the one that the page is about. */
   readonly ofRun?: string;
 }
@@ -144,7 +145,7 @@ export function TokenExperts({ run, ofRun, text, column, experts, end, isLocked,
 }
 
 export function TokenPanel(props: PanelProps) {
-  const { column, method, isLocked, others, onRelease } = props;
+  const { column, predicted, method, isLocked, others, onRelease } = props;
   return (
     <aside className="token-panel" aria-label="The token in full">
       <section>
@@ -164,7 +165,7 @@ export function TokenPanel(props: PanelProps) {
         </div>
         <TokenExperts key={column.position} {...props} />
       </section>
-      <NextToken token={column.token} method={method} />
+      <NextToken token={predicted?.[column.position]} method={method} />
       {others}
     </aside>
   );
