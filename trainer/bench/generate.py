@@ -36,7 +36,7 @@ class GenerateBench:
     batch_speedup: float
     """Seconds of 8 steered pairs one after the other over those of the same 8 in one batch."""
     stream_overhead: float
-    """Seconds of a steered pair over those of its bare decode steps: the same rows read and tokens chosen, none told."""
+    """Seconds of a steered pair over those of its bare decode steps: the same rows read, tokens chosen, none told."""
     predictions_ratio: float
     """Seconds of what is told after a routing (predictions with and without the layer) over those of a forward pass."""
     routing_ms: float

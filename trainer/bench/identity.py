@@ -90,8 +90,9 @@ def bench_identity(
     identical: dict[str, int] = {}
     done = compared = 0
     with tempfile.TemporaryDirectory() as folder:
-        untouched = load_module(language_model.source, language_model.dtype).to(language_model.device)
-        sample = _World(language_model, run, untouched.eval())
+        untouched = load_module(language_model.source, language_model.dtype).eval()
+        untouched.to(language_model.device)
+        sample = _World(language_model, run, untouched)
         worlds = {"llama": sample, **_random(language_model.tokenizer, Path(folder))}
         for number, (name, world) in enumerate(worlds.items()):
             wanted = generations * (number + 1) // len(worlds)
