@@ -6,8 +6,10 @@ import gzip
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from pydantic import BaseModel
+from pydantic_core import to_json
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, Response
 
@@ -23,6 +25,11 @@ KEPT_LEVEL = 6
 def written(body: BaseModel) -> Response:
     """A wire model as it stands: it was checked when it was made, and is not checked or copied again on its way."""
     return Response(body.__pydantic_serializer__.to_json(body), media_type=JSON_TYPE)
+
+
+def plain(body: Any) -> Response:
+    """Plain data in the shape of a wire model: where there are thousands of small ones, ten times as fast."""
+    return Response(to_json(body), media_type=JSON_TYPE)
 
 
 @dataclass(frozen=True)

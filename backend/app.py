@@ -52,7 +52,7 @@ from backend.settings import Settings
 from trainer.errors import UserError
 
 MINIMUM_TO_COMPRESS = 1024
-COMPRESSION_LEVEL = 5
+COMPRESSION_LEVEL = 1
 PROBLEMS_NAMED = 3
 DEFAULT_BODY_BYTES: int = Settings.model_fields["body_bytes"].default
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from threading import Event, Lock
@@ -58,8 +58,9 @@ class Growing(Protocol):
         """Take the next token of each text."""
 
 
-Delivered = SteeringStep | DoseStep | Waiting | BaseException | None
-"""What a generation tells its client: steps, an error that ends it, or None once it is done."""
+Told = SteeringStep | DoseStep | Waiting
+Delivered = Sequence[Told] | BaseException | None
+"""What a generation tells its client: what has come of one step, an error that ends it, or None once it is done."""
 
 
 @dataclass(eq=False)
@@ -77,7 +78,7 @@ class Generation:
     def tell_place(self, before: int) -> None:
         if before != self.told:
             self.told = before
-            self.deliver(Waiting(before))
+            self.deliver((Waiting(before),))
 
 
 class Host:
@@ -205,8 +206,7 @@ class Host:
 
     def _pass_on(self, generation: Generation, steps: Iterator[SteeringStep | DoseStep]) -> None:
         assert generation.steering is not None
-        for step in steps:
-            generation.deliver(step)
+        generation.deliver(tuple(steps))
         if generation.steering.finished:
             self._running.remove(generation)
             generation.deliver(None)

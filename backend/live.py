@@ -101,8 +101,10 @@ class LiveEngine:
 
     async def steer(
         self, names: Sequence[str], config: SteeringConfig, units: Units
-    ) -> AsyncGenerator[SteeringStep | Waiting, None]:
-        """Generate without and with edits, step by step; closing the generator stops it within a token.
+    ) -> AsyncGenerator[Sequence[SteeringStep | Waiting], None]:
+        """Generate without and with edits; closing the generator stops it within a token.
+
+        Yields what comes of each step of the language model together: a token of every text that goes on.
 
         Args:
             names: the run that is steered, then those of other layers whose experts are edited too.
@@ -122,7 +124,7 @@ class LiveEngine:
 
     async def dose(
         self, names: Sequence[str], config: DoseConfig, units: Units
-    ) -> AsyncGenerator[DoseStep | Waiting, None]:
+    ) -> AsyncGenerator[Sequence[DoseStep | Waiting], None]:
         """The same prompt with one edit at several strengths, in one batch; arguments and errors as of ``steer``."""
         with self._admission():
             runs = await self._runs(names)

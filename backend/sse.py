@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from http import HTTPStatus
 from typing import Any
 
 import anyio
 from pydantic import BaseModel
+from pydantic_core import to_json
 from starlette.responses import JSONResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
@@ -21,15 +22,16 @@ log = logging.getLogger(__name__)
 PING = b": ping\n\n"
 """A comment, which clients ignore: proxies close connections on which nothing moves."""
 
-Event = tuple[str, BaseModel]
-"""Name and data."""
+Event = tuple[str, BaseModel | dict[str, Any]]
+"""Name and data: a wire model, or plain data in the shape of one."""
 
-Events = AsyncGenerator[Event, None]
+Events = AsyncGenerator[Sequence[Event], None]
+"""Those that come together travel together."""
 
 
-def encode(name: str, data: BaseModel) -> bytes:
+def encode(name: str, data: BaseModel | dict[str, Any]) -> bytes:
     """One event as it goes over the wire; JSON has no line breaks of its own."""
-    return b"event: " + name.encode() + b"\ndata: " + data.model_dump_json().encode() + b"\n\n"
+    return b"event: " + name.encode() + b"\ndata: " + to_json(data) + b"\n\n"
 
 
 class EventStream(StreamingResponse):
@@ -56,7 +58,7 @@ class EventStream(StreamingResponse):
 
 
 async def _wire(events: Events, ping_seconds: float) -> AsyncGenerator[bytes, None]:
-    upcoming: asyncio.Task[Event | None] | None = None
+    upcoming: asyncio.Task[Sequence[Event] | None] | None = None
     try:
         while True:
             # A task of its own, because a wait that runs into the ping must not cancel the event that is being made.
@@ -72,10 +74,10 @@ async def _wire(events: Events, ping_seconds: float) -> AsyncGenerator[bytes, No
                     log.error("A stream has failed", exc_info=error)
                 yield encode("error", ErrorEvent(error=error_body(error)))
                 return
-            event = finished.result()
-            if event is None:
+            together = finished.result()
+            if together is None:
                 return
-            yield encode(*event)
+            yield b"".join(encode(*event) for event in together)
     finally:
         with anyio.CancelScope(shield=True):
             if upcoming is not None:
@@ -84,7 +86,7 @@ async def _wire(events: Events, ping_seconds: float) -> AsyncGenerator[bytes, No
             await events.aclose()
 
 
-async def _next(events: Events) -> Event | None:
+async def _next(events: Events) -> Sequence[Event] | None:
     return await anext(events, None)
 
 

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import http.client
-import json
 import random
-import socket
 import statistics
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass, field
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
+from backend.bench.events import PATIENCE_SECONDS, events_of
 from trainer.progress import Progress
 
-PATIENCE_SECONDS = 120.0
-"""Without a single byte, after which a client counts as stuck; pings come far more often."""
 LEAVING = 3
 """One in so many leaves midway."""
 PROMPTS = (
@@ -150,7 +144,7 @@ def _read(
         ValueError: it is refused, fails, or ends without ``done``.
     """
     found: list[Token] = []
-    for event in _events(url, path, body):
+    for event in events_of(url, path, body):
         if event["event"] == "done":
             return sorted(found)
         if event["event"] == "error":
@@ -168,23 +162,6 @@ def _timed(url: str, path: str, body: dict[str, Any]) -> tuple[list[Token], floa
     _read(url, path, body, leaves_after=1)
     waited = time.monotonic() - started
     return _read(url, path, body), waited
-
-
-def _events(url: str, path: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    host = urlsplit(url).netloc
-    with closing(http.client.HTTPConnection(host, timeout=PATIENCE_SECONDS)) as connection:
-        connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
-        answer = connection.getresponse()
-        if answer.status != HTTPStatus.OK:
-            raise ValueError(f"{answer.status}: {answer.read(500).decode(errors='replace')}")
-        try:
-            for line in answer:
-                if line.startswith(b"data: "):
-                    yield json.loads(line[6:])
-        finally:
-            if connection.sock is not None:
-                connection.sock.shutdown(socket.SHUT_RDWR)
-            answer.close()
 
 
 def _memory_until(process: int, deadline: float, seconds: float, tally: _Tally, progress: Progress) -> Iterator[float]:

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -37,19 +38,26 @@ class BenchGenerate(Command):
 
     def run(self) -> int:
         """Measure."""
-        from trainer.bench.generate import bench_generate
+        from backend.bench.served import bench_served
+        from trainer.bench.generate import bare_step, bench_generate, routed_text, steering_config
         from trainer.language_model import LanguageModel
 
         run = sample_run()
-        found = bench_generate(
-            LanguageModel.load(run.language_model_source, self.device), run, self.tokens, self.rounds
-        )
+        language_model = LanguageModel.load(run.language_model_source, self.device)
+        found = bench_generate(language_model, run, self.tokens, self.rounds)
+        steering = steering_config(run, self.tokens, 0)
+        bare = partial(bare_step, language_model, run, steering)
+        with _live_server(run) as (url, _):
+            body = steering.model_dump(mode="json")
+            served = bench_served(url, run.name, routed_text(language_model), body, bare, self.rounds)
         self.report(
-            asdict(found),
+            {**asdict(found), **asdict(served)},
             f"Routing takes {found.routing_ratio:.2f} times a bare forward pass ({found.routing_ms:.0f} ms and "
             f"{found.forward_ms:.0f} ms); a default and steered pair is {found.pair_speedup:.2f} times as fast as two "
             f"plain generations; 8 together are {found.batch_speedup:.2f} times as fast as one after the other; "
-            f"choosing and telling tokens makes a step {found.stream_overhead:.2f} times as long.",
+            f"telling tokens makes a step {found.stream_overhead:.2f} times as long, a server "
+            f"{served.served_overhead:.2f} times ({served.token_gap_ms:.1f} ms); HTTP adds {served.http_ms:.0f} ms "
+            f"to a routing, and what the language model expects after each token takes {found.predictions_ratio:.2f} times a forward pass more.",
         )
         return 0
 
@@ -71,7 +79,7 @@ class BenchIdentity(Command):
 
         run = sample_run()
         language_model = LanguageModel.load(run.language_model_source, self.device)
-        with progress("Comparing generations") as shown:
+        with progress("Comparing", "generations") as shown:
             found = bench_identity(language_model, run, self.generations, self.tokens, shown)
         by_name = ", ".join(f"{name} {count}" for name, count in found.architectures.items())
         self.report(
@@ -95,7 +103,7 @@ class BenchSoak(Command):
         from backend.bench.soak import bench_soak
 
         run = sample_run()
-        with _live_server(run) as (url, process), progress("Soaking (seconds)") as shown:
+        with _live_server(run) as (url, process), progress("Soaking", "seconds") as shown:
             found = bench_soak(url, process.pid, run.name, self.clients, self.seconds, shown)
         memory = ", ".join(f"{mb:.0f}" for mb in found.memory_mb)
         self.report(

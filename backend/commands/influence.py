@@ -40,7 +40,7 @@ class InfluenceCommand(Command):
         language_model = LanguageModel.load(run.language_model_source, self.device)
         config = part_of(InfluenceConfig, self)
         stop = StopRequest()
-        with stop.listening(), progress(f"Measuring {run.name}") as shown:
+        with stop.listening(), progress(f"Measuring {run.name}", "contexts") as shown:
             try:
                 result = build_influence(run, config, language_model, store, progress=shown, should_stop=stop)
             except UserError as error:

@@ -45,7 +45,7 @@ class ProbeCommand(ProbeConfig, Command):
                     register_run(run, store)
                     source = run.language_model_source
                     loaded[source] = loaded.get(source) or LanguageModel.load(source, self.device)
-                    with progress(f"Probing {run.name}") as shown:
+                    with progress(f"Probing {run.name}", "texts") as shown:
                         results.append(probe(run, config, loaded[source], store, shown, stop))
         except UserError as error:
             if stop():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +16,9 @@ from backend.commands.base import Command
 from backend.settings import Access, LogFormat, Settings
 from trainer.errors import UserError
 
+SWITCH_SECONDS = 0.0005
+"""How long a thread may keep the interpreter while others want it: by default the thread that answers could keep the
+one that generates waiting for 5 ms, half the time of a token."""
 SHUTDOWN_SECONDS = 2
 REACHED_AS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """Addresses that stand for all of a machine, and what to type for this one."""
@@ -106,6 +110,7 @@ def serve(settings: Settings, when_ready: WhenReady) -> None:
                 if self.started:
                     when_ready(_url(listener))
 
+        sys.setswitchinterval(SWITCH_SECONDS)
         config = uvicorn.Config(
             application,
             log_config=None,

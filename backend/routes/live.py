@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from fastapi import APIRouter, Request
+from starlette.responses import Response
 
+from backend.answers import plain
 from backend.database import reading
 from backend.leaving import while_connected
 from backend.live import Routed
@@ -25,13 +28,13 @@ def options(run: RunName, services: ServicesDep) -> LiveOptions:
         return live_options(session, services.library, run)
 
 
-@router.post("/routing")
-async def route_together(request: JointRoutingRequest, services: ServicesDep, http: Request) -> JointRoutingResponse:
+@router.post("/routing", response_model=JointRoutingResponse)
+async def route_together(request: JointRoutingRequest, services: ServicesDep, http: Request) -> Response:
     """The routing of one text through several layers of a language model, in one forward pass."""
     await asyncio.to_thread(_check, services, request)
     text = await asyncio.to_thread(prompt_text, services, request.runs[0], request.text, request.turns)
     routed = await while_connected(http, services.live.route(request.runs, text))
-    return await asyncio.to_thread(_answer, services, routed)
+    return plain(await asyncio.to_thread(_answer, services, routed))
 
 
 def _check(services: Services, request: JointRoutingRequest) -> None:
@@ -40,8 +43,6 @@ def _check(services: Services, request: JointRoutingRequest) -> None:
             find_run(session, run)
 
 
-def _answer(services: Services, routed: Routed) -> JointRoutingResponse:
-    return JointRoutingResponse(
-        routings=tuple(described(services, routing, routed) for routing in routed.routings),
-        took_ms=routed.took_ms,
-    )
+def _answer(services: Services, routed: Routed) -> dict[str, Any]:
+    routings = [described(services, routing, routed) for routing in routed.routings]
+    return {"routings": routings, "took_ms": routed.took_ms}

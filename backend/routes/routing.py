@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from backend import notes
-from backend.answers import written
+from backend.answers import plain, written
 from backend.database import reading
 from backend.leaving import while_connected
 from backend.live import Routed
@@ -22,10 +23,8 @@ from backend.schemas import (
     ExpertEffect,
     PassageRequest,
     PassageResult,
-    PredictedToken,
     PredictionsResponse,
     RoutedExpertInfo,
-    RoutedToken,
     RoutingRequest,
     RoutingResponse,
 )
@@ -37,8 +36,8 @@ router = APIRouter(prefix="/runs/{run}", tags=["routing"])
 TOP_TOKENS = 3
 
 
-@router.post("/routing")
-async def route(run: RunName, request: RoutingRequest, services: ServicesDep, http: Request) -> RoutingResponse:
+@router.post("/routing", response_model=RoutingResponse)
+async def route(run: RunName, request: RoutingRequest, services: ServicesDep, http: Request) -> Response:
     """Which experts are active on each token of a text.
 
     Given up when the client closes the connection before its turn has come.
@@ -47,19 +46,20 @@ async def route(run: RunName, request: RoutingRequest, services: ServicesDep, ht
     # Waiting for the language model takes none of the threads that browsing needs.
     text = await asyncio.to_thread(prompt_text, services, run, request.text, request.turns)
     routed = await while_connected(http, services.live.route([run], text))
-    return await asyncio.to_thread(described, services, routed.routings[0], routed)
+    return plain(await asyncio.to_thread(described, services, routed.routings[0], routed))
 
 
-@router.post("/routing/predictions")
-async def predictions(
-    run: RunName, request: RoutingRequest, services: ServicesDep, http: Request
-) -> PredictionsResponse:
+@router.post("/routing/predictions", response_model=PredictionsResponse)
+async def predictions(run: RunName, request: RoutingRequest, services: ServicesDep, http: Request) -> Response:
     """What the language model expects after each token of a text, with its own MLP and with the layer in its place."""
     await asyncio.to_thread(_check, services, run)
     text = await asyncio.to_thread(prompt_text, services, run, request.text, request.turns)
     found = await while_connected(http, services.live.predict(run, text))
-    tokens = tuple(PredictedToken.model_validate(token, from_attributes=True) for token in found.predictions.tokens)
-    return PredictionsResponse(run=run, tokens=tokens, took_ms=found.took_ms)
+    tokens = [
+        {"kl": token.kl, "predictions": [prediction._asdict() for prediction in token.predictions]}
+        for token in found.predictions.tokens
+    ]
+    return plain({"run": run, "tokens": tokens, "took_ms": found.took_ms})
 
 
 @router.post("/routing/effects")
@@ -93,17 +93,25 @@ def _check(services: Services, run: str) -> None:
         find_run(session, run)
 
 
-def described(services: Services, routing: Routing, routed: Routed) -> RoutingResponse:
-    """A routing as it travels, with what is known of the experts in it."""
-    tokens = tuple(RoutedToken.model_validate(token, from_attributes=True) for token in routing.tokens)
-    experts = {expert.expert for token in tokens for expert in token.experts}
-    return RoutingResponse(
-        run=routing.run,
-        tokens=tokens,
-        experts=_experts(services, routing.run, experts),
-        max_tokens=routed.max_tokens,
-        took_ms=routed.took_ms,
-    )
+def described(services: Services, routing: Routing, routed: Routed) -> dict[str, Any]:
+    """A routing as it travels, in the shape of ``RoutingResponse``, with what is known of the experts in it."""
+    tokens = [
+        {
+            "id": token.id,
+            "text": token.text,
+            "start": token.start,
+            "experts": [{"expert": n, "coefficient": a, "share": share} for n, a, share in token.experts],
+        }
+        for token in routing.tokens
+    ]
+    experts = {expert.expert for token in routing.tokens for expert in token.experts}
+    return {
+        "run": routing.run,
+        "tokens": tokens,
+        "experts": _experts(services, routing.run, experts),
+        "max_tokens": routed.max_tokens,
+        "took_ms": routed.took_ms,
+    }
 
 
 def _experts(services: Services, run: str, experts: set[int]) -> dict[int, RoutedExpertInfo]:

@@ -11,7 +11,7 @@ from backend.database import reading
 from backend.queries import runs as queries
 from backend.schemas import MetricPoint, RunDetail, RunList, RunStatus, StatusChange
 from backend.services import RunName, Services, ServicesDep
-from backend.sse import Events, EventStream, EventStreamJson, documented
+from backend.sse import Event, Events, EventStream, EventStreamJson, documented
 
 POLL_SECONDS = 1.0
 
@@ -69,10 +69,11 @@ async def follow(services: Services, name: str, state: State) -> Events:
     """Tell what ``state`` says, then what changes, for as long as somebody listens."""
     shown: RunStatus | None = None
     while True:
-        for metric in state.metrics:
-            yield "metric", metric
+        told: list[Event] = [("metric", metric) for metric in state.metrics]
         if state.status != shown:
             shown = state.status
-            yield "status", StatusChange(status=shown)
+            told.append(("status", StatusChange(status=shown)))
+        if told:
+            yield told
         await asyncio.sleep(POLL_SECONDS)
         state = await asyncio.to_thread(look, services, name, state.last_step)

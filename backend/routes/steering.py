@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, TypeVar
 
@@ -22,7 +22,6 @@ from backend.schemas import (
     StartEvent,
     SteeringEvent,
     SteeringRequest,
-    TokenEvent,
 )
 from backend.services import RunName, Services, ServicesDep, prompt_text
 from backend.sse import Event, Events, EventStream, EventStreamJson, documented
@@ -34,10 +33,9 @@ router = APIRouter(prefix="/runs/{run}", tags=["steering"])
 
 Config = TypeVar("Config", bound=SteeringConfig)
 
-EVENTS: Mapping[type, type[StartEvent | ProgressEvent | TokenEvent | DoneEvent]] = {
+EVENTS: Mapping[type, type[StartEvent | ProgressEvent | DoneEvent]] = {
     Started: StartEvent,
     Waiting: ProgressEvent,
-    NewToken: TokenEvent,
     Done: DoneEvent,
 }
 
@@ -67,22 +65,35 @@ def _prepared(
     return kind(**{**settings, "prompt": prompt}), units
 
 
-async def _stream(steps: AsyncGenerator[Any, None], event: Callable[[Any], Event]) -> EventStream:
+async def _stream(steps: AsyncGenerator[Sequence[Any], None], event: Callable[[Any], Event]) -> EventStream:
     # What is wrong with the request shows before the first step: it becomes a status, not an event.
     first = await anext(steps)
     return EventStream(_events(first, steps, event))
 
 
-async def _events(first: Any, steps: AsyncGenerator[Any, None], event: Callable[[Any], Event]) -> Events:
+async def _events(
+    first: Sequence[Any], steps: AsyncGenerator[Sequence[Any], None], event: Callable[[Any], Event]
+) -> Events:
     async with aclosing(steps):
-        yield event(first)
-        async for step in steps:
-            yield event(step)
+        yield [event(step) for step in first]
+        async for together in steps:
+            yield [event(step) for step in together]
 
 
 def _event(step: SteeringStep | Waiting) -> Event:
+    if isinstance(step, NewToken):
+        return "token", _token(step)
     event = EVENTS[type(step)].model_validate(step, from_attributes=True)
     return event.event, event
+
+
+def _token(step: NewToken) -> dict[str, Any]:
+    """In the shape of ``TokenEvent``: it is in the way of the next token, and has nothing to be checked."""
+    named = {
+        name: [each._asdict() for each in getattr(step, name)]
+        for name in ("alternatives", "other_alternatives", "experts")
+    }
+    return {"event": "token", **vars(step), **named}
 
 
 def _dose_event(step: DoseStep | Waiting) -> Event:

@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 import torch
 from fastapi.testclient import TestClient
+from pydantic import TypeAdapter
 
 from backend.app import create_app
 from backend.errors import BusyError
 from backend.live import LiveEngine
+from backend.schemas import PredictionsResponse, RoutingResponse, SteeringEvent
 from backend.settings import Settings
 from tests.runs import World
 from trainer.cache import RoomyLayer
@@ -48,6 +50,7 @@ def test_routing_is_the_trainers(live_client: TestClient, fitted: World) -> None
     answer = live_client.post(f"{RUN}/routing", json={"text": PROMPT}).json()
     run = Run.load("small", fitted.data)
     expected = route(LanguageModel.load(run.config.language_model, "cpu"), run, PROMPT)
+    RoutingResponse.model_validate(answer)
     assert [token["text"] for token in answer["tokens"]] == [token.text for token in expected.tokens]
     for token, wanted in zip(answer["tokens"], expected.tokens, strict=True):
         assert [expert["expert"] for expert in token["experts"]] == [expert.expert for expert in wanted.experts]
@@ -60,6 +63,7 @@ def test_predictions_are_the_trainers(live_client: TestClient, fitted: World) ->
     answer = live_client.post(f"{RUN}/routing/predictions", json={"text": PROMPT}).json()
     run = Run.load("small", fitted.data)
     expected = predict(LanguageModel.load(run.config.language_model, "cpu"), run, PROMPT)
+    PredictionsResponse.model_validate(answer)
     assert [token["kl"] for token in answer["tokens"]] == pytest.approx([it.kl for it in expected.tokens], abs=1e-5)
     for token, wanted in zip(answer["tokens"], expected.tokens, strict=True):
         assert [it["id"] for it in token["predictions"]] == [it.id for it in wanted.predictions]
@@ -106,6 +110,8 @@ def test_both_arms_come_token_by_token_and_never_twice(live_client: TestClient, 
     seen = events(live_client, edits=[{"expert": 3, "mode": "add", "strength": 8.0}])
     assert [name for name, _ in seen] == ["start", *["token"] * (len(seen) - 2), "done"]
     assert all(data["event"] == name for name, data in seen)
+    for _, data in seen:
+        TypeAdapter(SteeringEvent).validate_python(data)
     run = Run.load("small", fitted.data)
     config = SteeringConfig(prompt=PROMPT, sampling=Sampling(max_tokens=6, temperature=0))
     plain = steer(LanguageModel.load(run.config.language_model, "cpu"), run, config)

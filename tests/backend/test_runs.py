@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
+from pydantic import BaseModel
 from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
@@ -15,7 +15,7 @@ from backend.app import create_app
 from backend.queries.runs import flatten
 from backend.routes import runs
 from backend.settings import Settings
-from backend.sse import Event
+from backend.sse import Event, Events
 from tests.backend.stores import ACTIVE, TOKENS, metric
 from trainer.files import only_one
 from trainer.run import LOCK_FILE
@@ -55,8 +55,11 @@ def test_events_are_the_status_and_each_new_metric_once(
     monkeypatch.setattr(runs, "POLL_SECONDS", 0.01)
     services = create_app(Settings(data=tmp_path, frontend=tmp_path)).state.services
 
-    async def take(events: AsyncGenerator[Event, None], count: int) -> list[Event]:
-        return [await anext(events) for _ in range(count)]
+    async def take(events: Events, count: int) -> list[Event]:
+        seen: list[Event] = []
+        while len(seen) < count:
+            seen += await anext(events)
+        return seen
 
     async def follow() -> list[Event]:
         events = runs.follow(services, "second", runs.look(services, "second", 100))
@@ -69,7 +72,7 @@ def test_events_are_the_status_and_each_new_metric_once(
         await events.aclose()
         return seen
 
-    seen = [(name, data.model_dump()) for name, data in asyncio.run(follow())]
+    seen = [(name, data.model_dump() if isinstance(data, BaseModel) else data) for name, data in asyncio.run(follow())]
     services.store.dispose()
     assert [(name, data.get("step") or data["status"]) for name, data in seen] == [
         ("metric", 150),

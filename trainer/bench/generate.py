@@ -6,6 +6,7 @@ Shapes: B rows, T tokens.
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -49,16 +50,16 @@ class GenerateBench:
 
 def bench_generate(language_model: LanguageModel, run: Run, tokens: int, rounds: int) -> GenerateBench:
     """Time everything in turn; ``tokens`` are generated in each arm."""
-    text = _text_of(language_model, ROUTED_TOKENS)
+    text = routed_text(language_model)
     ids_1T = torch.tensor([prompt_ids(language_model, text)])
-    configs = [_config(run, tokens, seed) for seed in range(8)]
+    configs = [steering_config(run, tokens, seed) for seed in range(8)]
     ways: dict[str, Callable[[], object]] = {
         "forward": lambda: language_model.logits(ids_1T),
         "route": lambda: route(language_model, run, text),
         "predict": lambda: predict(language_model, run, text),
         "plain": lambda: _plain(language_model, tokens),
         "pair": lambda: list(steer(language_model, run, configs[0], {})),
-        "bare": lambda: _bare(language_model, run, configs[0]),
+        "bare": lambda: bare_step(language_model, run, configs[0]),
         "alone": lambda: [list(steer(language_model, run, config, {})) for config in configs],
         "together": lambda: _together(language_model, run, configs),
     }
@@ -78,7 +79,8 @@ def bench_generate(language_model: LanguageModel, run: Run, tokens: int, rounds:
     )
 
 
-def _config(run: Run, tokens: int, seed: int) -> SteeringConfig:
+def steering_config(run: Run, tokens: int, seed: int) -> SteeringConfig:
+    """A pair whose arms part at once and write ``tokens`` each."""
     # No end of text is wanted before the last token, so every way generates the same number.
     sampling = Sampling(max_tokens=tokens, seed=seed, temperature=0.8)
     # The sample's Spanish, so strong that the arms soon differ: what is equal is read once, and would flatter.
@@ -86,7 +88,9 @@ def _config(run: Run, tokens: int, seed: int) -> SteeringConfig:
     return SteeringConfig(prompt=PROMPT, edits=(edit,), sampling=sampling)
 
 
-def _text_of(language_model: LanguageModel, tokens: int) -> str:
+def routed_text(language_model: LanguageModel) -> str:
+    """A text of as many tokens as are routed."""
+    tokens = ROUTED_TOKENS
     words = (PROMPT + " the old man went home. ") * tokens
     # Longer than the language model takes, so it is cut before anybody checks.
     ids = language_model.tokenizer(words, add_special_tokens=False, verbose=False)["input_ids"]
@@ -112,8 +116,9 @@ def _plain(language_model: LanguageModel, tokens: int) -> None:
         )
 
 
-def _bare(language_model: LanguageModel, run: Run, config: SteeringConfig) -> None:
-    """The rows of a pair that has parted, step by step: read, and the tokens of both texts chosen."""
+def bare_step(language_model: LanguageModel, run: Run, config: SteeringConfig) -> float:
+    """Seconds of a bare decode step of a pair that has parted: its rows are read, the tokens of both texts chosen."""
+    started = time.perf_counter()
     steering = Steering.prepare(language_model, [run], config, {})
     sampling, prompt = config.sampling, steering.prompt
     texts = [list(prompt), list(prompt)]
@@ -127,6 +132,7 @@ def _bare(language_model: LanguageModel, run: Run, config: SteeringConfig) -> No
             ids.append(token)
         if position + 1 < sampling.max_tokens:
             step = batch.step()
+    return (time.perf_counter() - started) / sampling.max_tokens
 
 
 def _together(language_model: LanguageModel, run: Run, configs: list[SteeringConfig]) -> int:

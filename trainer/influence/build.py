@@ -125,7 +125,7 @@ class _Measuring:
                     raise Stopped("The measurement was stopped; nothing was changed. Run the command to start again.")
                 parts.append((places, self._measure(sequence, picks.of(places))))
                 done += len(places)
-                progress(done, total, "contexts")
+                progress(done, total, "")
             yield from self._summaries(picks, parts)
 
     def _forwards(self, picks: Picks) -> Iterator[tuple[int, Ints]]:

@@ -102,7 +102,7 @@ def gather_examples(
         if should_stop():
             raise Stopped("Probing was stopped; nothing was changed. Run the same command to start it again.")
         rows.add(number, one)
-        progress(number + 1, len(texts), "texts")
+        progress(number + 1, len(texts), "")
     return rows.examples()
 
 

@@ -56,14 +56,16 @@ function NoneFound({ params, setParams }: Omit<ExpertsTableProps, "run">) {
   );
 }
 
-const isHidden = (params: ExpertsParams, column: string) => params.hide.some((hidden) => hidden === column);
+interface HeadProps extends Omit<ExpertsTableProps, "run"> {
+  readonly hidden: readonly string[];
+}
 
-function Head({ params, setParams }: Omit<ExpertsTableProps, "run">) {
+function Head({ params, setParams, hidden }: HeadProps) {
   return (
     <thead>
       <tr>
         {Object.entries(LOOKS).map(([id, look]) => {
-          if (isHidden(params, id)) return null;
+          if (hidden.includes(id)) return null;
           const title = (
             <span>
               {look.title} {look.unit !== undefined && <span className="unit">{look.unit}</span>}
@@ -117,19 +119,24 @@ function BodyRow({ row, onOpen }: BodyRowProps) {
   );
 }
 
-/** The largest coefficient of the run: shades mean the same on every page of the table. */
-function useScaleEnd(run: string): number {
+/** The expert with the largest coefficient of the run: shades mean the same on every page of the table. */
+function useStrongest(run: string): ExpertRow | undefined {
   const { data } = useInfiniteQuery(expertsQuery(run, { sort: "largest", order: "desc" }, 1));
-  return data?.pages[0]?.experts[0]?.largest ?? 0;
+  return data?.pages[0]?.experts[0];
 }
+
+/** Columns of what `mxd influence` measures. */
+const MEASURED = ["added_loss", "kl_up"] as const;
 
 export function ExpertsTable({ run, params, setParams }: ExpertsTableProps) {
   const query = useInfiniteQuery(expertsQuery(run, toFilters(params)));
   const { data, error, hasNextPage, isFetching, fetchNextPage, refetch } = query;
   const isNarrow = useIsNarrow();
   const [opened, setOpened] = useState<ExpertRow | null>(null);
-  const largest = useScaleEnd(run);
+  const strongest = useStrongest(run);
+  const largest = strongest?.largest ?? 0;
   const columns = useMemo(() => expertColumns(largest), [largest]);
+  const hidden: readonly string[] = strongest?.measured === true ? params.hide : [...params.hide, ...MEASURED];
   const rows = useMemo(() => data?.pages.flatMap((page) => page.experts) ?? NO_ROWS, [data]);
   // eslint-disable-next-line react-hooks/incompatible-library -- the table's functions are called here, never memoised
   const table = useReactTable({
@@ -137,7 +144,7 @@ export function ExpertsTable({ run, params, setParams }: ExpertsTableProps) {
     columns,
     getCoreRowModel: getCoreRowModel(),
     manualSorting: true,
-    state: { columnVisibility: Object.fromEntries(params.hide.map((column) => [column, false])) },
+    state: { columnVisibility: Object.fromEntries(hidden.map((column) => [column, false])) },
   });
   const model = table.getRowModel().rows;
   const onNearEnd = useCallback(() => {
@@ -149,7 +156,7 @@ export function ExpertsTable({ run, params, setParams }: ExpertsTableProps) {
   return (
     <>
       <table className="grid experts-table" aria-rowcount={data.pages[0]?.matching}>
-        <Head params={params} setParams={setParams} />
+        <Head params={params} setParams={setParams} hidden={hidden} />
         <VirtualRows count={model.length} rowHeight={isNarrow ? NARROW_ROW_HEIGHT : ROW_HEIGHT} onNearEnd={onNearEnd}>
           {(index) => {
             const row = model[index];
