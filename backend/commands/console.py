@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, NoReturn
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-    from trainer.distributed import Ranks
+    from trainer.errors import UserError
+from trainer.distributed import Ranks
 
 SECONDS_BETWEEN_LINES = 5.0
 
@@ -144,3 +145,20 @@ class StopRequest:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+@contextmanager
+def stoppable() -> Iterator[StopRequest]:
+    """Work that the first Ctrl-C or SIGTERM asks to stop, and that raises a sentence when it has.
+
+    Raises:
+        Interrupted: it was asked to stop, and has; with the sentence.
+    """
+    stop = StopRequest()
+    with stop.listening():
+        try:
+            yield stop
+        except UserError as error:
+            if stop():
+                raise Interrupted(str(error), stop.exit_code) from error
+            raise

@@ -9,7 +9,7 @@ from pydantic import Field
 from pydantic_settings import CliPositionalArg
 
 from backend.commands.base import Command, part_of
-from backend.commands.console import Interrupted, StopRequest, progress
+from backend.commands.console import StopRequest, progress, stoppable
 from backend.commands.tables import columns
 from trainer.config import Count, EvaluateConfig, TextConfig
 from trainer.errors import UserError
@@ -52,26 +52,17 @@ class EvaluateCommand(TextConfig, Command):
 
     def run(self) -> int:
         """Measure, and say what was found."""
-        from backend.database import open_database
+        from backend.database import opened
         from trainer.registration import register_run
         from trainer.run import Run
 
         settings = self.settings()
         runs = [Run.load(name, settings.data) for name in self.names]
         _refuse_mixed(runs)
-        store = open_database(settings.store_url)
-        for run in runs:
-            register_run(run, store)
-        stop = StopRequest()
-        try:
-            with stop.listening():
-                results = self._measure(runs, store, stop)
-        except UserError as error:
-            if stop():
-                raise Interrupted(str(error), stop.exit_code) from error
-            raise
-        finally:
-            store.dispose()
+        with opened(settings.store_url) as store, stoppable() as stop:
+            for run in runs:
+                register_run(run, store)
+            results = self._measure(runs, store, stop)
         self.report(results, _in_words(results))
         return 0
 

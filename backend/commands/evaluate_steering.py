@@ -9,10 +9,9 @@ from pydantic import Field
 from pydantic_settings import CliPositionalArg
 
 from backend.commands.base import Command, part_of
-from backend.commands.console import Interrupted, StopRequest, progress
+from backend.commands.console import progress, stoppable
 from backend.commands.sweep import Several
 from trainer.config import SteeringEvaluationConfig
-from trainer.errors import UserError
 
 if TYPE_CHECKING:
     from trainer.steering_evaluation.doses import Dose
@@ -42,25 +41,17 @@ class EvaluateSteeringCommand(Command):
 
     def run(self) -> int:
         """Measure, and show the medians."""
-        from backend.database import open_database
+        from backend.database import opened
         from trainer.language_model import LanguageModel
         from trainer.run import Run
         from trainer.steering_evaluation.build import evaluate_steering
 
         settings = self.settings()
         run = Run.load(self.name, settings.data)
-        store = open_database(settings.store_url)
         language_model = LanguageModel.load(run.language_model_source, self.device)
         config = part_of(SteeringEvaluationConfig, self, **({"prompts": tuple(self.prompt)} if self.prompt else {}))
-        stop = StopRequest()
-        with stop.listening(), progress(f"Steering with {run.name}") as shown:
-            try:
-                doses = evaluate_steering(run, config, language_model, store, progress=shown, should_stop=stop)
-            except UserError as error:
-                if stop():
-                    raise Interrupted(str(error), stop.exit_code) from error
-                raise
-        store.dispose()
+        with opened(settings.store_url) as store, stoppable() as stop, progress(f"Steering with {run.name}") as shown:
+            doses = evaluate_steering(run, config, language_model, store, progress=shown, should_stop=stop)
         self.report({"run": run.name, "doses": [asdict(dose) for dose in doses]}, _table(doses))
         return 0
 

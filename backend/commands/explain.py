@@ -10,7 +10,7 @@ from pydantic import Field
 from pydantic_settings import CliPositionalArg
 
 from backend.commands.base import Command
-from backend.commands.console import Interrupted, StopRequest, progress
+from backend.commands.console import progress, stoppable
 from trainer.errors import UserError
 
 KEY_VARIABLE = "MXD_ENDPOINT_KEY"
@@ -35,7 +35,7 @@ class ExplainCommand(Command):
 
     def run(self) -> int:
         """Ask, and say how it went."""
-        from backend.database import open_database
+        from backend.database import opened
         from trainer.labelling.endpoint import Endpoint
         from trainer.labelling.explain import explain_experts
         from trainer.run import Run
@@ -44,27 +44,22 @@ class ExplainCommand(Command):
             raise UserError(f"--endpoint must be an address that begins with http:// or https://, not {self.endpoint}.")
         settings = self.settings()
         run = Run.load(self.name, settings.data)
-        store = open_database(settings.store_url)
         endpoint = Endpoint(self.endpoint, self.language_model, os.environ.get(KEY_VARIABLE), self.timeout)
-        stop = StopRequest()
-        with stop.listening(), progress(f"Explaining {run.name}", "experts") as shown:
-            try:
-                result = explain_experts(
-                    run,
-                    store,
-                    self.language_model,
-                    endpoint.ask,
-                    experts=self.expert,
-                    limit=self.limit,
-                    progress=shown,
-                    should_stop=stop,
-                )
-            except UserError as error:
-                if stop():
-                    raise Interrupted(str(error), stop.exit_code) from error
-                raise
-            finally:
-                store.dispose()
+        with (
+            opened(settings.store_url) as store,
+            stoppable() as stop,
+            progress(f"Explaining {run.name}", "experts") as shown,
+        ):
+            result = explain_experts(
+                run,
+                store,
+                self.language_model,
+                endpoint.ask,
+                experts=self.expert,
+                limit=self.limit,
+                progress=shown,
+                should_stop=stop,
+            )
         score = "" if result.balanced_accuracy is None else f", mean balanced accuracy {result.balanced_accuracy:.2f}"
         self.report(
             asdict(result),

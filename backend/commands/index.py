@@ -9,10 +9,9 @@ from pydantic import Field
 from pydantic_settings import CliPositionalArg
 
 from backend.commands.base import Command, part_of
-from backend.commands.console import Interrupted, StopRequest, progress_of
+from backend.commands.console import progress_of, stoppable
 from backend.commands.label import label_run
 from trainer.config import Count, IndexConfig, TextConfig
-from trainer.errors import UserError
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -78,11 +77,5 @@ def index_run(run: Run, config: IndexConfig, store: Engine, device: str, ranks: 
     from trainer.language_model import LanguageModel
 
     language_model = LanguageModel.load(run.language_model_source, ranks.device(device))
-    stop = StopRequest()
-    with stop.listening(), progress_of(ranks, f"Indexing {run.name}") as shown:
-        try:
-            return build_index(run, config, language_model, store, ranks=ranks, progress=shown, should_stop=stop)
-        except UserError as error:
-            if stop():
-                raise Interrupted(str(error), stop.exit_code) from error
-            raise
+    with stoppable() as stop, progress_of(ranks, f"Indexing {run.name}") as shown:
+        return build_index(run, config, language_model, store, ranks=ranks, progress=shown, should_stop=stop)

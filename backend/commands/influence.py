@@ -9,9 +9,8 @@ from pydantic import Field
 from pydantic_settings import CliPositionalArg
 
 from backend.commands.base import Command, part_of
-from backend.commands.console import Interrupted, StopRequest, progress
+from backend.commands.console import progress, stoppable
 from trainer.config import InfluenceConfig
-from trainer.errors import UserError
 
 
 class InfluenceCommand(Command):
@@ -29,25 +28,21 @@ class InfluenceCommand(Command):
 
     def run(self) -> int:
         """Measure, and say what a typical expert does."""
-        from backend.database import open_database
+        from backend.database import opened
         from trainer.influence import build_influence
         from trainer.language_model import LanguageModel
         from trainer.run import Run
 
         settings = self.settings()
         run = Run.load(self.name, settings.data)
-        store = open_database(settings.store_url)
         language_model = LanguageModel.load(run.language_model_source, self.device)
         config = part_of(InfluenceConfig, self)
-        stop = StopRequest()
-        with stop.listening(), progress(f"Measuring {run.name}", "contexts") as shown:
-            try:
-                result = build_influence(run, config, language_model, store, progress=shown, should_stop=stop)
-            except UserError as error:
-                if stop():
-                    raise Interrupted(str(error), stop.exit_code) from error
-                raise
-        store.dispose()
+        with (
+            opened(settings.store_url) as store,
+            stoppable() as stop,
+            progress(f"Measuring {run.name}", "contexts") as shown,
+        ):
+            result = build_influence(run, config, language_model, store, progress=shown, should_stop=stop)
         self.report(
             asdict(result),
             f"{result.run}: {result.experts:,} experts on {result.contexts:,} contexts; in the median, switching one "

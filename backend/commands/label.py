@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from pydantic_settings import CliPositionalArg
 
 from backend.commands.base import Command
-from backend.commands.console import Interrupted, StopRequest, progress
-from trainer.errors import UserError
+from backend.commands.console import progress, stoppable
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -48,14 +47,8 @@ def label_run(run: Run, store: Engine) -> LabelResult:
     """
     from trainer.labelling import label_experts
 
-    stop = StopRequest()
-    with stop.listening(), progress(f"Labelling {run.name}", "experts") as shown:
-        try:
-            return label_experts(run, store, progress=shown, should_stop=stop)
-        except UserError as error:
-            if stop():
-                raise Interrupted(str(error), stop.exit_code) from error
-            raise
+    with stoppable() as stop, progress(f"Labelling {run.name}", "experts") as shown:
+        return label_experts(run, store, progress=shown, should_stop=stop)
 
 
 def _in_words(result: LabelResult) -> str:

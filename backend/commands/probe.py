@@ -7,10 +7,9 @@ from typing import Any
 from pydantic_settings import CliPositionalArg
 
 from backend.commands.base import Command, part_of
-from backend.commands.console import Interrupted, StopRequest, progress
+from backend.commands.console import progress, stoppable
 from backend.commands.tables import columns
 from trainer.config import ProbeConfig
-from trainer.errors import UserError
 
 
 class ProbeCommand(ProbeConfig, Command):
@@ -26,7 +25,7 @@ class ProbeCommand(ProbeConfig, Command):
 
     def run(self) -> int:
         """Probe, and say what was found."""
-        from backend.database import open_database
+        from backend.database import opened
         from trainer.language_model import LanguageModel
         from trainer.probing.write import probe
         from trainer.registration import register_run
@@ -35,24 +34,15 @@ class ProbeCommand(ProbeConfig, Command):
         settings = self.settings()
         runs = [Run.load(name, settings.data) for name in self.names]
         config = part_of(ProbeConfig, self)
-        store = open_database(settings.store_url)
-        stop = StopRequest()
         results: list[dict[str, Any]] = []
         loaded: dict[str, LanguageModel] = {}
-        try:
-            with stop.listening():
-                for run in runs:
-                    register_run(run, store)
-                    source = run.language_model_source
-                    loaded[source] = loaded.get(source) or LanguageModel.load(source, self.device)
-                    with progress(f"Probing {run.name}", "texts") as shown:
-                        results.append(probe(run, config, loaded[source], store, shown, stop))
-        except UserError as error:
-            if stop():
-                raise Interrupted(str(error), stop.exit_code) from error
-            raise
-        finally:
-            store.dispose()
+        with opened(settings.store_url) as store, stoppable() as stop:
+            for run in runs:
+                register_run(run, store)
+                source = run.language_model_source
+                loaded[source] = loaded.get(source) or LanguageModel.load(source, self.device)
+                with progress(f"Probing {run.name}", "texts") as shown:
+                    results.append(probe(run, config, loaded[source], store, shown, stop))
         document: Any = results[0] if len(results) == 1 else results
         self.report(document, "\n\n".join(_in_words(result) for result in results))
         return 0
