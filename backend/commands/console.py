@@ -10,11 +10,12 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
+from trainer.errors import UserError
+
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-    from trainer.errors import UserError
-from trainer.distributed import Ranks
+    from trainer.distributed import Ranks
 
 SECONDS_BETWEEN_LINES = 5.0
 

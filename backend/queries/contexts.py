@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import numpy as np
@@ -10,12 +10,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import Row, Select, and_, select, tuple_
 from sqlalchemy.orm import Session
 
-from backend.queries.columns import among
 from backend.queries.cursors import ContextCursor
-from backend.schemas import Context, ContextPage
+from backend.schemas import Context
 from backend.vocabulary import Vocabulary
 from trainer.packing import ACTIVE, TOKEN_IDS
 from trainer.store import ContextRecord, RunRecord, SequenceRecord
+
+ROWS_AT_ONCE = 4
+"""Contexts that are unpacked at a time while one is looked for that fits."""
 
 
 class ContextQuery(BaseModel):
@@ -32,8 +34,8 @@ class ContextQuery(BaseModel):
 
 def context_page(
     session: Session, run: RunRecord, expert: int, query: ContextQuery, vocabulary: Vocabulary
-) -> ContextPage:
-    """Contexts of an expert, interval by interval, by rank."""
+) -> dict[str, Any]:
+    """Contexts of an expert in the shape of ``ContextPage``, interval by interval, by rank."""
     wanted = _with_tokens().where(ContextRecord.run_id == run.id, ContextRecord.expert == expert)
     if query.interval is not None:
         wanted = wanted.where(ContextRecord.interval == query.interval)
@@ -47,20 +49,23 @@ def context_page(
     cursor = None
     if len(rows) > query.limit:
         cursor = ContextCursor(interval=shown[-1][0].interval, rank=shown[-1][0].rank).encode()
-    return ContextPage(contexts=tuple(describe(row, vocabulary) for row in shown), next_cursor=cursor)
+    return {"contexts": [_described(row, vocabulary) for row in shown], "next_cursor": cursor}
 
 
-def largest_contexts(
-    session: Session, run: RunRecord, experts: Collection[int]
-) -> dict[int, list[Row[ContextRecord, bytes]]]:
-    """The largest contexts of some experts with their token ids, by rank."""
-    wanted = _with_tokens().where(
-        ContextRecord.run_id == run.id, among(session, ContextRecord.expert, experts), ContextRecord.interval == 0
-    )
-    found: dict[int, list[Row[ContextRecord, bytes]]] = {}
-    for row in session.execute(wanted.order_by(ContextRecord.expert, ContextRecord.rank)):
-        found.setdefault(row[0].expert, []).append(row)
-    return found
+def largest_context(
+    session: Session, run: RunRecord, expert: int, fits: Callable[[Row[ContextRecord, bytes]], bool]
+) -> Row[ContextRecord, bytes] | None:
+    """The largest context of an expert that ``fits``, with its token ids; where none does, the largest of all."""
+    of_expert = ContextRecord.run_id == run.id, ContextRecord.expert == expert, ContextRecord.interval == 0
+    wanted = _with_tokens().where(*of_expert).order_by(ContextRecord.rank).execution_options(yield_per=ROWS_AT_ONCE)
+    largest: Row[ContextRecord, bytes] | None = None
+    # One of the first nearly always fits: the others are not even unpacked.
+    with session.execute(wanted) as rows:
+        for row in rows:
+            largest = largest or row
+            if fits(row):
+                return row
+    return largest
 
 
 def _with_tokens() -> Select[ContextRecord, bytes]:
@@ -70,18 +75,23 @@ def _with_tokens() -> Select[ContextRecord, bytes]:
 
 def describe(row: Row[ContextRecord, bytes], vocabulary: Vocabulary) -> Context:
     """A stored context as it travels."""
+    return Context.model_validate(_described(row, vocabulary))
+
+
+def _described(row: Row[ContextRecord, bytes], vocabulary: Vocabulary) -> dict[str, Any]:
+    """In the shape of ``Context``: a page has thousands of tokens, which would each be checked."""
     record, packed = row
     token_ids = np.frombuffer(packed, TOKEN_IDS).tolist()
-    return Context(
-        interval=record.interval,
-        rank=record.rank,
-        sequence=record.sequence,
-        position=record.position,
-        coefficient=record.coefficient,
-        token_ids=tuple(token_ids),
-        tokens=vocabulary.texts(token_ids),
-        active=unpack_active(record.active),
-    )
+    return {
+        "interval": record.interval,
+        "rank": record.rank,
+        "sequence": record.sequence,
+        "position": record.position,
+        "coefficient": record.coefficient,
+        "token_ids": token_ids,
+        "tokens": vocabulary.texts(token_ids),
+        "active": unpack_active(record.active),
+    }
 
 
 def unpack_active(packed: bytes) -> tuple[tuple[int, float], ...]:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import ColumnElement, Select, func, select, tuple_
 from sqlalchemy.orm import InstrumentedAttribute, Session
@@ -24,7 +25,6 @@ from backend.queries.search import SearchText
 from backend.queries.table import Columns, Mask
 from backend.schemas import (
     ExpertDetail,
-    ExpertPage,
     ExpertRow,
     ExpertSort,
     Interval,
@@ -85,17 +85,17 @@ def expert_page(
     session: Session,
     run: RunRecord,
     query: ExpertQuery,
-    found: set[int] | None,
+    found: Sequence[NDArray[Any]],
     columns: Columns,
     vocabulary: Vocabulary,
-) -> ExpertPage:
-    """A page of experts, dead ones included unless the filters leave them out.
+) -> dict[str, Any]:
+    """A page of experts in the shape of ``ExpertPage``, dead ones included unless the filters leave them out.
 
     Args:
         session: of the store.
         run: whose experts.
         query: order, filters and place.
-        found: experts that the search, the tag and the list leave; None where none of these is asked for.
+        found: experts that the search leaves, the tag, the list: each that is asked for.
         columns: of the run's index.
         vocabulary: of the run.
     """
@@ -104,12 +104,12 @@ def expert_page(
         columns = columns.with_labels(notes.all_labels(session, run.name), query.order == "desc")
     rows = _page(session, run, query, chosen, columns)
     shown = rows[: query.limit]
-    return ExpertPage(
-        experts=_described(session, run, shown, vocabulary),
-        next_cursor=_cursor_after(shown[-1], query, columns) if len(rows) > query.limit else None,
-        matching=run.num_experts if chosen is None else int(chosen.sum()),
-        total=run.num_experts,
-    )
+    return {
+        "experts": _described(session, run, shown, vocabulary),
+        "next_cursor": _cursor_after(shown[-1], query, columns) if len(rows) > query.limit else None,
+        "matching": run.num_experts if chosen is None else int(chosen.sum()),
+        "total": run.num_experts,
+    }
 
 
 def _page(
@@ -137,7 +137,7 @@ def _last(query: ExpertQuery) -> tuple[float, int] | None:
     return last.value, last.expert
 
 
-def _chosen(query: ExpertQuery, found: set[int] | None, columns: Columns) -> Mask | None:
+def _chosen(query: ExpertQuery, found: Sequence[NDArray[Any]], columns: Columns) -> Mask | None:
     """Which experts the filters and the sets leave; None where nothing is filtered."""
     masks: list[Mask] = []
     for name in ("usage", "mean", "largest"):
@@ -147,8 +147,7 @@ def _chosen(query: ExpertQuery, found: set[int] | None, columns: Columns) -> Mas
             masks.append(column >= low)
         if high is not None:
             masks.append(column <= high)
-    if found is not None:
-        masks.append(columns.among(found))
+    masks += (columns.among(experts) for experts in found)
     return np.logical_and.reduce(masks) if masks else None
 
 
@@ -173,50 +172,56 @@ def _cursor_after(record: ExpertRecord, query: ExpertQuery, columns: Columns) ->
 
 def _described(
     session: Session, run: RunRecord, records: Sequence[ExpertRecord], vocabulary: Vocabulary
-) -> tuple[ExpertRow, ...]:
+) -> list[dict[str, Any]]:
+    """Rows in the shape of ``ExpertRow``: a table has hundreds of small things, which would each be checked."""
     ids = [record.expert for record in records]
     labels, tagged = notes.labels_of(session, run.name, ids), tags.tags_of(session, run.name, ids)
     automatic = shown_labels(session, run, ids)
-    return tuple(
-        _row(record, vocabulary).model_copy(
-            update={
-                "label": labels.get(record.expert),
-                "automatic": automatic.get(record.expert),
-                "tags": tagged.get(record.expert, ()),
-            }
-        )
+    return [
+        {
+            **_figures(record, vocabulary),
+            "label": labels.get(record.expert),
+            "automatic": automatic.get(record.expert),
+            "tags": tagged.get(record.expert, ()),
+        }
         for record in records
-    )
+    ]
 
 
 def rows_of(session: Session, run: RunRecord, experts: Collection[int], vocabulary: Vocabulary) -> dict[int, ExpertRow]:
     """Rows of those of ``experts`` that have been indexed."""
     records = list(known(session, run, experts).values())
-    return {row.expert: row for row in _described(session, run, records, vocabulary)}
+    rows = (ExpertRow.model_validate(row) for row in _described(session, run, records, vocabulary))
+    return {row.expert: row for row in rows}
 
 
-def _row(record: ExpertRecord, vocabulary: Vocabulary) -> ExpertRow:
+FIGURES = (
+    "expert",
+    "usage",
+    "active_tokens",
+    "mean",
+    "largest",
+    "p99",
+    "entropy",
+    "added_loss",
+    "kl_up",
+    "output_share",
+    "input_dependence",
+    "histogram",
+    "histogram_high",
+)
+"""What a row has as the store has it."""
+
+
+def _figures(record: ExpertRecord, vocabulary: Vocabulary) -> dict[str, Any]:
     """What the index says of an expert; labels and tags are looked up for many at once."""
-    return ExpertRow(
-        expert=record.expert,
-        label=None,
-        automatic=None,
-        tags=(),
-        usage=record.usage,
-        active_tokens=record.active_tokens,
-        mean=record.mean,
-        largest=record.largest,
-        p99=record.p99,
-        entropy=record.entropy,
-        measured=record.output_share > 0,
-        added_loss=record.added_loss,
-        kl_up=record.kl_up,
-        output_share=record.output_share,
-        input_dependence=record.input_dependence,
-        top_tokens=top_tokens(record, vocabulary),
-        histogram=tuple(record.histogram),
-        histogram_high=record.histogram_high,
-    )
+    active = max(record.active_tokens, 1)
+    top_tokens = [
+        {"id": token, "text": vocabulary.name(token), "count": count, "share": count / active}
+        for token, count in record.top_tokens
+    ]
+    figures = {name: getattr(record, name) for name in FIGURES}
+    return {**figures, "measured": record.output_share > 0, "top_tokens": top_tokens}
 
 
 def top_tokens(record: ExpertRecord, vocabulary: Vocabulary) -> tuple[TokenCount, ...]:
@@ -259,7 +264,7 @@ def expert_detail(session: Session, run: RunRecord, expert: int, vocabulary: Voc
     before = active.where(ExpertRecord.expert < expert).order_by(ExpertRecord.expert.desc()).limit(1)
     after = active.where(ExpertRecord.expert > expert).order_by(ExpertRecord.expert).limit(1)
     return ExpertDetail(
-        row=_described(session, run, [record], vocabulary)[0],
+        row=ExpertRow.model_validate(_described(session, run, [record], vocabulary)[0]),
         note=notes.note_of(session, run.name, expert),
         lists=tuple(
             ListRef(id=number, name=name) for number, name in lists.lists_holding(session, run.name, [expert])[expert]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Literal
@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from backend.notes import labels_like, labels_of
 from backend.queries.automatic import automatic_like, shown_labels
-from backend.queries.contexts import describe, largest_contexts
+from backend.queries.contexts import describe, largest_context
 from backend.schemas import Context, SearchHit
 from backend.vocabulary import Vocabulary, fold
 from trainer.indexing.write import SEARCH_MARGIN
@@ -25,7 +25,7 @@ from trainer.search_text import SEARCH_REACH, search_table
 from trainer.store import ContextRecord, ExpertRecord, RunRecord
 
 MAX_WORDS = 16
-CANDIDATES = 5_000
+CANDIDATES = 2_000
 """Matching experts that are ranked: those of a word that is nearly everywhere say little, however they are ordered."""
 
 SEARCHES_HELD = 32
@@ -46,18 +46,29 @@ class SearchIndex:
     """Of the expert's active tokens."""
 
     @cached_property
-    def found_in_contexts(self) -> OrderedDict[str, frozenset[int]]:
+    def found_in_contexts(self) -> OrderedDict[str, Ints]:
         """Experts whose contexts fit what was searched for last: every page of a list asks for the same again."""
         return OrderedDict()
 
-    def users(self, tokens: Iterable[int]) -> dict[int, float]:
-        """Experts whose most frequent tokens include one of ``tokens``, with the largest of the shares."""
-        found: dict[int, float] = {}
-        for token in tokens:
-            start, end = np.searchsorted(self.token, [token, token + 1])
-            for expert, share in zip(self.expert[start:end].tolist(), self.share[start:end].tolist(), strict=True):
-                found[expert] = max(share, found.get(expert, 0.0))
-        return found
+    def users(self, tokens: Collection[int]) -> Ints:
+        """Experts whose most frequent tokens include one of ``tokens``; some more than once."""
+        return self.expert[self._places(tokens)]
+
+    def strongest_users(self, tokens: Collection[int], count: int) -> list[int]:
+        """The first ``count`` of them by the largest share that one of ``tokens`` has, each once."""
+        places = self._places(tokens)
+        share = self.share[places]
+        enough = count * len(tokens)  # an expert has one place a token at most
+        if 0 < enough < len(share):
+            places = places[share >= np.partition(share, -enough)[-enough]]
+        order = places[np.lexsort((self.expert[places], -self.share[places]))]
+        return list(dict.fromkeys(self.expert[order].tolist()))[:count]
+
+    def _places(self, tokens: Collection[int]) -> NDArray[np.int64]:
+        wanted = np.fromiter(tokens, np.int64, len(tokens))
+        starts, ends = np.searchsorted(self.token, wanted), np.searchsorted(self.token, wanted + 1)
+        ranges = [np.arange(start, end) for start, end in zip(starts, ends, strict=True)]
+        return np.concatenate([np.zeros(0, np.int64), *ranges])
 
 
 def build_search_index(session: Session, run_id: int) -> SearchIndex:
@@ -97,19 +108,20 @@ def full_text_query(typed: str) -> str | None:
     return quoted[0] if len(quoted) == 1 else f"NEAR({' '.join(quoted)}, {SEARCH_REACH})"
 
 
-def find_experts(session: Session, run: RunRecord, typed: str, vocabulary: Vocabulary, index: SearchIndex) -> set[int]:
-    """Experts that ``typed`` is found in: their label, their most frequent tokens, or a context of theirs."""
-    found = {expert for expert, _ in labels_like(session, run.name, typed.strip())} if typed.strip() else set()
-    found.update(automatic_like(session, run, typed.strip()) if typed.strip() else ())
-    found.update(index.users(vocabulary.matching(typed)))
-    found.update(_in_contexts(session, run, typed, index))
-    return found
+def find_experts(session: Session, run: RunRecord, typed: str, vocabulary: Vocabulary, index: SearchIndex) -> Ints:
+    """Experts that ``typed`` is found in: their label, their most frequent tokens, or a context; some twice."""
+    labelled: list[int] = []
+    if typed.strip():
+        labelled += (expert for expert, _ in labels_like(session, run.name, typed.strip()))
+        labelled += automatic_like(session, run, typed.strip())
+    users = index.users(vocabulary.matching(typed))
+    return np.concatenate([np.array(labelled, np.int32), users, _in_contexts(session, run, typed, index)])
 
 
-def _in_contexts(session: Session, run: RunRecord, typed: str, index: SearchIndex) -> frozenset[int]:
+def _in_contexts(session: Session, run: RunRecord, typed: str, index: SearchIndex) -> Ints:
     match = full_text_query(typed)
     if match is None or not has_full_text(session):
-        return frozenset()
+        return np.zeros(0, np.int32)
     held = index.found_in_contexts
     found = held.get(match)
     if found is None:
@@ -119,12 +131,12 @@ def _in_contexts(session: Session, run: RunRecord, typed: str, index: SearchInde
     return found
 
 
-def _read_from_contexts(session: Session, run: RunRecord, match: str) -> frozenset[int]:
+def _read_from_contexts(session: Session, run: RunRecord, match: str) -> Ints:
     table = search_table(run.id)
     # One text instead of a row each: a common word is in the contexts of every expert.
     wanted = text(f"SELECT group_concat(rowid) FROM {table} WHERE {table} MATCH :match")
     found = session.scalar(wanted, {"match": match})
-    return frozenset() if found is None else frozenset(map(int, found.split(",")))
+    return np.array(found.split(",") if found else [], np.int32)
 
 
 def best_experts(session: Session, run: RunRecord, typed: str, count: int) -> list[int]:
@@ -145,11 +157,13 @@ def best_contexts(
 ) -> dict[int, Context]:
     """Of each expert the context that shows ``typed``: the largest one with all its words around the peak."""
     words = [fold(word) for word in words_of(typed)]
-    shown = {}
-    for expert, rows in largest_contexts(session, run, experts).items():
-        fitting = (row for row in rows if all(word in _around(row, vocabulary) for word in words))
-        shown[expert] = describe(next(fitting, rows[0]), vocabulary)
-    return shown
+
+    def fits(row: Row[ContextRecord, bytes]) -> bool:
+        around = _around(row, vocabulary)
+        return all(word in around for word in words)
+
+    found = {expert: largest_context(session, run, expert, fits) for expert in experts}
+    return {expert: describe(row, vocabulary) for expert, row in found.items() if row is not None}
 
 
 def _around(row: Row[ContextRecord, bytes], vocabulary: Vocabulary) -> str:
@@ -175,10 +189,8 @@ def search(
     named = automatic_like(session, run, typed.strip()) if typed.strip() else []
     for expert in named[: max(limit - len(hits), 0) // 3]:
         hits.setdefault(expert, _hit(expert, "label"))
-    users = index.users(vocabulary.matching(typed))
-    by_share = sorted(users, key=lambda expert: (-users[expert], expert))
     # Some room is kept for contexts, so that a common token does not hide them.
-    for expert in by_share[: max(limit - len(hits), 0) * 2 // 3]:
+    for expert in index.strongest_users(vocabulary.matching(typed), max(limit - len(hits), 0) * 2 // 3):
         hits.setdefault(expert, _hit(expert, "token"))
     best = [expert for expert in best_experts(session, run, typed, limit) if expert not in hits][: limit - len(hits)]
     contexts = best_contexts(session, run, typed, best, vocabulary)

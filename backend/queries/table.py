@@ -6,10 +6,10 @@ Shapes: N experts.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,19 +55,27 @@ class Columns:
         """
         # What people write changes at any time, and there is little of it: nothing is kept.
         rank_N = np.full(len(self.expert), -1.0 if descending else float(len(labels)))
-        alphabetical = sorted(labels, key=lambda expert: (labels[expert].casefold(), expert))
+        written = sorted(labels, key=lambda expert: (labels[expert].casefold(), expert))
+        alphabetical = np.array(written, np.int64)
         places, ranks = np.searchsorted(self.expert, alphabetical), np.arange(len(alphabetical))
-        indexed = np.isin(alphabetical, self.expert)
+        indexed = self.expert[np.minimum(places, len(self.expert) - 1)] == alphabetical
         rank_N[places[indexed]] = ranks[indexed]
-        return Columns(self.expert, {**self.values, "label": rank_N})
+        labelled, is_labelled = places[indexed], np.zeros(len(self.expert), np.bool_)
+        is_labelled[places[indexed]] = True
+        without = np.flatnonzero(~is_labelled)
+        columns = Columns(self.expert, {**self.values, "label": rank_N})
+        columns._orders["label"] = np.concatenate([without, labelled] if descending else [labelled, without])
+        return columns
 
     def value(self, name: str, expert: int) -> float:
         """What an indexed expert has in a column."""
         return float(self.values[name][np.searchsorted(self.expert, expert)])
 
-    def among(self, experts: Collection[int]) -> Mask:
-        """Which experts are in a set."""
-        return np.isin(self.expert, np.fromiter(experts, np.int64, len(experts)))
+    def among(self, experts: NDArray[Any]) -> Mask:
+        """Which experts are among some, of which some may stand there more than once."""
+        named = np.zeros(int(self.expert[-1]) + 1 if len(self.expert) else 0, np.bool_)
+        named[experts[experts < len(named)]] = True
+        return named[self.expert]
 
     def after(self, chosen: Mask, sort: str, descending: bool, last: tuple[float, int] | None, count: int) -> list[int]:
         """The next experts of a sorted selection.

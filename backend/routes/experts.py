@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from typing import Annotated, Any
 
+import numpy as np
 from fastapi import APIRouter, Query
+from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 from starlette.responses import Response
 
 from backend import lists, tags
-from backend.answers import written
+from backend.answers import plain, written
 from backend.database import reading
 from backend.queries import contexts as context_queries
 from backend.queries import experts as queries
@@ -48,24 +50,28 @@ def experts(run: RunName, query: Annotated[ExpertQuery, Query()], services: Serv
         columns = services.columns.of(session, find_index(session, record))
         found = _chosen(session, record, query, services)
         page = queries.expert_page(session, record, query, found, columns, services.library.run(run).vocabulary)
-    return written(page)
+    return plain(page)
 
 
-def _chosen(session: Session, record: RunRecord, query: ExpertQuery, services: Services) -> set[int] | None:
-    """Experts that the search, the tag and the list leave; None where none of these is asked for."""
-    chosen: list[set[int]] = []
+def _chosen(session: Session, record: RunRecord, query: ExpertQuery, services: Services) -> list[NDArray[Any]]:
+    """Experts that the search leaves, the tag, the list: each that is asked for."""
+    chosen: list[NDArray[Any]] = []
     if query.search:
         chosen.append(_found(session, record, query.search, services))
     if query.tag is not None:
-        chosen.append(tags.tagged(session, record.name, query.tag))
+        chosen.append(_ids(tags.tagged(session, record.name, query.tag)))
     if query.list is not None:
-        chosen.append(lists.experts_in(session, record.name, query.list))
+        chosen.append(_ids(lists.experts_in(session, record.name, query.list)))
     if query.among is not None:
-        chosen.append({int(number) for number in query.among.split(",")})
-    return set.intersection(*chosen) if chosen else None
+        chosen.append(_ids({int(number) for number in query.among.split(",")}))
+    return chosen
 
 
-def _found(session: Session, record: RunRecord, typed: str, services: Services) -> set[int]:
+def _ids(experts: set[int]) -> NDArray[Any]:
+    return np.fromiter(experts, np.int64, len(experts))
+
+
+def _found(session: Session, record: RunRecord, typed: str, services: Services) -> NDArray[Any]:
     index = services.search_indexes.of(session, find_index(session, record))
     return search_queries.find_experts(session, record, typed, services.library.run(record.name).vocabulary, index)
 
@@ -96,7 +102,7 @@ def contexts(
         record = find_run(session, run)
         queries.find_expert(session, record, expert)
         page = context_queries.context_page(session, record, expert, query, services.library.run(run).vocabulary)
-    return written(page)
+    return plain(page)
 
 
 @router.get("/experts/{expert}/influence")
