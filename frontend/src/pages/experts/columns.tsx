@@ -1,6 +1,6 @@
 /** Columns of the experts table. */
 
-import { createColumnHelper } from "@tanstack/react-table";
+import type { ReactNode } from "react";
 import { Link } from "react-router";
 
 import type { ExpertRow } from "@/api/types";
@@ -64,37 +64,26 @@ function TopTokens({ row }: { readonly row: ExpertRow }) {
   return row.top_tokens.slice(0, 5).map((token) => <TokenChip key={token.id} text={token.text} />);
 }
 
-const column = createColumnHelper<ExpertRow>();
+/** What a column shows of an expert; `largest` is the largest coefficient of the whole run, end of the colour scale. */
+export type Cell = (row: ExpertRow, largest: number) => ReactNode;
 
-/** @param largest the largest coefficient of the whole run, end of the colour scale */
-export function expertColumns(largest: number) {
-  return [
-    column.display({ id: "tray", cell: ({ row }) => <PlusButton expert={row.original.expert} /> }),
-    column.accessor("expert", { cell: (cell) => cell.getValue() }),
-    column.accessor("label", { cell: ({ row }) => <LabelCell row={row.original} /> }),
-    column.accessor("usage", {
-      cell: (cell) => (
-        <>
-          <i style={{ width: usageBar(cell.getValue()) }} />
-          {formatPercent(cell.getValue())}
-        </>
-      ),
-    }),
-    column.accessor("mean", { cell: (cell) => formatFixed(cell.getValue()) }),
-    column.accessor("largest", {
-      cell: (cell) =>
-        cell.getValue() > 0 ? <CoefficientCell value={cell.getValue()} largest={largest} /> : formatFixed(0),
-    }),
-    column.accessor("entropy", { cell: (cell) => formatFixed(cell.getValue()) }),
-    column.accessor("added_loss", {
-      cell: ({ row }) => (row.original.measured ? formatSigned(1000 * row.original.added_loss, 1) : "–"),
-    }),
-    column.accessor("kl_up", {
-      cell: ({ row }) => (row.original.measured ? formatFixed(1000 * row.original.kl_up, 1) : "–"),
-    }),
-    column.accessor("top_tokens", { cell: ({ row }) => <TopTokens row={row.original} /> }),
-    column.accessor("histogram", {
-      cell: (cell) => <SparkHistogram counts={cell.getValue()} label="Histogram of its coefficient" />,
-    }),
-  ];
-}
+/** By column id, as the looks. */
+export const CELLS: Readonly<Record<string, Cell>> = {
+  tray: (row) => <PlusButton expert={row.expert} />,
+  expert: (row) => row.expert,
+  label: (row) => <LabelCell row={row} />,
+  usage: ({ usage }) => (
+    <>
+      <i style={{ width: usageBar(usage) }} />
+      {formatPercent(usage)}
+    </>
+  ),
+  mean: (row) => formatFixed(row.mean),
+  largest: (row, largest) =>
+    row.largest > 0 ? <CoefficientCell value={row.largest} largest={largest} /> : formatFixed(0),
+  entropy: (row) => formatFixed(row.entropy),
+  added_loss: (row) => (row.measured ? formatSigned(1000 * row.added_loss, 1) : "–"),
+  kl_up: (row) => (row.measured ? formatFixed(1000 * row.kl_up, 1) : "–"),
+  top_tokens: (row) => <TopTokens row={row} />,
+  histogram: (row) => <SparkHistogram counts={row.histogram} label="Histogram of its coefficient" />,
+};

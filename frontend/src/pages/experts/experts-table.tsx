@@ -1,8 +1,7 @@
 /** The experts, sorted and filtered by the server, a page at a time as one scrolls. */
 
 import { useInfiniteQuery } from "@tanstack/react-query";
-import { flexRender, getCoreRowModel, type Row, useReactTable } from "@tanstack/react-table";
-import { useCallback, useMemo, useState } from "react";
+import { lazy, Suspense, useCallback, useMemo, useState } from "react";
 
 import { expertsQuery } from "@/api/queries";
 import type { ExpertRow } from "@/api/types";
@@ -12,7 +11,7 @@ import { EmptyState, ErrorState, LoadingState } from "@/components/states";
 import { SortHeader } from "@/components/table/sort-header";
 import { VirtualRows } from "@/components/table/virtual-rows";
 
-import { expertColumns, LOOKS } from "./columns";
+import { CELLS, LOOKS } from "./columns";
 import {
   boundText,
   type ExpertsParams,
@@ -22,7 +21,9 @@ import {
   type Sort,
   toFilters,
 } from "./experts-params";
-import { RowSheet } from "./row-sheet";
+
+/** Only narrow screens open it. */
+const RowSheet = lazy(() => import("./row-sheet"));
 
 interface ExpertsTableProps {
   readonly run: string;
@@ -96,25 +97,29 @@ function Head({ params, setParams, hidden }: HeadProps) {
 }
 
 interface BodyRowProps {
-  readonly row: Row<ExpertRow>;
+  readonly row: ExpertRow;
+  readonly largest: number;
+  readonly hidden: readonly string[];
   /** Given on narrow screens, where a row opens a sheet. */
   readonly onOpen?: (row: ExpertRow) => void;
 }
 
-function BodyRow({ row, onOpen }: BodyRowProps) {
+function BodyRow({ row, largest, hidden, onOpen }: BodyRowProps) {
   return (
     <tr>
-      {row.getVisibleCells().map((cell) => (
-        <td key={cell.id} className={LOOKS[cell.column.id]?.className}>
-          {onOpen !== undefined && cell.column.id === "label" ? (
-            <button type="button" className="row-open" onClick={() => onOpen(row.original)}>
-              {row.original.label ?? <span className="mono dim">{row.original.expert}</span>}
-            </button>
-          ) : (
-            flexRender(cell.column.columnDef.cell, cell.getContext())
-          )}
-        </td>
-      ))}
+      {Object.entries(LOOKS).map(([id, look]) =>
+        hidden.includes(id) ? null : (
+          <td key={id} className={look.className}>
+            {onOpen !== undefined && id === "label" ? (
+              <button type="button" className="row-open" onClick={() => onOpen(row)}>
+                {row.label ?? <span className="mono dim">{row.expert}</span>}
+              </button>
+            ) : (
+              CELLS[id]?.(row, largest)
+            )}
+          </td>
+        ),
+      )}
     </tr>
   );
 }
@@ -135,18 +140,8 @@ export function ExpertsTable({ run, params, setParams }: ExpertsTableProps) {
   const [opened, setOpened] = useState<ExpertRow | null>(null);
   const strongest = useStrongest(run);
   const largest = strongest?.largest ?? 0;
-  const columns = useMemo(() => expertColumns(largest), [largest]);
   const hidden: readonly string[] = strongest?.measured === true ? params.hide : [...params.hide, ...MEASURED];
   const rows = useMemo(() => data?.pages.flatMap((page) => page.experts) ?? NO_ROWS, [data]);
-  // eslint-disable-next-line react-hooks/incompatible-library -- the table's functions are called here, never memoised
-  const table = useReactTable({
-    data: rows,
-    columns,
-    getCoreRowModel: getCoreRowModel(),
-    manualSorting: true,
-    state: { columnVisibility: Object.fromEntries(hidden.map((column) => [column, false])) },
-  });
-  const model = table.getRowModel().rows;
   const onNearEnd = useCallback(() => {
     if (hasNextPage && !isFetching) void fetchNextPage();
   }, [hasNextPage, isFetching, fetchNextPage]);
@@ -157,15 +152,20 @@ export function ExpertsTable({ run, params, setParams }: ExpertsTableProps) {
     <>
       <table className="grid experts-table" aria-rowcount={data.pages[0]?.matching}>
         <Head params={params} setParams={setParams} hidden={hidden} />
-        <VirtualRows count={model.length} rowHeight={isNarrow ? NARROW_ROW_HEIGHT : ROW_HEIGHT} onNearEnd={onNearEnd}>
+        <VirtualRows count={rows.length} rowHeight={isNarrow ? NARROW_ROW_HEIGHT : ROW_HEIGHT} onNearEnd={onNearEnd}>
           {(index) => {
-            const row = model[index];
-            return row && <BodyRow key={row.original.expert} row={row} {...(isNarrow && { onOpen: setOpened })} />;
+            const row = rows[index];
+            const opens = isNarrow && { onOpen: setOpened };
+            return row && <BodyRow key={row.expert} row={row} largest={largest} hidden={hidden} {...opens} />;
           }}
         </VirtualRows>
       </table>
       {hasNextPage && <LoadingState label="Loading more experts" rows={2} rowHeight={ROW_HEIGHT} />}
-      <RowSheet row={opened} onClose={() => setOpened(null)} />
+      {isNarrow && (
+        <Suspense>
+          <RowSheet row={opened} onClose={() => setOpened(null)} />
+        </Suspense>
+      )}
     </>
   );
 }

@@ -57,7 +57,7 @@ function Sheet({ row, onClose }: { readonly row: ExpertRow; readonly onClose: ()
   );
 }
 
-export function RowSheet({ row, onClose }: { readonly row: ExpertRow | null; readonly onClose: () => void }) {
+export default function RowSheet({ row, onClose }: { readonly row: ExpertRow | null; readonly onClose: () => void }) {
   return (
     <ModalOverlay className="overlay" isOpen={row !== null} onOpenChange={(open) => !open && onClose()} isDismissable>
       <Modal className="modal bottom">{row !== null && <Sheet row={row} onClose={onClose} />}</Modal>
