@@ -76,7 +76,9 @@ def test_experts_and_their_contexts(client: httpx.Client) -> None:
     contexts = client.get(f"/runs/small/experts/{strongest['expert']}/contexts").json()["contexts"]
     first = contexts[0]
     assert first["coefficient"] == pytest.approx(strongest["largest"])
-    assert dict(first["active"])[first["position"]] == pytest.approx(first["coefficient"])
+    assert {position: value for position, value, _ in first["active"]}[first["position"]] == pytest.approx(
+        first["coefficient"]
+    )
     assert len(first["tokens"]) == 16
 
 

@@ -17,7 +17,7 @@ from sqlalchemy import Dialect, LargeBinary
 from sqlalchemy.types import TypeDecorator
 
 TOKEN_IDS = np.dtype("<u4")
-ACTIVE = np.dtype([("position", "<u2"), ("coefficient", "<f4")])
+ACTIVE = np.dtype([("position", "<u2"), ("coefficient", "<f4"), ("rank", "<u2")])
 
 
 def pack(numbers: Iterable[int]) -> bytes:
@@ -62,9 +62,9 @@ class PackedTokenIds(TypeDecorator[bytes]):
 
 
 class PackedActive(TypeDecorator[bytes]):
-    """Little-endian (uint16 position, float32 coefficient) pairs, by position.
+    """Little-endian (uint16 position, float32 coefficient, uint16 rank) by position.
 
-    On disk: how many, how far each position is from the one before, then the coefficients bit for bit.
+    On disk: how many, how far each position is from the one before, the ranks, then the coefficients bit for bit.
     """
 
     impl = LargeBinary
@@ -75,10 +75,10 @@ class PackedActive(TypeDecorator[bytes]):
         if value is None:
             return None
         count = len(value) // ACTIVE.itemsize
-        pairs = struct.unpack("<" + "Hf" * count, value)
-        positions = pairs[::2]
+        fields = struct.unpack("<" + "HfH" * count, value)
+        positions = fields[::3]
         steps = [after - before for before, after in zip((0, *positions), positions, strict=False)]
-        return pack([count, *steps]) + struct.pack(f"<{count}f", *pairs[1::2])
+        return pack([count, *steps, *fields[2::3]]) + struct.pack(f"<{count}f", *fields[1::3])
 
     def process_result_value(self, value: bytes | None, dialect: Dialect) -> bytes | None:
         """From disk."""
@@ -86,10 +86,12 @@ class PackedActive(TypeDecorator[bytes]):
             return None
         (count,) = unpack(value[:1]) if value[0] < 128 else unpack(value[:2])
         split = len(value) - 4 * count
-        pairs = np.zeros(count, ACTIVE)
-        pairs["position"] = np.cumsum(unpack(value[:split])[1:])
-        pairs["coefficient"] = np.frombuffer(value, "<f4", offset=split)
-        return pairs.tobytes()
+        active = np.zeros(count, ACTIVE)
+        numbers = unpack(value[:split])
+        active["position"] = np.cumsum(numbers[1 : count + 1])
+        active["rank"] = numbers[count + 1 :]
+        active["coefficient"] = np.frombuffer(value, "<f4", offset=split)
+        return active.tobytes()
 
 
 class PackedCounts(TypeDecorator[list[int]]):

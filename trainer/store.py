@@ -38,7 +38,7 @@ from trainer.packing import PackedActive, PackedCounts, PackedPairs, PackedToken
 from trainer.search_text import search_table
 from trainer.tables import AutomaticLabelRecord, Base, RoutedRecord
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """Raised whenever a table changes; kept in SQLite's ``user_version``."""
 
 IN_MEMORY = "sqlite://"
@@ -219,7 +219,7 @@ class ContextRecord(Base):
     position: Mapped[int]
     coefficient: Mapped[float] = mapped_column(Float)
     active: Mapped[bytes] = mapped_column(PackedActive)
-    """Where the expert is active in the sequence: little-endian (uint16 position, float32 coefficient) pairs."""
+    """Where the expert is active in the sequence: ``packing.ACTIVE``, by position."""
 
     # Rows lie in the order of their key: an expert's contexts are read from one place, and there is no second copy of
     # the key.

@@ -185,7 +185,7 @@ def _contexts(run_id: int, expert: int, sizes: Sizes, generator: np.random.Gener
     coefficients = generator.gamma(4, 1.2, positions.shape)
     for place, (sequence, active, strengths) in enumerate(zip(sequences, positions, coefficients, strict=True)):
         packed = np.zeros(len(active), ACTIVE)
-        packed["position"], packed["coefficient"] = active, strengths
+        packed["position"], packed["coefficient"], packed["rank"] = active, strengths, np.arange(len(active))
         interval = 0 if place < searched else 1 + (place - searched) // PER_INTERVAL
         yield {
             "run_id": run_id,

@@ -94,7 +94,7 @@ def _described(row: Row[ContextRecord, bytes], vocabulary: Vocabulary) -> dict[s
     }
 
 
-def unpack_active(packed: bytes) -> tuple[tuple[int, float], ...]:
-    """(position, coefficient) pairs of a context, by position, to the seven digits that a float32 has."""
-    pairs: list[Any] = np.frombuffer(packed, ACTIVE).tolist()
-    return tuple((position, float(f"{coefficient:.7g}")) for position, coefficient in pairs)
+def unpack_active(packed: bytes) -> tuple[tuple[int, float, int], ...]:
+    """(position, coefficient, rank) of a context, by position, to the seven digits that a float32 has."""
+    active: list[Any] = np.frombuffer(packed, ACTIVE).tolist()
+    return tuple((position, float(f"{coefficient:.7g}"), rank) for position, coefficient, rank in active)

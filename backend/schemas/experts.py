@@ -134,8 +134,8 @@ class Context(Schema):
     token_ids: tuple[int, ...]
     tokens: tuple[str, ...]
     """Text of each token; empty where a character continues in the next token."""
-    active: tuple[tuple[int, float], ...]
-    """(position, coefficient) wherever the expert is active in the sequence."""
+    active: tuple[tuple[int, float, int], ...]
+    """(position, coefficient, rank) wherever the expert is active; rank 0 is the largest coefficient on that token."""
 
 
 class ContextPage(Schema):

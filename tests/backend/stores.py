@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from backend.database import open_database
 from tests.language_models import byte_tokenizer
+from trainer import packing
 from trainer.config import TextConfig, TrainConfig
 from trainer.run import Run
 from trainer.search_text import insert_search, make_search_table, search_body
@@ -189,5 +190,5 @@ def _context(run_id: int, expert: int, place: int) -> ContextRecord:
         sequence=(expert + place) % len(SENTENCES),
         position=position,
         coefficient=4.0 - rank / 2,
-        active=np.array(pairs, dtype=[("position", "<u2"), ("coefficient", "<f4")]).tobytes(),
+        active=np.array([(*pair, 2) for pair in pairs], dtype=packing.ACTIVE).tobytes(),
     )

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from backend.queries.contexts import unpack_active
 from tests.backend.stores import PER_EXPERT, SENTENCES
 from tests.language_models import byte_tokenizer
+from trainer.packing import ACTIVE
 
 PATH = "/api/runs/first/experts/9/contexts"
 
@@ -51,15 +52,14 @@ def test_tokens_are_those_of_the_sequence(client: TestClient) -> None:
 
 def test_the_kept_token_is_among_the_active_ones(client: TestClient) -> None:
     for context in all_contexts(client):
-        assert dict(context["active"])[context["position"]] == context["coefficient"]
+        assert [context["position"], context["coefficient"], 2] in context["active"]
 
 
-pairs = st.tuples(st.integers(0, 2**16 - 1), st.floats(2.0**-60, 2.0**60, width=32))
+tokens = st.tuples(st.integers(0, 2**16 - 1), st.floats(2.0**-60, 2.0**60, width=32), st.integers(0, 2**16 - 1))
 
 
-@given(st.lists(pairs, max_size=20))
-def test_packed_pairs_come_back_as_they_were(values: list[tuple[int, float]]) -> None:
-    packed = np.array(values, dtype=[("position", "<u2"), ("coefficient", "<f4")])
-    found = unpack_active(packed.tobytes())
-    assert [position for position, _ in found] == [position for position, _ in values]
-    assert [coefficient for _, coefficient in found] == pytest.approx([value for _, value in values], rel=1e-6)
+@given(st.lists(tokens, max_size=20))
+def test_packed_tokens_come_back_as_they_were(values: list[tuple[int, float, int]]) -> None:
+    found = unpack_active(np.array(values, ACTIVE).tobytes())
+    assert [(position, rank) for position, _, rank in found] == [(position, rank) for position, _, rank in values]
+    assert [coefficient for _, coefficient, _ in found] == pytest.approx([value for _, value, _ in values], rel=1e-6)

@@ -31,6 +31,7 @@ def test_where_an_expert_is_active_comes_back(positions: set[int], chance: objec
     pairs = np.zeros(len(positions), ACTIVE)
     pairs["position"] = sorted(positions)
     pairs["coefficient"] = [chance.uniform(0, 100) for _ in positions]  # type: ignore[attr-defined]
+    pairs["rank"] = [chance.randrange(2**16) for _ in positions]  # type: ignore[attr-defined]
     column = PackedActive()
     packed = column.process_bind_param(pairs.tobytes(), DIALECT)
     assert column.process_result_value(packed, DIALECT) == pairs.tobytes()

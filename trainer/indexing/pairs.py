@@ -24,13 +24,19 @@ _PLACE_BITS = np.uint64(32)
 _PLACE_MASK = np.uint64(2**32 - 1)
 
 
+LAST_RANK = np.iinfo(np.uint16).max
+"""Stands for itself and all below."""
+
+
 class Pairs(NamedTuple):
-    """Active pairs, each field [P]: 14 bytes a pair."""
+    """Active pairs, each field [P]: 16 bytes a pair."""
 
     expert: NDArray[np.int32]
     sequence: NDArray[np.int32]
     position: NDArray[np.uint16]
     coefficient: NDArray[np.float32]
+    rank: NDArray[np.uint16]
+    """The expert's place among those of its token, 0 the one with the largest coefficient."""
 
     def take(self, chosen: NDArray[Any]) -> Pairs:
         """The chosen ones, by place or by mask."""
@@ -46,7 +52,8 @@ class Pairs(NamedTuple):
     @classmethod
     def none(cls) -> Pairs:
         """No pairs."""
-        return cls(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.uint16), np.zeros(0, np.float32))
+        words, halves = np.zeros(0, np.int32), np.zeros(0, np.uint16)
+        return cls(words, words, halves, np.zeros(0, np.float32), halves)
 
 
 def active_pairs(routing: Routing, length: int, numbers_S: Ints) -> tuple[Pairs, Ints]:
@@ -67,12 +74,14 @@ def active_pairs(routing: Routing, length: int, numbers_S: Ints) -> tuple[Pairs,
     keys_P.sort()
     slot_P = keys_P & ((1 << slot_bits) - 1)
     token_P = slot_P >> column_bits
+    column_P = slot_P & ((1 << column_bits) - 1)
     row_P, position_P = np.divmod(token_P.astype(np.int32), np.int32(length))
     pairs = Pairs(
         expert=(keys_P >> slot_bits).astype(np.int32),
         sequence=numbers_S.astype(np.int32)[row_P],
         position=position_P.astype(np.uint16),
-        coefficient=coefficients_TK[token_P, slot_P & ((1 << column_bits) - 1)],
+        coefficient=coefficients_TK[token_P, column_P],
+        rank=np.minimum(column_P, LAST_RANK).astype(np.uint16),
     )
     return pairs, token_P
 

@@ -116,7 +116,7 @@ def _interval_edges(histogram_B: Ints, high: float) -> list[list[float]]:
 
 def _contexts(run_id: int, kept: Kept, pairs: Pairs) -> Iterator[dict[str, Any]]:
     active_P = np.zeros(len(pairs.expert), ACTIVE)
-    active_P["position"], active_P["coefficient"] = pairs.position, pairs.coefficient
+    active_P["position"], active_P["coefficient"], active_P["rank"] = pairs.position, pairs.coefficient, pairs.rank
     for start in range(0, len(kept.expert), ROWS_PER_INSERT):
         # Some at a time: as Python objects, all of them would take many times their room.
         rows = zip(*(field[start : start + ROWS_PER_INSERT].tolist() for field in kept), strict=True)

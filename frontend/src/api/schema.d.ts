@@ -839,9 +839,10 @@ export interface components {
         Context: {
             /**
              * Active
-             * @description (position, coefficient) wherever the expert is active in the sequence.
+             * @description (position, coefficient, rank) wherever the expert is active; rank 0 is the largest coefficient on that token.
              */
             active: [
+                number,
                 number,
                 number
             ][];

@@ -7,13 +7,16 @@ export interface Piece {
   readonly text: string;
   /** Coefficient (or difference) that shades it; null where there is none. */
   readonly value: number | null;
+  /** Place of the expert among those active on the token, from 1, where it is known. */
+  readonly rank?: number;
 }
 
 export interface TokenSequence {
   readonly position: number;
   readonly token_ids: readonly number[];
   readonly tokens: readonly string[];
-  readonly active: readonly (readonly [number, number])[];
+  /** (position, coefficient), and the rank from 0 where it is known. */
+  readonly active: readonly (readonly [number, number, number?])[];
 }
 
 export interface KwicWindow {
@@ -22,13 +25,16 @@ export interface KwicWindow {
   readonly right: readonly Piece[];
 }
 
+const withRank = (rank: number | undefined) => (rank === undefined ? {} : { rank: rank + 1 });
+
 export function pieces(context: Omit<TokenSequence, "position">): readonly Piece[] {
-  const values = new Map(context.active);
+  const found = new Map(context.active.map(([position, value, rank]) => [position, { value, rank }]));
   return context.tokens.map((text, index) => ({
     index,
     id: context.token_ids[index] ?? -1,
     text,
-    value: values.get(index) ?? null,
+    value: found.get(index)?.value ?? null,
+    ...withRank(found.get(index)?.rank),
   }));
 }
 

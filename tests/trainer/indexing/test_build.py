@@ -25,7 +25,7 @@ from trainer.text import blocks
 from trainer.tokens import token_texts
 from trainer.train import train
 
-ACTIVE = np.dtype([("position", "<u2"), ("coefficient", "<f4")])
+ACTIVE = np.dtype([("position", "<u2"), ("coefficient", "<f4"), ("rank", "<u2")])
 
 
 @pytest.fixture
@@ -48,9 +48,11 @@ class BruteForce:
         with torch.no_grad():
             routing = run.layer.route(capture_sequences(world.language_model, 1, self.ids_SL).input_TI)
         self.active: dict[int, list[tuple[int, int, float]]] = defaultdict(list)
+        self.ranks: dict[tuple[int, int, int], int] = {}
         for token, (coefficients, experts) in enumerate(zip(*(values.tolist() for values in routing), strict=True)):
-            for coefficient, expert in zip(coefficients, experts, strict=True):
+            for rank, (coefficient, expert) in enumerate(zip(coefficients, experts, strict=True)):
                 if coefficient > 0:
+                    self.ranks[expert, *divmod(token, config.text.context)] = rank
                     self.active[expert].append((*divmod(token, config.text.context), coefficient))
 
     def largest(self, expert: int, count: int) -> list[tuple[int, int, float]]:
@@ -122,6 +124,7 @@ def check_contexts(session: Session, row: ExpertRecord, brute: BruteForce, confi
         wanted = [(p, c) for s, p, c in sorted(active) if s == context.sequence]
         assert found["position"].tolist() == [position for position, _ in wanted]
         np.testing.assert_allclose(found["coefficient"], [c for _, c in wanted], rtol=1e-6)
+        assert found["rank"].tolist() == [brute.ranks[row.expert, context.sequence, p] for p, _ in wanted]
     for number, (low, high, count) in enumerate(row.intervals, start=1):
         kept = [context for context in contexts if context.interval == number]
         assert [context.rank for context in kept] == list(range(min(config.per_interval, int(count))))

@@ -20,6 +20,7 @@ def batch(first: int, count: int, generator: np.random.Generator) -> Pairs:
         sequence=(sequence + first).astype(np.int32),
         position=position.astype(np.uint16),
         coefficient=generator.random(tokens).astype(np.float32),
+        rank=np.zeros(tokens, np.uint16),
     )
 
 

@@ -106,7 +106,15 @@ function useRow({ context, largest, onHover, onLock }: RowProps) {
     return {
       all: pieces(context),
       shade,
-      tip: (piece: Piece) => <TokenTip text={piece.text} id={piece.id} coefficient={piece.value} largest={largest} />,
+      tip: ({ text, id, value, rank }: Piece) => (
+        <TokenTip
+          text={text}
+          id={id}
+          coefficient={value}
+          largest={largest}
+          {...(rank !== undefined && { rank: [rank] })}
+        />
+      ),
       hover: onHover === undefined ? undefined : (piece: Piece | null) => onHover(piece?.value ?? null),
       lock: onLock === undefined ? undefined : (piece: Piece) => onLock({ ...place, position: piece.index }),
     };

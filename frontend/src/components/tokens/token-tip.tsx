@@ -10,8 +10,8 @@ export interface TokenFacts {
   readonly coefficient: number | null;
   /** The expert's largest coefficient, to compare with. */
   readonly largest: number | null;
-  /** Place among the experts active on this token, from 1, and how many there are. */
-  readonly rank?: readonly [number, number];
+  /** Place among the experts active on this token, from 1, and how many there are where that is known. */
+  readonly rank?: readonly [number, number?];
   /** Share of the summed norms of what the experts add on this token. */
   readonly share?: number;
 }
@@ -41,7 +41,8 @@ export function TokenTip({ text, id, coefficient, largest, rank, share }: TokenF
             <>
               <dt>Rank on this token</dt>
               <dd>
-                {rank[0]} of {rank[1]}
+                {rank[0]}
+                {rank[1] !== undefined && ` of ${rank[1]}`}
               </dd>
             </>
           )}

@@ -13,7 +13,7 @@ function context(tokens: string[], position: number, active: number[] = [positio
     coefficient: 1,
     tokens,
     token_ids: tokens.map((_, i) => i),
-    active: active.map((at) => [at, 1]),
+    active: active.map((at) => [at, 1, 0]),
   };
 }
 
