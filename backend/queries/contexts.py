@@ -36,7 +36,7 @@ def context_page(
     session: Session, run: RunRecord, expert: int, query: ContextQuery, vocabulary: Vocabulary
 ) -> dict[str, Any]:
     """Contexts of an expert in the shape of ``ContextPage``, interval by interval, by rank."""
-    wanted = _with_tokens().where(ContextRecord.run_id == run.id, ContextRecord.expert == expert)
+    wanted = with_tokens().where(ContextRecord.run_id == run.id, ContextRecord.expert == expert)
     if query.interval is not None:
         wanted = wanted.where(ContextRecord.interval == query.interval)
     if query.cursor is not None:
@@ -57,7 +57,7 @@ def largest_context(
 ) -> Row[ContextRecord, bytes] | None:
     """The largest context of an expert that ``fits``, with its token ids; where none does, the largest of all."""
     of_expert = ContextRecord.run_id == run.id, ContextRecord.expert == expert, ContextRecord.interval == 0
-    wanted = _with_tokens().where(*of_expert).order_by(ContextRecord.rank).execution_options(yield_per=ROWS_AT_ONCE)
+    wanted = with_tokens().where(*of_expert).order_by(ContextRecord.rank).execution_options(yield_per=ROWS_AT_ONCE)
     largest: Row[ContextRecord, bytes] | None = None
     # One of the first nearly always fits: the others are not even unpacked.
     with session.execute(wanted) as rows:
@@ -68,7 +68,8 @@ def largest_context(
     return largest
 
 
-def _with_tokens() -> Select[ContextRecord, bytes]:
+def with_tokens() -> Select[ContextRecord, bytes]:
+    """Contexts, each with the token ids of its sequence."""
     same = and_(SequenceRecord.run_id == ContextRecord.run_id, SequenceRecord.sequence == ContextRecord.sequence)
     return select(ContextRecord, SequenceRecord.token_ids).join(SequenceRecord, same)
 

@@ -17,9 +17,11 @@ from backend.database import reading
 from backend.queries import contexts as context_queries
 from backend.queries import experts as queries
 from backend.queries import influence as influence_queries
+from backend.queries import random_contexts as random_queries
 from backend.queries import search as search_queries
 from backend.queries.contexts import ContextQuery
 from backend.queries.experts import ExpertQuery
+from backend.queries.random_contexts import RandomContextQuery
 from backend.queries.runs import find_index, find_run
 from backend.queries.search import SearchText
 from backend.queries.together import SHIFTS, named
@@ -28,6 +30,7 @@ from backend.schemas import (
     ExpertDetail,
     ExpertInfluence,
     ExpertPage,
+    RandomContexts,
     RandomExpert,
     SearchResult,
     SimilarBy,
@@ -103,6 +106,19 @@ def contexts(
         queries.find_expert(session, record, expert)
         page = context_queries.context_page(session, record, expert, query, services.library.run(run).vocabulary)
     return plain(page)
+
+
+@router.get("/experts/{expert}/contexts/random", response_model=RandomContexts)
+def random_contexts(
+    run: RunName, expert: ExpertId, query: Annotated[RandomContextQuery, Query()], services: ServicesDep
+) -> Response:
+    """Contexts at random over all tokens that an expert is active on, whatever the interval."""
+    with reading(services.store) as session:
+        record = find_run(session, run)
+        found = queries.find_expert(session, record, expert)
+        vocabulary = services.library.run(run).vocabulary
+        drawn = random_queries.random_contexts(session, record, found, query, vocabulary)
+    return written(drawn)
 
 
 @router.get("/experts/{expert}/influence")

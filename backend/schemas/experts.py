@@ -143,6 +143,16 @@ class ContextPage(Schema):
     next_cursor: str | None
 
 
+class RandomContexts(Schema):
+    """Contexts at random over all active tokens, in the order in which they were drawn."""
+
+    seed: int
+    active_tokens: int
+    short_of: int | None
+    """The interval whose turn it was when none of its kept contexts was left, which ended the draw."""
+    contexts: tuple[Context, ...]
+
+
 class RandomExpert(Schema):
     expert: int
     """Active in the index."""
