@@ -1,30 +1,65 @@
-/** What the page shows of an expert, as one JSON file: its figures, and the contexts that have been fetched. */
+/** What the page shows of an expert, as files: its figures, and its contexts just as they stand there. */
 
-import { type InfiniteData, useQueryClient } from "@tanstack/react-query";
+import { useQueryClient } from "@tanstack/react-query";
+import { Menu, MenuItem, MenuTrigger, Popover } from "react-aria-components";
 
-import { contextsQuery, expertQuery } from "@/api/queries";
-import type { Context, ExpertDetail } from "@/api/types";
-import { Button } from "@/components/button";
+import { expertQuery } from "@/api/queries";
+import type { ExpertDetail } from "@/api/types";
 import { useCurrentRun } from "@/components/current-run";
+import { toCsv } from "@/components/figure/figure-data";
+import { Icon } from "@/components/icon";
+import { TriggerButton } from "@/components/trigger-button";
 import { saveFile } from "@/lib/save-file";
+import { useUrlState } from "@/url-state";
 
-import { CONTEXTS_PER_PAGE } from "./context-group";
+import { contextsTable, expertJson, statisticsTable } from "./expert-file";
+import { EXPERT_PARAMS } from "./expert-params";
+import { shownGroups } from "./shown-groups";
 
-type ContextPages = InfiniteData<{ readonly contexts: readonly Context[] }>;
+const FILES = {
+  json: "All that is shown, JSON",
+  contexts: "Contexts, CSV",
+  statistics: "Statistics, CSV",
+} as const;
+type FileKind = keyof typeof FILES;
 
 export function DownloadExpert({ expert }: { readonly expert: string }) {
   const queries = useQueryClient();
   const { name: run } = useCurrentRun();
-  const download = () => {
+  const [params] = useUrlState(EXPERT_PARAMS);
+  const download = (kind: FileKind) => {
     if (run === null) return;
-    const id = Number(expert);
-    const detail = queries.getQueryData<ExpertDetail>(expertQuery(run, id).queryKey);
+    const detail = queries.getQueryData<ExpertDetail>(expertQuery(run, Number(expert)).queryKey);
     if (detail === undefined) return;
-    const contexts = detail.intervals.flatMap(({ interval }) => {
-      const { queryKey } = contextsQuery(run, id, interval, CONTEXTS_PER_PAGE);
-      return queries.getQueryData<ContextPages>(queryKey)?.pages.flatMap((page) => page.contexts) ?? [];
-    });
-    saveFile(`${run}-${expert}.json`, JSON.stringify({ run, ...detail, contexts }, null, 2), "application/json");
+    const name = `${run}-${expert}`;
+    if (kind === "statistics") {
+      saveFile(`${name}-statistics.csv`, toCsv(statisticsTable(detail)), "text/csv");
+      return;
+    }
+    const groups = shownGroups(queries, run, detail, params);
+    if (kind === "contexts") saveFile(`${name}-contexts.csv`, toCsv(contextsTable(groups, params)), "text/csv");
+    else saveFile(`${name}.json`, expertJson(run, detail, groups, params), "application/json");
   };
-  return <Button className="wide" icon="download" aria-label="Download what is shown, as JSON" onClick={download} />;
+  return (
+    <MenuTrigger>
+      <TriggerButton className="btn icon wide" aria-label="Download what is shown">
+        <Icon name="download" />
+      </TriggerButton>
+      <Popover className="popover" placement="bottom end">
+        <Menu
+          className="menu"
+          aria-label="Download what is shown"
+          onAction={(key) => {
+            download(key as FileKind);
+          }}
+        >
+          {Object.entries(FILES).map(([kind, name]) => (
+            <MenuItem key={kind} id={kind}>
+              {name}
+            </MenuItem>
+          ))}
+        </Menu>
+      </Popover>
+    </MenuTrigger>
+  );
 }

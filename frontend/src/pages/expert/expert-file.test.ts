@@ -1,0 +1,88 @@
+import { describe, expect, it } from "vitest";
+
+import type { Context, ExpertDetail } from "@/api/types";
+
+import { contextsTable, expertJson, type ShownGroup, shownText, statisticsTable } from "./expert-file";
+
+const TOKENS = Array.from({ length: 60 }, (_, i) => (i === 30 ? " peak" : i === 29 ? "\n" : ` t${i}`));
+
+const CONTEXT: Context = {
+  interval: 1,
+  rank: 0,
+  sequence: 7,
+  position: 30,
+  coefficient: 2.5,
+  token_ids: TOKENS.map((_, i) => i),
+  tokens: TOKENS,
+  active: [[30, 2.5]],
+};
+
+const GROUPS: readonly ShownGroup[] = [
+  { name: "interval 1", low: 2, high: 4, share: 0.25, contexts: [CONTEXT], folded: 3 },
+  { name: "at random", low: null, high: null, share: null, contexts: [CONTEXT], folded: 0 },
+];
+
+const DETAIL = {
+  row: {
+    expert: 5,
+    label: null,
+    automatic: null,
+    usage: 0.1,
+    active_tokens: 12,
+    mean: 1,
+    p99: 2,
+    largest: 2.5,
+    entropy: 3,
+    top_tokens: [{ id: 1, text: " a", count: 6, share: 0.5 }],
+    histogram: [11, 1],
+    histogram_high: 4,
+  },
+} as unknown as ExpertDetail;
+
+describe("contexts in a file", () => {
+  it("are as wide as they are shown", () => {
+    const widths = (["aligned", "snippet", "full"] as const).map((view) => {
+      const { before, token, after } = shownText(CONTEXT, { view, breaks: false });
+      expect(token).toBe(" peak");
+      return (before + token + after).length;
+    });
+    const whole = TOKENS.join("").length;
+    expect(widths[2]).toBe(whole);
+    expect(widths[0]).toBeLessThan(whole);
+    expect(widths[1]).toBeLessThan(widths[0] ?? 0);
+  });
+
+  it("have their breaks as they are drawn", () => {
+    expect(shownText(CONTEXT, { view: "snippet", breaks: false }).before).toMatch(/ $/);
+    expect(shownText(CONTEXT, { view: "snippet", breaks: true }).before).toMatch(/↵/);
+    expect(shownText(CONTEXT, { view: "full", breaks: false }).before).toMatch(/\n$/);
+  });
+
+  it("carry interval, coefficient and place", () => {
+    const { columns, rows } = contextsTable(GROUPS, { view: "snippet", breaks: false });
+    expect(rows.map((row) => row.length)).toEqual([columns.length, columns.length]);
+    expect(rows[0]?.slice(0, 7)).toEqual(["interval 1", "2", "4", "0.25", "2.5", "7", "30"]);
+    expect(rows[1]?.slice(0, 4)).toEqual(["at random", "", "", ""]);
+  });
+});
+
+describe("an expert as a file", () => {
+  it("says how its contexts were shown", () => {
+    const read = JSON.parse(expertJson("r", DETAIL, GROUPS, { view: "full", breaks: true, draw: 4 })) as {
+      shown: unknown;
+      row: { expert: number };
+      groups: { folded: number; contexts: { position: number }[] }[];
+    };
+    expect(read.shown).toEqual({ view: "full", breaks: true, draw: 4 });
+    expect(read.row.expert).toBe(5);
+    expect(read.groups[0]?.folded).toBe(3);
+    expect(read.groups[0]?.contexts[0]?.position).toBe(30);
+  });
+
+  it("has its statistics a row each", () => {
+    const rows = new Map(statisticsTable(DETAIL).rows.map(([name = "", value = ""]) => [name, value]));
+    expect(rows.get("active tokens")).toBe("12");
+    expect(rows.get('share of active tokens on " a"')).toBe("0.5");
+    expect(rows.get("tokens with coefficient 2 to 4")).toBe("1");
+  });
+});
