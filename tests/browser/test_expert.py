@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import re
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
@@ -57,7 +60,7 @@ def test_contexts_in_three_ways(expert: Page) -> None:
             expect(expert).to_have_url(address)
     expert.goto(f"{EXPERT}&view=full")
     expect(contexts(expert).first.get_by_text(whole)).to_be_visible()
-    contexts(expert).first.get_by_role("link", name="Use in a prompt").click()
+    contexts(expert).first.get_by_role("link", name="Use in Routing").click()
     expect(expert.get_by_role("table", name="Coefficients, tokens by experts")).to_be_visible()
 
 
@@ -65,7 +68,7 @@ def test_one_context_opens_and_more_are_shown(expert: Page) -> None:
     row = contexts(expert).first
     row.hover()
     row.get_by_role("button", name="Show the whole context").click()
-    expect(row.get_by_text("Use in a prompt")).to_be_visible()
+    expect(row.get_by_text("Use in Routing")).to_be_visible()
     before = contexts(expert).count()
     expert.get_by_role("region", name="Largest").get_by_role("button", name=re.compile(r"^7 of \d+$")).click()
     expect(contexts(expert).nth(before)).to_be_visible()
@@ -144,6 +147,8 @@ def test_a_note_stays(page: Page) -> None:
     box = page.get_by_role("textbox", name="Note")
     box.fill("Before somebody speaks.\nNot before code.")
     box.press("Control+Enter")
+    # The editor holds the same words, until they have been saved.
+    expect(box).to_have_count(0)
     expect(page.get_by_text("Not before code.")).to_be_visible()
     page.reload()
     expect(page.get_by_text("Not before code.")).to_be_visible()
@@ -178,3 +183,82 @@ def test_the_tray_follows_to_steering(expert: Page) -> None:
     card.get_by_role("button", name="Take expert 2603 out of the tray").click()
     expect(expert.get_by_text("The tray is empty.")).to_be_visible()
     expect(expert).not_to_have_url(re.compile("edits="))
+
+
+def test_a_context_goes_to_steering_with_the_expert_in_the_tray(expert: Page) -> None:
+    expert.goto(f"{EXPERT}&view=full")
+    row = contexts(expert).first
+    expect(row).to_be_visible()
+    token = row.locator("[data-token][tabindex='0']").inner_text()
+    row.get_by_role("link", name="Use in Steering").click()
+    expect(expert).to_have_url(re.compile(r"/steering\?.*edits=2603:add:3"))
+    (prompt,) = parse_qs(urlsplit(expert.url).query)["prompt"]
+    assert token in prompt
+    card = expert.get_by_role("region", name="Edits").get_by_role("listitem")
+    expect(card).to_have_count(1)
+    expect(card).to_contain_text("answering a question")
+    expect(expert.get_by_role("textbox", name="Prompt")).to_have_value(prompt)
+
+
+def test_what_the_tray_holds_comes_along_to_steering(expert: Page) -> None:
+    expert.goto("/steering?run=demo-l3-k16&edits=40:off,2603:scale:2")
+    expect(expert.get_by_role("region", name="Edits").get_by_role("listitem")).to_have_count(2)
+    expert.get_by_role("link", name="answering a question").first.click()
+    expert.get_by_role("radio", name="Full").click()
+    contexts(expert).first.get_by_role("link", name="Use in Steering").click()
+    expect(expert).to_have_url(re.compile(r"/steering\?.*edits=40:off,2603:scale:2"))
+
+
+def random_rows(page: Page) -> Locator:
+    """The contexts at random over all active tokens."""
+    return page.get_by_role("region", name="At random").get_by_role("listitem")
+
+
+def test_contexts_at_random_say_how_they_were_drawn(expert: Page) -> None:
+    region = expert.get_by_role("region", name="At random")
+    expect(region).to_contain_text(re.compile("Drawn with seed 0 as if from all [\\d,]+ active tokens"))
+    first = random_rows(expert).all_inner_texts()
+    region.get_by_role("button", name="Draw again").click()
+    expect(region).to_contain_text("Drawn with seed 1")
+    expect(expert).to_have_url(re.compile(r"[?&]draw=1\b"))
+    second = random_rows(expert).all_inner_texts()
+    assert first != second
+    expert.reload()
+    expect(region).to_contain_text("Drawn with seed 1")
+    assert random_rows(expert).all_inner_texts() == second
+
+
+def test_a_token_at_random_is_locked_in_its_own_group(expert: Page) -> None:
+    token = random_rows(expert).first.locator("[data-token][tabindex='0']")
+    token.click()
+    expect(expert).to_have_url(re.compile(r"[?&]lock=r\.0\.\d+"))
+    expect(expert.locator("[data-token][aria-pressed='true']")).to_have_count(1)
+    expert.mouse.move(5, 5)
+    expect(marker(expert)).to_have_text(random_rows(expert).first.locator(".v").inner_text())
+
+
+def saved(page: Page, kind: str) -> str:
+    """The text of a file of the download menu."""
+    page.get_by_role("button", name="Download what is shown").click()
+    with page.expect_download() as download:
+        page.get_by_role("menuitem", name=kind).click()
+    return download.value.path().read_text("utf-8")
+
+
+def test_the_download_is_what_is_shown(expert: Page) -> None:
+    expert.goto(f"{EXPERT}&view=snippet&open=1&breaks=1")
+    rows = expert.locator(".group").get_by_role("listitem")
+    expect(random_rows(expert).first).to_be_visible()
+    expect(expert.get_by_role("status", name=re.compile("Loading"))).to_have_count(0)
+    shown = [(row.locator(".v").inner_text(), row.locator(".w").text_content() or "") for row in rows.all()]
+    table = list(csv.DictReader(saved(expert, "Contexts, CSV").splitlines()))
+    assert [f"{float(row['coefficient']):.2f}" for row in table] == [coefficient for coefficient, _ in shown]
+    texts = [row["before"] + row["token"] + row["after"] for row in table]
+    assert texts == [text.removeprefix("… ").removesuffix(" …") for _, text in shown]
+
+    everything = json.loads(saved(expert, "All that is shown, JSON"))
+    assert everything["shown"] == {"view": "snippet", "breaks": True, "draw": 0}
+    listed = [context for group in everything["groups"] for context in group["contexts"]]
+    assert [context["position"] for context in listed] == [int(row["position"]) for row in table]
+    statistics = dict(list(csv.reader(saved(expert, "Statistics, CSV").splitlines()))[1:])
+    assert int(statistics["active tokens"]) == everything["row"]["active_tokens"]

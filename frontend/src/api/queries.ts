@@ -67,6 +67,18 @@ export function contextsQuery(run: string, expert: number, interval: number, lim
   });
 }
 
+/** Contexts at random over all active tokens, drawn with a seed. */
+export function randomContextsQuery(run: string, expert: number, seed: number) {
+  return queryOptions({
+    queryKey: ["run", run, "random-contexts", expert, seed],
+    queryFn: ({ signal }) => {
+      const params = { path: { run, expert }, query: { seed } };
+      return unwrap(client.GET("/api/runs/{run}/experts/{expert}/contexts/random", { params, signal }));
+    },
+    staleTime: 5 * MINUTE,
+  });
+}
+
 /** The few largest contexts of an expert, where no more will be asked for. */
 export function topContextsQuery(run: string, expert: number, limit: number) {
   return queryOptions({

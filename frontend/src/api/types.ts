@@ -33,6 +33,7 @@ export type MetricPoint = Schemas["MetricPoint"];
 export type PassageHit = Schemas["PassageHit"];
 export type PassageResult = Schemas["PassageResult"];
 export type PassageToken = Schemas["PassageToken"];
+export type RandomContexts = Schemas["RandomContexts"];
 export type RoutedExpert = Schemas["RoutedExpert"];
 export type RoutedExpertInfo = Schemas["RoutedExpertInfo"];
 export type PredictedToken = Schemas["PredictedToken"];

@@ -38,7 +38,7 @@ function Inactive({ run }: { readonly run: RunSummary }) {
 function ExpertBody({ run, detail }: { readonly run: RunSummary; readonly detail: ExpertDetail }) {
   const [params, setParams] = useUrlState(EXPERT_PARAMS);
   const { row } = detail;
-  const { marker, onHover } = useMarker(run.name, row.expert, params.lock);
+  const { marker, onHover } = useMarker(run.name, row.expert, params.lock, params.draw);
   return (
     <div className="expert-columns">
       <Statistics run={run} row={row} marker={marker} />

@@ -1,6 +1,7 @@
 /** Contexts of one expert under each other: aligned on the token they are kept for, as snippets, or in full. */
 
 import { memo, useMemo, useState } from "react";
+import { Link } from "react-router";
 
 import type { Context } from "@/api/types";
 import { sequentialClass } from "@/lib/colour-scale";
@@ -16,10 +17,10 @@ import { TokenTip } from "./token-tip";
 export const CONCORDANCE_MODES = ["aligned", "snippet", "full"] as const;
 export type ConcordanceMode = (typeof CONCORDANCE_MODES)[number];
 
-const SNIPPET_TOKENS = 16;
+export const SNIPPET_TOKENS = 16;
 /** Characters drawn on either side; more than fits on any screen is cut away. */
-const ALIGNED_BEFORE = 90;
-const ALIGNED_AFTER = 150;
+export const ALIGNED_BEFORE = 90;
+export const ALIGNED_AFTER = 150;
 
 export interface ConcordanceProps {
   readonly contexts: readonly Context[];
@@ -32,8 +33,13 @@ export interface ConcordanceProps {
   /** Locked token: where its context stands in its interval, and its position. */
   readonly locked?: ContextToken | null;
   readonly onLock?: (token: ContextToken) => void;
-  /** Link to use a context as a prompt; given, each row can be opened. */
-  readonly promptLink?: (context: Context) => string;
+  /** Where a context goes as a prompt; given, each row can be opened. */
+  readonly promptLinks?: (context: Context) => PromptLinks;
+}
+
+export interface PromptLinks {
+  readonly routing: string;
+  readonly steering: string;
 }
 
 export interface ContextToken {
@@ -121,8 +127,20 @@ function useRow({ context, largest, onHover, onLock }: RowProps) {
   }, [context, largest, onHover, onLock]);
 }
 
+function Under({ context, links }: { readonly context: Context; readonly links: PromptLinks }) {
+  return (
+    <span className="under">
+      <Link to={links.routing}>Use in Routing</Link>
+      <Link to={links.steering}>Use in Steering</Link>
+      <span className="dim">
+        sequence {context.sequence}, token {context.position} of {context.tokens.length}
+      </span>
+    </span>
+  );
+}
+
 const Row = memo(function Row(props: RowProps) {
-  const { context, mode, lockedPosition, showBreaks = false, promptLink } = props;
+  const { context, mode, lockedPosition, showBreaks = false, promptLinks } = props;
   const [open, setOpen] = useState(false);
   const { all, shade, tip, hover, lock } = useRow(props);
   const shown = open ? "full" : mode;
@@ -140,7 +158,7 @@ const Row = memo(function Row(props: RowProps) {
         <RowText mode={shown} context={context} shade={shade} lockedPosition={lockedPosition} showBreaks={showBreaks} />
       </TokenGroup>
       <span className="more">
-        {promptLink !== undefined && mode !== "full" && (
+        {promptLinks !== undefined && mode !== "full" && (
           <Button
             variant="ghost"
             className="bare"
@@ -151,14 +169,7 @@ const Row = memo(function Row(props: RowProps) {
           />
         )}
       </span>
-      {promptLink !== undefined && shown === "full" && (
-        <span className="under">
-          <a href={promptLink(context)}>Use in a prompt</a>
-          <span className="dim">
-            sequence {context.sequence}, token {context.position} of {context.tokens.length}
-          </span>
-        </span>
-      )}
+      {promptLinks !== undefined && shown === "full" && <Under context={context} links={promptLinks(context)} />}
     </li>
   );
 });

@@ -3,17 +3,15 @@
 import { useInfiniteQuery } from "@tanstack/react-query";
 
 import { contextsQuery } from "@/api/queries";
-import type { Context, Interval } from "@/api/types";
+import type { Interval } from "@/api/types";
 import { Button } from "@/components/button";
 import { ErrorState, LoadingState } from "@/components/states";
 import { Concordance, type ConcordanceProps } from "@/components/tokens/concordance";
 import { formatFixed, formatPercent } from "@/lib/format";
 
-import { folded } from "./fold";
+import { GroupCount } from "./group-count";
+import { CONTEXTS_PER_PAGE, firstOf, shownOfInterval } from "./shown-contexts";
 
-export const CONTEXTS_PER_PAGE = 30;
-const FIRST_OF_TOP = 7;
-const FIRST_OF_INTERVAL = 2;
 /** Width in pixels of the bar that stands for all active tokens. */
 const FULL_BAR = 160;
 
@@ -47,46 +45,26 @@ function Range({ interval }: { readonly interval: Interval }) {
   );
 }
 
-interface CountProps {
-  readonly shown: number;
-  readonly interval: Interval;
-  readonly isOpen: boolean;
-  readonly onOpen: (open: boolean) => void;
-}
-
-function Count({ shown, interval, isOpen, onOpen }: CountProps) {
-  const words = `${shown} of ${interval.contexts}${interval.interval === 0 ? "" : ", at random"}`;
-  if (!isOpen && shown >= interval.contexts) return <span className="dim">{words}</span>;
-  return (
-    <Button size="small" variant="ghost" aria-expanded={isOpen} onClick={() => onOpen(!isOpen)}>
-      {isOpen ? "Fewer" : words}
-    </Button>
-  );
-}
-
-function shownOf(contexts: readonly Context[], { interval, isOpen, locked }: ContextGroupProps): readonly Context[] {
-  const first = interval.interval === 0 ? FIRST_OF_TOP : FIRST_OF_INTERVAL;
-  const wanted = locked?.interval === interval.interval ? locked.rank : -1;
-  return isOpen ? contexts : contexts.filter((context, i) => i < first || context.rank <= wanted);
-}
-
 export function ContextGroup(props: ContextGroupProps) {
   const { run, expert, interval, isOpen, onOpen, ...concordance } = props;
   const query = useInfiniteQuery(contextsQuery(run, expert, interval.interval, CONTEXTS_PER_PAGE));
   const all = query.data?.pages.flatMap((page) => page.contexts) ?? [];
-  const { contexts, left } = folded(all);
-  const shown = shownOf(contexts, props);
-  const rows = Math.min(interval.contexts, interval.interval === 0 ? FIRST_OF_TOP : FIRST_OF_INTERVAL);
+  const { locked = null } = concordance;
+  const { contexts, left } = shownOfInterval(all, { group: interval.interval, isOpen, locked });
+  const rows = Math.min(interval.contexts, firstOf(interval.interval));
+  const words = `${contexts.length} of ${interval.contexts}${interval.interval === 0 ? "" : ", at random"}`;
   return (
     <section className="group" aria-label={interval.interval === 0 ? "Largest" : `Interval ${interval.interval}`}>
       <header>
         <Range interval={interval} />
         <span className="grow" />
-        {query.data !== undefined && <Count shown={shown.length} interval={interval} isOpen={isOpen} onOpen={onOpen} />}
+        {query.data !== undefined && (
+          <GroupCount words={words} isAll={contexts.length >= interval.contexts} isOpen={isOpen} onOpen={onOpen} />
+        )}
       </header>
       {query.isPending && <LoadingState label="Loading contexts" rows={rows} />}
       {query.error !== null && <ErrorState error={query.error} onRetry={() => void query.refetch()} />}
-      {query.data !== undefined && <Concordance contexts={shown} {...concordance} />}
+      {query.data !== undefined && <Concordance contexts={contexts} {...concordance} />}
       {left > 0 && (
         <p className="dim">
           {left === 1 ? "1 more context reads" : `${left} more contexts read`} the same around the token as one above.

@@ -1,20 +1,20 @@
 /** All stored contexts of an expert, from the strongest interval to the weakest, on one scale. */
 
-import { useCallback, useMemo } from "react";
+import { useCallback } from "react";
 
-import type { Context, ExpertDetail } from "@/api/types";
+import type { ExpertDetail } from "@/api/types";
 import { Button } from "@/components/button";
-import { usePageLinks } from "@/components/links";
 import { Segmented } from "@/components/segmented";
 import { useShortcut } from "@/components/shortcuts";
 import type { ContextToken } from "@/components/tokens/concordance";
 import { RampLegend } from "@/components/tokens/ramp-legend";
 import { formatFixed } from "@/lib/format";
-import { joinTokens } from "@/lib/kwic";
 import type { SetParams, Values } from "@/url-state";
 
 import { ContextGroup } from "./context-group";
-import type { EXPERT_PARAMS } from "./expert-params";
+import { AT_RANDOM, type EXPERT_PARAMS } from "./expert-params";
+import { usePromptLinks } from "./prompt-links";
+import { RandomGroup } from "./random-group";
 
 interface ContextsProps {
   readonly run: string;
@@ -56,17 +56,32 @@ function ContextsHead({ detail, params, setParams }: Omit<ContextsProps, "run" |
 }
 
 export function Contexts({ run, detail, params, setParams, onHover }: ContextsProps) {
-  const links = usePageLinks();
   const { lock, open } = params;
+  const { expert, largest } = detail.row;
   const onLock = useCallback(
     (token: ContextToken) => setParams({ lock: same(lock, token) ? null : token }),
     [lock, setParams],
   );
   useShortcut("release", () => setParams({ lock: null }), lock !== null);
-  const promptLink = useMemo(
-    () => (context: Context) => links.page("routing", { prompt: joinTokens(context) }),
-    [links],
-  );
+  const promptLinks = usePromptLinks(expert);
+  const isGroupOpen = (group: number) => ({
+    isOpen: open.includes(group),
+    onOpen: (isOpen: boolean) => {
+      const others = open.filter((number) => number !== group);
+      setParams({ open: isOpen ? [...others, group].sort((a, b) => a - b) : others });
+    },
+  });
+  const shared = {
+    run,
+    expert,
+    largest,
+    mode: params.view,
+    showBreaks: params.breaks,
+    onHover,
+    locked: lock,
+    onLock,
+    promptLinks,
+  };
   return (
     <>
       <ContextsHead detail={detail} params={params} setParams={setParams} />
@@ -74,24 +89,19 @@ export function Contexts({ run, detail, params, setParams, onHover }: ContextsPr
         .filter((interval) => interval.contexts > 0)
         .map((interval) => (
           <ContextGroup
-            key={`${detail.row.expert}-${interval.interval}`}
-            run={run}
-            expert={detail.row.expert}
+            key={`${expert}-${interval.interval}`}
             interval={interval}
-            largest={detail.row.largest}
-            mode={params.view}
-            showBreaks={params.breaks}
-            isOpen={open.includes(interval.interval)}
-            onOpen={(isOpen) => {
-              const others = open.filter((number) => number !== interval.interval);
-              setParams({ open: isOpen ? [...others, interval.interval].sort((a, b) => a - b) : others });
-            }}
-            onHover={onHover}
-            locked={lock}
-            onLock={onLock}
-            promptLink={promptLink}
+            {...isGroupOpen(interval.interval)}
+            {...shared}
           />
         ))}
+      <RandomGroup
+        key={expert}
+        seed={params.draw}
+        onDraw={(draw) => setParams({ draw, ...(lock?.interval === AT_RANDOM && { lock: null }) })}
+        {...isGroupOpen(AT_RANDOM)}
+        {...shared}
+      />
     </>
   );
 }

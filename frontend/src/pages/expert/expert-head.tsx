@@ -5,7 +5,7 @@ import { useEffect, useState } from "react";
 import { useNavigate } from "react-router";
 
 import { useSetLabel } from "@/api/mutations";
-import { contextsQuery, expertQuery, fetchRandomExpert } from "@/api/queries";
+import { contextsQuery, expertQuery, fetchRandomExpert, randomContextsQuery } from "@/api/queries";
 import type { ExpertDetail } from "@/api/types";
 import { Button, LinkButton } from "@/components/button";
 import { ExpertLabel } from "@/components/expert-ref";
@@ -16,7 +16,7 @@ import { useShortcut } from "@/components/shortcuts";
 import { useTray } from "@/components/tray/tray-context";
 import { joinTokens } from "@/lib/kwic";
 
-import { CONTEXTS_PER_PAGE } from "./context-group";
+import { CONTEXTS_PER_PAGE } from "./shown-contexts";
 import { TextEditor } from "./text-editor";
 
 interface ExpertHeadProps {
@@ -79,13 +79,14 @@ function usePrefetched(run: string, experts: readonly (number | null)[]) {
   const [previous, next] = experts;
   useEffect(() => {
     const fetchContexts = (detail: ExpertDetail) =>
-      Promise.all(
-        detail.intervals
+      Promise.all([
+        queries.query(randomContextsQuery(run, detail.row.expert, 0)),
+        ...detail.intervals
           .filter(({ contexts }) => contexts > 0)
           .map(({ interval }) =>
             queries.infiniteQuery(contextsQuery(run, detail.row.expert, interval, CONTEXTS_PER_PAGE)),
           ),
-      );
+      ]);
     for (const expert of [next, previous]) {
       if (expert === null || expert === undefined) continue;
       // What fails here is asked for again, and said, on the expert's own page.

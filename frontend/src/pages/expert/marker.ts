@@ -1,18 +1,28 @@
 /** The coefficient marked in the histogram: the one under the pointer, else the locked one. */
 
-import { useInfiniteQuery } from "@tanstack/react-query";
+import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 
-import { contextsQuery } from "@/api/queries";
+import { contextsQuery, randomContextsQuery } from "@/api/queries";
 import type { ContextToken } from "@/components/tokens/concordance";
 
-import { CONTEXTS_PER_PAGE } from "./context-group";
+import { AT_RANDOM } from "./expert-params";
+import { CONTEXTS_PER_PAGE } from "./shown-contexts";
 
-export function useMarker(run: string, expert: number, lock: ContextToken | null) {
+/** The context of a locked token; `seed` of the contexts at random. */
+function useLocked(run: string, expert: number, lock: ContextToken | null, seed: number) {
+  const isAtRandom = lock?.interval === AT_RANDOM;
+  const options = contextsQuery(run, expert, isAtRandom ? 0 : (lock?.interval ?? 0), CONTEXTS_PER_PAGE);
+  const kept = useInfiniteQuery({ ...options, enabled: lock !== null && !isAtRandom });
+  const drawn = useQuery({ ...randomContextsQuery(run, expert, seed), enabled: isAtRandom });
+  if (lock === null) return undefined;
+  if (isAtRandom) return drawn.data?.contexts[lock.rank];
+  return kept.data?.pages.flatMap((page) => page.contexts).find((candidate) => candidate.rank === lock.rank);
+}
+
+export function useMarker(run: string, expert: number, lock: ContextToken | null, seed: number) {
   const [hovered, setHovered] = useState<number | null>(null);
-  const options = contextsQuery(run, expert, lock?.interval ?? 0, CONTEXTS_PER_PAGE);
-  const { data } = useInfiniteQuery({ ...options, enabled: lock !== null });
-  const context = data?.pages.flatMap((page) => page.contexts).find((candidate) => candidate.rank === lock?.rank);
+  const context = useLocked(run, expert, lock, seed);
   const locked = context?.active.find(([position]) => position === lock?.position)?.[1] ?? null;
   return { marker: hovered ?? (lock === null ? null : locked), onHover: setHovered };
 }
