@@ -7,8 +7,9 @@ import { useParams } from "react-router";
 
 import { expertQuery } from "@/api/queries";
 import type { ExpertDetail, RunSummary } from "@/api/types";
-import { WithRun } from "@/components/current-run";
+import { useCurrentRun, WithRun } from "@/components/current-run";
 import { usePageLinks } from "@/components/links";
+import { readPlace, TO_PLACE } from "@/components/list-place";
 import { PageBar } from "@/components/shell/page-bar";
 import { EmptyState, ErrorState, LoadingState } from "@/components/states";
 import { formatCount } from "@/lib/format";
@@ -83,13 +84,21 @@ function ExpertView({ run, expert }: { readonly run: RunSummary; readonly expert
   );
 }
 
+/** Back to the table: as it was last, where it has been open, and to the same place in it. */
+function useWayBack() {
+  const links = usePageLinks();
+  const { name: run } = useCurrentRun();
+  const place = run === null ? null : readPlace(run);
+  return place === null ? { to: links.page("experts") } : { to: `/experts${place.search}`, state: TO_PLACE };
+}
+
 export default function ExpertPage() {
   const { expert = "" } = useParams();
-  const links = usePageLinks();
+  const wayBack = useWayBack();
   return (
     <>
       <title>{`Expert ${expert} · MxD Explorer`}</title>
-      <PageBar crumbs={[{ label: "Experts", to: links.page("experts") }, { label: expert }]}>
+      <PageBar crumbs={[{ label: "Experts", ...wayBack }, { label: expert }]}>
         <DownloadExpert expert={expert} />
       </PageBar>
       <WithRun>

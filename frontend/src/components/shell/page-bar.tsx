@@ -18,6 +18,8 @@ import { useSearchDialog } from "./search-dialog";
 interface Crumb {
   readonly label: string;
   readonly to?: string;
+  /** What travels with the link and is not in its address. */
+  readonly state?: unknown;
 }
 
 interface PageBarProps {
@@ -35,7 +37,13 @@ function CrumbTrail({ crumbs, note }: Pick<PageBarProps, "crumbs" | "note">) {
       {crumbs.map((crumb, i) => (
         <Fragment key={crumb.label}>
           {i > 0 && <span>/</span>}
-          {crumb.to === undefined ? <b aria-current="page">{crumb.label}</b> : <Link to={crumb.to}>{crumb.label}</Link>}
+          {crumb.to === undefined ? (
+            <b aria-current="page">{crumb.label}</b>
+          ) : (
+            <Link to={crumb.to} state={crumb.state}>
+              {crumb.label}
+            </Link>
+          )}
         </Fragment>
       ))}
       {note !== undefined && <span>{note}</span>}

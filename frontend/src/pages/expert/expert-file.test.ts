@@ -14,7 +14,7 @@ const CONTEXT: Context = {
   coefficient: 2.5,
   token_ids: TOKENS.map((_, i) => i),
   tokens: TOKENS,
-  active: [[30, 2.5]],
+  active: [],
 };
 
 const GROUPS: readonly ShownGroup[] = [

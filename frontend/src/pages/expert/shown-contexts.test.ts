@@ -13,7 +13,7 @@ const context = (rank: number): Context => ({
   coefficient: 1,
   token_ids: [rank % 9],
   tokens: ["t"],
-  active: [[0, 1]],
+  active: [],
 });
 const TEN = Array.from({ length: 10 }, (_, rank) => context(rank));
 const closed = { isOpen: false, locked: null };

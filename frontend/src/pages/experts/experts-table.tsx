@@ -21,6 +21,7 @@ import {
   type Sort,
   toFilters,
 } from "./experts-params";
+import { usePlace } from "./use-place";
 
 /** Only narrow screens open it. */
 const RowSheet = lazy(() => import("./row-sheet"));
@@ -145,6 +146,7 @@ export function ExpertsTable({ run, params, setParams }: ExpertsTableProps) {
   const onNearEnd = useCallback(() => {
     if (hasNextPage && !isFetching) void fetchNextPage();
   }, [hasNextPage, isFetching, fetchNextPage]);
+  usePlace(run, { count: rows.length, hasMore: hasNextPage, fetchMore: onNearEnd });
   if (error !== null && rows.length === 0) return <ErrorState error={error} onRetry={() => void refetch()} />;
   if (data === undefined) return <LoadingState label="Loading the experts" rows={12} rowHeight={ROW_HEIGHT} />;
   if (rows.length === 0) return <NoneFound params={params} setParams={setParams} />;
