@@ -234,6 +234,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/runs/{run}/experts/{expert}/contexts/random": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Random Contexts
+         * @description Contexts at random over all tokens that an expert is active on, whatever the interval.
+         */
+        get: operations["random_contexts"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/runs/{run}/experts/{expert}/influence": {
         parameters: {
             query?: never;
@@ -1857,6 +1877,23 @@ export interface components {
              */
             event: "progress";
         };
+        /**
+         * RandomContexts
+         * @description Contexts at random over all active tokens, in the order in which they were drawn.
+         */
+        RandomContexts: {
+            /** Active Tokens */
+            active_tokens: number;
+            /** Contexts */
+            contexts: components["schemas"]["Context"][];
+            /** Seed */
+            seed: number;
+            /**
+             * Short Of
+             * @description The interval whose turn it was when none of its kept contexts was left, which ended the draw.
+             */
+            short_of: number | null;
+        };
         /** RandomExpert */
         RandomExpert: {
             /**
@@ -3013,6 +3050,53 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ContextPage"];
+                };
+            };
+        };
+    };
+    random_contexts: {
+        parameters: {
+            query?: {
+                limit?: number;
+                /** @description Another one draws others; the same one draws the same. */
+                seed?: number;
+            };
+            header?: never;
+            path: {
+                /** @description Id of the expert. */
+                expert: number;
+                /** @description Name of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RandomContexts"];
                 };
             };
         };
