@@ -28,12 +28,14 @@ from backend.kept_figures import kept_figures
 from backend.library import Library
 from backend.live import LiveEngine
 from backend.observing import Observations, Observed
+from backend.queries.comparison import kept_matches
 from backend.queries.held import HeldPerIndex
 from backend.queries.search import build_search_index
 from backend.queries.table import columns_stamp, load_columns
 from backend.queries.together import read_together
 from backend.routes import (
     access,
+    comparison,
     evaluations,
     experts,
     figures,
@@ -75,6 +77,7 @@ def create_app(settings: Settings) -> FastAPI:
         search_indexes=HeldPerIndex(build_search_index),
         columns=HeldPerIndex(load_columns, columns_stamp),
         together=HeldPerIndex(read_together),
+        matches=kept_matches(library),
         figures=kept_figures(library),
         chance=random.Random(),
         doorkeeper=Doorkeeper(settings, store),
@@ -100,7 +103,8 @@ def build_api(observations: Observations | None = None, body_bytes: int = DEFAUL
             "5XX": {"model": ErrorResponse, "description": "The server cannot answer now."},
         },
     )
-    modules = (health, access, runs, evaluations, experts, notes, lists, routing, live, steering, sessions, figures)
+    of_runs = (runs, comparison, evaluations, experts, notes, lists)
+    modules = (health, access, *of_runs, routing, live, steering, sessions, figures)
     for router in (*(module.router for module in modules), notes.of_run):
         app.include_router(router, prefix="/api")
     app.add_api_route("/docs", _docs, include_in_schema=False, response_class=HTMLResponse)

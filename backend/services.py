@@ -15,7 +15,8 @@ from backend.answers import Kept
 from backend.library import Library
 from backend.live import LiveEngine
 from backend.observing import Observations
-from backend.queries.held import HeldPerIndex
+from backend.queries.comparison import MatchedExperts
+from backend.queries.held import HeldPerIndex, HeldPerPair
 from backend.queries.search import SearchIndex
 from backend.queries.table import Columns
 from backend.queries.together import Together
@@ -34,6 +35,7 @@ class Services:
     search_indexes: HeldPerIndex[SearchIndex]
     columns: HeldPerIndex[Columns]
     together: HeldPerIndex[Together]
+    matches: HeldPerPair[MatchedExperts]
     figures: dict[str, HeldPerIndex[Kept]]
     """Those that read every expert: made once and sent often."""
     chance: random.Random

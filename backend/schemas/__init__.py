@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from backend.schemas.access import AccessInfo, Role, SignInRequest
 from backend.schemas.base import ErrorBody, ErrorResponse, Schema
+from backend.schemas.comparison import ComparedExpert, MatchedBy, MatchedPair, RunComparison
 from backend.schemas.evaluations import EvaluationList, EvaluationSummary, Fact, Verdict
 from backend.schemas.experts import (
     AutomaticLabel,
@@ -97,6 +98,7 @@ __all__ = [
     "AutomaticLabel",
     "ChangeListRequest",
     "Companion",
+    "ComparedExpert",
     "Context",
     "ContextPage",
     "DoneEvent",
@@ -138,6 +140,8 @@ __all__ = [
     "LiveOptions",
     "LoadedLanguageModel",
     "MakeListRequest",
+    "MatchedBy",
+    "MatchedPair",
     "MetricPoint",
     "NoteRequest",
     "Order",
@@ -158,6 +162,7 @@ __all__ = [
     "RoutedToken",
     "RoutingRequest",
     "RoutingResponse",
+    "RunComparison",
     "RunDetail",
     "RunList",
     "RunStatus",

@@ -1,0 +1,192 @@
+"""Experts of one run matched with those of another.
+
+Shapes: E active experts, Q of them that look for their nearest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from backend import notes
+from backend.errors import NoIndexError
+from backend.library import Library, LoadedRun
+from backend.matching import match
+from backend.queries.automatic import shown_labels
+from backend.queries.experts import known, top_tokens
+from backend.queries.held import HeldPerPair
+from backend.schemas import ComparedExpert, MatchedBy, MatchedPair, RunComparison
+from backend.vectors import Directions, Vectors, token_shares
+from backend.vocabulary import Vocabulary
+from trainer.errors import UserError
+from trainer.store import ExpertRecord, RunRecord
+
+MOST_COMPARED = 2000
+"""Experts that are matched, the most used ones of the first run."""
+TOKENS_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class MatchedExperts:
+    """Ids of experts of two runs, place by place, the most used of the first run first."""
+
+    by: MatchedBy
+    active: int
+    other_active: int
+    one_Q: list[int]
+    other_Q: list[int]
+    cosines_Q: list[float]
+    mutual_Q: list[bool]
+    median_cosine: float
+    chance_cosine: float
+
+
+def kept_matches(library: Library) -> HeldPerPair[MatchedExperts]:
+    """Of one application: made when first asked for, and again after a new index or new weights of either run."""
+
+    def build(session: Session, run_id: int, other_id: int) -> MatchedExperts:
+        return match_experts(session, session.get_one(RunRecord, run_id), session.get_one(RunRecord, other_id), library)
+
+    def stamp(session: Session, run_id: int) -> int:
+        return id(library.run(session.get_one(RunRecord, run_id).name))
+
+    return HeldPerPair(build, stamp)
+
+
+def match_experts(session: Session, run: RunRecord, other: RunRecord, library: Library) -> MatchedExperts:
+    """Match the most used experts of ``run`` with all active ones of ``other``.
+
+    Raises:
+        NoIndexError: no expert of one of them is active.
+        UserError: they neither read the same nor have they the same tokens.
+    """
+    one, two = _active(session, run), _active(session, other)
+    loaded = library.run(run.name), library.run(other.name)
+    by = matched_by(*loaded)
+    # Stable, so that of equal usages the lower id comes first.
+    most_used = np.argsort([-each.active_tokens for each in one], kind="stable")[:MOST_COMPARED]
+    found = match(*_VECTORS[by](one, two, loaded), torch.from_numpy(most_used))
+    return MatchedExperts(
+        by=by,
+        active=len(one),
+        other_active=len(two),
+        one_Q=[one[place].expert for place in most_used.tolist()],
+        other_Q=[two[place].expert for place in found.nearest.places_Q.tolist()],
+        cosines_Q=found.nearest.cosines_Q.tolist(),
+        mutual_Q=found.mutual_Q.tolist(),
+        median_cosine=float(found.nearest.cosines_Q.quantile(0.5)),
+        chance_cosine=found.chance_cosine,
+    )
+
+
+def matched_by(one: LoadedRun, other: LoadedRun) -> MatchedBy:
+    """By their gates where these read the same, at the same place of the same language model; else by tokens.
+
+    Raises:
+        UserError: nor have they the same tokens.
+    """
+    runs = one.run, other.run
+    same_place = len({(run.language_model_source, run.config.layer) for run in runs}) == 1
+    if same_place and len({(run.layer.reads, run.layer_config.input_width) for run in runs}) == 1:
+        return "gate"
+    if one.run.tokenizer.get_vocab() != other.run.tokenizer.get_vocab():
+        raise UserError(
+            f"The language models of {one.run.name} and {other.run.name} have different tokens, so their experts "
+            "cannot be matched; choose runs of one tokenizer."
+        )
+    return "tokens"
+
+
+class _ActiveExpert(NamedTuple):
+    expert: int
+    active_tokens: int
+    top_tokens: list[list[int]]
+
+    @property
+    def spread(self) -> list[tuple[int, float]]:
+        return [(token, count / self.active_tokens) for token, count in self.top_tokens]
+
+
+Actives = Sequence[_ActiveExpert]
+Loaded = tuple[LoadedRun, LoadedRun]
+
+
+def _by_gate(one: Actives, other: Actives, loaded: Loaded) -> tuple[Vectors, Vectors]:
+    first, second = (
+        Directions(run.run.layer.gate.weight.detach(), torch.tensor([each.expert for each in experts]))
+        for run, experts in zip(loaded, (one, other), strict=True)
+    )
+    return first, second
+
+
+def _by_tokens(one: Actives, other: Actives, _: Loaded) -> tuple[Vectors, Vectors]:
+    return token_shares([each.spread for each in one], [each.spread for each in other])
+
+
+_VECTORS: dict[MatchedBy, Callable[[Actives, Actives, Loaded], tuple[Vectors, Vectors]]] = {
+    "gate": _by_gate,
+    "tokens": _by_tokens,
+}
+
+
+def _active(session: Session, run: RunRecord) -> list[_ActiveExpert]:
+    columns = select(ExpertRecord.expert, ExpertRecord.active_tokens, ExpertRecord.top_tokens)
+    wanted = columns.where(ExpertRecord.run_id == run.id, ExpertRecord.active_tokens > 0)
+    found = [_ActiveExpert(*row) for row in session.execute(wanted.order_by(ExpertRecord.expert))]
+    if not found:
+        raise NoIndexError(f"No expert of {run.name} was active in its index; index more text.")
+    return found
+
+
+def run_comparison(
+    session: Session, run: RunRecord, other: RunRecord, found: MatchedExperts, vocabularies: Sequence[Vocabulary]
+) -> RunComparison:
+    """The matched experts with what is known of them.
+
+    Args:
+        session: of the store.
+        run: the first run.
+        other: the one it is compared with.
+        found: their matches.
+        vocabularies: of the first and of the other run.
+    """
+    ones = _described(session, run, found.one_Q, vocabularies[0])
+    others = _described(session, other, found.other_Q, vocabularies[1])
+    return RunComparison(
+        run=run.name,
+        other=other.name,
+        by=found.by,
+        active=found.active,
+        other_active=found.other_active,
+        mutual_share=sum(found.mutual_Q) / len(found.mutual_Q),
+        median_cosine=found.median_cosine,
+        chance_cosine=found.chance_cosine,
+        pairs=tuple(
+            MatchedPair(one=ones[one], other=others[two], cosine=cosine, mutual=mutual)
+            for one, two, cosine, mutual in zip(
+                found.one_Q, found.other_Q, found.cosines_Q, found.mutual_Q, strict=True
+            )
+        ),
+    )
+
+
+def _described(
+    session: Session, run: RunRecord, experts: Sequence[int], vocabulary: Vocabulary
+) -> dict[int, ComparedExpert]:
+    labels, automatic = notes.labels_of(session, run.name, experts), shown_labels(session, run, experts)
+    return {
+        expert: ComparedExpert(
+            expert=expert,
+            label=labels.get(expert),
+            automatic=automatic.get(expert),
+            usage=record.usage,
+            top_tokens=top_tokens(record, vocabulary)[:TOKENS_SHOWN],
+        )
+        for expert, record in known(session, run, experts).items()
+    }
