@@ -19,7 +19,7 @@ from backend.errors import NoIndexError
 from backend.library import Library, LoadedRun
 from backend.matching import match
 from backend.queries.automatic import shown_labels
-from backend.queries.experts import known, top_tokens
+from backend.queries.columns import among
 from backend.queries.held import HeldPerPair
 from backend.schemas import ComparedExpert, MatchedBy, MatchedPair, RunComparison
 from backend.vectors import Directions, Vectors, token_shares
@@ -180,13 +180,16 @@ def _described(
     session: Session, run: RunRecord, experts: Sequence[int], vocabulary: Vocabulary
 ) -> dict[int, ComparedExpert]:
     labels, automatic = notes.labels_of(session, run.name, experts), shown_labels(session, run, experts)
+    # Not whole records: there are thousands, and most of each would be read for nothing.
+    columns = select(ExpertRecord.expert, ExpertRecord.usage, ExpertRecord.top_tokens)
+    wanted = columns.where(ExpertRecord.run_id == run.id, among(session, ExpertRecord.expert, set(experts)))
     return {
         expert: ComparedExpert(
             expert=expert,
             label=labels.get(expert),
             automatic=automatic.get(expert),
-            usage=record.usage,
-            top_tokens=top_tokens(record, vocabulary)[:TOKENS_SHOWN],
+            usage=usage,
+            top_tokens=tuple(vocabulary.name(token) for token, _ in top_tokens[:TOKENS_SHOWN]),
         )
-        for expert, record in known(session, run, experts).items()
+        for expert, usage, top_tokens in session.execute(wanted)
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from backend.schemas.base import Schema
-from backend.schemas.experts import AutomaticLabel, TokenCount
+from backend.schemas.experts import AutomaticLabel
 
 MatchedBy = Literal["gate", "tokens"]
 
@@ -18,8 +18,8 @@ class ComparedExpert(Schema):
     automatic: AutomaticLabel | None
     usage: float
     """Share of indexed tokens on which it is active."""
-    top_tokens: tuple[TokenCount, ...]
-    """The few that it is active on most often."""
+    top_tokens: tuple[str, ...]
+    """Texts of the few that it is active on most often."""
 
 
 class MatchedPair(Schema):

@@ -17,6 +17,7 @@ import { TrayProvider } from "@/components/tray/tray-context";
 
 const Home = lazy(() => import("@/pages/home"));
 const Runs = lazy(() => import("@/pages/runs"));
+const Compare = lazy(() => import("@/pages/compare"));
 const Run = lazy(() => import("@/pages/run"));
 const Experts = lazy(() => import("@/pages/experts"));
 const Expert = lazy(() => import("@/pages/expert"));
@@ -58,6 +59,7 @@ function Pages() {
           <Route index element={<Home />} />
           <Route path="runs" element={<Runs />} />
           <Route path="runs/:run" element={<Run />} />
+          <Route path="compare" element={<Compare />} />
           <Route path="experts" element={<Experts />} />
           <Route path="experts/:expert" element={<Expert />} />
           <Route path="search" element={<Search />} />

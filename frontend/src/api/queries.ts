@@ -31,6 +31,16 @@ export function runQuery(run: string) {
   });
 }
 
+/** The experts of a run, each with the most similar one of another. */
+export function comparisonQuery(run: string, other: string) {
+  return queryOptions({
+    queryKey: ["run", run, "comparison", other],
+    queryFn: ({ signal }) =>
+      unwrap(client.GET("/api/runs/{run}/comparison/{other}", { params: { path: { run, other } }, signal })),
+    staleTime: 5 * MINUTE,
+  });
+}
+
 export function expertsQuery(run: string, filters: ExpertFilters, limit = 60) {
   return infiniteQueryOptions({
     queryKey: ["run", run, "experts", filters, limit],

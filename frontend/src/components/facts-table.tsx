@@ -2,7 +2,8 @@
 
 import type { Fact } from "@/api/types";
 
-function shown(value: number | null | undefined, unit: Fact["unit"]): string {
+/** The value as it stands in a table; a dash where there is none. */
+export function shown(value: number | null | undefined, unit: Fact["unit"]): string {
   if (value === null || value === undefined) return "–";
   if (unit === "share") return `${(100 * value).toFixed(1)} %`;
   if (unit === "count") return value.toLocaleString("en", { maximumFractionDigits: 1 });

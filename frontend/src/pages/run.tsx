@@ -12,7 +12,7 @@ import { PageBar } from "@/components/shell/page-bar";
 import { ErrorState, LoadingState } from "@/components/states";
 import { useUrlState } from "@/url-state";
 
-import { Curves } from "./run/curves";
+import { CompareMenu, Curves } from "./run/curves";
 import { Health } from "./run/health";
 import { RunFacts } from "./run/run-facts";
 import { RunHead } from "./run/run-head";
@@ -33,9 +33,15 @@ function RunView({ detail }: { readonly detail: RunDetail }) {
           detail={detail}
           curve={params.curve}
           compare={params.compare}
+          wanted={detail.run.tokens_wanted}
           onCurve={(curve) => setParams({ curve })}
-          onCompare={(compare) => setParams({ compare }, "push")}
-        />
+        >
+          <CompareMenu
+            run={detail.run.name}
+            compare={params.compare}
+            onCompare={(compare) => setParams({ compare }, "push")}
+          />
+        </Curves>
         <Health run={detail.run} />
       </div>
       <Steering run={detail.run} />

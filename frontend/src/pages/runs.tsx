@@ -8,7 +8,7 @@ import { Link } from "react-router";
 import { runsQuery } from "@/api/queries";
 import type { RunSummary } from "@/api/types";
 import { Command } from "@/components/command";
-import { usePageLinks } from "@/components/links";
+import { pageLinks, usePageLinks } from "@/components/links";
 import { useNow } from "@/components/now";
 import { methodName, shortSource } from "@/components/run-words";
 import { PageBar } from "@/components/shell/page-bar";
@@ -32,7 +32,25 @@ function Progress({ run }: { readonly run: RunSummary }) {
   );
 }
 
-function RunRow({ run, now }: { readonly run: RunSummary; readonly now: number }) {
+interface RunRowProps {
+  readonly run: RunSummary;
+  readonly others: readonly RunSummary[];
+  readonly now: number;
+}
+
+/** With the only other run, or with one to be chosen. */
+function CompareLink({ run, others }: Pick<RunRowProps, "run" | "others">) {
+  const [other, ...more] = others;
+  if (other === undefined) return null;
+  const chosen: Readonly<Record<string, string>> = more.length === 0 ? { with: other.name } : {};
+  return (
+    <Link className="link" to={pageLinks(run.name).page("compare", chosen)}>
+      Compare<span className="sr"> {run.name} with another run</span>
+    </Link>
+  );
+}
+
+function RunRow({ run, others, now }: RunRowProps) {
   const links = usePageLinks();
   const metric = run.last_metric;
   return (
@@ -59,6 +77,9 @@ function RunRow({ run, now }: { readonly run: RunSummary; readonly now: number }
         {run.experts_active === null ? <span className="dim">not indexed</span> : formatCount(run.experts_active)}
       </td>
       <td className="num dim">{formatAgo(run.updated_at, now)}</td>
+      <td className="r-compare">
+        <CompareLink run={run} others={others} />
+      </td>
     </tr>
   );
 }
@@ -91,11 +112,14 @@ function RunsTable({ runs }: { readonly runs: readonly RunSummary[] }) {
                 {name} <span className="unit">{unit}</span>
               </th>
             ))}
+            <th className="r-compare" scope="col">
+              <span className="sr">Compare</span>
+            </th>
           </tr>
         </thead>
         <tbody>
           {runs.map((run) => (
-            <RunRow key={run.name} run={run} now={now} />
+            <RunRow key={run.name} run={run} others={runs.filter((other) => other !== run)} now={now} />
           ))}
         </tbody>
       </table>

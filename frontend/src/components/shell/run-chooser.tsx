@@ -21,7 +21,7 @@ function addressFor(pathname: string, run: string): string {
   return `${section}?run=${encodeURIComponent(run)}`;
 }
 
-function RunOption({ run }: { readonly run: RunSummary }) {
+export function RunOption({ run }: { readonly run: RunSummary }) {
   return (
     <ListBoxItem id={run.name} textValue={run.name} className="run-option">
       <b className="mono">{run.name}</b>

@@ -1,7 +1,7 @@
 /** How fitting goes, one curve at a time, beside another run's where one is chosen. */
 
 import { useQuery } from "@tanstack/react-query";
-import { useMemo } from "react";
+import { type ReactNode, useMemo } from "react";
 import { Menu, MenuItem, MenuTrigger, Popover } from "react-aria-components";
 
 import { figureQuery } from "@/api/queries";
@@ -23,15 +23,20 @@ interface CurvesProps {
   readonly detail: RunDetail;
   readonly curve: CurveName;
   readonly compare: string | null;
+  /** Tokens at the end of the axis. */
+  readonly wanted: number;
   readonly onCurve: (curve: CurveName) => void;
+  /** Controls beside the choice of the curve. */
+  readonly children?: ReactNode;
+}
+
+interface CompareMenuProps {
+  readonly run: string;
+  readonly compare: string | null;
   readonly onCompare: (run: string | null) => void;
 }
 
-function CompareMenu({
-  run,
-  compare,
-  onCompare,
-}: Pick<CurvesProps, "compare" | "onCompare"> & { readonly run: string }) {
+export function CompareMenu({ run, compare, onCompare }: CompareMenuProps) {
   const others = useCurrentRun().runs.filter((other) => other.name !== run);
   if (others.length === 0) return null;
   return (
@@ -59,7 +64,12 @@ function CompareMenu({
   );
 }
 
-function useCurveFigure({ detail, curve, compare }: Pick<CurvesProps, "detail" | "curve" | "compare">) {
+function useCurveFigure({
+  detail,
+  curve,
+  compare,
+  wanted,
+}: Pick<CurvesProps, "detail" | "curve" | "compare" | "wanted">) {
   const { run, metrics } = detail;
   const own = useQuery(figureQuery("training", { run: run.name }));
   const other = useQuery({ ...figureQuery("training", { run: compare ?? "" }), enabled: compare !== null });
@@ -70,15 +80,15 @@ function useCurveFigure({ detail, curve, compare }: Pick<CurvesProps, "detail" |
       name: curve,
       curve: curveOf(own.data, metrics, curve),
       run: run.name,
-      wanted: run.tokens_wanted,
+      wanted,
       other: others,
     });
-  }, [own.data, other.data, metrics, curve, compare, run.name, run.tokens_wanted]);
+  }, [own.data, other.data, metrics, curve, compare, wanted, run.name]);
   return { figure, isPending: own.isPending, error: own.error, refetch: own.refetch };
 }
 
-export function Curves({ detail, curve, compare, onCurve, onCompare }: CurvesProps) {
-  const { figure, isPending, error, refetch } = useCurveFigure({ detail, curve, compare });
+export function Curves({ detail, curve, compare, wanted, onCurve, children }: CurvesProps) {
+  const { figure, isPending, error, refetch } = useCurveFigure({ detail, curve, compare, wanted });
   const words = CURVE_WORDS[curve];
   if (isPending) return <LoadingState label="Loading the training curves" rows={10} rowHeight={30} />;
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
@@ -106,7 +116,7 @@ export function Curves({ detail, curve, compare, onCurve, onCompare }: CurvesPro
               onChange={onCurve}
               segments={CURVES.map((name) => ({ value: name, label: CURVE_WORDS[name].segment }))}
             />
-            <CompareMenu run={detail.run.name} compare={compare} onCompare={onCompare} />
+            {children}
           </>
         }
       />

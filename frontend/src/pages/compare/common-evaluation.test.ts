@@ -1,0 +1,39 @@
+import { describe, expect, it } from "vitest";
+
+import type { EvaluationSummary, Fact } from "@/api/types";
+
+import { commonEvaluation, factPairs } from "./common-evaluation";
+
+const evaluation = (run: string, text: string, tokens = 100): EvaluationSummary => ({
+  run,
+  text,
+  tokens,
+  created_at: "2026-01-01T00:00:00Z",
+  seen_text: false,
+  faithfulness: [],
+  health: [],
+  verdicts: [],
+});
+
+const fact = (name: string, value: number): Fact => ({ name, value, unit: "nats", meaning: "" });
+
+describe("evaluations of two runs", () => {
+  it("are compared on the newest text that both were measured on", () => {
+    const found = commonEvaluation(
+      [evaluation("a", "new"), evaluation("a", "old")],
+      [evaluation("b", "old"), evaluation("b", "older")],
+    );
+    expect([found?.one.text, found?.other.run]).toEqual(["old", "b"]);
+  });
+
+  it("are not compared over different texts, or different parts of one", () => {
+    expect(commonEvaluation([evaluation("a", "new")], [evaluation("b", "old")])).toBeNull();
+    expect(commonEvaluation([evaluation("a", "new", 100)], [evaluation("b", "new", 200)])).toBeNull();
+    expect(commonEvaluation([], [evaluation("b", "old")])).toBeNull();
+  });
+
+  it("are paired figure by figure", () => {
+    const pairs = factPairs([fact("KL", 1), fact("L0", 2)], [fact("L0", 3), fact("Rank", 4)]);
+    expect(pairs.map(({ name, one, other }) => [name, one.value, other.value])).toEqual([["L0", 2, 3]]);
+  });
+});

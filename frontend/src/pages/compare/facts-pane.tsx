@@ -1,0 +1,56 @@
+/** The facts of two runs in two columns, each difference marked. */
+
+import type { RunDetail } from "@/api/types";
+
+import { comparedFacts } from "./compared-facts";
+
+interface FactsPaneProps {
+  readonly one: RunDetail;
+  readonly other: RunDetail;
+}
+
+export function FactsPane({ one, other }: FactsPaneProps) {
+  const facts = comparedFacts(one, other);
+  const count = facts.filter((fact) => fact.differs).length;
+  return (
+    <section className="pane">
+      <div className="pane-h">
+        <h2>Facts</h2>
+        <span className="note">{count === 0 ? "they differ in none" : `they differ in the ${count} marked ≠`}</span>
+      </div>
+      <table className="grid plain compare-facts" aria-label="Facts of both runs">
+        <thead>
+          <tr>
+            <th scope="col">Fact</th>
+            <th scope="col" className="mono">
+              {one.run.name}
+            </th>
+            <th scope="col">
+              <span className="sr">Differs</span>
+            </th>
+            <th scope="col" className="mono">
+              {other.run.name}
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          {facts.map((fact) => (
+            <tr key={fact.name} className={fact.differs ? "differs" : ""}>
+              <th scope="row">{fact.name}</th>
+              <td>{fact.one}</td>
+              <td className="mark">
+                {fact.differs && (
+                  <>
+                    <span aria-hidden="true">≠</span>
+                    <span className="sr">differs</span>
+                  </>
+                )}
+              </td>
+              <td>{fact.other}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </section>
+  );
+}

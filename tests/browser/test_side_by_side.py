@@ -1,0 +1,98 @@
+"""Two runs side by side: a copy whose experts were shuffled is seen through, and what is missing is said."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from backend.database import open_database
+from tests.browser.axe import violations
+from tests.browser.conftest import OpenPage, Site
+from tests.browser.test_pages import LOOKS, hidden_words, settle
+from tests.copies import permuted_copy
+from trainer.removal import remove_run
+from trainer.run import Run
+
+pytestmark = pytest.mark.browser
+
+COPY = "shuffled"
+ORDER = np.random.default_rng(0).permutation(4096).tolist()
+ADDRESS = f"/compare?run=demo-l3-k16&with={COPY}"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shuffled(site: Site) -> Iterator[None]:
+    """The sample's run once more, with its experts in another order."""
+    store = open_database(site.store)
+    permuted_copy(Run.load(site.run, site.data), COPY, ORDER, store)
+    yield
+    remove_run(COPY, site.data, store)
+    store.dispose()
+
+
+def pairs(page: Page) -> Locator:
+    """Rows of the table of matched experts, without its head."""
+    table = page.get_by_role("table", name="Pairs of experts")
+    return table.get_by_role("row").filter(has=page.get_by_role("cell"))
+
+
+def test_a_shuffled_copy_is_seen_through(page: Page, site: Site) -> None:
+    page.goto("/runs")
+    page.get_by_role("link", name=f"Compare {site.run} with another run").click()
+    page.get_by_role("main").get_by_role("link", name=COPY).click()
+    expect(page).to_have_url(re.compile(f"with={COPY}"))
+    expect(page.get_by_text("they differ in none")).to_be_visible()
+    expect(page.get_by_role("list", name="How alike they are")).to_contain_text("100.0 %")
+    for row in pairs(page).all()[:5]:
+        expect(row).to_contain_text(re.compile(r"1\.00\s*mutual"))
+        one, other = (int(link.locator(".id").inner_text()) for link in row.get_by_role("link").all())
+        assert ORDER[other] == one
+    there = pairs(page).first.get_by_role("link").last
+    there.focus()
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(rf"/experts/\d+\?run={COPY}"))
+    expect(page.get_by_role("group", name="Context 1", exact=True).first).to_be_visible()
+
+
+def test_order_and_selection_are_in_the_address(page: Page) -> None:
+    page.goto(ADDRESS)
+    table = page.get_by_role("table", name="Pairs of experts")
+    table.get_by_role("button", name="Cosine").click()
+    expect(table.get_by_role("columnheader", name="Cosine")).to_have_attribute("aria-sort", "descending")
+    page.get_by_role("radio", name="Mutual only").click()
+    expect(page).to_have_url(re.compile(r"(?=.*sort=cosine)(?=.*mutual=1)"))
+    page.reload()
+    expect(page.get_by_role("radio", name="Mutual only")).to_be_checked()
+    expect(pairs(page).nth(8)).to_be_visible()
+    assert pairs(page).count() < 60
+    page.get_by_role("button", name="Swap").click()
+    expect(page).to_have_url(re.compile(f"run={COPY}&with=demo-l3-k16"))
+    expect(page.get_by_role("heading", name=f"{COPY} and demo-l3-k16")).to_be_attached()
+
+
+def test_what_differs_is_marked_and_what_is_missing_is_said(page: Page, site: Site) -> None:
+    page.goto(ADDRESS)
+    page.get_by_role("button", name="Compare with").click()
+    page.get_by_role("option", name=site.other_run).click()
+    facts = page.get_by_role("table", name="Facts of both runs")
+    expect(facts.get_by_role("row", name="Active K")).to_contain_text("differs")
+    expect(facts.get_by_role("row", name="Language model")).not_to_contain_text("differs")
+    matched = page.get_by_role("region", name="Matched experts")
+    expect(matched).to_contain_text(f"mxd index {site.other_run}")
+    page.goto(f"/compare?run={site.run}&with={site.run}")
+    expect(page.get_by_role("heading", name="is compared with itself")).to_be_visible()
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_it_fits_and_can_be_used_by_everybody(open_page: OpenPage, look: str) -> None:
+    page = open_page(**LOOKS[look])
+    page.goto(ADDRESS)
+    expect(pairs(page).nth(2)).to_be_visible()
+    settle(page)
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    assert violations(page) == []
+    assert hidden_words(page) == 0
