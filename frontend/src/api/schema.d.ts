@@ -132,6 +132,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/runs/{run}/comparison/{other}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Comparison
+         * @description The most used experts of a run, each with the most similar expert of another, and what that is by chance.
+         */
+        get: operations["comparison"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/runs/{run}/evaluations": {
         parameters: {
             query?: never;
@@ -851,6 +871,27 @@ export interface components {
             tokens: number;
             /** Top Tokens */
             top_tokens: components["schemas"]["TokenCount"][];
+        };
+        /**
+         * ComparedExpert
+         * @description What a reader needs to tell what an expert is about.
+         */
+        ComparedExpert: {
+            automatic: components["schemas"]["AutomaticLabel"] | null;
+            /** Expert */
+            expert: number;
+            /** Label */
+            label: string | null;
+            /**
+             * Top Tokens
+             * @description Texts of the few that it is active on most often.
+             */
+            top_tokens: string[];
+            /**
+             * Usage
+             * @description Share of indexed tokens on which it is active.
+             */
+            usage: number;
         };
         /**
          * Context
@@ -1661,6 +1702,24 @@ export interface components {
             /** Name */
             name: string;
         };
+        /**
+         * MatchedPair
+         * @description An expert with the most similar one of the other run.
+         */
+        MatchedPair: {
+            /**
+             * Cosine
+             * @description -1 to 1.
+             */
+            cosine: number;
+            /**
+             * Mutual
+             * @description Whether it is also the most similar one to the other, among all active ones of its run.
+             */
+            mutual: boolean;
+            one: components["schemas"]["ComparedExpert"];
+            other: components["schemas"]["ComparedExpert"];
+        };
         /** MetricPoint */
         MetricPoint: {
             /**
@@ -1977,6 +2036,48 @@ export interface components {
             tokens: components["schemas"]["RoutedToken"][];
             /** Took Ms */
             took_ms: number;
+        };
+        /** RunComparison */
+        RunComparison: {
+            /**
+             * Active
+             * @description Active experts of the run, of which the most used are matched.
+             */
+            active: number;
+            /**
+             * By
+             * @description gate: cosine of gate directions (rows of G), where both read the same. tokens: cosine of how the tokens that each
+             *     is active on most often are spread, where their gates read something else.
+             * @enum {string}
+             */
+            by: "gate" | "tokens";
+            /**
+             * Chance Cosine
+             * @description The median cosine with the nearest where every number that describes an expert of the other run (of an input, or
+             *     a token's share) is dealt to one of them at random.
+             */
+            chance_cosine: number;
+            /** Median Cosine */
+            median_cosine: number;
+            /**
+             * Mutual Share
+             * @description Of the pairs.
+             */
+            mutual_share: number;
+            /** Other */
+            other: string;
+            /**
+             * Other Active
+             * @description Active experts of the other run, all of which are looked through.
+             */
+            other_active: number;
+            /**
+             * Pairs
+             * @description The most used experts of the run, the most used first.
+             */
+            pairs: components["schemas"]["MatchedPair"][];
+            /** Run */
+            run: string;
         };
         /** RunDetail */
         RunDetail: {
@@ -2810,6 +2911,49 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["RunDetail"];
+                };
+            };
+        };
+    };
+    comparison: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the run to compare with. */
+                other: string;
+                /** @description Name of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunComparison"];
                 };
             };
         };
