@@ -1,0 +1,116 @@
+"""What a browser sees of a running server: first load of the Experts page, expert to expert, scrolling the table.
+
+    python scripts/measure_browser.py http://127.0.0.1:8000 demo-l3-k16
+
+Times are those of the page's own clock, medians of several; a frame is long when more than 50 ms pass between two.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import statistics
+import sys
+from typing import Any
+
+from playwright.sync_api import Browser, Page, sync_playwright
+
+ROUNDS = 7
+SCROLL_SECONDS = 10
+LONG_FRAME_MS = 50
+ROWS = "document.querySelector('table.experts-table tbody tr td.c-id, table.experts-table tbody tr td')"
+CONTEXTS = "document.querySelector('.concordance li, [class*=concordance] li')"
+
+WHEN = """([shown]) => new Promise((resolve) => {
+  const look = () => (new Function("return " + shown)() ? resolve(performance.now()) : requestAnimationFrame(look));
+  look();
+})"""
+FRAMES = """(milliseconds) => new Promise((resolve) => {
+  const frames = [], start = performance.now();
+  let last = start;
+  const tick = (now) => {
+    frames.push(now - last);
+    last = now;
+    now - start < milliseconds ? requestAnimationFrame(tick) : resolve(frames);
+  };
+  requestAnimationFrame(tick);
+})"""
+
+
+def first_load(browser: Browser, url: str, run: str) -> tuple[float, int]:
+    """Milliseconds until rows are there, and bytes of JavaScript, compressed, without Plotly."""
+    page = browser.new_context(viewport={"width": 1440, "height": 900}).new_page()
+    session = page.context.new_cdp_session(page)
+    session.send("Network.enable")
+    scripts: dict[str, str] = {}
+    sizes: dict[str, int] = {}
+    session.on("Network.responseReceived", lambda it: scripts.update({it["requestId"]: it["response"]["url"]}))
+    session.on("Network.loadingFinished", lambda it: sizes.update({it["requestId"]: it["encodedDataLength"]}))
+    page.goto(f"{url}/experts?run={run}", wait_until="commit")
+    shown = page.evaluate(WHEN, [ROWS])
+    page.wait_for_load_state("networkidle")
+    ours = [number for number, address in scripts.items() if address.endswith(".js") and "plotly" not in address]
+    page.context.close()
+    return float(shown), sum(sizes.get(number, 0) for number in ours)
+
+
+def next_expert(page: Page) -> float:
+    """Milliseconds from the key to the next expert's contexts on screen."""
+    page.wait_for_load_state("networkidle")
+    page.evaluate(f"() => {{ window.before = {CONTEXTS}.textContent + location.pathname; }}")
+    shown = f"{CONTEXTS} && {CONTEXTS}.textContent + location.pathname !== window.before && {CONTEXTS}"
+    page.evaluate(
+        """([shown]) => { window.waited = new Promise((resolve) => {
+          addEventListener("keydown", () => {
+            const start = performance.now();
+            const look = () => (new Function("return " + shown)()
+              ? resolve(performance.now() - start) : requestAnimationFrame(look));
+            requestAnimationFrame(look);
+          }, { once: true, capture: true });
+        }); }""",
+        [shown],
+    )
+    page.keyboard.press("k")
+    return float(page.evaluate("() => window.waited"))
+
+
+def scrolling(page: Page) -> list[float]:
+    """Milliseconds between frames while the table is scrolled."""
+    page.mouse.move(700, 700)
+    page.evaluate(f"(ms) => {{ window.frames_ = ({FRAMES})(ms); }}", SCROLL_SECONDS * 1000)
+    for _ in range(SCROLL_SECONDS * 20):
+        page.mouse.wheel(0, 120)
+        page.wait_for_timeout(50)
+    frames: list[float] = page.evaluate("() => window.frames_")
+    return frames[1:]
+
+
+def measure(url: str, run: str) -> dict[str, Any]:
+    """All of it."""
+    executable = os.environ.get("MXD_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox", "--disable-gpu"])
+        loads = [first_load(browser, url, run) for _ in range(ROUNDS)]
+        page = browser.new_context(viewport={"width": 1440, "height": 900}).new_page()
+        page.goto(f"{url}/experts?run={run}")
+        page.wait_for_load_state("networkidle")
+        frames = scrolling(page)
+        first = page.request.get(f"{url}/api/runs/{run}/experts/random").json()["expert"]
+        page.goto(f"{url}/experts/{first}?run={run}")
+        page.wait_for_selector(".concordance li, [class*=concordance] li")
+        nexts = [next_expert(page) for _ in range(ROUNDS + 1)][1:]
+        browser.close()
+    return {
+        "first_load_ms": statistics.median(ms for ms, _ in loads),
+        "javascript_bytes": loads[-1][1],
+        "next_expert_ms": statistics.median(nexts),
+        "next_experts_ms": [round(ms) for ms in nexts],
+        "frames": len(frames),
+        "longest_frame_ms": max(frames),
+        "long_frames": sum(frame > LONG_FRAME_MS for frame in frames),
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(*sys.argv[1:3]), indent=1))
