@@ -33,7 +33,7 @@ class Place(NamedTuple):
 
 PLACES = {
     "home": Place("/", lambda page: page.get_by_role("group", name="Steered text")),
-    "runs": Place("/runs", lambda page: page.get_by_role("link", name="second")),
+    "runs": Place("/runs", lambda page: page.get_by_role("link", name="second", exact=True)),
     "run": Place("/runs/demo-l3-k16", lambda page: page.get_by_role("heading", name="demo-l3-k16")),
     "experts": Place("/experts", lambda page: page.get_by_role("row").nth(20)),
     "expert": Place("/experts/2603", lambda page: page.get_by_role("group", name="Context 1", exact=True).first),
