@@ -30,7 +30,7 @@ def test_the_theme_is_chosen_and_kept(page: Page) -> None:
 
 def test_all_keys_are_listed_and_escape_closes_the_list(page: Page) -> None:
     page.goto("/runs")
-    expect(page.get_by_role("link", name="second")).to_be_visible()
+    expect(page.get_by_role("link", name="second", exact=True)).to_be_visible()
     page.keyboard.press("?")
     dialog = page.get_by_role("dialog", name="Keyboard shortcuts")
     expect(dialog).to_contain_text("Search labels and contexts")
@@ -56,7 +56,7 @@ def test_keys_do_nothing_while_one_types(page: Page) -> None:
 
 def test_search_finds_and_opens_an_expert(page: Page) -> None:
     page.goto("/runs?run=demo-l3-k16")
-    expect(page.get_by_role("link", name="second")).to_be_visible()
+    expect(page.get_by_role("link", name="second", exact=True)).to_be_visible()
     page.keyboard.press("/")
     box = page.get_by_role("combobox", name="Search labels and contexts")
     expect(box).to_be_focused()
@@ -83,7 +83,7 @@ def test_the_run_is_chosen_once_for_all_pages(page: Page, site: Site) -> None:
         expect(page).to_have_url(re.compile(f"run={site.other_run}"))
         expect(page.get_by_text(words).first).to_be_visible()
     page.get_by_role("link", name="Runs", exact=True).click()
-    page.get_by_role("region", name="Runs").get_by_role("link", name=site.other_run).click()
+    page.get_by_role("region", name="Runs").get_by_role("link", name=site.other_run, exact=True).click()
     expect(page.get_by_role("heading", name=site.other_run, exact=True)).to_be_visible()
     expect(page.get_by_text("finished").first).to_be_visible()
 
@@ -153,7 +153,7 @@ def test_the_first_page_routes_what_one_types(page: Page) -> None:
 
 def test_the_first_tab_skips_to_the_page(page: Page) -> None:
     page.goto("/runs")
-    expect(page.get_by_role("link", name="second")).to_be_visible()
+    expect(page.get_by_role("link", name="second", exact=True)).to_be_visible()
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="Skip to the page")).to_be_focused()
     page.keyboard.press("Enter")
