@@ -137,3 +137,39 @@ def test_the_overview_is_a_table_and_a_download_too(experts: Page) -> None:
     with experts.expect_download() as download:
         experts.get_by_role("menuitem", name="Data, CSV").click()
     assert download.value.suggested_filename == "usage-strength.csv"
+
+
+def expect_place(page: Page, opened: str | None, place: float) -> None:
+    """The row that was opened is on screen, where it was."""
+    expect(page.get_by_role("table").locator(f"a[href='{opened}']")).to_be_in_viewport()
+    assert abs(page.evaluate("scrollY") - place) <= 2
+
+
+def test_the_way_back_leads_to_the_same_place(experts: Page) -> None:
+    experts.goto("/experts?run=demo-l3-k16&sort=usage&min_usage=0.001")
+    listed = experts.url
+    expect(body(experts).nth(8)).to_be_visible()
+    experts.mouse.move(700, 700)
+    row = experts.get_by_role("table").locator("tr[aria-hidden=true]").first
+    # More than two pages of rows down, so that they have to be fetched again to get there.
+    for _ in range(12):
+        experts.mouse.wheel(0, 500)
+        experts.wait_for_timeout(150)
+    expect(row).to_be_attached()
+    place = experts.evaluate("scrollY")
+    assert place > 3 * 31 * FIRST_PAGE / 2
+    link = experts.evaluate_handle("document.elementFromPoint(700, 450).closest('tr').querySelector('a')").as_element()
+    assert link is not None
+    opened = link.get_attribute("href")
+    link.click()
+    expect(experts).to_have_url(re.compile(r"/experts/\d+\?"))
+    # What had been fetched is forgotten: the place must not depend on it.
+    experts.reload()
+    experts.go_back()
+    expect(experts).to_have_url(listed)
+    expect_place(experts, opened, place)
+    experts.go_forward()
+    experts.reload()
+    experts.get_by_role("navigation", name="Where you are").get_by_role("link", name="Experts").click()
+    expect(experts).to_have_url(listed)
+    expect_place(experts, opened, place)
