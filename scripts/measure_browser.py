@@ -20,7 +20,7 @@ ROUNDS = 7
 SCROLL_SECONDS = 10
 LONG_FRAME_MS = 50
 ROWS = "document.querySelector('table.experts-table tbody tr td.c-id, table.experts-table tbody tr td')"
-CONTEXTS = "document.querySelector('.concordance li, [class*=concordance] li')"
+CONTEXT = "document.querySelector('li .line')?.textContent"
 
 WHEN = """([shown]) => new Promise((resolve) => {
   const look = () => (new Function("return " + shown)() ? resolve(performance.now()) : requestAnimationFrame(look));
@@ -58,8 +58,8 @@ def first_load(browser: Browser, url: str, run: str) -> tuple[float, int]:
 def next_expert(page: Page) -> float:
     """Milliseconds from the key to the next expert's contexts on screen."""
     page.wait_for_load_state("networkidle")
-    page.evaluate(f"() => {{ window.before = {CONTEXTS}.textContent + location.pathname; }}")
-    shown = f"{CONTEXTS} && {CONTEXTS}.textContent + location.pathname !== window.before && {CONTEXTS}"
+    page.evaluate(f"() => {{ window.before = {CONTEXT}; }}")
+    shown = f"{CONTEXT} !== undefined && {CONTEXT} !== window.before"
     page.evaluate(
         """([shown]) => { window.waited = new Promise((resolve) => {
           addEventListener("keydown", () => {
@@ -98,7 +98,7 @@ def measure(url: str, run: str) -> dict[str, Any]:
         frames = scrolling(page)
         first = page.request.get(f"{url}/api/runs/{run}/experts/random").json()["expert"]
         page.goto(f"{url}/experts/{first}?run={run}")
-        page.wait_for_selector(".concordance li, [class*=concordance] li")
+        page.wait_for_selector("li .line")
         nexts = [next_expert(page) for _ in range(ROUNDS + 1)][1:]
         browser.close()
     return {

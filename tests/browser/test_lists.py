@@ -1,0 +1,89 @@
+"""Lists and tags: made, filled, put in order, noted on, exported."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+pytestmark = pytest.mark.browser
+
+EXPERTS = (560, 2228, 1816)
+
+
+def lists_of(page: Page, expert: int) -> Locator:
+    """The choice of lists on an expert's page."""
+    page.goto(f"/experts/{expert}")
+    page.get_by_role("button", name="Add to list").click()
+    return page.get_by_role("dialog", name=f"Lists for expert {expert}")
+
+
+def order(page: Page) -> list[int]:
+    """Experts of the list on screen."""
+    cells = page.locator("table.entries tbody td.mono").all_inner_texts()
+    return [int(cell) for cell in cells]
+
+
+def test_a_list_is_made_put_in_order_noted_on_and_exported(page: Page) -> None:
+    dialog = lists_of(page, EXPERTS[0])
+    dialog.get_by_role("textbox", name="Name of a new list").fill("Worth showing")
+    dialog.get_by_role("button", name="Make").click()
+    expect(dialog.get_by_role("checkbox", name="Worth showing")).to_be_visible()
+    for expert in EXPERTS[1:]:
+        with page.expect_response(lambda answer: answer.request.method != "GET" and answer.ok):
+            lists_of(page, expert).get_by_role("checkbox", name="Worth showing").check()
+    page.goto("/lists")
+    page.get_by_role("link", name="Worth showing").click()
+    expect(page.get_by_role("button", name="Move 1816 up")).to_be_enabled()
+    assert order(page) == list(EXPERTS)
+    page.get_by_role("button", name="Move 1816 up").click()
+    expect(page.locator("table.entries tbody td.mono")).to_have_text(["560", "1816", "2228"])
+    note = page.get_by_role("textbox", name="Why 560 is in the list")
+    note.fill("speaks Spanish")
+    with page.expect_response(lambda answer: answer.request.method in ("PUT", "PATCH", "POST") and answer.ok):
+        note.press("Enter")
+    page.get_by_role("button", name="Take 2228 out of the list").click()
+    expect(page.locator("table.entries tbody td.mono")).to_have_text(["560", "1816"])
+    page.reload()
+    expect(note).to_have_value("speaks Spanish")
+    assert order(page) == [560, 1816]
+    rows = list(csv.DictReader(io.StringIO(downloaded(page, "CSV"))))
+    assert [int(row["expert"]) for row in rows] == [560, 1816]
+    assert "speaks Spanish" in rows[0].values()
+    found = json.loads(downloaded(page, "JSON"))
+    assert "speaks Spanish" in json.dumps(found)
+
+
+def downloaded(page: Page, kind: str) -> str:
+    """The file that the list's export gives."""
+    direct = page.get_by_role("button", name=kind, exact=True).or_(page.get_by_role("link", name=kind, exact=True))
+    with page.expect_download() as download:
+        direct.click()
+    return Path(download.value.path()).read_text("utf-8")
+
+
+def test_a_tag_leads_to_its_experts(page: Page) -> None:
+    page.goto("/experts/873")
+    page.get_by_label("Add a tag").fill("asterisks")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("link", name="asterisks")).to_be_visible()
+    page.get_by_role("link", name="asterisks").click()
+    expect(page).to_have_url(re.compile(r"tag=asterisks"))
+    expect(page.get_by_role("region", name="Search and filters").get_by_role("status")).to_have_text("1 of 4,096")
+
+
+def test_a_label_of_ones_own_goes_before_the_automatic_one(page: Page) -> None:
+    page.goto("/experts/4007")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("no label of a person yet: automatic label")
+    page.keyboard.press("l")
+    box = page.get_by_role("textbox", name=re.compile("label", re.I))
+    box.fill("Something new")
+    box.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Something new")
+    page.reload()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Something new")

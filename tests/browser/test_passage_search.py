@@ -1,0 +1,41 @@
+"""Which experts fire on a passage, whole and at one token."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+pytestmark = pytest.mark.browser
+
+PASSAGE = "He said: me gusta el libro. Then he went home."
+
+
+def counted(page: Page) -> int:
+    """How many experts the answer says fire."""
+    words = page.locator(".search-bar .count").inner_text()
+    found = re.search(r"([\d,]+)\s+fire on", words)
+    assert found is not None, words
+    return int(found[1].replace(",", ""))
+
+
+def test_a_passage_and_one_of_its_tokens(page: Page) -> None:
+    page.goto("/search")
+    page.get_by_role("textbox", name="Passage").fill(PASSAGE)
+    page.get_by_role("button", name="Search", exact=False).last.click()
+    expect(page.locator(".search-bar .count")).to_contain_text("fire on the passage")
+    expect(page).to_have_url(re.compile(r"text=He\+said"))
+    whole = counted(page)
+    tokens = page.get_by_role("group", name="Tokens of the passage").get_by_role("button")
+    tokens.filter(has_text="gust").click()
+    expect(page.locator(".search-bar .count")).to_have_text(re.compile(r"; ([1-9]|1[0-6]) fire on the token"))
+    assert 0 < counted(page) <= 16 < whole
+    page.get_by_role("button", name="Usage ≤ 1 % only").click()
+    expect(page).to_have_url(re.compile(r"max_usage="))
+    page.reload()
+    expect(page.locator(".search-bar .count")).to_contain_text("fire on the token")
+    first = page.locator("table tbody tr").first
+    expect(first).to_be_visible()
+    first.get_by_role("link").first.click()
+    expect(page).to_have_url(re.compile(r"/experts/\d+"))
