@@ -27,9 +27,14 @@ def written(body: BaseModel) -> Response:
     return Response(body.__pydantic_serializer__.to_json(body), media_type=JSON_TYPE)
 
 
+def json_of(data: Any) -> bytes:
+    """A wire model, or plain data in the shape of one. JSON has no NaN: what is no number is null."""
+    return to_json(data, inf_nan_mode="null")
+
+
 def plain(body: Any) -> Response:
     """Plain data in the shape of a wire model: where there are thousands of small ones, ten times as fast."""
-    return Response(to_json(body), media_type=JSON_TYPE)
+    return Response(json_of(body), media_type=JSON_TYPE)
 
 
 @dataclass(frozen=True)

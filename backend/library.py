@@ -119,7 +119,7 @@ class Library:
             UserError: it is damaged.
         """
         with self._lock:
-            stamp = self._stamp(name)
+            stamp = self.stamp(name)
             held = self._loaded.pop(name, None)
             loaded = held[1] if held and held[0] == stamp else self._load(name)
             self._loaded[name] = (stamp, loaded)
@@ -140,7 +140,7 @@ class Library:
                 f"The folder of run {name} is not in {runs_folder(self.data)}; put it back or name its data folder."
             ) from error
 
-    def _stamp(self, name: str) -> int:
+    def stamp(self, name: str) -> int:
         """Changes whenever the run is fitted further or anew."""
         folder = runs_folder(self.data) / name
         paths = [folder, folder / RUN_FILE, folder / WEIGHTS_FILE]

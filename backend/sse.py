@@ -10,10 +10,10 @@ from typing import Any
 
 import anyio
 from pydantic import BaseModel
-from pydantic_core import to_json
 from starlette.responses import JSONResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from backend.answers import json_of
 from backend.errors import error_body, status_and_code
 from backend.schemas import ErrorEvent
 
@@ -31,7 +31,7 @@ Events = AsyncGenerator[Sequence[Event], None]
 
 def encode(name: str, data: BaseModel | dict[str, Any]) -> bytes:
     """One event as it goes over the wire; JSON has no line breaks of its own."""
-    return b"event: " + name.encode() + b"\ndata: " + to_json(data) + b"\n\n"
+    return b"event: " + name.encode() + b"\ndata: " + json_of(data) + b"\n\n"
 
 
 class EventStream(StreamingResponse):

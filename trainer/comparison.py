@@ -3,7 +3,7 @@
 Everything is done for all texts at once, however many requests they belong to: a step has dozens of rows at most, and
 its cost is that of starting an operation, not of the operation.
 
-Shapes: B rows, R texts, V vocabulary, K active.
+Shapes: B rows, R texts, V vocabulary.
 """
 
 from __future__ import annotations

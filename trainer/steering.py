@@ -187,6 +187,9 @@ class Steering:
         for twin, it in pairwise(going):
             if it.has_parted(twin):
                 it.part(batch)
+        for it in going:
+            if it.reason:
+                it.own.writer = None  # the row may stay, to be compared with
         kept = set(self.rows())
         batch.leave([row for row in before if row not in kept])
         yield from taken

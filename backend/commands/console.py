@@ -65,7 +65,8 @@ class ProgressLines:
         left = (
             f", {rate:,.0f} {self.unit}/s, {duration((total - done) / rate)} left" if rate > 0 and done < total else ""
         )
-        print(f"{self.what}: {done:,} of {total:,} {self.unit}{left}, {note}", file=sys.stderr, flush=True)
+        more = f", {note}" if note else ""
+        print(f"{self.what}: {done:,} of {total:,} {self.unit}{left}{more}", file=sys.stderr, flush=True)
 
     def close(self) -> None:
         """Nothing is left open."""

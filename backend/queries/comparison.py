@@ -54,7 +54,7 @@ def kept_matches(library: Library) -> HeldPerPair[MatchedExperts]:
         return match_experts(session, session.get_one(RunRecord, run_id), session.get_one(RunRecord, other_id), library)
 
     def stamp(session: Session, run_id: int) -> int:
-        return id(library.run(session.get_one(RunRecord, run_id).name))
+        return library.stamp(session.get_one(RunRecord, run_id).name)
 
     return HeldPerPair(build, stamp)
 

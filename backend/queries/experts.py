@@ -215,21 +215,22 @@ FIGURES = (
 
 def _figures(record: ExpertRecord, vocabulary: Vocabulary) -> dict[str, Any]:
     """What the index says of an expert; labels and tags are looked up for many at once."""
-    active = max(record.active_tokens, 1)
-    top_tokens = [
-        {"id": token, "text": vocabulary.name(token), "count": count, "share": count / active}
-        for token, count in record.top_tokens
-    ]
     figures = {name: getattr(record, name) for name in FIGURES}
-    return {**figures, "measured": record.output_share > 0, "top_tokens": top_tokens}
+    return {**figures, "measured": record.output_share > 0, "top_tokens": _top_tokens(record, vocabulary)}
 
 
 def top_tokens(record: ExpertRecord, vocabulary: Vocabulary) -> tuple[TokenCount, ...]:
     """The tokens that an expert is active on most often."""
-    return tuple(
-        TokenCount(id=token, text=vocabulary.name(token), count=count, share=count / max(record.active_tokens, 1))
+    return tuple(map(TokenCount.model_validate, _top_tokens(record, vocabulary)))
+
+
+def _top_tokens(record: ExpertRecord, vocabulary: Vocabulary) -> list[dict[str, Any]]:
+    """In the shape of ``TokenCount``."""
+    active = max(record.active_tokens, 1)
+    return [
+        {"id": token, "text": vocabulary.name(token), "count": count, "share": count / active}
         for token, count in record.top_tokens
-    )
+    ]
 
 
 def find_expert(session: Session, run: RunRecord, expert: int) -> ExpertRecord:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import threading
 from collections.abc import AsyncGenerator, Iterator
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 from fastapi.testclient import TestClient
 from pydantic import TypeAdapter
 
+from backend.answers import json_of
 from backend.app import create_app
 from backend.errors import BusyError
 from backend.live import LiveEngine
@@ -120,6 +122,14 @@ def test_both_arms_come_token_by_token_and_never_twice(live_client: TestClient, 
     for arm in ("default", "steered"):
         positions = [data["position"] for _, data in seen if data.get("arm") == arm]
         assert positions == list(range(len(positions)))
+
+
+def test_what_is_no_number_travels_as_null(live_client: TestClient) -> None:
+    strong = [{"expert": 3, "mode": "set", "strength": 1000.0}] * 8
+    for apply in ("on-top", "replace"):
+        seen = events(live_client, edits=strong, apply=apply)
+        assert seen[-1][0] == "done"
+    assert json_of({"kl": math.nan, "loss": [math.inf, 1.5]}) == b'{"kl":null,"loss":[null,1.5]}'
 
 
 def test_units_are_the_stores(live_client: TestClient, fitted: World) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 from playwright.sync_api import Page
 
 SOURCE = Path(__file__).parents[2] / "frontend/node_modules/axe-core/axe.min.js"
-GRAVE = ("serious", "critical")
 
 # While a list of hits is open the rest of the page is hidden from screen readers but not inert: Tab leaves the list and
 # closes it, so nobody gets to what is hidden. The rule cannot know that.
@@ -23,18 +22,9 @@ def _source() -> str:
 
 def violations(page: Page) -> list[str]:
     """Each rule that is broken, of whatever impact, how often, and the first place."""
-    return [_said(violation) for violation in _broken(page)]
-
-
-def grave_violations(page: Page) -> list[str]:
-    """What keeps people out: each grave rule that is broken, how often, and the first place."""
-    return [_said(violation) for violation in _broken(page) if violation["impact"] in GRAVE]
-
-
-def _broken(page: Page) -> list[dict[str, Any]]:
     page.evaluate(_source())
     found: list[dict[str, Any]] = page.evaluate(f"axe.run({OPTIONS})")["violations"]
-    return found
+    return [_said(violation) for violation in found]
 
 
 def _said(violation: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
-from tests.browser.axe import grave_violations
+from tests.browser.axe import violations
 from tests.browser.conftest import OpenPage
 
 pytestmark = pytest.mark.browser
@@ -89,7 +89,7 @@ def test_what_opens_can_be_used_by_everybody(open_page: OpenPage, name: str, sch
     page.goto(overlay.address)
     overlay.open(page)
     expect(overlay.shown(page)).to_be_visible()
-    assert grave_violations(page) == []
+    assert violations(page) == []
 
 
 @pytest.mark.parametrize("address", ["/runs", "/experts?run=demo-l3-k16", "/routing?run=demo-l3-k16&prompt=One+day"])
@@ -108,7 +108,7 @@ def test_what_fails_is_said_and_can_be_tried_again(page: Page, forgiven: list[st
     page.goto(address)
     alert = page.get_by_role("alert").first
     expect(alert).to_contain_text("The server is busy; try again in a moment.")
-    assert grave_violations(page) == []
+    assert violations(page) == []
     failing = False
     alert.get_by_role("button", name="Try again").click()
     expect(page.get_by_role("alert")).to_have_count(0)

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.axe import grave_violations
+from tests.browser.axe import violations
 from tests.browser.conftest import OpenPage
 
 pytestmark = pytest.mark.browser
@@ -80,5 +80,5 @@ def test_page(open_page: OpenPage, name: str, look: str) -> None:
     settle(page)
     expect(page).to_have_title(re.compile("MxD Explorer$"))
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
-    assert grave_violations(page) == []
+    assert violations(page) == []
     assert hidden_words(page) == 0

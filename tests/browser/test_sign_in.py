@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 
 from backend.access.tokens import create_token
 from backend.database import open_database
-from tests.browser.axe import grave_violations
+from tests.browser.axe import violations
 from tests.browser.conftest import OpenPage, Site
 from tests.processes import server
 from trainer.store import writing
@@ -38,7 +38,7 @@ def test_a_token_opens_the_dashboard(guarded: tuple[str, str], open_page: OpenPa
     page = open_page()
     page.goto(f"{url}/runs")
     expect(page.get_by_role("heading", name="Sign in to MxD Explorer")).to_be_visible()
-    assert grave_violations(page) == []
+    assert violations(page) == []
     page.get_by_label("Token").fill("mxd_wrong")
     page.get_by_role("button", name="Sign in").click()
     expect(page.get_by_role("alert")).to_contain_text("not in use")

@@ -39,25 +39,23 @@ def constant(mean_O: Tensor) -> Answer:
 
 
 class LayerArms:
-    """The arms of one sparse layer. Its routing of a sequence is worked out once for all of them."""
+    """The arms of one sparse layer. What they share of a sequence is worked out once for all of them."""
 
     def __init__(self, layer: SparseLayer, statistics: Statistics, shared: Sequence[int]) -> None:
         self.layer = layer
         device = layer.gate.weight.device
         self._mixing_M = statistics.mixing_M.to(device)
         self._shared_E = torch.tensor(list(shared), device=device)
-        self._seen: Tensor | None = None
-        self._routing: Routing | None = None
+        self._known: tuple[Tensor, Tensor, Routing] | None = None
 
     def replaced(self, x_TI: Tensor, output_TO: Tensor) -> Tensor:
         """The layer as it is."""
-        read_TI = self._read(x_TI, output_TO)
-        return self.layer.decode(self.layer.dense_output(read_TI), self._route(read_TI))
+        return self.layer.decode(*self._answer(x_TI, output_TO))
 
     def frozen(self, x_TI: Tensor, output_TO: Tensor) -> Tensor:
         """The layer with what its routing decides held at its mean: a C of an MxD, a W_dec of a transcoder."""
-        read_TI = self._read(x_TI, output_TO)
-        return self.layer.decode_mixed(self.layer.dense_output(read_TI), self._mixing_M.expand(len(read_TI), -1))
+        dense_TM, _ = self._answer(x_TI, output_TO)
+        return self.layer.decode_mixed(dense_TM, self._mixing_M.expand(len(dense_TM), -1))
 
     def without_shared(self, x_TI: Tensor, output_TO: Tensor) -> Tensor:
         """The layer with its shared experts switched off."""
@@ -68,18 +66,16 @@ class LayerArms:
         return self._masked(x_TI, output_TO, lambda is_shared_TK: is_shared_TK)
 
     def _masked(self, x_TI: Tensor, output_TO: Tensor, keep: Callable[[Tensor], Tensor]) -> Tensor:
-        read_TI = self._read(x_TI, output_TO)
-        coefficients_TK, indices_TK = self._route(read_TI)
+        dense_TM, (coefficients_TK, indices_TK) = self._answer(x_TI, output_TO)
         kept_TK = keep(torch.isin(indices_TK, self._shared_E))
-        return self.layer.decode(self.layer.dense_output(read_TI), Routing(coefficients_TK * kept_TK, indices_TK))
+        return self.layer.decode(dense_TM, Routing(coefficients_TK * kept_TK, indices_TK))
 
-    def _read(self, x_TI: Tensor, output_TO: Tensor) -> Tensor:
-        return output_TO if self.layer.reads == "mlp-output" else x_TI
-
-    def _route(self, read_TI: Tensor) -> Routing:
-        if self._routing is None or self._seen is not read_TI:
-            self._seen, self._routing = read_TI, self.layer.route(read_TI)
-        return self._routing
+    def _answer(self, x_TI: Tensor, output_TO: Tensor) -> tuple[Tensor, Routing]:
+        """Dense output and routing of a sequence."""
+        read_TI = output_TO if self.layer.reads == "mlp-output" else x_TI
+        if self._known is None or self._known[0] is not read_TI:
+            self._known = read_TI, self.layer.dense_output(read_TI), self.layer.route(read_TI)
+        return self._known[1:]
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,12 @@ function ExpertsView({ run }: { readonly run: RunSummary }) {
   useShortcut("random", () => void fetchRandomExpert(run.name).then(({ expert }) => navigate(links.expert(expert))));
   return (
     <>
-      <Overview run={run} onFilter={(among) => setParams({ among }, "push")} />
+      <Overview
+        run={run}
+        view={params.figure}
+        onView={(figure) => setParams({ figure })}
+        onFilter={(among) => setParams({ among }, "push")}
+      />
       <FilterBar run={run.name} params={params} setParams={setParams} />
       <ExpertsTable run={run.name} params={params} setParams={setParams} />
     </>

@@ -32,11 +32,36 @@ interface AnswerProps {
   readonly run: RunSummary;
   readonly result: PassageResult;
   readonly params: SearchParams;
+}
+
+/** How much was found, and what can be done with it. */
+function Answer({ run, result, params }: AnswerProps) {
+  const name = `${run.name}-fires-on`;
+  return (
+    <>
+      <span className="count" role="status">
+        <b>{formatCount(result.hits.length)}</b> of {formatCount(result.matching)} shown; {formatCount(result.firing)}{" "}
+        fire {params.position === null ? "on the passage" : "on the token"}
+      </span>
+      <span className="grow" />
+      <AddToList run={run.name} experts={result.hits.map((hit) => hit.expert)} label="All to a list" />
+      <Button icon="download" onClick={() => saveFile(`${name}.json`, passageJson(result, params), "application/json")}>
+        JSON
+      </Button>
+      <Button icon="download" onClick={() => saveFile(`${name}.csv`, passageCsv(result), "text/csv")}>
+        CSV
+      </Button>
+    </>
+  );
+}
+
+interface AnswerBarProps extends Omit<AnswerProps, "result"> {
+  /** Undefined while what is shown is still the answer to the question before. */
+  readonly result: PassageResult | undefined;
   readonly setParams: SetParams<typeof SEARCH_PARAMS>;
 }
 
-function AnswerBar({ run, result, params, setParams }: AnswerProps) {
-  const name = `${run.name}-fires-on`;
+function AnswerBar({ run, result, params, setParams }: AnswerBarProps) {
   const onlyRare = params.max_usage !== null;
   return (
     <div className="search-bar">
@@ -56,18 +81,13 @@ function AnswerBar({ run, result, params, setParams }: AnswerProps) {
       >
         Usage ≤ 1 % only
       </Button>
-      <span className="count" role="status">
-        <b>{formatCount(result.hits.length)}</b> of {formatCount(result.matching)} shown; {formatCount(result.firing)}{" "}
-        fire {params.position === null ? "on the passage" : "on the token"}
-      </span>
-      <span className="grow" />
-      <AddToList run={run.name} experts={result.hits.map((hit) => hit.expert)} label="All to a list" />
-      <Button icon="download" onClick={() => saveFile(`${name}.json`, passageJson(result, params), "application/json")}>
-        JSON
-      </Button>
-      <Button icon="download" onClick={() => saveFile(`${name}.csv`, passageCsv(result), "text/csv")}>
-        CSV
-      </Button>
+      {result === undefined ? (
+        <span className="count dim" role="status">
+          Looking…
+        </span>
+      ) : (
+        <Answer run={run} result={result} params={params} />
+      )}
     </div>
   );
 }
@@ -77,7 +97,9 @@ function Search({ run }: { readonly run: RunSummary }) {
   const take = (text: string) => setParams({ text, position: null });
   const draft = usePromptDraft(params.text, take, PAUSE_MS);
   const { text, position, by, max_usage } = params;
-  const { data, error, isFetching, refetch } = useQuery(passageQuery(run.name, { text, position, by, max_usage }));
+  const { data, error, isFetching, isPlaceholderData, refetch } = useQuery(
+    passageQuery(run.name, { text, position, by, max_usage }),
+  );
   return (
     <div className="search-page" aria-busy={isFetching}>
       <section className="prompt-row">
@@ -111,7 +133,7 @@ function Search({ run }: { readonly run: RunSummary }) {
             position={position}
             onChoose={(chosen) => setParams({ position: chosen }, "push")}
           />
-          <AnswerBar run={run} result={data} params={params} setParams={setParams} />
+          <AnswerBar run={run} result={isPlaceholderData ? undefined : data} params={params} setParams={setParams} />
           {data.hits.length === 0 ? (
             <EmptyState title="No expert fires there within these bounds" />
           ) : (

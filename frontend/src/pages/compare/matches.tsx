@@ -34,7 +34,7 @@ function Figures({ comparison }: { readonly comparison: RunComparison }) {
     [formatCount(pairs.length), `${which} of ${run}, among ${formatCount(other_active)} of ${other}`],
   ];
   return (
-    <ul className="compare-figures" aria-label="How alike they are">
+    <ul className="compare-figures big-figures" aria-label="How alike they are">
       {facts.map(([value, meaning]) => (
         <li key={meaning}>
           <b>{value}</b> <span>{meaning}</span>

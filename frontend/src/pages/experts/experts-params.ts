@@ -31,6 +31,10 @@ export const expertsParam: Param<readonly number[]> = {
   write: (experts) => (experts.length === 0 ? null : experts.join(",")),
 };
 
+/** What the overview shows. */
+export const VIEWS = ["usage-strength", "similarity-map"] as const;
+export type View = (typeof VIEWS)[number];
+
 export const EXPERTS_PARAMS = {
   sort: choiceParam(SORTS, "largest"),
   order: choiceParam(["asc", "desc"], "desc"),
@@ -42,6 +46,7 @@ export const EXPERTS_PARAMS = {
   list: numberParam(null, { min: 0 }),
   among: expertsParam,
   hide: columnsParam,
+  figure: choiceParam(VIEWS, "usage-strength"),
 };
 
 export type ExpertsParams = Values<typeof EXPERTS_PARAMS>;

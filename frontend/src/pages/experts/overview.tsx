@@ -15,15 +15,16 @@ import { Segmented } from "@/components/segmented";
 import { ErrorState, LoadingState } from "@/components/states";
 import { formatCount } from "@/lib/format";
 
+import type { View } from "./experts-params";
 import { mapFigure, overviewFigure, type OverviewPoint, overviewPoints } from "./overview-figure";
 import { SelectionPane } from "./selection-pane";
 
 const HEIGHT = 232;
 
-type View = "usage-strength" | "similarity-map";
-
 interface OverviewProps {
   readonly run: RunSummary;
+  readonly view: View;
+  readonly onView: (view: View) => void;
   readonly onFilter: (experts: readonly number[]) => void;
 }
 
@@ -85,8 +86,7 @@ function Controls({ view, onView, drag, onDrag }: ControlsProps) {
   );
 }
 
-export function Overview({ run, onFilter }: OverviewProps) {
-  const [view, setView] = useState<View>("usage-strength");
+export function Overview({ run, view, onView, onFilter }: OverviewProps) {
   const { data, error, refetch } = useQuery(figureQuery(view, { run: run.name }));
   const [drag, setDrag] = useState<Drag>("lasso");
   const isNarrow = useIsNarrow();
@@ -113,7 +113,7 @@ export function Overview({ run, onFilter }: OverviewProps) {
           dragMode={drag}
           onSelect={onSelect}
           onClick={(point) => void navigate(links.expert(expertOf(point)))}
-          controls={<Controls view={view} onView={setView} drag={drag} onDrag={setDrag} />}
+          controls={<Controls view={view} onView={onView} drag={drag} onDrag={setDrag} />}
         />
       </div>
       <SelectionPane run={run} chosen={chosen} onClear={clear} onFilter={onFilter} />

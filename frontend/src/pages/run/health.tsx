@@ -19,7 +19,7 @@ function Figures({ run }: { readonly run: RunSummary }) {
   const metric = run.last_metric;
   const dead = run.experts_active === null ? null : run.num_experts - run.experts_active;
   return (
-    <div className="health-figures">
+    <div className="health-figures big-figures">
       {dead !== null && (
         <div>
           <b>{formatPercent(dead / run.num_experts, 1)} %</b>
