@@ -4,6 +4,7 @@ import { type ReactNode, useState } from "react";
 import { useNavigate } from "react-router";
 
 import { usePageLinks } from "../links";
+import { OverlayProvider, Overlays } from "../overlays";
 import { useShortcut } from "../shortcuts";
 import { TrayBar } from "../tray/tray-bar";
 import { Rail, Tabs } from "./rail";
@@ -18,22 +19,25 @@ export function AppShell({ children }: { readonly children: ReactNode }) {
   useShortcut("help", () => setHelp(true));
   useShortcut("steer", () => void navigate(links.page("steering")));
   return (
-    <SearchDialogProvider>
-      <a className="skip" href="#main">
-        Skip to the page
-      </a>
-      <div className="app">
-        <Rail onHelp={() => setHelp(true)} />
-        <main id="main" tabIndex={-1}>
-          {children}
-        </main>
-      </div>
-      <div className="dock">
-        <StatusLine />
-        <TrayBar />
-      </div>
-      <Tabs />
-      <ShortcutsDialog isOpen={help} onOpenChange={setHelp} />
-    </SearchDialogProvider>
+    <OverlayProvider>
+      <SearchDialogProvider>
+        <a className="skip" href="#main">
+          Skip to the page
+        </a>
+        <div className="app">
+          <Rail onHelp={() => setHelp(true)} />
+          <main id="main" tabIndex={-1}>
+            {children}
+            <Overlays />
+          </main>
+        </div>
+        <div className="dock">
+          <StatusLine />
+          <TrayBar />
+        </div>
+        <Tabs />
+        <ShortcutsDialog isOpen={help} onOpenChange={setHelp} />
+      </SearchDialogProvider>
+    </OverlayProvider>
   );
 }

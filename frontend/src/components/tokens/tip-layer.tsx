@@ -5,6 +5,7 @@ import { createContext, type ReactNode, useContext, useMemo, useRef, useState, u
 import { useOverlayPosition } from "react-aria";
 import { createPortal } from "react-dom";
 
+import { overlayHost } from "../overlays";
 import { useShortcut } from "../shortcuts";
 
 interface Tip {
@@ -80,7 +81,7 @@ function OpenTip({ tip, onClose }: { readonly tip: Tip; readonly onClose: () => 
 function TipView({ store }: { readonly store: TipStore }) {
   const tip = useSyncExternalStore(store.subscribe, store.read);
   useShortcut("release", store.hide, tip?.kind === "passing");
-  return tip === null ? null : createPortal(<OpenTip key={tip.id} tip={tip} onClose={store.hide} />, document.body);
+  return tip === null ? null : createPortal(<OpenTip key={tip.id} tip={tip} onClose={store.hide} />, overlayHost());
 }
 
 export function TipProvider({ children }: { readonly children: ReactNode }) {

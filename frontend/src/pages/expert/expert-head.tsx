@@ -30,16 +30,19 @@ function LabelLine({ run, detail }: ExpertHeadProps) {
   useShortcut("label", () => setEditing(true));
   if (editing) {
     return (
-      <TextEditor
-        label="Label"
-        initial={detail.row.label ?? detail.row.automatic?.label ?? ""}
-        maxLength={200}
-        lines={1}
-        isSaving={saving.isPending}
-        error={saving.error}
-        onSave={(text) => saving.mutate(text, { onSuccess: () => setEditing(false) })}
-        onCancel={() => setEditing(false)}
-      />
+      <>
+        <h1 className="sr">Expert {detail.row.expert}</h1>
+        <TextEditor
+          label="Label"
+          initial={detail.row.label ?? detail.row.automatic?.label ?? ""}
+          maxLength={200}
+          lines={1}
+          isSaving={saving.isPending}
+          error={saving.error}
+          onSave={(text) => saving.mutate(text, { onSuccess: () => setEditing(false) })}
+          onCancel={() => setEditing(false)}
+        />
+      </>
     );
   }
   const tokens = detail.row.top_tokens.map((token) => token.text);
