@@ -28,10 +28,9 @@ from backend.kept_figures import kept_figures
 from backend.library import Library
 from backend.live import LiveEngine
 from backend.observing import Observations, Observed
+from backend.queries.browsing import Browsing
 from backend.queries.comparison import kept_matches
 from backend.queries.held import HeldPerIndex
-from backend.queries.search import build_search_index
-from backend.queries.table import columns_stamp, load_columns
 from backend.queries.together import read_together
 from backend.routes import (
     access,
@@ -74,8 +73,7 @@ def create_app(settings: Settings) -> FastAPI:
         store=store,
         library=library,
         live=LiveEngine(settings, library),
-        search_indexes=HeldPerIndex(build_search_index),
-        columns=HeldPerIndex(load_columns, columns_stamp),
+        browsing=Browsing(store),
         together=HeldPerIndex(read_together),
         matches=kept_matches(library),
         figures=kept_figures(library),
@@ -128,6 +126,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     yield
     services: Services = app.state.services
     services.live.close()
+    services.browsing.close()
     services.store.dispose()
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, PoolProxiedConnection, text
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import Session
 
@@ -57,6 +58,45 @@ def reading(engine: Engine) -> Iterator[Session]:
         else:
             session.connection(execution_options={"isolation_level": "REPEATABLE READ"})
         yield session
+
+
+class StoreVersion:
+    """Tells whether anything in a store may have changed, whoever wrote it: what was read before still holds while
+    this is the same."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._lock = Lock()
+        self._watching: PoolProxiedConnection | None = None
+        self.is_quick = engine.dialect.name == "sqlite" and bool(engine.url.database)
+        """Whether it takes microseconds, without a round trip to another process."""
+
+    def now(self) -> Hashable:
+        """Something else after every commit of any process."""
+        if self.is_quick:
+            return self._sqlite_version()
+        if self._engine.dialect.name == "postgresql":
+            with self._engine.connect() as connection:
+                # Which transactions a reader sees: two of the same see the same.
+                return str(connection.execute(text("SELECT pg_current_snapshot()")).scalar_one())
+        return object()
+
+    def _sqlite_version(self) -> int:
+        with self._lock:
+            if self._watching is None:
+                # It counts what other connections commit; so this one, which is kept, never writes.
+                self._watching = self._engine.raw_connection()
+            cursor = self._watching.cursor()
+            cursor.execute("PRAGMA data_version")
+            # All rows: a statement that is not at its end would hold on to the state that it began with.
+            return int(cursor.fetchall()[0][0])
+
+    def close(self) -> None:
+        """Let go of the store."""
+        with self._lock:
+            if self._watching is not None:
+                self._watching.close()
+                self._watching = None
 
 
 def size_in_bytes(engine: Engine) -> int:

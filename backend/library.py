@@ -127,6 +127,19 @@ class Library:
                 self._loaded.popitem(last=False)
             return loaded
 
+    def at_once(self, name: str) -> LoadedRun | None:
+        """The run of this name if it is in memory, as its files are now; None where anything has to be waited for."""
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            held = self._loaded.get(name)
+            if held is None or held[0] != self.stamp(name):
+                return None
+            self._loaded.move_to_end(name)
+            return held[1]
+        finally:
+            self._lock.release()
+
     def is_fitting(self, name: str) -> bool | None:
         """Whether a process on this machine is fitting a run now; None where its folder is elsewhere."""
         folder = runs_folder(self.data) / name

@@ -61,19 +61,6 @@ def labels_stamp(session: Session, run: str) -> tuple[int, datetime | None]:
     return count, newest
 
 
-def labels_like(session: Session, run: str, text: str) -> list[tuple[int, str]]:
-    """(expert, label) of every label that contains ``text``: equal ones first, then those that begin with it."""
-    wanted = select(LabelRecord.expert, LabelRecord.label).where(
-        LabelRecord.run == run, LabelRecord.label.icontains(text, autoescape=True)
-    )
-    folded = text.casefold()
-    found = [(expert, label) for expert, label in session.execute(wanted)]
-    return sorted(
-        found,
-        key=lambda item: (item[1].casefold() != folded, not item[1].casefold().startswith(folded), item[0]),
-    )
-
-
 def note_of(session: Session, run: str, expert: int) -> str | None:
     """The note of an expert."""
     record = session.get(NoteRecord, (run, expert))

@@ -15,10 +15,9 @@ from backend.answers import Kept
 from backend.library import Library
 from backend.live import LiveEngine
 from backend.observing import Observations
+from backend.queries.browsing import Browsing
 from backend.queries.comparison import MatchedExperts
 from backend.queries.held import HeldPerIndex, HeldPerPair
-from backend.queries.search import SearchIndex
-from backend.queries.table import Columns
 from backend.queries.together import Together
 from backend.settings import Settings
 from trainer.chat import Turn, chat_text
@@ -32,8 +31,7 @@ class Services:
     store: Engine
     library: Library
     live: LiveEngine
-    search_indexes: HeldPerIndex[SearchIndex]
-    columns: HeldPerIndex[Columns]
+    browsing: Browsing
     together: HeldPerIndex[Together]
     matches: HeldPerPair[MatchedExperts]
     figures: dict[str, HeldPerIndex[Kept]]
@@ -43,8 +41,9 @@ class Services:
     observations: Observations
 
 
-def services(request: Request) -> Services:
+async def services(request: Request) -> Services:
     """Those of the application that answers."""
+    # Not a plain function: for those each request would wait for a thread of its own.
     return cast(Services, request.app.state.services)
 
 

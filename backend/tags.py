@@ -46,6 +46,15 @@ def tags_of(session: Session, run: str, experts: Collection[int]) -> dict[int, t
     return {expert: tuple(tags) for expert, tags in found.items()}
 
 
+def all_tags(session: Session, run: str) -> dict[int, tuple[str, ...]]:
+    """Tags of every expert of a run that has any, in alphabetical order."""
+    wanted = select(TagRecord.expert, TagRecord.tag).where(TagRecord.run == run)
+    found: dict[int, list[str]] = defaultdict(list)
+    for expert, tag in session.execute(wanted.order_by(TagRecord.tag)):
+        found[expert].append(tag)
+    return {expert: tuple(tags) for expert, tags in found.items()}
+
+
 def tag_counts(session: Session, run: str) -> list[tuple[str, int]]:
     """(tag, how many experts have it) of a run, in alphabetical order."""
     wanted = select(TagRecord.tag, func.count()).where(TagRecord.run == run).group_by(TagRecord.tag)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cached_property
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from functools import cached_property, lru_cache
+from itertools import islice, takewhile
 
 from transformers import PreTrainedTokenizerBase
 
-from trainer.tokens import token_texts
+from trainer.tokens import token_texts, whole_texts
 
 PREFIX_LENGTH = 3
 """Shorter searches must equal a token; a single letter would begin half of the vocabulary."""
+
+PARTS_HELD = 10_000
 
 
 def fold(text: str) -> str:
@@ -25,9 +29,27 @@ class Vocabulary:
         self._tokenizer = tokenizer
         self._names: dict[int, str] = {}
 
+    @cached_property
+    def _whole(self) -> dict[int, str]:
+        """Tokens that add the same text wherever they stand."""
+        texts = whole_texts(self._tokenizer) or ()
+        return {token: text for token, text in enumerate(texts) if text is not None}
+
     def texts(self, ids: Sequence[int]) -> tuple[str, ...]:
         """Texts of a sequence of tokens; empty where a character continues in the next token."""
-        return tuple(token_texts(self._tokenizer, ids))
+        if not self._whole:
+            return tuple(token_texts(self._tokenizer, ids))
+        found = [self._whole.get(token) for token in ids]
+        while None in found:
+            # Parts of a character, and the next whole token: what is left unfinished shows before its text.
+            start = found.index(None)
+            stop = next((at for at in range(start, len(ids)) if found[at] is not None), len(ids) - 1) + 1
+            found[start:stop] = self._parts(tuple(ids[start:stop]))
+        return tuple(map(str, found))
+
+    @cached_property
+    def _parts(self) -> Callable[[tuple[int, ...]], list[str]]:
+        return lru_cache(PARTS_HELD)(lambda ids: token_texts(self._tokenizer, ids))
 
     def name(self, token: int) -> str:
         """Text of a token by itself; its raw name where it is only a part of a character."""
@@ -36,7 +58,7 @@ class Vocabulary:
         return self._names[token]
 
     def _name(self, token: int) -> str:
-        text = token_texts(self._tokenizer, [token])[0]
+        text = self.texts([token])[0]
         if text and "\N{REPLACEMENT CHARACTER}" not in text:
             return text
         return str(self._tokenizer.convert_ids_to_tokens(token) or f"#{token}")
@@ -48,6 +70,10 @@ class Vocabulary:
             found.setdefault(fold(self.name(token)), []).append(token)
         return found
 
+    @cached_property
+    def _alphabet(self) -> list[str]:
+        return sorted(self._by_text)
+
     def matching(self, text: str) -> list[int]:
         """Tokens whose text is ``text`` or, from three letters on, begins with it; the equal ones first."""
         wanted = fold(text)
@@ -56,5 +82,6 @@ class Vocabulary:
         equal = self._by_text.get(wanted, [])
         if len(wanted) < PREFIX_LENGTH:
             return list(equal)
-        longer = [ids for other, ids in self._by_text.items() if other.startswith(wanted) and other != wanted]
-        return [*equal, *(token for ids in longer for token in ids)]
+        first = bisect_right(self._alphabet, wanted)
+        longer = takewhile(lambda other: other.startswith(wanted), islice(self._alphabet, first, None))
+        return [*equal, *(token for other in longer for token in self._by_text[other])]

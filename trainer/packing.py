@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy import Dialect, LargeBinary
 from sqlalchemy.types import TypeDecorator
 
@@ -44,6 +46,32 @@ def unpack(packed: bytes) -> list[int]:
             numbers.append(number | byte << shift)
             number = shift = 0
     return numbers
+
+
+def unpack_all(packed: bytes) -> NDArray[np.int64]:
+    """The numbers of what ``pack`` wrote several times over, one after the other."""
+    bytes_B = np.frombuffer(packed, np.uint8)
+    if packed.isascii():
+        return bytes_B.astype(np.int64)
+    last_M = np.flatnonzero(bytes_B < 128)
+    first_M = np.concatenate([np.zeros(1, np.int64), last_M[:-1] + 1])
+    place_B = np.arange(len(bytes_B)) - np.repeat(first_M, last_M - first_M + 1)
+    return np.add.reduceat((bytes_B & 127).astype(np.int64) << 7 * place_B, first_M)
+
+
+def unpack_active(packed: bytes) -> list[tuple[int, float, int]]:
+    """(position, coefficient, rank) of what ``PackedActive`` wrote."""
+    (count,) = unpack(packed[:1]) if packed[0] < 128 else unpack(packed[:2])
+    split = len(packed) - 4 * count
+    numbers = unpack(packed[:split])
+    coefficients = struct.unpack_from(f"<{count}f", packed, split)
+    return list(zip(accumulate(numbers[1 : count + 1]), coefficients, numbers[count + 1 :], strict=True))
+
+
+def count_packed(packed: bytes, ends: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many numbers have ended before each of some places in what ``pack`` wrote several times over."""
+    ended = np.cumsum(np.frombuffer(packed, np.uint8) < 128)
+    return np.concatenate([np.zeros(1, np.int64), ended])[ends]
 
 
 class PackedTokenIds(TypeDecorator[bytes]):
@@ -82,16 +110,7 @@ class PackedActive(TypeDecorator[bytes]):
 
     def process_result_value(self, value: bytes | None, dialect: Dialect) -> bytes | None:
         """From disk."""
-        if value is None:
-            return None
-        (count,) = unpack(value[:1]) if value[0] < 128 else unpack(value[:2])
-        split = len(value) - 4 * count
-        active = np.zeros(count, ACTIVE)
-        numbers = unpack(value[:split])
-        active["position"] = np.cumsum(numbers[1 : count + 1])
-        active["rank"] = numbers[count + 1 :]
-        active["coefficient"] = np.frombuffer(value, "<f4", offset=split)
-        return active.tobytes()
+        return None if value is None else np.array(unpack_active(value), ACTIVE).tobytes()
 
 
 class PackedCounts(TypeDecorator[list[int]]):

@@ -142,6 +142,24 @@ def _decoded_one_by_one(pieces: Sequence[bytes]) -> list[str]:
     return texts
 
 
+def whole_texts(tokenizer: PreTrainedTokenizerBase) -> list[str | None] | None:
+    """What each token of a byte-level tokenizer adds wherever it stands, by id; None for parts of characters.
+
+    None as a whole for other tokenizers, whose tokens depend on the one before.
+    """
+    if not (tokenizer.is_fast and isinstance(tokenizer.backend_tokenizer.decoder, ByteLevel)):
+        return None
+    names: list[str | None] = list(tokenizer.convert_ids_to_tokens(list(range(len(tokenizer)))))
+    return [None if name is None else _whole_text(name) for name in names]
+
+
+def _whole_text(name: str) -> str | None:
+    try:
+        return _byte_level_bytes(name).decode()
+    except UnicodeDecodeError:
+        return None
+
+
 # ---------------------------------------------------------------- others: what a token adds to the one before it
 
 

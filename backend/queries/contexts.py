@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated, Any, NamedTuple
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
-from sqlalchemy import Row, Select, and_, select, tuple_
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, LargeBinary, and_, select, tuple_, type_coerce
+from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from backend.queries.cursors import ContextCursor
+from backend.queries.table import PackedLists
 from backend.schemas import Context
 from backend.vocabulary import Vocabulary
-from trainer.packing import ACTIVE, TOKEN_IDS
+from trainer.packing import unpack_active
 from trainer.store import ContextRecord, RunRecord, SequenceRecord
-
-ROWS_AT_ONCE = 4
-"""Contexts that are unpacked at a time while one is looked for that fits."""
 
 
 class ContextQuery(BaseModel):
@@ -36,66 +33,76 @@ def context_page(
     session: Session, run: RunRecord, expert: int, query: ContextQuery, vocabulary: Vocabulary
 ) -> dict[str, Any]:
     """Contexts of an expert in the shape of ``ContextPage``, interval by interval, by rank."""
-    wanted = with_tokens().where(ContextRecord.run_id == run.id, ContextRecord.expert == expert)
+    wanted = [ContextRecord.run_id == run.id, ContextRecord.expert == expert]
     if query.interval is not None:
-        wanted = wanted.where(ContextRecord.interval == query.interval)
+        wanted.append(ContextRecord.interval == query.interval)
+    place = tuple_(ContextRecord.interval, ContextRecord.rank)
     if query.cursor is not None:
         last = ContextCursor.decode(query.cursor)
-        place = tuple_(ContextRecord.interval, ContextRecord.rank)
-        wanted = wanted.where(place > tuple_(last.interval, last.rank))
-    wanted = wanted.order_by(ContextRecord.interval, ContextRecord.rank).limit(query.limit + 1)
-    rows = session.execute(wanted).all()
-    shown = rows[: query.limit]
+        wanted.append(place > tuple_(last.interval, last.rank))
+    found = stored_contexts(session, wanted, [ContextRecord.interval, ContextRecord.rank], query.limit + 1)
+    shown = found[: query.limit]
     cursor = None
-    if len(rows) > query.limit:
-        cursor = ContextCursor(interval=shown[-1][0].interval, rank=shown[-1][0].rank).encode()
-    return {"contexts": [_described(row, vocabulary) for row in shown], "next_cursor": cursor}
+    if len(found) > query.limit:
+        cursor = ContextCursor(interval=shown[-1].interval, rank=shown[-1].rank).encode()
+    return {"contexts": [_described(context, vocabulary) for context in shown], "next_cursor": cursor}
 
 
-def largest_context(
-    session: Session, run: RunRecord, expert: int, fits: Callable[[Row[ContextRecord, bytes]], bool]
-) -> Row[ContextRecord, bytes] | None:
-    """The largest context of an expert that ``fits``, with its token ids; where none does, the largest of all."""
-    of_expert = ContextRecord.run_id == run.id, ContextRecord.expert == expert, ContextRecord.interval == 0
-    wanted = with_tokens().where(*of_expert).order_by(ContextRecord.rank).execution_options(yield_per=ROWS_AT_ONCE)
-    largest: Row[ContextRecord, bytes] | None = None
-    # One of the first nearly always fits: the others are not even unpacked.
-    with session.execute(wanted) as rows:
-        for row in rows:
-            largest = largest or row
-            if fits(row):
-                return row
-    return largest
+class StoredContext(NamedTuple):
+    """A context as the store has it, with its sequence."""
+
+    expert: int
+    interval: int
+    rank: int
+    sequence: int
+    position: int
+    coefficient: float
+    active: bytes
+    """As it is packed."""
+    token_ids: list[int]
 
 
-def with_tokens() -> Select[ContextRecord, bytes]:
-    """Contexts, each with the token ids of its sequence."""
-    same = and_(SequenceRecord.run_id == ContextRecord.run_id, SequenceRecord.sequence == ContextRecord.sequence)
-    return select(ContextRecord, SequenceRecord.token_ids).join(SequenceRecord, same)
+PACKED = ("active", "token_ids")
+NUMBERS = (getattr(ContextRecord, name) for name in StoredContext._fields if name not in PACKED)
+# Most contexts that a search looks at are not shown: each is unpacked by who needs it.
+PACKED_COLUMNS = type_coerce(ContextRecord.active, LargeBinary), type_coerce(SequenceRecord.token_ids, LargeBinary)
+WITH_TOKENS = select(*NUMBERS, *PACKED_COLUMNS).join(
+    SequenceRecord,
+    and_(SequenceRecord.run_id == ContextRecord.run_id, SequenceRecord.sequence == ContextRecord.sequence),
+)
 
 
-def describe(row: Row[ContextRecord, bytes], vocabulary: Vocabulary) -> Context:
+def stored_contexts(
+    session: Session,
+    conditions: Sequence[ColumnElement[bool]],
+    order: Sequence[InstrumentedAttribute[int]] = (),
+    limit: int | None = None,
+) -> list[StoredContext]:
+    """Contexts, each with the token ids of its sequence, all unpacked at once."""
+    rows = session.execute(WITH_TOKENS.where(*conditions).order_by(*order).limit(limit)).all()
+    token_ids = PackedLists.of([bytes(row[-1]) for row in rows]).at(range(len(rows)))
+    return [StoredContext._make((*row[:-1], ids)) for row, ids in zip(rows, token_ids, strict=True)]
+
+
+def describe(context: StoredContext, vocabulary: Vocabulary) -> Context:
     """A stored context as it travels."""
-    return Context.model_validate(_described(row, vocabulary))
+    return Context.model_validate(_described(context, vocabulary))
 
 
-def _described(row: Row[ContextRecord, bytes], vocabulary: Vocabulary) -> dict[str, Any]:
+def _described(context: StoredContext, vocabulary: Vocabulary) -> dict[str, Any]:
     """In the shape of ``Context``: a page has thousands of tokens, which would each be checked."""
-    record, packed = row
-    token_ids = np.frombuffer(packed, TOKEN_IDS).tolist()
     return {
-        "interval": record.interval,
-        "rank": record.rank,
-        "sequence": record.sequence,
-        "position": record.position,
-        "coefficient": record.coefficient,
-        "token_ids": token_ids,
-        "tokens": vocabulary.texts(token_ids),
-        "active": unpack_active(record.active),
+        "interval": context.interval,
+        "rank": context.rank,
+        "sequence": context.sequence,
+        "position": context.position,
+        "coefficient": context.coefficient,
+        "token_ids": tuple(context.token_ids),
+        "tokens": vocabulary.texts(context.token_ids),
+        "active": active_in(context.active),
     }
 
 
-def unpack_active(packed: bytes) -> tuple[tuple[int, float, int], ...]:
+def active_in(packed: bytes) -> tuple[tuple[int, float, int], ...]:
     """(position, coefficient, rank) of a context, by position, to the seven digits that a float32 has."""
-    active: list[Any] = np.frombuffer(packed, ACTIVE).tolist()
-    return tuple((position, float(f"{coefficient:.7g}"), rank) for position, coefficient, rank in active)
+    return tuple([(position, float(f"{strength:.7g}"), rank) for position, strength, rank in unpack_active(packed)])

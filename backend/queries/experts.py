@@ -10,31 +10,27 @@ from collections.abc import Collection, Sequence
 from typing import Annotated, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
-from sqlalchemy import ColumnElement, Select, func, select, tuple_
+from sqlalchemy import ColumnElement, Select, select, tuple_
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from backend import lists, notes, tags
+from backend import notes, tags
 from backend.errors import CursorError, ExpertNotFoundError, NoIndexError
-from backend.queries.automatic import automatic_labels, shown_labels
+from backend.queries.automatic import shown_labels
 from backend.queries.columns import among
 from backend.queries.cursors import ExpertCursor
 from backend.queries.runs import find_index
-from backend.queries.search import SearchText
-from backend.queries.table import Columns, Mask
+from backend.queries.search_index import SearchText
+from backend.queries.table import Columns
 from backend.schemas import (
-    ExpertDetail,
     ExpertRow,
     ExpertSort,
-    Interval,
-    ListRef,
     Order,
     SimilarExpert,
     TokenCount,
 )
 from backend.vocabulary import Vocabulary
-from trainer.store import ContextRecord, ExpertRecord, RunRecord
+from trainer.store import ExpertRecord, RunRecord
 
 SORT_COLUMNS: dict[ExpertSort, InstrumentedAttribute[int] | InstrumentedAttribute[float]] = {
     "expert": ExpertRecord.expert,
@@ -81,49 +77,20 @@ class ExpertQuery(BaseModel):
     limit: Annotated[int, Field(ge=1, le=200)] = 50
 
 
-def expert_page(
-    session: Session,
-    run: RunRecord,
-    query: ExpertQuery,
-    found: Sequence[NDArray[Any]],
-    columns: Columns,
-    vocabulary: Vocabulary,
-) -> dict[str, Any]:
-    """A page of experts in the shape of ``ExpertPage``, dead ones included unless the filters leave them out.
-
-    Args:
-        session: of the store.
-        run: whose experts.
-        query: order, filters and place.
-        found: experts that the search leaves, the tag, the list: each that is asked for.
-        columns: of the run's index.
-        vocabulary: of the run.
-    """
-    chosen = _chosen(query, found, columns)
-    if query.sort == "label":
-        columns = columns.with_labels(notes.all_labels(session, run.name), query.order == "desc")
-    rows = _page(session, run, query, chosen, columns)
-    shown = rows[: query.limit]
+def stored_page(session: Session, run: RunRecord, query: ExpertQuery, vocabulary: Vocabulary) -> dict[str, Any]:
+    """A page without filters, straight from the store: for a run that is not in memory yet."""
+    records = session.scalars(page_statement(query, [ExpertRecord.run_id == run.id])).all()
+    shown = records[: query.limit]
+    more = len(records) > query.limit
     return {
         "experts": _described(session, run, shown, vocabulary),
-        "next_cursor": _cursor_after(shown[-1], query, columns) if len(rows) > query.limit else None,
-        "matching": run.num_experts if chosen is None else int(chosen.sum()),
+        "next_cursor": cursor_at(query, float(getattr(shown[-1], query.sort)), shown[-1].expert) if more else None,
+        "matching": run.num_experts,
         "total": run.num_experts,
     }
 
 
-def _page(
-    session: Session, run: RunRecord, query: ExpertQuery, chosen: Mask | None, columns: Columns
-) -> Sequence[ExpertRecord]:
-    if chosen is None and query.sort != "label":
-        return session.scalars(page_statement(query, [ExpertRecord.run_id == run.id])).all()
-    chosen = np.ones(len(columns.expert), np.bool_) if chosen is None else chosen
-    ids = columns.after(chosen, query.sort, query.order == "desc", _last(query), query.limit + 1)
-    records = known(session, run, ids)
-    return [records[expert] for expert in ids]
-
-
-def _last(query: ExpertQuery) -> tuple[float, int] | None:
+def last_of(query: ExpertQuery) -> tuple[float, int] | None:
     """(value, expert) where the page before ended.
 
     Raises:
@@ -137,18 +104,9 @@ def _last(query: ExpertQuery) -> tuple[float, int] | None:
     return last.value, last.expert
 
 
-def _chosen(query: ExpertQuery, found: Sequence[NDArray[Any]], columns: Columns) -> Mask | None:
-    """Which experts the filters and the sets leave; None where nothing is filtered."""
-    masks: list[Mask] = []
-    for name in ("usage", "mean", "largest"):
-        column = columns.values[name]
-        low, high = getattr(query, f"min_{name}"), getattr(query, f"max_{name}")
-        if low is not None:
-            masks.append(column >= low)
-        if high is not None:
-            masks.append(column <= high)
-    masks += (columns.among(experts) for experts in found)
-    return np.logical_and.reduce(masks) if masks else None
+def cursor_at(query: ExpertQuery, value: float, expert: int) -> str:
+    """The cursor of the page that comes after an expert."""
+    return ExpertCursor(sort=query.sort, order=query.order, value=value, expert=expert).encode()
 
 
 def page_statement(query: ExpertQuery, conditions: Sequence[Condition]) -> Select[ExpertRecord]:
@@ -156,18 +114,12 @@ def page_statement(query: ExpertQuery, conditions: Sequence[Condition]) -> Selec
     column = SORT_COLUMNS[query.sort]
     wanted = select(ExpertRecord).where(*conditions)
     place = [ExpertRecord.expert] if query.sort == "expert" else [column, ExpertRecord.expert]
-    if (last := _last(query)) is not None:
+    if (last := last_of(query)) is not None:
         values = last[1:] if query.sort == "expert" else last
         here, there = tuple_(*place), tuple_(*values)
         wanted = wanted.where(here > there if query.order == "asc" else here < there)
     by = [column.asc() if query.order == "asc" else column.desc() for column in place]
     return wanted.order_by(*by).limit(query.limit + 1)
-
-
-def _cursor_after(record: ExpertRecord, query: ExpertQuery, columns: Columns) -> str:
-    of_label = query.sort == "label"
-    value = columns.value("label", record.expert) if of_label else float(getattr(record, query.sort))
-    return ExpertCursor(sort=query.sort, order=query.order, value=value, expert=record.expert).encode()
 
 
 def _described(
@@ -256,52 +208,6 @@ def check_expert(run: RunRecord, expert: int) -> None:
     """
     if not 0 <= expert < run.num_experts:
         raise ExpertNotFoundError(f"{run.name} has experts 0 to {run.num_experts - 1}; there is no expert {expert}.")
-
-
-def expert_detail(session: Session, run: RunRecord, expert: int, vocabulary: Vocabulary) -> ExpertDetail:
-    """One expert with its intervals, its note and its active neighbours."""
-    record = find_expert(session, run, expert)
-    active = select(ExpertRecord.expert).where(ExpertRecord.run_id == run.id, ExpertRecord.active_tokens > 0)
-    before = active.where(ExpertRecord.expert < expert).order_by(ExpertRecord.expert.desc()).limit(1)
-    after = active.where(ExpertRecord.expert > expert).order_by(ExpertRecord.expert).limit(1)
-    return ExpertDetail(
-        row=ExpertRow.model_validate(_described(session, run, [record], vocabulary)[0]),
-        note=notes.note_of(session, run.name, expert),
-        lists=tuple(
-            ListRef(id=number, name=name) for number, name in lists.lists_holding(session, run.name, [expert])[expert]
-        ),
-        previous=session.scalar(before),
-        next=session.scalar(after),
-        intervals=_intervals(session, run, record),
-        automatic_labels=automatic_labels(session, run, [expert]).get(expert, ()),
-    )
-
-
-def _intervals(session: Session, run: RunRecord, record: ExpertRecord) -> tuple[Interval, ...]:
-    interval, coefficient = ContextRecord.interval, ContextRecord.coefficient
-    stored = (
-        select(interval, func.count(), func.min(coefficient), func.max(coefficient))
-        .where(ContextRecord.run_id == run.id, ContextRecord.expert == record.expert)
-        .group_by(interval)
-    )
-    held = {number: (count, low, high) for number, count, low, high in session.execute(stored)}
-    active = max(record.active_tokens, 1)
-    count, low, high = held.get(0, (0, 0.0, 0.0))
-    largest = Interval(interval=0, low=low, high=high, active_tokens=count, share=count / active, contexts=count)
-    return (
-        largest,
-        *(
-            Interval(
-                interval=number,
-                low=low,
-                high=high,
-                active_tokens=int(tokens),
-                share=tokens / active,
-                contexts=held.get(number, (0,))[0],
-            )
-            for number, (low, high, tokens) in enumerate(record.intervals, start=1)
-        ),
-    )
 
 
 def random_expert(run: RunRecord, columns: Columns, chance: random.Random) -> int:

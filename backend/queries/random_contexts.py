@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import select, tuple_
 from sqlalchemy.orm import Session
 
-from backend.queries.contexts import describe, with_tokens
+from backend.queries.contexts import describe, stored_contexts
 from backend.schemas import RandomContexts
 from backend.vocabulary import Vocabulary
 from trainer.store import ContextRecord, ExpertRecord, RunRecord
@@ -79,8 +79,8 @@ def random_contexts(
     tokens = {interval: int(count) for interval, (_, _, count) in enumerate(record.intervals, start=1)}
     # Of the expert too: experts whose intervals are alike would otherwise be drawn alike.
     draw = drawn(tokens, kept, query.limit, random.Random(f"{query.seed}/{record.expert}"))
-    wanted = with_tokens().where(*mine, tuple_(ContextRecord.interval, ContextRecord.rank).in_(draw.places))
-    found = {Place(row[0].interval, row[0].rank): row for row in session.execute(wanted)}
+    wanted = (*mine, tuple_(ContextRecord.interval, ContextRecord.rank).in_(draw.places))
+    found = {Place(context.interval, context.rank): context for context in stored_contexts(session, wanted)}
     return RandomContexts(
         seed=query.seed,
         active_tokens=record.active_tokens,

@@ -1,15 +1,17 @@
 """The columns of a run's experts in memory, for what no index of the store can answer at once: filters of several
-columns, sets of experts that a search or a list names, and how many fit.
+columns, sets of experts that a search or a list names, how many fit, and what a row of the table shows.
 
-Shapes: N experts.
+86,015 experts take about 30 MB: 14 numbers each, the orders asked for so far, tokens and histograms as they are packed
+in the store. Shapes: N experts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, get_args
+from itertools import pairwise
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,27 +19,81 @@ from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from backend.schemas import ExpertSort
+from trainer.packing import count_packed, unpack_all
 
 Mask = NDArray[np.bool_]
 Places = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 SORTED: tuple[ExpertSort, ...] = tuple(name for name in get_args(ExpertSort) if name != "label")
+SHOWN = ("active_tokens", "p99", "histogram_high")
+"""Numbers that a row shows and nobody sorts by."""
+PACKED = ("top_tokens", "histogram")
 MEASURED_LATER = ("added_loss", "kl_up", "output_share", "input_dependence")
 
 
 @dataclass(frozen=True)
+class PackedLists:
+    """A list of small numbers for each expert, as the store packs it."""
+
+    packed: bytes
+    ends: Places
+    """[N + 1], bytes: the list of expert n lies from entry n to entry n + 1."""
+
+    @classmethod
+    def of(cls, lists: Sequence[bytes]) -> Self:
+        """One list each."""
+        return cls(b"".join(lists), np.cumsum([0, *map(len, lists)], dtype=np.int64))
+
+    def at(self, places: Iterable[int]) -> list[list[int]]:
+        """The lists at some places."""
+        ends = self.ends
+        some = PackedLists.of([self.packed[ends[place] : ends[place + 1]] for place in places])
+        numbers, counts = some.all_numbers()
+        flat, stops = numbers.tolist(), counts.tolist()
+        return [flat[start:stop] for start, stop in pairwise(stops)]
+
+    def all_numbers(self) -> tuple[Places, Places]:
+        """The numbers of all lists, one after the other, and [N + 1] where each list begins among them."""
+        return unpack_all(self.packed), count_packed(self.packed, self.ends)
+
+
+NO_LISTS: Mapping[str, PackedLists] = {}
+
+
+@dataclass(frozen=True)
 class Columns:
-    """What every indexed expert can be sorted by."""
+    """What the index says of every expert."""
 
     expert: Places
     """[N], ascending."""
     values: Mapping[str, Floats]
     """Name of a column -> its values [N]."""
+    packed: Mapping[str, PackedLists] = field(default_factory=lambda: NO_LISTS)
 
     @cached_property
     def _orders(self) -> dict[str, Places]:
         return {}
+
+    @cached_property
+    def active(self) -> Places:
+        """Experts that are active at all."""
+        return self.expert[self.values["active_tokens"] > 0]
+
+    def neighbours(self, expert: int) -> tuple[int | None, int | None]:
+        """The active experts before one and after it, in id."""
+        before, after = np.searchsorted(self.active, expert), np.searchsorted(self.active, expert, side="right")
+        return (
+            int(self.active[before - 1]) if before > 0 else None,
+            int(self.active[after]) if after < len(self.active) else None,
+        )
+
+    def places(self, experts: Iterable[int]) -> dict[int, int]:
+        """Where those of some experts stand that have been indexed."""
+        wanted = np.array(list(experts), np.int64)
+        places = np.searchsorted(self.expert, wanted)
+        pairs = zip(wanted.tolist(), places.tolist(), strict=True)
+        return {expert: at for expert, at in pairs if at < len(self.expert) and self.expert[at] == expert}
 
     def order(self, sort: str) -> Places:
         """Places of all experts in ascending order of (value, expert)."""
@@ -63,7 +119,7 @@ class Columns:
         labelled, is_labelled = places[indexed], np.zeros(len(self.expert), np.bool_)
         is_labelled[places[indexed]] = True
         without = np.flatnonzero(~is_labelled)
-        columns = Columns(self.expert, {**self.values, "label": rank_N})
+        columns = replace(self, values={**self.values, "label": rank_N})
         columns._orders["label"] = np.concatenate([without, labelled] if descending else [labelled, without])
         return columns
 
@@ -77,39 +133,47 @@ class Columns:
         named[experts[experts < len(named)]] = True
         return named[self.expert]
 
-    def after(self, chosen: Mask, sort: str, descending: bool, last: tuple[float, int] | None, count: int) -> list[int]:
+    def after(
+        self, chosen: Mask | None, sort: str, descending: bool, last: tuple[float, int] | None, count: int
+    ) -> list[int]:
         """The next experts of a sorted selection.
 
         Args:
-            chosen: the selection.
+            chosen: the selection; None for all.
             sort: name of the column.
             descending: whether the order is turned round.
             last: (value, expert) of the last one that was given out; None for the beginning.
             count: how many, at most.
         """
         order = self.order(sort)
-        kept = order[chosen[order]]
+        kept = order if chosen is None else order[chosen[order]]
         if descending:
-            kept = kept[::-1]
-        if last is not None:
-            value, expert = self.values[sort][kept], self.expert[kept]
-            sign = -1 if descending else 1
-            behind = (sign * value > sign * last[0]) | ((value == last[0]) & (sign * expert > sign * last[1]))
-            kept = kept[behind]
-        return [int(place) for place in self.expert[kept[:count]]]
+            end = len(kept) if last is None else self._place(kept, sort, *last, "left")
+            shown = kept[max(0, end - count) : end][::-1]
+        else:
+            start = 0 if last is None else self._place(kept, sort, *last, "right")
+            shown = kept[start : start + count]
+        return [int(expert) for expert in self.expert[shown].tolist()]
+
+    def _place(self, kept: Places, sort: str, value: float, expert: int, side: Literal["left", "right"]) -> int:
+        """Where (value, expert) stands among the places ``kept``, before or behind one that equals it."""
+        values = self.values[sort][kept]
+        low, high = np.searchsorted(values, value, "left"), np.searchsorted(values, value, "right")
+        return int(low + np.searchsorted(self.expert[kept[low:high]], expert, side))
 
 
 def load_columns(session: Session, run_id: int) -> Columns:
-    """Read every column that can be sorted by."""
-    names = ", ".join(SORTED)
-    wanted = text(f"SELECT {names} FROM experts WHERE run_id = :run ORDER BY expert")
-    rows_NC = np.array(session.execute(wanted, {"run": run_id}).all(), np.float64).reshape(-1, len(SORTED))
-    values: dict[str, Floats] = {name: np.ascontiguousarray(rows_NC[:, place]) for place, name in enumerate(SORTED)}
-    return Columns(values["expert"].astype(np.int64), values)
+    """Read every column of a run's experts that the table shows."""
+    names = (*SORTED, *SHOWN, *PACKED)
+    wanted = text(f"SELECT {', '.join(names)} FROM experts WHERE run_id = :run ORDER BY expert")
+    rows = session.execute(wanted, {"run": run_id}).all()
+    columns = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(names, ())
+    values: dict[str, Floats] = {name: np.array(columns[name], np.float64) for name in (*SORTED, *SHOWN)}
+    packed = {name: PackedLists.of([bytes(it) for it in columns[name]]) for name in PACKED}
+    return Columns(values["expert"].astype(np.int64), values, packed)
 
 
 def columns_stamp(session: Session, run_id: int) -> Hashable:
-    """Changes whenever a column does that is measured after the index: its ends, found at the ends of its index."""
-    of_run = "FROM experts WHERE run_id = :run"
-    ends = [f"(SELECT {end}({name}) {of_run})" for name in MEASURED_LATER for end in ("min", "max")]
-    return tuple(session.execute(text(f"SELECT {', '.join(ends)}"), {"run": run_id}).one())
+    """Changes whenever a column does that is measured after the index."""
+    sums = ", ".join(f"(SELECT sum({name}) FROM experts WHERE run_id = :run)" for name in MEASURED_LATER)
+    return tuple(session.execute(text(f"SELECT {sums}"), {"run": run_id}).one())

@@ -9,21 +9,25 @@ import numpy as np
 from fastapi import APIRouter, Query
 from numpy.typing import NDArray
 from sqlalchemy.orm import Session
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from backend import lists, tags
+from backend import lists
 from backend.answers import plain, written
 from backend.database import reading
 from backend.queries import contexts as context_queries
 from backend.queries import experts as queries
 from backend.queries import influence as influence_queries
+from backend.queries import pages
 from backend.queries import random_contexts as random_queries
 from backend.queries import search as search_queries
+from backend.queries.browsing import BrowsedRun
 from backend.queries.contexts import ContextQuery
+from backend.queries.detail import expert_detail
 from backend.queries.experts import ExpertQuery
 from backend.queries.random_contexts import RandomContextQuery
 from backend.queries.runs import find_index, find_run
-from backend.queries.search import SearchText
+from backend.queries.search_index import SearchText
 from backend.queries.together import SHIFTS, named
 from backend.schemas import (
     ContextPage,
@@ -32,13 +36,14 @@ from backend.schemas import (
     ExpertPage,
     RandomContexts,
     RandomExpert,
+    SearchHit,
     SearchResult,
     SimilarBy,
     SimilarExperts,
     TogetherExperts,
 )
 from backend.services import ExpertId, RunName, Services, ServicesDep
-from trainer.store import RunRecord
+from backend.vocabulary import Vocabulary
 
 router = APIRouter(prefix="/runs/{run}", tags=["experts"])
 
@@ -46,54 +51,73 @@ Limit = Annotated[int, Query(ge=1, le=100)]
 
 
 @router.get("/experts", response_model=ExpertPage)
-def experts(run: RunName, query: Annotated[ExpertQuery, Query()], services: ServicesDep) -> Response:
+async def experts(run: RunName, query: Annotated[ExpertQuery, Query()], services: ServicesDep) -> Response:
     """A page of experts in the order asked for; dead ones are included unless a filter leaves them out."""
-    with reading(services.store) as session:
-        record = find_run(session, run)
-        columns = services.columns.of(session, find_index(session, record))
-        found = _chosen(session, record, query, services)
-        page = queries.expert_page(session, record, query, found, columns, services.library.run(run).vocabulary)
-    return plain(page)
+    held = _held(services, run)
+    # What is in memory is answered without a thread; there is hardly anything to do.
+    if held is not None and _is_in_memory(services, held[0], query):
+        return plain(_page(services, *held, query))
+    return plain(await run_in_threadpool(_read_page, services, run, query))
 
 
-def _chosen(session: Session, record: RunRecord, query: ExpertQuery, services: Services) -> list[NDArray[Any]]:
-    """Experts that the search leaves, the tag, the list: each that is asked for."""
+def _held(services: Services, run: str) -> tuple[BrowsedRun, Vocabulary] | None:
+    """A run and its vocabulary if they are in memory as they are now."""
+    browsed, loaded = services.browsing.at_once(run), services.library.at_once(run)
+    return None if browsed is None or loaded is None else (browsed, loaded.vocabulary)
+
+
+def _is_in_memory(services: Services, browsed: BrowsedRun, query: ExpertQuery) -> bool:
+    return query.list is None and (not query.search or search_queries.is_held(services.store, browsed, query.search))
+
+
+def _read_page(services: Services, run: str, query: ExpertQuery) -> dict[str, Any]:
+    vocabulary = services.library.run(run).vocabulary if services.browsing.is_held(run) else None
+    if vocabulary is None and pages.is_whole(query):
+        services.browsing.load_soon(run)
+        with reading(services.store) as session:
+            record = find_run(session, run)
+            find_index(session, record)
+            return queries.stored_page(session, record, query, services.library.run(run).vocabulary)
+    browsed = services.browsing.of(run)
+    return _page(services, browsed, vocabulary or services.library.run(run).vocabulary, query)
+
+
+def _page(services: Services, browsed: BrowsedRun, vocabulary: Vocabulary, query: ExpertQuery) -> dict[str, Any]:
+    """A page from memory, but for what a search or a list has to read."""
     chosen: list[NDArray[Any]] = []
     if query.search:
-        chosen.append(_found(session, record, query.search, services))
+        chosen.append(search_queries.find_experts(services.store, browsed, query.search, vocabulary))
     if query.tag is not None:
-        chosen.append(_ids(tags.tagged(session, record.name, query.tag)))
+        chosen.append(_ids({expert for expert, tags in browsed.tags.items() if query.tag in tags}))
     if query.list is not None:
-        chosen.append(_ids(lists.experts_in(session, record.name, query.list)))
+        with reading(services.store) as session:
+            chosen.append(_ids(lists.experts_in(session, browsed.record.name, query.list)))
     if query.among is not None:
         chosen.append(_ids({int(number) for number in query.among.split(",")}))
-    return chosen
+    return pages.expert_page(browsed, query, chosen, vocabulary)
 
 
 def _ids(experts: set[int]) -> NDArray[Any]:
     return np.fromiter(experts, np.int64, len(experts))
 
 
-def _found(session: Session, record: RunRecord, typed: str, services: Services) -> NDArray[Any]:
-    index = services.search_indexes.of(session, find_index(session, record))
-    return search_queries.find_experts(session, record, typed, services.library.run(record.name).vocabulary, index)
-
-
 @router.get("/experts/random")
-def random_expert(run: RunName, services: ServicesDep) -> RandomExpert:
+async def random_expert(run: RunName, services: ServicesDep) -> RandomExpert:
     """An active expert, each as likely as the others."""
-    with reading(services.store) as session:
-        record = find_run(session, run)
-        columns = services.columns.of(session, find_index(session, record))
-        return RandomExpert(expert=queries.random_expert(record, columns, services.chance))
+    browsed = services.browsing.at_once(run)
+    if browsed is None:
+        browsed = await run_in_threadpool(services.browsing.of, run)
+    return RandomExpert(expert=queries.random_expert(browsed.record, browsed.columns, services.chance))
 
 
 @router.get("/experts/{expert}", response_model=ExpertDetail)
 def expert(run: RunName, expert: ExpertId, services: ServicesDep) -> Response:
     """One expert with its intervals, its note and its active neighbours."""
-    with reading(services.store) as session:
-        record = find_run(session, run)
-        return written(queries.expert_detail(session, record, expert, services.library.run(run).vocabulary))
+
+    def detail(session: Session, browsed: BrowsedRun) -> ExpertDetail:
+        return expert_detail(session, browsed, expert, services.library.run(run).vocabulary)
+
+    return written(services.browsing.read(run, detail))
 
 
 @router.get("/experts/{expert}/contexts", response_model=ContextPage)
@@ -101,11 +125,13 @@ def contexts(
     run: RunName, expert: ExpertId, query: Annotated[ContextQuery, Query()], services: ServicesDep
 ) -> Response:
     """Stored contexts of an expert: interval by interval, the largest first."""
-    with reading(services.store) as session:
-        record = find_run(session, run)
-        queries.find_expert(session, record, expert)
-        page = context_queries.context_page(session, record, expert, query, services.library.run(run).vocabulary)
-    return plain(page)
+
+    def page(session: Session, browsed: BrowsedRun) -> dict[str, Any]:
+        browsed.place(expert)
+        vocabulary = services.library.run(run).vocabulary
+        return context_queries.context_page(session, browsed.record, expert, query, vocabulary)
+
+    return plain(services.browsing.read(run, page))
 
 
 @router.get("/experts/{expert}/contexts/random", response_model=RandomContexts)
@@ -171,9 +197,9 @@ def together(run: RunName, expert: ExpertId, services: ServicesDep, limit: Limit
 def search(run: RunName, text: Annotated[SearchText, Query()], services: ServicesDep, limit: Limit = 20) -> Response:
     """Experts by words: in labels first, then among their tokens, then in their contexts."""
     started = time.perf_counter()
-    with reading(services.store) as session:
-        record = find_run(session, run)
-        index = services.search_indexes.of(session, find_index(session, record))
-        vocabulary = services.library.run(run).vocabulary
-        hits = search_queries.search(session, record, text, limit, vocabulary, index)
+
+    def found(session: Session, browsed: BrowsedRun) -> tuple[SearchHit, ...]:
+        return search_queries.search(session, browsed, text, limit, services.library.run(run).vocabulary)
+
+    hits = services.browsing.read(run, found)
     return written(SearchResult(text=text, hits=hits, took_ms=(time.perf_counter() - started) * 1000))

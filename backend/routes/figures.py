@@ -6,16 +6,17 @@ from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from backend import figures, figures_of_evaluations
-from backend.answers import written
+from backend.answers import Kept, written
 from backend.database import reading
 from backend.figures_of_evaluations import or_nothing
 from backend.figures_of_steering import steering
 from backend.queries.runs import find_index, find_run
 from backend.schemas import Figure, FigureName
-from backend.services import ServicesDep
+from backend.services import Services, ServicesDep
 from trainer.errors import UserError
 
 router = APIRouter(prefix="/figures", tags=["figures"])
@@ -41,11 +42,29 @@ MEASURED_OF_ALL = {
 }
 
 
+KEPT = ("usage-strength", "usage-histogram")
+"""Figures that depend on nothing but the store."""
+
+
 @router.get("/{name}", response_model=Figure)
-def figure(
+async def figure(
     name: FigureName, request: Request, services: ServicesDep, run: OfRun = None, expert: OfExpert = None
 ) -> Response:
     """One figure; colours are left to whoever draws it."""
+    browsed = services.browsing.at_once(run) if run is not None and name in KEPT else None
+    if browsed is None:
+        return await run_in_threadpool(_draw, name, request, services, run, expert)
+    if name not in browsed.figures:
+        browsed.figures[name] = await run_in_threadpool(_kept, name, services, browsed.record.name)
+    return browsed.figures[name].answer(request.headers)
+
+
+def _kept(name: FigureName, services: Services, run: str) -> Kept:
+    with reading(services.store) as session:
+        return services.figures[name].of(session, find_index(session, find_run(session, run)))
+
+
+def _draw(name: FigureName, request: Request, services: Services, run: str | None, expert: int | None) -> Response:
     with reading(services.store) as session:
         if name == "frontier":
             return written(figures.frontier(session))

@@ -9,11 +9,12 @@ import pytest
 from fastapi.testclient import TestClient
 from hypothesis import given
 from hypothesis import strategies as st
+from sqlalchemy.dialects import sqlite
 
-from backend.queries.contexts import unpack_active
+from backend.queries.contexts import active_in
 from tests.backend.stores import PER_EXPERT, SENTENCES
 from tests.language_models import byte_tokenizer
-from trainer.packing import ACTIVE
+from trainer.packing import ACTIVE, PackedActive
 
 PATH = "/api/runs/first/experts/9/contexts"
 
@@ -60,6 +61,9 @@ tokens = st.tuples(st.integers(0, 2**16 - 1), st.floats(2.0**-60, 2.0**60, width
 
 @given(st.lists(tokens, max_size=20))
 def test_packed_tokens_come_back_as_they_were(values: list[tuple[int, float, int]]) -> None:
-    found = unpack_active(np.array(values, ACTIVE).tobytes())
+    values = sorted(values, key=lambda value: value[0])  # by position, as they are written
+    packed = PackedActive().process_bind_param(np.array(values, ACTIVE).tobytes(), sqlite.dialect())
+    assert packed is not None
+    found = active_in(packed)
     assert [(position, rank) for position, _, rank in found] == [(position, rank) for position, _, rank in values]
     assert [coefficient for _, coefficient, _ in found] == pytest.approx([value for _, value, _ in values], rel=1e-6)

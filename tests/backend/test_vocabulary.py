@@ -2,8 +2,25 @@
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from backend.vocabulary import Vocabulary, fold
 from tests.language_models import END, byte_tokenizer
+from trainer.tokens import token_texts
+
+TOKENIZER = byte_tokenizer()
+VOCABULARY = Vocabulary(TOKENIZER)
+
+
+@given(st.lists(st.integers(0, len(TOKENIZER) + 1), max_size=30))
+def test_texts_are_those_of_decoding_one_after_the_other(ids: list[int]) -> None:
+    assert list(VOCABULARY.texts(ids)) == token_texts(TOKENIZER, ids)
+
+
+@given(st.text(max_size=30))
+def test_texts_of_a_text_make_it_up(text: str) -> None:
+    assert "".join(VOCABULARY.texts(TOKENIZER(text)["input_ids"])) == text
 
 
 def test_tokens_by_themselves_have_a_name_even_in_parts() -> None:

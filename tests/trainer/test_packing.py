@@ -7,7 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy.dialects import sqlite
 
-from trainer.packing import ACTIVE, TOKEN_IDS, PackedActive, PackedPairs, PackedTokenIds, pack, unpack
+from trainer.packing import (
+    ACTIVE,
+    TOKEN_IDS,
+    PackedActive,
+    PackedPairs,
+    PackedTokenIds,
+    count_packed,
+    pack,
+    unpack,
+    unpack_all,
+)
 
 DIALECT = sqlite.dialect()
 NUMBERS = st.integers(0, 2**40)
@@ -47,3 +57,11 @@ def test_token_ids_come_back(ids: list[int]) -> None:
 def test_pairs_come_back(pairs: list[tuple[int, int]]) -> None:
     column, lists = PackedPairs(), [list(pair) for pair in pairs]
     assert column.process_result_value(column.process_bind_param(lists, DIALECT), DIALECT) == lists
+
+
+@given(st.lists(st.lists(NUMBERS, max_size=9), max_size=9))
+def test_many_lists_come_back_at_once(lists: list[list[int]]) -> None:
+    packed = [pack(numbers) for numbers in lists]
+    ends = np.cumsum([0, *map(len, packed)], dtype=np.int64)
+    assert unpack_all(b"".join(packed)).tolist() == [number for numbers in lists for number in numbers]
+    assert count_packed(b"".join(packed), ends).tolist() == np.cumsum([0, *map(len, lists)]).tolist()

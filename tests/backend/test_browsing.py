@@ -1,0 +1,189 @@
+"""What is kept in memory of a run: it is what the store says, and what anybody writes is seen at once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fastapi.testclient import TestClient
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import Engine, delete, event, update
+from sqlalchemy.orm import Session
+
+from backend.app import create_app
+from backend.database import StoreVersion, open_database, reading
+from backend.queries.automatic import automatic_labels, load_shown_labels
+from backend.queries.browsing import Browsing
+from backend.queries.experts import ExpertQuery, stored_page
+from backend.queries.pages import expert_page
+from backend.queries.runs import find_run
+from backend.settings import Settings
+from backend.tags import TagRecord
+from backend.vocabulary import Vocabulary
+from tests.backend.test_experts import ALL_ORDERS
+from tests.language_models import byte_tokenizer
+from trainer.store import ExpertRecord, delete_index, sqlite_url, utc_now, writing
+from trainer.tables import AutomaticLabelRecord
+
+PATH = "/api/runs/first/experts"
+WRITE = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1])
+connection.execute(sys.argv[2])
+connection.commit()
+"""
+
+
+def automatic(expert: int, maker: str, accuracy: float, label: str = "Old\nfoxes") -> AutomaticLabelRecord:
+    """A label that a program gave in the first run."""
+    return AutomaticLabelRecord(
+        run_id=1,
+        expert=expert,
+        maker=maker,
+        label=label,
+        balanced_accuracy=accuracy,
+        precision=None,
+        recall=0.5,
+        tested=9,
+        created_at=utc_now(),
+    )
+
+
+def row(client: TestClient, expert: int) -> dict[str, Any]:
+    """An expert's row in the table."""
+    page = client.get(PATH, params={"sort": "expert", "order": "asc", "limit": 200}).json()
+    found: dict[str, Any] = page["experts"][expert]
+    return found
+
+
+@contextmanager
+def statements(engine: Engine) -> Iterator[list[str]]:
+    """The SQL that is executed meanwhile."""
+    seen: list[str] = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        seen.append(statement)
+
+    event.listen(engine, "before_cursor_execute", note)
+    yield seen
+    event.remove(engine, "before_cursor_execute", note)
+
+
+def test_pages_from_memory_are_those_of_the_store(own: Engine) -> None:
+    with writing(own) as session:
+        session.add(automatic(3, "features", 0.9))
+        session.add(TagRecord(run="first", expert=4, tag="a", created_at=utc_now()))
+    vocabulary, browsing = Vocabulary(byte_tokenizer()), Browsing(own)
+    for sort, order in ALL_ORDERS:
+        cursor = None
+        for _ in range(3):
+            query = ExpertQuery(sort=sort, order=order, limit=70, cursor=cursor)
+            with reading(own) as session:
+                stored = stored_page(session, find_run(session, "first"), query, vocabulary)
+            held = expert_page(browsing.of("first"), query, [], vocabulary)
+            for row in stored["experts"]:
+                row["automatic"] = row["automatic"] and row["automatic"].model_dump()
+            assert held == stored
+            cursor = held["next_cursor"]
+        assert cursor is None
+    browsing.close()
+
+
+def test_a_page_from_memory_asks_the_store_nothing(own_client: TestClient) -> None:
+    row(own_client, 0)
+    own_client.get(PATH, params={"min_usage": 0.0})
+    with statements(own_client.app.state.services.store) as seen:  # type: ignore[attr-defined]
+        row(own_client, 0)
+        assert own_client.get(PATH, params={"min_usage": 0.0, "tag": "x"}).json()["matching"] == 0
+        assert own_client.get(f"{PATH}/random").status_code == 200
+    assert seen == []
+
+
+def test_what_another_process_writes_is_seen_at_once(own_client: TestClient, tmp_path: Path) -> None:
+    for label in ("Foxes", "Hounds"):
+        row(own_client, 7)
+        write = f"REPLACE INTO labels VALUES ('first', 7, '{label}', '2026-01-01 00:00:00')"
+        subprocess.run([sys.executable, "-c", WRITE, str(tmp_path / "mxd.sqlite"), write], check=True)
+        assert row(own_client, 7)["label"] == label
+        assert own_client.get(f"{PATH}/7").json()["row"]["label"] == label
+        assert own_client.get(PATH, params={"sort": "label"}).json()["experts"][0]["expert"] == 7
+
+
+def test_two_servers_see_what_either_writes(own: Engine, tmp_path: Path) -> None:
+    apps = [create_app(Settings(data=tmp_path, frontend=tmp_path / "dist")) for _ in range(2)]
+    with TestClient(apps[0]) as one, TestClient(apps[1]) as other:
+        for writer, reader in ((one, other), (other, one)):
+            assert row(reader, 5)["tags"] == []
+            writer.put(f"{PATH}/5/tags/odd")
+            assert row(reader, 5)["tags"] == row(writer, 5)["tags"] == ["odd"]
+            assert reader.get(PATH, params={"tag": "odd"}).json()["matching"] == 1
+            reader.delete(f"{PATH}/5/tags/odd")
+            assert row(writer, 5)["tags"] == []
+
+
+def test_what_is_measured_later_is_seen_even_between_the_ends(own: Engine, own_client: TestClient) -> None:
+    assert row(own_client, 8)["kl_up"] == 0.0
+    with writing(own) as session:
+        session.execute(update(ExpertRecord).where(ExpertRecord.expert == 8).values(kl_up=0.015))
+    assert row(own_client, 8)["kl_up"] == 0.015
+
+
+def test_automatic_labels_come_and_go(own: Engine, own_client: TestClient) -> None:
+    assert row(own_client, 3)["automatic"] is None
+    with writing(own) as session:
+        session.add_all([automatic(3, "features", 0.9), automatic(3, "other", 0.6, "Hounds")])
+    assert row(own_client, 3)["automatic"]["label"] == "Hounds"
+    found = own_client.get("/api/runs/first/search", params={"text": "HOUND"}).json()["hits"]
+    assert (found[0]["expert"], found[0]["automatic"]["maker"]) == (3, "other")
+    assert own_client.get(PATH, params={"search": "hounds"}).json()["matching"] == 1
+    with writing(own) as session:
+        session.execute(delete(AutomaticLabelRecord).where(AutomaticLabelRecord.maker == "other"))
+    assert row(own_client, 3)["automatic"]["label"] == "Old\nfoxes"
+    assert own_client.get(PATH, params={"search": "old fox"}).json()["matching"] >= 1
+
+
+def test_an_index_that_is_gone_is_gone(own: Engine, own_client: TestClient) -> None:
+    assert own_client.get(PATH).status_code == 200
+    with writing(own) as session:
+        delete_index(session, 1)
+    for path in (PATH, f"{PATH}/random", f"{PATH}/3", f"{PATH}/3/contexts", "/api/runs/first/search?text=x"):
+        assert own_client.get(path).json()["error"]["code"] == "no-index", path
+
+
+MADE = st.tuples(st.integers(0, 5), st.sampled_from(["features", "one", "other"]))
+
+
+@given(st.dictionaries(MADE, st.sampled_from([0.25, 0.5, 0.75]), max_size=9))
+def test_the_label_to_show_is_the_first_of_all(made_up: Path, made: dict[tuple[int, str], float]) -> None:
+    engine = open_database(sqlite_url(made_up))
+    with Session(engine) as session:  # never committed
+        session.add_all(automatic(expert, maker, accuracy) for (expert, maker), accuracy in made.items())
+        session.flush()
+        shown = load_shown_labels(session, 1)
+        every = automatic_labels(session, find_run(session, "first"), range(6))
+        for expert in range(6):
+            wanted = [it.balanced_accuracy for it in every.get(expert, ())][:1]
+            found = shown.of(expert)
+            assert [found["balanced_accuracy"]] == wanted if found else not wanted
+        accuracies = [shown.of(expert)["balanced_accuracy"] for expert in shown.like("FOX")]  # type: ignore[index]
+        assert accuracies == sorted(accuracies, reverse=True)
+        assert len(accuracies) == len({expert for expert, _ in made})
+        assert shown.like("hound") == []
+    engine.dispose()
+
+
+def test_a_version_lasts_until_somebody_commits(own: Engine) -> None:
+    version = StoreVersion(own)
+    before = version.now()
+    assert before == version.now()
+    with Session(own) as session:
+        session.execute(update(ExpertRecord).values(entropy=1.0))
+        assert version.now() == before
+        session.commit()
+    assert version.now() != before
+    version.close()
