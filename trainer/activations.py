@@ -109,13 +109,20 @@ def capture_layers(
 ) -> dict[int, Capture]:
     """Input and output of some layers' MLPs over S sequences, in float32, a few sequences at a time."""
     ids_ST = torch.from_numpy(token_ids_ST).long()
-    with torch.inference_mode():
-        parts = [language_model.captures(layers, part_BT) for part_BT in ids_ST.split(SEQUENCES_PER_FORWARD)]
-    # Joined outside of inference mode: what is made inside cannot be kept for a backward pass.
-    return {
-        layer: Capture(*(torch.cat(values).float() for values in zip(*(part[layer] for part in parts), strict=True)))
-        for layer in layers
-    }
+    whole: dict[int, Capture] = {}
+    done = 0
+    for part_BT in ids_ST.split(SEQUENCES_PER_FORWARD):
+        with torch.inference_mode():
+            parts = language_model.captures(layers, part_BT)
+        # Outside of inference mode: what is made inside cannot be kept for a backward pass. And at once where it
+        # belongs, so that a window is never in memory twice.
+        for layer, part in parts.items():
+            if layer not in whole:
+                whole[layer] = Capture(*(it.new_empty(ids_ST.numel(), it.shape[1], dtype=torch.float32) for it in part))
+            for rows, new in zip(whole[layer], part, strict=True):
+                rows[done : done + part_BT.numel()] = new
+        done += part_BT.numel()
+    return whole
 
 
 def capture_sequences(language_model: LanguageModel, layer: int, token_ids_ST: np.ndarray) -> Capture:
@@ -135,7 +142,7 @@ class Window:
         """Batches of ``batch`` tokens from number ``first`` on, each by one indexed gather; the same tokens of every
         layer."""
         for chosen_B in self.order_T.split(batch)[first:]:
-            yield {layer: Capture(*(rows[chosen_B] for rows in whole)) for layer, whole in self.captured.items()}
+            yield {layer: whole.rows(chosen_B) for layer, whole in self.captured.items()}
 
 
 def windows(
@@ -162,20 +169,38 @@ def windows(
         captured = capture_layers(language_model, stream.layers, np.stack(mine))
         order_T = _order(stream.seed, number, len(rows) // plan.sequences, plan.context, share)
         yield Window(captured, order_T.to(language_model.device))
+        del captured  # so that two windows are never in memory
         number += 1
 
 
 def batches(
-    language_model: LanguageModel, stream: Stream, first_step: int = 0, ranks: Ranks = ALONE
+    language_model: LanguageModel,
+    stream: Stream,
+    first_step: int = 0,
+    ranks: Ranks = ALONE,
+    begun: Window | None = None,
 ) -> Iterator[dict[int, Capture]]:
     """What each step takes, by layer, from ``first_step`` on: the same as if the steps before had just been taken.
 
     Of several ranks each has its share of every step, and together they have what one process alone would.
+
+    Args:
+        language_model: is read a window at a time.
+        stream: what to read.
+        first_step: from 0.
+        ranks: which share to take.
+        begun: this process's first window, where it has been read before.
     """
     first_window, first_batch = divmod(first_step, stream.plan.steps_per_window)
+    size = stream.plan.batch // ranks.world
+    if begun is not None and first_window == 0:
+        yield from begun.batches(size, first_batch)
+        first_window, first_batch = 1, 0
+    begun = None  # a window is let go of before the next one is made
     for window in windows(language_model, stream, first_window, ranks):
-        yield from window.batches(stream.plan.batch // ranks.world, first_batch)
+        yield from window.batches(size, first_batch)
         first_batch = 0
+        del window
 
 
 def _order(seed: int, window: int, steps: int, context: int, share: range) -> torch.Tensor:

@@ -45,6 +45,8 @@ def parse_count(value: object) -> object:
 
 Count = Annotated[int, BeforeValidator(parse_count), Field(gt=0)]
 """A positive whole number that may be written 250k, 20M or 1B."""
+SPREAD = "spread"
+"""Device name that stands for all of them: GPUs first, then main memory, then disk."""
 SAMPLE = Path(__file__).resolve().parents[1] / "data" / "demo"
 """Data folder of the shipped run, which is found by its name from everywhere."""
 

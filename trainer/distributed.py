@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from trainer.config import SPREAD
 from trainer.errors import LostError, SilentError, UserError
 
 PATIENCE = timedelta(minutes=30)
@@ -56,7 +57,16 @@ class Ranks:
         return self.world == 1
 
     def device(self, asked: str) -> str:
-        """The device that a name means to this process: of several GPUs its own."""
+        """The device that a name means to this process: of several GPUs its own.
+
+        Raises:
+            UserError: a language model is to be spread over the GPUs that other processes have.
+        """
+        if asked == SPREAD and not self.is_alone and int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > 1:
+            raise UserError(
+                "A language model is spread over all GPUs of a machine, so a machine can have one process alone; "
+                "give torchrun --nproc-per-node 1, or leave --device spread out."
+            )
         if self.is_alone or asked not in ("auto", "cuda") or not torch.cuda.is_available():
             return asked
         return f"cuda:{torch.cuda.current_device()}"

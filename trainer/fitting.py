@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from trainer.anatomy import MlpShape
 from trainer.checkpoint import Position, load_checkpoint, moments_of, save_checkpoint
 from trainer.collapse.penalties import penalty
 from trainer.collapse.random_k import drawn_k
@@ -103,16 +104,17 @@ class Fit:
         """
         if config.collapse != CollapseConfig() and not ranks.is_alone:
             raise UserError("What is done against collapse looks at all experts at once; fit with one process.")
-        layer_config = layer_config_of(config, language_model)
+        layer_config = layer_config_of(config, language_model.mlp_shape(config.layer))
         with torch.random.fork_rng():
             torch.manual_seed(config.seed)
             layer = build_layer(layer_config)
         start_layer(layer, config, language_model, sample)
         if experts == "spread" and not ranks.is_alone:
             layer.keep_part(Shards(ranks.rank, ranks.world, layer.config.num_experts))
-        layer.to(language_model.device)
+        device = language_model.device_of(config.layer)
+        layer.to(device)
         optimizer = torch.optim.AdamW(layer.parameters(), lr=0.0, weight_decay=0.0, fused=True)
-        never = torch.zeros(layer_config.num_experts, dtype=torch.int64, device=language_model.device)
+        never = torch.zeros(layer_config.num_experts, dtype=torch.int64, device=device)
         return cls(layer, optimizer, config, total_steps, never, ranks=ranks)
 
     def step(self, batch: Capture) -> None:
@@ -199,9 +201,8 @@ def learning_rate(schedule: OptimizerConfig, step: int, total: int) -> float:
     return schedule.learning_rate * min(1.0, rise, fall)
 
 
-def layer_config_of(config: TrainConfig, language_model: LanguageModel) -> LayerConfig:
+def layer_config_of(config: TrainConfig, shape: MlpShape) -> LayerConfig:
     """The layer that a run asks for, with the widths of the MLP that it replaces."""
-    shape = language_model.mlp_shape(config.layer)
     if config.rank is not None and config.method != "low-rank-mxd":
         raise UserError(f"A {config.method} has no rank to choose; leave --rank out, or fit a low-rank-mxd.")
     rank = config.rank or max(1, shape.output_width // 4)

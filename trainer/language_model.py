@@ -1,13 +1,4 @@
-"""A Hugging Face causal language model: load it, find the MLP of a block, watch it, stand in for it, put it back.
-
-How an MLP is found, for any architecture:
-
-1. The blocks are the ``ModuleList`` whose length is the config's number of hidden layers (``transformer.h`` in GPT-2,
-   ``gpt_neox.layers`` in Pythia, ``model.layers`` in Llama, Qwen, Gemma, Phi, ``model.decoder.layers`` in OPT).
-2. A block's MLP is its child named ``mlp``, ``feed_forward``, ``ffn`` or ``ff``; where the two matrices hang on the
-   block itself, as in OPT, the MLP runs from ``fc1`` to ``fc2``.
-3. Its matrices are the linear modules in it: the last one writes the output, those before read the input. Two readers,
-   or one twice as wide as what the writer reads, make a gated linear unit.
+"""A Hugging Face causal language model: load it, watch the MLP of a block, stand in for it, put it back.
 
 The input and output are the module's own, as they are: nothing is folded or centred.
 """
@@ -16,24 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
-from transformers.pytorch_utils import Conv1D
 
 from trainer import few_rows
-from trainer.config import ACTIVATION_NAMES, Activation, Encoder
-from trainer.errors import UserError
+from trainer.anatomy import Anatomy, EncoderWeights, MlpShape
+from trainer.config import SPREAD
 from trainer.layers.sparse import SparseLayer
-from trainer.loading import choose_device, load_module
+from trainer.loading import (
+    DeviceMap,
+    choose_device,
+    choose_dtype,
+    load_module,
+    load_spread,
+    runs_on,
+)
 from trainer.stand_ins import Mlp, StandIn, mount
 from trainer.tokens import load_tokenizer
-
-MLP_NAMES = ("mlp", "feed_forward", "ffn", "ff")
 
 
 class Capture(NamedTuple):
@@ -46,25 +40,10 @@ class Capture(NamedTuple):
         """What ``layer`` is given: the input, or to an autoencoder the output."""
         return self.output_TO if layer.reads == "mlp-output" else self.input_TI
 
-
-@dataclass(frozen=True)
-class MlpShape:
-    """What a sparse layer must know of the MLP that it replaces."""
-
-    input_width: int
-    hidden_width: int
-    output_width: int
-    activation: Activation
-    encoder: Encoder
-
-
-class EncoderWeights(NamedTuple):
-    """An MLP's own input weights, each [H, I] or [H]; the gate's are None where it is no gated linear unit."""
-
-    weight_HI: Tensor
-    bias_H: Tensor
-    gate_weight_HI: Tensor | None
-    gate_bias_H: Tensor | None
+    def rows(self, chosen_B: Tensor) -> Capture:
+        """Some of the tokens, by their places."""
+        places_B = chosen_B.to(self.input_TI.device)  # layers of a spread language model may work elsewhere
+        return Capture(self.input_TI[places_B], self.output_TO[places_B])
 
 
 class _StopForward(Exception):
@@ -72,14 +51,14 @@ class _StopForward(Exception):
 
 
 class LanguageModel:
-    """A causal language model with its tokenizer, on one device."""
+    """A causal language model with its tokenizer, on one device or spread over several."""
 
     def __init__(self, module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, source: str) -> None:
         self.module = module.eval().requires_grad_(False)
         self.tokenizer = tokenizer
         self.source = source
         few_rows.turn(module)
-        self._blocks = _find_blocks(module, self.num_layers)
+        self.anatomy = Anatomy(module, source)
         self._splits: dict[int, bool] = {}
         self.single_texts: dict[int, str] = {}
         """Token id -> its text in the middle of a text; filled as tokens are met."""
@@ -90,15 +69,27 @@ class LanguageModel:
 
         Args:
             source: hub name (``openai-community/gpt2``) or folder.
-            device: ``auto`` takes a GPU where there is one.
+            device: ``auto`` takes a GPU where there is one; ``spread`` takes all there are, evenly, and what they
+                cannot hold stays in main memory or on disk.
             dtype: by default bfloat16 on a GPU and float32 elsewhere.
 
         Raises:
             UserError: it does not exist, cannot be downloaded, is damaged, or is no causal language model.
         """
         chosen = choose_device(device)
-        kind = dtype or (torch.bfloat16 if chosen.type == "cuda" else torch.float32)
+        kind = dtype or choose_dtype(chosen)
+        if device == SPREAD:
+            return cls.spread(source, "auto", kind)
         return cls(load_module(source, kind).to(chosen), load_tokenizer(source), source)  # type: ignore[arg-type]
+
+    @classmethod
+    def spread(cls, source: str, device_map: DeviceMap, dtype: torch.dtype) -> LanguageModel:
+        """Load with each module where ``device_map`` says, one of these devices working at a time.
+
+        Raises:
+            UserError: as ``load``.
+        """
+        return cls(load_spread(source, dtype, device_map), load_tokenizer(source), source)
 
     @property
     def config(self) -> Any:
@@ -118,9 +109,12 @@ class LanguageModel:
 
     @property
     def device(self) -> torch.device:
-        """Where its weights are."""
-        device: torch.device = self.module.device
-        return device
+        """Where it takes token ids and gives logits; that of all its weights unless it is spread."""
+        return runs_on(self.module.get_input_embeddings()) or self.module.device
+
+    def device_of(self, layer: int) -> torch.device:
+        """Where a layer's MLP works, and what was put in its place has to."""
+        return runs_on(self.anatomy.block(layer)) or self.module.device
 
     @property
     def dtype(self) -> torch.dtype:
@@ -196,7 +190,7 @@ class LanguageModel:
         def watch(_block: nn.Module, _inputs: Any, output: Any) -> None:
             seen.append(_hidden(output))
 
-        handle = self._blocks[-1].register_forward_hook(watch)
+        handle = self.anatomy.blocks[-1].register_forward_hook(watch)
         try:
             self.module.base_model(input_ids=input_ids_BT.to(self.device), use_cache=False)
         finally:
@@ -215,7 +209,7 @@ class LanguageModel:
             given = residual_RW.unsqueeze(1)
             return (given, *output[1:]) if isinstance(output, tuple) else given
 
-        handle = self._blocks[-1].register_forward_hook(put_in)
+        handle = self.anatomy.blocks[-1].register_forward_hook(put_in)
         try:
             return self.logits(torch.zeros(len(residual_RW), 1, dtype=torch.int64))[:, 0]
         finally:
@@ -226,7 +220,7 @@ class LanguageModel:
         """Let functions answer for the MLPs of some layers; the originals are put back on leaving, whatever happens."""
         with ExitStack() as stack:
             for layer, stand_in in stand_ins.items():
-                mount(self._block(layer), self._mlp(layer), stand_in, stack)
+                mount(self.anatomy.block(layer), self.anatomy.mlp_names(layer), stand_in, stack)
             yield
 
     @contextmanager
@@ -237,73 +231,19 @@ class LanguageModel:
 
     def mlp_shape(self, layer: int) -> MlpShape:
         """Widths, activation and kind of a layer's MLP."""
-        readers, writer = self._matrices(layer)
-        hidden = _weight(writer).shape[1]
-        gated = len(readers) == 2 or _weight(readers[0]).shape[0] == 2 * hidden
-        return MlpShape(
-            input_width=_weight(readers[0]).shape[1],
-            hidden_width=hidden,
-            output_width=_weight(writer).shape[0],
-            activation=_activation(self.config),
-            encoder="glu" if gated else "mlp",
-        )
+        return self.anatomy.mlp_shape(layer)
 
     def encoder_weights(self, layer: int) -> EncoderWeights:
         """The input weights of a layer's MLP, for a layer that starts from them."""
-        readers, writer = self._matrices(layer)
-        pairs = [(_weight(reader), _bias(reader)) for reader in readers]
-        hidden = _weight(writer).shape[1]
-        if len(pairs) == 1 and pairs[0][0].shape[0] == 2 * hidden:
-            (weight, bias) = pairs[0]
-            pairs = [(weight[:hidden], bias[:hidden]), (weight[hidden:], bias[hidden:])]
-        gate = pairs[0] if len(pairs) == 2 else (None, None)
-        return EncoderWeights(*pairs[-1], *gate)
+        return self.anatomy.encoder_weights(layer)
 
     def decoder_weight(self, layer: int) -> Tensor:
         """The output weights [O, H] of a layer's MLP."""
-        return _weight(self._matrices(layer)[1])
+        return self.anatomy.decoder_weight(layer)
 
     def hidden_reader(self, layer: int) -> nn.Module:
         """The linear module of a layer's MLP that reads its neurons and writes its output."""
-        return self._matrices(layer)[1]
-
-    def _block(self, layer: int) -> nn.Module:
-        if not 0 <= layer < self.num_layers:
-            raise UserError(f"{self.source} has layers 0 to {self.num_layers - 1}; there is no layer {layer}.")
-        return self._blocks[layer]
-
-    def _mlp(self, layer: int) -> tuple[str, str]:
-        """Names of the first and last module of a block's MLP; the same where it is one module."""
-        block = self._block(layer)
-        names = [name for name, _ in block.named_children()]
-        for name in MLP_NAMES:
-            if name in names:
-                return name, name
-        if {"fc1", "fc2"} <= set(names):
-            return "fc1", "fc2"
-        raise UserError(
-            f"No MLP was found in layer {layer} of {self.source}: it holds {', '.join(names)}; "
-            f"one of {', '.join(MLP_NAMES)} or fc1 and fc2 is needed."
-        )
-
-    def _matrices(self, layer: int) -> tuple[list[nn.Module], nn.Module]:
-        """The linear modules that read the MLP's input (a GLU's gate first) and the one that writes its output."""
-        block = self._block(layer)
-        names = self._mlp(layer)
-        found = (
-            dict(getattr(block, names[0]).named_modules())
-            if names[0] == names[1]
-            else {name: getattr(block, name) for name in names}
-        )
-        linear = {name: module for name, module in found.items() if isinstance(module, nn.Linear | Conv1D)}
-        if not 2 <= len(linear) <= 3:
-            raise UserError(
-                f"The MLP of layer {layer} of {self.source} has {len(linear)} linear modules; "
-                "two (an MLP) or three (a gated linear unit) are needed, so this one cannot be replaced."
-            )
-        *readers, writer = linear
-        readers.sort(key=lambda name: "gate" not in name)
-        return [linear[name] for name in readers], linear[writer]
+        return self.anatomy.matrices(layer)[1]
 
 
 def replacement(layer: SparseLayer) -> StandIn:
@@ -321,27 +261,3 @@ def _hidden(output: Any) -> Tensor:
     """The hidden state that a block gives, by itself or first in a tuple."""
     hidden: Tensor = output[0] if isinstance(output, tuple) else output
     return hidden
-
-
-def _find_blocks(module: PreTrainedModel, count: int) -> nn.ModuleList:
-    for candidate in module.modules():
-        if isinstance(candidate, nn.ModuleList) and len(candidate) == count:
-            return candidate
-    raise UserError(f"No list of {count} blocks was found in a {type(module).__name__}; it cannot be used here.")
-
-
-def _weight(module: nn.Module) -> Tensor:
-    """[out, in], also of GPT-2's Conv1D, which keeps its transpose."""
-    weight: Tensor = module.weight.detach()  # type: ignore[operator]
-    return weight.T if isinstance(module, Conv1D) else weight
-
-
-def _bias(module: nn.Module) -> Tensor:
-    bias = getattr(module, "bias", None)
-    return _weight(module).new_zeros(_weight(module).shape[0]) if bias is None else bias.detach()
-
-
-def _activation(config: Any) -> Activation:
-    """The config's activation; one that we do not offer is approximated by GELU, which any MxD can be fitted with."""
-    names = [getattr(config, name, None) for name in ("hidden_activation", "hidden_act", "activation_function")]
-    return ACTIVATION_NAMES.get(next((name for name in names if isinstance(name, str)), ""), "gelu")

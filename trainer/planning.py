@@ -3,7 +3,7 @@
 All of it follows from widths. FLOPs are two for a multiplication with its addition. What has to be assumed (how much of
 a device's peak is reached) is an argument and not hidden.
 
-Shapes: I input width, H hidden width, O output width, N experts, K active, W processes.
+Shapes: I input width, H hidden width, O output width, N experts, K active, R rank, W processes.
 """
 
 from __future__ import annotations
@@ -11,9 +11,41 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from trainer.config import LayerConfig, Method
+
 FLOAT32, BFLOAT16 = 4, 2
 ADAMW_BYTES = 16
 """A parameter in float32 with its gradient and two moments."""
+
+
+BLOCK_PASSES, ACTIVATION_PASSES = 24, 6
+"""How often a block reads or writes a vector of its width, and of its hidden width, beside its products: norms,
+residuals, rotations, activations. Counted in Llama's and GPT-2's code."""
+SCORE_BYTES = 16
+"""A score is written, given its bias, and looked at for the largest."""
+OPTIMIZER_BYTES = 36
+"""A step's traffic for a parameter: gradient made and read, weight and two moments read and written."""
+
+
+@dataclass(frozen=True)
+class Forward:
+    """The part of a language model that a token goes through: some blocks, up to the last that is fitted."""
+
+    blocks: int
+    matrix_parameters: int
+    """Of all these blocks together."""
+    width: int
+    hidden_width: int
+    context: int
+
+    @property
+    def flops(self) -> int:
+        """A token; attention reads half of the context on average."""
+        return 2 * self.matrix_parameters + self.blocks * 4 * self.width * self.context // 2
+
+    def passing_bytes(self, precision: int) -> int:
+        """Memory traffic of a token outside of matrix products, which read little beside it."""
+        return self.blocks * precision * (BLOCK_PASSES * self.width + ACTIVATION_PASSES * self.hidden_width)
 
 
 @dataclass(frozen=True)
@@ -42,14 +74,19 @@ class LanguageModelSizes:
         """Of the blocks up to a layer and the embedding: what a forward pass that stops there reads."""
         return (layer + 1) * self.block_parameters + self.vocabulary * self.width
 
+    def forward(self, layer: int, context: int) -> Forward:
+        """What is run where a forward pass stops behind a layer."""
+        blocks = layer + 1
+        return Forward(blocks, blocks * self.block_parameters, self.width, self.hidden_width, context)
+
     def flops_per_token(self, layer: int, context: int) -> int:
-        """Of a forward pass that stops behind a layer; attention reads half of the context on average."""
-        return (layer + 1) * (2 * self.block_parameters + 4 * self.width * context // 2)
+        """Of a forward pass that stops behind a layer."""
+        return self.forward(layer, context).flops
 
 
 @dataclass(frozen=True)
 class LayerSizes:
-    """Of an MxD for a gated MLP (``readers`` 2) or a plain one (1)."""
+    """Of a layer for a gated MLP (``readers`` 2) or a plain one (1); an MxD unless ``method`` says otherwise."""
 
     input_width: int
     hidden_width: int
@@ -57,17 +94,48 @@ class LayerSizes:
     num_experts: int
     k: int
     readers: Literal[1, 2]
+    method: Method = "mxd"
+    rank: int | None = None
+
+    @classmethod
+    def of(cls, config: LayerConfig) -> LayerSizes:
+        """Those of a layer."""
+        readers: Literal[1, 2] = 2 if config.encoder == "glu" else 1
+        widths = config.input_width, config.hidden_width, config.output_width
+        return cls(*widths, config.num_experts, config.k, readers, config.method, config.rank)
+
+    @property
+    def encodes(self) -> bool:
+        """Whether it has an encoder: every kind of MxD."""
+        return self.method in ("mxd", "relu-mxd", "low-rank-mxd")
+
+    @property
+    def table_width(self) -> int:
+        """Of an expert's row of what it writes or scales: O, of a low-rank layer R."""
+        return self.rank or self.output_width
+
+    @property
+    def _reading(self) -> int:
+        """Weights of matrices that read the layer's input, whose gradient nobody needs."""
+        skip = self.input_width * self.output_width if self.method == "skip-transcoder" else 0
+        return self.readers * self.input_width * self.hidden_width if self.encodes else skip
+
+    @property
+    def _writing(self) -> int:
+        """Weights of matrices behind these."""
+        up = self.rank * self.output_width if self.rank else 0
+        return self.hidden_width * self.table_width + up if self.encodes else 0
 
     @property
     def dense_parameters(self) -> int:
         """Encoder, decoder and output bias: what every process has."""
-        reading = self.readers * self.hidden_width * (self.input_width + 1)
-        return reading + self.hidden_width * self.output_width + self.output_width
+        biases = self.readers * self.hidden_width if self.encodes else 0
+        return self._reading + self._writing + biases + self.output_width
 
     @property
     def table_parameters(self) -> int:
         """Gate and scalings: what has a row an expert, and can be spread over processes."""
-        return self.num_experts * (self.input_width + 1 + self.output_width)
+        return self.num_experts * (self.input_width + 1 + self.table_width)
 
     @property
     def parameters(self) -> int:
@@ -75,12 +143,34 @@ class LayerSizes:
         return self.dense_parameters + self.table_parameters
 
     @property
+    def dense_flops(self) -> int:
+        """A token, forward and backward, of all products but the gate's; those of a ReLU-MxD go over all experts."""
+        dense = 2 * (2 * self._reading + 3 * self._writing)
+        everywhere = self.num_experts * (self.input_width + 3 * self.table_width)
+        return dense + (2 * everywhere if self.method == "relu-mxd" else 0)
+
+    @property
+    def gate_flops(self) -> int:
+        """A token's scores of all experts."""
+        return 2 * self.input_width * self.num_experts
+
+    @property
+    def row_flops(self) -> int:
+        """A token's K rows of each table, forward and backward."""
+        return 0 if self.method == "relu-mxd" else 2 * self.k * (self.input_width + 3 * self.table_width)
+
+    @property
     def step_flops_per_token(self) -> int:
         """Forward and backward in the sparse form: the gate's scores, the dense products, and K rows of each table."""
-        reading, writing = self.input_width * self.hidden_width, self.hidden_width * self.output_width
-        dense = 2 * (2 * self.readers * reading + 3 * writing)
-        rows = 2 * self.k * (self.input_width + 3 * self.output_width)
-        return dense + 2 * self.input_width * self.num_experts + rows
+        return self.dense_flops + self.gate_flops + self.row_flops
+
+    def step_bytes_per_token(self, batch: int) -> int:
+        """Memory traffic beside the products: K rows, scores, hidden vectors, and the optimiser's share of a token."""
+        sparse = self.method != "relu-mxd"
+        rows = FLOAT32 * self.k * (self.input_width + 5 * self.table_width) if sparse else 0
+        hidden = FLOAT32 * 6 * self.readers * self.hidden_width if self.encodes else 0
+        scores = SCORE_BYTES * self.num_experts * (1 if sparse else 3)
+        return rows + hidden + scores + OPTIMIZER_BYTES * self.parameters // batch
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ def predict(language_model: LanguageModel, run: Run, text: str) -> Predictions:
         UserError: the text is empty, or the run was fitted to another language model.
     """
     ids = text_ids(language_model, [run], text)
-    block, layer = run.config.layer, run.layer.to(language_model.device)
+    block, layer = run.config.layer, run.layer.to(language_model.device_of(run.config.layer))
     rows = 1 if language_model.splits(block) else 2
     with language_model.stand_in({block: partial(_original_and_replaced, layer)}):
         logits_2TV = language_model.logits(torch.tensor([ids] * rows))

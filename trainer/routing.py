@@ -131,7 +131,7 @@ def route_together(language_model: LanguageModel, runs: Sequence[Run], text: str
     inputs = language_model.mlp_inputs([run.config.layer for run in runs], torch.tensor([ids]))
     routings = []
     for run in runs:
-        layer, x_TI = run.layer.to(language_model.device), inputs[run.config.layer].float()
+        layer, x_TI = run.layer.to(language_model.device_of(run.config.layer)), inputs[run.config.layer].float()
         experts = routed_experts(layer, layer.dense_output(x_TI), layer.route(x_TI))
         parts = zip(ids, texts, experts, strict=True)
         tokens = tuple(RoutedToken(token, written, i == 0, active) for i, (token, written, active) in enumerate(parts))

@@ -160,7 +160,7 @@ class Steering:
         """
         plans = _plans(language_model, runs, config.edits, units)
         prompt = prompt_ids(language_model, config.prompt, room=config.sampling.max_tokens)
-        layers = {run.config.layer: run.layer.to(language_model.device) for run in runs}
+        layers = {run.config.layer: run.layer.to(language_model.device_of(run.config.layer)) for run in runs}
         nothing = EditPlan((), {})
         plain = {block: LayerEdits(layer, config.apply, nothing) for block, layer in layers.items()}
         edited = {block: LayerEdits(layer, config.apply, plans[block]) for block, layer in layers.items()}

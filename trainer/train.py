@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from sqlalchemy import Engine
 
-from trainer.activations import Stream, batches, windows
+from trainer.activations import Stream, Window, batches, windows
 from trainer.config import TrainConfig
 from trainer.distributed import ALONE, Ranks
 from trainer.errors import UserError
@@ -77,7 +77,8 @@ def train_together(
     stream = Stream.of(configs)
     # All layers are made before the first folder is: what cannot be built leaves nothing behind.
     stream.plan.share(ranks)
-    sample = _sample(configs, stream, language_model)
+    begun = _first_window(configs, stream, language_model)
+    sample = begun.captured if begun is not None else {}
     fits = [
         Fit.start(config, language_model, stream.plan.steps, ranks, experts, sample.get(config.layer))
         for config in configs
@@ -97,7 +98,10 @@ def train_together(
         if ranks.is_first:
             ranks.wait()
         try:
-            _go(runs, stream, language_model, ranks, progress, should_stop)
+            first = min(run.fit.taken for run in runs)
+            found = batches(language_model, stream, first, ranks, begun if ranks.is_alone else None)
+            del begun, sample  # so that it goes when its tokens have been taken
+            _go(runs, enumerate(found, start=first), stream, ranks, progress, should_stop)
         except UserError as error:
             for run in runs:
                 run.mark("failed", str(error))
@@ -105,24 +109,21 @@ def train_together(
         return [run.leave() for run in runs]
 
 
-def _sample(configs: Sequence[TrainConfig], stream: Stream, language_model: LanguageModel) -> Mapping[int, Capture]:
-    """Activations of the first window, by layer, for starts that look at them; it is read once more in its turn."""
-    if not any(needs_sample(config) for config in configs):
-        return {}
-    return next(windows(language_model, stream)).captured
+def _first_window(configs: Sequence[TrainConfig], stream: Stream, language_model: LanguageModel) -> Window | None:
+    """The whole first window, for starts that look at activations."""
+    return next(windows(language_model, stream)) if any(map(needs_sample, configs)) else None
 
 
 def _go(
     runs: Sequence[OngoingRun],
+    found: Iterable[tuple[int, Mapping[int, Capture]]],
     stream: Stream,
-    language_model: LanguageModel,
     ranks: Ranks,
     progress: Progress,
     should_stop: ShouldStop,
 ) -> None:
-    """Take the steps that are left."""
-    first = min(run.fit.taken for run in runs)
-    for taken, batch in enumerate(batches(language_model, stream, first, ranks), start=first):
+    """Take the steps that are left, each with its number from 0."""
+    for taken, batch in found:
         behind = [run for run in runs if run.fit.taken == taken]
         for run in behind:
             run.step(batch[run.run.config.layer])

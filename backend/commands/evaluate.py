@@ -48,7 +48,7 @@ class EvaluateCommand(TextConfig, Command):
     always_on: Annotated[float, Field(gt=0, le=1)] = 0.9
     """Usage from which an expert counts as always on."""
     device: str = "auto"
-    """Where the language model runs: auto, cpu or cuda."""
+    """Where the language model runs: auto, cpu, cuda, or spread: over all GPUs, main memory and disk."""
 
     def run(self) -> int:
         """Measure, and say what was found."""

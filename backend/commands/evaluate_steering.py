@@ -37,7 +37,7 @@ class EvaluateSteeringCommand(Command):
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     """Of the draw of experts, the random directions and the continuations."""
     device: str = "auto"
-    """Where the language model runs: auto, cpu or cuda."""
+    """Where the language model runs: auto, cpu, cuda, or spread: over all GPUs, main memory and disk."""
 
     def run(self) -> int:
         """Measure, and show the medians."""

@@ -37,7 +37,7 @@ class IndexCommand(TextConfig, Command):
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     """Of the random contexts."""
     device: str = "auto"
-    """Where the language model runs: auto, cpu or cuda."""
+    """Where the language model runs: auto, cpu, cuda, or spread: over all GPUs, main memory and disk."""
 
     def run(self) -> int:
         """Index, and say what was found."""
@@ -73,9 +73,11 @@ def index_run(run: Run, config: IndexConfig, store: Engine, device: str, ranks: 
         UserError: the text, the run or the language model cannot be used.
         Interrupted: somebody asked to stop; the store is as it was.
     """
+    from trainer.heap import keep_freed_memory
     from trainer.indexing import build_index
     from trainer.language_model import LanguageModel
 
+    keep_freed_memory()
     language_model = LanguageModel.load(run.language_model_source, ranks.device(device))
     with stoppable() as stop, progress_of(ranks, f"Indexing {run.name}") as shown:
         return build_index(run, config, language_model, store, ranks=ranks, progress=shown, should_stop=stop)

@@ -24,7 +24,7 @@ class InfluenceCommand(Command):
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     """Of the random experts and random directions that are compared with."""
     device: str = "auto"
-    """Where the language model runs: auto, cpu or cuda."""
+    """Where the language model runs: auto, cpu, cuda, or spread: over all GPUs, main memory and disk."""
 
     def run(self) -> int:
         """Measure, and say what a typical expert does."""

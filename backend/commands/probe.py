@@ -21,7 +21,7 @@ class ProbeCommand(ProbeConfig, Command):
     names: CliPositionalArg[list[str]]
     """Names of the runs, or their folders."""
     device: str = "auto"
-    """Where the language model runs: auto, cpu or cuda."""
+    """Where the language model runs: auto, cpu, cuda, or spread: over all GPUs, main memory and disk."""
 
     def run(self) -> int:
         """Probe, and say what was found."""

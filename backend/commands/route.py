@@ -25,7 +25,7 @@ class RouteCommand(Command):
     top: Annotated[int, Field(ge=1)] = 5
     """Experts shown a token; --json always has all."""
     device: str = "auto"
-    """Where the language model runs: auto, cpu or cuda."""
+    """Where the language model runs: auto, cpu, cuda, or spread: over all GPUs, main memory and disk."""
 
     def run(self) -> int:
         """Route, and print it token by token."""

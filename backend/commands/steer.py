@@ -37,7 +37,7 @@ class SteerCommand(Sampling, Command):
     scope: Scope = "all"
     """Which tokens the edits touch: all, generated ones only, or the prompt's only."""
     device: str = "auto"
-    """Where the language model runs: auto, cpu or cuda."""
+    """Where the language model runs: auto, cpu, cuda, or spread: over all GPUs, main memory and disk."""
 
     def run(self) -> int:
         """Generate, and print both continuations."""

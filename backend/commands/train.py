@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import asdict
 from pathlib import Path
@@ -12,6 +13,7 @@ from pydantic_settings import CliPositionalArg
 
 from backend.commands.base import Command
 from backend.commands.console import Interrupted, StopRequest, progress_of
+from backend.commands.plan import plan_in_words
 from backend.commands.sweep import SHORT, Several, combinations, run_name
 from trainer.config import CollapseConfig, Count, Method, OptimizerConfig, Start, TextConfig, TrainConfig
 from trainer.errors import UserError
@@ -68,23 +70,34 @@ class TrainCommand(CollapseConfig, OptimizerConfig, TextConfig, Command):
     """Go on where the run stopped, or begin it. With --name alone its own settings are taken."""
     experts: Literal["copied", "spread"] = "copied"
     """Of several processes under torchrun: each has all experts, or, where a layer outgrows a GPU, each a part."""
+    plan: bool = False
+    """Say what it takes (parameters, memory, arithmetic, expected speed on this device) and do nothing else."""
+    processes: Annotated[int, Field(gt=0)] | None = None
+    """With --plan: processes under torchrun, each with a device like this one; by default those that there are."""
     device: str = "auto"
-    """Where the language model runs: auto, cpu or cuda."""
+    """Where the language model runs: auto, cpu, cuda, or spread: over all GPUs, main memory and disk."""
 
     def run(self) -> int:
         """Fit, and say how well it went."""
         from backend.database import open_database
         from trainer.distributed import joined
+        from trainer.fit_plan import Setting, refuse_too_large
+        from trainer.heap import keep_freed_memory
         from trainer.language_model import LanguageModel
         from trainer.store import IN_MEMORY
         from trainer.train import train_together
 
         settings = self.settings()
         configs = self._configs(settings.data)
+        if self.plan:
+            return self._plan(configs)
+        keep_freed_memory()
         stop = StopRequest()
         what = configs[0].name if len(configs) == 1 else f"{len(configs)} runs"
         with joined() as ranks, stop.listening(), progress_of(ranks, f"Fitting {what}") as shown:
-            language_model = LanguageModel.load(configs[0].language_model, ranks.device(self.device))
+            device = ranks.device(self.device)
+            refuse_too_large(configs, Setting.of(device, ranks.world, self.experts))
+            language_model = LanguageModel.load(configs[0].language_model, device)
             store = open_database(settings.store_url if ranks.is_first else IN_MEMORY)
             results = train_together(
                 configs,
@@ -106,6 +119,21 @@ class TrainCommand(CollapseConfig, OptimizerConfig, TextConfig, Command):
             return 0
         way = f"mxd train --name {configs[0].name} --resume" if len(configs) == 1 else "the same line and --resume"
         raise Interrupted(f"stopped; go on with {way}", stop.exit_code)
+
+    def _plan(self, configs: list[TrainConfig]) -> int:
+        """Say what it takes.
+
+        Raises:
+            UserError: it is too large for the device; after it has been said.
+        """
+        from trainer.fit_plan import Setting, plan_fit
+
+        processes = self.processes or int(os.environ.get("WORLD_SIZE", "1"))
+        plan = plan_fit(configs, Setting.of(self.device, processes, self.experts))
+        self.report(asdict(plan), plan_in_words(plan))
+        if plan.refusal is not None:
+            raise UserError(plan.refusal)
+        return 0
 
     def _configs(self, data: Path) -> list[TrainConfig]:
         """What was asked for: all of it, or what differs from the run that is taken up again."""

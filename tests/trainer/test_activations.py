@@ -94,3 +94,13 @@ def test_another_seed_is_another_order(world: World) -> None:
 def test_a_window_is_mixed(world: World) -> None:
     window = next(islice(windows(world.language_model, Stream.of([world.config()])), 1, None))
     assert not torch.equal(window.order_T, torch.arange(len(window.order_T)))
+
+
+@pytest.mark.parametrize("first", [0, 3, 8, 13])
+def test_a_first_window_that_was_read_before_is_not_read_again(world: World, first: int) -> None:
+    stream = Stream.of([world.config()])
+    whole = list(batches(world.language_model, stream, first))
+    begun = next(windows(world.language_model, stream))
+    again = list(batches(world.language_model, stream, first, begun=begun))
+    assert len(again) == 24 - first
+    assert all(torch.equal(a[1].output_TO, b[1].output_TO) for a, b in zip(again, whole, strict=True))

@@ -172,3 +172,11 @@ def test_a_step_that_cannot_be_shared_evenly(world: World) -> None:
     config: TrainConfig = world.config()
     with pytest.raises(UserError, match="multiple of 48"):
         next(batches(world.language_model, Stream.of([config]), 0, Ranks(0, 3)))
+
+
+def test_a_language_model_is_spread_by_one_process_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    with pytest.raises(UserError, match="nproc-per-node 1"):
+        Ranks(0, 2).device("spread")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
+    assert Ranks(0, 2).device("spread") == "spread"

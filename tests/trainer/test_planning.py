@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
 from tests.layers import random_layer
+from trainer.config import Encoder, LayerConfig, Method
+from trainer.layers.registry import build_layer
 from trainer.planning import Devices, LanguageModelSizes, LayerSizes, Plan, plan
 
 LARGE = LanguageModelSizes(8192, 28_672, 80, 128_256, 64, 8)
@@ -22,6 +26,28 @@ def test_parameters_are_those_of_the_layer(encoder: str, readers: int) -> None:
     assert sizes.parameters == layer.num_parameters
     tables = sum(layer.get_parameter(name).numel() for name in layer.expert_tables)
     assert sizes.table_parameters == tables
+
+
+@pytest.mark.parametrize("encoder", ["mlp", "glu"])
+@pytest.mark.parametrize("method", get_args(Method))
+def test_parameters_of_every_method_are_those_of_its_layer(method: Method, encoder: Encoder) -> None:
+    autoencoder = method == "autoencoder"
+    config = LayerConfig(
+        method=method,
+        input_width=10 if autoencoder else 12,
+        hidden_width=20,
+        output_width=10,
+        num_experts=33,
+        k=33 if method == "relu-mxd" else 5,
+        activation="silu",
+        encoder=encoder,
+        rank=3 if method == "low-rank-mxd" else None,
+    )
+    assert LayerSizes.of(config).parameters == build_layer(config).num_parameters
+
+
+def test_a_larger_batch_shares_the_optimisers_traffic() -> None:
+    assert LAYER.step_bytes_per_token(4096) < LAYER.step_bytes_per_token(1024)
 
 
 def test_a_language_model_of_70b_has_70b_parameters() -> None:

@@ -118,7 +118,7 @@ def _point(size: Sizes, tokens: int, rounds: int, device: str, run: Run) -> Inde
 
 @torch.inference_mode()
 def _forward_alone(language_model: LanguageModel, size: Sizes, run: Run, tokens: int) -> None:
-    layer = run.layer.to(language_model.device)
+    layer = run.layer.to(language_model.device_of(run.config.layer))
     per_batch = max(1, TOKENS_PER_BATCH // size.context)
     ids_BC = random_ids(language_model, per_batch, size.context)
     left = max(1, tokens // size.context)

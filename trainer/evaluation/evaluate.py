@@ -79,7 +79,7 @@ class Session:
 def evaluate(session: Session, run: Run, seen_text: bool) -> Measured:
     """One run in place of its layer's MLP."""
     index = run.config.layer
-    layer = run.layer.to(session.language_model.device)
+    layer = run.layer.to(session.language_model.device_of(run.config.layer))
     found = gather(session.language_model, index, layer, session.ids_SL, session.progress)
     shared = shared_experts(found, session.config.always_on)
     own = LayerArms(layer, found, shared.experts)
@@ -160,7 +160,7 @@ def evaluate_together(session: Session, runs: Sequence[Run], single: Sequence[fl
         raise UserError("Two of the runs replace the same layer; only runs of different layers can be put in together.")
     replaced, zeros, means = {}, {}, {}
     for run in runs:
-        layer = run.layer.to(session.language_model.device)
+        layer = run.layer.to(session.language_model.device_of(run.config.layer))
         found = gather(session.language_model, run.config.layer, layer, session.ids_SL, session.progress)
         replaced[run.config.layer] = LayerArms(layer, found, ()).replaced
         zeros[run.config.layer] = zeroed

@@ -141,7 +141,7 @@ def gather(
 
 def routed(run: Run, config: IndexConfig, language_model: LanguageModel, ranks: Ranks = ALONE) -> Iterator[Batch]:
     """The text, batch by batch, through language model and gate; of several ranks each takes every so manieth."""
-    layer = run.layer.to(language_model.device)
+    layer = run.layer.to(language_model.device_of(run.config.layer))
     sequences = max(1, TOKENS_PER_BATCH // config.text.context)
     stream = blocks(
         config.text, language_model.tokenizer, tokens=config.tokens, seed=config.seed, order="as-is", batch=sequences

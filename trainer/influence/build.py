@@ -104,7 +104,7 @@ class _Measuring:
         sequences: dict[int, list[int]],
     ) -> None:
         self.block = run.config.layer
-        self.layer = run.layer.to(language_model.device)
+        self.layer = run.layer.to(language_model.device_of(run.config.layer))
         self.language_model = language_model
         self.seed = config.seed
         self.known = known

@@ -32,7 +32,7 @@ def probe(
     Raises:
         UserError: the labels cannot be used, the store does not know the run, or somebody asked to stop.
     """
-    layer = run.layer.to(language_model.device)
+    layer = run.layer.to(language_model.device_of(run.config.layer))
     examples = gather_examples(config, language_model, run.config.layer, layer, progress, should_stop)
     progress(0, 1, "fitting the probes")
     kinds = probe_examples(examples, config)

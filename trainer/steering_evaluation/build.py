@@ -99,7 +99,7 @@ class _Doses:
         self, run: Run, language_model: LanguageModel, config: SteeringEvaluationConfig, subject: Subject
     ) -> None:
         self.block = run.config.layer
-        self.layer = run.layer.to(language_model.device)
+        self.layer = run.layer.to(language_model.device_of(run.config.layer))
         self.language_model = language_model
         self.config = config
         self.subject = subject

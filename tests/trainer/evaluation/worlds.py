@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from trainer.anatomy import MlpShape
 from trainer.config import LayerConfig
-from trainer.language_model import LanguageModel, MlpShape
+from trainer.language_model import LanguageModel
 from trainer.layers.mxd import GluMxD
 from trainer.layers.registry import build_layer
 
@@ -27,7 +28,7 @@ def trap(language_model: LanguageModel, index: int) -> GluMxD:
     layer = build_layer(config_of(language_model.mlp_shape(index)))
     assert isinstance(layer, GluMxD)
     weights = language_model.encoder_weights(index)
-    _, writer = language_model._matrices(index)
+    _, writer = language_model.anatomy.matrices(index)
     assert weights.gate_weight_HI is not None and weights.gate_bias_H is not None
     with torch.no_grad():
         layer.encoder.weight.copy_(weights.weight_HI)

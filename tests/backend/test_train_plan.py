@@ -1,0 +1,56 @@
+"""``mxd train --plan``, and the refusal of what has no room."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from backend.cli import run
+from tests.language_models import saved_language_model
+from tests.runs import small_world
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A command line that fits a run of 24 steps, in a folder where it can."""
+    small_world(tmp_path).store.dispose()
+    saved_language_model(tmp_path / "lm")
+    monkeypatch.chdir(tmp_path)
+    fixed = "train lm --layer 1 --text text.jsonl --tokens 1536 --num-experts 40 --k 4 --context 16 --data new"
+    return [*fixed.split(), "--batch", "64", "--window", "512"]
+
+
+def test_a_plan_says_what_fitting_takes_and_fits_nothing(words: list[str], capsys: Capture) -> None:
+    assert run([*words, "--plan", "--json", "--processes", "2"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["tokens"], found["processes"], found["refusal"]) == (1536, 2, None)
+    assert found["layers"][0]["num_experts"] == 40
+    assert sum(found["memory"].values()) == found["memory_total"]
+    assert run([*words, "--plan"]) == 0
+    said = capsys.readouterr().out
+    assert "N 40, K 4" in said
+    assert "tokens/s" in said
+    assert not Path("new").exists()
+
+
+@pytest.mark.parametrize("more", [[], ["--plan"]])
+def test_what_has_no_room_is_refused_before_anything_is_loaded(
+    words: list[str], more: list[str], capsys: Capture
+) -> None:
+    Path("lm/model.safetensors").unlink()
+    words[words.index("40")] = "10000B"
+    assert run([*words, *more]) == 2
+    said = capsys.readouterr()
+    assert "GB are free; --num-experts" in said.err
+    assert bool(said.out) == bool(more)
+    assert not Path("new").exists()
+
+
+def test_a_plan_of_a_layer_that_is_not_there(words: list[str], capsys: Capture) -> None:
+    words[words.index("1")] = "7"
+    assert run([*words, "--plan"]) == 2
+    assert "layers 0 to 2" in capsys.readouterr().err
