@@ -1,7 +1,8 @@
 # Each target makes what it needs and nothing twice: the stamps in .venv and frontend say what is up to date.
 
 PYTHON ?= python3
-PYTEST ?=
+# As many tests at once as there are cores; one after the other where somebody chooses.
+PYTEST ?= -n auto --maxprocesses 8 --dist loadgroup
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check

@@ -51,14 +51,25 @@ class _Files(StaticFiles):
         if not self.index.is_file():
             return self._not_built(scope)
         try:
-            response = await super().get_response(path, scope)
+            return await (self._lasting(path, scope) if path.startswith("assets/") else self._fresh(path, scope))
         except HTTPException as error:
             if error.status_code != HTTPStatus.NOT_FOUND or not is_page:
                 raise
             return FileResponse(self.index, headers={"Cache-Control": "no-cache"})
-        # Names in assets carry a hash of what is in them; index.html does not.
-        lasting = path.startswith("assets/")
-        response.headers["Cache-Control"] = "public, max-age=31536000, immutable" if lasting else "no-cache"
+
+    async def _fresh(self, path: str, scope: Scope) -> Response:
+        response = await super().get_response(path, scope)
+        response.headers["Cache-Control"] = "no-cache"
+        return response
+
+    async def _lasting(self, path: str, scope: Scope) -> Response:
+        """A file whose name carries a hash of what is in it; compressed when it was built, where that was done."""
+        encoded = "gzip" in Headers(scope=scope).get("accept-encoding", "") and self.lookup_path(f"{path}.gz")[1]
+        response = await super().get_response(f"{path}.gz" if encoded else path, scope)
+        response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
+        response.headers["Vary"] = "Accept-Encoding"
+        if encoded:
+            response.headers["Content-Encoding"] = "gzip"
         return response
 
     def _not_built(self, scope: Scope) -> Response:

@@ -22,10 +22,22 @@ LONG_FRAME_MS = 50
 ROWS = "document.querySelector('table.experts-table tbody tr td.c-id, table.experts-table tbody tr td')"
 CONTEXT = "document.querySelector('li .line')?.textContent"
 
-WHEN = """([shown]) => new Promise((resolve) => {
-  const look = () => (new Function("return " + shown)() ? resolve(performance.now()) : requestAnimationFrame(look));
+WHEN = f"""() => new Promise((resolve) => {{
+  const look = () => ({ROWS} ? resolve(performance.now()) : requestAnimationFrame(look));
   look();
-})"""
+}})"""
+NEXT = f"""() => {{
+  const context = () => {CONTEXT};
+  const before = context();
+  window.waited = new Promise((resolve) => {{
+    addEventListener("keydown", () => {{
+      const start = performance.now();
+      const look = () => (context() !== undefined && context() !== before
+        ? resolve(performance.now() - start) : requestAnimationFrame(look));
+      requestAnimationFrame(look);
+    }}, {{ once: true, capture: true }});
+  }});
+}}"""
 FRAMES = """(milliseconds) => new Promise((resolve) => {
   const frames = [], start = performance.now();
   let last = start;
@@ -48,7 +60,7 @@ def first_load(browser: Browser, url: str, run: str) -> tuple[float, int]:
     session.on("Network.responseReceived", lambda it: scripts.update({it["requestId"]: it["response"]["url"]}))
     session.on("Network.loadingFinished", lambda it: sizes.update({it["requestId"]: it["encodedDataLength"]}))
     page.goto(f"{url}/experts?run={run}", wait_until="commit")
-    shown = page.evaluate(WHEN, [ROWS])
+    shown = page.evaluate(WHEN)
     page.wait_for_load_state("networkidle")
     ours = [number for number, address in scripts.items() if address.endswith(".js") and "plotly" not in address]
     page.context.close()
@@ -58,19 +70,7 @@ def first_load(browser: Browser, url: str, run: str) -> tuple[float, int]:
 def next_expert(page: Page) -> float:
     """Milliseconds from the key to the next expert's contexts on screen."""
     page.wait_for_load_state("networkidle")
-    page.evaluate(f"() => {{ window.before = {CONTEXT}; }}")
-    shown = f"{CONTEXT} !== undefined && {CONTEXT} !== window.before"
-    page.evaluate(
-        """([shown]) => { window.waited = new Promise((resolve) => {
-          addEventListener("keydown", () => {
-            const start = performance.now();
-            const look = () => (new Function("return " + shown)()
-              ? resolve(performance.now() - start) : requestAnimationFrame(look));
-            requestAnimationFrame(look);
-          }, { once: true, capture: true });
-        }); }""",
-        [shown],
-    )
+    page.evaluate(NEXT)
     page.keyboard.press("k")
     return float(page.evaluate("() => window.waited"))
 

@@ -5,14 +5,19 @@ import { createRoot } from "react-dom/client";
 
 import { applyTheme, currentTheme } from "@/lib/theme";
 
-import { App } from "./app";
+import { App, newQueryClient } from "./app";
+import { preloadPage } from "./pages";
 
 applyTheme(currentTheme());
 
 const root = document.querySelector("#root");
 if (root === null) throw new Error("index.html has no #root");
-createRoot(root).render(
-  <StrictMode>
-    <App />
-  </StrictMode>,
-);
+const queries = newQueryClient();
+// Drawn once the page's own script is here: what stands in for it would be kept on screen longer than it takes.
+void preloadPage(window.location.pathname).finally(() => {
+  createRoot(root).render(
+    <StrictMode>
+      <App queries={queries} />
+    </StrictMode>,
+  );
+});

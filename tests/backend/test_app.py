@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,6 +55,18 @@ def test_pages_are_index_html_and_files_are_files(built: TestClient) -> None:
     script = built.get("/assets/main-1a2b.js")
     assert script.text == "'use strict';"
     assert "immutable" in script.headers["cache-control"]
+
+
+def test_scripts_compressed_at_build_are_handed_out_so(built: TestClient, tmp_path: Path) -> None:
+    script = tmp_path / "dist/assets/main-1a2b.js"
+    Path(f"{script}.gz").write_bytes(gzip.compress(script.read_bytes() + b"// built"))
+    answer = built.get("/assets/main-1a2b.js")
+    assert (answer.text, answer.headers["content-encoding"]) == ("'use strict';// built", "gzip")
+    assert answer.headers["content-type"].startswith("text/javascript")
+    again = built.get("/assets/main-1a2b.js", headers={"if-none-match": answer.headers["etag"]})
+    assert again.status_code == 304
+    plain = built.get("/assets/main-1a2b.js", headers={"accept-encoding": "identity"})
+    assert (plain.text, plain.headers["vary"]) == ("'use strict';", "Accept-Encoding")
 
 
 @pytest.mark.parametrize("path", ["/api/none", "/assets/none.js", "/..%2fsecret", "/%2e%2e/secret", "/a%00b"])

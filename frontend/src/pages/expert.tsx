@@ -3,6 +3,7 @@
 import "./expert.css";
 
 import { useQuery } from "@tanstack/react-query";
+import { memo, useDeferredValue, useMemo } from "react";
 import { useParams } from "react-router";
 
 import { expertQuery } from "@/api/queries";
@@ -15,7 +16,7 @@ import { EmptyState, ErrorState, LoadingState } from "@/components/states";
 import { formatCount } from "@/lib/format";
 import { useUrlState } from "@/url-state";
 
-import { Contexts } from "./expert/contexts";
+import { type ContextsProps, MoreContexts, TopContexts } from "./expert/contexts";
 import { DownloadExpert } from "./expert/download-expert";
 import { ExpertHead } from "./expert/expert-head";
 import { EXPERT_PARAMS } from "./expert/expert-params";
@@ -36,10 +37,40 @@ function Inactive({ run }: { readonly run: RunSummary }) {
   );
 }
 
+/** What lies below the strongest contexts. It follows a moment later: going from expert to expert waits for those only. */
+const Below = memo(function Below(props: ContextsProps) {
+  const { run, detail, params, setParams, onHover } = props;
+  const { row } = detail;
+  return (
+    <>
+      {row.active_tokens > 0 && <MoreContexts {...props} />}
+      <TestText
+        key={row.expert}
+        run={run}
+        expert={row.expert}
+        largest={row.largest}
+        text={params.test}
+        onText={(test) => setParams({ test })}
+        onHover={onHover}
+      />
+      {row.active_tokens > 0 && <Together run={run} expert={row.expert} />}
+      <div className="expert-foot">
+        <Similar run={run} expert={row.expert} by={params.by} onBy={(by) => setParams({ by })} />
+        <Notes key={row.expert} run={run} expert={row.expert} note={detail.note} />
+      </div>
+    </>
+  );
+});
+
 function ExpertBody({ run, detail }: { readonly run: RunSummary; readonly detail: ExpertDetail }) {
   const [params, setParams] = useUrlState(EXPERT_PARAMS);
   const { row } = detail;
   const { marker, onHover } = useMarker(run.name, row.expert, params.lock, params.draw);
+  const shown = useMemo(
+    () => ({ run: run.name, detail, params, setParams, onHover }),
+    [run, detail, params, setParams, onHover],
+  );
+  const later = useDeferredValue(shown);
   return (
     <div className="expert-columns">
       <Statistics run={run} row={row} marker={marker} />
@@ -49,23 +80,10 @@ function ExpertBody({ run, detail }: { readonly run: RunSummary; readonly detail
         ) : (
           <>
             <Influence run={run.name} expert={row.expert} />
-            <Contexts run={run.name} detail={detail} params={params} setParams={setParams} onHover={onHover} />
+            <TopContexts {...shown} />
           </>
         )}
-        <TestText
-          key={row.expert}
-          run={run.name}
-          expert={row.expert}
-          largest={row.largest}
-          text={params.test}
-          onText={(test) => setParams({ test })}
-          onHover={onHover}
-        />
-        {row.active_tokens > 0 && <Together run={run.name} expert={row.expert} />}
-        <div className="expert-foot">
-          <Similar run={run.name} expert={row.expert} by={params.by} onBy={(by) => setParams({ by })} />
-          <Notes key={row.expert} run={run.name} expert={row.expert} note={detail.note} />
-        </div>
+        <Below {...later} />
       </div>
     </div>
   );

@@ -1,7 +1,8 @@
 /** Table rows of one height, of which only those on screen exist; asks for more as the end comes near. */
 
-import { useWindowVirtualizer } from "@tanstack/react-virtual";
-import { type ReactNode, useEffect, useState } from "react";
+import { type ReactNode, useEffect, useState, useSyncExternalStore } from "react";
+
+import { blockAt, rowsInSight } from "@/lib/rows-in-sight";
 
 interface VirtualRowsProps {
   readonly count: number;
@@ -9,8 +10,6 @@ interface VirtualRowsProps {
   readonly onNearEnd: () => void;
   readonly children: (index: number) => ReactNode;
 }
-
-const OVERSCAN = 12;
 
 function Spacer({ height }: { readonly height: number }) {
   return height > 0 ? (
@@ -32,27 +31,32 @@ function useDistanceFromTop(element: HTMLElement | null): number {
   return top;
 }
 
+/** So many rows before the end more of them are asked for. */
+const AHEAD = 30;
+const OUTLOOK = ["scroll", "resize"] as const;
+
+function subscribe(changed: () => void): () => void {
+  for (const name of OUTLOOK) window.addEventListener(name, changed, { passive: true });
+  return () => {
+    for (const name of OUTLOOK) window.removeEventListener(name, changed);
+  };
+}
+
 export function VirtualRows({ count, rowHeight, onNearEnd, children }: VirtualRowsProps) {
   const [body, setBody] = useState<HTMLTableSectionElement | null>(null);
-  const scrollMargin = useDistanceFromTop(body);
-  const virtualizer = useWindowVirtualizer({
-    count,
-    estimateSize: () => rowHeight,
-    overscan: OVERSCAN,
-    scrollMargin,
-  });
-  const items = virtualizer.getVirtualItems();
-  const first = items[0];
-  const last = items.at(-1);
-  const isNearEnd = last === undefined || last.index >= count - OVERSCAN;
+  const distance = useDistanceFromTop(body);
+  const block = useSyncExternalStore(subscribe, () => blockAt(window.scrollY - distance, rowHeight));
+  const height = useSyncExternalStore(subscribe, () => window.innerHeight);
+  const { first, end } = rowsInSight(block, count, rowHeight, height);
+  const isNearEnd = end + AHEAD >= count;
   useEffect(() => {
     if (isNearEnd) onNearEnd();
   }, [isNearEnd, count, onNearEnd]);
   return (
     <tbody ref={setBody}>
-      <Spacer height={first === undefined ? 0 : first.start - scrollMargin} />
-      {items.map((item) => children(item.index))}
-      <Spacer height={last === undefined ? 0 : virtualizer.getTotalSize() - (last.end - scrollMargin)} />
+      <Spacer height={first * rowHeight} />
+      {Array.from({ length: end - first }, (_, i) => children(first + i))}
+      <Spacer height={(count - end) * rowHeight} />
     </tbody>
   );
 }

@@ -2,7 +2,7 @@
 
 import { useCallback } from "react";
 
-import type { ExpertDetail } from "@/api/types";
+import type { ExpertDetail, Interval } from "@/api/types";
 import { Button } from "@/components/button";
 import { Segmented } from "@/components/segmented";
 import { useShortcut } from "@/components/shortcuts";
@@ -16,7 +16,7 @@ import { AT_RANDOM, type EXPERT_PARAMS } from "./expert-params";
 import { usePromptLinks } from "./prompt-links";
 import { RandomGroup } from "./random-group";
 
-interface ContextsProps {
+export interface ContextsProps {
   readonly run: string;
   readonly detail: ExpertDetail;
   readonly params: Values<typeof EXPERT_PARAMS>;
@@ -55,14 +55,14 @@ function ContextsHead({ detail, params, setParams }: Omit<ContextsProps, "run" |
   );
 }
 
-export function Contexts({ run, detail, params, setParams, onHover }: ContextsProps) {
+/** What every group of contexts of the expert is given. */
+function useGroups({ run, detail, params, setParams, onHover }: ContextsProps) {
   const { lock, open } = params;
   const { expert, largest } = detail.row;
   const onLock = useCallback(
     (token: ContextToken) => setParams({ lock: same(lock, token) ? null : token }),
     [lock, setParams],
   );
-  useShortcut("release", () => setParams({ lock: null }), lock !== null);
   const promptLinks = usePromptLinks(expert);
   const isGroupOpen = (group: number) => ({
     isOpen: open.includes(group),
@@ -71,34 +71,49 @@ export function Contexts({ run, detail, params, setParams, onHover }: ContextsPr
       setParams({ open: isOpen ? [...others, group].sort((a, b) => a - b) : others });
     },
   });
-  const shared = {
-    run,
-    expert,
-    largest,
-    mode: params.view,
-    showBreaks: params.breaks,
-    onHover,
-    locked: lock,
-    onLock,
-    promptLinks,
-  };
+  const { view: mode, breaks: showBreaks } = params;
+  const shared = { run, expert, largest, mode, showBreaks, onHover, locked: lock, onLock, promptLinks };
+  return { shared, isGroupOpen };
+}
+
+const isFilled = (interval: Interval) => interval.contexts > 0;
+
+function Groups({ intervals, ...props }: ContextsProps & { readonly intervals: readonly Interval[] }) {
+  const { shared, isGroupOpen } = useGroups(props);
+  return intervals.map((interval) => (
+    <ContextGroup
+      key={`${shared.expert}-${interval.interval}`}
+      interval={interval}
+      {...isGroupOpen(interval.interval)}
+      {...shared}
+    />
+  ));
+}
+
+/** The strongest interval, under how all of them are shown. */
+export function TopContexts(props: ContextsProps) {
+  const { detail, params, setParams } = props;
+  useShortcut("release", () => setParams({ lock: null }), params.lock !== null);
   return (
     <>
       <ContextsHead detail={detail} params={params} setParams={setParams} />
-      {detail.intervals
-        .filter((interval) => interval.contexts > 0)
-        .map((interval) => (
-          <ContextGroup
-            key={`${expert}-${interval.interval}`}
-            interval={interval}
-            {...isGroupOpen(interval.interval)}
-            {...shared}
-          />
-        ))}
+      <Groups {...props} intervals={detail.intervals.filter(isFilled).slice(0, 1)} />
+    </>
+  );
+}
+
+/** The weaker intervals, then contexts at random over all. */
+export function MoreContexts(props: ContextsProps) {
+  const { shared, isGroupOpen } = useGroups(props);
+  const { detail, params, setParams } = props;
+  const { lock, draw } = params;
+  return (
+    <>
+      <Groups {...props} intervals={detail.intervals.filter(isFilled).slice(1)} />
       <RandomGroup
-        key={expert}
-        seed={params.draw}
-        onDraw={(draw) => setParams({ draw, ...(lock?.interval === AT_RANDOM && { lock: null }) })}
+        key={shared.expert}
+        seed={draw}
+        onDraw={(next) => setParams({ draw: next, ...(lock?.interval === AT_RANDOM && { lock: null }) })}
         {...isGroupOpen(AT_RANDOM)}
         {...shared}
       />

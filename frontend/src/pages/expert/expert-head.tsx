@@ -76,6 +76,9 @@ function useGoTo() {
   };
 }
 
+/** This expert's own contexts are on screen by then, and who holds the key down has gone on. */
+const AFTER_MS = 100;
+
 /** Fetches what the neighbours show, once this expert is there, so that going on needs no waiting. */
 function usePrefetched(run: string, experts: readonly (number | null)[]) {
   const queries = useQueryClient();
@@ -90,14 +93,18 @@ function usePrefetched(run: string, experts: readonly (number | null)[]) {
             queries.infiniteQuery(contextsQuery(run, detail.row.expert, interval, CONTEXTS_PER_PAGE)),
           ),
       ]);
-    for (const expert of [next, previous]) {
-      if (expert === null || expert === undefined) continue;
-      // What fails here is asked for again, and said, on the expert's own page.
-      queries
-        .query(expertQuery(run, expert))
-        .then(fetchContexts)
-        .catch(() => undefined);
-    }
+    const fetchNeighbours = () => {
+      for (const expert of [next, previous]) {
+        if (expert === null || expert === undefined) continue;
+        // What fails here is asked for again, and said, on the expert's own page.
+        queries
+          .query(expertQuery(run, expert))
+          .then(fetchContexts)
+          .catch(() => undefined);
+      }
+    };
+    const waiting = setTimeout(fetchNeighbours, AFTER_MS);
+    return () => clearTimeout(waiting);
   }, [queries, run, previous, next]);
 }
 

@@ -1,7 +1,7 @@
 /** The experts, sorted and filtered by the server, a page at a time as one scrolls. */
 
 import { useInfiniteQuery } from "@tanstack/react-query";
-import { lazy, Suspense, useCallback, useMemo, useState } from "react";
+import { lazy, memo, Suspense, useCallback, useMemo, useState } from "react";
 
 import { expertsQuery } from "@/api/queries";
 import type { ExpertRow } from "@/api/types";
@@ -105,7 +105,8 @@ interface BodyRowProps {
   readonly onOpen?: (row: ExpertRow) => void;
 }
 
-function BodyRow({ row, largest, hidden, onOpen }: BodyRowProps) {
+/** Made once: scrolling only makes the rows that come into sight. */
+const BodyRow = memo(function BodyRow({ row, largest, hidden, onOpen }: BodyRowProps) {
   return (
     <tr>
       {Object.entries(LOOKS).map(([id, look]) =>
@@ -123,7 +124,7 @@ function BodyRow({ row, largest, hidden, onOpen }: BodyRowProps) {
       )}
     </tr>
   );
-}
+});
 
 /** The expert with the largest coefficient of the run: shades mean the same on every page of the table. */
 function useStrongest(run: string): ExpertRow | undefined {
@@ -141,7 +142,11 @@ export function ExpertsTable({ run, params, setParams }: ExpertsTableProps) {
   const [opened, setOpened] = useState<ExpertRow | null>(null);
   const strongest = useStrongest(run);
   const largest = strongest?.largest ?? 0;
-  const hidden: readonly string[] = strongest?.measured === true ? params.hide : [...params.hide, ...MEASURED];
+  const isMeasured = strongest?.measured === true;
+  const hidden = useMemo(
+    () => (isMeasured ? params.hide : [...params.hide, ...MEASURED]) as readonly string[],
+    [isMeasured, params.hide],
+  );
   const rows = useMemo(() => data?.pages.flatMap((page) => page.experts) ?? NO_ROWS, [data]);
   const onNearEnd = useCallback(() => {
     if (hasNextPage && !isFetching) void fetchNextPage();
