@@ -10,13 +10,15 @@ Shapes: T tokens of a window, I input width, O output width.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
 import torch
 
+from trainer.ahead import ahead
 from trainer.config import TextConfig, TrainConfig
 from trainer.distributed import ALONE, Ranks
 from trainer.errors import UserError
@@ -24,6 +26,7 @@ from trainer.language_model import Capture, LanguageModel
 from trainer.text import sequences
 
 SEQUENCES_PER_FORWARD = 32
+WINDOWS_AHEAD = 1
 
 
 @dataclass(frozen=True)
@@ -147,7 +150,7 @@ class Window:
 
 def windows(
     language_model: LanguageModel, stream: Stream, first_window: int = 0, ranks: Ranks = ALONE
-) -> Iterator[Window]:
+) -> Generator[Window]:
     """The windows of a stream from number ``first_window`` on; of several ranks each has its share of every one.
 
     Raises:
@@ -197,10 +200,20 @@ def batches(
         yield from begun.batches(size, first_batch)
         first_window, first_batch = 1, 0
     begun = None  # a window is let go of before the next one is made
-    for window in windows(language_model, stream, first_window, ranks):
-        yield from window.batches(size, first_batch)
-        first_batch = 0
-        del window
+    with closing(beside(windows(language_model, stream, first_window, ranks), language_model.device)) as found:
+        for window in found:
+            yield from window.batches(size, first_batch)
+            first_batch = 0
+            del window
+
+
+def beside(found: Generator[Window], device: torch.device) -> Generator[Window]:
+    """The same windows; on a GPU the next is tokenised, queued and shuffled in a thread while one is fitted on.
+
+    Both use one CUDA stream, so what is asked for later is done later. On a CPU the two would only take each other's
+    cores, and twice the memory.
+    """
+    return ahead(found, WINDOWS_AHEAD) if device.type == "cuda" else found
 
 
 def _order(seed: int, window: int, steps: int, context: int, share: range) -> torch.Tensor:

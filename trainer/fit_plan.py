@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import torch
 
-from trainer.activations import SEQUENCES_PER_FORWARD, Stream
+from trainer.activations import SEQUENCES_PER_FORWARD, WINDOWS_AHEAD, Stream
 from trainer.anatomy import Anatomy
 from trainer.config import SPREAD, TrainConfig
 from trainer.distributed import Ranks
@@ -128,14 +128,16 @@ class Fitting:
         held = sum(it.dense_parameters + it.table_parameters // (world if spread else 1) for it in sizes)
         shapes = [self.anatomy.mlp_shape(layer) for layer in self.stream.layers]
         window = plan.window // world
+        windows = 1 + WINDOWS_AHEAD if self.setting.device.type == "cuda" else 1
         sequences = min(SEQUENCES_PER_FORWARD, window // plan.context)
+        passed = sum(shape.input_width + shape.output_width for shape in shapes)
         hidden = max(shape.hidden_width for shape in shapes)
         step = max(self._step_bytes(it, plan.batch // world) for it in sizes)
         forward = sequences * plan.context * self.dtype.itemsize * (4 * hidden + 8 * shapes[0].input_width)
         return {
             "language model": 0 if self.setting.spread else self._language_model_bytes,
             "layers, gradients and moments": ADAMW_BYTES * held,
-            "activations of a window": FLOAT32 * window * sum(it.input_width + it.output_width for it in shapes),
+            "windows of activations": FLOAT32 * windows * window * passed,
             "a step and a forward pass": step + forward,
         }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import islice
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 from tests.runs import World
-from trainer.activations import Stream, WindowPlan, batches, windows
+from trainer.activations import Stream, WindowPlan, batches, beside, windows
 from trainer.config import OptimizerConfig, TrainConfig
 from trainer.errors import UserError
 from trainer.language_model import Capture
@@ -104,3 +105,16 @@ def test_a_first_window_that_was_read_before_is_not_read_again(world: World, fir
     again = list(batches(world.language_model, stream, first, begun=begun))
     assert len(again) == 24 - first
     assert all(torch.equal(a[1].output_TO, b[1].output_TO) for a, b in zip(again, whole, strict=True))
+
+
+def test_windows_that_are_read_beside_fitting_are_the_same(world: World) -> None:
+    stream = Stream.of([world.config()])
+    plain = list(windows(world.language_model, stream))
+    with closing(beside(windows(world.language_model, stream), torch.device("cuda"))) as found:
+        others = list(found)
+    assert len(plain) == len(others) == 3
+    for one, other in zip(plain, others, strict=True):
+        assert torch.equal(one.captured[1].output_TO, other.captured[1].output_TO)
+        assert torch.equal(one.order_T, other.order_T)
+    unread = windows(world.language_model, stream)
+    assert beside(unread, torch.device("cpu")) is unread, "on a CPU the two would take each other's cores"

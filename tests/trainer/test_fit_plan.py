@@ -80,9 +80,9 @@ def test_runs_of_one_pass_share_the_language_model(tmp_path: Path) -> None:
     assert together.flops_per_token - forward == sum(it.step_flops_per_token for it in together.layers)
     assert alone.flops_per_token < together.flops_per_token < 4 * alone.flops_per_token
     assert together.memory["language model"] == alone.memory["language model"]
-    assert together.memory["activations of a window"] == alone.memory["activations of a window"]
+    assert together.memory["windows of activations"] == alone.memory["windows of activations"]
     two = plan_fit([runs[0], runs[1].model_copy(update={"layer": 2})], CPU)
-    assert two.memory["activations of a window"] == 2 * alone.memory["activations of a window"]
+    assert two.memory["windows of activations"] == 2 * alone.memory["windows of activations"]
 
 
 def test_time_is_arithmetic_and_traffic(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_time_is_arithmetic_and_traffic(tmp_path: Path) -> None:
 def test_more_processes_share_a_step(tmp_path: Path) -> None:
     runs = [config(tmp_path, num_experts=4000)]
     one, two = plan_fit(runs, CPU), plan_fit(runs, CPU._replace(processes=2))
-    assert two.memory["activations of a window"] * 2 == one.memory["activations of a window"]
+    assert two.memory["windows of activations"] * 2 == one.memory["windows of activations"]
     assert one.tokens_per_second < two.tokens_per_second < 2 * one.tokens_per_second, "each has its own optimiser"
     spread = plan_fit(runs, CPU._replace(processes=2, experts="spread"))
     assert spread.memory["layers, gradients and moments"] < 0.6 * two.memory["layers, gradients and moments"]

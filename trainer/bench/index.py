@@ -17,6 +17,7 @@ from trainer.bench.timing import Machine, in_turn
 from trainer.bench.train import random_ids
 from trainer.config import IndexConfig, TextConfig
 from trainer.distributed import ALONE
+from trainer.heap import keep_freed_memory
 from trainer.indexing import build_index
 from trainer.indexing.gather import TOKENS_PER_BATCH, Gathered, gather, route_in_parts
 from trainer.language_model import LanguageModel
@@ -67,6 +68,7 @@ def bench_index(
     tokenizer_folder: Path, sizes: Sequence[Sizes], tokens: Sequence[int], rounds: int, device: str
 ) -> IndexBench:
     """Measure every choice of sizes with every number of tokens, the ways in turn."""
+    keep_freed_memory()  # as mxd index does
     points: list[IndexPoint] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -142,5 +144,6 @@ def _index(run: Run, tokens: int, language_model: LanguageModel) -> None:
 
 
 def _alone(size: Sizes, run_folder: Path, tokens: int, device: str) -> None:
+    keep_freed_memory()
     run = Run.load(run_folder, run_folder.parent.parent)
     _index(run, tokens, size.language_model(run.tokenizer, device))

@@ -20,6 +20,7 @@ from trainer.activations import SEQUENCES_PER_FORWARD
 from trainer.bench.memory import peak_bytes
 from trainer.bench.sizes import Sizes, write_text
 from trainer.bench.timing import Machine, in_turn
+from trainer.heap import keep_freed_memory
 from trainer.language_model import Capture, LanguageModel
 from trainer.metrics import normalised_mse
 from trainer.store import open_store, sqlite_url
@@ -64,6 +65,7 @@ def bench_train(
     tokenizer_folder: Path, sizes: Sequence[Sizes], tokens: Sequence[int], batch: int, rounds: int, device: str
 ) -> TrainBench:
     """Measure every choice of sizes with every number of tokens, the three ways in turn."""
+    keep_freed_memory()  # as mxd train does
     tokenizer = load_tokenizer(str(tokenizer_folder))
     points: list[TrainPoint] = []
     with tempfile.TemporaryDirectory() as name:
@@ -150,5 +152,6 @@ def _train(size: Sizes, text: Path, folder: Path, tokens: int, batch: int, langu
 
 
 def _alone(size: Sizes, text: Path, folder: Path, tokens: int, batch: int, device: str, tokenizer_folder: Path) -> None:
+    keep_freed_memory()
     tokenizer: PreTrainedTokenizerBase = load_tokenizer(str(tokenizer_folder))
     _train(size, text, folder, tokens, batch, size.language_model(tokenizer, device))
