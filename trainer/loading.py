@@ -82,7 +82,7 @@ def weights_at_hand(module: nn.Module) -> Iterator[None]:
     if not hasattr(module, "_hf_hook"):  # they are where they belong
         yield
         return
-    from accelerate.utils import align_module_device  # type: ignore[import-untyped]
+    from accelerate.utils import align_module_device
 
     with align_module_device(module):
         yield
