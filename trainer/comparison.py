@@ -17,7 +17,7 @@ from torch import Tensor
 from trainer.config import Sampling
 from trainer.language_model import LanguageModel
 from trainer.routing import single_texts
-from trainer.sampling import choose, gumbel_noise
+from trainer.sampling import choose, gumbel_noises
 
 ALTERNATIVES = 5
 
@@ -81,8 +81,9 @@ def choose_and_compare(
 
 def _choose(logits_RV: Tensor, wanted: Sequence[Wanted]) -> list[int]:
     vocabulary = logits_RV.shape[-1]
-    noise = {key: gumbel_noise(*key, vocabulary) for key in {(it.seed, it.position) for it in wanted}}
-    noise_RV = torch.stack([noise[it.seed, it.position] for it in wanted])
+    # Both arms of a request share theirs.
+    place = {key: number for number, key in enumerate(dict.fromkeys((it.seed, it.position) for it in wanted))}
+    noise_RV = gumbel_noises(list(place), vocabulary)[[place[it.seed, it.position] for it in wanted]]
     return choose(logits_RV, [set(it.ids) for it in wanted], [it.sampling for it in wanted], noise_RV)
 
 

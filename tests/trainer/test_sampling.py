@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer.config import Sampling
-from trainer.sampling import _Kept, choose, gumbel_noise, penalised
+from trainer.sampling import _Kept, choose, gumbel_noise, gumbel_noises, penalised
 
 PLAIN = Sampling(temperature=1, top_p=1, top_k=0, repetition_penalty=1)
 LOGITS_V = torch.tensor([0.1, 3.0, 2.9, -1.0, 0.5])
@@ -41,7 +41,7 @@ def test_filters_are_those_of_a_full_sort(size: int, top_p: float, top_k: int, s
     order = logits_V.argsort(descending=True, stable=True)[: top_k or size]
     probabilities = logits_V[order].softmax(dim=0)
     kept = order[probabilities.cumsum(dim=0) - probabilities < top_p - 1e-9]
-    found = _Kept(logits_V.unsqueeze(0), [sampling]).whole()[0].nonzero().flatten()
+    found = _Kept(logits_V.unsqueeze(0), [sampling]).whole(torch.tensor([0]))[0].nonzero().flatten()
     assert set(kept.tolist()) <= set(found.tolist())
     assert len(found) - len(kept) <= 1  # one more where rounding decides
 
@@ -53,7 +53,7 @@ def test_the_best_within_is_chosen(size: int, top_p: float, top_k: int, spread: 
     noise_RV = torch.stack([gumbel_noise(seed, row, size) for row in range(6)])
     filtered = PLAIN.model_copy(update={"top_p": top_p, "top_k": top_k})
     greedy = filtered.model_copy(update={"temperature": 0})
-    kept_RV = _Kept(logits_RV, [filtered] * 6).whole()
+    kept_RV = _Kept(logits_RV, [filtered] * 6).whole(torch.arange(6))
     expected = torch.where(kept_RV, logits_RV + noise_RV, -torch.inf).argmax(dim=1)
     expected[3] = logits_RV[3].argmax()
     samplings = [*[filtered] * 3, greedy, *[filtered] * 2]
@@ -80,3 +80,8 @@ def test_noise_depends_on_seed_and_step() -> None:
     assert torch.equal(gumbel_noise(1, 2, 9), gumbel_noise(1, 2, 9))
     assert not torch.equal(gumbel_noise(1, 2, 9), gumbel_noise(1, 3, 9))
     assert not torch.equal(gumbel_noise(1, 2, 9), gumbel_noise(2, 2, 9))
+
+
+def test_noise_of_several_steps_is_that_of_each() -> None:
+    steps = [(0, 3), (2**40, 0), (0, 4)]
+    assert torch.equal(gumbel_noises(steps, 1001), torch.stack([gumbel_noise(*step, 1001) for step in steps]))
