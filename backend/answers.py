@@ -20,6 +20,7 @@ SECONDS_UNTIL_LESS_BUSY = 5
 JSON_TYPE = "application/json"
 KEPT_LEVEL = 6
 """Of compression, where an answer is compressed once and sent often."""
+QUICK_LEVEL = 1
 
 
 def written(body: BaseModel) -> Response:
@@ -49,6 +50,12 @@ class Kept:
         """A wire model, written and compressed."""
         plain = body.__pydantic_serializer__.to_json(body)
         return cls(plain, gzip.compress(plain, KEPT_LEVEL))
+
+    @classmethod
+    def of_plain(cls, body: Any) -> Kept:
+        """Plain data in the shape of a wire model; compressed in little time, as much of it is asked for once."""
+        written = json_of(body)
+        return cls(written, gzip.compress(written, QUICK_LEVEL))
 
     def answer(self, headers: Headers) -> Response:
         """Compressed for those whose request ``headers`` take it."""

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import gzip
 import http.client
 import json
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
-from typing import get_args
-from urllib.parse import urlsplit
+from typing import Any, get_args
+from urllib.parse import quote, urlsplit
 
 import numpy as np
 
+from backend.bench.load import Load, PathOf, hold
 from backend.bench.store import RUN, Sizes
 from backend.schemas import ExpertSort
 
 WARM_UP = 2
-CONNECTIONS = 16
 LISTS = {
     **{f"by {sort}": f"sort={sort}&order=desc" for sort in get_args(ExpertSort)},
     "filtered": "sort=entropy&order=desc&min_usage=0.001&min_largest=4",
@@ -32,8 +32,21 @@ LISTS = {
 }
 """Tables of experts: the first page of each is asked for, and the last."""
 
-PathOf = Callable[[int], str]
-"""The address of the n-th request of a query."""
+ANYWHERE: dict[ExpertSort, Callable[[np.random.Generator], float]] = {
+    "usage": lambda chance: float(chance.lognormal(-8, 2)),
+    "largest": lambda chance: float(chance.gamma(4, 1.2)),
+    "entropy": lambda chance: float(chance.uniform(0, 12)),
+}
+"""Values as the store has them, to begin pages at: another one for each request."""
+
+COMMON = (
+    "the of and to in is that for it was on are as with his they at be this from have or by one had not but what all "
+    "were when we there can an your which their said if do will each about how up out them then she many some so these "
+    "would other into has more her two like him see time could no make than first been its who now people my made over "
+    "did down only way find use may water long little very after words called just where most know"
+)
+WORDS = COMMON.split()
+"""What is searched for, one after the other: nearly as common as words are."""
 
 
 @dataclass(frozen=True)
@@ -43,19 +56,6 @@ class Quantiles:
     p50_ms: float
     p95_ms: float
     p99_ms: float
-
-
-@dataclass(frozen=True)
-class Load:
-    """Requests that come at a fixed rate, whether or not those before have been answered."""
-
-    requests_per_second: float
-    """That were answered, over the whole time."""
-    seconds: float
-    p50_ms: float
-    p99_ms: float
-    """From the moment a request was due, so that waiting for a slow server counts."""
-    errors: int
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,8 @@ def bench_browse(url: str, sizes: Sizes, store_bytes: int, rounds: int, rate: in
     with closing(_Client(url)) as client:
         paths = paths_of(client.get, sizes)
         queries = {name: _quantiles(client, path, rounds) for name, path in paths.items()}
-    load = _load(url, list(paths.values()), rate, seconds)
+    turns = list(paths.values())
+    load = asyncio.run(hold(url, lambda place: turns[place % len(turns)](place), rate, seconds))
     return BrowseBench(
         queries=queries,
         load=load,
@@ -129,8 +130,22 @@ def paths_of(get: Callable[[str], bytes], sizes: Sizes) -> dict[str, PathOf]:
     def some_expert(place: int) -> str:
         return f"{run}/experts/{place * 7919 % sizes.experts}"
 
+    def some_page(sort: ExpertSort, place: int) -> str:
+        chance = np.random.default_rng(place)
+        cursor = _word({"sort": sort, "order": "desc", "value": ANYWHERE[sort](chance), "expert": place})
+        return f"{run}/experts?sort={sort}&order=desc&limit=60&cursor={cursor}"
+
+    def some_search(place: int) -> str:
+        return f"{run}/search?text={quote(WORDS[place % len(WORDS)])}"
+
+    def some_list(place: int) -> str:
+        return f"{run}/experts?sort=usage&order=desc&limit=60&search={quote(WORDS[place % len(WORDS)])}"
+
     return {
         **found,
+        **{f"by {sort}, any page": partial(some_page, sort) for sort in ANYWHERE},
+        "searched, any word": some_list,
+        "search, any word": some_search,
         "expert": some_expert,
         "contexts": lambda place: f"{some_expert(place)}/contexts?interval=0&limit=20",
         "random expert": partial(_same, f"{run}/experts/random"),
@@ -152,52 +167,18 @@ def _last_page(get: Callable[[str], bytes], address: str) -> str:
     if cursor is None:
         return address
     held = json.loads(base64.urlsafe_b64decode(cursor + "=="))
-    word = base64.urlsafe_b64encode(json.dumps({**held, "order": "desc"}).encode()).decode().rstrip("=")
-    return f"{address}&cursor={word}"
+    return f"{address}&cursor={_word({**held, 'order': 'desc'})}"
+
+
+def _word(cursor: dict[str, Any]) -> str:
+    return base64.urlsafe_b64encode(json.dumps(cursor).encode()).decode().rstrip("=")
 
 
 def _quantiles(client: _Client, path: PathOf, rounds: int) -> Quantiles:
     seconds = []
-    for place in range(-WARM_UP, rounds):
+    for place in range(rounds + WARM_UP):
         started = time.perf_counter()
         client.get(path(place))
-        if place >= 0:
+        if place >= WARM_UP:
             seconds.append(time.perf_counter() - started)
     return Quantiles(*(float(value) * 1000 for value in np.percentile(seconds, [50, 95, 99])))
-
-
-def _load(url: str, paths: Sequence[PathOf], rate: int, seconds: int) -> Load:
-    begin = time.perf_counter() + 0.5
-    with ThreadPoolExecutor(CONNECTIONS) as pool:
-        asked = [
-            pool.submit(_ask_in_time, url, paths, begin, rate, range(first, rate * seconds, CONNECTIONS))
-            for first in range(CONNECTIONS)
-        ]
-        answers = [answer for one in asked for answer in one.result()]
-    ended = time.perf_counter()
-    good = [took for took in answers if took is not None]
-    return Load(
-        requests_per_second=len(good) / (ended - begin),
-        seconds=ended - begin,
-        p50_ms=float(np.percentile(good, 50)) * 1000,
-        p99_ms=float(np.percentile(good, 99)) * 1000,
-        errors=len(answers) - len(good),
-    )
-
-
-def _ask_in_time(
-    url: str, paths: Sequence[PathOf], begin: float, rate: int, places: Sequence[int]
-) -> list[float | None]:
-    """Seconds from when each request was due until it was answered; None where that failed."""
-    took: list[float | None] = []
-    with closing(_Client(url)) as client:
-        for place in places:
-            due = begin + place / rate
-            time.sleep(max(0.0, due - time.perf_counter()))
-            try:
-                client.get(paths[place % len(paths)](place))
-            except (AssertionError, OSError, http.client.HTTPException):
-                took.append(None)
-            else:
-                took.append(time.perf_counter() - due)
-    return took

@@ -103,8 +103,10 @@ class BenchBrowse(Command):
             f"{'milliseconds':<34} {'p50':>8} {'p95':>8} {'p99':>8}",
             *lines,
             f"{found.requests_per_second:,.0f} requests/s for {found.load.seconds:.0f} s: p50 {found.load.p50_ms:.1f}, "
-            f"p99 {found.load.p99_ms:.1f} ms, {found.load.errors} errors; {found.bytes_per_context:,.0f} bytes per "
-            f"context, {found.contexts / found.sequences:.0f} contexts a sequence",
+            f"p95 {found.load.p95_ms:.1f}, p99 {found.load.p99_ms:.1f}, slowest {found.load.slowest_ms:.1f} ms, "
+            f"{found.load.errors} errors, {found.load.refused} refused; sent {found.load.sent_late_p99_ms:.1f} ms late "
+            f"(p99); {found.bytes_per_context:,.0f} bytes per context, "
+            f"{found.contexts / found.sequences:.0f} contexts a sequence",
         ]
         self.report(asdict(found), "\n".join(words))
         return 0

@@ -23,12 +23,13 @@ from backend.errors import ExpertNotFoundError
 from backend.queries.automatic import ShownLabels, load_shown_labels, shown_labels_stamp
 from backend.queries.held import RUNS_HELD, HeldPerIndex
 from backend.queries.runs import find_index, find_run
-from backend.queries.search_index import SearchIndex, build_search_index
+from backend.queries.search_index import Held, SearchIndex, build_search_index
 from backend.queries.table import Columns, columns_stamp, load_columns
 from trainer.errors import NotFoundError
 from trainer.store import RunRecord
 
 TRIES = 3
+PAGES_HELD = 128
 T = TypeVar("T")
 
 
@@ -54,6 +55,11 @@ class BrowsedRun:
     def figures(self) -> dict[str, Kept]:
         """Those that have been drawn in this state."""
         return {}
+
+    @cached_property
+    def pages(self) -> Held[Kept]:
+        """Pages last asked for in this state, at most about 100 kB each: people begin at the same ones."""
+        return Held(PAGES_HELD)
 
     def place(self, expert: int) -> int:
         """Where an expert stands in the columns.

@@ -6,7 +6,7 @@ A megaword of pairs (86,015 experts with 12 tokens each) takes 12 MB, the search
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Generic, TypeVar
@@ -32,13 +32,13 @@ class Held(Generic[T]):
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._found: OrderedDict[str, T] = OrderedDict()
+        self._found: OrderedDict[Hashable, T] = OrderedDict()
 
-    def known(self, typed: str) -> T | None:
+    def known(self, typed: Hashable) -> T | None:
         """What was found for a search; None where it has to be looked for."""
         return self._found.get(typed)
 
-    def of(self, typed: str, find: Callable[[], T]) -> T:
+    def of(self, typed: Hashable, find: Callable[[], T]) -> T:
         """What was found for a search, or is found now."""
         found = self._found.get(typed)
         if found is None:

@@ -6,14 +6,14 @@ import time
 from typing import Annotated, Any
 
 import numpy as np
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from backend import lists
-from backend.answers import plain, written
+from backend.answers import Kept, plain, written
 from backend.database import reading
 from backend.queries import contexts as context_queries
 from backend.queries import experts as queries
@@ -51,12 +51,16 @@ Limit = Annotated[int, Query(ge=1, le=100)]
 
 
 @router.get("/experts", response_model=ExpertPage)
-async def experts(run: RunName, query: Annotated[ExpertQuery, Query()], services: ServicesDep) -> Response:
+async def experts(
+    run: RunName, query: Annotated[ExpertQuery, Query()], request: Request, services: ServicesDep
+) -> Response:
     """A page of experts in the order asked for; dead ones are included unless a filter leaves them out."""
     held = _held(services, run)
     # What is in memory is answered without a thread; there is hardly anything to do.
     if held is not None and _is_in_memory(services, held[0], query):
-        return plain(_page(services, *held, query))
+        browsed, vocabulary = held
+        kept = browsed.pages.of((vocabulary, query), lambda: Kept.of_plain(_page(services, browsed, vocabulary, query)))
+        return kept.answer(request.headers)
     return plain(await run_in_threadpool(_read_page, services, run, query))
 
 
