@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from functools import cached_property, lru_cache
+from collections.abc import Sequence
+from functools import cached_property
 from itertools import islice, takewhile
 
 from transformers import PreTrainedTokenizerBase
 
-from trainer.tokens import token_texts, whole_texts
+from trainer.tokens import decoded_one_by_one, token_bytes, token_texts
 
 PREFIX_LENGTH = 3
 """Shorter searches must equal a token; a single letter would begin half of the vocabulary."""
-
-PARTS_HELD = 10_000
 
 
 def fold(text: str) -> str:
     """A text as searches compare it: no case, no spaces around it, drawn or real."""
     return text.replace("␣", " ").strip().casefold()
+
+
+def _text_of(piece: bytes) -> str | None:
+    try:
+        return piece.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 class Vocabulary:
@@ -30,26 +35,34 @@ class Vocabulary:
         self._names: dict[int, str] = {}
 
     @cached_property
-    def _whole(self) -> dict[int, str]:
-        """Tokens that add the same text wherever they stand."""
-        texts = whole_texts(self._tokenizer) or ()
-        return {token: text for token, text in enumerate(texts) if text is not None}
+    def _bytes(self) -> list[bytes]:
+        """What each token adds wherever it stands; empty where that depends on the one before."""
+        return token_bytes(self._tokenizer) or []
+
+    @cached_property
+    def _whole(self) -> list[str | None]:
+        """The same as text; None for parts of characters."""
+        return [_text_of(piece) for piece in self._bytes]
 
     def texts(self, ids: Sequence[int]) -> tuple[str, ...]:
         """Texts of a sequence of tokens; empty where a character continues in the next token."""
         if not self._whole:
             return tuple(token_texts(self._tokenizer, ids))
-        found = [self._whole.get(token) for token in ids]
-        while None in found:
+        known = len(self._whole)
+        found = [self._whole[token] if token < known else None for token in ids]
+        start = 0
+        while None in found[start:]:
             # Parts of a character, and the next whole token: what is left unfinished shows before its text.
-            start = found.index(None)
+            start = found.index(None, start)
             stop = next((at for at in range(start, len(ids)) if found[at] is not None), len(ids) - 1) + 1
-            found[start:stop] = self._parts(tuple(ids[start:stop]))
+            found[start:stop] = self._parts(ids[start:stop])
+            start = stop
         return tuple(map(str, found))
 
-    @cached_property
-    def _parts(self) -> Callable[[tuple[int, ...]], list[str]]:
-        return lru_cache(PARTS_HELD)(lambda ids: token_texts(self._tokenizer, ids))
+    def _parts(self, ids: Sequence[int]) -> list[str]:
+        if max(ids) >= len(self._bytes):  # ids without a token
+            return token_texts(self._tokenizer, ids)
+        return decoded_one_by_one(self._bytes[token] for token in ids)
 
     def name(self, token: int) -> str:
         """Text of a token by itself; its raw name where it is only a part of a character."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -130,10 +130,10 @@ def _byte_level_bytes(name: str) -> bytes:
 
 
 def _byte_level_texts(names: list[str]) -> list[str]:
-    return _decoded_one_by_one([_byte_level_bytes(name) for name in names])
+    return decoded_one_by_one([_byte_level_bytes(name) for name in names])
 
 
-def _decoded_one_by_one(pieces: Sequence[bytes]) -> list[str]:
+def decoded_one_by_one(pieces: Iterable[bytes]) -> list[str]:
     """What each piece adds to the UTF-8 text; an unfinished character at the end is the last one's."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     texts = [decoder.decode(piece) for piece in pieces]
@@ -142,22 +142,15 @@ def _decoded_one_by_one(pieces: Sequence[bytes]) -> list[str]:
     return texts
 
 
-def whole_texts(tokenizer: PreTrainedTokenizerBase) -> list[str | None] | None:
-    """What each token of a byte-level tokenizer adds wherever it stands, by id; None for parts of characters.
+def token_bytes(tokenizer: PreTrainedTokenizerBase) -> list[bytes] | None:
+    """What each token of a byte-level tokenizer adds wherever it stands, by id; none for ids without a token.
 
     None as a whole for other tokenizers, whose tokens depend on the one before.
     """
     if not (tokenizer.is_fast and isinstance(tokenizer.backend_tokenizer.decoder, ByteLevel)):
         return None
     names: list[str | None] = list(tokenizer.convert_ids_to_tokens(list(range(len(tokenizer)))))
-    return [None if name is None else _whole_text(name) for name in names]
-
-
-def _whole_text(name: str) -> str | None:
-    try:
-        return _byte_level_bytes(name).decode()
-    except UnicodeDecodeError:
-        return None
+    return [b"" if name is None else _byte_level_bytes(name) for name in names]
 
 
 # ---------------------------------------------------------------- others: what a token adds to the one before it
@@ -186,7 +179,7 @@ def _spread(names: list[str], text: str) -> list[str]:
     if len(names) == 1:
         return [text]
     raw = [bytes.fromhex(name[3:5]) for name in names]
-    valid = _decoded_one_by_one(raw)
+    valid = decoded_one_by_one(raw)
     if "".join(valid) == text:
         return valid
     # Byte fallback decodes a run with any invalid byte to one U+FFFD a byte.

@@ -25,11 +25,14 @@ from backend.queries.held import RUNS_HELD, HeldPerIndex
 from backend.queries.runs import find_index, find_run
 from backend.queries.search_index import Held, SearchIndex, build_search_index
 from backend.queries.table import Columns, columns_stamp, load_columns
+from backend.schemas import SearchHit
 from trainer.errors import NotFoundError
 from trainer.store import RunRecord
 
 TRIES = 3
 PAGES_HELD = 128
+SEARCHES_HELD = 512
+"""Of 20 hits with a context each: 40 MB."""
 T = TypeVar("T")
 
 
@@ -60,6 +63,11 @@ class BrowsedRun:
     def pages(self) -> Held[Kept]:
         """Pages last asked for in this state, at most about 100 kB each: people begin at the same ones."""
         return Held(PAGES_HELD)
+
+    @cached_property
+    def searches(self) -> Held[tuple[SearchHit, ...]]:
+        """What was found for the searches last made in this state, by text and limit."""
+        return Held(SEARCHES_HELD)
 
     def place(self, expert: int) -> int:
         """Where an expert stands in the columns.

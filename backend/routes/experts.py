@@ -198,12 +198,24 @@ def together(run: RunName, expert: ExpertId, services: ServicesDep, limit: Limit
 
 
 @router.get("/search", response_model=SearchResult)
-def search(run: RunName, text: Annotated[SearchText, Query()], services: ServicesDep, limit: Limit = 20) -> Response:
+async def search(
+    run: RunName, text: Annotated[SearchText, Query()], services: ServicesDep, limit: Limit = 20
+) -> Response:
     """Experts by words: in labels first, then among their tokens, then in their contexts."""
     started = time.perf_counter()
+    held = _held(services, run)
+    hits = None if held is None else held[0].searches.known((held[1], text, limit))
+    if hits is None:
+        hits = await run_in_threadpool(_search, services, run, text, limit)
+    return written(SearchResult(text=text, hits=hits, took_ms=(time.perf_counter() - started) * 1000))
+
+
+def _search(services: Services, run: str, typed: str, limit: int) -> tuple[SearchHit, ...]:
+    vocabulary = services.library.run(run).vocabulary
 
     def found(session: Session, browsed: BrowsedRun) -> tuple[SearchHit, ...]:
-        return search_queries.search(session, browsed, text, limit, services.library.run(run).vocabulary)
+        return browsed.searches.of(
+            (vocabulary, typed, limit), lambda: search_queries.search(session, browsed, typed, limit, vocabulary)
+        )
 
-    hits = services.browsing.read(run, found)
-    return written(SearchResult(text=text, hits=hits, took_ms=(time.perf_counter() - started) * 1000))
+    return services.browsing.read(run, found)
