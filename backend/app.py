@@ -28,6 +28,7 @@ from backend.kept_figures import kept_figures
 from backend.library import Library
 from backend.live import LiveEngine
 from backend.observing import Observations, Observed
+from backend.overload import Overload
 from backend.queries.browsing import Browsing
 from backend.queries.comparison import kept_matches
 from backend.queries.held import HeldPerIndex
@@ -56,6 +57,7 @@ MINIMUM_TO_COMPRESS = 1024
 COMPRESSION_LEVEL = 1
 PROBLEMS_NAMED = 3
 DEFAULT_BODY_BYTES: int = Settings.model_fields["body_bytes"].default
+DEFAULT_MOST_WAITING: int = Settings.model_fields["waiting_requests"].default
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -67,7 +69,7 @@ def create_app(settings: Settings) -> FastAPI:
     library = Library(settings.data, settings.runs_in_memory)
     store = open_database(settings.store_url)
     observations = Observations()
-    app = build_api(observations, settings.body_bytes)
+    app = build_api(observations, settings.body_bytes, settings.waiting_requests)
     app.state.services = Services(
         settings=settings,
         store=store,
@@ -85,7 +87,11 @@ def create_app(settings: Settings) -> FastAPI:
     return app
 
 
-def build_api(observations: Observations | None = None, body_bytes: int = DEFAULT_BODY_BYTES) -> FastAPI:
+def build_api(
+    observations: Observations | None = None,
+    body_bytes: int = DEFAULT_BODY_BYTES,
+    most_waiting: int = DEFAULT_MOST_WAITING,
+) -> FastAPI:
     """The application with nothing behind it yet: enough to say what its API is."""
     app = FastAPI(
         title="MxD Explorer",
@@ -116,6 +122,7 @@ def build_api(observations: Observations | None = None, body_bytes: int = DEFAUL
     app.add_middleware(GZipMiddleware, minimum_size=MINIMUM_TO_COMPRESS, compresslevel=COMPRESSION_LEVEL)
     app.add_middleware(BodyLimit, most_bytes=body_bytes)
     app.add_middleware(Guard)
+    app.add_middleware(Overload, most_waiting=most_waiting)
     app.add_middleware(SecurityHeaders)
     app.add_middleware(Observed, observations=observations or Observations())
     return app

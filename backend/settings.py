@@ -57,6 +57,8 @@ class Settings(BaseSettings):
     """Names besides localhost and addresses under which browsers may reach the server, with commas between them."""
     body_bytes: Positive = 2 * 1024 * 1024
     """Largest body of a request, in bytes."""
+    waiting_requests: Positive = 200
+    """Requests that may wait for their answers at a time; more are refused with status 503 until there are fewer."""
     log: LogFormat = "quiet"
     """quiet: problems alone. text or json: a line for each request too, on stderr."""
     browse_rate: Rate = 50.0

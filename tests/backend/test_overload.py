@@ -1,0 +1,95 @@
+"""A server that is asked too much says so at once, and answers again when there is less to do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from starlette.types import Message, Receive, Scope, Send
+
+from backend.overload import Overload
+
+MOST = 3
+
+
+class Slow:
+    """An application whose answers begin when it is told so, and end when it is told that."""
+
+    def __init__(self) -> None:
+        self.begin, self.end = asyncio.Event(), asyncio.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        del scope, receive
+        await self.begin.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await self.end.wait()
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def status(app: Callable[[Scope, Receive, Send], Awaitable[None]], path: str = "/api/runs") -> Message:
+    """The beginning of the answer."""
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    await app({"type": "http", "path": path}, receive, send)
+    return sent[0]
+
+
+async def crowd(count: int, app: Overload) -> list[asyncio.Task[Message]]:
+    asked = [asyncio.create_task(status(app)) for _ in range(count)]
+    await asyncio.sleep(0)
+    return asked
+
+
+def test_more_than_may_wait_are_refused_and_told_when_to_come_back() -> None:
+    async def check() -> None:
+        slow = Slow()
+        app = Overload(slow, MOST)
+        waiting = await crowd(MOST, app)
+        refused = await status(app)
+        assert refused["status"] == 503
+        assert b"retry-after" in dict(refused["headers"])
+        slow.begin.set()
+        slow.end.set()
+        assert [answer["status"] for answer in await asyncio.gather(*waiting)] == [200] * MOST
+        assert (await status(app))["status"] == 200
+
+    asyncio.run(check())
+
+
+def test_a_stream_that_has_begun_lets_others_wait() -> None:
+    async def check() -> None:
+        slow = Slow()
+        app = Overload(slow, MOST)
+        slow.begin.set()
+        streams = await crowd(10 * MOST, app)
+        assert not any(stream.done() and stream.result()["status"] != 200 for stream in streams)
+        slow.end.set()
+        assert [answer["status"] for answer in await asyncio.gather(*streams)] == [200] * 10 * MOST
+
+    asyncio.run(check())
+
+
+def test_health_is_always_answered_and_failures_leave_no_trace() -> None:
+    async def failing(scope: Scope, receive: Receive, send: Send) -> None:
+        raise RuntimeError
+
+    async def check() -> None:
+        app = Overload(failing, 1)
+        for _ in range(3):
+            (failed,) = await asyncio.gather(status(app), return_exceptions=True)
+            assert isinstance(failed, RuntimeError)
+        slow = Slow()
+        busy = Overload(slow, 1)
+        (waiting,) = await crowd(1, busy)
+        slow.begin.set()
+        slow.end.set()
+        assert (await status(busy, "/api/health"))["status"] == 200
+        await waiting
+
+    asyncio.run(check())
