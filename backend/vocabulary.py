@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import islice, takewhile
 
@@ -50,13 +50,14 @@ class Vocabulary:
             return tuple(token_texts(self._tokenizer, ids))
         known = len(self._whole)
         found = [self._whole[token] if token < known else None for token in ids]
-        start = 0
-        while None in found[start:]:
+        parts = [place for place, text in enumerate(found) if text is None]
+        stop = 0
+        for start in parts:
+            if start < stop:
+                continue
             # Parts of a character, and the next whole token: what is left unfinished shows before its text.
-            start = found.index(None, start)
             stop = next((at for at in range(start, len(ids)) if found[at] is not None), len(ids) - 1) + 1
             found[start:stop] = self._parts(ids[start:stop])
-            start = stop
         return tuple(map(str, found))
 
     def _parts(self, ids: Sequence[int]) -> list[str]:
@@ -69,6 +70,11 @@ class Vocabulary:
         if token not in self._names:
             self._names[token] = self._name(token)
         return self._names[token]
+
+    def names(self, tokens: Iterable[int]) -> list[str]:
+        """The same of several."""
+        known = self._names
+        return [known.get(token) or self.name(token) for token in tokens]
 
     def _name(self, token: int) -> str:
         text = self.texts([token])[0]

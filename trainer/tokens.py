@@ -135,10 +135,15 @@ def _byte_level_texts(names: list[str]) -> list[str]:
 
 def decoded_one_by_one(pieces: Iterable[bytes]) -> list[str]:
     """What each piece adds to the UTF-8 text; an unfinished character at the end is the last one's."""
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    texts = [decoder.decode(piece) for piece in pieces]
+    texts: list[str] = []
+    rest = b""
+    for piece in pieces:
+        rest += piece
+        text, read = codecs.utf_8_decode(rest, "replace", False)
+        rest = rest[read:]
+        texts.append(text)
     if texts:
-        texts[-1] += decoder.decode(b"", final=True)
+        texts[-1] += rest.decode("utf-8", "replace")
     return texts
 
 

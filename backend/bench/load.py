@@ -66,13 +66,27 @@ class _Connections:
             _Refused: it is a refusal.
         """
         async with self._room:
-            streams = self._idle.pop() if self._idle else await asyncio.open_connection(self._host, self._port)
-            status = await self._exchange(*streams, path)
-            self._idle.append(streams)
+            status = await self._again(path) if self._idle else await self._anew(path)
         if status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
             raise _Refused
         if status != HTTPStatus.OK:
             raise ValueError(f"{path}: {status}")
+
+    async def _again(self, path: str) -> int:
+        streams = self._idle.pop()
+        try:
+            status = await self._exchange(*streams, path)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            # The server had just closed it, as it does with those that nobody uses; browsers try again, too.
+            return await self._anew(path)
+        self._idle.append(streams)
+        return status
+
+    async def _anew(self, path: str) -> int:
+        streams = await asyncio.open_connection(self._host, self._port)
+        status = await self._exchange(*streams, path)
+        self._idle.append(streams)
+        return status
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: str) -> int:
         writer.write(f"GET {path} HTTP/1.1\r\nHost: {self._host}\r\nAccept-Encoding: gzip\r\n\r\n".encode())

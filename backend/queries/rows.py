@@ -51,7 +51,8 @@ def rows_at(browsed: BrowsedRun, places: Sequence[int], vocabulary: Vocabulary) 
 def token_counts(numbers: Sequence[int], active_tokens: int, vocabulary: Vocabulary) -> list[dict[str, Any]]:
     """(token id, count, token id, count, …) in the shape of ``TokenCount``."""
     active = max(active_tokens, 1)
+    tokens, counts = numbers[::2], numbers[1::2]
     return [
-        {"id": token, "text": vocabulary.name(token), "count": count, "share": count / active}
-        for token, count in zip(numbers[::2], numbers[1::2], strict=True)
+        {"id": token, "text": text, "count": count, "share": count / active}
+        for token, text, count in zip(tokens, vocabulary.names(tokens), counts, strict=True)
     ]

@@ -41,14 +41,24 @@ def words_of(typed: str) -> list[str]:
 def full_text_query(typed: str) -> str | None:
     """What a person typed in FTS5's language: all words near each other, the last as a beginning.
 
-    Every word is quoted, so nothing in it is taken for an operator. None where no word is left.
+    None where no word is left.
     """
+    return _query(typed, "*")
+
+
+def whole_words_query(typed: str) -> str | None:
+    """The same with the last word as it stands; None where no word is left."""
+    return _query(typed, "")
+
+
+def _query(typed: str, end: Literal["*", ""]) -> str | None:
+    """Every word is quoted, so nothing in it is taken for an operator. A single letter begins too much."""
     words = words_of(typed)
     if not words:
         return None
     quoted = [f'"{word.replace(chr(34), chr(34) * 2)}"' for word in words]
     if len(words[-1]) > 1:
-        quoted[-1] += "*"
+        quoted[-1] += end
     return quoted[0] if len(quoted) == 1 else f"NEAR({' '.join(quoted)}, {SEARCH_REACH})"
 
 
@@ -87,22 +97,34 @@ def _in_contexts(store: Engine, browsed: BrowsedRun, typed: str) -> Ints:
     def find() -> Ints:
         with reading(store) as session:
             found = session.scalar(wanted, {"match": match})
-        return np.array(found.split(",") if found else [], np.int32)
+        return np.fromstring(found or "", np.int32, sep=",")
 
     return browsed.search.found_in_contexts.of(match, find)
 
 
 def best_experts(session: Session, browsed: BrowsedRun, typed: str) -> tuple[int, ...]:
-    """The ``MOST_RANKED`` experts whose contexts fit ``typed`` best, best first."""
-    match = full_text_query(typed)
-    if match is None or not has_full_text(session.get_bind()):
+    """The ``MOST_RANKED`` experts whose contexts fit ``typed`` best, best first.
+
+    Whole words go before those that the last one begins, which are looked for where there is room left: all that begins
+    like a common word takes ten times as long as the word.
+    """
+    whole, begun = whole_words_query(typed), full_text_query(typed)
+    if whole is None or begun is None or not has_full_text(session.get_bind()):
         return ()
+    found = browsed.search.best_in_contexts.of(whole, lambda: _ranked(session, browsed, whole))
+    if len(found) >= MOST_RANKED or begun == whole:
+        return found
+    longer = browsed.search.best_in_contexts.of(begun, lambda: _ranked(session, browsed, begun))
+    return tuple(dict.fromkeys([*found, *longer]))[:MOST_RANKED]
+
+
+def _ranked(session: Session, browsed: BrowsedRun, match: str) -> tuple[int, ...]:
     table = search_table(browsed.record.id)
     wanted = text(
         f"SELECT rowid FROM (SELECT rowid, bm25({table}) AS score FROM {table} WHERE {table} MATCH :match "
         f"LIMIT {CANDIDATES}) ORDER BY score, rowid LIMIT {MOST_RANKED}"
     )
-    return browsed.search.best_in_contexts.of(match, lambda: tuple(session.scalars(wanted, {"match": match})))
+    return tuple(session.scalars(wanted, {"match": match}))
 
 
 def best_contexts(
