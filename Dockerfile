@@ -21,7 +21,7 @@ COPY pyproject.toml constraints.txt README.md LICENSE ./
 RUN mkdir trainer backend \
     && touch trainer/__init__.py backend/__init__.py \
     && pip install "$(grep '^torch==' constraints.txt)" \
-    && pip install -c constraints.txt -e .
+    && pip install -c constraints.txt -e '.[postgres]'
 
 COPY trainer/ trainer/
 COPY backend/ backend/

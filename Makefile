@@ -69,6 +69,7 @@ demo: install
 
 test: install
 	@bash scripts/browser.sh
+	@bash scripts/postgresql.sh
 	@echo "Python and browser tests"
 	@$(BIN)/python -m pytest $(PYTEST)
 	@echo "Front-end tests"

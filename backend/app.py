@@ -12,6 +12,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
+from sqlalchemy.exc import DataError
 from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
@@ -114,7 +115,7 @@ def build_api(
     app.add_api_route("/docs", _docs, include_in_schema=False, response_class=HTMLResponse)
     app.add_api_route("/metrics", _metrics, include_in_schema=False, response_class=Response)
     app.add_api_route("/healthz", _alive, include_in_schema=False, response_class=PlainTextResponse)
-    for known in (UserError, BusyError, ClientGoneError, NotSignedInError, TooManyRequestsError):
+    for known in (UserError, BusyError, ClientGoneError, NotSignedInError, TooManyRequestsError, DataError):
         app.add_exception_handler(known, _known_error)
     app.add_exception_handler(RequestValidationError, _invalid_request)
     app.add_exception_handler(HTTPException, _http_error)

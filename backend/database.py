@@ -8,7 +8,6 @@ from pathlib import Path
 from threading import Lock
 
 from sqlalchemy import Engine, PoolProxiedConnection, text
-from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import Session
 
 from backend import sessions
@@ -17,6 +16,7 @@ from backend.lists import EntryRecord, ListRecord
 from backend.notes import LabelRecord, NoteRecord, NotesBase
 from backend.tags import TagRecord
 from trainer.errors import UserError
+from trainer.opening import creating
 from trainer.store import open_store
 
 WRITTEN = (LabelRecord, NoteRecord, TagRecord, ListRecord, EntryRecord, AccessTokenRecord)
@@ -31,10 +31,12 @@ def open_database(url: str) -> Engine:
     """
     try:
         engine = open_store(url)
-    except (ArgumentError, ModuleNotFoundError, OSError) as error:
+    except OSError as error:
         raise UserError(f"The store {url} cannot be opened ({error}); name another with --store.") from error
-    NotesBase.metadata.create_all(engine, [NotesBase.metadata.tables[table.__tablename__] for table in WRITTEN])
-    sessions.create_tables(engine)
+    with creating(engine) as connection:
+        tables = [NotesBase.metadata.tables[table.__tablename__] for table in WRITTEN]
+        NotesBase.metadata.create_all(connection, tables)
+        sessions.create_tables(connection)
     return engine
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from sqlalchemy.exc import DataError
+
 from backend.schemas import ErrorBody
 from trainer.errors import NotFoundError, TooLongError, UserError
 
@@ -101,6 +103,7 @@ class TooManyRequestsError(Exception):
 
 
 INTERNAL = "internal"
+UNSTORABLE = "The store cannot keep or look for that: it holds the character NUL, or is too large for it; change it."
 
 _BY_KIND: tuple[tuple[type[Exception], int, str], ...] = (
     (NotFoundError, 404, "not-found"),
@@ -113,6 +116,7 @@ _BY_KIND: tuple[tuple[type[Exception], int, str], ...] = (
     (TooManyRequestsError, 429, TooManyRequestsError.code),
     (ClientGoneError, 499, ClientGoneError.code),
     (BusyError, 503, "busy"),
+    (DataError, 422, "cannot-be-stored"),
 )
 
 
@@ -120,7 +124,8 @@ def status_and_code(error: BaseException) -> tuple[int, str]:
     """HTTP status and code of an error; 500 and ``internal`` for what is a defect of ours."""
     for kind, status, code in _BY_KIND:
         if isinstance(error, kind):
-            return status, str(getattr(error, "code", code))
+            # SQLAlchemy's errors have a code too, which means something else.
+            return status, code if kind is DataError else str(getattr(error, "code", code))
     return 500, INTERNAL
 
 
@@ -129,4 +134,6 @@ def error_body(error: BaseException) -> ErrorBody:
     _, code = status_and_code(error)
     if code == INTERNAL:
         return ErrorBody(code=code, message="Something went wrong in the server; its log says what.")
+    if isinstance(error, DataError):
+        return ErrorBody(code=code, message=UNSTORABLE)
     return ErrorBody(code=code, message=str(error))

@@ -10,7 +10,7 @@ import secrets
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import JSON, DateTime, Engine, String, delete, select
+from sqlalchemy import JSON, Connection, DateTime, String, delete, select
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from backend.errors import SessionNotFoundError
@@ -45,9 +45,9 @@ class SessionRecord(SessionsBase):
         return self.saved_at if self.saved_at.tzinfo else self.saved_at.replace(tzinfo=UTC)
 
 
-def create_tables(engine: Engine) -> None:
+def create_tables(connection: Connection) -> None:
     """Create what is missing."""
-    SessionsBase.metadata.create_all(engine)
+    SessionsBase.metadata.create_all(connection)
 
 
 def save_session(

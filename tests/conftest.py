@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
 import torch
 from hypothesis import settings
+
+from tests.postgresql import Server, postgresql
 
 # Read when huggingface_hub is first imported, hence here and not in a fixture.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -17,6 +20,13 @@ os.environ["TRITON_INTERPRET"] = "1"
 torch.set_num_threads(1)
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
+
+
+@pytest.fixture(scope="session")
+def postgresql_server() -> Iterator[Server]:
+    """A PostgreSQL server."""
+    with postgresql() as server:
+        yield server
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,8 +1,8 @@
 """The store: every table that the trainer writes, and how to open it.
 
 The trainer owns these tables and is the only one that writes them; the backend reads them. What people add (labels,
-notes) lives in the backend's own tables beside these. SQLite by default, in WAL, so that readers never wait for a
-writer and see an index of contexts either whole or not at all.
+notes) lives in the backend's own tables beside these. SQLite by default, in WAL, or PostgreSQL: readers never wait for
+a writer and see an index of contexts either whole or not at all.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 from sqlalchemy import (
     JSON,
+    Connection,
     DateTime,
     Engine,
     Float,
@@ -23,26 +24,28 @@ from sqlalchemy import (
     LargeBinary,
     String,
     Text,
-    create_engine,
     delete,
-    event,
-    text,
     update,
 )
-from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DatabaseError
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from trainer.errors import UserError
+from trainer.opening import cannot_open, connect, creating, schema_version, set_schema_version
 from trainer.packing import PackedActive, PackedCounts, PackedPairs, PackedTokenIds
-from trainer.search_text import search_table
+from trainer.search_text import delete_search, prepare_search
 from trainer.tables import AutomaticLabelRecord, Base, RoutedRecord
 
 SCHEMA_VERSION = 4
-"""Raised whenever a table changes; kept in SQLite's ``user_version``."""
+"""Raised whenever a table changes; kept in SQLite's ``user_version``, or the table ``schema_version``."""
 
 IN_MEMORY = "sqlite://"
 """URL of a store that is gone with its process."""
+
+
+def sqlite_url(data: Path) -> str:
+    """URL of the store that lives in the data folder ``data``."""
+    return f"sqlite:///{(data / 'mxd.sqlite').resolve()}"
 
 
 def utc_now() -> datetime:
@@ -269,55 +272,35 @@ class ProbeRecord(Base):
     __table_args__ = (Index("probes_of_run", "run_id", "fingerprint", "level", unique=True),)
 
 
-def _prepare_sqlite(connection: Any, _record: Any) -> None:
-    cursor = connection.cursor()
-    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", "busy_timeout=30000"):
-        cursor.execute(f"PRAGMA {pragma}")
-    cursor.close()
-
-
 def open_store(url: str) -> Engine:
     """Open the store at an SQLAlchemy ``url`` and create what is missing.
 
     Raises:
-        UserError: the file is not a store, is of another schema version, or cannot be opened.
+        UserError: it is not a store, is of another schema version, or cannot be opened.
     """
-    location = make_url(url)
-    sqlite = location.get_backend_name() == "sqlite"
-    if sqlite and location.database:
-        Path(location.database).parent.mkdir(parents=True, exist_ok=True)
-    engine = create_engine(url)
-    if sqlite:
-        event.listen(engine, "connect", _prepare_sqlite)
+    engine = connect(url)
     try:
-        _create_tables(engine)
-    except DatabaseError as error:
+        with creating(engine) as connection:
+            _create_tables(connection)
+    except (DatabaseError, UserError) as error:
         engine.dispose()
-        raise UserError(
-            f"The store {location.render_as_string()} cannot be opened ({error.orig}); "
-            "name another with --store, or move the file away and index again."
-        ) from error
+        if isinstance(error, UserError):
+            raise
+        raise cannot_open(engine.url, error) from error
     return engine
 
 
-def _create_tables(engine: Engine) -> None:
-    if engine.dialect.name == "sqlite":
-        with engine.connect() as connection:
-            found = connection.execute(text("PRAGMA user_version")).scalar_one()
-        if found not in (0, SCHEMA_VERSION):
-            raise UserError(
-                f"The store has schema version {found} and this program expects {SCHEMA_VERSION}; "
-                "use the program version that wrote it, or name another store with --store."
-            )
-    Base.metadata.create_all(engine)
-    if engine.dialect.name == "sqlite":
-        with engine.begin() as connection:
-            connection.execute(text(f"PRAGMA user_version = {SCHEMA_VERSION}"))
-
-
-def sqlite_url(data: Path) -> str:
-    """URL of the store that lives in the data folder ``data``."""
-    return f"sqlite:///{(data / 'mxd.sqlite').resolve()}"
+def _create_tables(connection: Connection) -> None:
+    found = schema_version(connection)
+    if found not in (0, SCHEMA_VERSION):
+        raise UserError(
+            f"The store has schema version {found} and this program expects {SCHEMA_VERSION}; "
+            "use the program version that wrote it, or name another store with --store."
+        )
+    Base.metadata.create_all(connection)
+    prepare_search(connection)
+    if found != SCHEMA_VERSION:
+        set_schema_version(connection, SCHEMA_VERSION)
 
 
 @contextmanager
@@ -329,8 +312,7 @@ def writing(engine: Engine) -> Iterator[Session]:
 
 def delete_index(session: Session, run_id: int) -> None:
     """Delete what an index of the run wrote, in the caller's transaction."""
-    if session.get_bind().dialect.name == "sqlite":
-        session.execute(text(f"DROP TABLE IF EXISTS {search_table(run_id)}"))
+    delete_search(session, run_id)
     of_labels = (RoutedRecord, AutomaticLabelRecord)
     of_experts = (SteeringDoseRecord, InfluenceRecord, ContextRecord, SequenceRecord, ExpertRecord)
     for table in (*of_labels, *of_experts, IndexRecord):

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Literal
 
 import numpy as np
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from backend.database import reading
@@ -18,7 +18,7 @@ from backend.queries.search_index import Ints
 from backend.schemas import AutomaticLabel, Context, SearchHit
 from backend.vocabulary import Vocabulary, fold
 from trainer.indexing.write import SEARCH_MARGIN
-from trainer.search_text import SEARCH_REACH, search_table
+from trainer.search_text import LastWord, Ranked, best_experts_with, experts_with, is_beginning
 from trainer.store import ContextRecord, RunRecord
 
 MAX_WORDS = 16
@@ -36,30 +36,6 @@ def words_of(typed: str) -> list[str]:
     """The words that a person typed, without those that have neither letter nor digit."""
     words = typed.replace("\0", " ").split()
     return [word for word in words if any(letter.isalnum() for letter in word)][:MAX_WORDS]
-
-
-def full_text_query(typed: str) -> str | None:
-    """What a person typed in FTS5's language: all words near each other, the last as a beginning.
-
-    None where no word is left.
-    """
-    return _query(typed, "*")
-
-
-def whole_words_query(typed: str) -> str | None:
-    """The same with the last word as it stands; None where no word is left."""
-    return _query(typed, "")
-
-
-def _query(typed: str, end: Literal["*", ""]) -> str | None:
-    """Every word is quoted, so nothing in it is taken for an operator. A single letter begins too much."""
-    words = words_of(typed)
-    if not words:
-        return None
-    quoted = [f'"{word.replace(chr(34), chr(34) * 2)}"' for word in words]
-    if len(words[-1]) > 1:
-        quoted[-1] += end
-    return quoted[0] if len(quoted) == 1 else f"NEAR({' '.join(quoted)}, {SEARCH_REACH})"
 
 
 def labelled_like(browsed: BrowsedRun, typed: str) -> list[int]:
@@ -80,26 +56,22 @@ def find_experts(store: Engine, browsed: BrowsedRun, typed: str, vocabulary: Voc
     return np.concatenate([np.array(labelled, np.int32), users, _in_contexts(store, browsed, typed)])
 
 
-def is_held(store: Engine, browsed: BrowsedRun, typed: str) -> bool:
+def is_held(browsed: BrowsedRun, typed: str) -> bool:
     """Whether ``find_experts`` has nothing to read."""
-    match = full_text_query(typed)
-    return match is None or not has_full_text(store) or browsed.search.found_in_contexts.known(match) is not None
+    words = tuple(words_of(typed))
+    return not words or browsed.search.found_in_contexts.known(words) is not None
 
 
 def _in_contexts(store: Engine, browsed: BrowsedRun, typed: str) -> Ints:
-    match = full_text_query(typed)
-    if match is None or not has_full_text(store):
+    words = tuple(words_of(typed))
+    if not words:
         return np.zeros(0, np.int32)
-    table = search_table(browsed.record.id)
-    # One text instead of a row each: a common word is in the contexts of every expert.
-    wanted = text(f"SELECT group_concat(rowid) FROM {table} WHERE {table} MATCH :match")
 
     def find() -> Ints:
         with reading(store) as session:
-            found = session.scalar(wanted, {"match": match})
-        return np.fromstring(found or "", np.int32, sep=",")
+            return experts_with(session, browsed.record.id, words)
 
-    return browsed.search.found_in_contexts.of(match, find)
+    return browsed.search.found_in_contexts.of(words, find)
 
 
 def best_experts(session: Session, browsed: BrowsedRun, typed: str) -> tuple[int, ...]:
@@ -108,23 +80,20 @@ def best_experts(session: Session, browsed: BrowsedRun, typed: str) -> tuple[int
     Whole words go before those that the last one begins, which are looked for where there is room left: all that begins
     like a common word takes ten times as long as the word.
     """
-    whole, begun = whole_words_query(typed), full_text_query(typed)
-    if whole is None or begun is None or not has_full_text(session.get_bind()):
+    words = tuple(words_of(typed))
+    if not words:
         return ()
-    found = browsed.search.best_in_contexts.of(whole, lambda: _ranked(session, browsed, whole))
-    if len(found) >= MOST_RANKED or begun == whole:
+    found = _ranked(session, browsed, words, "whole")
+    if len(found) >= MOST_RANKED or not is_beginning(words[-1]):
         return found
-    longer = browsed.search.best_in_contexts.of(begun, lambda: _ranked(session, browsed, begun))
-    return tuple(dict.fromkeys([*found, *longer]))[:MOST_RANKED]
+    return tuple(dict.fromkeys([*found, *_ranked(session, browsed, words, "beginning")]))[:MOST_RANKED]
 
 
-def _ranked(session: Session, browsed: BrowsedRun, match: str) -> tuple[int, ...]:
-    table = search_table(browsed.record.id)
-    wanted = text(
-        f"SELECT rowid FROM (SELECT rowid, bm25({table}) AS score FROM {table} WHERE {table} MATCH :match "
-        f"LIMIT {CANDIDATES}) ORDER BY score, rowid LIMIT {MOST_RANKED}"
-    )
-    return tuple(session.scalars(wanted, {"match": match}))
+def _ranked(session: Session, browsed: BrowsedRun, words: tuple[str, ...], last: LastWord) -> tuple[int, ...]:
+    def find() -> tuple[int, ...]:
+        return best_experts_with(session, browsed.record.id, words, last, Ranked(CANDIDATES, MOST_RANKED))
+
+    return browsed.search.best_in_contexts.of((words, last), find)
 
 
 def best_contexts(
@@ -156,11 +125,6 @@ def _fits(context: StoredContext, words: Sequence[str], vocabulary: Vocabulary) 
     window = context.token_ids[start : context.position + SEARCH_MARGIN + 1]
     around = "".join(map(vocabulary.name, window)).casefold()
     return all(word in around for word in words)
-
-
-def has_full_text(store: Engine | Connection) -> bool:
-    """Whether the store keeps the text of contexts for searching; only SQLite does."""
-    return store.dialect.name == "sqlite"
 
 
 def search(

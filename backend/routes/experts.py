@@ -57,7 +57,7 @@ async def experts(
     """A page of experts in the order asked for; dead ones are included unless a filter leaves them out."""
     held = _held(services, run)
     # What is in memory is answered without a thread; there is hardly anything to do.
-    if held is not None and _is_in_memory(services, held[0], query):
+    if held is not None and _is_in_memory(held[0], query):
         browsed, vocabulary = held
         kept = browsed.pages.of((vocabulary, query), lambda: Kept.of_plain(_page(services, browsed, vocabulary, query)))
         return kept.answer(request.headers)
@@ -70,8 +70,8 @@ def _held(services: Services, run: str) -> tuple[BrowsedRun, Vocabulary] | None:
     return None if browsed is None or loaded is None else (browsed, loaded.vocabulary)
 
 
-def _is_in_memory(services: Services, browsed: BrowsedRun, query: ExpertQuery) -> bool:
-    return query.list is None and (not query.search or search_queries.is_held(services.store, browsed, query.search))
+def _is_in_memory(browsed: BrowsedRun, query: ExpertQuery) -> bool:
+    return query.list is None and (not query.search or search_queries.is_held(browsed, query.search))
 
 
 def _read_page(services: Services, run: str, query: ExpertQuery) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,41 +13,91 @@ from backend.app import create_app
 from backend.settings import Settings
 from tests.backend.stores import made_up_store
 from tests.language_models import saved_language_model
+from tests.postgresql import Server
 from tests.runs import World, small_world
 from trainer.config import IndexConfig
 from trainer.indexing import build_index
 from trainer.language_model import LanguageModel
 from trainer.run import Run
+from trainer.store import sqlite_url
 from trainer.train import train
+
+IN_BOTH = ("browsing", "contexts", "experts", "influence", "lists", "notes", "random_contexts", "search", "sessions")
+"""Files of tests that run on a store in SQLite and on one in PostgreSQL; all others on SQLite alone."""
+NewStore = Callable[[Path], str]
+"""URL of a store that is not there yet, for a data folder."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run the tests of ``IN_BOTH`` once a database."""
+    if "store_kind" in metafunc.fixturenames and metafunc.module.__name__.rpartition("test_")[2] in IN_BOTH:
+        metafunc.parametrize("store_kind", ["sqlite", "postgresql"], indirect=True, scope="session")
 
 
 @pytest.fixture(scope="session")
-def made_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Data folder with the made-up store. Tests only read it."""
+def store_kind(request: pytest.FixtureRequest) -> str:
+    """The database that stores are in."""
+    kind: str = getattr(request, "param", "sqlite")
+    return kind
+
+
+@pytest.fixture(scope="session")
+def new_store(store_kind: str, request: pytest.FixtureRequest) -> NewStore:
+    """Gives a new store at each call."""
+    if store_kind == "sqlite":
+        return sqlite_url
+    server: Server = request.getfixturevalue("postgresql_server")
+    return lambda _data: server.new()
+
+
+@pytest.fixture(scope="session")
+def made_up_place(tmp_path_factory: pytest.TempPathFactory, new_store: NewStore) -> tuple[Path, str]:
+    """Data folder and URL of the made-up store. Tests only read it."""
     data = tmp_path_factory.mktemp("made-up")
-    made_up_store(data).dispose()
-    yield data
+    url = new_store(data)
+    made_up_store(data, url).dispose()
+    return data, url
+
+
+@pytest.fixture(scope="session")
+def made_up(made_up_place: tuple[Path, str]) -> Path:
+    """Data folder of the made-up store."""
+    return made_up_place[0]
+
+
+@pytest.fixture(scope="session")
+def made_up_url(made_up_place: tuple[Path, str]) -> str:
+    """URL of the made-up store."""
+    return made_up_place[1]
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Iterator[Engine]:
-    """A made-up store of the test's own, under ``tmp_path``."""
-    engine = made_up_store(tmp_path)
+def own(tmp_path: Path, new_store: NewStore) -> Iterator[Engine]:
+    """A made-up store of the test's own, its data folder under ``tmp_path``."""
+    engine = made_up_store(tmp_path, new_store(tmp_path))
     yield engine
     engine.dispose()
 
 
 @pytest.fixture(scope="session")
-def client(made_up: Path) -> Iterator[TestClient]:
+def client(made_up_place: tuple[Path, str]) -> Iterator[TestClient]:
     """A client of a server on the made-up store."""
-    with TestClient(create_app(Settings(data=made_up, frontend=made_up / "dist"))) as it:
+    data, url = made_up_place
+    with TestClient(create_app(Settings(data=data, store=url, frontend=data / "dist"))) as it:
         yield it
 
 
 @pytest.fixture
-def own_client(own: Engine, tmp_path: Path) -> Iterator[TestClient]:
+def own_settings(own: Engine, tmp_path: Path) -> Settings:
+    """Settings of a server on a store of the test's own."""
+    url = own.url.render_as_string(hide_password=False)
+    return Settings(data=tmp_path, store=url, frontend=tmp_path / "dist")
+
+
+@pytest.fixture
+def own_client(own_settings: Settings) -> Iterator[TestClient]:
     """A client of a server on a store of the test's own."""
-    with TestClient(create_app(Settings(data=tmp_path, frontend=tmp_path / "dist"))) as it:
+    with TestClient(create_app(own_settings)) as it:
         yield it
 
 

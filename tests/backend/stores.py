@@ -23,7 +23,6 @@ from trainer.store import (
     MetricRecord,
     RunRecord,
     SequenceRecord,
-    sqlite_url,
     utc_now,
 )
 
@@ -37,9 +36,9 @@ PER_EXPERT = 7
 SENTENCES = ("the old fox sang.", "Der Hund, dass er", "x = fn(a[0]) + 1", "may might perhaps")
 
 
-def made_up_store(data: Path) -> Engine:
-    """A store under ``data`` with the indexed run ``first`` and the run ``second``, which is being fitted."""
-    engine = open_database(sqlite_url(data))
+def made_up_store(data: Path, url: str) -> Engine:
+    """A store with the indexed run ``first`` and the run ``second``, which is being fitted; folders in ``data``."""
+    engine = open_database(url)
     with Session(engine) as session, session.begin():
         first = _run(session, data, "first", "finished", age=2)
         _run(session, data, "second", "training", age=1)

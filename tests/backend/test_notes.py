@@ -54,3 +54,9 @@ def test_labels_outlive_the_index(own_client: TestClient, own: Engine) -> None:
         assert notes.count_of(session, "first") == 1
         notes.remove_all(session, "first")
         assert notes.count_of(session, "first") == 0
+
+
+def test_what_cannot_be_stored_is_said_to_be(own_client: TestClient, store_kind: str) -> None:
+    answer = own_client.put("/api/runs/first/experts/3/note", json={"note": "a\0b"})
+    assert answer.status_code == (204 if store_kind == "sqlite" else 422)
+    assert store_kind == "sqlite" or answer.json()["error"]["code"] == "cannot-be-stored"

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 from hypothesis import example, given
 from hypothesis import strategies as st
-from sqlalchemy import Engine, create_engine, select
+from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
 from backend.queries.columns import among
-from backend.queries.search import full_text_query
+from backend.queries.search import words_of
 from tests.backend.stores import ACTIVE, NUM_EXPERTS
-from trainer.store import ExpertRecord, IndexRecord, sqlite_url
+from trainer.opening import connect
+from trainer.search_text.sqlite import full_text_query
+from trainer.store import ExpertRecord, IndexRecord
 
 PATH = "/api/runs/first"
 
@@ -91,15 +92,16 @@ def test_no_search_is_an_error(client: TestClient, typed: str) -> None:
 
 
 def test_a_word_inside_quotes_is_a_word() -> None:
-    assert full_text_query('say "no"') == 'NEAR("say" """no"""*, 10)'
-    assert full_text_query("h") == '"h"'
-    assert full_text_query("hou") == '"hou"*'
-    assert full_text_query("( - )") is None
+    assert full_text_query(words_of('say "no"'), "beginning") == 'NEAR("say" """no"""*, 10)'
+    assert full_text_query(words_of("h"), "beginning") == '"h"'
+    assert full_text_query(words_of("hou"), "beginning") == '"hou"*'
+    assert full_text_query(words_of("hou"), "whole") == '"hou"'
+    assert words_of("( - )") == []
 
 
 @given(st.sets(st.integers(0, NUM_EXPERTS - 1)))
-def test_among_is_in(made_up: Path, values: set[int]) -> None:
-    engine = create_engine(sqlite_url(made_up))
+def test_among_is_in(made_up_url: str, values: set[int]) -> None:
+    engine = connect(made_up_url)
     with Session(engine) as session:
         wanted = select(ExpertRecord.expert).where(among(session, ExpertRecord.expert, values))
         assert set(session.scalars(wanted)) == values

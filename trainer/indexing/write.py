@@ -148,8 +148,6 @@ def _sequences(run_id: int, gathered: Gathered) -> Iterator[dict[str, Any]]:
 def _insert_search(
     session: Session, run_id: int, kept: Kept, sequences: Sequences, tokenizer: PreTrainedTokenizerBase
 ) -> None:
-    if session.get_bind().dialect.name != "sqlite":
-        return
     make_search_table(session, run_id)
     largest = np.flatnonzero(kept.interval == 0)
     # Experts, not contexts, at a time: each is one document.

@@ -8,19 +8,31 @@ from math import log2
 import numpy as np
 import pytest
 import torch
-from sqlalchemy import func, select, text
+from sqlalchemy import Engine, func, inspect, select, text
 from sqlalchemy.orm import Session
 
+from tests.postgresql import Server
 from tests.runs import World
 from trainer.activations import capture_sequences
 from trainer.config import IndexConfig
 from trainer.errors import NotFoundError, UserError
 from trainer.indexing import build_index
 from trainer.indexing import gather as gathering
+from trainer.registration import register_run
 from trainer.run import Run
-from trainer.search_text import search_table
-from trainer.store import ContextRecord, ExpertRecord, IndexRecord, RunRecord, SequenceRecord, writing
-from trainer.tables import RoutedRecord
+from trainer.search_text import experts_with
+from trainer.search_text.sqlite import search_table
+from trainer.store import (
+    ContextRecord,
+    ExpertRecord,
+    IndexRecord,
+    RunRecord,
+    SequenceRecord,
+    delete_index,
+    open_store,
+    writing,
+)
+from trainer.tables import Base, RoutedRecord
 from trainer.text import blocks
 from trainer.tokens import token_texts
 from trainer.train import train
@@ -185,3 +197,30 @@ def test_a_run_that_the_store_does_not_know(world: World, run: Run) -> None:
         session.delete(session.scalars(select(RunRecord)).one())
     with pytest.raises(NotFoundError, match="store has no run"):
         build_index(run, settings(world), world.language_model, world.store)
+
+
+def rows_of(store: Engine, table: type[Base]) -> list[tuple[object, ...]]:
+    """All rows of a table, without when they were written."""
+    columns = [column for column in table.__table__.columns if column.name != "created_at"]
+    with store.connect() as connection:
+        rows = connection.execute(select(*columns).order_by(*inspect(table).primary_key))
+        return [tuple(row) for row in rows]
+
+
+def test_an_index_in_postgresql_is_the_one_in_sqlite(world: World, run: Run, postgresql_server: Server) -> None:
+    other = open_store(postgresql_server.new())
+    register_run(run, other)
+    for _ in range(2):  # the second in the place of the first
+        build_index(run, settings(world), world.language_model, other)
+    build_index(run, settings(world), world.language_model, world.store)
+    for table in (IndexRecord, ExpertRecord, SequenceRecord, ContextRecord, RoutedRecord):
+        rows = rows_of(other, table)
+        assert rows
+        assert rows == rows_of(world.store, table)
+    for word in ("fox", "o"):
+        with Session(other) as one, Session(world.store) as two:
+            assert sorted(experts_with(one, 1, [word])) == sorted(experts_with(two, 1, [word]))
+    with writing(other) as session:
+        delete_index(session, 1)
+        assert experts_with(session, 1, ["fox"]).tolist() == []
+    other.dispose()

@@ -1,0 +1,117 @@
+"""A PostgreSQL server of the tests' own, started from the programs on this machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import create_engine, text
+from sqlalchemy.exc import OperationalError
+
+PLACES = ("usr/lib/postgresql/*/bin/initdb", "usr/pgsql-*/bin/initdb")
+QUICK = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "listen_addresses=", "shared_buffers=32MB")
+"""Nobody needs what is in it after the machine has lost its power; no port is opened."""
+START_SECONDS = 60
+
+
+def programs() -> Path:
+    """Folder of ``initdb`` and ``postgres``."""
+    named = os.environ.get("MXD_POSTGRESQL")
+    if named:
+        return Path(named)
+    found = shutil.which("initdb")
+    places = [Path(found)] if found else [path for place in PLACES for path in Path("/").glob(place)]
+    if not places:
+        raise FileNotFoundError(
+            "PostgreSQL's programs are not on this machine: bash scripts/postgresql.sh installs them, as make test "
+            "does; or name their folder in MXD_POSTGRESQL."
+        )
+    return max(places, key=lambda path: [int(part) for part in path.parts if part.isdigit()]).parent
+
+
+class Server:
+    """A running server; its databases are made as they are asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._numbers = count()
+
+    def url(self, database: str) -> str:
+        """URL of a database."""
+        return f"postgresql://tests@/{database}?host={self._folder}"
+
+    def new(self, template: str = "template1") -> str:
+        """Make a database like another one and give its URL. Nobody may be connected to the other one."""
+        name = f"store_{next(self._numbers)}"
+        self.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+        return self.url(name)
+
+    def execute(self, statement: str) -> None:
+        """Run a statement outside of any transaction."""
+        engine = create_engine(_with_driver(self.url("postgres")), isolation_level="AUTOCOMMIT")
+        with engine.connect() as connection:
+            connection.execute(text(statement))
+        engine.dispose()
+
+
+def _with_driver(url: str) -> str:
+    return url.replace("postgresql:", "postgresql+psycopg:")
+
+
+@contextmanager
+def postgresql() -> Iterator[Server]:
+    """Start a server in a folder of its own, reached by a socket in it; stop it and take the folder away at the end."""
+    # Not in pytest's folder: the server refuses to run as root, and nobody else may look in there.
+    folder = Path(tempfile.mkdtemp(prefix="mxd-pg-"))
+    user = _user(folder)
+    try:
+        _initialise(folder, user)
+        options = [word for setting in QUICK for word in ("-c", setting)]
+        command = [str(programs() / "postgres"), "-D", str(folder / "data"), "-k", str(folder), *options]
+        with (folder / "log").open("w") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, **user)
+        try:
+            server = Server(folder)
+            _wait(server, process, folder / "log")
+            yield server
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(timeout=START_SECONDS)
+    finally:
+        shutil.rmtree(folder)
+
+
+def _user(folder: Path) -> dict[str, Any]:
+    if os.geteuid():
+        return {}
+    shutil.chown(folder, "nobody")
+    return {"user": "nobody", "group": "nogroup", "extra_groups": []}
+
+
+def _initialise(folder: Path, user: dict[str, Any]) -> None:
+    command = [str(programs() / "initdb"), "-D", str(folder / "data"), "-U", "tests", "--auth", "trust", "--no-sync"]
+    made = subprocess.run(
+        [*command, "--locale", "C", "--encoding", "UTF8"], capture_output=True, text=True, cwd=folder, **user
+    )
+    assert made.returncode == 0, made.stderr
+
+
+def _wait(server: Server, process: subprocess.Popen[bytes], log: Path) -> None:
+    end = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            server.execute("SELECT 1")
+            return
+        except OperationalError:
+            if process.poll() is not None or time.monotonic() > end:
+                raise AssertionError(f"PostgreSQL did not start:\n{log.read_text()}") from None
+            time.sleep(0.05)

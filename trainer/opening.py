@@ -1,0 +1,100 @@
+"""Connecting to the database that a store is in, and what differs from one database to the other in doing so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, text
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
+
+from trainer.errors import UserError
+from trainer.search_text import DATABASES
+
+_CREATING = 6_517_309_914
+"""Number of the advisory lock that whoever creates tables in PostgreSQL holds; any number that others do not use."""
+
+
+def connect(url: str) -> Engine:
+    """An engine for the database at an SQLAlchemy ``url``. ``postgresql://`` means the driver psycopg.
+
+    Raises:
+        UserError: it is no such URL, or of a database or driver that cannot be used.
+    """
+    location = _location(url)
+    if location.get_backend_name() == "sqlite":
+        if location.database:
+            Path(location.database).parent.mkdir(parents=True, exist_ok=True)
+        engine = create_engine(location)
+        event.listen(engine, "connect", _prepare_sqlite)
+        return engine
+    try:
+        # A server that was started anew closed the connections of before; this notices, and opens others.
+        return create_engine(location, pool_pre_ping=True)
+    except (ModuleNotFoundError, ArgumentError) as error:
+        raise UserError(
+            f"The store {location} needs a driver that is not installed ({error}); "
+            "install psycopg with: pip install 'mxd-explorer[postgres]'"
+        ) from error
+
+
+def _location(url: str) -> URL:
+    try:
+        location = make_url(url)
+    except ArgumentError as error:
+        # The text itself is left out: it may hold a password.
+        raise UserError(
+            "The store's URL cannot be read; write sqlite:///FILE or postgresql://USER@HOST/DATABASE."
+        ) from error
+    if location.drivername in ("postgres", "postgresql"):
+        return location.set(drivername="postgresql+psycopg")
+    if location.get_backend_name() not in DATABASES:
+        raise UserError(f"A store is in SQLite or PostgreSQL, not in {location.drivername}; name another with --store.")
+    return location
+
+
+def _prepare_sqlite(connection: Any, _record: Any) -> None:
+    cursor = connection.cursor()
+    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", "busy_timeout=30000"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+@contextmanager
+def creating(engine: Engine) -> Iterator[Connection]:
+    """A connection to create tables with, in one transaction; on a server one program does so at a time."""
+    with engine.begin() as connection:
+        if engine.dialect.name == "postgresql":
+            connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _CREATING})
+            connection.execute(text("CREATE TABLE IF NOT EXISTS schema_version (version integer NOT NULL)"))
+        yield connection
+
+
+def schema_version(connection: Connection) -> int:
+    """The version of a store's tables; 0 for a new one."""
+    if connection.dialect.name == "sqlite":
+        return int(connection.execute(text("PRAGMA user_version")).scalar_one())
+    return int(connection.execute(text("SELECT max(version) FROM schema_version")).scalar() or 0)
+
+
+def set_schema_version(connection: Connection, version: int) -> None:
+    """Keep the version of a new store's tables."""
+    if connection.dialect.name == "sqlite":
+        connection.execute(text(f"PRAGMA user_version = {int(version)}"))
+    else:
+        connection.execute(text("INSERT INTO schema_version VALUES (:version)"), {"version": version})
+
+
+def cannot_open(location: URL, error: DBAPIError) -> UserError:
+    """What to say where a store cannot be opened."""
+    why = " ".join(str(error.orig).split())
+    if location.get_backend_name() == "sqlite":
+        advice = "name another with --store, or move the file away and index again."
+    elif isinstance(error, OperationalError):
+        advice = "see that the server runs and that the database and the user are there, or name another with --store."
+    else:
+        advice = "give the user the right to create tables in it, or name another with --store."
+    return UserError(f"The store {location.render_as_string()} cannot be opened ({why}); {advice}")
