@@ -53,6 +53,8 @@ class ServeCommand(Command):
     """Names besides localhost and addresses under which browsers may reach it, with commas between them."""
     body_bytes: Annotated[int | None, Field(gt=0)] = None
     """Largest body of a request, in bytes (2 MiB)."""
+    waiting_requests: Annotated[int | None, Field(gt=0)] = None
+    """Requests that may wait for their answers at a time; more are refused (200)."""
     browse_rate: Annotated[float | None, Field(gt=0)] = None
     """Requests a second that each token may make for what is stored (50)."""
     compute_rate: Annotated[float | None, Field(gt=0)] = None
