@@ -76,42 +76,48 @@ function useGoTo() {
   };
 }
 
-/** This expert's own contexts are on screen by then, and who holds the key down has gone on. */
-const AFTER_MS = 100;
+/** This expert's own contexts have been painted by then. */
+const AFTER_MS = 20;
 
-/** Fetches what the neighbours show, once this expert is there, so that going on needs no waiting. */
-function usePrefetched(run: string, experts: readonly (number | null)[]) {
+/** Fetches what the neighbours show, once this expert is there, so that going on needs no waiting: first what is seen
+ *  first of the next one and the one before, then the rest. */
+function usePrefetched(run: string, { next, previous }: ExpertDetail) {
   const queries = useQueryClient();
-  const [previous, next] = experts;
   useEffect(() => {
-    const fetchContexts = (detail: ExpertDetail) =>
-      Promise.all([
-        queries.query(randomContextsQuery(run, detail.row.expert, 0)),
-        ...detail.intervals
-          .filter(({ contexts }) => contexts > 0)
-          .map(({ interval }) =>
-            queries.infiniteQuery(contextsQuery(run, detail.row.expert, interval, CONTEXTS_PER_PAGE)),
-          ),
-      ]);
-    const fetchNeighbours = () => {
+    let isLeft = false;
+    const contextsOf = (detail: ExpertDetail, wanted: (interval: number) => boolean) =>
+      detail.intervals
+        .filter(({ interval, contexts }) => contexts > 0 && wanted(interval))
+        .map(({ interval }) =>
+          queries.infiniteQuery(contextsQuery(run, detail.row.expert, interval, CONTEXTS_PER_PAGE)),
+        );
+    const fetchNeighbours = async () => {
+      const details: ExpertDetail[] = [];
       for (const expert of [next, previous]) {
-        if (expert === null || expert === undefined) continue;
-        // What fails here is asked for again, and said, on the expert's own page.
-        queries
-          .query(expertQuery(run, expert))
-          .then(fetchContexts)
-          .catch(() => undefined);
+        if (expert === null || isLeft) continue;
+        const detail = await queries.query(expertQuery(run, expert));
+        await Promise.all(contextsOf(detail, (interval) => interval === 0));
+        details.push(detail);
+      }
+      for (const detail of details) {
+        if (isLeft) return;
+        const random = queries.query(randomContextsQuery(run, detail.row.expert, 0));
+        await Promise.all([random, ...contextsOf(detail, (interval) => interval > 0)]);
       }
     };
-    const waiting = setTimeout(fetchNeighbours, AFTER_MS);
-    return () => clearTimeout(waiting);
+    // What fails here is asked for again, and said, on the expert's own page.
+    const waiting = setTimeout(() => void fetchNeighbours().catch(() => undefined), AFTER_MS);
+    return () => {
+      isLeft = true;
+      clearTimeout(waiting);
+    };
   }, [queries, run, previous, next]);
 }
 
 function Neighbours({ run, detail }: ExpertHeadProps) {
   const goTo = useGoTo();
   const { previous, next } = detail;
-  usePrefetched(run, [previous, next]);
+  usePrefetched(run, detail);
   const random = () => void fetchRandomExpert(run).then(({ expert }) => goTo(expert));
   useShortcut("previous", () => previous !== null && goTo(previous));
   useShortcut("next", () => next !== null && goTo(next));
