@@ -42,6 +42,7 @@ from backend.commands.route import RouteCommand
 from backend.commands.runs import RunsCommand
 from backend.commands.serve import ServeCommand
 from backend.commands.steer import SteerCommand
+from backend.commands.store import StoreCommand
 from backend.commands.token import TokenCommand
 from backend.commands.train import TrainCommand
 from trainer.errors import SilentError, UserError
@@ -95,6 +96,8 @@ class Mxd(BaseSettings):
     """delete a run"""
     doctor: CliSubCommand[DoctorCommand]
     """is everything in order on this machine"""
+    store: CliSubCommand[StoreCommand]
+    """is the store whole; give back the room of what was deleted"""
     token: CliSubCommand[TokenCommand]
     """who may use a server that is bound beyond this machine"""
     bench: CliSubCommand[BenchCommand]
@@ -137,11 +140,11 @@ def run(words: Sequence[str]) -> int:
         return _complain("interrupted; run the same command to begin again.", INTERRUPTED)
 
 
-def _command(words: Sequence[str]) -> Command | BenchCommand | TokenCommand:
+def _command(words: Sequence[str]) -> Command | BenchCommand | StoreCommand | TokenCommand:
     defaults = _defaults(words)
     source = CliSettingsSource[Any](Mxd, add_argument_method=_add_argument)
     command = get_subcommand(CliApp.run(Mxd, list(words), cli_settings_source=source, **defaults))
-    assert isinstance(command, Command | BenchCommand | TokenCommand)
+    assert isinstance(command, Command | BenchCommand | StoreCommand | TokenCommand)
     return command
 
 
@@ -177,7 +180,7 @@ def _problem(error: ValidationError) -> str:
     """The first thing that is wrong, with the flag that it is about."""
     first = error.errors()[0]
     command, *names = [str(part).replace("_", "-") for part in first["loc"]]
-    if command in ("bench", "token"):
+    if command in ("bench", "store", "token"):
         names = names[1:]
     flag = f"--{names[0]}: " if names else ""
     return f"{flag}{first['msg'].removeprefix('Value error, ')}"

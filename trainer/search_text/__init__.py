@@ -21,6 +21,8 @@ __all__ = [
     "LastWord",
     "Ranked",
     "best_experts_with",
+    "compact_search",
+    "count_documents",
     "delete_search",
     "experts_with",
     "insert_search",
@@ -64,6 +66,16 @@ def insert_search(session: Session, run_id: int, bodies: Iterable[tuple[int, str
 def delete_search(session: Session, run_id: int) -> None:
     """Delete a run's documents, in the caller's transaction."""
     _kind(session).delete(session, run_id)
+
+
+def count_documents(session: Session, run_id: int) -> int:
+    """How many experts of a run have a document."""
+    return _kind(session).count(session, run_id)
+
+
+def compact_search(connection: Connection, run_id: int) -> None:
+    """Join the pieces that a run's words were written in."""
+    _KINDS[connection.dialect.name].compact(connection, run_id)
 
 
 def experts_with(session: Session, run_id: int, words: Sequence[str]) -> Ints:

@@ -55,6 +55,14 @@ class TextIndex(ABC):
         """Delete the documents of a run, if there are any."""
 
     @abstractmethod
+    def count(self, session: Session, run_id: int) -> int:
+        """Documents of a run."""
+
+    @abstractmethod
+    def compact(self, connection: Connection, run_id: int) -> None:
+        """Join the pieces that a run's words were written in."""
+
+    @abstractmethod
     def found(self, session: Session, run_id: int, words: Sequence[str]) -> Ints:
         """Experts whose document has all words near each other, the last word as a beginning."""
 

@@ -126,6 +126,14 @@ class PostgresqlTextIndex(TextIndex):
         """Delete the run's rows."""
         session.execute(text("DELETE FROM search_documents WHERE run_id = :run"), {"run": run_id})
 
+    def count(self, session: Session, run_id: int) -> int:
+        """Documents of a run."""
+        wanted = text("SELECT count(*) FROM search_documents WHERE run_id = :run")
+        return int(session.scalar(wanted, {"run": run_id}) or 0)
+
+    def compact(self, connection: Connection, run_id: int) -> None:
+        """Left to ``VACUUM``, which looks after the index as well."""
+
     def found(self, session: Session, run_id: int, words: Sequence[str]) -> Ints:
         """Experts whose document has all words near each other."""
         asked = queries(words, "beginning")

@@ -43,6 +43,17 @@ class SqliteTextIndex(TextIndex):
         """Drop the run's table."""
         session.execute(text(f"DROP TABLE IF EXISTS {search_table(run_id)}"))
 
+    def count(self, session: Session, run_id: int) -> int:
+        """Documents, by the table of their lengths; none where there is no table."""
+        table = f"{search_table(run_id)}_docsize"
+        there = session.scalar(text("SELECT count(*) FROM sqlite_master WHERE name = :table"), {"table": table})
+        return int(session.scalar(text(f"SELECT count(*) FROM {table}")) or 0) if there else 0
+
+    def compact(self, connection: Connection, run_id: int) -> None:
+        """FTS5's own command."""
+        table = search_table(run_id)
+        connection.execute(text(f"INSERT INTO {table} ({table}) VALUES ('optimize')"))
+
     def found(self, session: Session, run_id: int, words: Sequence[str]) -> Ints:
         """Experts whose document has all words near each other."""
         table = search_table(run_id)

@@ -1,0 +1,65 @@
+"""``mxd store``: is all in the store whole, and does it take no more room than it needs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic_settings import CliSubCommand, get_subcommand
+
+from backend.commands.base import Command
+
+MEGABYTE = 10**6
+
+
+class CheckStore(Command):
+    """Look whether the store is whole; exit code 1 where it is not. Nothing is written."""
+
+    sample: Annotated[int, Field(ge=0)] = 200
+    """Experts of each run, drawn anew each time, whose contexts are unpacked and compared with their statistics."""
+
+    def run(self) -> int:
+        """Say what is wrong, a line each."""
+        from backend.database import opened, reading
+        from backend.upkeep.check import check_store
+
+        with opened(self.settings().store_url) as store, reading(store) as session:
+            findings = list(check_store(session, self.sample))
+            place = store.url.render_as_string()
+        advice = "Index the runs named here again; if SQLite finds damage, go back to a copy of the file."
+        words = [*findings, advice] if findings else [f"{place} is whole."]
+        self.report({"store": place, "findings": findings}, "\n".join(words))
+        return int(bool(findings))
+
+
+class CompactStore(Command):
+    """Give back the room of what was deleted; refused while somebody writes."""
+
+    def run(self) -> int:
+        """Do it, and say what it gave."""
+        from backend.database import opened
+        from backend.upkeep.compact import compact_store
+
+        with opened(self.settings().store_url) as store:
+            done = compact_store(store)
+        before, after = done.bytes_before / MEGABYTE, done.bytes_after / MEGABYTE
+        self.report(asdict(done), f"The store took {before:,.1f} MB and takes {after:,.1f} MB.")
+        return 0
+
+
+class StoreCommand(BaseModel):
+    """Look after the store."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    check: CliSubCommand[CheckStore]
+    """is all in it whole"""
+    compact: CliSubCommand[CompactStore]
+    """give back the room of what was deleted"""
+
+    def run(self) -> int:
+        """Run the one that was named."""
+        command = get_subcommand(self, cli_exit_on_error=False)
+        assert isinstance(command, Command)
+        return command.run()
