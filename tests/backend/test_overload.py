@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 
 from starlette.types import Message, Receive, Scope, Send
 
-from backend.overload import Overload
+from backend.overload import TURN_SECONDS, Overload
 
 MOST = 3
 
@@ -91,5 +92,20 @@ def test_health_is_always_answered_and_failures_leave_no_trace() -> None:
         slow.end.set()
         assert (await status(busy, "/api/health"))["status"] == 200
         await waiting
+
+    asyncio.run(check())
+
+
+def test_who_comes_behind_too_many_others_is_refused_and_the_next_one_is_not() -> None:
+    async def busy(scope: Scope, receive: Receive, send: Send) -> None:
+        del scope, receive
+        time.sleep(1.1 * TURN_SECONDS)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    async def check() -> None:
+        app = Overload(busy, 100)
+        together = await asyncio.gather(*(status(app) for _ in range(5)))
+        assert [answer["status"] for answer in together] == [200, 503, 503, 503, 503]
+        assert [(await status(app))["status"] for _ in range(3)] == [200] * 3
 
     asyncio.run(check())
