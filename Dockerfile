@@ -2,14 +2,14 @@
 # Where PyPI's torch brings CUDA along (Linux on x86), an index with CPU builds makes the image several GB smaller:
 #   docker build --build-arg PIP_EXTRA_INDEX_URL=… .
 
-FROM node:22-slim AS frontend
+FROM node:22.12.0-slim AS frontend
 WORKDIR /app/frontend
 COPY frontend/package.json frontend/package-lock.json ./
 RUN npm ci --no-audit --no-fund
 COPY frontend/ ./
 RUN npm run build
 
-FROM python:3.11-slim AS app
+FROM python:3.11.10-slim-bookworm AS app
 ARG PIP_EXTRA_INDEX_URL
 ENV PYTHONUNBUFFERED=1 \
     PIP_NO_CACHE_DIR=1 \

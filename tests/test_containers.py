@@ -1,0 +1,69 @@
+"""What can be said of the containers without an engine: they may do little, and what their files name is there."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from backend.access.roles import needed_role
+from backend.cli import _command
+from backend.commands.serve import ServeCommand
+
+ROOT = Path(__file__).parents[1]
+DOCKERFILES = ("Dockerfile", "Dockerfile.trainer")
+SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "docker-compose.yml").read_text("utf-8"))["services"]
+VOLUMES = yaml.safe_load((ROOT / "docker-compose.yml").read_text("utf-8"))["volumes"]
+PINNED = re.compile(r"[\w/-]+:\d+\.\d+[\w.-]*$")
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_container_may_do_little(name: str) -> None:
+    service = SERVICES[name]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ()))
+    assert "build" in service or (PINNED.match(service["image"]) and service["user"] not in ("root", "0"))
+    for volume in service["volumes"]:
+        source = volume.split(":")[0]
+        assert source in VOLUMES or volume.endswith(":ro")
+
+
+def test_no_secret_stands_in_the_file() -> None:
+    for service in SERVICES.values():
+        for name, value in service["environment"].items():
+            if re.search("TOKEN|PASSWORD|SECRET", name):
+                assert value is None or re.fullmatch(r"\$\{\w+:-\}", value)
+
+
+def test_what_lasts_is_checked_where_no_token_is_needed() -> None:
+    for service in SERVICES.values():
+        assert "restart" not in service or "healthcheck" in service
+    asked = re.search(r"http://127\.0\.0\.1:8000(/\S*?)'", SERVICES["app"]["healthcheck"]["test"][-1])
+    assert asked is not None
+    assert needed_role("GET", asked.group(1)) is None
+
+
+@pytest.mark.parametrize("name", DOCKERFILES)
+def test_an_image_is_built_of_what_is_there_and_runs_as_nobody_special(name: str) -> None:
+    text = (ROOT / name).read_text("utf-8").replace("\\\n", " ")
+    lines = [line.split() for line in text.splitlines()]
+    assert all(PINNED.match(words[1]) for words in lines if words[:1] == ["FROM"])
+    for words in lines:
+        if words[:1] == ["COPY"] and not words[1].startswith("--from"):
+            assert all((ROOT / source).exists() for source in words[1:-1]), words
+    assert [words[1] for words in lines if words[:1] == ["USER"]] == ["mxd"]
+    assert "-c constraints.txt" in text
+
+
+def test_the_app_is_started_with_words_that_mxd_knows() -> None:
+    lines = (ROOT / "Dockerfile").read_text("utf-8").splitlines()
+    words = json.loads(next(line for line in lines if line.startswith("CMD")).removeprefix("CMD"))
+    command = _command(words)
+    assert isinstance(command, ServeCommand)
+    assert (command.host, command.port) == ("0.0.0.0", 8000)
