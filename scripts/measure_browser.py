@@ -19,6 +19,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 ROUNDS = 7
 SCROLL_SECONDS = 10
 LONG_FRAME_MS = 50
+LOOKED_AT_MS = 500
 ROWS = "document.querySelector('table.experts-table tbody tr td.c-id, table.experts-table tbody tr td')"
 CONTEXT = "document.querySelector('li .line')?.textContent"
 
@@ -67,9 +68,9 @@ def first_load(browser: Browser, url: str, run: str) -> tuple[float, int]:
     return float(shown), sum(sizes.get(number, 0) for number in ours)
 
 
-def next_expert(page: Page) -> float:
-    """Milliseconds from the key to the next expert's contexts on screen."""
-    page.wait_for_load_state("networkidle")
+def next_expert(page: Page, looked_at_ms: int = 0) -> float:
+    """Milliseconds from the key to the next expert's contexts on screen, after the one before was looked at."""
+    page.wait_for_timeout(looked_at_ms)
     page.evaluate(NEXT)
     page.keyboard.press("k")
     return float(page.evaluate("() => window.waited"))
@@ -99,13 +100,15 @@ def measure(url: str, run: str) -> dict[str, Any]:
         first = page.request.get(f"{url}/api/runs/{run}/experts/random").json()["expert"]
         page.goto(f"{url}/experts/{first}?run={run}")
         page.wait_for_selector("li .line")
-        nexts = [next_expert(page) for _ in range(ROUNDS + 1)][1:]
+        nexts = [next_expert(page, LOOKED_AT_MS) for _ in range(ROUNDS + 1)][1:]
+        hurried = [next_expert(page) for _ in range(ROUNDS)]
         browser.close()
     return {
         "first_load_ms": statistics.median(ms for ms, _ in loads),
         "javascript_bytes": loads[-1][1],
         "next_expert_ms": statistics.median(nexts),
         "next_experts_ms": [round(ms) for ms in nexts],
+        "next_expert_at_once_ms": statistics.median(hurried),
         "frames": len(frames),
         "longest_frame_ms": max(frames),
         "long_frames": sum(frame > LONG_FRAME_MS for frame in frames),
