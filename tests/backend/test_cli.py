@@ -219,7 +219,7 @@ def test_settings_come_from_a_file_and_flags_go_before_it(place: Path, capsys: C
         (["serve", "--port", "70000"], "--port: Input should be less than or equal to 65535"),
         (["serve", "--host", "no.such.host.invalid"], "no.such.host.invalid is no address of this machine"),
         (["serve", "--port", "0", "--store", "sqlite:////dev/null/x"], "/dev/null/x"),
-        (["serve", "--port", "0", "--store", "nonsense"], "nonsense"),
+        (["serve", "--port", "0", "--store", "nonsense"], "The store's URL cannot be read"),
     ],
 )
 def test_bad_input_is_one_line(place: Path, capsys: Capture, words: list[str], sentence: str) -> None:

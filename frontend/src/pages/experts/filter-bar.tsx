@@ -34,16 +34,21 @@ interface FilterBarProps {
 
 function SearchField({ params, setParams }: Omit<FilterBarProps, "run">) {
   const [text, setText] = useState(params.search);
-  const [shown, setShown] = useState(params.search);
   const input = useRef<HTMLInputElement>(null);
   const settled = useSettled(text);
   useShortcut("search", () => input.current?.focus());
-  // The address may change from outside: Back, or a filter that was dropped.
-  if (shown !== params.search) {
-    setShown(params.search);
+  const written = useRef(new Set<string>());
+  useEffect(() => {
+    written.current.add(settled);
+    setParams({ search: settled });
+  }, [settled, setParams]);
+  // The address may change from outside: Back, or a filter that was dropped. What this field wrote comes back late on a
+  // slow machine, when more has been typed, and must not undo that.
+  useEffect(() => {
+    if (written.current.delete(params.search)) return;
+    written.current.clear();
     setText(params.search);
-  }
-  useEffect(() => setParams({ search: settled }), [settled, setParams]);
+  }, [params.search]);
   return (
     <div className="search" role="search">
       <Icon name="search" />
