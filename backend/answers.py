@@ -21,6 +21,7 @@ JSON_TYPE = "application/json"
 KEPT_LEVEL = 6
 """Of compression, where an answer is compressed once and sent often."""
 QUICK_LEVEL = 1
+"""Where much of it is asked for only once."""
 
 
 def written(body: BaseModel) -> Response:
@@ -46,16 +47,10 @@ class Kept:
     compressed: bytes
 
     @classmethod
-    def of(cls, body: BaseModel) -> Kept:
-        """A wire model, written and compressed."""
-        plain = body.__pydantic_serializer__.to_json(body)
-        return cls(plain, gzip.compress(plain, KEPT_LEVEL))
-
-    @classmethod
-    def of_plain(cls, body: Any) -> Kept:
-        """Plain data in the shape of a wire model; compressed in little time, as much of it is asked for once."""
+    def of(cls, body: Any, level: int = KEPT_LEVEL) -> Kept:
+        """A wire model, or plain data in the shape of one, written and compressed at a ``level`` of 1 to 9."""
         written = json_of(body)
-        return cls(written, gzip.compress(written, QUICK_LEVEL))
+        return cls(written, gzip.compress(written, level))
 
     def answer(self, headers: Headers) -> Response:
         """Compressed for those whose request ``headers`` take it."""

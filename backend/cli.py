@@ -24,7 +24,7 @@ from pydantic_settings import (
     get_subcommand,
 )
 
-from backend.commands.base import Command
+from backend.commands.base import Command, CommandGroup
 from backend.commands.bench import BenchCommand
 from backend.commands.console import Interrupted
 from backend.commands.demo import DemoCommand
@@ -49,6 +49,7 @@ from trainer.errors import SilentError, UserError
 
 BAD_INPUT = 2
 INTERRUPTED = 130
+GROUPS = ("bench", "store", "token")
 
 
 class Mxd(BaseSettings):
@@ -140,11 +141,11 @@ def run(words: Sequence[str]) -> int:
         return _complain("interrupted; run the same command to begin again.", INTERRUPTED)
 
 
-def _command(words: Sequence[str]) -> Command | BenchCommand | StoreCommand | TokenCommand:
+def _command(words: Sequence[str]) -> Command | CommandGroup:
     defaults = _defaults(words)
     source = CliSettingsSource[Any](Mxd, add_argument_method=_add_argument)
     command = get_subcommand(CliApp.run(Mxd, list(words), cli_settings_source=source, **defaults))
-    assert isinstance(command, Command | BenchCommand | StoreCommand | TokenCommand)
+    assert isinstance(command, Command | CommandGroup)
     return command
 
 
@@ -179,10 +180,10 @@ def _defaults(words: Sequence[str]) -> dict[str, Any]:
 def _problem(error: ValidationError) -> str:
     """The first thing that is wrong, with the flag that it is about."""
     first = error.errors()[0]
-    command, *names = [str(part).replace("_", "-") for part in first["loc"]]
-    if command in ("bench", "store", "token"):
+    command, *names = [str(part) for part in first["loc"]]
+    if command in GROUPS:
         names = names[1:]
-    flag = f"--{names[0]}: " if names else ""
+    flag = f"--{names[0].replace('_', '-')}: " if names else ""
     return f"{flag}{first['msg'].removeprefix('Value error, ')}"
 
 

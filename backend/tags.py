@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection
 from datetime import datetime
 
-from sqlalchemy import DateTime, Index, String, delete, func, select
+from sqlalchemy import ColumnElement, DateTime, Index, String, delete, func, select
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from backend.notes import NotesBase
@@ -39,18 +39,19 @@ def remove_tag(session: Session, run: str, expert: int, tag: str) -> None:
 
 def tags_of(session: Session, run: str, experts: Collection[int]) -> dict[int, tuple[str, ...]]:
     """Tags of those of ``experts`` that have any, in alphabetical order."""
-    wanted = select(TagRecord.expert, TagRecord.tag).where(TagRecord.run == run, TagRecord.expert.in_(list(experts)))
-    found: dict[int, list[str]] = defaultdict(list)
-    for record in session.execute(wanted.order_by(TagRecord.tag)):
-        found[record.expert].append(record.tag)
-    return {expert: tuple(tags) for expert, tags in found.items()}
+    return _by_expert(session, TagRecord.run == run, TagRecord.expert.in_(list(experts)))
 
 
 def all_tags(session: Session, run: str) -> dict[int, tuple[str, ...]]:
     """Tags of every expert of a run that has any, in alphabetical order."""
-    wanted = select(TagRecord.expert, TagRecord.tag).where(TagRecord.run == run)
+    return _by_expert(session, TagRecord.run == run)
+
+
+def _by_expert(session: Session, *conditions: ColumnElement[bool]) -> dict[int, tuple[str, ...]]:
     found: dict[int, list[str]] = defaultdict(list)
-    for expert, tag in session.execute(wanted.order_by(TagRecord.tag)):
+    for expert, tag in session.execute(
+        select(TagRecord.expert, TagRecord.tag).where(*conditions).order_by(TagRecord.tag)
+    ):
         found[expert].append(tag)
     return {expert: tuple(tags) for expert, tags in found.items()}
 

@@ -61,8 +61,8 @@ class FitPlan:
     memory: dict[str, int]
     """Bytes by kind, of one process."""
     memory_total: int
-    memory_free: int | None
-    """Bytes that the device has left; None where nobody says."""
+    memory_free: int
+    """Bytes that the device has left."""
     disk: int
     """Bytes of checkpoints while a new one is written beside the last."""
     tokens: int
@@ -206,9 +206,9 @@ def refuse_too_large(configs: Sequence[TrainConfig], setting: Setting) -> None:
 
 
 def _refusal(fitting: Fitting) -> str | None:
-    """Why it does not fit and what would; None where it does, or nobody says what is free."""
+    """Why it does not fit and what would; None where it does."""
     needed, free = sum(fitting.memory().values()), free_bytes(fitting.setting.device)
-    if free is None or needed <= free:
+    if needed <= free:
         return None
     return f"Fitting needs {_bytes(needed)} and {_bytes(free)} are free; {_what_would_fit(fitting, free)}."
 

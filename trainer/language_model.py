@@ -97,11 +97,6 @@ class LanguageModel:
         return self.module.config.get_text_config()
 
     @property
-    def num_layers(self) -> int:
-        """Blocks of the language model."""
-        return int(self.config.num_hidden_layers)
-
-    @property
     def max_tokens(self) -> int:
         """The longest text that it was made for, in tokens."""
         limits = [getattr(self.config, name, None) for name in ("max_position_embeddings", "n_positions")]

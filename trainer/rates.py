@@ -5,14 +5,13 @@ Shapes: R rows, I inner width, C columns of a product [R, I] x [I, C].
 
 from __future__ import annotations
 
-import os
-import re
 import statistics
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import psutil
 import torch
 
 SECONDS_EACH = 0.2
@@ -20,7 +19,6 @@ MOST_COLUMNS = 4096
 """More make a product no faster, only longer."""
 STREAMED = 1 << 24
 """Float32 numbers of each of three arrays, 64 MB each: more than caches hold."""
-_MEMORY = Path("/proc/meminfo")
 _LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current"))
 
 
@@ -61,7 +59,7 @@ def _product_rate(product: Product, device: torch.device) -> float:
     weight_CI = torch.randn(columns, product.inner, device=device).to(product.dtype)
     made_RC = torch.empty(product.rows, columns, device=device, dtype=product.dtype)
     seconds = _median_seconds(lambda: torch.mm(x_RI, weight_CI.T, out=made_RC), device)
-    return 2 * product.rows * product.inner * columns / seconds
+    return replace(product, columns=columns).flops / seconds
 
 
 @torch.inference_mode()
@@ -83,21 +81,13 @@ def _median_seconds(work: Callable[[], object], device: torch.device) -> float:
     return statistics.median(taken[1:])
 
 
-def free_bytes(device: torch.device) -> int | None:
-    """What can still be had of a device's memory: of a GPU's own, else of main memory; None where nobody says."""
+def free_bytes(device: torch.device) -> int:
+    """What can still be had of a device's memory: of a GPU's own, else of main memory."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    known = [size for size in (_free_in_machine(), _free_in_group()) if size is not None]
-    return min(known, default=None)
-
-
-def _free_in_machine() -> int | None:
-    if _MEMORY.is_file():
-        found = re.search(r"^MemAvailable:\s+(\d+) kB", _MEMORY.read_text(), flags=re.MULTILINE)
-        return int(found[1]) * 1024 if found else None
-    if "SC_PHYS_PAGES" in os.sysconf_names:  # all that there is: what is free, such systems do not say
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return None
+    free = int(psutil.virtual_memory().available)
+    left = _free_in_group()
+    return free if left is None else min(free, left)
 
 
 def _free_in_group() -> int | None:
@@ -109,10 +99,8 @@ def _free_in_group() -> int | None:
 
 
 def resident_bytes() -> int:
-    """What this process has in memory; 0 where nobody says."""
-    status = Path("/proc/self/status")
-    found = re.search(r"^VmRSS:\s+(\d+) kB", status.read_text(), flags=re.MULTILINE) if status.is_file() else None
-    return int(found[1]) * 1024 if found else 0
+    """What this process has in memory."""
+    return int(psutil.Process().memory_info().rss)
 
 
 def device_name(device: torch.device) -> str:

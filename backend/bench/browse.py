@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import gzip
 import http.client
 import json
@@ -13,13 +12,14 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
-from typing import Any, get_args
+from typing import get_args
 from urllib.parse import quote, urlsplit
 
 import numpy as np
 
 from backend.bench.load import Load, PathOf, hold
 from backend.bench.store import RUN, Sizes
+from backend.queries.cursors import ExpertCursor
 from backend.schemas import ExpertSort
 
 WARM_UP = 2
@@ -132,7 +132,7 @@ def paths_of(get: Callable[[str], bytes], sizes: Sizes) -> dict[str, PathOf]:
 
     def some_page(sort: ExpertSort, place: int) -> str:
         chance = np.random.default_rng(place)
-        cursor = _word({"sort": sort, "order": "desc", "value": ANYWHERE[sort](chance), "expert": place})
+        cursor = ExpertCursor(sort=sort, order="desc", value=ANYWHERE[sort](chance), expert=place).encode()
         return f"{run}/experts?sort={sort}&order=desc&limit=60&cursor={cursor}"
 
     def some_search(place: int) -> str:
@@ -166,12 +166,7 @@ def _last_page(get: Callable[[str], bytes], address: str) -> str:
     cursor = json.loads(get(turned))["next_cursor"]
     if cursor is None:
         return address
-    held = json.loads(base64.urlsafe_b64decode(cursor + "=="))
-    return f"{address}&cursor={_word({**held, 'order': 'desc'})}"
-
-
-def _word(cursor: dict[str, Any]) -> str:
-    return base64.urlsafe_b64encode(json.dumps(cursor).encode()).decode().rstrip("=")
+    return f"{address}&cursor={ExpertCursor.decode(cursor).model_copy(update={'order': 'desc'}).encode()}"
 
 
 def _quantiles(client: _Client, path: PathOf, rounds: int) -> Quantiles:

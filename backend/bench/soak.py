@@ -10,8 +10,9 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
+
+import psutil
 
 from backend.bench.events import PATIENCE_SECONDS, events_of
 from trainer.progress import Progress
@@ -166,7 +167,7 @@ def _timed(url: str, path: str, body: dict[str, Any]) -> tuple[list[Token], floa
 
 def _memory_until(process: int, deadline: float, seconds: float, tally: _Tally, progress: Progress) -> Iterator[float]:
     """Resident megabytes of a process at ten moments, the last at the deadline."""
-    status = Path(f"/proc/{process}/status")
+    watched = psutil.Process(process)
     for moment in range(1, 11):
         time.sleep(max(0.0, deadline - seconds * (10 - moment) / 10 - time.monotonic()))
         counts = tally.counts
@@ -174,6 +175,4 @@ def _memory_until(process: int, deadline: float, seconds: float, tally: _Tally, 
             f"{counts['finished']} finished, {counts['left']} left, {counts['wrong']} wrong, {counts['failed']} failed"
         )
         progress(round(seconds * moment / 10), round(seconds), note)
-        if status.is_file():
-            line = next(line for line in status.read_text().splitlines() if line.startswith("VmRSS:"))
-            yield int(line.split()[1]) / 1024
+        yield watched.memory_info().rss / 2**20

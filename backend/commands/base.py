@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic_settings import get_subcommand
 
 from backend.settings import Settings
 
@@ -46,6 +47,18 @@ class Command(BaseModel):
     def report(self, result: Mapping[str, Any] | list[Any], words: str) -> None:
         """Print a result, as JSON or in words."""
         print(json.dumps(_finite(result), ensure_ascii=False) if self.as_json else words)
+
+
+class CommandGroup(BaseModel):
+    """Base of commands that only gather others, each a ``CliSubCommand``."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    def run(self) -> int:
+        """Run the one that was named. Returns its exit code."""
+        command = get_subcommand(self, cli_exit_on_error=False)
+        assert isinstance(command, Command)
+        return command.run()
 
 
 def _finite(value: Any) -> Any:

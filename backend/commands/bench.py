@@ -11,10 +11,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic_settings import CliSubCommand, get_subcommand
+from pydantic import Field
+from pydantic_settings import CliSubCommand
 
-from backend.commands.base import Command
+from backend.commands.base import Command, CommandGroup
 from backend.commands.bench_live import NO_SAMPLE, BenchGenerate, BenchIdentity, BenchSoak
 from backend.commands.sweep import Several
 from trainer.config import SAMPLE, Count
@@ -198,10 +198,8 @@ class BenchIndex(_BenchPipeline):
         return 0
 
 
-class BenchCommand(BaseModel):
+class BenchCommand(CommandGroup):
     """Measure speed and memory."""
-
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     layer: CliSubCommand[BenchLayer]
     """a step of fitting, sparse against dense"""
@@ -217,12 +215,6 @@ class BenchCommand(BaseModel):
     """generations with no edits, against transformers without us"""
     soak: CliSubCommand[BenchSoak]
     """a server under many clients, some of which leave"""
-
-    def run(self) -> int:
-        """Run the one that was named."""
-        command = get_subcommand(self, cli_exit_on_error=False)
-        assert isinstance(command, Command)
-        return command.run()
 
 
 def _tokenizer() -> Path:

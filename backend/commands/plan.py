@@ -31,7 +31,7 @@ def _lines(plan: FitPlan) -> Iterator[str]:
     yield "memory"
     for kind, size in plan.memory.items():
         yield f"  {kind:<34} {size / 1e9:8.2f} GB"
-    free = "" if plan.memory_free is None else f"; {plan.memory_free / 1e9:.2f} GB are free"
+    free = f"; {plan.memory_free / 1e9:.2f} GB are free"
     yield f"  {'in all':<34} {plan.memory_total / 1e9:8.2f} GB{free}"
     yield f"disk            {plan.disk / 1e9:.2f} GB for checkpoints"
     yield (

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic_settings import CliSubCommand, get_subcommand
+from pydantic import Field
+from pydantic_settings import CliSubCommand
 
-from backend.commands.base import Command
+from backend.commands.base import Command, CommandGroup
 
 MEGABYTE = 10**6
 
@@ -48,18 +48,10 @@ class CompactStore(Command):
         return 0
 
 
-class StoreCommand(BaseModel):
+class StoreCommand(CommandGroup):
     """Look after the store."""
-
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     check: CliSubCommand[CheckStore]
     """is all in it whole"""
     compact: CliSubCommand[CompactStore]
     """give back the room of what was deleted"""
-
-    def run(self) -> int:
-        """Run the one that was named."""
-        command = get_subcommand(self, cli_exit_on_error=False)
-        assert isinstance(command, Command)
-        return command.run()

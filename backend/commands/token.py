@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic_settings import CliPositionalArg, CliSubCommand, get_subcommand
+from pydantic import Field
+from pydantic_settings import CliPositionalArg, CliSubCommand
 
-from backend.commands.base import Command
+from backend.commands.base import Command, CommandGroup
 from backend.schemas import Role
 
 if TYPE_CHECKING:
@@ -79,10 +79,8 @@ class RevokeToken(Command):
         return 0
 
 
-class TokenCommand(BaseModel):
+class TokenCommand(CommandGroup):
     """Tokens of a server that is bound beyond this machine."""
-
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     create: CliSubCommand[CreateToken]
     """make one, and print it once"""
@@ -90,12 +88,6 @@ class TokenCommand(BaseModel):
     """those in use"""
     revoke: CliSubCommand[RevokeToken]
     """let one open nothing any more"""
-
-    def run(self) -> int:
-        """Run the one that was named."""
-        command = get_subcommand(self, cli_exit_on_error=False)
-        assert isinstance(command, Command)
-        return command.run()
 
 
 def first_tokens(store: Engine) -> None:

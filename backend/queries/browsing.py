@@ -19,8 +19,8 @@ from sqlalchemy.orm import Session
 from backend import notes, tags
 from backend.answers import Kept
 from backend.database import StoreVersion, reading
-from backend.errors import ExpertNotFoundError
 from backend.queries.automatic import ShownLabels, load_shown_labels, shown_labels_stamp
+from backend.queries.experts import check_expert, not_indexed
 from backend.queries.held import RUNS_HELD, HeldPerIndex
 from backend.queries.runs import find_index, find_run
 from backend.queries.search_index import Held, SearchIndex, build_search_index
@@ -75,14 +75,10 @@ class BrowsedRun:
         Raises:
             ExpertNotFoundError: the run has no such expert, or its index says nothing of it.
         """
-        run = self.record
-        if not 0 <= expert < run.num_experts:
-            raise ExpertNotFoundError(
-                f"{run.name} has experts 0 to {run.num_experts - 1}; there is no expert {expert}."
-            )
+        check_expert(self.record, expert)
         found = self.columns.places([expert])
         if not found:
-            raise ExpertNotFoundError(f"The index of {run.name} says nothing of expert {expert}; make it again.")
+            raise not_indexed(self.record, expert)
         return found[expert]
 
 

@@ -65,7 +65,10 @@ class StoredContext(NamedTuple):
 PACKED = ("active", "token_ids")
 NUMBERS = (getattr(ContextRecord, name) for name in StoredContext._fields if name not in PACKED)
 # Most contexts that a search looks at are not shown: each is unpacked by who needs it.
-PACKED_COLUMNS = type_coerce(ContextRecord.active, LargeBinary), type_coerce(SequenceRecord.token_ids, LargeBinary)
+PACKED_COLUMNS = (
+    type_coerce(ContextRecord.active, LargeBinary).label("active"),
+    type_coerce(SequenceRecord.token_ids, LargeBinary).label("token_ids"),
+)
 WITH_TOKENS = select(*NUMBERS, *PACKED_COLUMNS).join(
     SequenceRecord,
     and_(SequenceRecord.run_id == ContextRecord.run_id, SequenceRecord.sequence == ContextRecord.sequence),

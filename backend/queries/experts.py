@@ -9,7 +9,6 @@ import random
 from collections.abc import Collection, Sequence
 from typing import Annotated, Any
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import ColumnElement, Select, select, tuple_
 from sqlalchemy.orm import InstrumentedAttribute, Session
@@ -21,7 +20,7 @@ from backend.queries.columns import among
 from backend.queries.cursors import ExpertCursor
 from backend.queries.runs import find_index
 from backend.queries.search_index import SearchText
-from backend.queries.table import Columns
+from backend.queries.table import NUMBERS, WHOLE, Columns
 from backend.schemas import (
     ExpertRow,
     ExpertSort,
@@ -147,21 +146,7 @@ def rows_of(session: Session, run: RunRecord, experts: Collection[int], vocabula
     return {row.expert: row for row in rows}
 
 
-FIGURES = (
-    "expert",
-    "usage",
-    "active_tokens",
-    "mean",
-    "largest",
-    "p99",
-    "entropy",
-    "added_loss",
-    "kl_up",
-    "output_share",
-    "input_dependence",
-    "histogram",
-    "histogram_high",
-)
+FIGURES = (*WHOLE, *NUMBERS, "histogram")
 """What a row has as the store has it."""
 
 
@@ -177,11 +162,18 @@ def top_tokens(record: ExpertRecord, vocabulary: Vocabulary) -> tuple[TokenCount
 
 
 def _top_tokens(record: ExpertRecord, vocabulary: Vocabulary) -> list[dict[str, Any]]:
-    """In the shape of ``TokenCount``."""
-    active = max(record.active_tokens, 1)
+    tokens, counts = zip(*record.top_tokens, strict=True) if record.top_tokens else ((), ())
+    return token_counts(tokens, counts, record.active_tokens, vocabulary)
+
+
+def token_counts(
+    tokens: Sequence[int], counts: Sequence[int], active_tokens: int, vocabulary: Vocabulary
+) -> list[dict[str, Any]]:
+    """Token ids and how often each is among the tokens that an expert is active on, in the shape of ``TokenCount``."""
+    active = max(active_tokens, 1)
     return [
-        {"id": token, "text": vocabulary.name(token), "count": count, "share": count / active}
-        for token, count in record.top_tokens
+        {"id": token, "text": text, "count": count, "share": count / active}
+        for token, text, count in zip(tokens, vocabulary.names(tokens), counts, strict=True)
     ]
 
 
@@ -196,8 +188,13 @@ def find_expert(session: Session, run: RunRecord, expert: int) -> ExpertRecord:
     if record is None:
         check_expert(run, expert)
         find_index(session, run)
-        raise ExpertNotFoundError(f"The index of {run.name} says nothing of expert {expert}; make it again.")
+        raise not_indexed(run, expert)
     return record
+
+
+def not_indexed(run: RunRecord, expert: int) -> ExpertNotFoundError:
+    """What is said of an expert of the run that its index leaves out."""
+    return ExpertNotFoundError(f"The index of {run.name} says nothing of expert {expert}; make it again.")
 
 
 def check_expert(run: RunRecord, expert: int) -> None:
@@ -216,10 +213,9 @@ def random_expert(run: RunRecord, columns: Columns, chance: random.Random) -> in
     Raises:
         NoIndexError: no expert was active in the index.
     """
-    active = np.flatnonzero(columns.values["usage"] > 0)
-    if len(active) == 0:
+    if len(columns.active) == 0:
         raise NoIndexError(f"No expert of {run.name} was active in its index; index more text.")
-    return int(columns.expert[chance.choice(active)])
+    return int(chance.choice(columns.active))
 
 
 def with_names(

@@ -8,22 +8,9 @@ from typing import Any
 import numpy as np
 
 from backend.queries.browsing import BrowsedRun
+from backend.queries.experts import token_counts
+from backend.queries.table import NUMBERS, WHOLE
 from backend.vocabulary import Vocabulary
-
-WHOLE = ("expert", "active_tokens")
-NUMBERS = (
-    "usage",
-    "mean",
-    "largest",
-    "p99",
-    "entropy",
-    "added_loss",
-    "kl_up",
-    "output_share",
-    "input_dependence",
-    "histogram_high",
-)
-"""What a row has as the index says it, besides ``WHOLE`` ones."""
 
 
 def rows_at(browsed: BrowsedRun, places: Sequence[int], vocabulary: Vocabulary) -> list[dict[str, Any]]:
@@ -42,17 +29,7 @@ def rows_at(browsed: BrowsedRun, places: Sequence[int], vocabulary: Vocabulary) 
         row["automatic"] = browsed.automatic.of(expert)
         row["tags"] = browsed.tags.get(expert, ())
         row["measured"] = row["output_share"] > 0
-        row["top_tokens"] = token_counts(tokens, row["active_tokens"], vocabulary)
+        row["top_tokens"] = token_counts(tokens[::2], tokens[1::2], row["active_tokens"], vocabulary)
         row["histogram"] = histogram
         rows.append(row)
     return rows
-
-
-def token_counts(numbers: Sequence[int], active_tokens: int, vocabulary: Vocabulary) -> list[dict[str, Any]]:
-    """(token id, count, token id, count, …) in the shape of ``TokenCount``."""
-    active = max(active_tokens, 1)
-    tokens, counts = numbers[::2], numbers[1::2]
-    return [
-        {"id": token, "text": text, "count": count, "share": count / active}
-        for token, text, count in zip(tokens, vocabulary.names(tokens), counts, strict=True)
-    ]

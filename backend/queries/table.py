@@ -31,6 +31,9 @@ SHOWN = ("active_tokens", "p99", "histogram_high")
 """Numbers that a row shows and nobody sorts by."""
 PACKED = ("top_tokens", "histogram")
 MEASURED_LATER = ("added_loss", "kl_up", "output_share", "input_dependence")
+WHOLE = ("expert", "active_tokens")
+NUMBERS = ("usage", "mean", "largest", "p99", "entropy", *MEASURED_LATER, "histogram_high")
+"""What a row shows as the index says it, besides ``WHOLE`` ones, tokens and histogram."""
 
 
 @dataclass(frozen=True)

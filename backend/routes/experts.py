@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from backend import lists
-from backend.answers import Kept, plain, written
+from backend.answers import QUICK_LEVEL, Kept, plain, written
 from backend.database import reading
 from backend.queries import contexts as context_queries
 from backend.queries import experts as queries
@@ -59,7 +59,9 @@ async def experts(
     # What is in memory is answered without a thread; there is hardly anything to do.
     if held is not None and _is_in_memory(held[0], query):
         browsed, vocabulary = held
-        kept = browsed.pages.of((vocabulary, query), lambda: Kept.of_plain(_page(services, browsed, vocabulary, query)))
+        kept = browsed.pages.of(
+            (vocabulary, query), lambda: Kept.of(_page(services, browsed, vocabulary, query), QUICK_LEVEL)
+        )
         return kept.answer(request.headers)
     return plain(await run_in_threadpool(_read_page, services, run, query))
 

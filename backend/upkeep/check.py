@@ -8,13 +8,14 @@ from __future__ import annotations
 import random
 import struct
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from sqlalchemy import LargeBinary, Row, exists, func, select, type_coerce
+from sqlalchemy import Row, exists, func, select
 from sqlalchemy.orm import Session
 
+from backend.queries.contexts import WITH_TOKENS
 from trainer.packing import unpack, unpack_active
 from trainer.search_text import count_documents
 from trainer.store import ContextRecord, ExpertRecord, IndexRecord, RunRecord, SequenceRecord
@@ -81,23 +82,13 @@ def _sampled(session: Session, run: RunRecord, index: IndexRecord, sample: int) 
     everyone = session.scalars(active).all()
     for expert in sorted(random.sample(everyone, min(sample, len(everyone)))):
         record = session.get_one(ExpertRecord, (run.id, expert))
-        rows = session.execute(_contexts_of(run.id, expert)).all()
+        # What is packed comes as it is on disk: damaged, it has to be said and not to stop everything.
+        of_expert = ContextRecord.run_id == run.id, ContextRecord.expert == expert
+        ordered = WITH_TOKENS.where(*of_expert).order_by(ContextRecord.interval, ContextRecord.rank)
+        rows = list(session.execute(ordered))
         for finding in (*_statistics(record), *_contexts(record, index, rows)):
             yield f"expert {expert}: {finding}"
         session.expunge(record)
-
-
-def _contexts_of(run_id: int, expert: int) -> Any:
-    """Its contexts with what is packed as it is on disk: damaged, it has to be said and not to stop everything."""
-    same = (SequenceRecord.run_id == ContextRecord.run_id) & (SequenceRecord.sequence == ContextRecord.sequence)
-    columns = (ContextRecord.interval, ContextRecord.rank, ContextRecord.position, ContextRecord.coefficient)
-    packed = (
-        type_coerce(ContextRecord.active, LargeBinary).label("active"),
-        type_coerce(SequenceRecord.token_ids, LargeBinary).label("token_ids"),
-    )
-    wanted = select(*columns, *packed).join(SequenceRecord, same)
-    of_expert = ContextRecord.run_id == run_id, ContextRecord.expert == expert
-    return wanted.where(*of_expert).order_by(ContextRecord.interval, ContextRecord.rank)
 
 
 def _statistics(record: ExpertRecord) -> Iterator[str]:
@@ -106,7 +97,7 @@ def _statistics(record: ExpertRecord) -> Iterator[str]:
         yield f"its histogram and intervals do not add up to the {record.active_tokens} tokens that it is active on."
 
 
-def _contexts(record: ExpertRecord, index: IndexRecord, rows: Sequence[Row[Any]]) -> Iterator[str]:
+def _contexts(record: ExpertRecord, index: IndexRecord, rows: list[Any]) -> Iterator[str]:
     by_interval: dict[int, list[Row[Any]]] = defaultdict(list)
     for row in rows:
         by_interval[row.interval].append(row)

@@ -46,7 +46,7 @@ def config(folder: Path, **changes: Any) -> TrainConfig:
     return TrainConfig(**(settings | changes))
 
 
-def free(monkeypatch: pytest.MonkeyPatch, size: float | None) -> None:
+def free(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     monkeypatch.setattr(fit_plan, "free_bytes", lambda _device: size)
 
 
@@ -136,7 +136,7 @@ def test_fewer_runs_and_a_language_model_that_is_too_large(tmp_path: Path, monke
     free(monkeypatch, 10_000)
     with pytest.raises(UserError, match=r"language model alone .* --device spread"):
         refuse_too_large(runs, CPU)
-    free(monkeypatch, None)
+    free(monkeypatch, needed(runs))
     refuse_too_large(runs, CPU)
 
 

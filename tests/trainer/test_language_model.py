@@ -120,7 +120,7 @@ def test_no_such_layer(layer: int) -> None:
 def test_loaded_from_a_folder(tmp_path: Path) -> None:
     loaded = LanguageModel.load(str(saved_language_model(tmp_path, "gpt2")), device="cpu")
     assert torch.equal(loaded.logits(IDS_BT), tiny_language_model("gpt2").logits(IDS_BT))
-    assert (loaded.num_layers, loaded.max_tokens) == (3, 128)
+    assert (loaded.config.num_hidden_layers, loaded.max_tokens) == (3, 128)
 
 
 def test_missing_folder() -> None:

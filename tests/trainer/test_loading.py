@@ -26,7 +26,7 @@ def half_on_disk(plain: LanguageModel) -> DeviceMap:
     blocks = next(name for name, module in plain.module.named_modules() if module is plain.anatomy.blocks)
     leaves = [name for name, module in plain.module.named_modules() if name and not list(module.children())]
     return {name: "cpu" for name in leaves if not name.startswith(f"{blocks}.")} | {
-        f"{blocks}.{layer}": "disk" if layer else "cpu" for layer in range(plain.num_layers)
+        f"{blocks}.{layer}": "disk" if layer else "cpu" for layer in range(plain.config.num_hidden_layers)
     }
 
 
