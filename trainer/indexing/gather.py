@@ -1,14 +1,15 @@
 """What one pass over a text brings together for an index.
 
-The language model and the gate run in a thread of their own, a batch ahead of the counting, so that on a GPU neither
-waits for the other. No more than a bounded part of the text is in memory at any time.
+On a GPU the language model and the gate run in a thread of their own, a batch ahead of the counting, so that neither
+waits for the other. On a CPU both take turns: the products have all cores, and a thread beside them makes each wait for
+the one that was taken from it. No more than a bounded part of the text is in memory at any time.
 
 Shapes: S sequences of a batch, L tokens of a sequence, T = S * L tokens, I input width, K active.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -130,7 +131,10 @@ def gather(
         UserError: the text is too short.
         Stopped: ``should_stop`` said so.
     """
-    with closing(ahead(routed(run, config, language_model, ranks), _BATCHES_AHEAD)) as batches:
+    batches = routed(run, config, language_model, ranks)
+    if language_model.device_of(run.config.layer).type != "cpu":
+        batches = ahead(batches, _BATCHES_AHEAD)
+    with closing(batches):
         for batch in batches:
             if should_stop():
                 raise Stopped("Indexing was stopped; nothing was changed. Run the same command to start it again.")
@@ -139,7 +143,7 @@ def gather(
             progress(min(gathered.tokens * ranks.world, config.tokens), config.tokens, f"{active:,} experts active")
 
 
-def routed(run: Run, config: IndexConfig, language_model: LanguageModel, ranks: Ranks = ALONE) -> Iterator[Batch]:
+def routed(run: Run, config: IndexConfig, language_model: LanguageModel, ranks: Ranks = ALONE) -> Generator[Batch]:
     """The text, batch by batch, through language model and gate; of several ranks each takes every so manieth."""
     layer = run.layer.to(language_model.device_of(run.config.layer))
     sequences = max(1, TOKENS_PER_BATCH // config.text.context)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter, defaultdict
 from math import log2
 
@@ -224,3 +225,12 @@ def test_an_index_in_postgresql_is_the_one_in_sqlite(world: World, run: Run, pos
         delete_index(session, 1)
         assert experts_with(session, 1, ["fox"]).tolist() == []
     other.dispose()
+
+
+def test_on_a_cpu_no_thread_takes_a_core_from_the_products(world: World, run: Run) -> None:
+    here, threads = threading.get_ident(), []
+    embeddings = world.language_model.module.get_input_embeddings()
+    handle = embeddings.register_forward_pre_hook(lambda *_: threads.append(threading.get_ident()))
+    build_index(run, settings(world), world.language_model, world.store)
+    handle.remove()
+    assert set(threads) == {here}
