@@ -18,7 +18,7 @@ DIST_SOURCES := $(shell find frontend -type f -not -path '*/node_modules/*' -not
 BENCHES := layer train index browse generate
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench install generate pins clean
+.PHONY: help demo test check bench install wheel generate pins clean
 
 help:
 	@echo "make demo      open the dashboard on the shipped run"
@@ -26,6 +26,7 @@ help:
 	@echo "make check     lint, formatting, types, import directions, generated files"
 	@echo "make bench     speed and memory, as ratios taken in one run"
 	@echo "make install   the environment and the built front end, nothing else"
+	@echo "make wheel     a wheel with the built front end and the sample inside, in dist"
 	@echo "make generate  openapi.json and the front end's types, from the server"
 	@echo "make pins      constraints.txt, from what is installed"
 	@echo "make clean     remove all that the others made"
@@ -95,6 +96,12 @@ check: install
 bench: install
 	@for name in $(BENCHES); do $(BIN)/mxd bench $$name || exit 1; done
 
+# build would hand on modules that are no longer there.
+wheel: $(PACKAGES) $(DIST)
+	@rm -rf build
+	@$(BIN)/python -m pip wheel . -qq --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist
+	@echo "In dist: $$(ls -t dist | head -1)"
+
 generate: $(PACKAGES) $(MODULES)
 	@$(BIN)/python -m backend.openapi > frontend/openapi.json
 	@$(NPM) run --silent generate
@@ -103,5 +110,5 @@ pins: $(PACKAGES)
 	@bash scripts/pins.sh $(BIN) > constraints.new && mv constraints.new constraints.txt
 
 clean:
-	@rm -rf $(VENV) frontend/node_modules frontend/dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache \
+	@rm -rf $(VENV) frontend/node_modules frontend/dist build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache \
 		.hypothesis *.egg-info

@@ -14,6 +14,17 @@ Positive = Annotated[int, Field(gt=0)]
 Rate = Annotated[float, Field(gt=0)]
 LogFormat = Literal["quiet", "text", "json"]
 Access = Literal["auto", "tokens", "open"]
+Role = Literal["read", "write"]
+"""read: browse, and route within limits. write: steer, label, delete, too."""
+
+
+INSTALLED_FRONTEND = Path(__file__).resolve().parent / "built_frontend"
+"""Where a wheel has the built front end; a checkout builds it elsewhere."""
+
+
+def _frontend() -> Path:
+    checkout = Path(__file__).resolve().parents[1] / "frontend" / "dist"
+    return INSTALLED_FRONTEND if INSTALLED_FRONTEND.is_dir() else checkout
 
 
 def _names(value: object) -> object:
@@ -37,7 +48,7 @@ class Settings(BaseSettings):
     """Address to listen on."""
     port: Annotated[int, Field(ge=0, le=65_535)] = 8000
     """Port to listen on; 0 takes a free one."""
-    frontend: Path = Path(__file__).resolve().parents[1] / "frontend" / "dist"
+    frontend: Path = Field(default_factory=_frontend)
     """Folder of the built front end."""
     device: str = "auto"
     """Where language models run: auto, cpu, cuda or cuda:1."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from jinja2 import TemplateError
 from pydantic import Field
-from transformers import PreTrainedTokenizerBase
 
 from trainer.config import Config
 from trainer.errors import UserError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 Role = Literal["system", "user", "assistant"]
 
@@ -35,6 +36,8 @@ def chat_text(tokenizer: PreTrainedTokenizerBase, turns: Sequence[Turn]) -> str:
     Raises:
         UserError: the tokenizer has no template, there are no turns, or the template does not take these.
     """
+    from jinja2 import TemplateError  # who only reads what a turn is has no need of it
+
     if not has_chat_template(tokenizer):
         raise UserError("The tokenizer of this language model has no chat template; write the prompt as plain text.")
     if not turns:

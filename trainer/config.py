@@ -47,8 +47,10 @@ Count = Annotated[int, BeforeValidator(parse_count), Field(gt=0)]
 """A positive whole number that may be written 250k, 20M or 1B."""
 SPREAD = "spread"
 """Device name that stands for all of them: GPUs first, then main memory, then disk."""
-SAMPLE = Path(__file__).resolve().parents[1] / "data" / "demo"
-"""Data folder of the shipped run, which is found by its name from everywhere."""
+INSTALLED_SAMPLE = Path(__file__).resolve().parent / "sample"
+"""Where a wheel has the shipped run; a checkout has no such folder."""
+SAMPLE = INSTALLED_SAMPLE if INSTALLED_SAMPLE.is_dir() else Path(__file__).resolve().parents[1] / "data" / "demo"
+"""Data folder of the shipped run, which is found by its name from everywhere; only to be read."""
 
 
 class Config(BaseModel):

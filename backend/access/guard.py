@@ -20,8 +20,7 @@ from backend.access.tokens import digest, role_of
 from backend.addresses import host_name
 from backend.answers import error_answer
 from backend.errors import ForbiddenError, MisdirectedError, NotSignedInError, TooManyRequestsError
-from backend.schemas import Role
-from backend.settings import Settings
+from backend.settings import Role, Settings
 
 COOKIE = "mxd_token"
 BEARER = "bearer "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from backend.schemas import Role
+from backend.settings import Role
 
 READING_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 READING_POSTS = re.compile(r"^/api/(routing|runs/[^/]+/routing(/effects|/predictions)?|runs/[^/]+/search/passage)$")

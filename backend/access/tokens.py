@@ -15,7 +15,7 @@ from sqlalchemy import DateTime, String, delete, func, select
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from backend.notes import NotesBase
-from backend.schemas import Role
+from backend.settings import Role
 from trainer.errors import NotFoundError
 from trainer.store import utc_now
 

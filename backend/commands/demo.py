@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +15,7 @@ from backend.commands.index import index_run
 from backend.commands.label import label_run
 from backend.commands.serve import announce, listen, open_browser, serve
 from backend.settings import Settings
-from trainer.config import SAMPLE, IndexConfig
+from trainer.config import INSTALLED_SAMPLE, SAMPLE, IndexConfig
 from trainer.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class DemoCommand(Command):
     def run(self) -> int:
         """Prepare what is missing, then serve."""
         settings = self.settings(host=self.host, port=self.port, device=self.device)
-        sample = self.data or SAMPLE
+        sample = self.data or writable_sample()
         if not (sample / INDEX_FILE).is_file():
             raise NotFoundError(
                 f"The sample is not in {sample}; get it back with git checkout, or fit a run of your own."
@@ -58,6 +59,26 @@ class DemoCommand(Command):
         prepare(settings)
         serve(settings, open_browser if self.open else announce)
         return 0
+
+
+def writable_sample() -> Path:
+    """The sample where an index can be written beside it: that of a checkout as it lies, that of a wheel as a copy in
+    the user's own data folder, made once.
+
+    Raises:
+        UserError: there is no room for the copy.
+    """
+    if SAMPLE != INSTALLED_SAMPLE:
+        return SAMPLE
+    from platformdirs import user_data_path
+
+    from trainer.files import whole_folder
+
+    copy = user_data_path("mxd-explorer") / f"demo-{_stamp(SAMPLE)}"
+    if not copy.is_dir():
+        with whole_folder(copy) as partial:
+            shutil.copytree(SAMPLE, partial, dirs_exist_ok=True)
+    return copy
 
 
 def prepare(settings: Settings) -> None:

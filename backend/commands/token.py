@@ -9,7 +9,7 @@ from pydantic import Field
 from pydantic_settings import CliPositionalArg, CliSubCommand
 
 from backend.commands.base import Command, CommandGroup
-from backend.schemas import Role
+from backend.settings import Role
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -79,6 +79,10 @@ class TrainCommand(CollapseConfig, OptimizerConfig, TextConfig, Command):
 
     def run(self) -> int:
         """Fit, and say how well it went."""
+        settings = self.settings()
+        configs = self._configs(settings.data)  # before the slow imports: what is missing is said at once
+        if self.plan:
+            return self._plan(configs)
         from backend.database import open_database
         from trainer.distributed import joined
         from trainer.fit_plan import Setting, refuse_too_large
@@ -87,10 +91,6 @@ class TrainCommand(CollapseConfig, OptimizerConfig, TextConfig, Command):
         from trainer.store import IN_MEMORY
         from trainer.train import train_together
 
-        settings = self.settings()
-        configs = self._configs(settings.data)
-        if self.plan:
-            return self._plan(configs)
         keep_freed_memory()
         stop = StopRequest()
         what = configs[0].name if len(configs) == 1 else f"{len(configs)} runs"
@@ -137,13 +137,9 @@ class TrainCommand(CollapseConfig, OptimizerConfig, TextConfig, Command):
 
     def _configs(self, data: Path) -> list[TrainConfig]:
         """What was asked for: all of it, or what differs from the run that is taken up again."""
-        from trainer.run import RUN_FILE, Run, runs_folder
-
         chosen = combinations({setting: getattr(self, setting) or (None,) for setting in SHORT})
-        resumed = self.resume and self.name is not None and (runs_folder(data) / self.name / RUN_FILE).is_file()
-        if resumed and len(chosen) == 1:
-            assert self.name is not None
-            saved = Run.load(runs_folder(data) / self.name, data).config.model_dump()
+        saved = self._saved(data) if self.resume and len(chosen) == 1 else None
+        if saved is not None:
             return [TrainConfig.model_validate(_merged(saved, self._flags(chosen[0], self.model_fields_set)))]
         missing = [word for field, word in NEEDED.items() if getattr(self, field) is None]
         if missing:
@@ -156,6 +152,13 @@ class TrainCommand(CollapseConfig, OptimizerConfig, TextConfig, Command):
             )
             for one in chosen
         ]
+
+    def _saved(self, data: Path) -> dict[str, Any] | None:
+        """The settings of the run that is taken up again; None where it is new."""
+        from trainer.run import RUN_FILE, Run, runs_folder
+
+        folder = runs_folder(data) / str(self.name)
+        return Run.load(folder, data).config.model_dump() if (folder / RUN_FILE).is_file() else None
 
     def _order(self, chosen: dict[str, Any]) -> dict[str, int]:
         """The seed of the text's order, where it is not the run's own: those that are fitted together share one."""

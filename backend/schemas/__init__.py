@@ -7,7 +7,7 @@ name says ``_ms``, losses and divergences are in nats.
 
 from __future__ import annotations
 
-from backend.schemas.access import AccessInfo, Role, SignInRequest
+from backend.schemas.access import AccessInfo, SignInRequest
 from backend.schemas.base import ErrorBody, ErrorResponse, Schema
 from backend.schemas.comparison import ComparedExpert, MatchedBy, MatchedPair, RunComparison
 from backend.schemas.evaluations import EvaluationList, EvaluationSummary, Fact, Verdict
@@ -156,7 +156,6 @@ __all__ = [
     "PromptText",
     "RandomContexts",
     "RandomExpert",
-    "Role",
     "RoutedExpert",
     "RoutedExpertInfo",
     "RoutedToken",

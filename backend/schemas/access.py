@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import StringConstraints
 
 from backend.schemas.base import Schema
-
-Role = Literal["read", "write"]
-"""read: browse, and route within limits. write: steer, label, delete, too."""
+from backend.settings import Role
 
 
 class SignInRequest(Schema):

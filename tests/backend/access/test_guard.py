@@ -13,8 +13,7 @@ from sqlalchemy import Engine
 from backend.access.guard import COOKIE
 from backend.access.tokens import create_token, revoke_token, tokens
 from backend.app import create_app
-from backend.schemas import Role
-from backend.settings import Settings
+from backend.settings import Role, Settings
 from trainer.store import writing
 
 LABEL = "/api/runs/first/experts/1/label"

@@ -1,0 +1,29 @@
+"""What is imported before it is needed: the program says what it can do before the slow packages are there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+SLOW = ("numpy", "torch", "transformers", "fastapi", "starlette", "sqlalchemy", "sklearn", "scipy", "plotly", "pyarrow")
+LOADED = "import sys; loaded = sorted({*%r} & sys.modules.keys()); print(*loaded); sys.exit(bool(loaded))"
+
+
+def loaded_by(code: str) -> str:
+    """Which of the slow packages a fresh interpreter has loaded after ``code``."""
+    words = [sys.executable, "-c", f"{code}\n{LOADED % (SLOW,)}"]
+    finished = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
+    assert finished.returncode in (0, 1), finished.stderr
+    return finished.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["serve", "--help"], ["train"]])
+def test_the_command_line_is_read_without_slow_packages(words: list[str]) -> None:
+    read = f"from backend.cli import run\ntry:\n    run({words!r})\nexcept SystemExit:\n    pass"
+    assert loaded_by(read) == ""
+
+
+def test_the_slow_packages_are_seen_where_they_are_loaded() -> None:
+    assert loaded_by("import numpy") == "numpy"
