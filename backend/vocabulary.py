@@ -6,10 +6,12 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import islice, takewhile
-
-from transformers import PreTrainedTokenizerBase
+from typing import TYPE_CHECKING
 
 from trainer.tokens import decoded_one_by_one, token_bytes, token_texts
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 PREFIX_LENGTH = 3
 """Shorter searches must equal a token; a single letter would begin half of the vocabulary."""

@@ -11,15 +11,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from trainer.config import ACTIVATION_NAMES, Activation, Encoder
 from trainer.errors import UserError
 from trainer.loading import weights_at_hand
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 MLP_NAMES = ("mlp", "feed_forward", "ffn", "ff")
 

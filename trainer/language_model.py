@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from trainer import few_rows
 from trainer.anatomy import Anatomy, EncoderWeights, MlpShape
@@ -28,6 +27,9 @@ from trainer.loading import (
 )
 from trainer.stand_ins import Mlp, StandIn, mount
 from trainer.tokens import load_tokenizer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
 class Capture(NamedTuple):

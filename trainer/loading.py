@@ -10,17 +10,18 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from safetensors import SafetensorError
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
-from transformers.utils import logging as transformers_logging
 
 from trainer import hub
 from trainer.config import SPREAD
 from trainer.errors import NotFoundError, UserError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 DeviceMap = Mapping[str, str | int | torch.device] | Literal["auto"]
 """Which module goes where, as transformers and accelerate have it; ``auto`` fills all devices evenly."""
@@ -98,6 +99,9 @@ def runs_on(module: nn.Module) -> torch.device | None:
 
 
 def _pretrained(name: str, dtype: torch.dtype, cached_only: bool, device_map: DeviceMap | None) -> PreTrainedModel:
+    # Here and below: it takes seconds to import, and a server shows its first page before it needs a language model.
+    from transformers import AutoModelForCausalLM
+
     # What it warns of, weights that are not in a device's memory, is what was asked for.
     logging.getLogger("accelerate.big_modeling").setLevel(logging.ERROR)
     module: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
@@ -112,6 +116,8 @@ def _pretrained(name: str, dtype: torch.dtype, cached_only: bool, device_map: De
 
 
 def _outline(name: str, cached_only: bool) -> PreTrainedModel:
+    from transformers import AutoConfig, AutoModelForCausalLM
+
     config = AutoConfig.from_pretrained(name, trust_remote_code=False, local_files_only=cached_only)
     with torch.device("meta"):
         module: PreTrainedModel = AutoModelForCausalLM.from_config(config)
@@ -123,6 +129,8 @@ def _read(source: str, reader: Callable[[str, bool], PreTrainedModel]) -> PreTra
     folder = Path(source).expanduser()
     if looks_like_path(source) and not folder.is_dir():
         raise NotFoundError(f"There is no folder {source}; give a language model's folder or its hub name.")
+    from transformers.utils import logging as transformers_logging
+
     transformers_logging.disable_progress_bar()
     # What has been downloaded before will do where the hub is out of reach; the client alone tries for half a minute.
     cached_only = not folder.is_dir() and hub.out_of_reach()

@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
-from transformers import PreTrainedTokenizerBase
 
 from trainer.config import SAMPLE, LayerConfig, TrainConfig
 from trainer.errors import NotFoundError, UserError
@@ -25,6 +25,9 @@ from trainer.files import is_held, write_whole
 from trainer.layers.registry import load_layer
 from trainer.layers.sparse import WEIGHTS_FILE, SparseLayer, read_layer_config
 from trainer.tokens import load_tokenizer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 RUN_FILE = "run.json"
 LOCK_FILE = ".fitting"

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import groupby, islice, pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sqlalchemy import Engine, insert, select
 from sqlalchemy.orm import Session
-from transformers import PreTrainedTokenizerBase
 
 from trainer.config import IndexConfig
 from trainer.errors import NotFoundError
@@ -31,6 +30,9 @@ from trainer.store import (
     writing,
 )
 from trainer.tables import RoutedRecord
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 ROWS_PER_INSERT = 5_000
 EXPERTS_PER_INSERT = 200

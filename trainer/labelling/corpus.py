@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import select
 from sqlalchemy.orm import Session
-from transformers import PreTrainedTokenizerBase
 
 from trainer.errors import UserError
 from trainer.indexing.sample import unpack
@@ -21,6 +21,9 @@ from trainer.progress import ShouldStop
 from trainer.store import ContextRecord, ExpertRecord, RunRecord, SequenceRecord
 from trainer.tables import RoutedRecord
 from trainer.tokens import separator_id, token_texts
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 TOKEN_IDS = np.dtype("<u4")
 BLOCK = 4

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import select
 from sqlalchemy.orm import Session
-from transformers import PreTrainedTokenizerBase
 
 from trainer.indexing.sample import unpack
 from trainer.labelling.corpus import BLOCK
 from trainer.store import ContextRecord, RunRecord, SequenceRecord
 from trainer.tables import RoutedRecord
 from trainer.tokens import token_texts
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 BEFORE, AFTER = 24, 6
 TOKEN_IDS = np.dtype("<u4")
