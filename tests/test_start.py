@@ -9,13 +9,6 @@ import pytest
 
 SLOW = ("numpy", "torch", "transformers", "fastapi", "starlette", "sqlalchemy", "sklearn", "scipy", "plotly", "pyarrow")
 SLOW_TO_SERVE = ("transformers.modeling_utils", "transformers.generation.utils", "torch._dynamo", "sympy", "sklearn")
-    "transformers.modeling_utils",
-    "transformers.generation",
-    "torch._dynamo",
-    "sympy",
-    "sklearn",
-    "datasets",
-)
 LOADED = "import sys; print(*sorted({*%r} & sys.modules.keys()))"
 
 
