@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 from pydantic_settings import (
     BaseSettings,
     CliApp,
@@ -32,6 +32,7 @@ from backend.commands.doctor import DoctorCommand
 from backend.commands.evaluate import EvaluateCommand
 from backend.commands.evaluate_steering import EvaluateSteeringCommand
 from backend.commands.explain import ExplainCommand
+from backend.commands.importing import ImportCommand
 from backend.commands.index import IndexCommand
 from backend.commands.influence import InfluenceCommand
 from backend.commands.label import LabelCommand
@@ -69,6 +70,8 @@ class Mxd(BaseSettings):
     """serve the shipped sample at once"""
     train: CliSubCommand[TrainCommand]
     """fit a layer, or go on fitting it"""
+    import_: CliSubCommand[ImportCommand] = Field(alias="import")
+    """a layer that another program fitted, as a run"""
     index: CliSubCommand[IndexCommand]
     """statistics and contexts of every expert into the store"""
     influence: CliSubCommand[InfluenceCommand]

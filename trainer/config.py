@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-Method = Literal["mxd", "transcoder", "skip-transcoder", "autoencoder", "relu-mxd", "low-rank-mxd"]
+FittedMethod = Literal["mxd", "transcoder", "skip-transcoder", "autoencoder", "relu-mxd", "low-rank-mxd"]
+ImportedMethod = Literal["jumprelu-transcoder", "jumprelu-skip-transcoder"]
+Method = Literal[FittedMethod, ImportedMethod]
+ImportFormat = Literal["mxd-checkpoint", "sparsify", "saelens", "circuit-tracer"]
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "sigmoid"]
 Encoder = Literal["mlp", "glu"]
 Start = Literal["auto", "paper", "encoder", "full", "examples"]
@@ -125,18 +128,38 @@ class CollapseConfig(Config):
     """Tokens without a single activation after which an expert begins again at a token that is answered badly."""
 
 
+RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+"""Name of a run, of its folder and in the store."""
+
+
+class Origin(Config):
+    """Where an imported layer came from."""
+
+    format: ImportFormat
+    source: str
+    """The file, folder or repository."""
+    part: str
+    """Which folder or file of it; empty where it is the source itself."""
+    revision: str | None = None
+    """Commit of a repository."""
+    version: str | None = None
+    """Of the program that wrote it, where it says so."""
+    sha256: str
+    """Of the file with the weights."""
+
+
 class TrainConfig(Config):
     """Everything that determines a fitted run."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+    name: RunName
     """Name of the run, of its folder and in the store."""
     language_model: str
     """Hub name or local folder."""
     layer: Annotated[int, Field(ge=0)]
     """Which block's MLP, from 0."""
     text: TextConfig
-    tokens: Count
-    """Tokens to fit on."""
+    tokens: Annotated[int, BeforeValidator(parse_count), Field(ge=0)]
+    """Tokens to fit on; of an imported run 0 where its source does not say how many there were."""
     method: Method = "mxd"
     num_experts: int | None = None
     """N; by default 32 I for transcoders, and as many as match their parameters for the other methods."""
@@ -159,6 +182,16 @@ class TrainConfig(Config):
     """Tokens between checkpoints."""
     log_every: Count = 50
     """Steps between logged metrics."""
+    origin: Origin | None = None
+    """Of an imported run; one that was fitted here has none."""
+
+    @model_validator(mode="after")
+    def _can_be_fitted(self) -> Self:
+        if self.origin is None and self.tokens == 0:
+            raise ValueError("tokens must be greater than 0.")
+        if self.origin is None and self.method in get_args(ImportedMethod):
+            raise ValueError(f"A {self.method} can be imported but not fitted; choose another --method.")
+        return self
 
     @property
     def order_seed(self) -> int:

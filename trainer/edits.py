@@ -172,4 +172,5 @@ class _LayerRows:
 
 
 def _flat(values_RTX: Tensor) -> Tensor:
-    return values_RTX.reshape(-1, values_RTX.shape[-1])
+    # Not -1: what a transcoder makes of its input before its experts come in has no entries.
+    return values_RTX.reshape(values_RTX.shape[:-1].numel(), values_RTX.shape[-1])

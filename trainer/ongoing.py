@@ -47,6 +47,8 @@ def refuse_others(config: TrainConfig, data: Path, resume: Resume) -> None:
     if resume == "never":
         raise UserError(f"The run {config.name} exists; go on with --resume, or choose another --name.")
     run = Run.load(runs_folder(data) / config.name, data)
+    if run.config.origin is not None:
+        raise UserError(f"The run {config.name} was imported and cannot be fitted further; choose another --name.")
     differing = [name for name in TrainConfig.model_fields if getattr(run.config, name) != getattr(config, name)]
     if differing:
         raise UserError(

@@ -9,7 +9,7 @@ from backend.commands.base import Command
 if TYPE_CHECKING:
     from backend.schemas import RunSummary
 
-HEADER = ("run", "status", "language model", "layer", "method", "N", "K", "tokens", "normalised MSE", "indexed")
+HEADER = ("run", "status", "language model", "layer", "method", "N", "K", "tokens", "normalised MSE", "indexed", "from")
 
 
 class RunsCommand(Command):
@@ -44,6 +44,7 @@ def _cells(run: RunSummary) -> tuple[str, ...]:
         f"{run.tokens_done:,}",
         f"{run.last_metric.normalised_mse:.4f}" if run.last_metric else "",
         "" if run.indexed_tokens is None else f"{run.indexed_tokens:,}",
+        run.origin or "",
     )
 
 

@@ -15,7 +15,7 @@ from backend.commands.base import Command
 from backend.commands.console import Interrupted, StopRequest, progress_of
 from backend.commands.plan import plan_in_words
 from backend.commands.sweep import SHORT, Several, combinations, run_name
-from trainer.config import CollapseConfig, Count, Method, OptimizerConfig, Start, TextConfig, TrainConfig
+from trainer.config import CollapseConfig, Count, FittedMethod, OptimizerConfig, Start, TextConfig, TrainConfig
 from trainer.errors import UserError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class TrainCommand(CollapseConfig, OptimizerConfig, TextConfig, Command):
     """A .txt, .jsonl, .csv or .parquet file, a folder of them, or a data set on the hub."""
     tokens: Count | None = None
     """Tokens to fit on, such as 20M."""
-    method: Several[Method] = ("mxd",)
+    method: Several[FittedMethod] = ("mxd",)
     """What to fit; several with commas."""
     num_experts: Several[Count | Literal["auto"]] = ("auto",)
     """N; auto matches the parameters of a transcoder with 32 features per input dimension; several with commas."""

@@ -139,6 +139,7 @@ def _summary(run: RunRecord, last: MetricRecord | None, index: IndexRecord | Non
         k=run.k,
         hidden_width=run.hidden_width,
         parameters=run.parameters,
+        origin=origin_of(run.config),
         text=run.text,
         seed=run.seed,
         tokens_wanted=run.tokens_wanted,
@@ -149,6 +150,15 @@ def _summary(run: RunRecord, last: MetricRecord | None, index: IndexRecord | Non
         indexed_tokens=index.tokens if index else None,
         experts_active=index.experts_active if index else None,
     )
+
+
+def origin_of(config: Mapping[str, object]) -> str | None:
+    """Where an imported run came from, in words; None of one that was fitted here."""
+    origin = config.get("origin")
+    if not isinstance(origin, Mapping):
+        return None
+    part = f", {origin['part']}" if origin["part"] else ""
+    return f"{origin['format']}: {origin['source']}{part}"
 
 
 def aware(moment: datetime) -> datetime:

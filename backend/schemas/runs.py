@@ -36,6 +36,8 @@ class RunSummary(Schema):
     k: int
     hidden_width: int
     parameters: int
+    origin: str | None
+    """Where an imported run came from: format, source and the part of it; null of one that was fitted here."""
     text: str
     seed: int
     tokens_wanted: int

@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from tests.layers import random_layer
-from trainer.config import Encoder, LayerConfig, Method
+from trainer.config import Encoder, FittedMethod, LayerConfig, Method
 from trainer.layers.registry import build_layer
 from trainer.planning import Devices, LanguageModelSizes, LayerSizes, Plan, plan
 
@@ -29,7 +29,7 @@ def test_parameters_are_those_of_the_layer(encoder: str, readers: int) -> None:
 
 
 @pytest.mark.parametrize("encoder", ["mlp", "glu"])
-@pytest.mark.parametrize("method", get_args(Method))
+@pytest.mark.parametrize("method", get_args(FittedMethod))
 def test_parameters_of_every_method_are_those_of_its_layer(method: Method, encoder: Encoder) -> None:
     autoencoder = method == "autoencoder"
     config = LayerConfig(

@@ -15,36 +15,18 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from trainer.config import LayerConfig, Method
 from trainer.errors import UserError
+from trainer.layers.every_expert import EveryExpert
 from trainer.layers.mxd import GluMxD, MlpMxD, MxD
 from trainer.layers.sparse import Routing
 
 
-class ReluGate(MxD):
+class ReluGate(EveryExpert, MxD):
     """An MxD whose gate lets every positive expert through; K is N."""
 
     method: ClassVar[Method] = "relu-mxd"
-    expert_tables: ClassVar[tuple[str, ...]] = ()
-
-    def route(self, x_TI: Tensor) -> Routing:
-        """Every expert in order of its id, those that are not active with 0."""
-        coefficients_TN = F.relu(self.gate(x_TI))
-        ids_N = torch.arange(self.config.num_experts, device=x_TI.device)
-        return Routing(coefficients_TN, ids_N.expand_as(coefficients_TN))
-
-    def mixing(self, routing: Routing) -> Tensor:
-        # Gathering rows would take N times the memory of one matrix product.
-        if routing.indices_TK.shape[1] != self.config.num_experts:
-            return super().mixing(routing)
-        return self.dense_coefficients(routing) @ self.scaling_NO
-
-    def dense_coefficients(self, routing: Routing) -> Tensor:
-        """[T, N], whatever the order of the columns."""
-        shape = routing.coefficients_TK.shape[0], self.config.num_experts
-        return routing.coefficients_TK.new_zeros(shape).scatter_add(1, routing.indices_TK, routing.coefficients_TK)
 
 
 class MlpReluMxD(ReluGate, MlpMxD):

@@ -10,6 +10,7 @@ from trainer import few_rows
 from trainer.config import Encoder, LayerConfig, Method
 from trainer.layers.ablations import GluLowRankMxD, GluReluMxD, MlpLowRankMxD, MlpReluMxD
 from trainer.layers.baselines import Autoencoder, SkipTranscoder, Transcoder
+from trainer.layers.jumprelu import JumpReluSkipTranscoder, JumpReluTranscoder
 from trainer.layers.mxd import GluMxD, MlpMxD
 from trainer.layers.sparse import WEIGHTS_FILE, SparseLayer, read_layer_config, read_weights
 
@@ -26,6 +27,10 @@ CLASSES: dict[tuple[Method, Encoder], type[SparseLayer]] = {
     ("relu-mxd", "glu"): GluReluMxD,
     ("low-rank-mxd", "mlp"): MlpLowRankMxD,
     ("low-rank-mxd", "glu"): GluLowRankMxD,
+    ("jumprelu-transcoder", "mlp"): JumpReluTranscoder,
+    ("jumprelu-transcoder", "glu"): JumpReluTranscoder,
+    ("jumprelu-skip-transcoder", "mlp"): JumpReluSkipTranscoder,
+    ("jumprelu-skip-transcoder", "glu"): JumpReluSkipTranscoder,
 }
 """What each method is, for an MLP and for a gated linear unit."""
 

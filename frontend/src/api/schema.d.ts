@@ -1621,7 +1621,7 @@ export interface components {
              * Method
              * @enum {string}
              */
-            method: "mxd" | "transcoder" | "skip-transcoder" | "autoencoder" | "relu-mxd" | "low-rank-mxd";
+            method: "mxd" | "transcoder" | "skip-transcoder" | "autoencoder" | "relu-mxd" | "low-rank-mxd" | "jumprelu-transcoder" | "jumprelu-skip-transcoder";
             /** Name */
             name: string;
         };
@@ -2139,11 +2139,16 @@ export interface components {
              * Method
              * @enum {string}
              */
-            method: "mxd" | "transcoder" | "skip-transcoder" | "autoencoder" | "relu-mxd" | "low-rank-mxd";
+            method: "mxd" | "transcoder" | "skip-transcoder" | "autoencoder" | "relu-mxd" | "low-rank-mxd" | "jumprelu-transcoder" | "jumprelu-skip-transcoder";
             /** Name */
             name: string;
             /** Num Experts */
             num_experts: number;
+            /**
+             * Origin
+             * @description Where an imported run came from: format, source and the part of it; null of one that was fitted here.
+             */
+            origin: string | null;
             /** Parameters */
             parameters: number;
             /** Seed */

@@ -9,6 +9,8 @@ const METHODS: Readonly<Record<RunSummary["method"], string>> = {
   autoencoder: "Autoencoder",
   "relu-mxd": "ReLU-MxD",
   "low-rank-mxd": "Low-rank MxD",
+  "jumprelu-transcoder": "JumpReLU transcoder",
+  "jumprelu-skip-transcoder": "JumpReLU skip transcoder",
 };
 
 export function methodName(method: RunSummary["method"]): string {
@@ -24,6 +26,11 @@ const STATUSES: Readonly<Record<RunStatus, string>> = {
 
 export function statusName(status: RunStatus): string {
   return STATUSES[status];
+}
+
+/** The format of an imported run and the last part of where it came from. */
+export function shortOrigin(origin: string): string {
+  return `${origin.split(":")[0] ?? ""}: ${shortSource(origin)}`;
 }
 
 /** The last part of a hub name or folder: what a person calls the language model. */

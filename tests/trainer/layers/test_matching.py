@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from trainer.config import Encoder, LayerConfig, Method
+from trainer.config import Encoder, FittedMethod, LayerConfig, Method
 from trainer.layers.matching import Widths, matched_num_experts
 from trainer.layers.registry import build_layer
 
@@ -30,7 +30,7 @@ def parameters(method: Method, encoder: Encoder) -> int:
 
 
 @pytest.mark.parametrize("encoder", ["mlp", "glu"])
-@pytest.mark.parametrize("method", get_args(Method))
+@pytest.mark.parametrize("method", get_args(FittedMethod))
 def test_all_methods_have_the_transcoders_parameters(method: Method, encoder: Encoder) -> None:
     wanted = parameters("transcoder", encoder) + (24 * 24 if method == "skip-transcoder" else 0)
     slack = 24 + 1 + 24

@@ -16,6 +16,7 @@ const DETAIL: RunDetail = {
     k: 16,
     hidden_width: 512,
     parameters: 1_500_000,
+    origin: null,
     text: "folder/text.jsonl",
     seed: 0,
     tokens_wanted: 1000,

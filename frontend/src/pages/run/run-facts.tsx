@@ -1,7 +1,7 @@
 /** What was fitted, in one strip. */
 
 import type { RunSummary } from "@/api/types";
-import { methodName, shortSource } from "@/components/run-words";
+import { methodName, shortOrigin, shortSource } from "@/components/run-words";
 import { formatCompact, formatCount } from "@/lib/format";
 
 export function RunFacts({ run }: { readonly run: RunSummary }) {
@@ -15,6 +15,7 @@ export function RunFacts({ run }: { readonly run: RunSummary }) {
     ["Parameters", formatCompact(run.parameters)],
     ["Text", shortSource(run.text), run.text],
     ["Seed", String(run.seed)],
+    ...(run.origin === null ? [] : [["Imported from", shortOrigin(run.origin), run.origin] as const]),
   ];
   return (
     <dl className="facts">
