@@ -7,17 +7,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 
-from sqlalchemy import Engine, PoolProxiedConnection, text
+from sqlalchemy import Connection, Engine, PoolProxiedConnection, text
 from sqlalchemy.orm import Session
 
 from backend import sessions
 from backend.access.tokens import AccessTokenRecord
 from backend.lists import EntryRecord, ListRecord
+from backend.migrations import CHAIN
 from backend.notes import LabelRecord, NoteRecord, NotesBase
 from backend.tags import TagRecord
 from trainer.errors import UserError
-from trainer.opening import creating
 from trainer.store import open_store
+from trainer.versions import prepare
 
 WRITTEN = (LabelRecord, NoteRecord, TagRecord, ListRecord, EntryRecord, AccessTokenRecord)
 """Tables of what people add."""
@@ -33,11 +34,18 @@ def open_database(url: str) -> Engine:
         engine = open_store(url)
     except OSError as error:
         raise UserError(f"The store {url} cannot be opened ({error}); name another with --store.") from error
-    with creating(engine) as connection:
-        tables = [NotesBase.metadata.tables[table.__tablename__] for table in WRITTEN]
-        NotesBase.metadata.create_all(connection, tables)
-        sessions.create_tables(connection)
+    try:
+        prepare(engine, CHAIN, _create_tables)
+    except UserError:
+        engine.dispose()
+        raise
     return engine
+
+
+def _create_tables(connection: Connection) -> None:
+    tables = [NotesBase.metadata.tables[table.__tablename__] for table in WRITTEN]
+    NotesBase.metadata.create_all(connection, tables)
+    sessions.create_tables(connection)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, text
+from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 
@@ -65,27 +65,23 @@ def _prepare_sqlite(connection: Any, _record: Any) -> None:
 
 @contextmanager
 def creating(engine: Engine) -> Iterator[Connection]:
-    """A connection to create tables with, in one transaction; on a server one program does so at a time."""
+    """A connection to create or change tables with, in one transaction; one program does so at a time."""
     with engine.begin() as connection:
         if engine.dialect.name == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _CREATING})
-            connection.execute(text("CREATE TABLE IF NOT EXISTS schema_version (version integer NOT NULL)"))
+        else:
+            # Python's driver begins no transaction for what creates tables: each would be there by itself.
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
         yield connection
 
 
-def schema_version(connection: Connection) -> int:
-    """The version of a store's tables; 0 for a new one."""
+def earlier_version(connection: Connection) -> int:
+    """The version of a store that was written before each owner of tables kept its own; 0 for any other."""
     if connection.dialect.name == "sqlite":
         return int(connection.execute(text("PRAGMA user_version")).scalar_one())
+    if not inspect(connection).has_table("schema_version"):
+        return 0
     return int(connection.execute(text("SELECT max(version) FROM schema_version")).scalar() or 0)
-
-
-def set_schema_version(connection: Connection, version: int) -> None:
-    """Keep the version of a new store's tables."""
-    if connection.dialect.name == "sqlite":
-        connection.execute(text(f"PRAGMA user_version = {int(version)}"))
-    else:
-        connection.execute(text("INSERT INTO schema_version VALUES (:version)"), {"version": version})
 
 
 def cannot_open(location: URL, error: DBAPIError) -> UserError:

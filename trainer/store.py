@@ -27,17 +27,15 @@ from sqlalchemy import (
     delete,
     update,
 )
-from sqlalchemy.exc import DatabaseError
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from trainer.errors import UserError
-from trainer.opening import cannot_open, connect, creating, schema_version, set_schema_version
+from trainer.migrations import CHAIN
+from trainer.opening import connect, earlier_version
 from trainer.packing import PackedActive, PackedCounts, PackedPairs, PackedTokenIds
 from trainer.search_text import delete_search, prepare_search
 from trainer.tables import AutomaticLabelRecord, Base, RoutedRecord
-
-SCHEMA_VERSION = 4
-"""Raised whenever a table changes; kept in SQLite's ``user_version``, or the table ``schema_version``."""
+from trainer.versions import check_version, prepare
 
 IN_MEMORY = "sqlite://"
 """URL of a store that is gone with its process."""
@@ -273,34 +271,25 @@ class ProbeRecord(Base):
 
 
 def open_store(url: str) -> Engine:
-    """Open the store at an SQLAlchemy ``url`` and create what is missing.
+    """Open the store at an SQLAlchemy ``url``; in a new one, the tables are made.
 
     Raises:
-        UserError: it is not a store, is of another schema version, or cannot be opened.
+        UserError: it is not a store, is of another version, or cannot be opened.
     """
     engine = connect(url)
     try:
-        with creating(engine) as connection:
-            _create_tables(connection)
-    except (DatabaseError, UserError) as error:
+        prepare(engine, CHAIN, _create_tables)
+    except UserError:
         engine.dispose()
-        if isinstance(error, UserError):
-            raise
-        raise cannot_open(engine.url, error) from error
+        raise
     return engine
 
 
 def _create_tables(connection: Connection) -> None:
-    found = schema_version(connection)
-    if found not in (0, SCHEMA_VERSION):
-        raise UserError(
-            f"The store has schema version {found} and this program expects {SCHEMA_VERSION}; "
-            "use the program version that wrote it, or name another store with --store."
-        )
+    # One of before the tables said their version themselves, but with the same tables, is taken as it is.
+    check_version(earlier_version(connection) or CHAIN.newest, CHAIN)
     Base.metadata.create_all(connection)
     prepare_search(connection)
-    if found != SCHEMA_VERSION:
-        set_schema_version(connection, SCHEMA_VERSION)
 
 
 @contextmanager

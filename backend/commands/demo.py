@@ -145,9 +145,9 @@ def _save_sessions(run: str, sample: Path, store: Engine) -> None:
 
 def _stamp(sample: Path) -> str:
     """Changes with whatever an index depends on, and with the tables that it is written in."""
-    from trainer.store import SCHEMA_VERSION
+    from trainer.migrations import CHAIN
 
-    digest = hashlib.sha256(bytes([SCHEMA_VERSION]))
+    digest = hashlib.sha256(bytes([CHAIN.newest]))
     for pattern in (INDEX_FILE, "runs/*/run.json", "runs/*/layer.safetensors", "language-model/model.safetensors"):
         for path in sorted(sample.glob(pattern)):
             digest.update(path.read_bytes())

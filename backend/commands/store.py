@@ -1,4 +1,4 @@
-"""``mxd store``: is all in the store whole, and does it take no more room than it needs."""
+"""``mxd store``: is all in the store whole, does it take no more room than it needs, is it up to date."""
 
 from __future__ import annotations
 
@@ -48,6 +48,24 @@ class CompactStore(Command):
         return 0
 
 
+class UpgradeStore(Command):
+    """Bring a store that an earlier version of this program wrote up to date; all of it or, on any error, nothing. Stop
+    servers and make a copy first."""
+
+    def run(self) -> int:
+        """Do it, and say what is to be indexed again."""
+        from backend.upkeep.upgrade import upgrade_store
+
+        done = upgrade_store(self.settings().store_url)
+        words = f"The store is of version {done.after} now (it was {done.before}); keep the copy until you have looked."
+        if done.before == done.after:
+            words = f"The store is up to date (version {done.after}); nothing was changed."
+        if done.index_again:
+            words += f"\nIndex these runs again, as their index cannot be read any more: {', '.join(done.index_again)}"
+        self.report(asdict(done), words)
+        return 0
+
+
 class StoreCommand(CommandGroup):
     """Look after the store."""
 
@@ -55,3 +73,5 @@ class StoreCommand(CommandGroup):
     """is all in it whole"""
     compact: CliSubCommand[CompactStore]
     """give back the room of what was deleted"""
+    upgrade: CliSubCommand[UpgradeStore]
+    """bring what an earlier version wrote up to date"""

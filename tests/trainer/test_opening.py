@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from sqlalchemy import text
@@ -10,7 +11,9 @@ from sqlalchemy import text
 from backend.database import open_database
 from tests.postgresql import Server
 from trainer.errors import UserError
-from trainer.store import SCHEMA_VERSION, open_store
+from trainer.migrations import CHAIN
+from trainer.opening import connect
+from trainer.store import open_store, sqlite_url
 
 
 @pytest.mark.parametrize(
@@ -29,18 +32,32 @@ def test_what_is_wrong_is_said_without_the_password(url: str, said: str) -> None
     assert "\n" not in str(error.value)
 
 
-def test_another_schema_version_is_refused(postgresql_server: Server) -> None:
+@pytest.mark.parametrize(("version", "said"), [(1, "mxd store upgrade"), (99, "a later version of this program")])
+def test_another_version_is_refused(version: int, said: str, postgresql_server: Server) -> None:
     url = postgresql_server.new()
     store = open_store(url)
     with store.begin() as connection:
-        connection.execute(text("UPDATE schema_version SET version = 1"))
+        connection.execute(CHAIN.table.update().values(version_num=str(version)))
     store.dispose()
-    with pytest.raises(UserError, match=f"version 1 and this program expects {SCHEMA_VERSION}"):
+    with pytest.raises(UserError, match=f"version {version}, and {CHAIN.newest} is needed"):
+        open_store(url)
+    with pytest.raises(UserError, match=said):
         open_store(url)
 
 
-def test_a_new_store_may_be_opened_by_several_at_once(postgresql_server: Server) -> None:
-    url = postgresql_server.new()
+def test_an_earlier_store_without_a_version_of_its_own_tables_is_refused(tmp_path: Path) -> None:
+    url = sqlite_url(tmp_path)
+    engine = connect(url)
+    with engine.begin() as connection:
+        connection.execute(text("PRAGMA user_version = 3"))
+    engine.dispose()
+    with pytest.raises(UserError, match="version 3, and 4 is needed"):
+        open_store(url)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_a_new_store_may_be_opened_by_several_at_once(kind: str, tmp_path: Path, postgresql_server: Server) -> None:
+    url = sqlite_url(tmp_path) if kind == "sqlite" else postgresql_server.new()
     with ThreadPoolExecutor(4) as pool:
         for store in pool.map(lambda _: open_database(url), range(4)):
             store.dispose()
