@@ -1,6 +1,7 @@
-"""Fit layers of experts to language models, index them, route through them and steer with them.
+"""Fit layers of experts to language models, index them, look at them, route through them and steer with them.
 
-``LanguageModel``, ``Run``, ``build_index``, ``generate``, ``route`` and ``steer`` carry the library.
+``fit``, ``index``, ``expert``, ``route`` and ``steer`` carry the library, on a ``LanguageModel`` and a ``Run``;
+``generate`` is ``steer`` where the text alone is wanted, ``build_index`` is ``index`` with every setting.
 """
 
 from __future__ import annotations
@@ -9,19 +10,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from trainer.in_python import fit, index
     from trainer.indexing import build_index
     from trainer.language_model import LanguageModel
+    from trainer.looking import expert
     from trainer.routing import route
     from trainer.run import Run
     from trainer.steering import generate, steer
 
-__all__ = ["LanguageModel", "Run", "build_index", "generate", "route", "steer"]
+__all__ = ["LanguageModel", "Run", "build_index", "expert", "fit", "generate", "index", "route", "steer"]
 
 _HOMES = {
     "LanguageModel": "trainer.language_model",
     "Run": "trainer.run",
     "build_index": "trainer.indexing",
+    "expert": "trainer.looking",
+    "fit": "trainer.in_python",
     "generate": "trainer.steering",
+    "index": "trainer.in_python",
     "route": "trainer.routing",
     "steer": "trainer.steering",
 }

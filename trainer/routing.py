@@ -5,6 +5,7 @@ Shapes: T tokens, I input width, M width of a layer's dense output, K active.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from trainer.errors import TooLongError, UserError
+from trainer.highlighting import Shaded, rows, shaded_text
 from trainer.language_model import LanguageModel
 from trainer.layers.sparse import Routing as LayerRouting
 from trainer.layers.sparse import SparseLayer
@@ -47,6 +49,28 @@ class Routing:
 
     run: str
     tokens: tuple[RoutedToken, ...]
+
+    def strongest(self, count: int = 8) -> tuple[int, ...]:
+        """The experts that do most on the whole text but for the start token, by the sum of their shares."""
+        shares: defaultdict[int, float] = defaultdict(float)
+        for token in self.tokens:
+            for it in () if token.start else token.experts:
+                shares[it.expert] += it.share
+        return tuple(sorted(shares, key=lambda expert: -shares[expert])[:count])
+
+    def _repr_html_(self) -> str:
+        """The text once for each of its strongest experts, shaded by that expert's coefficient."""
+        lines = [(f"<b>{expert}</b>", shaded_text(self._by(expert))) for expert in self.strongest()]
+        return rows(("expert", f"where it is active ({self.run})"), lines)
+
+    def _by(self, expert: int) -> list[Shaded]:
+        found = [next((it.coefficient for it in token.experts if it.expert == expert), 0.0) for token in self.tokens]
+        largest = max(found)
+        return [
+            Shaded(token.text, value / largest, f"{value:.4f}" if value else "", value == largest)
+            for token, value in zip(self.tokens, found, strict=True)
+            if not token.start
+        ]
 
 
 def prompt_ids(language_model: LanguageModel, text: str, room: int = 0) -> list[int]:

@@ -14,9 +14,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Literal
 
-from trainer.comparison import Alternative, Compared
+from trainer.comparison import Compared
 from trainer.config import Edit, Sampling, SteeringConfig
 from trainer.edits import EditPlan, LayerEdits
 from trainer.errors import NotFoundError, UserError
@@ -24,61 +23,15 @@ from trainer.generation import Row, RowBatch, Step, Touches, Writer
 from trainer.language_model import LanguageModel
 from trainer.routing import RoutedExpert, check_fits, prompt_ids
 from trainer.run import Run
+from trainer.steps import ARMS, Arm, Done, NewToken, Reason, Started, SteeredGeneration, SteeringStep
 from trainer.token_stream import TokenStream
 
-Arm = Literal["default", "steered"]
-Reason = Literal["length", "stop", "end-of-text"]
+__all__ = ["Done", "NewToken", "Started", "Steering", "SteeringStep", "Units", "generate", "saved_units", "steer"]
+
 Units = Mapping[str, Mapping[int, float]]
 """Run -> expert -> its 99th percentile, the unit of ``add`` and ``set``; 1 where it is not known."""
 
-ARMS: tuple[Arm, Arm] = ("default", "steered")
 EXPERTS_SHOWN = 8
-
-
-@dataclass(frozen=True)
-class Started:
-    """The prompt has been read."""
-
-    prompt_tokens: int
-    max_tokens: int
-
-
-@dataclass(frozen=True)
-class NewToken:
-    """One new token of one arm."""
-
-    arm: Arm
-    sample: int
-    position: int
-    """0 for the first."""
-    id: int
-    text: str
-    """New characters; empty where a character continues in the next token."""
-    probability: float
-    """Under the arm that chose it, before temperature and the like."""
-    delta_log_probability: float
-    """log p with the edits − log p without, for this token after this very text, in nats."""
-    kl: float
-    """KL from this arm's next-token distribution to the other's, after this very text, in nats."""
-    alternatives: tuple[Alternative, ...]
-    other_alternatives: tuple[Alternative, ...]
-    experts: tuple[RoutedExpert, ...]
-    """Routing, in the run that is steered, of the token before, which chose this one; edits not counted."""
-
-
-@dataclass(frozen=True)
-class Done:
-    """Every continuation has ended."""
-
-    default_reason: Reason
-    """Of the first sample."""
-    steered_reason: Reason
-    tokens: int
-    """New tokens of all continuations."""
-    seconds: float
-
-
-SteeringStep = Started | NewToken | Done
 
 
 @dataclass(eq=False)
@@ -244,7 +197,7 @@ class Steering:
 
 def steer(
     language_model: LanguageModel, run: Run | Sequence[Run], config: SteeringConfig, units: Units | None = None
-) -> Iterator[SteeringStep]:
+) -> SteeredGeneration:
     """Continue a prompt without and with edits; yields ``Started``, then ``NewToken`` as they come, then ``Done``.
 
     Args:
@@ -256,7 +209,8 @@ def steer(
         UserError: as ``Steering.prepare``; at once, before the first step is asked for.
     """
     runs = [run] if isinstance(run, Run) else list(run)
-    return _alone(Steering.prepare(language_model, runs, config, saved_units(runs) if units is None else units))
+    prepared = Steering.prepare(language_model, runs, config, saved_units(runs) if units is None else units)
+    return SteeredGeneration(config.prompt, _alone(prepared))
 
 
 def generate(

@@ -1,0 +1,43 @@
+"""The Python of the documents runs as it stands, block after block, in an empty folder on the shipped sample."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+BLOCK = re.compile(r"^```python\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
+
+
+def run_blocks(document: Path) -> dict[str, Any]:
+    """Run a document's Python blocks one after the other; returns the names that they leave."""
+    names: dict[str, Any] = {}
+    blocks = BLOCK.findall(document.read_text("utf-8"))
+    assert blocks
+    for place, block in enumerate(blocks):
+        exec(compile(block, f"{document.name} block {place + 1}", "exec"), names)
+    return names
+
+
+def test_the_page_on_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = run_blocks(ROOT / "docs" / "python.md")
+    assert names["run"].folder == Path("data/runs/first")
+    assert names["indexed"].experts_active > 50
+    assert sum(count for _, count in names["found"].top_tokens) > 0
+    assert len(names["routing"].strongest()) == 8
+    default, steered = (names["generation"].text(arm) for arm in ("default", "steered"))
+    assert default and steered and default != steered
+    for shown in ("found", "routing", "generation"):
+        html = names[shown]._repr_html_()
+        assert "background:rgba(" in html
+        assert "<script" not in html
+
+
+def test_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = run_blocks(ROOT / "README.md")
+    assert len(names["routing"].tokens[3].experts) == 16
