@@ -117,7 +117,8 @@ class Steering:
         nothing = EditPlan((), {})
         plain = {block: LayerEdits(layer, config.apply, nothing) for block, layer in layers.items()}
         edited = {block: LayerEdits(layer, config.apply, plans[block]) for block, layer in layers.items()}
-        return cls(language_model, runs[0], config, plain, edited, prompt)
+        # Without edits both arms are one, and not only equal up to how some library rounds.
+        return cls(language_model, runs[0], config, plain, edited if config.edits else plain, prompt)
 
     @property
     def finished(self) -> bool:
@@ -126,9 +127,11 @@ class Steering:
 
     def join(self, batch: RowBatch) -> Iterator[SteeringStep]:
         """Read the prompt, once without and once with the edits, and take the first tokens."""
-        prompts = [Row(list(self.prompt), self.plain), Row(list(self.prompt), self.edited, self._touches())]
+        prompts = [Row(list(self.prompt), self.plain)]
+        if self.edited is not self.plain:
+            prompts.append(Row(list(self.prompt), self.edited, self._touches()))
         rows = self.rows()
-        step = batch.join(prompts, [(int(row.edits is self.edited), row) for row in rows])
+        step = batch.join(prompts, [(int(row.edits is not self.plain), row) for row in rows])
         yield Started(len(self.prompt), self.config.sampling.max_tokens)
         yield from self.advance(batch, step)
 
@@ -158,7 +161,8 @@ class Steering:
         """The texts of a sample. They share their rows until they differ."""
         tokenizer, start = self.language_model.tokenizer, len(self.prompt)
         first, sampling = list(self.prompt), self.config.sampling
-        plain, edited = (Row(first, edits, self._touches()) for edits in (self.plain, self.edited))
+        plain = Row(first, self.plain, self._touches())
+        edited = plain if self.edited is self.plain else Row(first, self.edited, self._touches())
         for arm in self.arms:
             own, other = (plain, edited) if arm == "default" else (edited, plain)
             own.writer = Writer(sampling, sampling.seed + sample, start, other, self.run.config.layer)

@@ -40,8 +40,10 @@ class BenchGenerate(Command):
         """Measure."""
         from backend.bench.served import bench_served
         from trainer.bench.generate import bare_step, bench_generate, routed_text, steering_config
+        from trainer.heap import keep_memory_freed_in_threads
         from trainer.language_model import LanguageModel
 
+        keep_memory_freed_in_threads()  # as mxd serve does
         run = sample_run()
         language_model = LanguageModel.load(run.language_model_source, self.device)
         found = bench_generate(language_model, run, self.tokens, self.rounds)

@@ -17,6 +17,7 @@ from backend.commands.serve import announce, listen, open_browser, serve
 from backend.settings import Settings
 from trainer.config import INSTALLED_SAMPLE, SAMPLE, IndexConfig
 from trainer.errors import NotFoundError
+from trainer.heap import keep_memory_freed_in_threads
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -43,6 +44,7 @@ class DemoCommand(Command):
 
     def run(self) -> int:
         """Prepare what is missing, then serve."""
+        keep_memory_freed_in_threads()
         settings = self.settings(host=self.host, port=self.port, device=self.device)
         sample = self.data or writable_sample()
         if not (sample / INDEX_FILE).is_file():

@@ -15,6 +15,7 @@ from pydantic import Field
 from backend.commands.base import Command
 from backend.settings import Access, LogFormat, Settings
 from trainer.errors import UserError
+from trainer.heap import keep_memory_freed_in_threads
 
 SWITCH_SECONDS = 0.0005
 """How long a thread may keep the interpreter while others want it: by default the thread that answers could keep the
@@ -93,6 +94,7 @@ def serve(settings: Settings, when_ready: WhenReady) -> None:
     Raises:
         UserError: the address cannot be listened on, or the store cannot be opened.
     """
+    keep_memory_freed_in_threads()  # language models compute in threads
     # Before the slow imports: the port is what goes wrong most often.
     with listen(settings.host, settings.port) as listener:
         import uvicorn

@@ -24,6 +24,15 @@ def test_turned_modules_answer_alike(rows: int, bias: bool) -> None:
     assert turned.state_dict().keys() == {f"0.{name}" for name in plain.state_dict()}
 
 
+@pytest.mark.parametrize("rows", [2, 3, 5, 6, 10, 30, 47, 61, 130])
+def test_rows_that_are_alike_get_the_same_answer_to_the_bit(rows: int) -> None:
+    linear = nn.Sequential(nn.Linear(32, 50))
+    few_rows.turn(linear)
+    with torch.inference_mode():
+        found = linear(torch.randn(1, 32).expand(rows, -1))
+    assert torch.equal(found, found[:1].expand(rows, -1))
+
+
 def test_where_a_gradient_is_wanted_nothing_is_turned() -> None:
     linear = nn.Sequential(nn.Linear(4, 3))
     few_rows.turn(linear)

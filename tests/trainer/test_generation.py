@@ -59,8 +59,9 @@ def together(language_model: LanguageModel, run: Run, configs: list[SteeringConf
             step = batch.step()
             for place, each in running.items():
                 found[place].extend(each.advance(batch, step))
-            going = sum(not text.reason for each in running.values() for text in each.continuations)
-            assert sum(row.writer is not None for row in batch.rows) == going  # a text that has ended costs nothing
+            going = {id(text.own) for each in running.values() for text in each.continuations if not text.reason}
+            written = {id(row) for row in batch.rows if row.writer is not None}
+            assert written == going  # a text that has ended costs nothing
         running = {place: each for place, each in running.items() if not each.finished}
         number += 1
     assert not batch.rows
