@@ -42,6 +42,7 @@ from backend.commands.report import ReportCommand
 from backend.commands.route import RouteCommand
 from backend.commands.runs import RunsCommand
 from backend.commands.serve import ServeCommand
+from backend.commands.share import PullCommand, PushCommand
 from backend.commands.steer import SteerCommand
 from backend.commands.store import StoreCommand
 from backend.commands.token import TokenCommand
@@ -96,6 +97,10 @@ class Mxd(BaseSettings):
     """the dashboard and the API"""
     runs: CliSubCommand[RunsCommand]
     """what has been fitted"""
+    push: CliSubCommand[PushCommand]
+    """put a run on the hub, with a card"""
+    pull: CliSubCommand[PullCommand]
+    """fetch a run from the hub, or from a folder"""
     remove: CliSubCommand[RemoveCommand]
     """delete a run"""
     doctor: CliSubCommand[DoctorCommand]

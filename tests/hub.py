@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
@@ -20,9 +21,28 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 class FakeHub:
     """What it holds, by kind (``models`` or ``datasets``) and name, and what it was asked."""
 
-    repositories: Mapping[str, Mapping[str, Path]]
+    repositories: dict[str, dict[str, Path]]
     url: str = ""
     asked: list[str] = field(default_factory=list)
+    keeps: Path | None = None
+    """Where it puts the repositories that are made on it, a folder each; nobody may write where there is none."""
+    tokens: list[str] = field(default_factory=list)
+    """Those that it was shown with what was written."""
+
+    def make(self, name: str) -> None:
+        """Make an empty repository, if there is none of the name."""
+        assert self.keeps is not None
+        folder = self.keeps / name
+        folder.mkdir(parents=True, exist_ok=True)
+        self.repositories["models"][name] = folder
+
+    def write(self, name: str, lines: bytes) -> None:
+        """Take a commit: a JSON document a line, each with a file."""
+        for line in map(json.loads, lines.splitlines()):
+            if line["key"] == "file":
+                path = self.repositories["models"][name] / line["value"]["path"]
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(base64.b64decode(line["value"]["content"]))
 
     def folder(self, kind: str, name: str) -> Path | None:
         """Where a repository is."""
@@ -55,7 +75,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.hub.asked.append(f"{self.command} {self.path}")
         parts = unquote(urlsplit(self.path).path).strip("/").split("/")
-        if parts[0] == "api" and len(parts) > 3:
+        if parts == ["api", "repos", "create"]:
+            self._create()
+        elif parts[0] == "api" and len(parts) > 3:
             self._api(parts[1], "/".join(parts[2:4]), parts[4:])
         elif "resolve" in parts:
             place = parts.index("resolve")
@@ -65,6 +87,16 @@ class _Handler(BaseHTTPRequestHandler):
             self._say(200, {})
 
     do_HEAD = do_POST = do_GET
+
+    def _create(self) -> None:
+        wanted = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))))
+        self.hub.tokens.append(self.headers.get("Authorization", ""))
+        if self.hub.keeps is None or not self.hub.tokens[-1]:
+            self._say(401, {"error": "Invalid credentials"})
+            return
+        name = f"{wanted['organization']}/{wanted['name']}"
+        self.hub.make(name)
+        self._say(200, {"url": f"{self.hub.url}/{name}", "private": wanted.get("private", False)})
 
     def _api(self, kind: str, name: str, rest: list[str]) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -78,6 +110,15 @@ class _Handler(BaseHTTPRequestHandler):
         elif rest[0] == "paths-info":
             wanted = json.loads(body)["paths"] if body.startswith(b"{") else []
             self._say(200, [entry for entry in self.hub.tree(kind, name) if entry["path"] in wanted])
+        elif rest[0] in ("preupload", "commit") and not self.headers.get("Authorization"):
+            self._say(401, {"error": "Invalid credentials"})
+        elif rest[0] == "preupload":
+            files = [{"path": file["path"], "uploadMode": "regular"} for file in json.loads(body)["files"]]
+            self._say(200, {"files": [file | {"shouldIgnore": False, "oid": None} for file in files]})
+        elif rest[0] == "commit":
+            self.hub.write(name, body)
+            commit = {"commitUrl": f"{self.hub.url}/{name}/commit/{COMMIT}", "commitOid": COMMIT}
+            self._say(200, commit | {"hookOutput": "", "success": True})
         else:
             self._say(404, {"error": "not here"})
 
@@ -114,9 +155,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def fake_hub(**repositories: Mapping[str, Path]) -> Iterator[FakeHub]:
+def fake_hub(keeps: Path | None = None, **repositories: dict[str, Path]) -> Iterator[FakeHub]:
     """A hub on a free port of the loopback interface, with ``models`` and ``datasets`` from folders."""
-    hub = FakeHub(repositories)
+    hub = FakeHub({"models": {}, **repositories}, keeps=keeps)
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": hub}))
     hub.url = f"http://127.0.0.1:{server.server_port}"
     thread = Thread(target=server.serve_forever)

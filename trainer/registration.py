@@ -13,10 +13,8 @@ from sqlalchemy.orm import Session
 from trainer.errors import UserError
 from trainer.files import write_whole
 from trainer.layers.sparse import SparseLayer
-from trainer.run import RUN_FILE, Run
+from trainer.run import METRICS_FILE, RUN_FILE, Run
 from trainer.store import MetricRecord, RunRecord, utc_now, writing
-
-METRICS_FILE = "metrics.json"
 
 
 @dataclass(frozen=True)

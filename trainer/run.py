@@ -4,6 +4,7 @@ runs/NAME/run.json             the settings it was fitted with
           layer.json           what the layer is
           layer.safetensors    its weights, once fitting has finished
           units.json           the 99th percentile of each expert's coefficient, once it has been indexed
+          metrics.json         how fitting went
           tokenizer/           of its language model, so that contexts can be read without the language model
           checkpoint-STEP/     the last whole checkpoint: weights, optimiser, position
 """
@@ -15,15 +16,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import ValidationError
 
+from trainer.card import write_card
 from trainer.config import SAMPLE, LayerConfig, TrainConfig
 from trainer.errors import NotFoundError, UserError
-from trainer.files import is_held, write_whole
+from trainer.files import is_held, whole_folder, write_whole
 from trainer.layers.registry import load_layer
-from trainer.layers.sparse import WEIGHTS_FILE, SparseLayer, read_layer_config
+from trainer.layers.sparse import CONFIG_FILE, WEIGHTS_FILE, SparseLayer, read_layer_config
+from trainer.loading import looks_like_path
+from trainer.repositories import fetch_repository, upload_folder
+from trainer.sharing import TOKENIZER_FILES, copy_files, copy_tokenizer, is_hub_name, portable, refuse_full
 from trainer.tokens import load_tokenizer
 
 if TYPE_CHECKING:
@@ -32,8 +38,12 @@ if TYPE_CHECKING:
 RUN_FILE = "run.json"
 LOCK_FILE = ".fitting"
 UNITS_FILE = "units.json"
+METRICS_FILE = "metrics.json"
+CARD_FILE = "README.md"
 TOKENIZER_FOLDER = "tokenizer"
 CHECKPOINT_PREFIX = "checkpoint-"
+SHARED_FILES = (CONFIG_FILE, WEIGHTS_FILE, UNITS_FILE, METRICS_FILE)
+"""What is shared beside settings and tokenizer."""
 
 
 def runs_folder(data: Path) -> Path:
@@ -74,6 +84,72 @@ class Run:
         tokenizer.save_pretrained(folder / TOKENIZER_FOLDER)
         write_whole(folder / RUN_FILE, config.model_dump_json(indent=1) + "\n")
         return cls(folder, config)
+
+    @classmethod
+    def from_pretrained(cls, source: str | Path, revision: str | None = None) -> Run:
+        """A run by a folder, or a repository of the hub (``OWNER/NAME``), from ``save_pretrained`` or ``push_to_hub``.
+
+        Raises:
+            NotFoundError: there is no such folder or repository, or no run in it.
+            UserError: the hub cannot be reached, or the settings are damaged.
+        """
+        if Path(source).expanduser().is_dir():
+            return cls.load(Path(source).expanduser())
+        if looks_like_path(str(source)):
+            raise NotFoundError(f"There is no folder {source}; give one, or a repository of the hub as OWNER/NAME.")
+        patterns = [*SHARED_FILES, RUN_FILE, *(f"{TOKENIZER_FOLDER}/{pattern}" for pattern in TOKENIZER_FILES)]
+        return cls.load(fetch_repository(str(source), revision, patterns))
+
+    def save_pretrained(
+        self, folder: str | Path, language_model: str | None = None, figures: Mapping[str, str] | None = None
+    ) -> Path:
+        """Write the run into a new folder: settings, weights, tokenizer and a card, without this machine's paths.
+
+        Args:
+            language_model: what its language model is called elsewhere, such as its hub name; by default its name here,
+                of a folder the last part.
+            figures: measured values for the card, name -> value with its unit.
+
+        Raises:
+            UserError: there is something in the folder, or the run has no weights.
+        """
+        target = Path(folder).expanduser()
+        refuse_full(target)
+        config = portable(self.config, language_model)
+        on_hub = is_hub_name(language_model or self.config.language_model)
+        card = write_card(config, self.layer_config, on_hub, figures or {})
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with whole_folder(target) as partial:
+            self.copy_to(partial, config)
+            write_whole(partial / CARD_FILE, card)
+        return target
+
+    def push_to_hub(
+        self,
+        repository: str,
+        language_model: str | None = None,
+        figures: Mapping[str, str] | None = None,
+        visibility: Literal["public", "private"] = "public",
+    ) -> str:
+        """Put what ``save_pretrained`` writes into a repository of the hub, in one commit.
+
+        Returns:
+            The address of the commit.
+
+        Raises:
+            UserError: the hub does not answer, or does not let us write.
+        """
+        with TemporaryDirectory() as place:
+            folder = self.save_pretrained(Path(place) / "run", language_model, figures)
+            return upload_folder(folder, repository, visibility == "private", f"Add {self.name}")
+
+    def copy_to(self, folder: Path, config: TrainConfig) -> None:
+        """Copy weights, units, metrics and tokenizer into a folder, with ``config`` as its settings."""
+        weights = self.weights_folder
+        copy_files([weights / CONFIG_FILE, weights / WEIGHTS_FILE], folder)
+        copy_files([self.folder / UNITS_FILE, self.folder / METRICS_FILE], folder)
+        copy_tokenizer(self.folder / TOKENIZER_FOLDER, folder / TOKENIZER_FOLDER)
+        write_whole(folder / RUN_FILE, config.model_dump_json(indent=1) + "\n")
 
     @property
     def name(self) -> str:

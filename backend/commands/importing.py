@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
 from pydantic_settings import CliPositionalArg
 
 from backend.commands.base import Command
+from backend.commands.share import whole_path
 from trainer.config import RunName
 
 
@@ -36,12 +36,10 @@ class ImportCommand(Command):
         from trainer.importing import ImportConfig, import_run
 
         settings = self.settings()
-        # The run is used from other folders than the one that this is typed in.
-        folder = Path(self.language_model).expanduser()
         config = ImportConfig(
             source=self.source,
             name=self.name,
-            language_model=str(folder.resolve()) if folder.is_dir() else self.language_model,
+            language_model=whole_path(self.language_model) or self.language_model,
             layer=self.layer,
             part=self.part,
         )

@@ -10,8 +10,8 @@ from sqlalchemy.orm import Session
 
 from tests.runs import World
 from trainer.errors import UserError
-from trainer.registration import METRICS_FILE, metrics_of, register_run
-from trainer.run import Run
+from trainer.registration import metrics_of, register_run
+from trainer.run import METRICS_FILE, Run
 from trainer.store import (
     RunRecord,
     open_store,

@@ -10,6 +10,7 @@ from typing import Protocol
 from trainer import hub
 from trainer.errors import NotFoundError, UserError
 from trainer.loading import looks_like_path
+from trainer.repositories import first_line
 
 MOST_FILES = 100_000
 """Of a folder; with more it is not one of layers."""
@@ -92,7 +93,7 @@ class Repository:
         try:
             return Path(hf_hub_download(self.name, name, revision=self.revision))
         except (OSError, ValueError, HfHubHTTPError) as error:
-            raise UserError(f"{name} of {self.name} cannot be fetched from the hub ({_line(error)}).") from error
+            raise UserError(f"{name} of {self.name} cannot be fetched from the hub ({first_line(error)}).") from error
 
 
 def open_source(source: str) -> Source:
@@ -127,11 +128,6 @@ def _repository(name: str, revision: str | None) -> Repository:
     except RepositoryNotFoundError as error:
         raise NotFoundError(f"There is no file, folder or repository {name}; check the name.") from error
     except (OSError, HFValidationError, HfHubHTTPError) as error:
-        raise UserError(f"The repository {name} cannot be read from the hub ({_line(error)}).") from error
+        raise UserError(f"The repository {name} cannot be read from the hub ({first_line(error)}).") from error
     files = tuple(sorted(sibling.rfilename for sibling in info.siblings or ()))
     return Repository(name, info.sha or revision or "main", files)
-
-
-def _line(error: Exception) -> str:
-    lines = [line.strip().rstrip(".:;") for line in str(error).splitlines() if line.strip()]
-    return lines[0][:300] if lines else type(error).__name__
