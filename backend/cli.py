@@ -32,6 +32,7 @@ from backend.commands.doctor import DoctorCommand
 from backend.commands.evaluate import EvaluateCommand
 from backend.commands.evaluate_steering import EvaluateSteeringCommand
 from backend.commands.explain import ExplainCommand
+from backend.commands.export import ExportCommand
 from backend.commands.importing import ImportCommand
 from backend.commands.index import IndexCommand
 from backend.commands.influence import InfluenceCommand
@@ -97,6 +98,8 @@ class Mxd(BaseSettings):
     """the dashboard and the API"""
     runs: CliSubCommand[RunsCommand]
     """what has been fitted"""
+    export: CliSubCommand[ExportCommand]
+    """experts and contexts as JSON, CSV, Parquet or Neuronpedia's batches"""
     push: CliSubCommand[PushCommand]
     """put a run on the hub, with a card"""
     pull: CliSubCommand[PullCommand]

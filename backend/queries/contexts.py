@@ -45,7 +45,7 @@ def context_page(
     cursor = None
     if len(found) > query.limit:
         cursor = ContextCursor(interval=shown[-1].interval, rank=shown[-1].rank).encode()
-    return {"contexts": [_described(context, vocabulary) for context in shown], "next_cursor": cursor}
+    return {"contexts": [described(context, vocabulary) for context in shown], "next_cursor": cursor}
 
 
 class StoredContext(NamedTuple):
@@ -89,10 +89,10 @@ def stored_contexts(
 
 def describe(context: StoredContext, vocabulary: Vocabulary) -> Context:
     """A stored context as it travels."""
-    return Context.model_validate(_described(context, vocabulary))
+    return Context.model_validate(described(context, vocabulary))
 
 
-def _described(context: StoredContext, vocabulary: Vocabulary) -> dict[str, Any]:
+def described(context: StoredContext, vocabulary: Vocabulary) -> dict[str, Any]:
     """In the shape of ``Context``: a page has thousands of tokens, which would each be checked."""
     return {
         "interval": context.interval,

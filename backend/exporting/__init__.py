@@ -1,0 +1,1 @@
+"""Experts and contexts of a run as files for other programs."""
