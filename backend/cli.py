@@ -26,6 +26,7 @@ from pydantic_settings import (
 
 from backend.commands.base import Command, CommandGroup
 from backend.commands.bench import BenchCommand
+from backend.commands.bundle import OpenCommand, PackCommand
 from backend.commands.console import Interrupted
 from backend.commands.demo import DemoCommand
 from backend.commands.doctor import DoctorCommand
@@ -100,6 +101,10 @@ class Mxd(BaseSettings):
     """what has been fitted"""
     export: CliSubCommand[ExportCommand]
     """experts and contexts as JSON, CSV, Parquet or Neuronpedia's batches"""
+    pack: CliSubCommand[PackCommand]
+    """a run with all that is known of it in one file"""
+    open: CliSubCommand[OpenCommand]
+    """serve a file that mxd pack wrote"""
     push: CliSubCommand[PushCommand]
     """put a run on the hub, with a card"""
     pull: CliSubCommand[PullCommand]

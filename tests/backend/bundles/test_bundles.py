@@ -1,0 +1,244 @@
+"""A bundle there and back, and bundles that somebody means harm with."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from sqlalchemy import Table, select
+from sqlalchemy.orm import Session
+
+from backend import lists, notes, sessions, tags
+from backend.access.tokens import AccessTokenRecord
+from backend.app import create_app
+from backend.bundles.layout import TABLES, is_known
+from backend.bundles.pack import pack
+from backend.bundles.unpack import OPENED, unpack
+from backend.database import open_database, reading
+from backend.settings import Settings
+from tests.runs import World, small_world
+from trainer.config import IndexConfig
+from trainer.errors import UserError
+from trainer.indexing import build_index
+from trainer.run import Run
+from trainer.store import sqlite_url, writing
+from trainer.train import train
+
+Entries = dict[str, bytes]
+Change = Callable[[Entries], None]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """A run with an index, and with everything that people can write."""
+    made = small_world(tmp_path_factory.mktemp("world"))
+    train(made.config(), made.data, made.store, made.language_model)
+    build_index(Run.load("small", made.data), IndexConfig(text=made.text, tokens=2048), made.language_model, made.store)
+    made.store.dispose()
+    store = open_database(sqlite_url(made.data))
+    with writing(store) as session:
+        notes.set_label(session, "small", 3, "foxes")
+        notes.set_note(session, "small", 3, "seen in songs")
+        tags.add_tag(session, "small", 3, "animals")
+        lists.make_list(session, "small", "good", [3, 1])
+        sessions.save_session(session, "small", "louder", {"prompt": "One day"}, {"small": {"3": 1.5}})
+        notes.set_label(session, "another", 0, "of another run")
+    store.dispose()
+    return made
+
+
+@pytest.fixture(scope="module")
+def bundle(world: World) -> Path:
+    """The run, packed."""
+    path = world.data.parent / "small.mxd"
+    store = open_database(sqlite_url(world.data))
+    with reading(store) as session:
+        size = pack(session, Run.load("small", world.data), path, lambda *_: None, lambda: False)
+    store.dispose()
+    assert size == path.stat().st_size
+    return path
+
+
+def table_rows(data: Path, table: Table) -> list[tuple[Any, ...]]:
+    """All rows of a table, without what is each store's own."""
+    store = open_database(sqlite_url(data))
+    with Session(store) as session:
+        columns = [column for column in table.columns if column.name not in ("id", "run_id")]
+        wanted = select(*columns)
+        if "run" in table.c:
+            wanted = wanted.where(table.c.run == "small")
+        rows = sorted((tuple(row) for row in session.execute(wanted)), key=str)
+    store.dispose()
+    return rows
+
+
+def test_there_and_back(world: World, bundle: Path, tmp_path: Path) -> None:
+    opened = unpack(bundle, tmp_path / "opened", "elsewhere/tiny")
+    assert (opened.run, Run.load("small", opened.folder).config.language_model) == ("small", "elsewhere/tiny")
+    filled = 0
+    for name, table in TABLES.items():
+        found, wanted = table_rows(opened.folder, table), table_rows(world.data, table)
+        if name not in ("store/indexes.jsonl", "store/evaluations.jsonl"):
+            assert found == wanted, name
+        filled += bool(found)
+    assert filled >= 10, "a test of empty tables would say nothing"
+    assert unpack(bundle, opened.folder, None) == opened, "the second time nothing is done"
+
+
+def test_served_at_once(world: World, bundle: Path, tmp_path: Path) -> None:
+    folders = (world.data, unpack(bundle, tmp_path / "opened", None).folder)
+    here, there = (TestClient(create_app(Settings(data=folder))) for folder in folders)
+    with here, there:
+        for path in (
+            "/api/runs/small/experts?limit=100",
+            "/api/runs/small/experts?search=fox",
+            "/api/runs/small/experts/3",
+            "/api/runs/small/experts/3/contexts",
+            "/api/runs/small/lists/1",
+        ):
+            first, second = here.get(path), there.get(path)
+            assert first.status_code == second.status_code == 200
+            assert without_times(first.json()) == without_times(second.json())
+        assert "foxes" in there.get("/api/runs/small/experts/3").text
+        assert there.get("/api/runs/small/experts?search=fox").json()["matching"] > 0
+
+
+def without_times(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: without_times(item) for name, item in value.items() if not name.endswith("_at")}
+    return [without_times(item) for item in value] if isinstance(value, list) else value
+
+
+def test_nothing_of_this_machine_goes_along(world: World, bundle: Path) -> None:
+    with zipfile.ZipFile(bundle) as archive:
+        for name in archive.namelist():
+            assert str(world.data.parent).encode() not in archive.read(name), name
+        assert b"of another run" not in archive.read("store/labels.jsonl")
+    assert AccessTokenRecord.__tablename__ not in {table.name for table in TABLES.values()}
+
+
+def entries_of(bundle: Path) -> Entries:
+    with zipfile.ZipFile(bundle) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def write(path: Path, entries: Entries) -> Path:
+    """A bundle of these entries, whose manifest says what they are."""
+    manifest = json.loads(entries["manifest.json"])
+    manifest["entries"] = {
+        name: {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        for name, content in entries.items()
+        if name != "manifest.json"
+    }
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in (entries | {"manifest.json": json.dumps(manifest).encode()}).items():
+            archive.writestr(name, content)
+    return path
+
+
+def changed(name: str, change: Callable[[dict[str, Any]], object]) -> Change:
+    """Change the first row of a table."""
+
+    def apply(entries: Entries) -> None:
+        first, *others = entries[f"store/{name}.jsonl"].splitlines()
+        row = json.loads(first)
+        change(row)
+        entries[f"store/{name}.jsonl"] = b"\n".join([json.dumps(row).encode(), *others])
+
+    return apply
+
+
+def put(name: str, content: bytes) -> Change:
+    return lambda entries: entries.update({name: content})
+
+
+HOSTILE: list[tuple[str, Change, str]] = [
+    ("parent", put("../evil", b"x"), "which no bundle has"),
+    ("deeper parent", put("run/tokenizer/../../../evil.json", b"x"), "which no bundle has"),
+    ("absolute", put("/tmp/evil", b"x"), "which no bundle has"),
+    ("backslash", put("run\\..\\evil.json", b"x"), "which no bundle has"),
+    ("hidden", put("run/tokenizer/.evil.json", b"x"), "which no bundle has"),
+    ("pickle", put("run/layer.pt", b"x"), "which no bundle has"),
+    ("code", put("run/tokenizer/tokenization.py", b"x"), "which no bundle has"),
+    ("database", put("store/mxd.sqlite", b"x"), "which no bundle has"),
+    ("tokens", put("store/access_tokens.jsonl", b"{}"), "which no bundle has"),
+    ("zeros", put("store/notes.jsonl", bytes(50 << 20)), "unpacks to 52,428,800 bytes"),
+    ("no JSON", put("store/notes.jsonl", b"{"), "not rows of JSON"),
+    ("deep JSON", put("store/notes.jsonl", b"[" * 200_000), "not rows of JSON"),
+    ("no row", put("store/notes.jsonl", b"7"), "does not have the columns"),
+    ("unknown column", changed("experts", lambda row: row.update(evil=1)), "does not have the columns"),
+    ("missing column", changed("experts", lambda row: row.pop("usage")), "does not have the columns"),
+    (
+        "text for a number",
+        changed("experts", lambda row: row.update(usage="<script>")),
+        "usage is not of its kind",
+    ),
+    ("number for a text", changed("labels", lambda row: row.update(label=7)), "label is not of its kind"),
+    ("no base 64", changed("contexts", lambda row: row.update(active="?")), "active is not of its kind"),
+    ("short bytes", changed("contexts", lambda row: row.update(active=base64.b64encode(b"abc").decode())), "damaged"),
+    ("negative", changed("experts", lambda row: row.update(histogram=[-1])), "cannot be entered"),
+    ("nested lists", changed("experts", lambda row: row.update(top_tokens=[[["a"]]])), "cannot be entered"),
+    ("twice", lambda e: e.update({"store/notes.jsonl": 2 * e["store/notes.jsonl"]}), "cannot be entered"),
+    ("no weights", put("run/layer.safetensors", b"x"), "cannot be read as safetensors"),
+    ("no settings", put("run/run.json", b"{}"), "is damaged"),
+]
+
+
+@pytest.mark.parametrize(("change", "sentence"), [case[1:] for case in HOSTILE], ids=[case[0] for case in HOSTILE])
+def test_a_hostile_bundle(bundle: Path, tmp_path: Path, change: Change, sentence: str) -> None:
+    entries = entries_of(bundle)
+    change(entries)
+    file = write(tmp_path / "bad.mxd", entries)
+    with pytest.raises(UserError, match=sentence):
+        unpack(file, tmp_path / "opened", None)
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.mxd"], "nothing is left, here or elsewhere"
+    assert not (tmp_path.parent / "evil").exists()
+
+
+def test_no_bundles(bundle: Path, tmp_path: Path) -> None:
+    (tmp_path / "text.mxd").write_text("no zip file")
+    (tmp_path / "half.mxd").write_bytes(bundle.read_bytes()[: bundle.stat().st_size // 2])
+    with zipfile.ZipFile(tmp_path / "other.mxd", "w") as archive:
+        archive.writestr("a.txt", "b")
+    write(tmp_path / "newer.mxd", entries_of(bundle))
+    entries = entries_of(tmp_path / "newer.mxd")
+    entries["manifest.json"] = entries["manifest.json"].replace(b'"bundle": 1', b'"bundle": 2')
+    write(tmp_path / "newer.mxd", entries)
+    names = {"text": "no bundle", "half": "no bundle", "other": "no bundle", "newer": "version 2", "none": "no file"}
+    for name, sentence in names.items():
+        with pytest.raises(UserError, match=sentence):
+            unpack(tmp_path / f"{name}.mxd", tmp_path / "opened", None)
+
+
+def test_changed_on_the_way(bundle: Path, tmp_path: Path) -> None:
+    entries = entries_of(bundle)
+    entries["store/labels.jsonl"] = entries["store/labels.jsonl"].replace(b"foxes", b"boxes")
+    with zipfile.ZipFile(tmp_path / "bad.mxd", "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in entries.items():
+            archive.writestr(name, content)
+    with pytest.raises(UserError, match=r"labels\.jsonl of the bundle is not what it was packed as"):
+        unpack(tmp_path / "bad.mxd", tmp_path / "opened", None)
+
+
+def test_a_folder_with_something_else_stays(bundle: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("precious")
+    with pytest.raises(UserError, match="holds something else"):
+        unpack(bundle, tmp_path, None)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+    (tmp_path / OPENED).write_text("{}")
+    with pytest.raises(UserError, match="holds something else"):
+        unpack(bundle, tmp_path, None)
+
+
+def test_names_that_are_known_stay_in_their_folder() -> None:
+    for name in ("run/tokenizer/tokenizer.json", "run/layer.safetensors", "store/contexts.jsonl"):
+        assert is_known(name)
+    for name in ("run/tokenizer/a/b.json", "run/tokenizer/..json/x", "run/tokenizer/a.json\n", "run/", "store/x.jsonl"):
+        assert not is_known(name)
