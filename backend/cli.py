@@ -6,16 +6,17 @@ import json
 import re
 import sys
 import tomllib
-from argparse import Action, ArgumentParser
-from collections.abc import Sequence
+from argparse import Action, ArgumentParser, _SubParsersAction
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 from pydantic_settings import (
     BaseSettings,
     CliApp,
+    CliPositionalArg,
     CliSettingsSource,
     CliSubCommand,
     PydanticBaseSettingsSource,
@@ -54,6 +55,32 @@ from trainer.errors import SilentError, UserError
 BAD_INPUT = 2
 INTERRUPTED = 130
 GROUPS = ("bench", "store", "token")
+
+
+class CompletionCommand(Command):
+    """Print a script that lets a shell complete commands, flags and their values.
+
+    bash: mxd completion bash > ~/.local/share/bash-completion/completions/mxd. zsh: mxd completion zsh > a folder of
+    $fpath, as _mxd. fish: mxd completion fish > ~/.config/fish/completions/mxd.fish.
+    """
+
+    shell: CliPositionalArg[Literal["bash", "zsh", "fish"]]
+    """Which shell."""
+
+    def run(self) -> int:
+        """Print it."""
+        import shtab
+
+        parser = _parser().root_parser
+        for action in _actions(parser):
+            values = re.match(r"\{(.+)\}", str(action.metavar))
+            if values:
+                action.choices = values[1].split(",")
+            elif action.nargs != 0 and not action.choices:
+                action.complete = shtab.FILE  # type: ignore[attr-defined]
+        script = shtab.complete(parser, self.shell)
+        self.report({"shell": self.shell, "script": script}, script)
+        return 0
 
 
 class Mxd(BaseSettings):
@@ -119,6 +146,8 @@ class Mxd(BaseSettings):
     """who may use a server that is bound beyond this machine"""
     bench: CliSubCommand[BenchCommand]
     """speed and memory"""
+    completion: CliSubCommand[CompletionCommand]
+    """a script that lets a shell complete all of this"""
 
     @classmethod
     def settings_customise_sources(
@@ -159,10 +188,23 @@ def run(words: Sequence[str]) -> int:
 
 def _command(words: Sequence[str]) -> Command | CommandGroup:
     defaults = _defaults(words)
-    source = CliSettingsSource[Any](Mxd, add_argument_method=_add_argument)
-    command = get_subcommand(CliApp.run(Mxd, list(words), cli_settings_source=source, **defaults))
+    command = get_subcommand(CliApp.run(Mxd, list(words), cli_settings_source=_parser(), **defaults))
     assert isinstance(command, Command | CommandGroup)
     return command
+
+
+def _parser() -> CliSettingsSource[Any]:
+    return CliSettingsSource[Any](Mxd, add_argument_method=_add_argument)
+
+
+def _actions(parser: ArgumentParser) -> Iterator[Action]:
+    """Everything that a parser and those below it take."""
+    for action in parser._actions:
+        if isinstance(action, _SubParsersAction):
+            for inner in action.choices.values():
+                yield from _actions(inner)
+        else:
+            yield action
 
 
 def _add_argument(parser: ArgumentParser, *names: str, **settings: Any) -> Action:

@@ -16,6 +16,7 @@ from trainer.files import whole_folder
 from trainer.fitting import Fit, StepMeasures
 from trainer.language_model import Capture, LanguageModel
 from trainer.layers.sparse import CONFIG_FILE, WEIGHTS_FILE
+from trainer.logs import OpenLog
 from trainer.registration import enter, forget_metrics_after, metrics_of, write_metrics
 from trainer.run import RUN_FILE, Run, checkpoints, runs_folder
 from trainer.store import MetricRecord, RunRecord, utc_now, writing
@@ -64,7 +65,7 @@ def _is_begun(folder: Path, data: Path) -> bool:
 class OngoingRun:
     """Fits one run, batch by batch, and keeps its checkpoints and the store up to date."""
 
-    def __init__(self, run: Run, fit: Fit, store: Engine) -> None:
+    def __init__(self, run: Run, fit: Fit, store: Engine, open_log: OpenLog) -> None:
         self.run = run
         self.fit = fit
         self.store = store
@@ -74,15 +75,16 @@ class OngoingRun:
         self.started = time.monotonic()
         self.run_id = self._register()
         self.last = self._last_measures()
+        self.log = open_log(run.config, run.folder, self.first_step)
 
     @classmethod
     def open(
-        cls, config: TrainConfig, fit: Fit, data: Path, store: Engine, language_model: LanguageModel
+        cls, config: TrainConfig, fit: Fit, data: Path, store: Engine, language_model: LanguageModel, log: OpenLog
     ) -> OngoingRun:
         """Make the run's directory, or take it up again where its last checkpoint was."""
         folder = runs_folder(data) / config.name
         run = Run.load(folder, data) if _is_begun(folder, data) else Run.create(config, data, language_model.tokenizer)
-        return cls(run, fit, store)
+        return cls(run, fit, store, log)
 
     def _restore(self) -> None:
         """Go on from the newest checkpoint that can be read; one that cannot is passed over for the one before."""
@@ -133,7 +135,8 @@ class OngoingRun:
         )
 
     def mark(self, status: str, error: str | None = None) -> None:
-        """Tell the store how the run stands."""
+        """Tell the store how the run stands, now that it is left."""
+        self.log.close()
         with writing(self.store) as session:
             record = session.get_one(RunRecord, self.run_id)
             record.status, record.error, record.updated_at = status, error, utc_now()
@@ -165,17 +168,11 @@ class OngoingRun:
 
     def _log(self) -> None:
         self.last = self.fit.read()
+        pace = {"tokens_per_second": self.tokens_per_second, "seconds": self.seconds}
+        metrics = {"tokens": self.fit.tokens, **pace, **self.last._asdict()}
+        self.log.write(self.fit.taken, metrics)
         with writing(self.store) as session:
-            session.merge(
-                MetricRecord(
-                    run_id=self.run_id,
-                    step=self.fit.taken,
-                    tokens=self.fit.tokens,
-                    tokens_per_second=self.tokens_per_second,
-                    seconds=self.seconds,
-                    **self.last._asdict(),
-                )
-            )
+            session.merge(MetricRecord(run_id=self.run_id, step=self.fit.taken, **metrics))
             record = session.get_one(RunRecord, self.run_id)
             record.tokens_done, record.updated_at = self.fit.tokens, utc_now()
 

@@ -22,6 +22,7 @@ from trainer.errors import UserError
 from trainer.files import only_one
 from trainer.fitting import Experts, Fit
 from trainer.language_model import Capture, LanguageModel
+from trainer.logs import OpenLog, no_log
 from trainer.ongoing import OngoingRun, Resume, TrainResult, refuse_others
 from trainer.progress import Progress, ShouldStop, never, silent
 from trainer.run import LOCK_FILE, runs_folder
@@ -37,6 +38,7 @@ def train(
     language_model: LanguageModel,
     *,
     resume: Resume = "never",
+    log: OpenLog = no_log,
     progress: Progress = silent,
     should_stop: ShouldStop = never,
 ) -> TrainResult:
@@ -47,7 +49,7 @@ def train(
             settings, or the text is too short.
     """
     (result,) = train_together(
-        [config], data, store, language_model, resume=resume, progress=progress, should_stop=should_stop
+        [config], data, store, language_model, resume=resume, log=log, progress=progress, should_stop=should_stop
     )
     return result
 
@@ -61,12 +63,14 @@ def train_together(
     resume: Resume = "never",
     ranks: Ranks = ALONE,
     experts: Experts = "copied",
+    log: OpenLog = no_log,
     progress: Progress = silent,
     should_stop: ShouldStop = never,
 ) -> list[TrainResult]:
     """Fit several layers on one pass over the activations, as ``train`` fits one; results come in the same order.
 
     Several ranks share every step and end with the same weights as one process, up to rounding; the first alone writes.
+    Metrics go to the store and, from the first rank, to ``log``.
     Folder and store must be where all of them can read; a rank that is not the first may be given a store of its own,
     which is thrown away.
 
@@ -93,7 +97,8 @@ def train_together(
         if not ranks.is_first:
             ranks.wait()  # the first makes them
         runs = [
-            OngoingRun.open(config, fit, data, store, language_model) for config, fit in zip(configs, fits, strict=True)
+            OngoingRun.open(config, fit, data, store, language_model, log if ranks.is_first else no_log)
+            for config, fit in zip(configs, fits, strict=True)
         ]
         if ranks.is_first:
             ranks.wait()

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from backend.commands.base import Command
+from backend.commands.tables import columns
 
 if TYPE_CHECKING:
     from backend.schemas import RunSummary
 
-HEADER = ("run", "status", "language model", "layer", "method", "N", "K", "tokens", "normalised MSE", "indexed", "from")
+HEADER = ("run", "status", "language model", "method", "layer", "N", "K", "tokens", "normalised MSE", "indexed", "from")
+WORDS = 4
+"""Columns at the left that hold words."""
 
 
 class RunsCommand(Command):
@@ -27,7 +30,8 @@ class RunsCommand(Command):
         with reading(store) as session:
             runs = list_runs(session, library.is_fitting).runs
         store.dispose()
-        words = _table([HEADER, *(_cells(run) for run in runs)]) if runs else "No runs yet; fit one with mxd train."
+        table = "\n".join(columns(HEADER, [_cells(run) for run in runs], WORDS))
+        words = table if runs else "No runs yet; fit one with mxd train."
         self.report([run.model_dump(mode="json") for run in runs], words)
         return 0
 
@@ -37,19 +41,12 @@ def _cells(run: RunSummary) -> tuple[str, ...]:
         run.name,
         run.status,
         run.language_model,
-        str(run.layer),
         run.method,
+        str(run.layer),
         f"{run.num_experts:,}",
         str(run.k),
         f"{run.tokens_done:,}",
         f"{run.last_metric.normalised_mse:.4f}" if run.last_metric else "",
         "" if run.indexed_tokens is None else f"{run.indexed_tokens:,}",
         run.origin or "",
-    )
-
-
-def _table(rows: list[tuple[str, ...]]) -> str:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADER))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     )

@@ -66,6 +66,9 @@ class TrainCommand(CollapseConfig, OptimizerConfig, TextConfig, Command):
     """Tokens between checkpoints."""
     log_every: Count = 50
     """Steps between logged metrics."""
+    log: Literal["tensorboard", "trackio", "wandb"] | None = None
+    """Where metrics go besides the store: event files in the run's folder, or a run of the same name there. Each needs
+    its own package: pip install 'mxd-explorer[tensorboard]'."""
     resume: bool = False
     """Go on where the run stopped, or begin it. With --name alone its own settings are taken."""
     experts: Literal["copied", "spread"] = "copied"
@@ -88,10 +91,12 @@ class TrainCommand(CollapseConfig, OptimizerConfig, TextConfig, Command):
         from trainer.fit_plan import Setting, refuse_too_large
         from trainer.heap import keep_freed_memory
         from trainer.language_model import LanguageModel
+        from trainer.logs import log_to, no_log
         from trainer.store import IN_MEMORY
         from trainer.train import train_together
 
         keep_freed_memory()
+        log = no_log if self.log is None else log_to(self.log)
         stop = StopRequest()
         what = configs[0].name if len(configs) == 1 else f"{len(configs)} runs"
         with joined() as ranks, stop.listening(), progress_of(ranks, f"Fitting {what}") as shown:
@@ -107,6 +112,7 @@ class TrainCommand(CollapseConfig, OptimizerConfig, TextConfig, Command):
                 resume="if-any" if self.resume else "never",
                 ranks=ranks,
                 experts=self.experts,
+                log=log,
                 progress=shown,
                 should_stop=stop,
             )

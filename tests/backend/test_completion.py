@@ -1,0 +1,58 @@
+"""Shell completion: bash is really asked; the scripts of the other shells name what there is."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from backend.cli import Mxd, run
+
+Capture = pytest.CaptureFixture[str]
+
+
+def script(shell: str, capsys: Capture) -> str:
+    assert run(["completion", shell]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.fixture
+def bash(tmp_path: Path, capsys: Capture) -> Path:
+    """The script for bash, in a folder with one more file."""
+    (tmp_path / "novel.txt").touch()
+    path = tmp_path / "mxd.bash"
+    path.write_text(script("bash", capsys))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        (["eval"], {"evaluate", "evaluate-steering"}),
+        (["train", "--met"], {"--method"}),
+        (["train", "--start", "e"], {"examples", "encoder"}),
+        (["store", "ch"], {"check"}),
+        (["index", "--text", "nov"], {"novel.txt"}),
+    ],
+)
+def test_bash_completes(bash: Path, line: list[str], offered: set[str]) -> None:
+    words = " ".join(["mxd", *line])
+    asked = (
+        f'source mxd.bash; COMP_WORDS=({words}); COMP_CWORD={len(line)}; _shtab_mxd; printf "%s\\n" "${{COMPREPLY[@]}}"'
+    )
+    answered = subprocess.run(["bash", "-c", asked], cwd=bash.parent, capture_output=True, text=True, check=True)
+    assert set(answered.stdout.split()) == offered
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_every_command_is_in_the_script(shell: str, capsys: Capture) -> None:
+    text = script(shell, capsys)
+    commands = {field.alias or name.replace("_", "-") for name, field in Mxd.model_fields.items()}
+    assert {name for name in commands if name not in text} == set()
+    assert "tokens" in text
+
+
+def test_an_unknown_shell_is_one_line(capsys: Capture) -> None:
+    assert run(["completion", "nonsense"]) == 2
+    assert "'bash', 'zsh' or 'fish'" in capsys.readouterr().err
