@@ -3,6 +3,8 @@
 PYTHON ?= python3
 # As many tests at once as there are cores; one after the other where somebody chooses.
 PYTEST ?= -n auto --maxprocesses 8 --dist loadgroup
+# How much make fuzz tries of everything.
+EXAMPLES ?= 1000
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
@@ -18,12 +20,13 @@ DIST_SOURCES := $(shell find frontend -type f -not -path '*/node_modules/*' -not
 BENCHES := layer train index browse generate
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench install wheel generate pins clean
+.PHONY: help demo test check fuzz bench install wheel generate pins clean
 
 help:
 	@echo "make demo      open the dashboard on the shipped run"
 	@echo "make test      Python tests, browser tests, front-end tests (PYTEST='-k steering' to choose)"
 	@echo "make check     lint, formatting, types, import directions, generated files"
+	@echo "make fuzz      hostile input, 1000 examples of each kind (EXAMPLES=100 for fewer)"
 	@echo "make bench     speed and memory, as ratios taken in one run"
 	@echo "make install   the environment and the built front end, nothing else"
 	@echo "make wheel     a wheel with the built front end and the sample inside, in dist"
@@ -92,6 +95,10 @@ check: install
 		|| { echo "frontend/openapi.json is not what the server says; run make generate"; exit 1; }
 	@$(NPM) run --silent generate -- --check \
 		|| { echo "frontend/src/api/schema.d.ts is not what openapi.json says; run make generate"; exit 1; }
+
+# Whatever strangers may send or hand over, much more of it than in make test, and other things each time.
+fuzz: $(PACKAGES)
+	@FUZZ_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -q tests/backend/fuzz tests/trainer/fuzz
 
 bench: install
 	@for name in $(BENCHES); do $(BIN)/mxd bench $$name || exit 1; done

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 def host_name(header: str) -> str:
     """The name in a Host header, without port and brackets, in lower case; empty where it is none."""
     try:
-        return (urlsplit(f"//{header}").hostname or "").rstrip(".")
+        return (urlsplit(f"//{header}").hostname or "").lower().rstrip(".")
     except ValueError:
         return ""
 

@@ -228,7 +228,7 @@ def _defaults(words: Sequence[str]) -> dict[str, Any]:
     try:
         content = path.read_text("utf-8")
         values = json.loads(content) if path.suffix == ".json" else tomllib.loads(content)
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"The settings in {path} cannot be read ({error}).") from error
     if not isinstance(values, dict):
         raise UserError(f"{path} must hold names and values.")
@@ -246,7 +246,8 @@ def _problem(error: ValidationError) -> str:
 
 
 def _complain(sentence: str, code: int = BAD_INPUT) -> int:
-    print(f"mxd: {sentence}", file=sys.stderr)
+    # On one line, whatever a name in it holds.
+    print(f"mxd: {' '.join(sentence.split())}", file=sys.stderr)
     return code
 
 

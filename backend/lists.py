@@ -83,8 +83,9 @@ def change_list(session: Session, record: ListRecord, name: str | None, note: st
 
 
 def _check_name(session: Session, run: str, name: str) -> None:
-    wanted = select(ListRecord.id).where(ListRecord.run == run, func.lower(ListRecord.name) == name.lower())
-    if session.scalar(wanted) is not None:
+    # Not in SQL: SQLite knows small letters of English alone, and would let the same name in twice.
+    names = session.scalars(select(ListRecord.name).where(ListRecord.run == run))
+    if name.casefold() in {known.casefold() for known in names}:
         raise UserError(f"There is a list named {name} already; choose another name, or add to that one.")
 
 

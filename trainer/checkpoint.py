@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from trainer.errors import UserError
-from trainer.files import whole_folder
+from trainer.files import read_json, whole_folder
 from trainer.layers.sharded import Shards
 from trainer.layers.sparse import WEIGHTS_FILE, SparseLayer, read_weights
 from trainer.run import CHECKPOINT_PREFIX, checkpoints, step_of
@@ -69,7 +69,7 @@ def load_checkpoint(folder: Path, layer: SparseLayer, optimizer: torch.optim.Opt
     layer.load_state_dict({name: _part(layer, name, value) for name, value in weights.items()})
     try:
         tensors = load_file(folder / OPTIMIZER_FILE)
-        position = Position(**json.loads((folder / POSITION_FILE).read_text()))
+        position = Position(**read_json(folder / POSITION_FILE))
         last_active_N = tensors.pop(LAST_ACTIVE)
         optimizer.load_state_dict(_unflatten(tensors, layer, optimizer))
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:

@@ -46,6 +46,8 @@ def parse_count(value: object) -> object:
     return round(float(found[1]) * _SUFFIXES[found[2].lower()]) if found else value
 
 
+Size = Annotated[int, Field(gt=0, lt=2**28)]
+"""Of one side of a weight matrix; of larger ones not even the size can be told."""
 Count = Annotated[int, BeforeValidator(parse_count), Field(gt=0)]
 """A positive whole number that may be written 250k, 20M or 1B."""
 SPREAD = "spread"
@@ -66,21 +68,21 @@ class LayerConfig(Config):
     """What a sparse layer is: enough to build it again before its weights are read."""
 
     method: Method = "mxd"
-    input_width: Annotated[int, Field(gt=0)]
+    input_width: Size
     """I, width of the MLP's input."""
-    hidden_width: Annotated[int, Field(gt=0)]
+    hidden_width: Size
     """H, hidden width of the expert's shared encoder."""
-    output_width: Annotated[int, Field(gt=0)]
+    output_width: Size
     """O, width of the MLP's output."""
-    num_experts: Annotated[int, Field(gt=0)]
+    num_experts: Size
     """N."""
-    k: Annotated[int, Field(gt=0)]
+    k: Size
     """K, the most experts that are active on a token."""
     activation: Activation
     """Of the encoder; tanh-GELU is gelu_tanh, SiLU is also known as Swish."""
     encoder: Encoder
     """mlp: act(x E). glu: act(x E_g) * (x E)."""
-    rank: Annotated[int, Field(gt=0)] | None = None
+    rank: Size | None = None
     """R, the rank of an expert of a low-rank-mxd; no other method has one."""
 
 
@@ -155,7 +157,7 @@ class TrainConfig(Config):
     """Name of the run, of its folder and in the store."""
     language_model: str
     """Hub name or local folder."""
-    layer: Annotated[int, Field(ge=0)]
+    layer: Annotated[int, Field(ge=0, lt=2**15)]
     """Which block's MLP, from 0."""
     text: TextConfig
     tokens: Annotated[int, BeforeValidator(parse_count), Field(ge=0)]
@@ -163,9 +165,9 @@ class TrainConfig(Config):
     method: Method = "mxd"
     num_experts: int | None = None
     """N; by default 32 I for transcoders, and as many as match their parameters for the other methods."""
-    k: Annotated[int, Field(gt=0)] = 32
+    k: Size = 32
     """K, the most experts that are active on a token; a relu-mxd has no such limit."""
-    rank: Annotated[int, Field(gt=0)] | None = None
+    rank: Size | None = None
     """R, of a low-rank-mxd alone; by default a quarter of the output's width."""
     start: Start = "auto"
     """examples: each expert starts as one token of the text, its gate at the input, what it writes at the output.

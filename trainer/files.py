@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from trainer.errors import UserError
 
@@ -39,6 +41,18 @@ def whole_folder(target: Path) -> Iterator[Path]:
     finally:
         # Gone by now where all went well.
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file holds.
+
+    Raises:
+        ValueError: whatever is wrong with its content; also a nesting or a number that no parser takes.
+    """
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
 
 
 def write_whole(target: Path, content: str) -> None:

@@ -140,7 +140,7 @@ def _read(source: str, reader: Callable[[str, bool], PreTrainedModel]) -> PreTra
             return reader(str(folder) if folder.is_dir() else source, cached_only)
         except SafetensorError as error:
             raise UserError(f"The weights of {source} are damaged ({error}); download or copy them again.") from error
-        except (OSError, ValueError, KeyError, RuntimeError) as error:
+        except _unreadable() as error:
             if cached_only:
                 raise UserError(
                     f"The language model {source} is no folder and has not been downloaded before, and the hub "
@@ -150,6 +150,22 @@ def _read(source: str, reader: Callable[[str, bool], PreTrainedModel]) -> PreTra
                 f"The language model {source} cannot be loaded ({_first_sentence(error)}); check its name, or give a "
                 "folder that holds a causal language model."
             ) from error
+
+
+def _unreadable() -> tuple[type[Exception], ...]:
+    """What reading a language model raises where its files hold other values than its classes can take."""
+    from huggingface_hub.errors import StrictDataclassError
+
+    return (
+        OSError,
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        ArithmeticError,
+        RuntimeError,
+        StrictDataclassError,
+    )
 
 
 def _first_sentence(error: Exception) -> str:

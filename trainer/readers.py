@@ -13,7 +13,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 
 import pyarrow as pa
@@ -28,7 +28,9 @@ COMPRESSIONS: dict[str, str | None] = {"": None, ".gz": "gzip", ".zst": "zstd"}
 """Ending of a file name, after the format's, to its compression."""
 
 _LINE_BYTES = 2**16
-_FIELD_CHARACTERS = 2**28
+_MOST_LINE_BYTES = 2**26
+_MOST_FIELD_CHARACTERS = 2**26
+"""A compressed file of a few kilobytes may hold a line that fills the memory."""
 _PARQUET_ROWS = 256
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -105,6 +107,16 @@ def _open(path: Path, compression: str | None) -> io.BufferedReader:
     return io.BufferedReader(pa.input_stream(str(path), compression=compression), _LINE_BYTES)
 
 
+def _lines(file: io.BufferedReader, path: Path) -> Iterator[bytes]:
+    for number in count(1):
+        line = file.readline(_MOST_LINE_BYTES + 1)
+        if len(line) > _MOST_LINE_BYTES:
+            raise UserError(f"Line {number} of {path} is longer than 64 MiB; cut its text into several documents.")
+        if not line:
+            return
+        yield line
+
+
 def _decoded(chunks: Iterable[bytes], path: Path) -> Iterator[tuple[int, str]]:
     """Each chunk as text, with the number of the line it starts in."""
     decoder = codecs.getincrementaldecoder("utf-8-sig")()
@@ -129,7 +141,7 @@ def _plain(path: Path, compression: str | None, _column: str) -> Iterator[str]:
 
 def _jsonl(path: Path, compression: str | None, column: str) -> Iterator[str]:
     with _open(path, compression) as file:
-        for number, line in _decoded(file, path):
+        for number, line in _decoded(_lines(file, path), path):
             if line.strip():
                 yield _jsonl_document(line, column, f"line {number} of {path}")
 
@@ -150,9 +162,9 @@ def _jsonl_document(line: str, column: str, where: str) -> str:
 def _csv(path: Path, compression: str | None, column: str) -> Iterator[str]:
     # Long documents are usual here, and a quote that never closes must still not swallow the file. The csv module keeps
     # one limit for everybody.
-    csv.field_size_limit(_FIELD_CHARACTERS)
+    csv.field_size_limit(_MOST_FIELD_CHARACTERS)
     with _open(path, compression) as file:
-        rows = csv.reader((line for _, line in _decoded(file, path)), strict=True)
+        rows = csv.reader((line for _, line in _decoded(_lines(file, path), path)), strict=True)
         try:
             header = next((row for row in rows if row), [])
             place = place_of(column, header, str(path)) if header else 0

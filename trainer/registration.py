@@ -11,7 +11,7 @@ from sqlalchemy import Engine, delete, select
 from sqlalchemy.orm import Session
 
 from trainer.errors import UserError
-from trainer.files import write_whole
+from trainer.files import read_json, write_whole
 from trainer.layers.sparse import SparseLayer
 from trainer.run import METRICS_FILE, RUN_FILE, Run
 from trainer.store import MetricRecord, RunRecord, utc_now, writing
@@ -94,6 +94,6 @@ def _read_metrics(run: Run) -> list[Metric]:
     if not path.is_file():
         return []
     try:
-        return [Metric(**metric) for metric in json.loads(path.read_text())]
-    except (json.JSONDecodeError, UnicodeDecodeError, TypeError) as error:
+        return [Metric(**metric) for metric in read_json(path)]
+    except (ValueError, TypeError) as error:
         raise UserError(f"{path} is damaged; delete it, and the run is shown without its curves.") from error

@@ -19,12 +19,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import ValidationError
-
 from trainer.card import write_card
 from trainer.config import SAMPLE, LayerConfig, TrainConfig
 from trainer.errors import NotFoundError, UserError
-from trainer.files import is_held, whole_folder, write_whole
+from trainer.files import is_held, read_json, whole_folder, write_whole
 from trainer.layers.registry import load_layer
 from trainer.layers.sparse import CONFIG_FILE, WEIGHTS_FILE, SparseLayer, read_layer_config
 from trainer.loading import looks_like_path
@@ -72,8 +70,8 @@ class Run:
             known = ", ".join(run_names(data)) or "none yet"
             raise NotFoundError(f"There is no run {name} under {runs_folder(data)} (there are: {known}).")
         try:
-            return cls(folder, TrainConfig.model_validate(json.loads((folder / RUN_FILE).read_text())))
-        except (ValidationError, json.JSONDecodeError, UnicodeDecodeError) as error:
+            return cls(folder, TrainConfig.model_validate(read_json(folder / RUN_FILE)))
+        except ValueError as error:
             raise UserError(f"{folder / RUN_FILE} is damaged; restore it from a copy or fit the run again.") from error
 
     @classmethod
@@ -177,8 +175,8 @@ class Run:
         if not path.is_file():
             return {}
         try:
-            return {int(expert): float(unit) for expert, unit in json.loads(path.read_text()).items()}
-        except (ValueError, TypeError, AttributeError) as error:
+            return {int(expert): float(unit) for expert, unit in read_json(path).items()}
+        except (ValueError, TypeError, AttributeError, OverflowError) as error:
             raise UserError(f"{path} is damaged; delete it, or index the run again.") from error
 
     def write_units(self, units: Mapping[int, float]) -> None:

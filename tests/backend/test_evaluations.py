@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,12 @@ from typing import Any
 import plotly.graph_objects as go
 import pytest
 from fastapi.testclient import TestClient
+from sqlalchemy import select
 
 from backend.app import create_app
 from backend.cli import run
+from backend.database import open_database, reading
+from backend.report import report
 from backend.settings import Settings
 from tests.runs import small_world
 from trainer.config import EvaluateConfig, ProbeConfig
@@ -21,6 +25,7 @@ from trainer.evaluation.write import write_evaluation
 from trainer.probing.write import probe
 from trainer.progress import never, silent
 from trainer.run import Run
+from trainer.store import EvaluationRecord, RunRecord, sqlite_url, writing
 from trainer.train import train
 
 OF_ALL = ("loss-frontier", "error-frontier", "faithfulness", "routing-frontier", "probing")
@@ -101,3 +106,19 @@ def test_the_report_is_whole(measured: Path, tmp_path: Path, capsys: pytest.Capt
     assert "95 % over seeds" in content
     assert run(["report", "--data", str(tmp_path / "empty")]) == 2
     assert "No run has been evaluated yet" in capsys.readouterr().err
+
+
+def test_the_report_shows_html_in_names_as_text(measured: Path, tmp_path: Path) -> None:
+    script = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
+    store = open_database(sqlite_url(shutil.copytree(measured, tmp_path / "copy")))
+    with writing(store) as session:
+        for record in session.scalars(select(EvaluationRecord)):
+            record.text = script
+        for run in session.scalars(select(RunRecord)):
+            run.config = {**run.config, "language_model": script}
+    with reading(store) as session:
+        content = report(session)
+    store.dispose()
+    assert "<script>alert(1)" not in content
+    assert "<img src=x" not in content
+    assert "alert(1)" in content

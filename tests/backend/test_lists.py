@@ -105,6 +105,12 @@ def test_what_cannot_be_is_refused(
     assert answer.json()["error"]["message"].endswith(".")
 
 
+def test_the_same_name_in_capitals_is_refused_in_any_alphabet(own_client: TestClient) -> None:
+    made(own_client, "Ötzi \u00bcÖW")
+    for name in ("ötzi \u00bcöw", "Ötzi \u00bcÖW", "ÖTZI \u00bcÖW"):
+        assert own_client.post(LISTS, json={"name": name}).status_code == 400
+
+
 def test_the_table_is_narrowed_to_a_tag_and_to_a_list(own_client: TestClient) -> None:
     for expert in (4, 8, 9):
         own_client.put(f"/api/runs/first/experts/{expert}/tags/days")

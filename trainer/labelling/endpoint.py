@@ -75,7 +75,7 @@ class Endpoint:
     def _content(self, answer: bytes) -> str:
         try:
             content = json.loads(answer)["choices"][0]["message"]["content"]
-        except (ValueError, KeyError, IndexError, TypeError) as error:
+        except (ValueError, RecursionError, KeyError, IndexError, TypeError) as error:
             raise EndpointError(
                 f"The endpoint {self.url} does not answer as an OpenAI-compatible one does; give the address that ends "
                 "before /chat/completions."
@@ -92,7 +92,7 @@ def json_object(text: str) -> dict[str, Any]:
     start = text.find("{")
     try:
         found, _ = json.JSONDecoder().raw_decode(text[start:]) if start >= 0 else (None, 0)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise AnswerError(f"The language model answered without a JSON object: {text[:120]!r}.")

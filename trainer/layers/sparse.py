@@ -7,19 +7,18 @@ Shapes: T tokens, I input width, O output width, N experts, K active.
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple, Self
 
 import torch
-from pydantic import ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from trainer.config import LayerConfig, Method
 from trainer.errors import NotFoundError, UserError
+from trainer.files import read_json
 from trainer.layers.kernels import gate, mix
 from trainer.layers.sharded import Shards, sharded_gate, sharded_mix
 
@@ -175,8 +174,8 @@ def read_layer_config(folder: Path) -> LayerConfig:
     if not path.is_file():
         raise NotFoundError(f"{folder} holds no fitted layer ({CONFIG_FILE} is missing); fit one with mxd train.")
     try:
-        return LayerConfig.model_validate(json.loads(path.read_text()))
-    except (ValidationError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        return LayerConfig.model_validate(read_json(path))
+    except ValueError as error:
         raise UserError(f"{path} is not a layer's config; restore it from a copy or fit the run again.") from error
 
 

@@ -1,0 +1,124 @@
+"""Whatever is sent to any endpoint: an answer within seconds, of the shape that OpenAPI says, and never a 5xx."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import schemathesis
+from fastapi.testclient import TestClient
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+from schemathesis.checks import not_a_server_error
+from schemathesis.core.result import Ok
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from backend.app import build_api, create_app
+from backend.schemas import DoseEvent, SteeringEvent
+from backend.settings import Settings
+from tests.copies import permuted_copy
+from tests.fuzzing import tried
+from tests.runs import World
+from trainer.run import Run
+from trainer.store import open_store, sqlite_url
+
+EVENTS: TypeAdapter[Any] = TypeAdapter(SteeringEvent | DoseEvent)
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+]
+PATIENCE_SECONDS = 20
+"""Of one answer, on a machine that others use too."""
+MOST_TOKENS = 4
+ENDLESS = "/api/runs/{run}/events"
+"""A stream that goes on until its client leaves: here, for runs alone that there are not."""
+
+
+def _whole(found: Any) -> Any:
+    """An operation whose description schemathesis can read, as all of ours must be."""
+    assert isinstance(found, Ok), found
+    return found
+
+
+SCHEMA = schemathesis.openapi.from_dict(build_api().openapi())
+OPERATIONS: dict[str, Any] = {found.ok().label: found.ok() for found in map(_whole, SCHEMA.get_all_operations())}
+
+
+@pytest.fixture(scope="module")
+def hostile_client(fitted: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """A client of a server on two runs, that may write what it likes."""
+    data = tmp_path_factory.mktemp("hostile") / "data"
+    shutil.copytree(fitted.data, data)
+    store = open_store(sqlite_url(data))
+    permuted_copy(Run.load("small", data), "other", list(reversed(range(40))), store)
+    store.dispose()
+    with TestClient(create_app(Settings(data=data, frontend=data / "dist", device="cpu"))) as it:
+        yield it
+
+
+def plausible(case: Any, data: st.DataObject) -> Any:
+    """Often name what there is: a made-up name alone would never get past the first look-up."""
+    path = case.path_parameters or {}
+    there = {"run": "small", "other": "other", "expert": data.draw(st.integers(0, 39)), "list_id": 1, "id": "abcdefg"}
+    for name in path.keys() & there.keys():
+        if data.draw(st.integers(0, 4)):
+            path[name] = there[name]
+    if case.operation.path == ENDLESS:
+        path["run"] = "nobody"
+    if isinstance(case.body, dict):
+        _shorten(case.body, data)
+    return case
+
+
+def _shorten(body: dict[str, Any], data: st.DataObject) -> None:
+    """Ask for few tokens, and often for runs that there are."""
+    if "runs" in body and data.draw(st.booleans()):
+        body["runs"] = ["small"]
+    steering = body.get("steering", body)
+    if isinstance(steering, dict) and isinstance(steering.get("sampling", {}), dict):
+        sampling = steering.setdefault("sampling", {}) if "prompt" in steering or "edits" in steering else {}
+        if isinstance(sampling.get("max_tokens", 1), int):
+            sampling["max_tokens"] = min(sampling.get("max_tokens", MOST_TOKENS), MOST_TOKENS)
+
+
+@pytest.mark.parametrize("label", OPERATIONS)
+def test_every_endpoint_answers_whatever_it_is_asked(label: str, hostile_client: TestClient) -> None:
+    operation = OPERATIONS[label]
+
+    @tried(6)
+    @given(case=operation.as_strategy(), data=st.data())
+    def ask(case: Any, data: st.DataObject) -> None:
+        case = plausible(case, data)
+        wanted = case.as_transport_kwargs(base_url=str(hostile_client.base_url))
+        wanted.pop("verify", None)
+        cookies = wanted.pop("cookies", None)
+        assert not cookies
+        started = time.monotonic()
+        answer = hostile_client.request(**wanted)
+        assert time.monotonic() - started < PATIENCE_SECONDS
+        streamed = answer.headers.get("content-type", "").startswith("text/event-stream")
+        case.validate_response(answer, checks=CHECKS[:-1] if streamed else CHECKS)
+        if streamed:
+            assert check_events(answer.text) > 0
+
+    ask()
+
+
+def check_events(stream: str) -> int:
+    """See that each event of a stream is of a shape that OpenAPI names; returns how many there are."""
+    data = [line.removeprefix("data: ") for line in stream.splitlines() if line.startswith("data: ")]
+    for event in data:
+        EVENTS.validate_json(event)
+    return len(data)

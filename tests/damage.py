@@ -1,0 +1,21 @@
+"""Sound bytes that were cut off, changed in a few places, or had a stretch taken out or put in."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+
+@st.composite
+def damaged(draw: st.DrawFn, sound: bytes) -> bytes:
+    """Something that was ``sound`` once."""
+    kind = draw(st.sampled_from(["cut", "flip", "flip", "splice"]))
+    at = draw(st.integers(0, max(0, len(sound) - 1)))
+    if kind == "cut":
+        return sound[:at]
+    if kind == "splice":
+        return sound[:at] + draw(st.binary(max_size=40)) + sound[at + draw(st.integers(0, 40)) :]
+    changed = bytearray(sound)
+    for place, bit in draw(st.lists(st.tuples(st.integers(0, max(0, len(sound) - 1)), st.integers(0, 7)), max_size=8)):
+        if place < len(changed):
+            changed[place] ^= 1 << bit
+    return bytes(changed)
