@@ -20,7 +20,7 @@ DIST_SOURCES := $(shell find frontend -type f -not -path '*/node_modules/*' -not
 BENCHES := layer train index browse generate
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fuzz bench install wheel generate pins clean
+.PHONY: help demo test check fuzz bench install docs wheel generate pins clean
 
 help:
 	@echo "make demo      open the dashboard on the shipped run"
@@ -29,6 +29,7 @@ help:
 	@echo "make fuzz      hostile input, 1000 examples of each kind (EXAMPLES=100 for fewer)"
 	@echo "make bench     speed and memory, as ratios taken in one run"
 	@echo "make install   the environment and the built front end, nothing else"
+	@echo "make docs      the site of docs, in site"
 	@echo "make wheel     a wheel with the built front end and the sample inside, in dist"
 	@echo "make generate  openapi.json and the front end's types, from the server"
 	@echo "make pins      constraints.txt, from what is installed"
@@ -49,7 +50,7 @@ $(PACKAGES): pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing $(TORCH)"
 	@$(PIP) '$(TORCH)'
 	@echo "Installing the other Python packages, about a minute"
-	@$(PIP) -c constraints.txt -e '.[dev]'
+	@$(PIP) -c constraints.txt -e '.[dev,docs]'
 	@touch $@
 
 $(NODE): scripts/node.sh | $(BIN)/python
@@ -103,6 +104,11 @@ fuzz: $(PACKAGES)
 bench: install
 	@for name in $(BENCHES); do $(BIN)/mxd bench $$name || exit 1; done
 
+# Its theme says at length that it has a successor.
+docs: $(PACKAGES)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "In site: index.html"
+
 # build would hand on modules that are no longer there.
 wheel: $(PACKAGES) $(DIST)
 	@rm -rf build
@@ -117,5 +123,5 @@ pins: $(PACKAGES)
 	@bash scripts/pins.sh $(BIN) > constraints.new && mv constraints.new constraints.txt
 
 clean:
-	@rm -rf $(VENV) frontend/node_modules frontend/dist build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache \
+	@rm -rf $(VENV) frontend/node_modules frontend/dist build dist site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache \
 		.hypothesis *.egg-info

@@ -71,7 +71,7 @@ class CompletionCommand(Command):
         """Print it."""
         import shtab
 
-        parser = _parser().root_parser
+        parser = parser_of_everything()
         for action in _actions(parser):
             values = re.match(r"\{(.+)\}", str(action.metavar))
             if values:
@@ -161,6 +161,12 @@ class Mxd(BaseSettings):
         """Flags and ``--config`` alone: a variable that happens to be called TRAIN is no business of ours."""
         del settings_cls, env_settings, dotenv_settings, file_secret_settings
         return (init_settings,)
+
+
+def parser_of_everything() -> ArgumentParser:
+    """The parser of the whole command line: for shells and documents, which read it without running anything."""
+    parser: ArgumentParser = _parser().root_parser
+    return parser
 
 
 def main() -> None:

@@ -4,19 +4,34 @@ from __future__ import annotations
 
 import re
 import shlex
-import sys
+from argparse import ArgumentParser, _SubParsersAction
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
+from pydantic_settings import SettingsError
 
 from backend.app import create_app
-from backend.cli import main
+from backend.cli import Mxd, _command, parser_of_everything
 from backend.settings import Settings
+from trainer.errors import UserError
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 DOCUMENTS = (README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "data" / "README.md")
+PAGES = (*DOCUMENTS, *sorted((ROOT / "docs").rglob("*.md")))
+COMMAND = re.compile(r"\s*(?:\$ )?(?:\.venv/bin/)?(?:torchrun .*-m backend\.cli|mxd) (?P<words>.+)$")
+OTHER_FLAGS = {
+    "--nproc-per-node",
+    "--nnodes",
+    "--rdzv-backend",
+    "--rdzv-endpoint",
+    "--logdir",
+    "--build-arg",
+    "--kills",
+}
+"""Of the other programs that the documents name."""
 TREE_LINE = re.compile(r"^(?P<indent> *)(?P<name>\S+)(?: {2,}\S.*)?$")
 
 
@@ -39,22 +54,27 @@ def tree() -> list[Path]:
     return paths
 
 
-def commands() -> Iterator[tuple[str, list[str]]]:
-    """Each mxd command line in the fenced blocks of the README: its command and its words."""
-    for block in blocks(README):
+def indented(document: Path) -> list[str]:
+    """Contents of the blocks of a document that are set apart by four spaces."""
+    return re.findall(r"(?:^ {4}\S.*\n)+", document.read_text("utf-8"), flags=re.MULTILINE)
+
+
+def commands(document: Path) -> Iterator[list[str]]:
+    """The words behind ``mxd`` of each command line that is set apart in a document."""
+    for block in [*blocks(document), *indented(document)]:
         for line in block.replace("\\\n", " ").splitlines():
-            if line.removeprefix("$ ").removeprefix(".venv/bin/").startswith("mxd "):
-                _, command, *words = shlex.split(line.removeprefix("$ "), comments=True)
-                yield command, words
+            found = COMMAND.match(line)
+            if found and not line.rstrip().endswith("…"):
+                yield shlex.split(found["words"], comments=True)
 
 
-def help_text(command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
-    """What ``mxd COMMAND --help`` prints."""
-    monkeypatch.setattr(sys, "argv", ["mxd", command, "--help"])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    assert stop.value.code in (0, None), f"mxd has no command {command}"
-    return capsys.readouterr().out
+def flags_below(parser: ArgumentParser) -> Iterator[str]:
+    """Every flag of a parser and of the commands below it."""
+    for action in parser._actions:
+        yield from action.option_strings
+        if isinstance(action, _SubParsersAction):
+            for inner in action.choices.values():
+                yield from flags_below(inner)
 
 
 def test_file_tree_names_what_exists() -> None:
@@ -74,13 +94,35 @@ def test_file_tree_names_every_module() -> None:
     assert sorted(str(path) for path in modules - listed if whole.isdisjoint(path.parents)) == []
 
 
-def test_commands_and_flags_exist(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    seen = list(commands())
-    assert seen
-    for command, words in seen:
-        text = help_text(command, monkeypatch, capsys)
-        flags = {word.split("=")[0] for word in words if word.startswith("--")}
-        assert [flag for flag in flags if not re.search(rf"{flag}\b", text)] == [], f"mxd {command}"
+@pytest.mark.parametrize("document", PAGES, ids=lambda path: path.name)
+def test_the_parser_takes_every_command_line(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for block in blocks(document):
+        named = re.match(r"# (\S+\.toml)\n", block)
+        if named:
+            (tmp_path / named[1]).write_text(block)
+    for words in commands(document):
+        try:
+            _command(words)
+        except (SettingsError, ValidationError, UserError) as error:
+            pytest.fail(f"mxd {shlex.join(words)}: {error}")
+
+
+def test_command_lines_are_found() -> None:
+    assert len(list(commands(README))) > 8
+    assert ["store", "compact"] in list(commands(ROOT / "docs" / "storage.md"))
+    with pytest.raises(SettingsError, match="--widht"):
+        _command(["train", "--widht", "3"])
+
+
+@pytest.mark.parametrize("document", PAGES, ids=lambda path: path.name)
+def test_commands_and_flags_that_are_spoken_of_exist(document: Path) -> None:
+    text = document.read_text("utf-8")
+    parser = parser_of_everything()
+    known = {field.alias or name.replace("_", "-") for name, field in Mxd.model_fields.items()}
+    assert set(re.findall(r"`mxd ([a-z][a-z-]*)", text)) - known == set()
+    flags = set(re.findall(r"(?<![\w-])(--[a-z][a-z-]*[a-z])", text))
+    assert sorted(flags - set(flags_below(parser)) - OTHER_FLAGS) == []
 
 
 def test_settings_are_documented_and_nothing_else_is() -> None:

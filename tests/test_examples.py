@@ -1,4 +1,4 @@
-"""The Python of the documents runs as it stands, block after block, in an empty folder on the shipped sample."""
+"""The examples of the documents run as they stand, one after the other, in an empty folder on the shipped sample."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from backend.cli import run
+from tests.test_docs import commands
+from trainer.config import SAMPLE
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^```python\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
@@ -41,3 +45,19 @@ def test_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names = run_blocks(ROOT / "README.md")
     assert len(names["routing"].tokens[3].experts) == 16
+
+
+def test_the_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "demo").symlink_to(SAMPLE)
+    # A server does not end, and the influence of 256 experts takes a minute; both have tests of their own.
+    lines = [words for words in commands(ROOT / "docs" / "tutorial.md") if words[0] not in ("serve", "influence")]
+    printed = {}
+    for words in lines:
+        assert run(words) == 0, words
+        printed[words[0]] = capsys.readouterr().out
+    assert list(printed) == ["train", "index", "runs", "route", "steer"]
+    assert "first" in printed["runs"].splitlines()[1]
+    default, steered = printed["steer"].strip().split("steered: ")
+    assert default.removeprefix("default: ").strip() != steered.strip()
