@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.layers import random_layer
-from trainer.config import Apply, Edit
+from trainer.config import Apply, Edit, Method
 from trainer.edits import EditedBlock, EditPlan, LayerEdits
 from trainer.errors import UserError
 from trainer.layers.mxd import MxD
+from trainer.layers.registry import build_layer
 from trainer.layers.sparse import Routing, SparseLayer
 from trainer.routing import routed_experts
 
@@ -113,3 +114,16 @@ def test_unknown_expert() -> None:
 
 def test_the_units_of_unindexed_experts_are_one() -> None:
     assert plan(Edit(expert=3, mode="off"), units={3: 0.0}).units == {3: 1.0}
+
+
+@pytest.mark.parametrize("method", ["transcoder", "jumprelu-transcoder"])
+def test_a_layer_that_makes_nothing_before_its_experts_is_edited_too(method: Method) -> None:
+    config = random_layer().config
+    layer = build_layer(config.model_copy(update={"method": method, "k": 33 if method.startswith("jump") else 5}))
+    torch.nn.init.normal_(layer.table)
+    output_BTO = torch.zeros(2, 3, 10)
+    edited = block(layer, "on-top", (Edit(expert=4, mode="set", strength=2),), [[True] * 3] * 2)
+    found = edited(X_BTI, lambda: output_BTO.clone())
+    live_T = live(layer.route(X_BTI.reshape(-1, 12)), 4)
+    wanted_TO = (2 - live_T).unsqueeze(1) * layer.table[4]
+    torch.testing.assert_close(found.reshape(-1, 10), wanted_TO)

@@ -28,7 +28,7 @@ from trainer.config import IndexConfig
 from trainer.errors import UserError
 from trainer.indexing import build_index
 from trainer.run import Run
-from trainer.store import sqlite_url, writing
+from trainer.store import EvaluationRecord, sqlite_url, utc_now, writing
 from trainer.train import train
 
 Entries = dict[str, bytes]
@@ -50,8 +50,24 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
         lists.make_list(session, "small", "good", [3, 1])
         sessions.save_session(session, "small", "louder", {"prompt": "One day"}, {"small": {"3": 1.5}})
         notes.set_label(session, "another", 0, "of another run")
+        session.add(evaluation(made.data))
     store.dispose()
     return made
+
+
+def evaluation(data: Path) -> EvaluationRecord:
+    """An evaluation on a text of this machine."""
+    return EvaluationRecord(
+        run_id=1,
+        subject="small",
+        text=str(data / "held.jsonl"),
+        fingerprint="0" * 32,
+        settings={"text": {"text": str(data / "held.jsonl")}, "tokens": 100},
+        weights="1" * 64,
+        result={"language_model": str(data / "lm"), "kl": 0.25},
+        sequences=b"\0" * 8,
+        created_at=utc_now(),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +104,9 @@ def test_there_and_back(world: World, bundle: Path, tmp_path: Path) -> None:
         if name not in ("store/indexes.jsonl", "store/evaluations.jsonl"):
             assert found == wanted, name
         filled += bool(found)
+    (evaluated,) = table_rows(opened.folder, TABLES["store/evaluations.jsonl"])
+    assert evaluated[:2] == ("small", "held.jsonl")
+    assert {"language_model": "lm", "kl": 0.25} in evaluated
     assert filled >= 10, "a test of empty tables would say nothing"
     assert unpack(bundle, opened.folder, None) == opened, "the second time nothing is done"
 
