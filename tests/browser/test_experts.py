@@ -173,3 +173,25 @@ def test_the_way_back_leads_to_the_same_place(experts: Page) -> None:
     experts.get_by_role("navigation", name="Where you are").get_by_role("link", name="Experts").click()
     expect(experts).to_have_url(listed)
     expect_place(experts, opened, place)
+
+
+def test_a_lasso_holds_experts_and_puts_them_into_the_table(experts: Page) -> None:
+    plane = experts.locator(".overview .js-plotly-plot .nsewdrag").first
+    expect(plane).to_be_visible()
+    area = plane.bounding_box()
+    assert area is not None
+    corners = ((0.3, 0.2), (0.7, 0.2), (0.7, 0.8), (0.3, 0.8), (0.3, 0.2))
+    places = [(area["x"] + across * area["width"], area["y"] + down * area["height"]) for across, down in corners]
+    experts.mouse.move(*places[0])
+    experts.mouse.down()
+    for place in places[1:]:
+        experts.mouse.move(*place, steps=6)
+    experts.mouse.up()
+    expect(experts.get_by_role("heading", name="Lasso")).to_be_visible()
+    held = experts.locator(".selection .chip").inner_text().split()[0]
+    assert 0 < int(held.replace(",", "")) < 4096
+    experts.get_by_role("button", name="In the table").click()
+    expect(count(experts)).to_have_text(f"{held} of 4,096")
+    expect(experts).to_have_url(re.compile(r"[?&]among=\d"))
+    experts.get_by_role("button", name="Let go of the lasso").click()
+    expect(experts.get_by_role("heading", name="Lasso")).to_have_count(0)

@@ -1,7 +1,7 @@
 /** Which rows of one height are in sight, a block at a time: scrolling within a block draws nothing anew. */
 
 /** Rows that come and go together. */
-export const BLOCK = 8;
+export const BLOCK = 4;
 /** Rows beyond either edge of the screen, so that fast scrolling shows rows and not white. */
 const BEYOND = 12;
 
