@@ -244,7 +244,7 @@ def test_flags_and_settings_have_the_same_defaults() -> None:
         for name, field in config.model_fields.items():
             if not field.is_required() and name in TrainCommand.model_fields and name != "num_experts":
                 assert TrainCommand.model_fields[name].default in (field.default, (field.default,)), name
-    assert TrainConfig.model_fields.keys() - TrainCommand.model_fields.keys() == {"optimizer", "collapse"}
+    assert TrainConfig.model_fields.keys() - TrainCommand.model_fields.keys() == {"optimizer", "collapse", "origin"}
     assert Settings.model_fields.keys() <= ServeCommand.model_fields.keys()
     assert IndexConfig.model_fields.keys() <= TrainCommand.model_fields.keys() | {"top", "per_interval", "top_tokens"}
 

@@ -177,7 +177,7 @@ def test_arms_share_rows_until_they_differ(world: World, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(RowBatch, "step", counted)
     steered(world.language_model, make_run(world))
-    assert set(sizes) == {2}
+    assert set(sizes) == {1}
     sizes.clear()
     for seed in range(4):
         edits = (Edit(expert=3, mode="add", strength=8),)
