@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 import tomllib
@@ -54,6 +55,8 @@ from trainer.errors import SilentError, UserError
 
 BAD_INPUT = 2
 INTERRUPTED = 130
+NOBODY_READS = 141
+"""As a shell sees a program that SIGPIPE ended."""
 GROUPS = ("bench", "store", "token")
 
 
@@ -171,7 +174,14 @@ def parser_of_everything() -> ArgumentParser:
 
 def main() -> None:
     """The entry point of ``mxd``: ends the process."""
-    sys.exit(run(sys.argv[1:]))
+    try:
+        code = run(sys.argv[1:])
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Who reads has seen enough, as head does. The rest must go somewhere, or Python complains as it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = NOBODY_READS
+    sys.exit(code)
 
 
 def run(words: Sequence[str]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
 from argparse import ArgumentParser, _SubParsersAction
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from pydantic_settings import SettingsError
 
 from backend.app import create_app
 from backend.cli import Mxd, _command, parser_of_everything
+from backend.commands.train import TrainCommand
 from backend.settings import Settings
 from trainer.errors import UserError
 
@@ -113,6 +115,16 @@ def test_command_lines_are_found() -> None:
     assert ["store", "compact"] in list(commands(ROOT / "docs" / "storage.md"))
     with pytest.raises(SettingsError, match="--widht"):
         _command(["train", "--widht", "3"])
+
+
+def test_the_job_script_is_bash_and_its_fit_is_one() -> None:
+    path = ROOT / "docs" / "slurm" / "fit.sbatch"
+    subprocess.run(["bash", "-n", path], check=True)
+    found = re.search(r"-m backend\.cli (.*?) &$", path.read_text("utf-8").replace("\\\n", " "), flags=re.MULTILINE)
+    assert found is not None
+    fit = _command(shlex.split(found[1]))
+    assert isinstance(fit, TrainCommand)
+    assert fit.resume
 
 
 @pytest.mark.parametrize("document", PAGES, ids=lambda path: path.name)

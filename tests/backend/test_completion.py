@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from backend.cli import Mxd, run
+from tests.processes import start
 
 Capture = pytest.CaptureFixture[str]
 
@@ -56,3 +57,11 @@ def test_every_command_is_in_the_script(shell: str, capsys: Capture) -> None:
 def test_an_unknown_shell_is_one_line(capsys: Capture) -> None:
     assert run(["completion", "nonsense"]) == 2
     assert "'bash', 'zsh' or 'fish'" in capsys.readouterr().err
+
+
+def test_who_reads_no_further_sees_no_traceback(tmp_path: Path) -> None:
+    with start("completion", "bash", folder=tmp_path) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait() == 141
