@@ -128,7 +128,7 @@ def save_checkpoint(path: Path, monkeypatch: pytest.MonkeyPatch, glu: bool = Fal
     module = types.ModuleType("sae_training.config")
     kind = type("LanguageModelSAERunnerConfig", (), {"__module__": module.__name__})
     module.__dict__[kind.__name__] = kind
-    tensors = mixture(glu)
+    tensors, more = mixture(glu), settings.pop("tensors", {})
     values: dict[str, Any] = {
         "hook_point": "blocks.1.ln2.hook_normalized",
         "out_hook_point": "blocks.1.hook_mlp_out",
@@ -148,7 +148,7 @@ def save_checkpoint(path: Path, monkeypatch: pytest.MonkeyPatch, glu: bool = Fal
     with monkeypatch.context() as patched:
         patched.setitem(sys.modules, "sae_training", types.ModuleType("sae_training"))
         patched.setitem(sys.modules, module.__name__, module)
-        torch.save({"cfg": config, "state_dict": tensors}, path)
+        torch.save({"cfg": config, "state_dict": tensors | more}, path)
 
     def write(x_TI: Tensor) -> Tensor:
         hidden_TH = F.gelu(x_TI @ tensors["W_enc"] + tensors["b_enc"])

@@ -155,4 +155,14 @@ def _parts(content: object, where: str) -> tuple[Settings, Tensors]:
         raise UserError(f"{where} is no checkpoint of the paper's code (cfg and state_dict are expected in it).")
     if not all(isinstance(name, str) and isinstance(value, Tensor) for name, value in tensors.items()):
         raise UserError(f"The state_dict of {where} holds more than tensors; copy it again.")
+    strange = sorted(name for name, value in tensors.items() if not _is_plain(value))
+    if strange:
+        raise UserError(f"The tensor {strange[0]} of {where} is larger than what the file holds of it; copy it again.")
     return Settings(vars(settings), where), Tensors(dict(tensors), where)
+
+
+def _is_plain(value: Tensor) -> bool:
+    """Whether a tensor's numbers are all in the file: one of a few bytes may claim any size, and would be made so."""
+    if value.layout is not torch.strided or value.device.type != "cpu":
+        return False
+    return value.numel() * value.element_size() <= value.untyped_storage().nbytes()

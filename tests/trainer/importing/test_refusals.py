@@ -79,6 +79,13 @@ def test_files_that_are_no_checkpoints(place: Path, capsys: Capture, monkeypatch
     assert "unpacks to" in refused(capsys, "bomb.pt")
 
 
+def test_tensors_that_claim_more_than_they_hold(place: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    large = torch.zeros(1).as_strided((1 << 20, 1 << 20), (0, 0))
+    for number, value in enumerate((large, torch.zeros(3, 3).to_sparse(), torch.empty(3, device="meta"))):
+        save_checkpoint(place / f"{number}.pt", monkeypatch, tensors={"W_enc": value})
+        assert "larger than what the file holds" in refused(capsys, f"{number}.pt")
+
+
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
