@@ -20,7 +20,7 @@ from backend.queries.columns import among
 from backend.queries.cursors import ExpertCursor
 from backend.queries.runs import find_index
 from backend.queries.search_index import SearchText
-from backend.queries.table import NUMBERS, WHOLE, Columns
+from backend.queries.table import DEAD, NUMBERS, WHOLE, Columns
 from backend.schemas import (
     ExpertRow,
     ExpertSort,
@@ -78,15 +78,40 @@ class ExpertQuery(BaseModel):
 
 def stored_page(session: Session, run: RunRecord, query: ExpertQuery, vocabulary: Vocabulary) -> dict[str, Any]:
     """A page without filters, straight from the store: for a run that is not in memory yet."""
-    records = session.scalars(page_statement(query, [ExpertRecord.run_id == run.id])).all()
+    records = _stored(session, run, query)
     shown = records[: query.limit]
     more = len(records) > query.limit
     return {
         "experts": _described(session, run, shown, vocabulary),
-        "next_cursor": cursor_at(query, float(getattr(shown[-1], query.sort)), shown[-1].expert) if more else None,
+        "next_cursor": cursor_at(query, _place_of(shown[-1], query), shown[-1].expert) if more else None,
         "matching": run.num_experts,
         "total": run.num_experts,
     }
+
+
+def puts_dead_last(query: ExpertQuery) -> bool:
+    """Whether experts that were never active come after all others: where the smallest figures come first."""
+    return query.order == "asc" and query.sort not in ("expert", "label")
+
+
+def _stored(session: Session, run: RunRecord, query: ExpertQuery) -> list[ExpertRecord]:
+    """The experts of a page and one more, in order; each statement is a scan of an index."""
+    own = ExpertRecord.run_id == run.id
+    if not puts_dead_last(query):
+        return list(session.scalars(page_statement(query, [own])))
+    value, expert = last_of(query) or (0.0, -1)
+    among_dead = value == DEAD
+    active = () if among_dead else session.scalars(page_statement(query, [own, ExpertRecord.active_tokens > 0]))
+    found = list(active)
+    dead = select(ExpertRecord).where(own, ExpertRecord.active_tokens == 0).order_by(ExpertRecord.expert)
+    if among_dead:
+        dead = dead.where(ExpertRecord.expert > expert)
+    return [*found, *session.scalars(dead.limit(query.limit + 1 - len(found)))]
+
+
+def _place_of(record: ExpertRecord, query: ExpertQuery) -> float:
+    """Where an expert stands in the order of a query."""
+    return DEAD if puts_dead_last(query) and not record.active_tokens else float(getattr(record, query.sort))
 
 
 def last_of(query: ExpertQuery) -> tuple[float, int] | None:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.queries.browsing import BrowsedRun
-from backend.queries.experts import ExpertQuery, cursor_at, last_of
+from backend.queries.experts import ExpertQuery, cursor_at, last_of, puts_dead_last
 from backend.queries.rows import rows_at
 from backend.queries.table import Columns, Mask
 from backend.vocabulary import Vocabulary
@@ -29,8 +29,8 @@ def expert_page(
         vocabulary: of the run.
     """
     total, descending = browsed.record.num_experts, query.order == "desc"
-    columns = browsed.by_label[descending] if query.sort == "label" else browsed.columns
-    chosen = _chosen(query, found, columns)
+    chosen = _chosen(query, found, browsed.columns)
+    columns = _ordered(browsed, query)
     ids = columns.after(chosen, query.sort, descending, last_of(query), query.limit + 1)
     shown = ids[: query.limit]
     more = len(ids) > query.limit
@@ -41,6 +41,12 @@ def expert_page(
         "matching": total if chosen is None else int(chosen.sum()),
         "total": total,
     }
+
+
+def _ordered(browsed: BrowsedRun, query: ExpertQuery) -> Columns:
+    if query.sort == "label":
+        return browsed.by_label[query.order == "desc"]
+    return browsed.columns.dead_last if puts_dead_last(query) else browsed.columns
 
 
 def is_whole(query: ExpertQuery) -> bool:

@@ -62,6 +62,8 @@ class PackedLists:
         return unpack_all(self.packed), count_packed(self.packed, self.ends)
 
 
+DEAD = 1e300
+"""Stands for every figure of an expert that was never active where the smallest come first: nobody looks for it."""
 NO_LISTS: Mapping[str, PackedLists] = {}
 
 
@@ -83,6 +85,15 @@ class Columns:
     def active(self) -> Places:
         """Experts that are active at all."""
         return self.expert[self.values["active_tokens"] > 0]
+
+    @cached_property
+    def dead_last(self) -> Columns:
+        """These, for ascending orders: what was never active comes after all that was."""
+        dead = self.values["active_tokens"] == 0
+        raised: dict[str, Floats] = {
+            name: np.where(dead, DEAD, self.values[name]) for name in SORTED if name != "expert"
+        }
+        return replace(self, values={**self.values, **raised})
 
     def neighbours(self, expert: int) -> tuple[int | None, int | None]:
         """The active experts before one and after it, in id."""

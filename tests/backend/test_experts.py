@@ -52,7 +52,8 @@ def whole_list(client: TestClient, sort: str, order: str) -> list[dict[str, Any]
 @pytest.mark.parametrize(("sort", "order"), ALL_ORDERS)
 def test_all_pages_are_the_whole_sorted(client: TestClient, sort: ExpertSort, order: Order) -> None:
     rows = all_pages(client, sort=sort, order=order, limit=7)
-    keys = [(row[sort], row["expert"]) for row in rows]
+    dead_last = order == "asc" and sort != "expert"
+    keys = [(dead_last and row["active_tokens"] == 0, row[sort], row["expert"]) for row in rows]
     assert len(rows) == NUM_EXPERTS
     assert keys == sorted(keys, reverse=order == "desc")
 
@@ -186,3 +187,10 @@ def test_a_lasso_names_its_experts(client: TestClient) -> None:
     rows = all_pages(client, sort="expert", order="asc", among="5,140,2")
     assert [row["expert"] for row in rows] == [2, 5, 140]
     assert client.get("/api/runs/first/experts", params={"among": "5;2"}).status_code == 422
+
+
+def test_where_the_smallest_come_first_those_never_active_come_after_all_others(client: TestClient) -> None:
+    for sort in ("usage", "entropy", "largest"):
+        active = [row["active_tokens"] > 0 for row in all_pages(client, sort=sort, order="asc")]
+        assert active == sorted(active, reverse=True)
+        assert set(active) == {True, False}
