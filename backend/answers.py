@@ -13,7 +13,7 @@ from pydantic_core import to_json
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, Response
 
-from backend.errors import BusyError, TooManyRequestsError, error_body, status_and_code
+from backend.errors import BusyError, StoreError, TooManyRequestsError, error_body, status_and_code
 from backend.schemas import ErrorBody, ErrorResponse
 
 SECONDS_UNTIL_LESS_BUSY = 5
@@ -72,7 +72,7 @@ def error_answer(error: BaseException) -> JSONResponse:
 
 
 def _retry(error: BaseException) -> dict[str, str] | None:
-    if isinstance(error, BusyError):
+    if isinstance(error, BusyError | StoreError):
         return {"Retry-After": str(SECONDS_UNTIL_LESS_BUSY)}
     if isinstance(error, TooManyRequestsError):
         return {"Retry-After": str(max(1, math.ceil(error.seconds)))}

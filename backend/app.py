@@ -12,7 +12,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
-from sqlalchemy.exc import DataError
+from sqlalchemy.exc import DataError, DBAPIError
 from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
@@ -22,7 +22,7 @@ from backend.access.guard import Doorkeeper, Guard
 from backend.answers import answer, error_answer
 from backend.database import open_database, size_in_bytes
 from backend.docs import docs_page
-from backend.errors import BusyError, ClientGoneError, NotSignedInError, TooManyRequestsError, error_body
+from backend.errors import BusyError, ClientGoneError, NotSignedInError, StoreError, TooManyRequestsError, error_body
 from backend.frontend import frontend
 from backend.headers import SECURITY_HEADERS, SecurityHeaders
 from backend.kept_figures import kept_figures
@@ -53,6 +53,7 @@ from backend.schemas import ErrorBody, ErrorResponse
 from backend.services import Services
 from backend.settings import Settings
 from trainer.errors import UserError
+from trainer.opening import trouble_with
 
 MINIMUM_TO_COMPRESS = 1024
 COMPRESSION_LEVEL = 1
@@ -117,6 +118,7 @@ def build_api(
     app.add_api_route("/healthz", _alive, include_in_schema=False, response_class=PlainTextResponse)
     for known in (UserError, BusyError, ClientGoneError, NotSignedInError, TooManyRequestsError, DataError):
         app.add_exception_handler(known, _known_error)
+    app.add_exception_handler(DBAPIError, _store_error)
     app.add_exception_handler(RequestValidationError, _invalid_request)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(Exception, _unknown_error)
@@ -163,6 +165,14 @@ def _docs(request: Request) -> HTMLResponse:
 
 def _known_error(_request: Request, error: Exception) -> JSONResponse:
     return error_answer(error)
+
+
+def _store_error(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, DBAPIError)
+    told = trouble_with(error)
+    if told is None:
+        raise error  # a defect of ours: logged, and answered as such
+    return error_answer(StoreError(told))
 
 
 def _unknown_error(_request: Request, error: Exception) -> JSONResponse:

@@ -198,6 +198,11 @@ def run(words: Sequence[str]) -> int:
         return _complain(str(error))
     except Interrupted as asked:
         return _complain(str(asked), asked.exit_code)
+    except _of_database() as error:
+        told = _trouble(error)
+        if told is None:
+            raise
+        return _complain(told)
     except KeyboardInterrupt:
         return _complain("interrupted; run the same command to begin again.", INTERRUPTED)
 
@@ -259,6 +264,21 @@ def _problem(error: ValidationError) -> str:
         names = names[1:]
     flag = f"--{names[0].replace('_', '-')}: " if names else ""
     return f"{flag}{first['msg'].removeprefix('Value error, ')}"
+
+
+def _of_database() -> tuple[type[Exception], ...]:
+    """The errors of databases; none where nobody has needed one, as its package is slow to import."""
+    if "sqlalchemy" not in sys.modules:
+        return ()
+    from sqlalchemy.exc import DBAPIError
+
+    return (DBAPIError,)
+
+
+def _trouble(error: Any) -> str | None:
+    from trainer.opening import trouble_with
+
+    return trouble_with(error)
 
 
 def _complain(sentence: str, code: int = BAD_INPUT) -> int:

@@ -7,7 +7,7 @@ from typing import ClassVar
 from sqlalchemy.exc import DataError
 
 from backend.schemas import ErrorBody
-from trainer.errors import NotFoundError, TooLongError, UserError
+from trainer.errors import DamagedStoreError, NotFoundError, TooLongError, UserError
 
 
 class RunNotFoundError(NotFoundError):
@@ -102,12 +102,19 @@ class TooManyRequestsError(Exception):
         self.seconds = seconds
 
 
+class StoreError(Exception):
+    """The store cannot be used now; the message says why."""
+
+    code: ClassVar[str] = "store-unavailable"
+
+
 INTERNAL = "internal"
 UNSTORABLE = "The store cannot keep or look for that: it holds the character NUL, or is too large for it; change it."
 
 _BY_KIND: tuple[tuple[type[Exception], int, str], ...] = (
     (NotFoundError, 404, "not-found"),
     (TooLongError, 413, "prompt-too-long"),
+    (DamagedStoreError, 503, "store-unavailable"),
     (UserError, 400, "bad-input"),
     (NotSignedInError, 401, NotSignedInError.code),
     (ForbiddenError, 403, ForbiddenError.code),
@@ -116,6 +123,7 @@ _BY_KIND: tuple[tuple[type[Exception], int, str], ...] = (
     (TooManyRequestsError, 429, TooManyRequestsError.code),
     (ClientGoneError, 499, ClientGoneError.code),
     (BusyError, 503, "busy"),
+    (StoreError, 503, StoreError.code),
     (DataError, 422, "cannot-be-stored"),
 )
 

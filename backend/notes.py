@@ -6,7 +6,7 @@ They are kept by the run's name, not by its row, so that indexing or fitting aga
 from __future__ import annotations
 
 from collections.abc import Collection
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import DateTime, String, Text, delete, func, select
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
@@ -69,7 +69,12 @@ def note_of(session: Session, run: str, expert: int) -> str | None:
 
 def set_label(session: Session, run: str, expert: int, label: str) -> None:
     """Give an expert a label, in place of the one it had."""
-    session.merge(LabelRecord(run=run, expert=expert, label=label, updated_at=utc_now()))
+    # Later than any label of the run, also where the clock was set back: by that others see that one has changed.
+    _, newest = labels_stamp(session, run)
+    now = utc_now()
+    if newest is not None:
+        now = max(now, newest.replace(tzinfo=newest.tzinfo or UTC) + timedelta(microseconds=1))
+    session.merge(LabelRecord(run=run, expert=expert, label=label, updated_at=now))
 
 
 def set_note(session: Session, run: str, expert: int, note: str) -> None:

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from trainer.errors import UserError
 from trainer.files import read_json, whole_folder
 from trainer.layers.sharded import Shards
-from trainer.layers.sparse import WEIGHTS_FILE, SparseLayer, read_weights
+from trainer.layers.sparse import WEIGHTS_FILE, SparseLayer, read_weights, save_tensors
 from trainer.run import CHECKPOINT_PREFIX, checkpoints, step_of
 
 OPTIMIZER_FILE = "optimizer.safetensors"
@@ -48,7 +48,7 @@ def save_checkpoint(
     target = folder / f"{CHECKPOINT_PREFIX}{position.step}"
     with whole_folder(target) as partial:
         layer.save(partial)
-        save_file({LAST_ACTIVE: last_active_N, **moments}, partial / OPTIMIZER_FILE)
+        save_tensors({LAST_ACTIVE: last_active_N, **moments}, partial / OPTIMIZER_FILE)
         (partial / POSITION_FILE).write_text(json.dumps(asdict(position)))
     # One that is ahead is damaged: the run has come here again from before it.
     before = [path for path in checkpoints(folder) if step_of(path) < position.step][:1]

@@ -23,5 +23,14 @@ class LostError(UserError):
     """Another process of the same piece of work has ended, so this one cannot go on."""
 
 
+class DamagedStoreError(UserError):
+    """What is in a store cannot be read."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The store is damaged; go back to a copy of it, or move it away and index again; mxd store check says more."
+        )
+
+
 class SilentError(UserError):
     """The same piece of work has failed in another process too, and that one tells why."""

@@ -75,6 +75,9 @@ def disk_errors(target: Path) -> Iterator[None]:
             errno.ENOSPC: "the disk is full",
             errno.EROFS: "the disk is read-only",
             errno.EACCES: "not permitted",
+            errno.EFBIG: "it would grow too large",
+            errno.EDQUOT: "your share of the disk is used up",
+            errno.EIO: "the disk is failing",
         }
         if error.errno not in reasons:
             raise
@@ -88,8 +91,10 @@ def only_one(lock: Path, what: str) -> Iterator[None]:
     Raises:
         UserError: another process holds it.
     """
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    with lock.open("a") as handle:
+    with disk_errors(lock):
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        handle = lock.open("a")
+    with handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +12,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, t
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 
-from trainer.errors import UserError
+from trainer.errors import DamagedStoreError, UserError
 from trainer.search_text import DATABASES
 
 _CREATING = 6_517_309_914
@@ -28,12 +29,12 @@ def connect(url: str) -> Engine:
     if location.get_backend_name() == "sqlite":
         if location.database:
             Path(location.database).parent.mkdir(parents=True, exist_ok=True)
-        engine = create_engine(location)
+        engine = create_engine(location, json_deserializer=_from_json)
         event.listen(engine, "connect", _prepare_sqlite)
         return engine
     try:
         # A server that was started anew closed the connections of before; this notices, and opens others.
-        return create_engine(location, pool_pre_ping=True)
+        return create_engine(location, pool_pre_ping=True, json_deserializer=_from_json)
     except (ModuleNotFoundError, ArgumentError) as error:
         raise UserError(
             f"The store {location} needs a driver that is not installed ({error}); "
@@ -54,6 +55,13 @@ def _location(url: str) -> URL:
     if location.get_backend_name() not in DATABASES:
         raise UserError(f"A store is in SQLite or PostgreSQL, not in {location.drivername}; name another with --store.")
     return location
+
+
+def _from_json(stored: str) -> Any:
+    try:
+        return json.loads(stored)
+    except (ValueError, RecursionError) as error:
+        raise DamagedStoreError from error
 
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
@@ -82,6 +90,34 @@ def earlier_version(connection: Connection) -> int:
     if not inspect(connection).has_table("schema_version"):
         return 0
     return int(connection.execute(text("SELECT max(version) FROM schema_version")).scalar() or 0)
+
+
+_TROUBLE: tuple[tuple[tuple[str, ...], str], ...] = (
+    (
+        ("locked", "busy", "lock timeout", "deadlock"),
+        "Another program is writing to the store; wait until that is done, then try again.",
+    ),
+    (
+        ("disk is full", "disk i/o error", "no space left", "file too large"),
+        "The store cannot be written, as its disk is full or failing; make room, then try again.",
+    ),
+    (
+        ("readonly", "read-only", "permission denied"),
+        "The store may not be written; get the right to, or name another with --store or MXD_STORE.",
+    ),
+    (("malformed", "not a database", "corrupt", "could not decode"), str(DamagedStoreError())),
+    (
+        ("closed the connection", "connection refused", "connection failed", "terminating connection", "shutting down"),
+        "The store's database server does not answer; see that it runs, then try again.",
+    ),
+)
+"""What a database says, and what to do."""
+
+
+def trouble_with(error: DBAPIError) -> str | None:
+    """What to do where a store that was opened cannot be used; None where the error is none of the store's."""
+    said = str(error.orig).lower()
+    return next((advice for signs, advice in _TROUBLE if any(sign in said for sign in signs)), None)
 
 
 def cannot_open(location: URL, error: DBAPIError) -> UserError:

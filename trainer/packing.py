@@ -9,17 +9,36 @@ the lowest first, with the eighth bit set where more follow (LEB128).
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
 from itertools import accumulate
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Dialect, LargeBinary
 from sqlalchemy.types import TypeDecorator
 
+from trainer.errors import DamagedStoreError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
 TOKEN_IDS = np.dtype("<u4")
 ACTIVE = np.dtype([("position", "<u2"), ("coefficient", "<f4"), ("rank", "<u2")])
+
+
+def _of_store(unpacked: Callable[P, T]) -> Callable[P, T]:
+    """Reading of what is packed in a store: where nobody can have packed that, the store is damaged."""
+
+    @wraps(unpacked)
+    def read(*given: P.args, **named: P.kwargs) -> T:
+        try:
+            return unpacked(*given, **named)
+        except (struct.error, LookupError, ValueError, TypeError, OverflowError) as error:
+            raise DamagedStoreError from error
+
+    return read
 
 
 def pack(numbers: Iterable[int]) -> bytes:
@@ -48,6 +67,7 @@ def unpack(packed: bytes) -> list[int]:
     return numbers
 
 
+@_of_store
 def unpack_all(packed: bytes) -> NDArray[np.int64]:
     """The numbers of what ``pack`` wrote several times over, one after the other."""
     bytes_B = np.frombuffer(packed, np.uint8)
@@ -59,6 +79,7 @@ def unpack_all(packed: bytes) -> NDArray[np.int64]:
     return np.add.reduceat((bytes_B & 127).astype(np.int64) << 7 * place_B, first_M)
 
 
+@_of_store
 def unpack_active(packed: bytes) -> list[tuple[int, float, int]]:
     """(position, coefficient, rank) of what ``PackedActive`` wrote."""
     (count,) = unpack(packed[:1]) if packed[0] < 128 else unpack(packed[:2])
@@ -68,6 +89,7 @@ def unpack_active(packed: bytes) -> list[tuple[int, float, int]]:
     return list(zip(accumulate(numbers[1 : count + 1]), coefficients, numbers[count + 1 :], strict=True))
 
 
+@_of_store
 def count_packed(packed: bytes, ends: NDArray[np.int64]) -> NDArray[np.int64]:
     """How many numbers have ended before each of some places in what ``pack`` wrote several times over."""
     ended = np.cumsum(np.frombuffer(packed, np.uint8) < 128)
@@ -86,7 +108,7 @@ class PackedTokenIds(TypeDecorator[bytes]):
 
     def process_result_value(self, value: bytes | None, dialect: Dialect) -> bytes | None:
         """From disk."""
-        return None if value is None else np.array(unpack(value), TOKEN_IDS).tobytes()
+        return None if value is None else _read(lambda it: np.array(unpack(it), TOKEN_IDS).tobytes(), value)
 
 
 class PackedActive(TypeDecorator[bytes]):
@@ -110,7 +132,7 @@ class PackedActive(TypeDecorator[bytes]):
 
     def process_result_value(self, value: bytes | None, dialect: Dialect) -> bytes | None:
         """From disk."""
-        return None if value is None else np.array(unpack_active(value), ACTIVE).tobytes()
+        return None if value is None else _read(lambda it: np.array(unpack_active(it), ACTIVE).tobytes(), value)
 
 
 class PackedCounts(TypeDecorator[list[int]]):
@@ -125,7 +147,7 @@ class PackedCounts(TypeDecorator[list[int]]):
 
     def process_result_value(self, value: bytes | None, dialect: Dialect) -> list[int] | None:
         """From disk."""
-        return None if value is None else unpack(value)
+        return None if value is None else _read(unpack, value)
 
 
 class PackedPairs(TypeDecorator[list[list[int]]]):
@@ -142,5 +164,14 @@ class PackedPairs(TypeDecorator[list[list[int]]]):
         """From disk."""
         if value is None:
             return None
-        numbers: list[Any] = unpack(value)
-        return [list(pair) for pair in zip(numbers[::2], numbers[1::2], strict=True)]
+        return _read(_pairs, value)
+
+
+def _pairs(packed: bytes) -> list[list[int]]:
+    numbers: list[Any] = unpack(packed)
+    return [list(pair) for pair in zip(numbers[::2], numbers[1::2], strict=True)]
+
+
+@_of_store
+def _read(unpacked: Callable[[bytes], T], packed: bytes) -> T:
+    return unpacked(packed)

@@ -6,17 +6,19 @@ Nothing is written. Labels, notes, tags and lists of a run that is gone are no f
 from __future__ import annotations
 
 import random
-import struct
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
 from sqlalchemy import Row, exists, func, select
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from backend.queries.contexts import WITH_TOKENS
+from trainer.errors import DamagedStoreError
 from trainer.packing import unpack, unpack_active
+from trainer.readers import one_line
 from trainer.search_text import count_documents
 from trainer.store import ContextRecord, ExpertRecord, IndexRecord, RunRecord, SequenceRecord
 from trainer.tables import RoutedRecord
@@ -28,6 +30,13 @@ USAGE_ERROR = 1e-9
 
 def check_store(session: Session, sample: int) -> Iterator[str]:
     """What is wrong, a sentence each; ``sample`` experts of each run are looked at in full."""
+    try:
+        yield from _found(session, sample)
+    except (DBAPIError, DamagedStoreError) as error:
+        yield f"The rest cannot be read, as the store is damaged ({one_line(error)})."
+
+
+def _found(session: Session, sample: int) -> Iterator[str]:
     if session.get_bind().dialect.name == "sqlite":
         yield from _sqlite(session)
     for index, run in session.execute(select(IndexRecord, RunRecord).join(RunRecord)).all():
@@ -120,7 +129,7 @@ def _wrong(record: ExpertRecord, index: IndexRecord, row: Row[Any]) -> str | Non
         return f"peaks at token {row.position} of a sequence of {length}"
     try:
         active = unpack_active(row.active)
-    except (struct.error, IndexError, ValueError):
+    except DamagedStoreError:
         return "cannot be unpacked"
     positions = [position for position, _, _ in active]
     if positions != sorted(set(positions)) or not all(position < length for position in positions):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from trainer.errors import UserError
+from trainer.errors import DamagedStoreError, UserError
 from trainer.indexing.sample import unpack
 from trainer.labelling.features import COLUMNS, Describer
 from trainer.progress import ShouldStop
@@ -52,6 +52,8 @@ class Grouped:
     @classmethod
     def make(cls, expert_P: Places, place_P: Places, num_experts: int) -> Grouped:
         """Sort places by expert; each is kept once."""
+        if len(expert_P) != len(place_P):
+            raise DamagedStoreError
         pairs = np.unique(np.stack([expert_P, place_P], axis=1), axis=0)
         return cls(pairs[:, 1], np.searchsorted(pairs[:, 0], np.arange(num_experts + 1)))
 

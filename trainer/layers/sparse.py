@@ -7,7 +7,9 @@ Shapes: T tokens, I input width, O output width, N experts, K active.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple, Self
 
@@ -24,6 +26,7 @@ from trainer.layers.sharded import Shards, sharded_gate, sharded_mix
 
 CONFIG_FILE = "layer.json"
 WEIGHTS_FILE = "layer.safetensors"
+_SYSTEM_ERROR = re.compile(r"os error (\d+)")
 
 
 Reads = Literal["mlp-input", "mlp-output"]
@@ -153,7 +156,7 @@ class SparseLayer(nn.Module, ABC):
         """Write ``layer.json`` and ``layer.safetensors`` into ``folder``."""
         folder.mkdir(parents=True, exist_ok=True)
         (folder / CONFIG_FILE).write_text(self.config.model_dump_json(indent=1) + "\n")
-        save_file(
+        save_tensors(
             {name: value.detach().contiguous() for name, value in self.state_dict().items()}, folder / WEIGHTS_FILE
         )
 
@@ -177,6 +180,22 @@ def read_layer_config(folder: Path) -> LayerConfig:
         return LayerConfig.model_validate(read_json(path))
     except ValueError as error:
         raise UserError(f"{path} is not a layer's config; restore it from a copy or fit the run again.") from error
+
+
+def save_tensors(tensors: Mapping[str, Tensor], target: Path) -> None:
+    """Write a safetensors file.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    try:
+        save_file(dict(tensors), target)
+    except SafetensorError as error:
+        # The library tells a full disk from its other errors in words alone.
+        number = _SYSTEM_ERROR.search(str(error))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), str(error)) from error
 
 
 def read_weights(path: Path, expected: nn.Module) -> dict[str, Tensor]:
