@@ -259,9 +259,10 @@ def _defaults(words: Sequence[str]) -> dict[str, Any]:
 def _problem(error: ValidationError) -> str:
     """The first thing that is wrong, with the flag that it is about."""
     first = error.errors()[0]
-    command, *names = [str(part) for part in first["loc"]]
-    if command in GROUPS:
-        names = names[1:]
+    names = [str(part) for part in first["loc"]]
+    # What a command makes of its flags is checked under the same names, without the command's own before them.
+    if names and names[0] in Mxd.model_fields:
+        names = names[2 if names[0] in GROUPS else 1 :]
     flag = f"--{names[0].replace('_', '-')}: " if names else ""
     return f"{flag}{first['msg'].removeprefix('Value error, ')}"
 

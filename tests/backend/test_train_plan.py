@@ -42,7 +42,7 @@ def test_what_has_no_room_is_refused_before_anything_is_loaded(
     words: list[str], more: list[str], capsys: Capture
 ) -> None:
     Path("lm/model.safetensors").unlink()
-    words[words.index("40")] = "10000B"
+    words[words.index("40")] = "200M"
     assert run([*words, *more]) == 2
     said = capsys.readouterr()
     assert "GB are free; --num-experts" in said.err
@@ -54,3 +54,9 @@ def test_a_plan_of_a_layer_that_is_not_there(words: list[str], capsys: Capture) 
     words[words.index("1")] = "7"
     assert run([*words, "--plan"]) == 2
     assert "layers 0 to 2" in capsys.readouterr().err
+
+
+def test_more_experts_than_any_layer_has_are_refused_by_name(words: list[str], capsys: Capture) -> None:
+    words[words.index("40")] = "10000B"
+    assert run(words) == 2
+    assert capsys.readouterr().err.startswith("mxd: --num-experts: Input should be less than")
