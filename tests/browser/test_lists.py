@@ -39,6 +39,7 @@ def test_a_list_is_made_put_in_order_noted_on_and_exported(page: Page) -> None:
             lists_of(page, expert).get_by_role("checkbox", name="Worth showing").check()
     page.goto("/lists")
     page.get_by_role("link", name="Worth showing").click()
+    expect(page.get_by_role("navigation", name="Where you are").get_by_text("Worth showing")).to_be_visible()
     expect(page.get_by_role("button", name="Move 1816 up")).to_be_enabled()
     assert order(page) == list(EXPERTS)
     page.get_by_role("button", name="Move 1816 up").click()

@@ -7,7 +7,7 @@ import { useParams } from "react-router";
 
 import { listQuery, useOrderList } from "@/api/lists";
 import type { RunSummary } from "@/api/types";
-import { WithRun } from "@/components/current-run";
+import { useCurrentRun, WithRun } from "@/components/current-run";
 import { usePageLinks } from "@/components/links";
 import { PageBar } from "@/components/shell/page-bar";
 import { EmptyState, ErrorState, LoadingState } from "@/components/states";
@@ -74,16 +74,24 @@ function ListView({ run, id }: { readonly run: RunSummary; readonly id: number }
   );
 }
 
+function useListName(id: number | null): string | undefined {
+  const { name: run } = useCurrentRun();
+  const { data } = useQuery({ ...listQuery(run ?? "", id ?? 0), enabled: run !== null && id !== null });
+  return data?.list.name;
+}
+
 export default function ListPage() {
   const { list = "" } = useParams();
   const links = usePageLinks();
+  const isNumber = /^\d{1,9}$/.test(list);
+  const name = useListName(isNumber ? Number(list) : null);
   return (
     <>
       <title>{`List ${list} · MxD Explorer`}</title>
-      <PageBar crumbs={[{ label: "Lists", to: links.page("lists") }, { label: list }]} />
+      <PageBar crumbs={[{ label: "Lists", to: links.page("lists") }, { label: name ?? list }]} />
       <WithRun>
         {(run) =>
-          /^\d{1,9}$/.test(list) ? (
+          isNumber ? (
             <ListView run={run} id={Number(list)} />
           ) : (
             <EmptyState title={`${list} is no list`}>Lists go by number; choose one from all lists.</EmptyState>
