@@ -67,7 +67,10 @@ def _from_json(stored: str) -> Any:
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
     cursor = connection.cursor()
     for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", "busy_timeout=30000"):
-        cursor.execute(f"PRAGMA {pragma}")
+        try:
+            cursor.execute(f"PRAGMA {pragma}")
+        except UnicodeDecodeError as error:  # in the message, which quotes what is damaged
+            raise DamagedStoreError from error
     cursor.close()
 
 

@@ -25,6 +25,7 @@ Check = Callable[[], list[str]]
 def killed(words: list[str], place: Place, kills: int, chance: random.Random, check: Check) -> list[str]:
     """Start a command ``kills`` times, kill it each time, and look; then let it run to its end."""
     wrong = []
+    to_its_end(["runs"], place)  # the first process waits until everything is imported
     whole = to_its_end(words, place)
     assert whole.code == 0, whole.said
     longest, done = whole.seconds, 0
