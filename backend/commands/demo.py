@@ -31,7 +31,7 @@ INDEX_FILE = "index.json"
 
 
 class DemoCommand(Command):
-    """Serve the shipped sample. The first time its contexts are indexed, which takes less than a minute."""
+    """Serve the shipped sample. The first time its contexts are indexed, which takes about a minute."""
 
     host: str | None = None
     """Address to listen on (127.0.0.1: this machine only)."""
