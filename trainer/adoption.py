@@ -27,7 +27,7 @@ def adopt(run: Run, name: str, language_model: str | None, data: Path, store: En
     folder = runs_folder(data) / name
     if (folder / RUN_FILE).exists():
         raise UserError(f"The run {name} exists; choose another --name.")
-    assert run.layer.config.num_experts > 0  # read, so that damaged weights are found before anything is written
+    run.layer.eval()  # read now, so that damaged weights are found before anything is written
     changes = {"name": name, "language_model": language_model or run.config.language_model}
     config = TrainConfig.model_validate(run.config.model_dump() | changes)
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from itertools import islice
+from typing import Any
 
 from sqlalchemy import Table, insert, select
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from trainer.errors import UserError
-from trainer.indexing.search import index_search
 from trainer.rows_as_json import as_json, from_json
 from trainer.store import (
     ContextRecord,
@@ -25,9 +25,6 @@ from trainer.store import (
     SteeringDoseRecord,
 )
 from trainer.tables import AutomaticLabelRecord, RoutedRecord
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 OF_RUNS: dict[str, Table] = {
     record.__tablename__: record.__table__  # type: ignore[misc]
@@ -75,14 +72,8 @@ def insert_rows(session: Session, run: RunRecord, table: Table, rows: Iterable[o
 
 def batched_rows(rows: Iterable[object]) -> Iterator[list[object]]:
     """As many rows at a time as are entered together."""
-    gathered: list[object] = []
-    for row in rows:
-        gathered.append(row)
-        if len(gathered) == ROWS_AT_ONCE:
-            yield gathered
-            gathered = []
-    if gathered:
-        yield gathered
+    left = iter(rows)
+    return iter(lambda: list(islice(left, ROWS_AT_ONCE)), [])
 
 
 def insert_checked(session: Session, table: Table, values: list[dict[str, Any]]) -> None:
@@ -93,10 +84,7 @@ def insert_checked(session: Session, table: Table, values: list[dict[str, Any]])
     """
     try:
         session.execute(insert(table), values)
+    except OperationalError:
+        raise  # a full disk, a locked store: no fault of the rows
     except (SQLAlchemyError, TypeError, ValueError, OverflowError, IndexError, struct.error) as error:
         raise UserError(f"Rows of {table.name} cannot be entered; the file is damaged.") from error
-
-
-def make_searchable(session: Session, run: RunRecord, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Make the contexts of a run that was entered searchable."""
-    index_search(session, run.id, tokenizer)

@@ -20,8 +20,9 @@ from backend.bundles.written import OF_PEOPLE, insert_written
 from backend.database import opened
 from trainer.adoption import adopt
 from trainer.errors import NotFoundError, UserError
-from trainer.excerpts import insert_rows, make_searchable
+from trainer.excerpts import insert_rows
 from trainer.files import disk_errors, whole_folder, write_whole
+from trainer.indexing.search import index_search
 from trainer.run import Run
 from trainer.store import IndexRecord, RunRecord, sqlite_url, writing
 
@@ -157,7 +158,7 @@ def _fill(archive: zipfile.ZipFile, manifest: Manifest, session: Session, run: R
         else:
             insert_rows(session, record, table, rows)
     if session.get(IndexRecord, record.id) is not None:
-        make_searchable(session, record, run.tokenizer)
+        index_search(session, record.id, run.tokenizer)
 
 
 def _rows(archive: zipfile.ZipFile, manifest: Manifest, name: str) -> Iterator[object]:
