@@ -96,7 +96,8 @@ function useDrawing(props: PlotProps, plotly: PlotlyModule | null) {
     const element = root.current;
     if (element === null || plotly === null) return undefined;
     const observer = new ResizeObserver(() => {
-      if ("_fullLayout" in element) plotly.Plots.resize(element);
+      // A hidden or removed element has no width, and Plotly throws when asked to fit into none.
+      if ("_fullLayout" in element && element.clientWidth > 0) plotly.Plots.resize(element);
     });
     observer.observe(element);
     return () => {
