@@ -3,13 +3,16 @@
 An edit never touches the weights. It adds columns to a ``Routing``: for each edited expert the difference between the
 coefficient it should have and the one it has, so a difference of zero leaves the output as it is, to the bit.
 
-Shapes: B rows of a batch, R rows of one layer, T tokens, I input width, O output width, M edited experts, K active.
+Shapes: B rows of a batch, R rows of one layer, T tokens, P tokens of some rows, I input width, O output
+width, M edited experts, K active.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,6 +22,21 @@ from trainer.errors import UserError
 from trainer.layers.sparse import Routing, SparseLayer
 from trainer.routing import RoutedExpert, routed_experts
 from trainer.stand_ins import Mlp
+
+
+class Change(NamedTuple):
+    """What edits make of a live coefficient a: factor * a + shift."""
+
+    factor: float = 1.0
+    shift: float = 0.0
+
+    def then(self, edit: Edit, unit: float) -> Change:
+        """This, and then an edit of an expert with this unit."""
+        if edit.mode == "scale":
+            return Change(self.factor * edit.strength, self.shift * edit.strength)
+        if edit.mode == "add":
+            return Change(self.factor, self.shift + edit.strength * unit)
+        return Change(0.0, edit.strength * unit if edit.mode == "set" else 0.0)
 
 
 @dataclass(frozen=True)
@@ -41,30 +59,37 @@ class EditPlan:
             raise UserError(f"There is no expert {unknown[0]}; this run has experts 0 to {num_experts - 1}.")
         return cls(tuple(edits), {edit.expert: units.get(edit.expert) or 1.0 for edit in edits})
 
-    @property
-    def experts(self) -> list[int]:
-        """The edited experts, each once."""
-        return list(dict.fromkeys(edit.expert for edit in self.edits))
-
-    def difference(self, routing: Routing) -> Routing:
-        """What to add to the live coefficients: a routing of M columns, [T, M]."""
-        experts = self.experts
-        ids_M = torch.tensor(experts, dtype=torch.int64, device=routing.indices_TK.device)
-        same_TKM = routing.indices_TK.unsqueeze(2) == ids_M
-        live_TM = (routing.coefficients_TK.unsqueeze(2) * same_TKM).sum(dim=1)
-        wanted_TM = live_TM.clone()
-        for edit in self.edits:  # in order, so that several edits of one expert follow each other
-            column = experts.index(edit.expert)
-            wanted_TM[:, column] = _edited(edit, wanted_TM[:, column], self.units[edit.expert])
-        return Routing(wanted_TM - live_TM, ids_M.expand_as(live_TM))
+    @cached_property
+    def changes(self) -> Mapping[int, Change]:
+        """Edited expert -> what becomes of its coefficient: several edits of one expert follow each other."""
+        found: dict[int, Change] = {}
+        for edit in self.edits:
+            found[edit.expert] = found.get(edit.expert, Change()).then(edit, self.units[edit.expert])
+        return found
 
 
-def _edited(edit: Edit, coefficients_T: Tensor, unit: float) -> Tensor:
-    if edit.mode == "scale":
-        return coefficients_T * edit.strength
-    if edit.mode == "add":
-        return coefficients_T + edit.strength * unit
-    return torch.full_like(coefficients_T, edit.strength * unit if edit.mode == "set" else 0.0)
+def difference(plans: Sequence[EditPlan], plan_of_T: Tensor, routing: Routing) -> Routing:
+    """What edits add to the live coefficients: a routing of M columns, as many as the longest plan has experts.
+
+    All tokens are worked on at once, whosever they are: a step of generation has few, and its cost is that of starting
+    an operation.
+
+    Args:
+        plans: each once.
+        plan_of_T: the place of each token's own among them; ``len(plans)`` where nothing is edited.
+        routing: the live one.
+    """
+    columns = max(len(plan.changes) for plan in plans)
+    # What fills a row up changes nothing: expert 0 as it is.
+    rows = [[*plan.changes.items(), *[(0, Change())] * (columns - len(plan.changes))] for plan in plans]
+    rows.append([(0, Change())] * columns)
+    device = routing.indices_TK.device
+    ids_TM = torch.tensor([[expert for expert, _ in row] for row in rows], device=device)[plan_of_T]
+    changes_TM2 = torch.tensor([[change for _, change in row] for row in rows], device=device)[plan_of_T]
+    same_TKM = routing.indices_TK.unsqueeze(2) == ids_TM.unsqueeze(1)
+    live_TM = (routing.coefficients_TK.unsqueeze(2) * same_TKM).sum(dim=1)
+    factor_TM, shift_TM = changes_TM2.unbind(-1)
+    return Routing(live_TM * factor_TM + shift_TM - live_TM, ids_TM)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,8 +105,7 @@ class EditedBlock:
     """Stands in for the MLP of one block, in one forward pass over rows that may each be edited in their own way.
 
     A row starts from the untouched MLP or from its layer in place of it; then comes the difference that its edits
-    make, on the tokens that they touch. Rows with the same layer are routed together, rows with the same plan edited
-    together.
+    make, on the tokens that they touch. Rows with the same layer are routed and edited together.
     """
 
     def __init__(self, rows: int) -> None:
@@ -140,7 +164,7 @@ class _LayerRows:
             output_BTO = x_BTI.new_empty(*x_BTI.shape[:-1], self.layer.config.output_width)
         if self.num_replaced:
             self._replace(output_BTO)
-        for rows in self._by_plan():
+        if rows := [row for row, it in enumerate(self._edits) if it.plan.edits and any(self._touched[row])]:
             self._edit(rows, output_BTO)
         return output_BTO
 
@@ -150,22 +174,21 @@ class _LayerRows:
         places = [self.places[row] for row in rows]
         output_BTO[places] = decoded_PO.to(output_BTO.dtype).reshape(len(rows), *output_BTO.shape[1:])
 
-    def _by_plan(self) -> list[list[int]]:
-        """Rows of each plan that changes anything in this pass."""
-        found: dict[int, list[int]] = {}
-        for row, edits in enumerate(self._edits):
-            if edits.plan.edits and any(self._touched[row]):
-                found.setdefault(id(edits.plan), []).append(row)
-        return list(found.values())
-
     def _edit(self, rows: list[int], output_BTO: Tensor) -> None:
-        difference = self._edits[rows[0]].plan.difference(self._routing_of(rows))
-        touched = [self._touched[row] for row in rows]
-        if not all(map(all, touched)):
-            touched_P1 = torch.tensor(touched, device=output_BTO.device).reshape(-1, 1)
-            difference = Routing(difference.coefficients_TK * touched_P1, difference.indices_TK)
-        change_PO = self.layer.contribution(_flat(self.dense_RTM[rows]), difference).to(output_BTO.dtype)
-        output_BTO[[self.places[row] for row in rows]] += change_PO.reshape(len(rows), *output_BTO.shape[1:])
+        """Add what the edits of these rows change, all in one product."""
+        plans = list({id(self._edits[row].plan): self._edits[row].plan for row in rows}.values())
+        place = {id(plan): number for number, plan in enumerate(plans)}
+        chosen = [
+            place[id(self._edits[row].plan)] if is_touched else len(plans)
+            for row in rows
+            for is_touched in self._touched[row]
+        ]
+        plan_of_P = torch.tensor(chosen, device=output_BTO.device)
+        change = self.layer.contribution(
+            _flat(self.dense_RTM[rows]), difference(plans, plan_of_P, self._routing_of(rows))
+        )
+        places = [self.places[row] for row in rows]
+        output_BTO[places] += change.to(output_BTO.dtype).reshape(len(rows), *output_BTO.shape[1:])
 
     def _routing_of(self, rows: list[int]) -> Routing:
         return Routing(*(_flat(values[rows]) for values in self.routing_RT))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.layers import random_layer
 from trainer.config import Apply, Edit, Method
-from trainer.edits import EditedBlock, EditPlan, LayerEdits
+from trainer.edits import EditedBlock, EditPlan, LayerEdits, difference
 from trainer.errors import UserError
 from trainer.layers.mxd import MxD
 from trainer.layers.registry import build_layer
@@ -21,6 +21,12 @@ X_BTI = torch.randn(2, 3, 12, generator=torch.Generator().manual_seed(0))
 
 def plan(*edits: Edit, units: dict[int, float] | None = None) -> EditPlan:
     return EditPlan.of(edits, units or {}, 33)
+
+
+def added(edits: EditPlan, routing: Routing) -> torch.Tensor:
+    """What the plan adds to the coefficient of its one expert, on every token."""
+    found = difference([edits], torch.zeros(len(routing.indices_TK), dtype=torch.int64), routing)
+    return found.coefficients_TK[:, 0]
 
 
 def live(routing: Routing, expert: int) -> torch.Tensor:
@@ -40,15 +46,27 @@ def live(routing: Routing, expert: int) -> torch.Tensor:
 def test_each_mode(edit: Edit, wanted: object) -> None:
     layer = random_layer()
     routing = layer.route(X_BTI.reshape(-1, 12))
-    difference = plan(edit, units={4: 0.5}).difference(routing)
     before = live(routing, 4)
-    torch.testing.assert_close(before + difference.coefficients_TK[:, 0], wanted(before))  # type: ignore[operator]
+    after = before + added(plan(edit, units={4: 0.5}), routing)
+    torch.testing.assert_close(after, wanted(before))  # type: ignore[operator]
 
 
 def test_edits_of_one_expert_follow_each_other() -> None:
     routing = Routing(torch.tensor([[2.0, 1.0]]), torch.tensor([[7, 4]]))
     edits = (Edit(expert=4, mode="add", strength=1), Edit(expert=4, mode="scale", strength=10))
-    assert plan(*edits).difference(routing).coefficients_TK.item() == pytest.approx(20 - 1)
+    assert added(plan(*edits), routing).item() == pytest.approx(20 - 1)
+
+
+def test_every_token_is_edited_by_its_own_plan() -> None:
+    routing = Routing(torch.tensor([[2.0, 1.0]] * 3), torch.tensor([[7, 4]] * 3))
+    short, long = (
+        plan(Edit(expert=4, mode="off")),
+        plan(Edit(expert=7, mode="add"), Edit(expert=0, mode="set", strength=3)),
+    )
+    found = difference([short, long], torch.tensor([1, 2, 0]), routing)
+    assert found.coefficients_TK.tolist() == [[1, 3], [0, 0], [-1, 0]]
+    assert found.indices_TK[0].tolist() == [7, 0]
+    assert found.indices_TK[2, 0] == 4
 
 
 def block(layer: SparseLayer, apply: Apply, edits: tuple[Edit, ...], touched_BT: list[list[bool]]) -> EditedBlock:
