@@ -4,6 +4,8 @@ import { type ReactNode, useEffect, useState, useSyncExternalStore } from "react
 
 import { blockAt, rowsInSight } from "@/lib/rows-in-sight";
 
+import { followOutlook, outlook } from "../outlook";
+
 interface VirtualRowsProps {
   readonly count: number;
   readonly rowHeight: number;
@@ -33,20 +35,12 @@ function useDistanceFromTop(element: HTMLElement | null): number {
 
 /** So many rows before the end more of them are asked for. */
 const AHEAD = 30;
-const OUTLOOK = ["scroll", "resize"] as const;
-
-function subscribe(changed: () => void): () => void {
-  for (const name of OUTLOOK) window.addEventListener(name, changed, { passive: true });
-  return () => {
-    for (const name of OUTLOOK) window.removeEventListener(name, changed);
-  };
-}
 
 export function VirtualRows({ count, rowHeight, onNearEnd, children }: VirtualRowsProps) {
   const [body, setBody] = useState<HTMLTableSectionElement | null>(null);
   const distance = useDistanceFromTop(body);
-  const block = useSyncExternalStore(subscribe, () => blockAt(window.scrollY - distance, rowHeight));
-  const height = useSyncExternalStore(subscribe, () => window.innerHeight);
+  const block = useSyncExternalStore(followOutlook, () => blockAt(outlook().top - distance, rowHeight));
+  const height = useSyncExternalStore(followOutlook, () => outlook().height);
   const { first, end } = rowsInSight(block, count, rowHeight, height);
   const isNearEnd = end + AHEAD >= count;
   useEffect(() => {

@@ -5,6 +5,7 @@ import { useEffect, useLayoutEffect, useRef } from "react";
 import { NavigationType, useLocation, useNavigationType } from "react-router";
 
 import { keepPlace, leadsToPlace, readPlace } from "@/components/list-place";
+import { followOutlook, outlook } from "@/components/outlook";
 
 interface Rows {
   /** How many there are by now. */
@@ -46,17 +47,17 @@ export function usePlace(run: string, { count, hasMore, fetchMore }: Rows): void
   // Before the next page is painted: what it scrolls must not be taken for the table's place.
   useLayoutEffect(() => {
     const keep = () => {
-      if (wantedRef.current === null) keepPlace(run, { search, scroll: window.scrollY });
+      if (wantedRef.current === null) keepPlace(run, { search, scroll: outlook().top });
     };
     const letGo = () => {
       wantedRef.current = null;
     };
+    const stop = followOutlook(keep);
     keep();
-    window.addEventListener("scroll", keep, { passive: true });
     window.addEventListener("wheel", letGo, { passive: true });
     window.addEventListener("touchmove", letGo, { passive: true });
     return () => {
-      window.removeEventListener("scroll", keep);
+      stop();
       window.removeEventListener("wheel", letGo);
       window.removeEventListener("touchmove", letGo);
     };
