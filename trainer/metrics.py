@@ -22,7 +22,10 @@ def normalised_mse(output_TO: Tensor, target_TO: Tensor) -> Tensor:
 
 def active_counts(routing: Routing, num_experts: int) -> Tensor:
     """[N]: on how many of the tokens each expert is active."""
-    return torch.bincount(routing.indices_TK[routing.coefficients_TK > 0], minlength=num_experts)
+    # Neither bincount nor a mask that picks: both wait for the device to learn how large their answer is.
+    counts_N = routing.indices_TK.new_zeros(num_experts)
+    active_P = (routing.coefficients_TK > 0).reshape(-1)
+    return counts_N.scatter_add_(0, routing.indices_TK.reshape(-1), active_P.to(counts_N.dtype))
 
 
 def l0(routing: Routing) -> Tensor:

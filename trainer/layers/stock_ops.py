@@ -76,7 +76,9 @@ def sum_by_expert(rows_TW: Tensor, weights_TK: Tensor, indices_TK: Tensor, num_e
     """
     pairs_P = indices_TK.reshape(-1)
     order_P = torch.argsort(pairs_P, stable=True)
-    offsets_N1 = F.pad(torch.bincount(pairs_P, minlength=num_experts).cumsum(0), (1, 0))
+    # Not bincount, which on a GPU without Triton waits for the device to learn its own size.
+    counts_N = pairs_P.new_zeros(num_experts).scatter_add_(0, pairs_P, torch.ones_like(pairs_P))
+    offsets_N1 = F.pad(counts_N.cumsum(0), (1, 0))
     return F.embedding_bag(
         order_P.div(indices_TK.shape[1], rounding_mode="floor"),
         rows_TW,

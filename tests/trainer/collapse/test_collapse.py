@@ -7,6 +7,7 @@ import torch
 
 from tests.layers import random_layer
 from tests.runs import World
+from trainer.collapse import penalties
 from trainer.collapse.penalties import imbalance, penalty, sameness
 from trainer.collapse.random_k import drawn_k
 from trainer.collapse.revival import revive
@@ -31,6 +32,19 @@ def test_sameness_is_the_mean_squared_cosine_of_different_experts() -> None:
     assert sameness(routing_of([[0, 1]]), table_NO) == pytest.approx(1)
     assert sameness(routing_of([[0, 2]]), table_NO) == pytest.approx(0)
     assert sameness(routing_of([[0, 1], [2, 2]]), table_NO) == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize("tokens", [1, 5, 200])
+def test_sameness_compares_experts_evenly_over_those_of_the_batch(tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(penalties, "COMPARED", 8)
+    generator = torch.Generator().manual_seed(tokens)
+    table_NO, indices_TK = torch.randn(60, 7, generator=generator), torch.randint(60, (tokens, 3), generator=generator)
+    used = indices_TK.unique()
+    used = used[:: max(1, len(used) // 8)][:8]
+    cosines_NN = torch.nn.functional.cosine_similarity(table_NO[used].unsqueeze(0), table_NO[used].unsqueeze(1), dim=2)
+    others_NN = cosines_NN.square() * (1 - torch.eye(len(used)))
+    expected = others_NN.sum() / max(1, len(used) * (len(used) - 1))
+    assert sameness(routing_of(indices_TK.tolist()), table_NO) == pytest.approx(expected.item(), abs=1e-6)
 
 
 def test_penalties_reach_the_gate_and_the_table_and_cost_nothing_when_off() -> None:
