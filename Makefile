@@ -2,7 +2,7 @@
 
 PYTHON ?= python3
 # As many tests at once as there are cores; one after the other where somebody chooses.
-PYTEST ?= -n auto --maxprocesses 8 --dist loadgroup
+PYTEST ?= -n auto --maxprocesses 8 --dist loadscope
 # How much make fuzz tries of everything.
 EXAMPLES ?= 1000
 VENV := .venv

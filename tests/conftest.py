@@ -6,10 +6,11 @@ import os
 from collections.abc import Iterator
 
 import pytest
-import torch
 from hypothesis import settings
+from xdist.remote import Producer
 
 from tests.postgresql import Server, postgresql
+from tests.scheduling import ByFile
 
 # Read when huggingface_hub is first imported, hence here and not in a fixture.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -17,7 +18,9 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["MXD_ALLOWED_HOSTS"] = "testserver"
 # Read when a Triton kernel is first named: without a GPU they run in its interpreter.
 os.environ["TRITON_INTERPRET"] = "1"
-torch.set_num_threads(1)
+# Read when torch and the others are first imported, here and in processes that tests start: there are as many workers
+# as cores already.
+os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS"), "1"))
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
 
@@ -29,11 +32,7 @@ def postgresql_server() -> Iterator[Server]:
         yield server
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFile:
     """With several workers a file's tests stay together, for its fixtures, as do all in the browser, for its server."""
-    if not hasattr(config, "workerinput"):
-        return
-    for item in items:
-        group = "browser" if item.get_closest_marker("browser") else item.path.name
-        item.add_marker(pytest.mark.xdist_group(group))
+    return ByFile(config, log)

@@ -25,8 +25,7 @@ def test_nothing_of_a_run_is_kept(name: str) -> None:
     assert [cell.outputs for cell in cells if cell.outputs or cell.execution_count is not None] == []
 
 
-def test_first_steps_end_in_a_steered_generation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # other tests run beside it
+def test_first_steps_end_in_a_steered_generation(tmp_path: Path) -> None:
     notebook = read("first-steps.ipynb")
     client = NotebookClient(notebook, timeout=240, resources={"metadata": {"path": str(tmp_path)}})
     client.execute()

@@ -1,0 +1,40 @@
+"""With two workers each file's tests run in one of them; what takes long begins first."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.processes import ROOT
+from tests.scheduling import BROWSER, LONG, group_of
+
+TESTS = "import pytest\n@pytest.mark.parametrize('number', range(6))\ndef test_it(number): pass\n"
+
+
+def test_each_file_has_one_worker_and_both_workers_have_files(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text("from tests.conftest import pytest_xdist_make_scheduler\n")
+    for name in "abcd":
+        (tmp_path / f"test_{name}.py").write_text(TESTS)
+    words = ["-n", "2", "-v", "-p", "no:cacheprovider", "-p", "no:schemathesis", "-c", os.devnull, "--rootdir", "."]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    finished = subprocess.run(
+        [sys.executable, "-m", "pytest", *words],
+        cwd=tmp_path,
+        env={**environment, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = [line for line in finished.stdout.splitlines() if line.startswith("[gw")]
+    assert len(lines) == 24, finished.stdout + finished.stderr
+    ran = {(line.split("]")[0], group_of(line.split()[-1])) for line in lines}
+    assert len(ran) == 4, "a worker and a file each"
+    assert len({worker for worker, _ in ran}) == 2
+
+
+def test_what_takes_long_is_there_and_all_in_the_browser_is_one_group() -> None:
+    assert [path for path in LONG if not (ROOT / path).exists()] == []
+    assert group_of("tests/browser/test_pages.py::test_a[b::c]") == group_of("tests/browser/x.py::test_a") == BROWSER
+    assert group_of("tests/backend/test_x.py::test_a[tests/browser/]") == "tests/backend/test_x.py"
