@@ -26,7 +26,7 @@ help:
 	@echo "make demo      open the dashboard on the shipped run"
 	@echo "make test      Python tests, browser tests, front-end tests (PYTEST='-k steering' to choose)"
 	@echo "make check     lint, formatting, types, import directions, generated files"
-	@echo "make fuzz      hostile input, 1000 examples of each kind (EXAMPLES=100 for fewer)"
+	@echo "make fuzz      hostile input and properties, 1000 examples of each kind (EXAMPLES=100 for fewer)"
 	@echo "make bench     speed and memory, as ratios taken in one run"
 	@echo "make install   the environment and the built front end, nothing else"
 	@echo "make docs      the site of docs, in site"
@@ -100,6 +100,7 @@ check: install
 # Whatever strangers may send or hand over, much more of it than in make test, and other things each time.
 fuzz: $(PACKAGES)
 	@FUZZ_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -q tests/backend/fuzz tests/trainer/fuzz
+	@FUZZ_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -q -m hypothesis --ignore-glob '*/fuzz/*'
 
 bench: install
 	@for name in $(BENCHES); do $(BIN)/mxd bench $$name || exit 1; done

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 from xdist.remote import Producer
 
+from tests.fuzzing import WANTED
 from tests.postgresql import Server, postgresql
 from tests.scheduling import ByFile
 
@@ -21,7 +22,7 @@ os.environ["TRITON_INTERPRET"] = "1"
 # Read when torch and the others are first imported, here and in processes that tests start: there are as many workers
 # as cores already.
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS"), "1"))
-settings.register_profile("unhurried", deadline=None)
+settings.register_profile("unhurried", deadline=None, max_examples=int(WANTED or 40))
 settings.load_profile("unhurried")
 
 
