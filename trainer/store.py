@@ -34,7 +34,7 @@ from trainer.migrations import CHAIN
 from trainer.opening import connect, earlier_version
 from trainer.packing import PackedActive, PackedCounts, PackedPairs, PackedTokenIds
 from trainer.search_text import delete_search, prepare_search
-from trainer.tables import AutomaticLabelRecord, Base, RoutedRecord
+from trainer.tables import COUNT, AutomaticLabelRecord, Base, RoutedRecord
 from trainer.versions import check_version, prepare
 
 IN_MEMORY = "sqlite://"
@@ -70,12 +70,12 @@ class RunRecord(Base):
     input_width: Mapped[int]
     hidden_width: Mapped[int]
     output_width: Mapped[int]
-    parameters: Mapped[int]
+    parameters: Mapped[int] = mapped_column(COUNT)
     text: Mapped[str] = mapped_column(Text)
     seed: Mapped[int]
     context: Mapped[int]
-    tokens_wanted: Mapped[int]
-    tokens_done: Mapped[int]
+    tokens_wanted: Mapped[int] = mapped_column(COUNT)
+    tokens_done: Mapped[int] = mapped_column(COUNT)
     config: Mapped[dict[str, Any]] = mapped_column(JSON)
     started_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
     updated_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
@@ -88,7 +88,7 @@ class MetricRecord(Base):
 
     run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
     step: Mapped[int] = mapped_column(primary_key=True)
-    tokens: Mapped[int]
+    tokens: Mapped[int] = mapped_column(COUNT)
     normalised_mse: Mapped[float]
     dead_share: Mapped[float]
     l0: Mapped[float]
@@ -105,10 +105,10 @@ class IndexRecord(Base):
     run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
     text: Mapped[str] = mapped_column(Text)
     seed: Mapped[int]
-    tokens: Mapped[int]
+    tokens: Mapped[int] = mapped_column(COUNT)
     context: Mapped[int]
     experts_active: Mapped[int]
-    contexts: Mapped[int]
+    contexts: Mapped[int] = mapped_column(COUNT)
     normalised_mse: Mapped[float]
     created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
 
@@ -120,7 +120,7 @@ class ExpertRecord(Base):
 
     run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
     expert: Mapped[int] = mapped_column(primary_key=True)
-    active_tokens: Mapped[int]
+    active_tokens: Mapped[int] = mapped_column(COUNT)
     usage: Mapped[float]
     """Share of indexed tokens on which it is active."""
     mean: Mapped[float]
@@ -287,7 +287,7 @@ def open_store(url: str) -> Engine:
 
 def _create_tables(connection: Connection) -> None:
     # One of before the tables said their version themselves, but with the same tables, is taken as it is.
-    check_version(earlier_version(connection) or CHAIN.newest, CHAIN)
+    check_version(earlier_version(connection) or CHAIN.newest, CHAIN, connection.dialect.name)
     Base.metadata.create_all(connection)
     prepare_search(connection)
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import DateTime, ForeignKey, LargeBinary, String, Text
+from sqlalchemy import BigInteger, DateTime, ForeignKey, Integer, LargeBinary, String, Text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+COUNT = BigInteger().with_variant(Integer(), "sqlite")
+"""What grows with the text or the weights: beyond 2**31. SQLite's integers are as large as they need to be."""
 
 
 class Base(DeclarativeBase):

@@ -27,6 +27,12 @@ class Chain:
     """Folder with Alembic's ``env.py`` and ``versions``."""
     newest: int
     """Version that this program reads and writes."""
+    same_in_sqlite: int
+    """The first version whose tables in SQLite are those of the newest: such a file needs no upgrade."""
+
+    def oldest(self, database: str) -> int:
+        """The first version that can be used as it is, in a database of SQLAlchemy's name."""
+        return self.same_in_sqlite if database == "sqlite" else self.newest
 
     @property
     def table(self) -> Table:
@@ -58,7 +64,7 @@ def prepare(engine: Engine, chain: Chain, make: Callable[[Connection], None]) ->
     except DatabaseError as error:
         raise cannot_open(engine.url, error) from error
     if found:
-        check_version(found, chain)
+        check_version(found, chain, engine.dialect.name)
 
 
 def _make(engine: Engine, chain: Chain, make: Callable[[Connection], None]) -> None:
@@ -70,13 +76,13 @@ def _make(engine: Engine, chain: Chain, make: Callable[[Connection], None]) -> N
             connection.execute(chain.table.insert().values(version_num=str(chain.newest)))
 
 
-def check_version(found: int, chain: Chain) -> None:
-    """Let only the newest version pass.
+def check_version(found: int, chain: Chain, database: str) -> None:
+    """Let only versions pass that can be used as they are in a database of SQLAlchemy's name.
 
     Raises:
         UserError: ``found`` is older or newer, with what to do.
     """
-    if found < chain.newest:
+    if found < chain.oldest(database):
         raise UserError(
             f"The store was written by an earlier version of this program ({_versions(found, chain)}); "
             "make a copy of it, then type: mxd store upgrade"
@@ -101,7 +107,7 @@ def upgrade(connection: Connection, chain: Chain) -> None:
     from alembic import command
     from alembic.config import Config
 
-    check_version(max(version_of(connection, chain), chain.newest), chain)
+    check_version(max(version_of(connection, chain), chain.newest), chain, connection.dialect.name)
     config = Config(attributes={"connection": connection, "version_table": chain.table.name})
     # A per cent sign would begin an interpolation.
     config.set_main_option("script_location", str(chain.scripts).replace("%", "%%"))

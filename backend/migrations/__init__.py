@@ -6,4 +6,4 @@ from pathlib import Path
 
 from trainer.versions import Chain
 
-CHAIN = Chain(owner="backend", scripts=Path(__file__).parent, newest=1)
+CHAIN = Chain(owner="backend", scripts=Path(__file__).parent, newest=1, same_in_sqlite=1)

@@ -168,4 +168,5 @@ def aware(moment: datetime) -> datetime:
 
 def count_contexts(session: Session) -> int:
     """Contexts of all indexes."""
-    return session.scalar(select(func.coalesce(func.sum(IndexRecord.contexts), 0))) or 0
+    # PostgreSQL's sums of large integers are decimals.
+    return int(session.scalar(select(func.sum(IndexRecord.contexts))) or 0)

@@ -7,19 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, MetaData, inspect, text
+from sqlalchemy import Engine, inspect, select, text, update
+from sqlalchemy.orm import Session
 
 from backend.cli import run
 from backend.database import open_database
 from backend.notes import NotesBase
+from backend.queries.runs import count_contexts
 from backend.sessions import SessionsBase
 from backend.upkeep.upgrade import CHAINS, Upgraded, upgrade_store
 from tests.postgresql import Server
 from trainer.errors import NotFoundError, UserError
 from trainer.migrations import CHAIN
 from trainer.opening import connect, creating
-from trainer.search_text import prepare_search
-from trainer.store import sqlite_url
+from trainer.store import ExpertRecord, IndexRecord, MetricRecord, RunRecord, sqlite_url, writing
 from trainer.tables import Base
 from trainer.versions import upgrade
 
@@ -44,6 +45,16 @@ def store_of(version: int, folder: Path) -> Path:
     connection.executescript((STORES / f"version_{version}.sql").read_text("utf-8"))
     connection.close()
     return path
+
+
+def postgresql_store_of_version_4(server: Server) -> str:
+    """URL of the same in PostgreSQL, which stores may be in since that version."""
+    url = server.new()
+    engine = connect(url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql((STORES / "version_4_postgresql.sql").read_text("utf-8"))
+    engine.dispose()
+    return url
 
 
 def rows(url: str, table: str) -> list[list[Any]]:
@@ -88,12 +99,68 @@ def test_an_index_that_cannot_be_read_any_more_is_named_and_gone(version: int, t
     engine.dispose()
 
 
-def test_a_store_of_the_first_released_version_keeps_its_index_and_needs_no_upgrade(tmp_path: Path) -> None:
-    store_of(4, tmp_path)
+@pytest.mark.parametrize("said", ["by SQLite", "by Alembic"])
+def test_a_file_of_the_first_released_version_keeps_its_index_and_needs_no_upgrade(said: str, tmp_path: Path) -> None:
+    path = store_of(4, tmp_path)
+    if said == "by Alembic":  # as its program did later
+        with sqlite3.connect(path) as connection:
+            for owner, version in (("trainer", "4"), ("backend", "1")):
+                column = "version_num VARCHAR(32) NOT NULL, CONSTRAINT {0}_version_pkc PRIMARY KEY (version_num)"
+                connection.execute(f"CREATE TABLE {owner}_version ({column.format(owner)})")
+                connection.execute(f"INSERT INTO {owner}_version VALUES (?)", [version])
+        connection.close()
+    before = rows(sqlite_url(tmp_path), "contexts")
     open_database(sqlite_url(tmp_path)).dispose()
-    assert rows(sqlite_url(tmp_path), "contexts") != []
-    assert upgrade_store(sqlite_url(tmp_path)) == Upgraded(4, 4, ())
-    assert rows(sqlite_url(tmp_path), "contexts") != []
+    assert rows(sqlite_url(tmp_path), "contexts") == before != []
+    assert upgrade_store(sqlite_url(tmp_path)).after == CHAIN.newest
+    assert rows(sqlite_url(tmp_path), "contexts") == before
+    assert upgrade_store(sqlite_url(tmp_path)) == Upgraded(CHAIN.newest, CHAIN.newest, ())
+
+
+def test_a_store_of_the_first_released_version_in_postgresql_is_upgraded_and_loses_nothing(
+    postgresql_server: Server,
+) -> None:
+    url = postgresql_store_of_version_4(postgresql_server)
+    with pytest.raises(UserError, match="make a copy of it, then type: mxd store upgrade"):
+        open_database(url)
+    tables = (
+        *WRITTEN_BY_PEOPLE,
+        "runs",
+        "metrics",
+        "indexes",
+        "experts",
+        "sequences",
+        "contexts",
+        "evaluations",
+        "probes",
+    )
+    before = {table: rows(url, table) for table in (*tables, "search_documents")}
+    assert all(before.values())
+    assert upgrade_store(url) == Upgraded(4, CHAIN.newest, ())
+    assert {table: rows(url, table) for table in before} == before
+    upgraded, made = open_database(url), open_database(postgresql_server.new())
+    assert shape(upgraded) == shape(made)
+    upgraded.dispose()
+    made.dispose()
+
+
+def test_counts_may_be_larger_than_32_bits(tmp_path: Path, postgresql_server: Server) -> None:
+    many = 3_000_000_000_000
+    store_of(4, tmp_path)
+    for url in (sqlite_url(tmp_path), postgresql_store_of_version_4(postgresql_server)):
+        upgrade_store(url)
+        store = open_database(url)
+        with writing(store) as session:
+            session.execute(update(RunRecord).values(parameters=many, tokens_wanted=many, tokens_done=many))
+            session.execute(update(MetricRecord).values(tokens=many))
+            session.execute(update(IndexRecord).values(tokens=many, contexts=many))
+            session.execute(update(ExpertRecord).values(active_tokens=many))
+        with Session(store) as session:
+            assert session.scalars(select(RunRecord.tokens_done)).all() == [many]
+            assert session.scalars(select(ExpertRecord.active_tokens)).all() == [many]
+            contexts = count_contexts(session)
+            assert (contexts, type(contexts)) == (many, int)
+        store.dispose()
 
 
 @pytest.mark.parametrize("version", EARLIER)
@@ -167,11 +234,11 @@ def test_the_command_says_what_it_did(tmp_path: Path, capsys: pytest.CaptureFixt
     store_of(3, tmp_path)
     assert run(["store", "upgrade", "--data", str(tmp_path)]) == 0
     assert capsys.readouterr().out == (
-        "The store is of version 4 now (it was 3); keep the copy until you have looked.\n"
+        f"The store is of version {CHAIN.newest} now (it was 3); keep the copy until you have looked.\n"
         "Index these runs again, as their index cannot be read any more: first\n"
     )
     assert run(["store", "upgrade", "--data", str(tmp_path)]) == 0
-    assert capsys.readouterr().out == "The store is up to date (version 4); nothing was changed.\n"
+    assert capsys.readouterr().out == f"The store is up to date (version {CHAIN.newest}); nothing was changed.\n"
 
 
 # ---------------------------------------------------------------- the revisions make what the program makes
@@ -246,18 +313,16 @@ def test_the_newest_revision_is_the_version_of_the_program(chain: Any) -> None:
 
 
 def test_a_store_of_the_first_postgresql_version_is_taken_over(postgresql_server: Server) -> None:
-    url = postgresql_server.new()
-    # What its program did: the tables, and their version in a table without a name of its owner.
+    url = postgresql_store_of_version_4(postgresql_server)
+    # What its first program did: the version in a table without a name of its owner.
     engine = connect(url)
-    with creating(engine) as connection:
-        for metadata in (Base.metadata, NotesBase.metadata, SessionsBase.metadata):
-            assert isinstance(metadata, MetaData)
-            metadata.create_all(connection)
-        prepare_search(connection)
+    with engine.begin() as connection:
+        connection.execute(text("DROP TABLE trainer_version, backend_version"))
         connection.execute(text("CREATE TABLE schema_version (version integer NOT NULL)"))
         connection.execute(text("INSERT INTO schema_version VALUES (4)"))
-        connection.execute(text("INSERT INTO labels VALUES ('first', 7, 'wishes', now())"))
     engine.dispose()
-    open_database(url).dispose()
-    assert upgrade_store(url) == Upgraded(4, 4, ())
+    with pytest.raises(UserError, match="make a copy of it, then type: mxd store upgrade"):
+        open_database(url)
+    assert upgrade_store(url) == Upgraded(4, CHAIN.newest, ())
     assert rows(url, "labels")[0][:3] == ["first", 7, "wishes"]
+    open_database(url).dispose()
