@@ -22,7 +22,7 @@ from backend.access.guard import Doorkeeper, Guard
 from backend.answers import answer, error_answer
 from backend.database import open_database, size_in_bytes
 from backend.docs import docs_page
-from backend.errors import BusyError, ClientGoneError, NotSignedInError, StoreError, TooManyRequestsError, error_body
+from backend.errors import BusyError, ClientGoneError, NotSignedInError, TooManyRequestsError, error_body, told_of
 from backend.frontend import frontend
 from backend.headers import SECURITY_HEADERS, SecurityHeaders
 from backend.kept_figures import kept_figures
@@ -53,7 +53,6 @@ from backend.schemas import ErrorBody, ErrorResponse
 from backend.services import Services
 from backend.settings import Settings
 from trainer.errors import UserError
-from trainer.opening import trouble_with
 
 MINIMUM_TO_COMPRESS = 1024
 COMPRESSION_LEVEL = 1
@@ -168,11 +167,10 @@ def _known_error(_request: Request, error: Exception) -> JSONResponse:
 
 
 def _store_error(_request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, DBAPIError)
-    told = trouble_with(error)
-    if told is None:
+    told = told_of(error)
+    if told is error:
         raise error  # a defect of ours: logged, and answered as such
-    return error_answer(StoreError(told))
+    return error_answer(told)
 
 
 def _unknown_error(_request: Request, error: Exception) -> JSONResponse:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from sqlalchemy.exc import DataError
+from sqlalchemy.exc import DataError, DBAPIError
 
 from backend.schemas import ErrorBody
 from trainer.errors import DamagedStoreError, NotFoundError, TooLongError, UserError
+from trainer.opening import trouble_with
 
 
 class RunNotFoundError(NotFoundError):
@@ -135,6 +136,12 @@ def status_and_code(error: BaseException) -> tuple[int, str]:
             # SQLAlchemy's errors have a code too, which means something else.
             return status, code if kind is DataError else str(getattr(error, "code", code))
     return 500, INTERNAL
+
+
+def told_of(error: BaseException) -> BaseException:
+    """The error that a client is told of: ``StoreError`` where a database says that the store cannot be used now."""
+    told = trouble_with(error) if isinstance(error, DBAPIError) and not isinstance(error, DataError) else None
+    return error if told is None else StoreError(told)
 
 
 def error_body(error: BaseException) -> ErrorBody:

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from backend.answers import json_of
-from backend.errors import error_body, status_and_code
+from backend.errors import error_body, status_and_code, told_of
 from backend.schemas import ErrorEvent
 
 log = logging.getLogger(__name__)
@@ -68,8 +68,9 @@ async def _wire(events: Events, ping_seconds: float) -> AsyncGenerator[bytes, No
                 yield PING
                 continue
             finished, upcoming = upcoming, None
-            error = finished.exception()
-            if error is not None:
+            failed = finished.exception()
+            if failed is not None:
+                error = told_of(failed)
                 if status_and_code(error)[0] == HTTPStatus.INTERNAL_SERVER_ERROR:
                     log.error("A stream has failed", exc_info=error)
                 yield encode("error", ErrorEvent(error=error_body(error)))

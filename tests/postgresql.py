@@ -8,18 +8,21 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+import psutil
 from sqlalchemy import create_engine, text
 from sqlalchemy.exc import OperationalError
 
 PLACES = ("usr/lib/postgresql/*/bin/initdb", "usr/pgsql-*/bin/initdb")
 QUICK = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "listen_addresses=", "shared_buffers=32MB")
 """Nobody needs what is in it after the machine has lost its power; no port is opened."""
+LASTING = tuple(setting for setting in QUICK if setting != "synchronous_commit=off")
+"""The same, but what was committed survives the death of the server."""
 START_SECONDS = 60
 
 
@@ -39,11 +42,55 @@ def programs() -> Path:
 
 
 class Server:
-    """A running server; its databases are made as they are asked for."""
+    """A server that can be killed and started again; its databases are made as they are asked for."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, user: dict[str, Any], settings: Sequence[str]) -> None:
         self._folder = folder
+        self._user = user
+        self._settings = settings
         self._numbers = count()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        options = [word for setting in self._settings for word in ("-c", setting)]
+        command = [str(programs() / "postgres"), "-D", str(self._folder / "data"), "-k", str(self._folder), *options]
+        with (self._folder / "log").open("a") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self._folder, **self._user)
+        self._wait(self._process)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has been started, and neither killed nor stopped."""
+        return self._process is not None
+
+    def kill(self) -> None:
+        """``kill -9`` of all its processes."""
+        assert self._process is not None
+        processes = [psutil.Process(self._process.pid), *psutil.Process(self._process.pid).children(recursive=True)]
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        self._process.wait()
+        psutil.wait_procs(processes, timeout=START_SECONDS)
+        self._process = None
+
+    def stop(self) -> None:
+        """Stop it, if it runs."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGINT)
+            self._process.wait(timeout=START_SECONDS)
+
+    def _wait(self, process: subprocess.Popen[bytes]) -> None:
+        end = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                self.execute("SELECT 1")
+                return
+            except OperationalError:
+                if process.poll() is not None or time.monotonic() > end:
+                    raise AssertionError(f"PostgreSQL did not start:\n{(self._folder / 'log').read_text()}") from None
+                time.sleep(0.05)
 
     def url(self, database: str) -> str:
         """URL of a database."""
@@ -68,24 +115,19 @@ def _with_driver(url: str) -> str:
 
 
 @contextmanager
-def postgresql() -> Iterator[Server]:
+def postgresql(settings: Sequence[str] = QUICK) -> Iterator[Server]:
     """Start a server in a folder of its own, reached by a socket in it; stop it and take the folder away at the end."""
     # Not in pytest's folder: the server refuses to run as root, and nobody else may look in there.
     folder = Path(tempfile.mkdtemp(prefix="mxd-pg-"))
     user = _user(folder)
     try:
         _initialise(folder, user)
-        options = [word for setting in QUICK for word in ("-c", setting)]
-        command = [str(programs() / "postgres"), "-D", str(folder / "data"), "-k", str(folder), *options]
-        with (folder / "log").open("w") as log:
-            process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, **user)
+        server = Server(folder, user, settings)
         try:
-            server = Server(folder)
-            _wait(server, process, folder / "log")
+            server.start()
             yield server
         finally:
-            process.send_signal(signal.SIGINT)
-            process.wait(timeout=START_SECONDS)
+            server.stop()
     finally:
         shutil.rmtree(folder)
 
@@ -103,15 +145,3 @@ def _initialise(folder: Path, user: dict[str, Any]) -> None:
         [*command, "--locale", "C", "--encoding", "UTF8"], capture_output=True, text=True, cwd=folder, **user
     )
     assert made.returncode == 0, made.stderr
-
-
-def _wait(server: Server, process: subprocess.Popen[bytes], log: Path) -> None:
-    end = time.monotonic() + START_SECONDS
-    while True:
-        try:
-            server.execute("SELECT 1")
-            return
-        except OperationalError:
-            if process.poll() is not None or time.monotonic() > end:
-                raise AssertionError(f"PostgreSQL did not start:\n{log.read_text()}") from None
-            time.sleep(0.05)

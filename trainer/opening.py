@@ -95,6 +95,7 @@ def earlier_version(connection: Connection) -> int:
     return int(connection.execute(text("SELECT max(version) FROM schema_version")).scalar() or 0)
 
 
+NO_ANSWER = "The store's database server does not answer; see that it runs, then try again."
 _TROUBLE: tuple[tuple[tuple[str, ...], str], ...] = (
     (
         ("locked", "busy", "lock timeout", "deadlock"),
@@ -110,8 +111,14 @@ _TROUBLE: tuple[tuple[tuple[str, ...], str], ...] = (
     ),
     (("malformed", "not a database", "corrupt", "could not decode"), str(DamagedStoreError())),
     (
-        ("closed the connection", "connection refused", "connection failed", "terminating connection", "shutting down"),
-        "The store's database server does not answer; see that it runs, then try again.",
+        (
+            "connection refused",
+            "connection failed",
+            "connection is bad",
+            "timeout expired",
+            "terminating connection",
+        ),
+        NO_ANSWER,
     ),
 )
 """What a database says, and what to do."""
@@ -119,6 +126,8 @@ _TROUBLE: tuple[tuple[tuple[str, ...], str], ...] = (
 
 def trouble_with(error: DBAPIError) -> str | None:
     """What to do where a store that was opened cannot be used; None where the error is none of the store's."""
+    if error.connection_invalidated:  # lost while it was used, whatever the driver then says
+        return NO_ANSWER
     said = str(error.orig).lower()
     return next((advice for signs, advice in _TROUBLE if any(sign in said for sign in signs)), None)
 

@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass
 
 from sqlalchemy import Engine
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 from starlette.datastructures import Headers
 from starlette.requests import cookie_parser
@@ -19,7 +20,7 @@ from backend.access.roles import READING_METHODS, allows, needed_role
 from backend.access.tokens import digest, role_of
 from backend.addresses import host_name
 from backend.answers import error_answer
-from backend.errors import ForbiddenError, MisdirectedError, NotSignedInError, TooManyRequestsError
+from backend.errors import ForbiddenError, MisdirectedError, NotSignedInError, TooManyRequestsError, told_of
 from backend.settings import Role, Settings
 
 COOKIE = "mxd_token"
@@ -138,6 +139,12 @@ class Guard:
             await doorkeeper.check_access(method, path, headers, client_address(scope))
         except (MisdirectedError, ForbiddenError, NotSignedInError, TooManyRequestsError) as error:
             await error_answer(error)(scope, receive, send)
+            return
+        except DBAPIError as error:  # the store, which has the tokens
+            told = told_of(error)
+            if told is error:
+                raise
+            await error_answer(told)(scope, receive, send)
             return
         await self.app(scope, receive, send)
 

@@ -33,6 +33,8 @@ def check_store(session: Session, sample: int) -> Iterator[str]:
     try:
         yield from _found(session, sample)
     except (DBAPIError, DamagedStoreError) as error:
+        if isinstance(error, DBAPIError) and error.connection_invalidated:
+            raise  # its server is gone, and nothing is known of the store
         yield f"The rest cannot be read, as the store is damaged ({one_line(error)})."
 
 
