@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, redirect_stdout
@@ -172,39 +171,39 @@ def test_whoever_asks_while_it_is_killed_is_answered_and_nothing_that_was_acknow
     place: Place, client: TestClient
 ) -> None:
     over = Event()
+    seen: dict[int, list[int]] = {1: [], 2: [], 5: [], 6: []}
+    acknowledged = dict.fromkeys((5, 6), 0)
 
-    def browse(expert: int) -> set[int]:
-        found = set()
+    def browse(expert: int) -> None:
         while not over.is_set():
-            found.add(client.get(f"{RUN}/experts/{expert}").status_code)
-        return found
+            seen[expert].append(client.get(f"{RUN}/experts/{expert}").status_code)
 
-    def write(expert: int) -> tuple[set[int], int]:
-        found, acknowledged, number = set(), 0, 0
-        while not over.is_set():
-            number += 1
+    def write(expert: int) -> None:
+        for number in range(1, 1_000_000):
+            if over.is_set():
+                return
             status = client.put(f"{RUN}/experts/{expert}/label", json={"label": f"{number:06}"}).status_code
-            found.add(status)
-            acknowledged = number if status == 204 else acknowledged
-        return found, acknowledged
+            acknowledged[expert] = number if status == 204 else acknowledged[expert]
+            seen[expert].append(status)
+
+    def wait_until_all_see(statuses: set[int]) -> None:
+        processes.wait_for(lambda: all(of_one and of_one[-1] in statuses for of_one in seen.values()))
 
     with ThreadPoolExecutor(4) as pool:
-        browsing, writing = (
-            [pool.submit(browse, expert) for expert in (1, 2)],
-            {expert: pool.submit(write, expert) for expert in (5, 6)},
-        )
-        time.sleep(0.5)
-        place.server.kill()
-        time.sleep(0.3)
-        place.server.start()
-        time.sleep(0.5)
-        over.set()
-    for browsed in browsing:
-        assert browsed.result() == {200, 503}
-    for expert, written in writing.items():
-        statuses, acknowledged = written.result()
-        assert statuses == {204, 503}
-        assert int(client.get(f"{RUN}/experts/{expert}").json()["row"]["label"]) >= acknowledged > 0
+        asking = [pool.submit(write if expert in acknowledged else browse, expert) for expert in seen]
+        try:
+            wait_until_all_see({200, 204})
+            place.server.kill()
+            wait_until_all_see({503})
+            place.server.start()
+            wait_until_all_see({200, 204})
+        finally:
+            over.set()
+    for one in asking:
+        one.result()
+    assert {status for of_one in seen.values() for status in of_one} == {200, 204, 503}
+    for expert, number in acknowledged.items():
+        assert int(client.get(f"{RUN}/experts/{expert}").json()["row"]["label"]) >= number > 0
 
 
 # ---------------------------------------------------------------- killed under a command
