@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Executable, insert, text
+from sqlalchemy import Engine, Executable, insert, select, text
 from sqlalchemy.orm import Session
 
-from backend.database import open_database, size_in_bytes
+from backend.database import opened, size_in_bytes
 from trainer.config import TextConfig, TrainConfig
+from trainer.errors import UserError
 from trainer.indexing.write import SEARCH_MARGIN
 from trainer.packing import ACTIVE
 from trainer.run import Run, run_names
@@ -25,7 +26,6 @@ from trainer.store import (
     IndexRecord,
     RunRecord,
     SequenceRecord,
-    sqlite_url,
     utc_now,
     writing,
 )
@@ -59,8 +59,14 @@ class Sizes:
         return self.sequences or min(TOKENS // CONTEXT, max(self.experts * self.contexts // 4, 1))
 
 
-def write_store(data: Path, tokenizer_folder: Path, sizes: Sizes) -> int:
-    """Make a run and its index under ``data``, unless they are there. Returns the bytes that the store takes."""
+def write_store(data: Path, url: str, tokenizer_folder: Path, sizes: Sizes) -> int:
+    """Make a run under ``data`` and its index in the store at ``url``, unless they are there.
+
+    Returns the bytes that the store takes.
+
+    Raises:
+        UserError: the store cannot be opened, or has a made-up run of another size.
+    """
     tokenizer = load_tokenizer(str(tokenizer_folder))
     config = TrainConfig(
         name=RUN,
@@ -70,23 +76,31 @@ def write_store(data: Path, tokenizer_folder: Path, sizes: Sizes) -> int:
         tokens=TOKENS,
         num_experts=sizes.experts,
     )
-    if RUN in run_names(data):
-        engine = open_database(sqlite_url(data))
-        try:
-            return size_in_bytes(engine)
-        finally:
-            engine.dispose()
-    Run.create(config, data, tokenizer)
+    if RUN not in run_names(data):
+        Run.create(config, data, tokenizer)
     words = [str(tokenizer.decode([token])) for token in range(len(tokenizer))]
-    engine = open_database(sqlite_url(data))
-    try:
-        with writing(engine) as session:
-            _write(session, config, words, sizes)
-        with engine.connect() as connection:
-            connection.execute(text("PRAGMA wal_checkpoint(TRUNCATE)"))
+    with opened(url) as engine:
+        if not _is_there(engine, sizes):
+            with writing(engine) as session:
+                _write(session, config, words, sizes)
+            _settle(engine)
         return size_in_bytes(engine)
-    finally:
-        engine.dispose()
+
+
+def _is_there(engine: Engine, sizes: Sizes) -> bool:
+    with Session(engine) as session:
+        experts = session.scalar(select(RunRecord.num_experts).where(RunRecord.name == RUN))
+    if experts not in (None, sizes.experts):
+        raise UserError(
+            f"The store has a made-up run of {experts} experts; give --experts {experts}, or another store."
+        )
+    return experts is not None
+
+
+def _settle(engine: Engine) -> None:
+    """What a database does by itself a while after so much was written."""
+    with engine.begin() as connection:
+        connection.execute(text("PRAGMA wal_checkpoint(TRUNCATE)" if engine.dialect.name == "sqlite" else "ANALYZE"))
 
 
 def _write(session: Session, config: TrainConfig, words: list[str], sizes: Sizes) -> None:

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 from pydantic_settings import CliSubCommand
 
 from backend.commands.base import Command, CommandGroup
-from backend.commands.bench_live import NO_SAMPLE, BenchGenerate, BenchIdentity, BenchSoak
+from backend.commands.bench_browse import BenchBrowse, tokenizer_folder
+from backend.commands.bench_live import BenchGenerate, BenchIdentity, BenchSoak
 from backend.commands.sweep import Several
-from trainer.config import SAMPLE, Count
-from trainer.errors import UserError
+from trainer.config import Count
 
 if TYPE_CHECKING:
     from trainer.bench.sizes import Sizes
@@ -69,60 +63,6 @@ class BenchLayer(Command):
         return 0
 
 
-class BenchBrowse(Command):
-    """Browsing: a server on a made-up store of this size, asked for everything that pages ask for."""
-
-    experts: Positive = 86_015
-    """In the store."""
-    contexts: Positive = 40
-    """Of each expert."""
-    sequences: Annotated[int, Field(ge=0)] = 0
-    """Token sequences that the contexts lie in; 0: as many as 10M tokens hold."""
-    rounds: Positive = 100
-    """Requests of each query, one after the other."""
-    rate: Positive = 200
-    """Requests a second afterwards, all queries in turn."""
-    seconds: Positive = 60
-    """How long these come."""
-    keep: Path | None = None
-    """Keep the store in this folder, and take the one that is there."""
-
-    def run(self) -> int:
-        """Measure."""
-        from backend.bench.browse import bench_browse
-        from backend.bench.store import Sizes, write_store
-
-        sizes = Sizes(self.experts, self.contexts, self.sequences)
-        with _folder(self.keep) as folder:
-            print(f"Writing {sizes.experts * sizes.contexts:,} contexts, or taking those there are", file=sys.stderr)
-            store_bytes = write_store(folder, _tokenizer(), sizes)
-            with _server(folder) as url:
-                found = bench_browse(url, sizes, store_bytes, self.rounds, self.rate, self.seconds)
-        lines = [f"{name:<34} {it.p50_ms:8.1f} {it.p95_ms:8.1f} {it.p99_ms:8.1f}" for name, it in found.queries.items()]
-        words = [
-            f"{'milliseconds':<34} {'p50':>8} {'p95':>8} {'p99':>8}",
-            *lines,
-            f"{found.requests_per_second:,.0f} requests/s for {found.load.seconds:.0f} s: p50 {found.load.p50_ms:.1f}, "
-            f"p95 {found.load.p95_ms:.1f}, p99 {found.load.p99_ms:.1f}, slowest {found.load.slowest_ms:.1f} ms, "
-            f"{found.load.errors} errors, {found.load.refused} refused; sent {found.load.sent_late_p99_ms:.1f} ms late "
-            f"(p99); {found.bytes_per_context:,.0f} bytes per context, "
-            f"{found.contexts / found.sequences:.0f} contexts a sequence",
-        ]
-        self.report(asdict(found), "\n".join(words))
-        return 0
-
-
-@contextmanager
-def _folder(keep: Path | None) -> Iterator[Path]:
-    """The folder to keep, or one that goes with the measurement."""
-    if keep is not None:
-        keep.mkdir(parents=True, exist_ok=True)
-        yield keep
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        yield Path(folder)
-
-
 class _BenchPipeline(Command):
     """What fitting and indexing share: a language model with random weights, and text without meaning."""
 
@@ -167,7 +107,7 @@ class BenchTrain(_BenchPipeline):
         """Measure."""
         from trainer.bench.train import bench_train
 
-        found = bench_train(_tokenizer(), self.sizes(), self.tokens, self.batch, self.rounds, self.place)
+        found = bench_train(tokenizer_folder(), self.sizes(), self.tokens, self.batch, self.rounds, self.place)
         lines = [
             f"N {it.num_experts:>7,}  K {it.k:>3}  {it.tokens:>10,} tokens: {it.efficiency:.2f} of what its parts "
             f"allow, {it.tokens_per_second:,.0f} tokens/s, {it.peak_memory / 2**20:,.0f} MiB"
@@ -187,7 +127,7 @@ class BenchIndex(_BenchPipeline):
         """Measure."""
         from trainer.bench.index import bench_index
 
-        found = bench_index(_tokenizer(), self.sizes(), self.tokens, self.rounds, self.place)
+        found = bench_index(tokenizer_folder(), self.sizes(), self.tokens, self.rounds, self.place)
         lines = [
             f"N {it.num_experts:>7,}  K {it.k:>3}  {it.tokens:>10,} tokens: {it.efficiency:.2f} of the forward pass "
             f"({it.whole_efficiency:.2f} with the store), {it.tokens_per_second:,.0f} tokens/s, "
@@ -215,25 +155,3 @@ class BenchCommand(CommandGroup):
     """generations with no edits, against transformers without us"""
     soak: CliSubCommand[BenchSoak]
     """a server under many clients, some of which leave"""
-
-
-def _tokenizer() -> Path:
-    """The sample's: made-up text needs real words."""
-    found = next(SAMPLE.glob("runs/*/tokenizer"), None)
-    if found is None:
-        raise UserError(NO_SAMPLE)
-    return found
-
-
-@contextmanager
-def _server(data: Path) -> Iterator[str]:
-    """A server in a process of its own, so that asking takes nothing from answering."""
-    words = [sys.executable, "-m", "backend.cli", "serve", "--data", str(data), "--port", "0", "--device", "cpu"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            said = process.stdout.readline().split()
-            assert said, "the server has not started; its reason is above"
-            yield next(word for word in said if word.startswith("http://"))
-        finally:
-            process.terminate()

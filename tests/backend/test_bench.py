@@ -14,6 +14,9 @@ from backend.bench.store import RUN, Sizes, write_store
 from backend.cli import run
 from backend.settings import Settings
 from tests.language_models import byte_tokenizer
+from tests.postgresql import Server
+from trainer.errors import UserError
+from trainer.store import sqlite_url
 
 SIZES = Sizes(experts=60, contexts=9)
 
@@ -22,7 +25,7 @@ SIZES = Sizes(experts=60, contexts=9)
 def client(tmp_path: Path) -> TestClient:
     """A client of a server on a small made-up store."""
     byte_tokenizer().save_pretrained(tmp_path / "tokenizer")
-    assert write_store(tmp_path / "data", tmp_path / "tokenizer", SIZES) > 10_000
+    assert write_store(tmp_path / "data", sqlite_url(tmp_path / "data"), tmp_path / "tokenizer", SIZES) > 10_000
     return TestClient(create_app(Settings(data=tmp_path / "data")))
 
 
@@ -36,6 +39,19 @@ def test_every_query_of_the_bench_is_answered(client: TestClient) -> None:
         for name, path in paths.items():
             for place in range(3):
                 assert client.get(path(place)).status_code == 200, name
+
+
+def test_the_store_may_be_in_postgresql_and_is_taken_again(tmp_path: Path, postgresql_server: Server) -> None:
+    byte_tokenizer().save_pretrained(tmp_path / "tokenizer")
+    url = postgresql_server.new()
+    assert write_store(tmp_path / "data", url, tmp_path / "tokenizer", SIZES) > 10_000
+    assert write_store(tmp_path / "other", url, tmp_path / "tokenizer", SIZES) > 10_000
+    with pytest.raises(UserError, match="give --experts 60, or another store"):
+        write_store(tmp_path / "other", url, tmp_path / "tokenizer", Sizes(experts=61, contexts=9))
+    with TestClient(create_app(Settings(data=tmp_path / "other", store=url))) as client:
+        paths = paths_of(lambda path: client.get(path).content, SIZES)
+        for name, path in paths.items():
+            assert client.get(path(0)).status_code == 200, name
 
 
 def test_layers_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
