@@ -120,7 +120,7 @@ def test_every_command_works_on_it(place: Place, said: dict[str, Any]) -> None:
     assert not (place.data / "mxd.sqlite").exists()
     with (
         processes.server(place.data, "--store", place.url) as (address, _),
-        httpx.Client(base_url=address, timeout=60) as client,
+        httpx.Client(base_url=address, timeout=300) as client,
     ):
         page = client.get(EXPERTS).json()
         assert (page["total"], page["experts"][0]["entropy"] > 0) == (40, True)
