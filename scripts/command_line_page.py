@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-from backend.cli import parser_of_everything
+from backend.commands.parsing import parser_of_everything
 
 PAGE = "reference/command-line.md"
 HEAD = """# Command line

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from backend.access.roles import needed_role
-from backend.cli import _command
+from backend.commands.parsing import command_from
 from backend.commands.serve import ServeCommand
 
 ROOT = Path(__file__).parents[1]
@@ -64,6 +64,6 @@ def test_an_image_is_built_of_what_is_there_and_runs_as_nobody_special(name: str
 def test_the_app_is_started_with_words_that_mxd_knows() -> None:
     lines = (ROOT / "Dockerfile").read_text("utf-8").splitlines()
     words = json.loads(next(line for line in lines if line.startswith("CMD")).removeprefix("CMD"))
-    command = _command(words)
+    command = command_from(words)
     assert isinstance(command, ServeCommand)
     assert (command.host, command.port) == ("0.0.0.0", 8000)

@@ -14,7 +14,8 @@ from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
 from backend.app import create_app
-from backend.cli import Mxd, _command, parser_of_everything
+from backend.commands.catalogue import COMMANDS
+from backend.commands.parsing import command_from, parser_of_everything
 from backend.commands.train import TrainCommand
 from backend.settings import Settings
 from trainer.errors import UserError
@@ -105,7 +106,7 @@ def test_the_parser_takes_every_command_line(document: Path, tmp_path: Path, mon
             (tmp_path / named[1]).write_text(block)
     for words in commands(document):
         try:
-            _command(words)
+            command_from(words)
         except (SettingsError, ValidationError, UserError) as error:
             pytest.fail(f"mxd {shlex.join(words)}: {error}")
 
@@ -114,7 +115,7 @@ def test_command_lines_are_found() -> None:
     assert len(list(commands(README))) > 8
     assert ["store", "compact"] in list(commands(ROOT / "docs" / "storage.md"))
     with pytest.raises(SettingsError, match="--widht"):
-        _command(["train", "--widht", "3"])
+        command_from(["train", "--widht", "3"])
 
 
 def test_the_job_script_is_bash_and_its_fit_is_one() -> None:
@@ -122,7 +123,7 @@ def test_the_job_script_is_bash_and_its_fit_is_one() -> None:
     subprocess.run(["bash", "-n", path], check=True)
     found = re.search(r"-m backend\.cli (.*?) &$", path.read_text("utf-8").replace("\\\n", " "), flags=re.MULTILINE)
     assert found is not None
-    fit = _command(shlex.split(found[1]))
+    fit = command_from(shlex.split(found[1]))
     assert isinstance(fit, TrainCommand)
     assert fit.resume
 
@@ -131,7 +132,7 @@ def test_the_job_script_is_bash_and_its_fit_is_one() -> None:
 def test_commands_and_flags_that_are_spoken_of_exist(document: Path) -> None:
     text = document.read_text("utf-8")
     parser = parser_of_everything()
-    known = {field.alias or name.replace("_", "-") for name, field in Mxd.model_fields.items()}
+    known = set(COMMANDS)
     assert set(re.findall(r"`mxd ([a-z][a-z-]*)", text)) - known == set()
     flags = set(re.findall(r"(?<![\w-])(--[a-z][a-z-]*[a-z])", text))
     assert sorted(flags - set(flags_below(parser)) - OTHER_FLAGS) == []
