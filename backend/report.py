@@ -205,6 +205,8 @@ def _train_command(config: dict[str, Any]) -> str:
     }
     if config.get("text_seed") is not None:
         flags["text-seed"] = config["text_seed"]
+    if config.get("language_model_dtype") in ("float32", "bfloat16"):
+        flags["dtype"] = config["language_model_dtype"]
     return f"mxd train {config['language_model']} " + _flags(flags)
 
 

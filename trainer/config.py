@@ -23,6 +23,7 @@ EditMode = Literal["scale", "add", "set", "off"]
 Apply = Literal["on-top", "replace"]
 Scope = Literal["all", "generated", "prompt"]
 WhenShort = Literal["fail", "repeat"]
+Dtype = Literal["float32", "bfloat16", "float16", "float64"]
 
 ACTIVATION_NAMES: dict[str, Activation] = {
     "gelu": "gelu",
@@ -157,6 +158,8 @@ class TrainConfig(Config):
     """Name of the run, of its folder and in the store."""
     language_model: str
     """Hub name or local folder."""
+    language_model_dtype: Dtype | None = None
+    """In which it is read while the layer is fitted; None where that was not written down."""
     layer: Annotated[int, Field(ge=0, lt=2**15)]
     """Which block's MLP, from 0."""
     text: TextConfig

@@ -22,8 +22,9 @@ from trainer.distributed import Ranks
 from trainer.errors import UserError
 from trainer.fitting import Experts, layer_config_of
 from trainer.layers.stock_ops import SCORES_AT_A_TIME
-from trainer.loading import choose_device, choose_dtype, load_outline
+from trainer.loading import choose_device, load_outline
 from trainer.planning import ADAMW_BYTES, FLOAT32, Forward, LayerSizes
+from trainer.precision import dtype_name, dtype_of, fitting_dtype
 from trainer.rates import Product, Rates, device_name, free_bytes, measure, resident_bytes
 
 REACHED = 0.85
@@ -54,6 +55,7 @@ class FitPlan:
 
     device: str
     processes: int
+    language_model_dtype: str
     language_model_parameters: int
     language_model_used_parameters: int
     """Of matrices in the blocks that are run."""
@@ -102,7 +104,8 @@ class Fitting:
         source = configs[0].language_model
         self.outline = load_outline(source)
         self.anatomy = Anatomy(self.outline, source)
-        self.dtype = choose_dtype(setting.device)
+        named, width = configs[0].language_model_dtype, getattr(self.outline.config.get_text_config(), "hidden_size", 0)
+        self.dtype = dtype_of(named) if named else fitting_dtype(setting.device, width)
 
     @cached_property
     def sizes(self) -> list[LayerSizes]:
@@ -179,6 +182,7 @@ def plan_fit(configs: Sequence[TrainConfig], setting: Setting) -> FitPlan:
     return FitPlan(
         device=device_name(setting.device),
         processes=setting.processes,
+        language_model_dtype=dtype_name(fitting.dtype),
         language_model_parameters=fitting.parameters,
         language_model_used_parameters=fitting.forward.matrix_parameters,
         layers=[_layer_plan(*pair) for pair in zip(configs, fitting.sizes, strict=True)],

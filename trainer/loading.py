@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import torch
 from safetensors import SafetensorError
@@ -23,6 +23,7 @@ from trainer.errors import NotFoundError, UserError
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+T = TypeVar("T")
 DeviceMap = Mapping[str, str | int | torch.device] | Literal["auto"]
 """Which module goes where, as transformers and accelerate have it; ``auto`` fills all devices evenly."""
 
@@ -77,6 +78,15 @@ def load_outline(source: str) -> PreTrainedModel:
     return _read(source, _outline)
 
 
+def load_width(source: str) -> int:
+    """Width of the language model's residual stream, from its config; 0 where that does not say.
+
+    Raises:
+        UserError: there is no such config.
+    """
+    return _read(source, _width)
+
+
 @contextmanager
 def weights_at_hand(module: nn.Module) -> Iterator[None]:
     """Have a module's own weights where they can be read, also those that stay on disk."""
@@ -124,7 +134,14 @@ def _outline(name: str, cached_only: bool) -> PreTrainedModel:
     return module
 
 
-def _read(source: str, reader: Callable[[str, bool], PreTrainedModel]) -> PreTrainedModel:
+def _width(name: str, cached_only: bool) -> int:
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(name, trust_remote_code=False, local_files_only=cached_only)
+    return int(getattr(config.get_text_config(), "hidden_size", 0))
+
+
+def _read(source: str, reader: Callable[[str, bool], T]) -> T:
     """What ``reader`` makes of a folder or hub name, and of whether it must do with what has been downloaded before."""
     folder = Path(source).expanduser()
     if looks_like_path(source) and not folder.is_dir():

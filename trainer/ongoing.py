@@ -50,7 +50,10 @@ def refuse_others(config: TrainConfig, data: Path, resume: Resume) -> None:
     run = Run.load(runs_folder(data) / config.name, data)
     if run.config.origin is not None:
         raise UserError(f"The run {config.name} was imported and cannot be fitted further; choose another --name.")
-    differing = [name for name in TrainConfig.model_fields if getattr(run.config, name) != getattr(config, name)]
+    begun = run.config
+    if begun.language_model_dtype is None:  # it was not written down yet
+        begun = begun.model_copy(update={"language_model_dtype": config.language_model_dtype})
+    differing = [name for name in TrainConfig.model_fields if getattr(begun, name) != getattr(config, name)]
     if differing:
         raise UserError(
             f"The run {config.name} was started with another {', '.join(differing)}; resume it with the same settings "

@@ -24,6 +24,7 @@ from trainer.fitting import Experts, Fit
 from trainer.language_model import Capture, LanguageModel
 from trainer.logs import OpenLog, no_log
 from trainer.ongoing import OngoingRun, Resume, TrainResult, refuse_others
+from trainer.precision import written_down
 from trainer.progress import Progress, ShouldStop, never, silent
 from trainer.run import LOCK_FILE, runs_folder
 from trainer.starts import needs_sample
@@ -78,6 +79,7 @@ def train_together(
         UserError: as ``train``, for any of them; they do not want the same text in the same order; two have one name.
     """
     _see_that_names_differ(configs)
+    configs = [written_down(config, language_model.dtype) for config in configs]
     stream = Stream.of(configs)
     # All layers are made before the first folder is: what cannot be built leaves nothing behind.
     stream.plan.share(ranks)

@@ -21,7 +21,8 @@ def _lines(plan: FitPlan) -> Iterator[str]:
     yield f"device          {plan.device}{each}"
     yield (
         f"language model  {_short(plan.language_model_parameters)} parameters, "
-        f"of which {_short(plan.language_model_used_parameters)} are in the blocks that are run"
+        f"of which {_short(plan.language_model_used_parameters)} are in the blocks that are run, in "
+        f"{plan.language_model_dtype}"
     )
     for it in plan.layers:
         yield (

@@ -79,19 +79,23 @@ class TrainCommand(CollapseConfig, OptimizerConfig, TextConfig, Command):
     """With --plan: processes under torchrun, each with a device like this one; by default those that there are."""
     device: str = "auto"
     """Where the language model runs: auto, cpu, cuda, or spread: over all GPUs, main memory and disk."""
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """In which the language model is read. auto: bfloat16 on GPUs, and on processors with units for it; else float32;
+    and a run that is gone on with keeps what it was begun in. The layer is fitted in float32 in any case."""
 
     def run(self) -> int:
         """Fit, and say how well it went."""
         settings = self.settings()
         configs = self._configs(settings.data)  # before the slow imports: what is missing is said at once
         if self.plan:
-            return self._plan(configs)
+            return self._plan(configs, settings.data)
         from backend.database import open_database
         from trainer.distributed import joined
         from trainer.fit_plan import Setting, refuse_too_large
         from trainer.heap import keep_freed_memory
         from trainer.language_model import LanguageModel
         from trainer.logs import log_to, no_log
+        from trainer.precision import dtype_of, settled
         from trainer.store import IN_MEMORY
         from trainer.train import train_together
 
@@ -101,8 +105,12 @@ class TrainCommand(CollapseConfig, OptimizerConfig, TextConfig, Command):
         what = configs[0].name if len(configs) == 1 else f"{len(configs)} runs"
         with joined() as ranks, stop.listening(), progress_of(ranks, f"Fitting {what}") as shown:
             device = ranks.device(self.device)
-            refuse_too_large(configs, Setting.of(device, ranks.world, self.experts))
-            language_model = LanguageModel.load(configs[0].language_model, device)
+            setting = Setting.of(device, ranks.world, self.experts)
+            configs = settled(configs, settings.data, setting.device)
+            refuse_too_large(configs, setting)
+            dtype = configs[0].language_model_dtype
+            assert dtype is not None
+            language_model = LanguageModel.load(configs[0].language_model, device, dtype_of(dtype))
             store = open_database(settings.store_url if ranks.is_first else IN_MEMORY)
             results = train_together(
                 configs,
@@ -126,16 +134,20 @@ class TrainCommand(CollapseConfig, OptimizerConfig, TextConfig, Command):
         way = f"mxd train --name {configs[0].name} --resume" if len(configs) == 1 else "the same line and --resume"
         raise Interrupted(f"stopped; go on with {way}", stop.exit_code)
 
-    def _plan(self, configs: list[TrainConfig]) -> int:
+    def _plan(self, configs: list[TrainConfig], data: Path) -> int:
         """Say what it takes.
 
         Raises:
             UserError: it is too large for the device; after it has been said.
         """
         from trainer.fit_plan import Setting, plan_fit
+        from trainer.heap import keep_freed_memory
+        from trainer.precision import settled
 
+        keep_freed_memory()  # as the fit that is planned will
         processes = self.processes or int(os.environ.get("WORLD_SIZE", "1"))
-        plan = plan_fit(configs, Setting.of(self.device, processes, self.experts))
+        setting = Setting.of(self.device, processes, self.experts)
+        plan = plan_fit(settled(configs, data, setting.device), setting)
         self.report(asdict(plan), plan_in_words(plan))
         if plan.refusal is not None:
             raise UserError(plan.refusal)
@@ -181,6 +193,8 @@ class TrainCommand(CollapseConfig, OptimizerConfig, TextConfig, Command):
         if flags.get("language_model") and Path(flags["language_model"]).is_dir():
             # The run is used from other folders than the one that this is typed in.
             flags["language_model"] = str(Path(flags["language_model"]).resolve())
+        if "dtype" in fields and self.dtype != "auto":
+            flags["language_model_dtype"] = self.dtype
         if flags.get("num_experts") == "auto":
             flags["num_experts"] = None
         if chosen["method"] != "low-rank-mxd" and "low-rank-mxd" in self.method:

@@ -95,7 +95,7 @@ def _config(run: Run, tokens: int) -> IndexConfig:
 
 
 def _point(size: Sizes, tokens: int, rounds: int, device: str, run: Run) -> IndexPoint:
-    language_model = size.language_model(run.tokenizer, device)
+    language_model = size.as_indexed(run.tokenizer, device)
     ways = {
         "forward": lambda: _forward_alone(language_model, size, run, tokens),
         "gather": lambda: _gather(run, tokens, language_model),
@@ -146,4 +146,4 @@ def _index(run: Run, tokens: int, language_model: LanguageModel) -> None:
 def _alone(size: Sizes, run_folder: Path, tokens: int, device: str) -> None:
     keep_freed_memory()
     run = Run.load(run_folder, run_folder.parent.parent)
-    _index(run, tokens, size.language_model(run.tokenizer, device))
+    _index(run, tokens, size.as_indexed(run.tokenizer, device))

@@ -19,6 +19,8 @@ from trainer.language_model import LanguageModel
 from trainer.layers.mxd import MxD
 from trainer.layers.registry import build_layer
 from trainer.layers.sparse import SparseLayer
+from trainer.loading import choose_dtype
+from trainer.precision import fitting_dtype
 from trainer.run import Run
 
 HEADS_OF = 64
@@ -40,7 +42,15 @@ class Sizes:
         """The last one: there is nothing after it that could be left out."""
         return self.layers - 1
 
-    def language_model(self, tokenizer: PreTrainedTokenizerBase, device: str) -> LanguageModel:
+    def as_fitted(self, tokenizer: PreTrainedTokenizerBase, device: str) -> LanguageModel:
+        """In the numbers that it is fitted in."""
+        return self.language_model(tokenizer, device, fitting_dtype(torch.device(device), self.width))
+
+    def as_indexed(self, tokenizer: PreTrainedTokenizerBase, device: str) -> LanguageModel:
+        """In the numbers that it is indexed in."""
+        return self.language_model(tokenizer, device, choose_dtype(torch.device(device)))
+
+    def language_model(self, tokenizer: PreTrainedTokenizerBase, device: str, dtype: torch.dtype) -> LanguageModel:
         """One with random weights."""
         config = GPT2Config(
             n_embd=self.width,
@@ -54,7 +64,7 @@ class Sizes:
         with torch.random.fork_rng():
             torch.manual_seed(0)
             module = GPT2LMHeadModel(config)
-        return LanguageModel(module.to(device), tokenizer, "random")  # type: ignore[arg-type]
+        return LanguageModel(module.to(device, dtype), tokenizer, "random")  # type: ignore[call-overload]
 
     def train_config(self, text: Path, tokens: int, batch: int) -> TrainConfig:
         """Settings of a run that is fitted on ``tokens`` of a text."""

@@ -90,7 +90,7 @@ def _point(
     size: Sizes, tokens: int, batch: int, rounds: int, device: str, tokenizer_folder: Path, text: Path, folder: Path
 ) -> TrainPoint:
     tokenizer = load_tokenizer(str(tokenizer_folder))
-    language_model = size.language_model(tokenizer, device)
+    language_model = size.as_fitted(tokenizer, device)
     steps = max(1, tokens // batch)
     ways = {
         "forward": lambda: forward_alone(language_model, size, steps * batch),
@@ -154,4 +154,4 @@ def _train(size: Sizes, text: Path, folder: Path, tokens: int, batch: int, langu
 def _alone(size: Sizes, text: Path, folder: Path, tokens: int, batch: int, device: str, tokenizer_folder: Path) -> None:
     keep_freed_memory()
     tokenizer: PreTrainedTokenizerBase = load_tokenizer(str(tokenizer_folder))
-    _train(size, text, folder, tokens, batch, size.language_model(tokenizer, device))
+    _train(size, text, folder, tokens, batch, size.as_fitted(tokenizer, device))
