@@ -177,6 +177,15 @@ def test_resuming_needs_the_name_alone(place: Path, capsys: Capture) -> None:
     assert "started with another seed" in capsys.readouterr().err
 
 
+def test_a_run_keeps_the_numbers_that_its_language_model_was_read_in(place: Path, capsys: Capture) -> None:
+    assert run(train_words("--name", "half", "--dtype", "bfloat16")) == 0
+    assert Run.load("half", place / "data").config.language_model_dtype == "bfloat16"
+    assert run(["train", "--name", "half", "--resume"]) == 0
+    capsys.readouterr()
+    assert run(["train", "--name", "half", "--resume", "--dtype", "float32"]) == 2
+    assert "started with another language_model_dtype" in capsys.readouterr().err
+
+
 def test_settings_come_from_a_file_and_flags_go_before_it(place: Path, capsys: Capture) -> None:
     settings = {"language-model": "lm", "layer": 9, "text": "text.jsonl", "tokens": "1536", "num-experts": 40}
     settings |= {"context": 16, "batch": 64, "window": 512, "k": 3, "learning_rate": 0.02}
@@ -245,7 +254,8 @@ def test_flags_and_settings_have_the_same_defaults() -> None:
         for name, field in config.model_fields.items():
             if not field.is_required() and name in TrainCommand.model_fields and name != "num_experts":
                 assert TrainCommand.model_fields[name].default in (field.default, (field.default,)), name
-    assert TrainConfig.model_fields.keys() - TrainCommand.model_fields.keys() == {"optimizer", "collapse", "origin"}
+    without_a_flag = {"optimizer", "collapse", "origin", "language_model_dtype"}  # the last is --dtype, without auto
+    assert TrainConfig.model_fields.keys() - TrainCommand.model_fields.keys() == without_a_flag
     assert Settings.model_fields.keys() <= ServeCommand.model_fields.keys()
     assert IndexConfig.model_fields.keys() <= TrainCommand.model_fields.keys() | {"top", "per_interval", "top_tokens"}
 
