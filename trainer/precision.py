@@ -28,7 +28,7 @@ _UNITS = ("avx512_bf16", "amx_bf16", "sve_bf16", "bf16")
 
 def has_bfloat16_units() -> bool:
     """Whether this processor multiplies in bfloat16 by itself; without, such products are slower than float32's."""
-    capabilities = getattr(torch.cpu, "get_capabilities", dict)()  # older PyTorch does not tell
+    capabilities: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()  # older PyTorch does not tell
     return any(capabilities.get(unit) for unit in _UNITS)
 
 

@@ -64,7 +64,7 @@ class Sizes:
         with torch.random.fork_rng():
             torch.manual_seed(0)
             module = GPT2LMHeadModel(config)
-        return LanguageModel(module.to(device, dtype), tokenizer, "random")  # type: ignore[call-overload]
+        return LanguageModel(module.to(device, dtype), tokenizer, "random")  # type: ignore[arg-type]
 
     def train_config(self, text: Path, tokens: int, batch: int) -> TrainConfig:
         """Settings of a run that is fitted on ``tokens`` of a text."""
