@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from tests.language_models import saved_language_model
-from tests.processes import document, ended, mxd, server, start, wait_for
+from tests.processes import document, ended, installed, mxd, server, start, wait_for
 from tests.runs import small_world
 
 TEXT = ("--text", "text.jsonl", "--when-short", "repeat")
@@ -34,7 +34,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("end-to-end")
     small_world(folder).store.dispose()
     saved_language_model(folder / "lm")
-    trained = document(mxd(*FIT, "--tokens", "1536", "--name", "small", "--json", folder=folder))
+    with installed(*FIT, "--tokens", "1536", "--name", "small", "--json", folder=folder) as fitting:
+        trained = document(ended(fitting))
     assert trained.keys() >= {"run", "tokens", "normalised_mse", "dead_share", "tokens_per_second"}
     assert (trained["run"], trained["tokens"]) == ("small", 1536)
     indexed = document(mxd("index", "small", *TEXT, "--tokens", str(INDEX_TOKENS), "--json", folder=folder))

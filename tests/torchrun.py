@@ -1,11 +1,16 @@
-"""``torchrun``: several real processes on this machine that talk over gloo."""
+"""Several real processes on this machine that talk over gloo: by ``torchrun``, or started as it would start them."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from subprocess import PIPE, CompletedProcess, Popen
+
+from tests.faults.kills import free_port
+from tests.forked import Forked
 
 ROOT = Path(__file__).parents[1]
 PATIENCE_SECONDS = 240
@@ -31,3 +36,22 @@ def torchrun(*words: str, processes: int = 2) -> CompletedProcess[str]:
     """The same, to its end."""
     with start(*words, processes=processes) as process:
         return ended(process)
+
+
+def ranks(work: Callable[[], None], *words: str, processes: int = 2) -> list[CompletedProcess[str]]:
+    """The same work in several processes, to the end of all: what each of them printed.
+
+    They find each other by the variables that ``torchrun`` sets. What else it does, seeing to the others when one ends,
+    nobody does here.
+    """
+    shared = {"TORCHELASTIC_RUN_ID": "tests", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    shared |= {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes), "CUDA_VISIBLE_DEVICES": ""}
+
+    def run(rank: int) -> CompletedProcess[str]:
+        own = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+        with Forked(work, [work.__module__, *words], ROOT, {**os.environ, **shared, **own}) as process:
+            out, err = process.communicate(PATIENCE_SECONDS)
+            return CompletedProcess(words, process.wait(), out, err)
+
+    with ThreadPoolExecutor(processes) as pool:
+        return list(pool.map(run, range(processes)))

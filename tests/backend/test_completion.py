@@ -9,7 +9,7 @@ import pytest
 
 from backend.cli import run
 from backend.commands.catalogue import COMMANDS
-from tests.processes import start
+from tests.processes import installed
 
 Capture = pytest.CaptureFixture[str]
 
@@ -60,7 +60,7 @@ def test_an_unknown_shell_is_one_line(capsys: Capture) -> None:
 
 
 def test_who_reads_no_further_sees_no_traceback(tmp_path: Path) -> None:
-    with start("completion", "bash", folder=tmp_path) as process:
+    with installed("completion", "bash", folder=tmp_path) as process:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == ""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -18,7 +17,8 @@ from backend.app import create_app
 from backend.cli import run
 from backend.settings import Settings
 from tests.backend.stores import made_up_store
-from tests.processes import ROOT
+from tests.faults import kills
+from tests.faults.world import make_place
 from trainer.store import sqlite_url, utc_now, writing
 
 LABEL = "/api/runs/first/experts/3/label"
@@ -97,8 +97,6 @@ def test_a_label_changed_after_the_clock_was_set_back_is_seen_to_be(
         assert notes.labels_stamp(session, "first") != before
 
 
-def test_kills_lose_nothing() -> None:
+def test_kills_lose_nothing(tmp_path: Path) -> None:
     """A few of those that ``python -m tests.faults`` does."""
-    words = [sys.executable, "-m", "tests.faults", "label", "--kills", "3"]
-    finished = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert finished.returncode == 0, finished.stdout + finished.stderr
+    assert kills.label(make_place(tmp_path), 3, random.Random(0)) == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import multiprocessing
 import os
 import tempfile
 import time
@@ -17,6 +16,7 @@ from pathlib import Path
 from backend.cli import run as run_command
 from backend.database import opened, reading
 from backend.upkeep.check import check_store
+from tests.forked import PROCESSES
 from tests.language_models import saved_language_model
 from tests.runs import small_world
 from trainer.config import IndexConfig
@@ -29,11 +29,6 @@ from trainer.train import train
 
 PATIENCE_SECONDS = 120
 SENTENCE_CHARACTERS = 1000
-
-# A server that has imported everything already, and forks: what is killed is the work and not the start.
-_PROCESSES = multiprocessing.get_context("forkserver")
-_WANTED_LATER = ("backend.app", "backend.report", "trainer.evaluation.evaluate", "trainer.labelling", "uvicorn")
-_PROCESSES.set_forkserver_preload(["tests.faults.world", *_WANTED_LATER, "transformers.models.llama.modeling_llama"])
 
 
 @dataclass(frozen=True)
@@ -97,7 +92,7 @@ class Ended:
 
 def start(words: Sequence[str], place: Place, said: Path) -> ForkServerProcess:
     """An ``mxd`` command that goes on; what it says goes into the file ``said``."""
-    process = _PROCESSES.Process(target=_command, args=(list(words), str(place.data), str(said)))
+    process = PROCESSES.Process(target=_command, args=(list(words), str(place.data), str(said)))
     process.start()
     return process
 
@@ -106,7 +101,7 @@ def to_its_end(words: Sequence[str], place: Place, limit_bytes: int | None = Non
     """An ``mxd`` command, to its end; with ``limit_bytes`` no file may grow beyond that."""
     began = time.monotonic()
     said = said or Path(tempfile.gettempdir()) / f"mxd-faults-{os.getpid()}.txt"
-    process = _PROCESSES.Process(target=_command, args=(list(words), str(place.data), str(said), limit_bytes))
+    process = PROCESSES.Process(target=_command, args=(list(words), str(place.data), str(said), limit_bytes))
     process.start()
     process.join(PATIENCE_SECONDS)
     if process.exitcode is None:

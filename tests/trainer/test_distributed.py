@@ -16,10 +16,11 @@ from safetensors.torch import load_file
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from backend.cli import main
 from backend.cli import run as mxd
 from tests.language_models import saved_language_model
 from tests.runs import World
-from tests.torchrun import ended, start, torchrun
+from tests.torchrun import ended, ranks, start, torchrun
 from trainer.activations import Stream, batches
 from trainer.config import TrainConfig
 from trainer.distributed import Ranks
@@ -75,16 +76,16 @@ def test_two_processes_fit_and_index_what_one_does(world: World, words: list[str
     assert mxd(["index", "one", *index]) == 0
     kinds = (ExpertRecord, ContextRecord, SequenceRecord, IndexRecord)
     alone = {kind: rows(world, kind, "one") for kind in kinds}
-    done = torchrun("backend.cli", "index", "one", *index, "--json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["tokens"] == 2400
+    both = ranks(main, "index", "one", *index, "--json")
+    assert [one.returncode for one in both] == [0, 0], [one.stderr for one in both]
+    assert json.loads("".join(one.stdout for one in both))["tokens"] == 2400
     for kind in kinds:
         assert rows(world, kind, "one") == alone[kind], kind
 
 
 def test_experts_spread_over_two_processes_and_taken_up_by_one(world: World, words: list[str]) -> None:
-    done = torchrun("backend.cli", "train", *words, "--name", "spread", "--experts", "spread")
-    assert done.returncode == 0, done.stderr
+    done = ranks(main, "train", *words, "--name", "spread", "--experts", "spread")
+    assert [one.returncode for one in done] == [0, 0], [one.stderr for one in done]
     assert mxd(["train", *words, "--name", "whole"]) == 0
     check_same_weights(world, "spread", "whole")
     # What only a checkpoint has: the optimiser's moments, whole again, so that one process could go on.

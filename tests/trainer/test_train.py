@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -14,13 +13,15 @@ import torch
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from tests.forked import Forked
 from tests.language_models import saved_language_model
 from tests.runs import World
 from trainer.config import TrainConfig
 from trainer.errors import UserError
+from trainer.language_model import LanguageModel
 from trainer.layers.mxd import MxD
 from trainer.run import Run, checkpoints
-from trainer.store import MetricRecord, RunRecord
+from trainer.store import MetricRecord, RunRecord, open_store, sqlite_url
 from trainer.train import TrainResult, train
 
 
@@ -74,32 +75,33 @@ def test_stopped_and_resumed_is_bit_for_bit_uninterrupted(world: World, steps: i
     assert metrics(world, "whole")[-1].normalised_mse == pytest.approx(metrics(world, "parts")[-1].normalised_mse)
 
 
+def fit_or_go_on() -> None:
+    """In a process of its own: the data folder and the file with the settings are on the command line."""
+    config = TrainConfig.model_validate_json(Path(sys.argv[2]).read_text())
+    language_model = LanguageModel.load(config.language_model, "cpu")
+    train(config, Path(sys.argv[1]), open_store(sqlite_url(Path(sys.argv[1]))), language_model, resume="if-any")
+
+
 def test_killed_at_any_moment_and_resumed(world: World, tmp_path: Path) -> None:
     folder = saved_language_model(tmp_path / "language-model")
     config = world.config("killed", language_model=str(folder), tokens=400 * 64, log_every=1, checkpoint_every=128)
     config = config.model_copy(update={"text": world.text.model_copy(update={"when_short": "repeat"})})
     (tmp_path / "config.json").write_text(config.model_dump_json())
-    program = (
-        "import sys; from pathlib import Path; import torch; torch.set_num_threads(1)\n"
-        "from trainer.config import TrainConfig; from trainer.language_model import LanguageModel\n"
-        "from trainer.store import open_store, sqlite_url; from trainer.train import train\n"
-        "data = Path(sys.argv[1]); config = TrainConfig.model_validate_json(Path(sys.argv[2]).read_text())\n"
-        "train(config, data, open_store(sqlite_url(data)), LanguageModel.load(config.language_model, 'cpu'),"
-        " resume='if-any')\n"
-    )
-    command = [sys.executable, "-c", program, str(world.data), str(tmp_path / "config.json")]
-    process = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])})
-    deadline = time.monotonic() + 60
-    while len(metrics(world, "killed")) < 20:
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    words = ["fit", str(world.data), str(tmp_path / "config.json")]
+    with Forked(fit_or_go_on, words, tmp_path, os.environ) as process:
+        deadline = time.monotonic() + 60
+        while len(metrics(world, "killed")) < 20:
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
     run = Run.load("killed", world.data)
     assert not run.is_fitting
     assert run.last_checkpoint() is not None
-    subprocess.run(command, check=True, env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}, timeout=120)
+    with Forked(fit_or_go_on, words, tmp_path, os.environ) as again:
+        said = again.communicate(timeout=120)
+    assert again.returncode == 0, said
     fit(world, config.model_copy(update={"name": "whole"}))
     killed, whole = weights(world, "killed"), weights(world, "whole")
     assert all(torch.equal(killed[name], whole[name]) for name in whole)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
 
 from tests.layers import random_layer
@@ -68,7 +70,9 @@ def other_method(layer: SparseLayer, method: str, generator: torch.Generator) ->
     return other
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """All cases, in one of several processes."""
     with joined() as ranks:
+        assert ranks.world == int(os.environ["WORLD_SIZE"])
         for case in range(CASES):
             check(ranks, case)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.layers import random_layer
-from tests.torchrun import torchrun
+from tests.torchrun import ranks
+from tests.trainer.layers import sharded_process
 from trainer.errors import UserError
 from trainer.layers.registry import build_layer
 from trainer.layers.sharded import Shards
@@ -13,8 +14,8 @@ from trainer.layers.sharded import Shards
 
 @pytest.mark.parametrize("processes", [2, 3])
 def test_a_sharded_layer_is_the_layer(processes: int) -> None:
-    done = torchrun("tests.trainer.layers.sharded_process", processes=processes)
-    assert done.returncode == 0, done.stderr
+    done = ranks(sharded_process.main, processes=processes)
+    assert [one.returncode for one in done] == [0] * processes, [one.stderr for one in done]
 
 
 @pytest.mark.parametrize(("num_experts", "world"), [(10, 3), (2, 2), (21_490, 8), (5, 1)])
