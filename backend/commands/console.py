@@ -6,7 +6,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
@@ -136,7 +136,9 @@ class StopRequest:
         if self.signal is not None:
             raise KeyboardInterrupt
         self.signal = number
-        print("\nStopping after this step; once more to stop at once.", file=sys.stderr, flush=True)
+        # Nothing is said where the signal came while something else was being written: it would be an error.
+        with suppress(RuntimeError):
+            print("\nStopping after this step; once more to stop at once.", file=sys.stderr, flush=True)
 
     @contextmanager
     def listening(self) -> Iterator[StopRequest]:
