@@ -2,6 +2,8 @@
 
 All generations share one batch and take a token each per step; a new one joins between two steps, and one that ends,
 fails or is given up leaves at once. Short work, such as routing a text, is done between steps too, in its turn.
+
+What takes seconds to import is imported by that thread, so that the server answers before.
 """
 
 from __future__ import annotations
@@ -12,15 +14,15 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from threading import Event, Lock
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-import torch
-
-from trainer.dose import DoseStep
+from trainer.dose_curve import DoseStep
 from trainer.errors import UserError
-from trainer.generation import Row, RowBatch, Step
-from trainer.language_model import LanguageModel
-from trainer.steering import SteeringStep
+from trainer.steps import SteeringStep
+
+if TYPE_CHECKING:
+    from trainer.generation import Row, RowBatch, Step
+    from trainer.language_model import LanguageModel
 
 log = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -124,6 +126,8 @@ class Host:
 
     def _loaded(self) -> LanguageModel:
         if self.language_model is None:
+            from trainer.language_model import LanguageModel
+
             self.language_model = LanguageModel.load(self.source, self._device)
         return self.language_model
 
@@ -183,6 +187,8 @@ class Host:
         return None
 
     def _join(self, generation: Generation) -> None:
+        from trainer.generation import RowBatch
+
         language_model = self._loaded()
         self._batch = self._batch or RowBatch(language_model)
         generation.steering = generation.prepare(language_model)
@@ -219,6 +225,8 @@ class Host:
         self._fail(generation, told)
 
     def _fail(self, generation: Generation, error: BaseException) -> None:
+        import torch
+
         self._remove(generation)
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
@@ -233,6 +241,8 @@ class Host:
 
 def _as_told(error: Exception) -> Exception:
     """What a client is told of an error: that there was no memory where it says so, otherwise the error itself."""
+    import torch
+
     words = str(error).lower()
     if isinstance(error, torch.OutOfMemoryError | MemoryError) or any(sign in words for sign in _CPU_SIGNS):
         return OutOfMemoryError(_NO_ROOM)

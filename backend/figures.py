@@ -68,7 +68,7 @@ def similarity_map(session: Session, run: RunRecord, loaded: LoadedRun) -> Figur
     """
     find_index(session, run)
     points, total = sample(session, run, MAX_POINTS)
-    plane = loaded.plane([point.expert for point in points])
+    plane = loaded.likeness.plane([point.expert for point in points])
     trace = go.Scatter(
         x=plane.x,
         y=plane.y,

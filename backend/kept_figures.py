@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from functools import partial
 
 from sqlalchemy.orm import Session
 
-from backend import figures
 from backend.answers import Kept
 from backend.library import Library
 from backend.notes import labels_stamp
@@ -20,9 +20,6 @@ Draw = Callable[[Session, RunRecord], Figure]
 def kept_figures(library: Library) -> dict[str, HeldPerIndex[Kept]]:
     """Of one application, by name."""
 
-    def similarity_map(session: Session, run: RunRecord) -> Figure:
-        return figures.similarity_map(session, run, library.run(run.name))
-
     def nothing_else(_: RunRecord) -> Hashable:
         return None
 
@@ -30,10 +27,31 @@ def kept_figures(library: Library) -> dict[str, HeldPerIndex[Kept]]:
         return id(library.run(run.name))
 
     return {
-        "usage-strength": _held(figures.usage_strength, nothing_else),
-        "usage-histogram": _held(figures.usage_histogram, nothing_else),
-        "similarity-map": _held(similarity_map, weights),
+        "usage-strength": _held(_usage_strength, nothing_else),
+        "usage-histogram": _held(_usage_histogram, nothing_else),
+        "similarity-map": _held(partial(_similarity_map, library), weights),
     }
+
+
+# Plotly takes a while to import: the first page does not wait for it.
+
+
+def _usage_strength(session: Session, run: RunRecord) -> Figure:
+    from backend.figures import usage_strength
+
+    return usage_strength(session, run)
+
+
+def _usage_histogram(session: Session, run: RunRecord) -> Figure:
+    from backend.figures import usage_histogram
+
+    return usage_histogram(session, run)
+
+
+def _similarity_map(library: Library, session: Session, run: RunRecord) -> Figure:
+    from backend.figures import similarity_map
+
+    return similarity_map(session, run, library.run(run.name))
 
 
 def _held(draw: Draw, also: Callable[[RunRecord], Hashable]) -> HeldPerIndex[Kept]:

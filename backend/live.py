@@ -1,4 +1,8 @@
-"""Routing and steering for many clients at once, on language models that are loaded once, when first needed."""
+"""Routing and steering for many clients at once, on language models that are loaded once, when first needed.
+
+So is the code that runs them, on the language models' own threads: PyTorch takes seconds to import, and browsing has no
+need of it. ``import_ahead`` imports it before anybody asks.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,9 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from threading import Lock
-from typing import Any
+from importlib import import_module
+from threading import Event, Lock
+from typing import TYPE_CHECKING, Any
 
 from backend.engine import ROWS_PER_SAMPLE, Delivered, Generation, Growing, Host, Waiting
 from backend.errors import BusyError
@@ -17,14 +22,18 @@ from backend.library import Library
 from backend.schemas import LoadedLanguageModel
 from backend.settings import Settings
 from trainer.config import DoseConfig, SteeringConfig
-from trainer.dose import Dose, DoseStep
-from trainer.effects import ExpertEffect, direct_effects
+from trainer.dose_curve import DoseStep
 from trainer.errors import TooLongError, UserError
-from trainer.language_model import LanguageModel
-from trainer.predictions import Predictions, predict
-from trainer.routing import Routing, prompt_ids, route_together
 from trainer.run import Run
-from trainer.steering import Steering, SteeringStep, Units
+from trainer.steps import SteeringStep
+
+if TYPE_CHECKING:
+    from trainer.dose import Dose
+    from trainer.effects import ExpertEffect
+    from trainer.language_model import LanguageModel
+    from trainer.predictions import Predictions
+    from trainer.routing import Routing
+    from trainer.steering import Steering, Units
 
 ROWS_PER_STRENGTH = 2
 """A steered text, and the same without edits; the default text takes as many."""
@@ -145,17 +154,23 @@ class LiveEngine:
             host.close()
 
     def _route(self, runs: list[Run], text: str, language_model: LanguageModel) -> Routed:
+        from trainer.routing import route_together
+
         self._check_length(language_model, text)
         started = time.perf_counter()
         routings = route_together(language_model, runs, text)
         return Routed(routings, min(language_model.max_tokens, self._settings.prompt_tokens), _ms_since(started))
 
     def _predict(self, run: Run, text: str, language_model: LanguageModel) -> Predicted:
+        from trainer.predictions import predict
+
         self._check_length(language_model, text)
         started = time.perf_counter()
         return Predicted(predict(language_model, run, text), _ms_since(started))
 
     def _effects(self, run: Run, text: str, position: int, language_model: LanguageModel) -> tuple[ExpertEffect, ...]:
+        from trainer.effects import direct_effects
+
         self._check_length(language_model, text)
         return direct_effects(language_model, run, text, position)
 
@@ -166,6 +181,8 @@ class LiveEngine:
         units: Units,
         language_model: LanguageModel,
     ) -> Steering:
+        from trainer.steering import Steering
+
         self._check_length(language_model, config.prompt)
         return Steering.prepare(language_model, runs, config, units)
 
@@ -176,6 +193,8 @@ class LiveEngine:
         units: Units,
         language_model: LanguageModel,
     ) -> Dose:
+        from trainer.dose import Dose
+
         self._check_length(language_model, config.prompt)
         return Dose.prepare(language_model, runs, config, units)
 
@@ -209,6 +228,8 @@ class LiveEngine:
         return runs
 
     def _check_length(self, language_model: LanguageModel, text: str) -> None:
+        from trainer.routing import prompt_ids
+
         found, limit = len(prompt_ids(language_model, text)), self._settings.prompt_tokens
         if found > limit:
             raise TooLongError(f"The prompt has {found} tokens and this server takes {limit}; shorten it.")
@@ -229,6 +250,16 @@ class LiveEngine:
         finally:
             with self._lock:
                 self._admitted -= 1
+
+
+def import_ahead(after_seconds: float, stop: Event) -> None:
+    """Wait a while, then import what the first routing, prediction or steering would have to wait for."""
+    pause = after_seconds
+    for module in ("torch", "transformers", *(f"trainer.{name}" for name in ("predictions", "effects", "dose"))):
+        if stop.wait(pause):
+            return
+        import_module(module)
+        pause = 0.0
 
 
 def _ms_since(started: float) -> float:

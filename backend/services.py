@@ -16,8 +16,8 @@ from backend.library import Library
 from backend.live import LiveEngine
 from backend.observing import Observations
 from backend.queries.browsing import Browsing
-from backend.queries.comparison import MatchedExperts
 from backend.queries.held import HeldPerIndex, HeldPerPair
+from backend.queries.matched import MatchedExperts
 from backend.queries.together import Together
 from backend.settings import Settings
 from trainer.chat import Turn, chat_text

@@ -29,16 +29,16 @@ def numbers(*shape: int, seed: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)) * 0.3
 
 
-def transcoder(skip: bool = False, threshold: bool = False) -> dict[str, Tensor]:
+def transcoder(skip: bool = False, threshold: bool = False, width: int = WIDTH) -> dict[str, Tensor]:
     """Tensors of a transcoder: W_enc and W_dec [N, I], biases, and what else it may have."""
     tensors = {
-        "W_enc": numbers(EXPERTS, WIDTH, seed=0),
+        "W_enc": numbers(EXPERTS, width, seed=0),
         "b_enc": numbers(EXPERTS, seed=1),
-        "W_dec": numbers(EXPERTS, WIDTH, seed=2),
-        "b_dec": numbers(WIDTH, seed=3),
+        "W_dec": numbers(EXPERTS, width, seed=2),
+        "b_dec": numbers(width, seed=3),
     }
     if skip:
-        tensors["W_skip"] = numbers(WIDTH, WIDTH, seed=4)
+        tensors["W_skip"] = numbers(width, width, seed=4)
     if threshold:
         tensors["threshold"] = numbers(EXPERTS, seed=5).abs()
     return tensors
@@ -59,14 +59,14 @@ def answer(tensors: dict[str, Tensor], k: int | None) -> Answer:
     return write
 
 
-def save_sparsify(folder: Path, skip: bool = False, **settings: Any) -> Answer:
+def save_sparsify(folder: Path, skip: bool = False, width: int = WIDTH, **settings: Any) -> Answer:
     """A hookpoint's folder as sparsify writes it."""
-    tensors = transcoder(skip)
+    tensors = transcoder(skip, width=width)
     names = {"W_enc": "encoder.weight", "b_enc": "encoder.bias"}
     folder.mkdir(parents=True)
     save_file({names.get(name, name): value for name, value in tensors.items()}, folder / "sae.safetensors")
     config = {"activation": "topk", "expansion_factor": 32, "normalize_decoder": True, "num_latents": EXPERTS, "k": K}
-    config |= {"multi_topk": False, "skip_connection": skip, "transcode": True, "d_in": WIDTH}
+    config |= {"multi_topk": False, "skip_connection": skip, "transcode": True, "d_in": width}
     (folder / "cfg.json").write_text(json.dumps(config | settings))
     return answer(tensors, K)
 

@@ -9,7 +9,7 @@ import pytest
 
 SLOW = ("numpy", "torch", "transformers", "fastapi", "starlette", "sqlalchemy", "sklearn", "scipy", "plotly", "pyarrow")
 SLOW_TO_OVERLOOK = (*SLOW, "pydantic", "pydantic_settings", "asyncio", "backend.commands.train")
-SLOW_TO_SERVE = ("transformers.modeling_utils", "transformers.generation.utils", "torch._dynamo", "sympy", "sklearn")
+SLOW_TO_SERVE = ("torch", "transformers", "sklearn", "scipy", "sympy", "plotly.graph_objs", "pyarrow", "datasets")
 LOADED = "import sys; print(*sorted({*%r} & sys.modules.keys()))"
 
 

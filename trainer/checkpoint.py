@@ -19,8 +19,9 @@ from torch import Tensor
 
 from trainer.errors import UserError
 from trainer.files import read_json, whole_folder
+from trainer.layers.saved import WEIGHTS_FILE
 from trainer.layers.sharded import Shards
-from trainer.layers.sparse import WEIGHTS_FILE, SparseLayer, read_weights, save_tensors
+from trainer.layers.sparse import SparseLayer, read_weights, save_tensors
 from trainer.run import CHECKPOINT_PREFIX, checkpoints, step_of
 
 OPTIMIZER_FILE = "optimizer.safetensors"

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from trainer.comparison import Alternative
 from trainer.config import DoseConfig, Edit, EditMode, SteeringConfig
+from trainer.dose_curve import DoseCurve, DosePoint, DoseProgress, DoseStep
 from trainer.errors import UserError
 from trainer.generation import Row, RowBatch, Step
 from trainer.language_model import LanguageModel
@@ -42,44 +43,6 @@ LEAST_KL = 0.05
 """Nats a token from which an edit shows at all."""
 PROMOTED = 20
 NEUTRAL: Mapping[EditMode, float] = {"scale": 1.0, "add": 0.0, "set": 0.0, "off": 0.0}
-
-
-@dataclass(frozen=True)
-class DoseProgress:
-    """More has been written."""
-
-    tokens: int
-    of: int
-    """At most."""
-
-
-@dataclass(frozen=True)
-class DosePoint:
-    """What one strength did."""
-
-    strength: float
-    kl: float
-    lift: float
-    loss: float
-    text: str
-    """The first of the steered texts."""
-
-
-@dataclass(frozen=True)
-class DoseCurve:
-    """All strengths, in ascending order."""
-
-    points: tuple[DosePoint, ...]
-    default_loss: float
-    """Of the language model's own texts, in nats a token."""
-    default_text: str
-    suggested: float | None
-    promoted: tuple[str, ...]
-    """Tokens that the expert by itself makes more likely after the prompt, most of all first."""
-    seconds: float
-
-
-DoseStep = DoseProgress | DoseCurve
 
 
 @dataclass

@@ -19,6 +19,7 @@ from torch import nn
 from trainer import hub
 from trainer.config import SPREAD
 from trainer.errors import NotFoundError, UserError
+from trainer.repositories import looks_like_path
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -39,11 +40,6 @@ def choose_device(device: str) -> torch.device:
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise UserError("No GPU can be used on this machine; choose --device cpu.")
     return torch.device(device)
-
-
-def looks_like_path(source: str) -> bool:
-    """Whether a source can only be meant as a folder, not as a hub name."""
-    return source.startswith((".", "/", "~")) or source.count("/") > 1 or Path(source).exists()
 
 
 def choose_dtype(device: torch.device) -> torch.dtype:

@@ -15,7 +15,7 @@ from trainer.errors import UserError
 from trainer.files import whole_folder
 from trainer.fitting import Fit, StepMeasures
 from trainer.language_model import Capture, LanguageModel
-from trainer.layers.sparse import CONFIG_FILE, WEIGHTS_FILE
+from trainer.layers.saved import CONFIG_FILE, WEIGHTS_FILE
 from trainer.logs import OpenLog
 from trainer.registration import enter, forget_metrics_after, metrics_of, write_metrics
 from trainer.run import RUN_FILE, Run, checkpoints, runs_folder

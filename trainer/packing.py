@@ -175,3 +175,20 @@ def _pairs(packed: bytes) -> list[list[int]]:
 @_of_store
 def _read(unpacked: Callable[[bytes], T], packed: bytes) -> T:
     return unpacked(packed)
+
+
+def pack_routed(counts_L: NDArray[np.int64], experts_P: NDArray[np.int64], num_experts: int) -> tuple[bytes, bytes]:
+    """As they stand in the store: counts of two bytes; experts of two bytes, of four where there are more than fit."""
+    return counts_L.astype("<u2").tobytes(), experts_P.astype(_expert_type(num_experts)).tobytes()
+
+
+def unpack_routed(counts: bytes, experts: bytes, num_experts: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """What ``pack_routed`` was given."""
+    return (
+        np.frombuffer(counts, "<u2").astype(np.int64),
+        np.frombuffer(experts, _expert_type(num_experts)).astype(np.int64),
+    )
+
+
+def _expert_type(num_experts: int) -> np.dtype[Any]:
+    return np.dtype("<u2") if num_experts <= 1 << 16 else np.dtype("<u4")

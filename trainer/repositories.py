@@ -9,6 +9,11 @@ from trainer import hub
 from trainer.errors import NotFoundError, UserError
 
 
+def looks_like_path(source: str) -> bool:
+    """Whether a source can only be meant as a folder, not as a hub name."""
+    return source.startswith((".", "/", "~")) or source.count("/") > 1 or Path(source).exists()
+
+
 def fetch_repository(name: str, revision: str | None, patterns: Sequence[str]) -> Path:
     """Where the files of a repository are that match ``patterns``; what was fetched before is not fetched again.
 

@@ -23,15 +23,15 @@ from trainer.card import write_card
 from trainer.config import SAMPLE, LayerConfig, TrainConfig
 from trainer.errors import NotFoundError, UserError
 from trainer.files import is_held, read_json, whole_folder, write_whole
-from trainer.layers.registry import load_layer
-from trainer.layers.sparse import CONFIG_FILE, WEIGHTS_FILE, SparseLayer, read_layer_config
-from trainer.loading import looks_like_path
-from trainer.repositories import fetch_repository, upload_folder
+from trainer.layers.saved import CONFIG_FILE, WEIGHTS_FILE, read_layer_config
+from trainer.repositories import fetch_repository, looks_like_path, upload_folder
 from trainer.sharing import TOKENIZER_FILES, copy_files, copy_tokenizer, is_hub_name, portable, refuse_full
 from trainer.tokens import load_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+    from trainer.layers.sparse import SparseLayer
 
 RUN_FILE = "run.json"
 LOCK_FILE = ".fitting"
@@ -221,6 +221,10 @@ class Run:
     @cached_property
     def layer(self) -> SparseLayer:
         """The layer, in float32 on the CPU."""
+        from trainer.layers.registry import (
+            load_layer,  # brings PyTorch, which takes seconds; most ask for less of a run
+        )
+
         return load_layer(self.weights_folder)
 
     @cached_property

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from trainer.comparison import Alternative
 from trainer.highlighting import MORE, Shaded, rows, shaded_text
-from trainer.routing import RoutedExpert
+
+if TYPE_CHECKING:
+    from trainer.comparison import Alternative
+    from trainer.routing import RoutedExpert
 
 Arm = Literal["default", "steered"]
 Reason = Literal["length", "stop", "end-of-text"]

@@ -16,10 +16,9 @@ from sqlalchemy.orm import Session
 from backend.database import opened, size_in_bytes
 from trainer.config import TextConfig, TrainConfig
 from trainer.errors import UserError
-from trainer.indexing.write import SEARCH_MARGIN
 from trainer.packing import ACTIVE
 from trainer.run import Run, run_names
-from trainer.search_text import insert_search, make_search_table, search_body
+from trainer.search_text import SEARCH_MARGIN, insert_search, make_search_table, search_body
 from trainer.store import (
     ContextRecord,
     ExpertRecord,

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from threading import Event, Thread
 from typing import Annotated
 
 from pydantic import Field
@@ -21,6 +22,8 @@ SWITCH_SECONDS = 0.0005
 """How long a thread may keep the interpreter while others want it: by default the thread that answers could keep the
 one that generates waiting for 5 ms, half the time of a token."""
 SHUTDOWN_SECONDS = 2
+IMPORT_AFTER_SECONDS = 2.0
+"""From when the server answers until it imports what language models need: the first page must not wait for that."""
 REACHED_AS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """Addresses that stand for all of a machine, and what to type for this one."""
 
@@ -101,6 +104,7 @@ def serve(settings: Settings, when_ready: WhenReady) -> None:
 
         from backend.app import create_app
         from backend.commands.token import first_tokens
+        from backend.live import import_ahead
         from backend.observing import log_to_stderr
 
         log_to_stderr(settings.log)
@@ -108,10 +112,14 @@ def serve(settings: Settings, when_ready: WhenReady) -> None:
         if settings.requires_tokens:
             first_tokens(application.state.services.store)
 
+        stop = Event()
+        importing = Thread(target=import_ahead, args=(IMPORT_AFTER_SECONDS, stop))
+
         class Server(uvicorn.Server):
             async def startup(self, sockets: list[socket.socket] | None = None) -> None:
                 await super().startup(sockets)
                 if self.started:
+                    importing.start()
                     when_ready(_url(listener))
 
         sys.setswitchinterval(SWITCH_SECONDS)
@@ -124,6 +132,7 @@ def serve(settings: Settings, when_ready: WhenReady) -> None:
         )
         with suppress(KeyboardInterrupt):
             Server(config).run(sockets=[listener])
+        stop.set()
 
 
 def _url(listener: socket.socket) -> str:

@@ -1,147 +1,40 @@
 """Experts of one run matched with those of another.
 
-Shapes: E active experts, Q of them that look for their nearest.
+Shapes: Q experts that look for their nearest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Sequence
 
-import numpy as np
-import torch
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from backend import notes
-from backend.errors import NoIndexError
-from backend.library import Library, LoadedRun
-from backend.matching import match
+from backend.library import Library
 from backend.queries.automatic import shown_labels
 from backend.queries.columns import among
 from backend.queries.held import HeldPerPair
-from backend.schemas import ComparedExpert, MatchedBy, MatchedPair, RunComparison
-from backend.vectors import Directions, Vectors, token_shares
+from backend.queries.matched import MatchedExperts
+from backend.schemas import ComparedExpert, MatchedPair, RunComparison
 from backend.vocabulary import Vocabulary
-from trainer.errors import UserError
 from trainer.store import ExpertRecord, RunRecord
 
-MOST_COMPARED = 2000
-"""Experts that are matched, the most used ones of the first run."""
 TOKENS_SHOWN = 5
-
-
-@dataclass(frozen=True)
-class MatchedExperts:
-    """Ids of experts of two runs, place by place, the most used of the first run first."""
-
-    by: MatchedBy
-    active: int
-    other_active: int
-    one_Q: list[int]
-    other_Q: list[int]
-    cosines_Q: list[float]
-    mutual_Q: list[bool]
-    median_cosine: float
-    chance_cosine: float
 
 
 def kept_matches(library: Library) -> HeldPerPair[MatchedExperts]:
     """Of one application: made when first asked for, and again after a new index or new weights of either run."""
 
     def build(session: Session, run_id: int, other_id: int) -> MatchedExperts:
+        from backend.queries.matching import match_experts  # brings PyTorch, which takes seconds
+
         return match_experts(session, session.get_one(RunRecord, run_id), session.get_one(RunRecord, other_id), library)
 
     def stamp(session: Session, run_id: int) -> int:
         return library.stamp(session.get_one(RunRecord, run_id).name)
 
     return HeldPerPair(build, stamp)
-
-
-def match_experts(session: Session, run: RunRecord, other: RunRecord, library: Library) -> MatchedExperts:
-    """Match the most used experts of ``run`` with all active ones of ``other``.
-
-    Raises:
-        NoIndexError: no expert of one of them is active.
-        UserError: they neither read the same nor have they the same tokens.
-    """
-    one, two = _active(session, run), _active(session, other)
-    loaded = library.run(run.name), library.run(other.name)
-    by = matched_by(*loaded)
-    # Stable, so that of equal usages the lower id comes first.
-    most_used = np.argsort([-each.active_tokens for each in one], kind="stable")[:MOST_COMPARED]
-    found = match(*_VECTORS[by](one, two, loaded), torch.from_numpy(most_used))
-    return MatchedExperts(
-        by=by,
-        active=len(one),
-        other_active=len(two),
-        one_Q=[one[place].expert for place in most_used.tolist()],
-        other_Q=[two[place].expert for place in found.nearest.places_Q.tolist()],
-        cosines_Q=found.nearest.cosines_Q.tolist(),
-        mutual_Q=found.mutual_Q.tolist(),
-        median_cosine=float(found.nearest.cosines_Q.quantile(0.5)),
-        chance_cosine=found.chance_cosine,
-    )
-
-
-def matched_by(one: LoadedRun, other: LoadedRun) -> MatchedBy:
-    """By their gates where these read the same, at the same place of the same language model; else by tokens.
-
-    Raises:
-        UserError: nor have they the same tokens.
-    """
-    runs = one.run, other.run
-    same_place = len({(run.language_model_source, run.config.layer) for run in runs}) == 1
-    if same_place and len({(run.layer.reads, run.layer_config.input_width) for run in runs}) == 1:
-        return "gate"
-    if one.run.tokenizer.get_vocab() != other.run.tokenizer.get_vocab():
-        raise UserError(
-            f"The language models of {one.run.name} and {other.run.name} have different tokens, so their experts "
-            "cannot be matched; choose runs of one tokenizer."
-        )
-    return "tokens"
-
-
-class _ActiveExpert(NamedTuple):
-    expert: int
-    active_tokens: int
-    top_tokens: list[list[int]]
-
-    @property
-    def spread(self) -> list[tuple[int, float]]:
-        return [(token, count / self.active_tokens) for token, count in self.top_tokens]
-
-
-Actives = Sequence[_ActiveExpert]
-Loaded = tuple[LoadedRun, LoadedRun]
-
-
-def _by_gate(one: Actives, other: Actives, loaded: Loaded) -> tuple[Vectors, Vectors]:
-    first, second = (
-        Directions(run.run.layer.gate.weight.detach(), torch.tensor([each.expert for each in experts]))
-        for run, experts in zip(loaded, (one, other), strict=True)
-    )
-    return first, second
-
-
-def _by_tokens(one: Actives, other: Actives, _: Loaded) -> tuple[Vectors, Vectors]:
-    return token_shares([each.spread for each in one], [each.spread for each in other])
-
-
-_VECTORS: dict[MatchedBy, Callable[[Actives, Actives, Loaded], tuple[Vectors, Vectors]]] = {
-    "gate": _by_gate,
-    "tokens": _by_tokens,
-}
-
-
-def _active(session: Session, run: RunRecord) -> list[_ActiveExpert]:
-    columns = select(ExpertRecord.expert, ExpertRecord.active_tokens, ExpertRecord.top_tokens)
-    wanted = columns.where(ExpertRecord.run_id == run.id, ExpertRecord.active_tokens > 0)
-    found = [_ActiveExpert(*row) for row in session.execute(wanted.order_by(ExpertRecord.expert))]
-    if not found:
-        raise NoIndexError(f"No expert of {run.name} was active in its index; index more text.")
-    return found
 
 
 def run_comparison(

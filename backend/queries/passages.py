@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from sqlalchemy.orm import Session
 
@@ -14,8 +15,10 @@ from backend.queries.experts import known, top_tokens
 from backend.schemas import PassageHit, PassageRequest, PassageResult, PassageToken
 from backend.vocabulary import Vocabulary
 from trainer.errors import UserError
-from trainer.routing import RoutedToken, Routing
 from trainer.store import ExpertRecord, RunRecord
+
+if TYPE_CHECKING:
+    from trainer.routing import RoutedToken, Routing
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,7 @@ from backend.queries.contexts import StoredContext, describe, stored_contexts
 from backend.queries.search_index import Ints
 from backend.schemas import AutomaticLabel, Context, SearchHit
 from backend.vocabulary import Vocabulary, fold
-from trainer.indexing.write import SEARCH_MARGIN
-from trainer.search_text import LastWord, Ranked, best_experts_with, experts_with, is_beginning
+from trainer.search_text import SEARCH_MARGIN, LastWord, Ranked, best_experts_with, experts_with, is_beginning
 from trainer.store import ContextRecord, RunRecord
 
 MAX_WORDS = 16

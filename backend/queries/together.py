@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 from backend import schemas
 from backend.queries.experts import with_names
 from backend.vocabulary import Vocabulary
-from trainer.indexing.sample import unpack
+from trainer.packing import unpack_routed
 from trainer.store import RunRecord, SequenceRecord
 from trainer.tables import RoutedRecord
 
@@ -126,7 +126,7 @@ def read_together(session: Session, run_id: int) -> Together:
     nothing = np.zeros(0, np.int64)
     ids, last, all_counts, all_experts = [nothing], [np.zeros(0, np.bool_)], [nothing], [nothing]
     for record, packed in session.execute(wanted.where(RoutedRecord.run_id == run.id).order_by(RoutedRecord.sequence)):
-        counts, experts = unpack(record.counts, record.experts, run.num_experts)
+        counts, experts = unpack_routed(record.counts, record.experts, run.num_experts)
         ids.append(np.frombuffer(packed, TOKEN_IDS).astype(np.int64))
         last.append(np.arange(len(counts)) == len(counts) - 1)
         all_counts.append(counts)

@@ -171,7 +171,7 @@ def similar(
         queries.check_expert(record, expert)
         loaded = services.library.run(run)
         if by == "gate" or by == "output":
-            pairs = loaded.similar(expert, by, limit)
+            pairs = loaded.likeness.similar(expert, by, limit)
         else:
             sample = services.together.of(session, find_index(session, record))
             alike = sample.companions(expert, 0, limit)

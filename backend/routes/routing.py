@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -29,7 +29,9 @@ from backend.schemas import (
     RoutingResponse,
 )
 from backend.services import RunName, Services, ServicesDep, prompt_text
-from trainer.routing import Routing
+
+if TYPE_CHECKING:
+    from trainer.routing import Routing
 
 router = APIRouter(prefix="/runs/{run}", tags=["routing"])
 

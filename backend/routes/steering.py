@@ -26,8 +26,8 @@ from backend.schemas import (
 from backend.services import RunName, Services, ServicesDep, prompt_text
 from backend.sse import Event, Events, EventStream, EventStreamJson, documented
 from trainer.config import DoseConfig, SteeringConfig
-from trainer.dose import DoseProgress, DoseStep
-from trainer.steering import Done, NewToken, Started, SteeringStep
+from trainer.dose_curve import DoseProgress, DoseStep
+from trainer.steps import Done, NewToken, Started, SteeringStep
 
 router = APIRouter(prefix="/runs/{run}", tags=["steering"])
 

@@ -6,13 +6,13 @@ import asyncio
 import json
 import threading
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 import pytest
 from fastapi import FastAPI
 from starlette.types import Message
 
-import backend.live as live
 from backend.app import create_app
 from backend.services import Services
 from backend.settings import Settings
@@ -72,8 +72,8 @@ def test_superseded_routings_are_not_done(
 ) -> None:
     begun, go_on, texts = threading.Event(), threading.Event(), []
 
-    def noting(name: str) -> None:
-        original = getattr(live, name)
+    def noting(module: str, name: str) -> None:
+        original = getattr(import_module(module), name)
 
         def noted(language_model: Any, run: Any, text: str, *words: Any) -> Any:
             texts.append(text)
@@ -81,10 +81,11 @@ def test_superseded_routings_are_not_done(
             assert go_on.wait(20)
             return original(language_model, run, text, *words)
 
-        monkeypatch.setattr(live, name, noted)
+        monkeypatch.setattr(f"{module}.{name}", noted)
 
-    for name in ("route_together", "predict", "direct_effects"):
-        noting(name)
+    noting("trainer.routing", "route_together")
+    noting("trainer.predictions", "predict")
+    noting("trainer.effects", "direct_effects")
 
     async def type_quickly() -> None:
         first = Asking(app, ROUTING, {"text": "the old fox"})

@@ -287,7 +287,7 @@ def test_routing_without_memory_is_said(live_client: TestClient, monkeypatch: py
         raise torch.OutOfMemoryError("out of memory")
 
     with monkeypatch.context() as patched:
-        patched.setattr("backend.live.route_together", fails)
+        patched.setattr("trainer.routing.route_together", fails)
         answer = live_client.post(f"{RUN}/routing", json={"text": PROMPT})
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "out-of-memory")
     assert live_client.post(f"{RUN}/routing", json={"text": PROMPT}).status_code == 200

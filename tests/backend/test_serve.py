@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from backend.commands.serve import listen
 from tests.backend.stores import metric
-from tests.processes import server
+from tests.processes import PATIENCE_SECONDS, server
 from tests.runs import World
 from trainer.store import MetricRecord
 
@@ -35,7 +35,7 @@ def steering(url: str, client: httpx.Client, max_tokens: int) -> Any:
 
 
 def test_it_answers_and_streams(running: str) -> None:
-    with httpx.Client(timeout=20) as client:
+    with httpx.Client(timeout=PATIENCE_SECONDS) as client:
         assert client.get(f"{running}/api/health").json()["status"] == "ok"
         routed = client.post(f"{running}/api/runs/small/routing", json={"text": "the fox"}).json()
         assert len(routed["tokens"]) == 8
@@ -46,7 +46,7 @@ def test_it_answers_and_streams(running: str) -> None:
 
 
 def test_those_who_leave_make_room(running: str) -> None:
-    with httpx.Client(timeout=20) as client:
+    with httpx.Client(timeout=PATIENCE_SECONDS) as client:
         for _ in range(4):
             with steering(running, client, 100) as first, steering(running, client, 100) as second:
                 assert next(first.iter_lines()) == next(second.iter_lines()) == "event: start"
@@ -58,7 +58,8 @@ def test_those_who_leave_make_room(running: str) -> None:
 
 
 def test_metrics_arrive_as_they_are_written(running: str, fitted: World) -> None:
-    with httpx.Client(timeout=20) as client, client.stream("GET", f"{running}/api/runs/small/events") as answer:
+    events = f"{running}/api/runs/small/events"
+    with httpx.Client(timeout=PATIENCE_SECONDS) as client, client.stream("GET", events) as answer:
         lines = answer.iter_lines()
         assert [next(lines), json.loads(next(lines)[6:])] == ["event: status", {"status": "finished"}]
         with Session(fitted.store) as session, session.begin():
@@ -76,7 +77,7 @@ def test_answers_do_not_wait_for_acknowledgements() -> None:
 
 
 def test_it_stops_when_asked_even_while_somebody_listens(made_up: Path) -> None:
-    with server(made_up) as (url, process), httpx.Client(timeout=20) as client:
+    with server(made_up) as (url, process), httpx.Client(timeout=PATIENCE_SECONDS) as client:
         with client.stream("GET", f"{url}/api/runs/first/events") as answer:
             next(answer.iter_lines())
             process.send_signal(signal.SIGINT)
@@ -87,7 +88,7 @@ def test_it_stops_when_asked_even_while_somebody_listens(made_up: Path) -> None:
 
 
 def test_sigterm_ends_it_while_it_generates(fitted: World) -> None:
-    with server(fitted.data) as (url, process), httpx.Client(timeout=20) as client:
+    with server(fitted.data) as (url, process), httpx.Client(timeout=PATIENCE_SECONDS) as client:
         with steering(url, client, 100) as answer:
             assert next(answer.iter_lines()) == "event: start"
             process.send_signal(signal.SIGTERM)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 from pathlib import Path
@@ -10,7 +11,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Site
-from tests.processes import ended, start, wait_for
+from tests.outside import save_sparsify
+from tests.processes import document, ended, mxd, start, wait_for
 
 pytestmark = pytest.mark.browser
 
@@ -48,3 +50,18 @@ def test_curves_are_chosen_and_compared(page: Page, site: Site) -> None:
     expect(page).to_have_url(re.compile("curve="))
     page.reload()
     expect(curves.nth(1)).to_be_checked()
+
+
+def test_an_imported_run_says_where_it_is_from(page: Page, site: Site, tmp_path: Path) -> None:
+    language_model = site.data / "language-model"
+    width = json.loads((language_model / "config.json").read_text("utf-8"))["hidden_size"]
+    save_sparsify(tmp_path / "theirs", width=width)
+    places = ["--data", str(site.data), "--store", site.store, "--json"]
+    words = ["import", "theirs", "--language-model", str(language_model), "--layer", "1", "--name", "imported"]
+    document(mxd(*words, *places, folder=tmp_path))
+    page.goto("/runs/imported")
+    expect(page.locator("dl.facts > div").filter(has_text="Imported from")).to_contain_text("sparsify: theirs")
+    page.goto(f"/runs/{site.run}")
+    expect(page.locator("dl.facts")).to_contain_text("Language model")
+    expect(page.locator("dl.facts")).not_to_contain_text("Imported from")
+    document(mxd("remove", "imported", *places, folder=tmp_path))

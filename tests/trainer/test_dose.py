@@ -11,7 +11,8 @@ import pytest
 from tests.layers import random_layer
 from tests.runs import World
 from trainer.config import DoseConfig, Edit, Sampling, TrainConfig
-from trainer.dose import DoseCurve, DosePoint, DoseProgress, at_strength, dose, promoted_tokens, suggested
+from trainer.dose import at_strength, dose, promoted_tokens, suggested
+from trainer.dose_curve import DoseCurve, DosePoint, DoseProgress
 from trainer.errors import UserError
 from trainer.generation import RowBatch, Step
 from trainer.run import Run

@@ -17,7 +17,7 @@ from trainer.config import EvaluateConfig
 from trainer.errors import UserError
 from trainer.evaluation.evaluate import Measured
 from trainer.evaluation.intervals import Bootstrap, Floats, Interval
-from trainer.layers.sparse import WEIGHTS_FILE
+from trainer.layers.saved import WEIGHTS_FILE
 from trainer.run import Run
 from trainer.store import EvaluationRecord, RunRecord, utc_now, writing
 

@@ -9,8 +9,7 @@ from typing import Protocol
 
 from trainer import hub
 from trainer.errors import NotFoundError, UserError
-from trainer.loading import looks_like_path
-from trainer.repositories import first_line
+from trainer.repositories import first_line, looks_like_path
 
 MOST_FILES = 100_000
 """Of a folder; with more it is not one of layers."""

@@ -95,20 +95,3 @@ class RoutedSample:
     def routed(self, sequence: int) -> tuple[Ints, Ints]:
         """How many experts are active on each token, [L], and which, [P], token by token, the strongest first."""
         return self._routed[sequence]
-
-
-def pack(counts_L: Ints, experts_P: Ints, num_experts: int) -> tuple[bytes, bytes]:
-    """As they stand in the store: counts of two bytes; experts of two bytes, of four where there are more than fit."""
-    return counts_L.astype("<u2").tobytes(), experts_P.astype(_expert_type(num_experts)).tobytes()
-
-
-def unpack(counts: bytes, experts: bytes, num_experts: int) -> tuple[Ints, Ints]:
-    """What ``pack`` was given."""
-    return (
-        np.frombuffer(counts, "<u2").astype(np.int64),
-        np.frombuffer(experts, _expert_type(num_experts)).astype(np.int64),
-    )
-
-
-def _expert_type(num_experts: int) -> np.dtype[Any]:
-    return np.dtype("<u2") if num_experts <= 1 << 16 else np.dtype("<u4")

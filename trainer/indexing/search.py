@@ -10,9 +10,9 @@ import numpy as np
 from sqlalchemy import and_, select
 from sqlalchemy.orm import Session
 
-from trainer.indexing.write import EXPERTS_PER_INSERT, SEARCH_MARGIN
+from trainer.indexing.write import EXPERTS_PER_INSERT
 from trainer.packing import TOKEN_IDS
-from trainer.search_text import insert_search, make_search_table, search_body
+from trainer.search_text import SEARCH_MARGIN, insert_search, make_search_table, search_body
 from trainer.store import ContextRecord, SequenceRecord
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from trainer.errors import NotFoundError
 from trainer.indexing.contexts import Kept, Sequences
 from trainer.indexing.gather import Gathered
 from trainer.indexing.pairs import Ints, Pairs
-from trainer.indexing.sample import RoutedSample, pack
+from trainer.indexing.sample import RoutedSample
 from trainer.indexing.statistics import BINS, INTERVALS
-from trainer.packing import ACTIVE, TOKEN_IDS
-from trainer.search_text import insert_search, make_search_table, search_body
+from trainer.packing import ACTIVE, TOKEN_IDS, pack_routed
+from trainer.search_text import SEARCH_MARGIN, insert_search, make_search_table, search_body
 from trainer.store import (
     ContextRecord,
     ExpertRecord,
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 ROWS_PER_INSERT = 5_000
 EXPERTS_PER_INSERT = 200
-SEARCH_MARGIN = 12
-"""Tokens on either side of the peak whose text can be searched."""
 
 
 def write_index(
@@ -138,7 +136,7 @@ def _contexts(run_id: int, kept: Kept, pairs: Pairs) -> Iterator[dict[str, Any]]
 
 def _routed(run_id: int, num_experts: int, sample: RoutedSample) -> Iterator[dict[str, Any]]:
     for number in sample.sequences:
-        counts, experts = pack(*sample.routed(number), num_experts)
+        counts, experts = pack_routed(*sample.routed(number), num_experts)
         yield {"run_id": run_id, "sequence": number, "counts": counts, "experts": experts}
 
 

@@ -15,8 +15,8 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from trainer.errors import DamagedStoreError, UserError
-from trainer.indexing.sample import unpack
 from trainer.labelling.features import COLUMNS, Describer
+from trainer.packing import unpack_routed
 from trainer.progress import ShouldStop
 from trainer.store import ContextRecord, ExpertRecord, RunRecord, SequenceRecord
 from trainer.tables import RoutedRecord
@@ -142,7 +142,7 @@ def _sample(session: Session, run: RunRecord, offsets: Places) -> tuple[Places, 
     tokens, experts, places = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     wanted = select(RoutedRecord).where(RoutedRecord.run_id == run.id).order_by(RoutedRecord.sequence)
     for record in session.scalars(wanted):
-        counts, active = unpack(record.counts, record.experts, run.num_experts)
+        counts, active = unpack_routed(record.counts, record.experts, run.num_experts)
         here = offsets[record.sequence] + np.arange(len(counts))
         tokens.append(here)
         experts.append(active)

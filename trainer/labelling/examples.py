@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from trainer.indexing.sample import unpack
 from trainer.labelling.corpus import BLOCK
+from trainer.packing import unpack_routed
 from trainer.store import ContextRecord, RunRecord, SequenceRecord
 from trainer.tables import RoutedRecord
 from trainer.tokens import token_texts
@@ -71,7 +71,7 @@ def _silent_places(
         if len(found) == count:
             break
         record = session.get_one(RoutedRecord, (run.id, number))
-        counts, experts = unpack(record.counts, record.experts, run.num_experts)
+        counts, experts = unpack_routed(record.counts, record.experts, run.num_experts)
         active = set(np.repeat(np.arange(len(counts)), counts)[experts == expert].tolist())
         position = chance.randrange(1, len(counts))
         if not active.intersection(range(position - BEFORE, position + AFTER + 1)):

@@ -12,7 +12,8 @@ from trainer.layers.ablations import GluLowRankMxD, GluReluMxD, MlpLowRankMxD, M
 from trainer.layers.baselines import Autoencoder, SkipTranscoder, Transcoder
 from trainer.layers.jumprelu import JumpReluSkipTranscoder, JumpReluTranscoder
 from trainer.layers.mxd import GluMxD, MlpMxD
-from trainer.layers.sparse import WEIGHTS_FILE, SparseLayer, read_layer_config, read_weights
+from trainer.layers.saved import WEIGHTS_FILE, read_layer_config
+from trainer.layers.sparse import SparseLayer, read_weights
 
 CLASSES: dict[tuple[Method, Encoder], type[SparseLayer]] = {
     ("mxd", "mlp"): MlpMxD,

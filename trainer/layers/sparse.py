@@ -19,13 +19,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from trainer.config import LayerConfig, Method
-from trainer.errors import NotFoundError, UserError
-from trainer.files import read_json
+from trainer.errors import UserError
 from trainer.layers.kernels import gate, mix
+from trainer.layers.saved import CONFIG_FILE, WEIGHTS_FILE
 from trainer.layers.sharded import Shards, sharded_gate, sharded_mix
 
-CONFIG_FILE = "layer.json"
-WEIGHTS_FILE = "layer.safetensors"
 _SYSTEM_ERROR = re.compile(r"os error (\d+)")
 
 
@@ -164,22 +162,6 @@ class SparseLayer(nn.Module, ABC):
     def from_config(cls, config: LayerConfig) -> Self:
         """A new layer with its starting values."""
         return cls(config)
-
-
-def read_layer_config(folder: Path) -> LayerConfig:
-    """The config beside a layer's weights.
-
-    Raises:
-        NotFoundError: there is none.
-        UserError: it is not a layer's config.
-    """
-    path = folder / CONFIG_FILE
-    if not path.is_file():
-        raise NotFoundError(f"{folder} holds no fitted layer ({CONFIG_FILE} is missing); fit one with mxd train.")
-    try:
-        return LayerConfig.model_validate(read_json(path))
-    except ValueError as error:
-        raise UserError(f"{path} is not a layer's config; restore it from a copy or fit the run again.") from error
 
 
 def save_tensors(tensors: Mapping[str, Tensor], target: Path) -> None:

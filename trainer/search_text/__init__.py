@@ -11,12 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from sqlalchemy import Connection
 from sqlalchemy.orm import Session
 
-from trainer.search_text.base import GAP, SEARCH_REACH, Ints, LastWord, Ranked, TextIndex, is_beginning
+from trainer.search_text.base import GAP, SEARCH_MARGIN, SEARCH_REACH, Ints, LastWord, Ranked, TextIndex, is_beginning
 from trainer.search_text.postgresql import PostgresqlTextIndex
 from trainer.search_text.sqlite import SqliteTextIndex
 
 __all__ = [
     "DATABASES",
+    "SEARCH_MARGIN",
     "SEARCH_REACH",
     "LastWord",
     "Ranked",

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection
 from sqlalchemy.orm import Session
 
+SEARCH_MARGIN = 12
+"""Tokens on either side of the peak whose text can be searched."""
 SEARCH_REACH = 10
 """Words that are searched for together stand at most this far apart."""
 GAP_WORD = "\ue000"

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from trainer.indexing.pairs import Pairs
-from trainer.indexing.sample import RoutedSample, pack, unpack
+from trainer.indexing.sample import RoutedSample
+from trainer.packing import pack_routed, unpack_routed
 
 LENGTH = 4
 
@@ -59,7 +60,7 @@ def test_the_strongest_come_first() -> None:
 @pytest.mark.parametrize("num_experts", [1 << 16, (1 << 16) + 1])
 def test_packing_loses_nothing(num_experts: int) -> None:
     counts, experts = np.array([0, 2, 1]), np.array([0, num_experts - 1, 7])
-    found = unpack(*pack(counts, experts, num_experts), num_experts)
+    found = unpack_routed(*pack_routed(counts, experts, num_experts), num_experts)
     assert [part.tolist() for part in found] == [counts.tolist(), experts.tolist()]
 
 

@@ -12,7 +12,7 @@ from tests.layers import random_layer
 from trainer.config import LayerConfig
 from trainer.errors import NotFoundError, UserError
 from trainer.layers.registry import build_layer, load_layer
-from trainer.layers.sparse import CONFIG_FILE, WEIGHTS_FILE
+from trainer.layers.saved import CONFIG_FILE, WEIGHTS_FILE
 
 
 def test_saved_and_loaded_is_the_same(tmp_path: Path) -> None:

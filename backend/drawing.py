@@ -1,0 +1,50 @@
+"""Figures by name, but for those that are kept."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from sqlalchemy.orm import Session
+
+from backend import figures, figures_of_evaluations
+from backend.figures_of_evaluations import or_nothing
+from backend.figures_of_steering import steering
+from backend.queries.runs import find_run
+from backend.schemas import Figure, FigureName
+from trainer.errors import UserError
+
+MEASURED_OF_A_RUN = {
+    "steering": steering,
+    "load": figures_of_evaluations.load,
+    "usage-evaluated": figures_of_evaluations.usage_evaluated,
+    "probe-coefficients": figures_of_evaluations.probe_coefficients,
+}
+MEASURED_OF_ALL = {
+    "loss-frontier": figures_of_evaluations.loss_frontier,
+    "error-frontier": figures_of_evaluations.error_frontier,
+    "faithfulness": figures_of_evaluations.faithfulness,
+    "routing-frontier": figures_of_evaluations.routing_frontier,
+    "probing": figures_of_evaluations.probing,
+}
+
+
+def draw(session: Session, name: FigureName, run: str | None, expert: int | None) -> Figure:
+    """The figure of this name.
+
+    Raises:
+        UserError: it needs a run or an expert and none is named, there is no such one, or nothing was measured.
+    """
+    if name == "frontier":
+        return figures.frontier(session)
+    if name in MEASURED_OF_ALL:
+        return or_nothing(name, partial(MEASURED_OF_ALL[name], session))
+    if run is None:
+        raise UserError(f"The figure {name} is of a run; name it with ?run=.")
+    record = find_run(session, run)
+    if name in MEASURED_OF_A_RUN:
+        return or_nothing(name, partial(MEASURED_OF_A_RUN[name], session, record))
+    if name == "training":
+        return figures.training(session, record)
+    if expert is None:
+        raise UserError(f"The figure {name} is of an expert; name it with ?expert=.")
+    return figures.coefficients(session, record, expert)

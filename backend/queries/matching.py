@@ -1,0 +1,111 @@
+"""The experts of two runs as their index has them, each with the one that is most like it.
+
+Shapes: E active experts, Q of them that look for their nearest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from backend.errors import NoIndexError
+from backend.library import Library, LoadedRun
+from backend.matching import match
+from backend.queries.matched import MatchedExperts
+from backend.schemas import MatchedBy
+from backend.vectors import Directions, Vectors, token_shares
+from trainer.errors import UserError
+from trainer.store import ExpertRecord, RunRecord
+
+MOST_COMPARED = 2000
+"""Experts that are matched, the most used ones of the first run."""
+
+
+def match_experts(session: Session, run: RunRecord, other: RunRecord, library: Library) -> MatchedExperts:
+    """Match the most used experts of ``run`` with all active ones of ``other``.
+
+    Raises:
+        NoIndexError: no expert of one of them is active.
+        UserError: they neither read the same nor have they the same tokens.
+    """
+    one, two = _active(session, run), _active(session, other)
+    loaded = library.run(run.name), library.run(other.name)
+    by = matched_by(*loaded)
+    # Stable, so that of equal usages the lower id comes first.
+    most_used = np.argsort([-each.active_tokens for each in one], kind="stable")[:MOST_COMPARED]
+    found = match(*_VECTORS[by](one, two, loaded), torch.from_numpy(most_used))
+    return MatchedExperts(
+        by=by,
+        active=len(one),
+        other_active=len(two),
+        one_Q=[one[place].expert for place in most_used.tolist()],
+        other_Q=[two[place].expert for place in found.nearest.places_Q.tolist()],
+        cosines_Q=found.nearest.cosines_Q.tolist(),
+        mutual_Q=found.mutual_Q.tolist(),
+        median_cosine=float(found.nearest.cosines_Q.quantile(0.5)),
+        chance_cosine=found.chance_cosine,
+    )
+
+
+def matched_by(one: LoadedRun, other: LoadedRun) -> MatchedBy:
+    """By their gates where these read the same, at the same place of the same language model; else by tokens.
+
+    Raises:
+        UserError: nor have they the same tokens.
+    """
+    runs = one.run, other.run
+    same_place = len({(run.language_model_source, run.config.layer) for run in runs}) == 1
+    if same_place and len({(run.layer.reads, run.layer_config.input_width) for run in runs}) == 1:
+        return "gate"
+    if one.run.tokenizer.get_vocab() != other.run.tokenizer.get_vocab():
+        raise UserError(
+            f"The language models of {one.run.name} and {other.run.name} have different tokens, so their experts "
+            "cannot be matched; choose runs of one tokenizer."
+        )
+    return "tokens"
+
+
+class _ActiveExpert(NamedTuple):
+    expert: int
+    active_tokens: int
+    top_tokens: list[list[int]]
+
+    @property
+    def spread(self) -> list[tuple[int, float]]:
+        return [(token, count / self.active_tokens) for token, count in self.top_tokens]
+
+
+Actives = Sequence[_ActiveExpert]
+Loaded = tuple[LoadedRun, LoadedRun]
+
+
+def _by_gate(one: Actives, other: Actives, loaded: Loaded) -> tuple[Vectors, Vectors]:
+    first, second = (
+        Directions(run.run.layer.gate.weight.detach(), torch.tensor([each.expert for each in experts]))
+        for run, experts in zip(loaded, (one, other), strict=True)
+    )
+    return first, second
+
+
+def _by_tokens(one: Actives, other: Actives, _: Loaded) -> tuple[Vectors, Vectors]:
+    return token_shares([each.spread for each in one], [each.spread for each in other])
+
+
+_VECTORS: dict[MatchedBy, Callable[[Actives, Actives, Loaded], tuple[Vectors, Vectors]]] = {
+    "gate": _by_gate,
+    "tokens": _by_tokens,
+}
+
+
+def _active(session: Session, run: RunRecord) -> list[_ActiveExpert]:
+    columns = select(ExpertRecord.expert, ExpertRecord.active_tokens, ExpertRecord.top_tokens)
+    wanted = columns.where(ExpertRecord.run_id == run.id, ExpertRecord.active_tokens > 0)
+    found = [_ActiveExpert(*row) for row in session.execute(wanted.order_by(ExpertRecord.expert))]
+    if not found:
+        raise NoIndexError(f"No expert of {run.name} was active in its index; index more text.")
+    return found
