@@ -12,7 +12,9 @@ from backend.errors import BusyError
 ALWAYS_ANSWERED = ("/api/health", "/healthz", "/metrics")
 """What those who run it ask when it is busy."""
 TURN_SECONDS = 0.25
-"""Of requests that came together, those that are reached later than this are refused: as long again waits outside."""
+"""Of many requests that came together, those reached later than this are refused: as long again waits outside."""
+FEW = 32
+"""As many that came together are never refused, however late: that is a pause of the machine, not a crowd."""
 
 
 class Overload:
@@ -27,6 +29,7 @@ class Overload:
         self.most_waiting = most_waiting
         self._waiting = 0
         self._turn_began: float | None = None
+        self._in_turn = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer as the application does, or with status 503."""
@@ -40,12 +43,13 @@ class Overload:
             await self._counted(scope, receive, send)
 
     def _is_late(self) -> bool:
-        """Whether requests that came together with this one have taken too long already."""
+        """Whether many requests that came together with this one have taken too long already."""
         loop = asyncio.get_running_loop()
         if self._turn_began is None:
-            self._turn_began = loop.time()
+            self._turn_began, self._in_turn = loop.time(), 0
             loop.call_soon(self._end_turn)  # behind all that has come by now
-        return loop.time() - self._turn_began > TURN_SECONDS
+        self._in_turn += 1
+        return self._in_turn > FEW and loop.time() - self._turn_began > TURN_SECONDS
 
     def _end_turn(self) -> None:
         self._turn_began = None

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from starlette.types import Message, Receive, Scope, Send
 
-from backend.overload import TURN_SECONDS, Overload
+from backend.overload import FEW, TURN_SECONDS, Overload
 
 MOST = 3
 
@@ -96,18 +96,35 @@ def test_health_is_always_answered_and_failures_leave_no_trace() -> None:
     asyncio.run(check())
 
 
-def test_who_comes_behind_too_many_others_is_refused_and_the_next_one_is_not() -> None:
-    async def busy(scope: Scope, receive: Receive, send: Send) -> None:
+class Paused:
+    """An application that holds up everybody, once."""
+
+    def __init__(self) -> None:
+        self.seconds = 1.1 * TURN_SECONDS
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         del scope, receive
-        time.sleep(1.1 * TURN_SECONDS)
+        time.sleep(self.seconds)
+        self.seconds = 0
         await send({"type": "http.response.start", "status": 200, "headers": []})
 
+
+def test_who_comes_behind_too_many_others_is_refused_and_the_next_one_is_not() -> None:
     async def check() -> None:
-        app = Overload(busy, 100)
-        together = await asyncio.gather(*(status(app) for _ in range(5)))
-        assert [answer["status"] for answer in together] == [200, 503, 503, 503, 503]
+        app = Overload(Paused(), 100)
+        together = await asyncio.gather(*(status(app) for _ in range(FEW + 5)))
+        assert [answer["status"] for answer in together] == [200] * FEW + [503] * 5
         for _ in range(3):
             await asyncio.sleep(0)
             assert (await status(app))["status"] == 200
+
+    asyncio.run(check())
+
+
+def test_who_waits_with_few_others_for_a_machine_that_paused_is_answered() -> None:
+    async def check() -> None:
+        app = Overload(Paused(), 100)
+        answers = await asyncio.gather(*(status(app) for _ in range(FEW)))
+        assert [answer["status"] for answer in answers] == [200] * FEW
 
     asyncio.run(check())
