@@ -12,17 +12,22 @@ from tests.scheduling import BROWSER, LONG, group_of
 
 TESTS = "import pytest\n@pytest.mark.parametrize('number', range(6))\ndef test_it(number): pass\n"
 
+CONFTEST = """
+from tests.scheduling import ByFile
+def pytest_xdist_make_scheduler(config, log): return ByFile(config, log)
+"""
+
 
 def test_each_file_has_one_worker_and_both_workers_have_files(tmp_path: Path) -> None:
-    (tmp_path / "conftest.py").write_text("from tests.conftest import pytest_xdist_make_scheduler\n")
+    (tmp_path / "conftest.py").write_text(CONFTEST)
     for name in "abcd":
         (tmp_path / f"test_{name}.py").write_text(TESTS)
-    words = ["-n", "2", "-v", "-p", "no:cacheprovider", "-p", "no:schemathesis", "-c", os.devnull, "--rootdir", "."]
+    words = ["-p", "xdist", "-n", "2", "-v", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", "."]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     finished = subprocess.run(
         [sys.executable, "-m", "pytest", *words],
         cwd=tmp_path,
-        env={**environment, "PYTHONPATH": str(ROOT)},
+        env={**environment, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
         check=False,

@@ -151,8 +151,9 @@ def second_of(parent: int) -> int:
 
 def test_a_run_that_exists_is_told_once(world: World, words: list[str]) -> None:
     assert mxd(["train", *words, "--name", "there"]) == 0
-    done = torchrun("backend.cli", "train", *words, "--name", "there")
-    said = [line for line in done.stderr.splitlines() if line.startswith("mxd:")]
+    done = ranks(main, "train", *words, "--name", "there")
+    assert [one.returncode for one in done] == [2, 2]
+    said = [line for one in done for line in one.stderr.splitlines() if line.startswith("mxd:")]
     assert said == ["mxd: The run there exists; go on with --resume, or choose another --name."]
 
 

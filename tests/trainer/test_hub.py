@@ -20,29 +20,31 @@ LOAD = """
 import sys
 from trainer.errors import UserError
 from trainer.language_model import LanguageModel
-try:
-    language_model = LanguageModel.load(sys.argv[1], "cpu")
-except UserError as error:
-    sys.exit(str(error))
-print(sum(parameter.double().sum().item() for parameter in language_model.module.parameters()))
+for name in sys.argv[1:]:
+    try:
+        language_model = LanguageModel.load(name, "cpu")
+    except UserError as error:
+        sys.exit(str(error))
+    print(sum(parameter.double().sum().item() for parameter in language_model.module.parameters()))
 """
 READ = """
 import json, sys
 from trainer.config import TextConfig
 from trainer.documents import documents
 from trainer.errors import UserError
-try:
-    print(json.dumps(list(documents(TextConfig(text=sys.argv[1])))))
-except UserError as error:
-    sys.exit(str(error))
+for name in sys.argv[1:]:
+    try:
+        print(json.dumps(list(documents(TextConfig(text=name)))))
+    except UserError as error:
+        sys.exit(str(error))
 """
 
 
-def run(program: str, name: str, endpoint: str, home: Path) -> subprocess.CompletedProcess[str]:
+def run(program: str, *names: str, endpoint: str, home: Path) -> subprocess.CompletedProcess[str]:
     """Run a program in a process of its own: addresses are read when the clients are imported."""
     environment = {key: value for key, value in os.environ.items() if not key.upper().endswith("PROXY")}
     environment |= {"HF_ENDPOINT": endpoint, "HF_HOME": str(home), "HF_HUB_OFFLINE": "0", "PYTHONPATH": str(ROOT)}
-    words = [sys.executable, "-c", program, name]
+    words = [sys.executable, "-c", program, *names]
     return subprocess.run(words, capture_output=True, text=True, env=environment, timeout=120, check=False)
 
 
@@ -50,14 +52,12 @@ def test_a_language_model_by_its_name_and_again_without_the_hub(tmp_path: Path) 
     folder = saved_language_model(tmp_path / "folder")
     wanted = sum(parameter.double().sum().item() for parameter in tiny_language_model().module.parameters())
     with fake_hub(models={"some-one/tiny": folder}) as hub:
-        done = run(LOAD, "some-one/tiny", hub.url, tmp_path / "home")
-        assert done.returncode == 0, done.stderr
+        done = run(LOAD, "some-one/tiny", "some-one/other", endpoint=hub.url, home=tmp_path / "home")
+        assert done.returncode == 1
         assert float(done.stdout) == pytest.approx(wanted)
         assert any("model.safetensors" in asked for asked in hub.asked)
-        unknown = run(LOAD, "some-one/other", hub.url, tmp_path / "home")
-        assert unknown.returncode == 1
-        assert "some-one/other cannot be loaded" in unknown.stderr
-    again = run(LOAD, "some-one/tiny", hub.url, tmp_path / "home")
+        assert "some-one/other cannot be loaded" in done.stderr
+    again = run(LOAD, "some-one/tiny", endpoint=hub.url, home=tmp_path / "home")
     assert again.returncode == 0, again.stderr
     assert float(again.stdout) == pytest.approx(wanted)
 
@@ -67,17 +67,16 @@ def test_a_data_set_by_its_name(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "train.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
     with fake_hub(datasets={"some-one/corpus": folder}) as hub:
-        done = run(READ, "some-one/corpus", hub.url, tmp_path / "home")
-        assert done.returncode == 0, (done.stderr, hub.asked)
-        assert json.loads(done.stdout) == TEXTS
-        unknown = run(READ, "some-one/other", hub.url, tmp_path / "home")
-        assert "some-one/other cannot be read from the hub" in unknown.stderr
+        done = run(READ, "some-one/corpus", "some-one/other", endpoint=hub.url, home=tmp_path / "home")
+        assert done.returncode == 1
+        assert json.loads(done.stdout) == TEXTS, (done.stderr, hub.asked)
+        assert "some-one/other cannot be read from the hub" in done.stderr
 
 
 @pytest.mark.parametrize(("program", "what"), [(LOAD, "The language model"), (READ, "The data set")])
 def test_without_a_network_it_is_said_soon(tmp_path: Path, program: str, what: str) -> None:
     started = time.monotonic()
-    done = run(program, "some-one/tiny", "http://127.0.0.1:9", tmp_path)
+    done = run(program, "some-one/tiny", endpoint="http://127.0.0.1:9", home=tmp_path)
     # The clients alone took 23 seconds; imports take most of what is left, on a busy machine too.
     assert f"{what} some-one/tiny" in done.stderr
     assert "does not answer" in done.stderr

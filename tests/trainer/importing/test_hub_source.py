@@ -15,13 +15,20 @@ from tests.outside import save_sparsify
 ROOT = Path(__file__).parents[3]
 
 
-def mxd(*words: str, endpoint: str, place: Path) -> subprocess.CompletedProcess[str]:
-    """A command in a process of its own: addresses are read when the hub's client is imported."""
+PROGRAM = """
+import json, sys
+from backend.cli import run
+print([run(words) for words in json.loads(sys.argv[1])], file=sys.stderr)
+"""
+
+
+def mxd(*commands: list[str], endpoint: str, place: Path) -> subprocess.CompletedProcess[str]:
+    """Commands in a process of their own: addresses are read when the hub's client is imported."""
     environment = {key: value for key, value in os.environ.items() if not key.upper().endswith("PROXY")}
     environment |= {"HF_ENDPOINT": endpoint, "HF_HOME": str(place / "home"), "HF_HUB_OFFLINE": "0"}
     environment |= {"PYTHONPATH": str(ROOT), "MXD_DATA": str(place / "data")}
     return subprocess.run(
-        [sys.executable, "-m", "backend.cli", *words],
+        [sys.executable, "-c", PROGRAM, json.dumps(commands)],
         capture_output=True,
         text=True,
         env=environment,
@@ -35,21 +42,18 @@ def test_one_layer_of_a_repository(tmp_path: Path) -> None:
     for layer in (0, 1):
         save_sparsify(tmp_path / "repository" / f"layers.{layer}.mlp")
     words = ["--language-model", str(lm), "--name", "theirs", "--json"]
+    several, unknown = ["import", "some-one/coders", *words], ["import", "some-one/other", *words]
     with fake_hub(models={"some-one/coders": tmp_path / "repository"}) as hub:
-        several = mxd("import", "some-one/coders", *words, endpoint=hub.url, place=tmp_path)
-        assert several.returncode == 2
-        assert "choose one with --layer or --part: layers.0.mlp, layers.1.mlp" in several.stderr
-        unknown = mxd("import", "some-one/other", *words, endpoint=hub.url, place=tmp_path)
-        assert unknown.returncode == 2
-        assert "no file, folder or repository some-one/other" in unknown.stderr
-        done = mxd("import", "some-one/coders", "--layer", "1", *words, endpoint=hub.url, place=tmp_path)
-        assert done.returncode == 0, done.stderr
+        done = mxd(several, unknown, [*several, "--layer", "1"], endpoint=hub.url, place=tmp_path)
+        assert "[2, 2, 0]" in done.stderr
+        assert "choose one with --layer or --part: layers.0.mlp, layers.1.mlp" in done.stderr
+        assert "no file, folder or repository some-one/other" in done.stderr
         assert not any("layers.0.mlp/sae" in asked for asked in hub.asked)
     result = json.loads(done.stdout)
     assert (result["source"], result["part"], result["layer"]) == ("some-one/coders", "layers.1.mlp", 1)
     config = json.loads((tmp_path / "data" / "runs" / "theirs" / "run.json").read_text())
     assert config["origin"]["revision"] == COMMIT
-    words[words.index("theirs")] = "others"
-    away = mxd("import", "some-one/coders", *words, endpoint="http://127.0.0.1:9", place=tmp_path)
-    assert away.returncode == 2
+    others = ["others" if word == "theirs" else word for word in several]
+    away = mxd(others, endpoint="http://127.0.0.1:9", place=tmp_path)
+    assert "[2]" in away.stderr
     assert "does not answer" in away.stderr
