@@ -2,7 +2,8 @@
 
     python scripts/measure_browser.py http://127.0.0.1:8000 demo-l3-k16
 
-Times are those of the page's own clock, medians of several; a frame is long when more than 50 ms pass between two.
+Times are those of the page's own clock, medians of several; a frame is long when more than 50 ms pass between two, to
+the millisecond. The page is scrolled once it has been drawn whole, its figures included.
 """
 
 from __future__ import annotations
@@ -95,7 +96,8 @@ def measure(url: str, run: str) -> dict[str, Any]:
         loads = [first_load(browser, url, run) for _ in range(ROUNDS)]
         page = browser.new_context(viewport={"width": 1440, "height": 900}).new_page()
         page.goto(f"{url}/experts?run={run}")
-        page.wait_for_load_state("networkidle")
+        page.wait_for_selector("svg.main-svg")
+        page.wait_for_timeout(LOOKED_AT_MS)
         frames = scrolling(page)
         first = page.request.get(f"{url}/api/runs/{run}/experts/random").json()["expert"]
         page.goto(f"{url}/experts/{first}?run={run}")
@@ -111,7 +113,7 @@ def measure(url: str, run: str) -> dict[str, Any]:
         "next_expert_at_once_ms": statistics.median(hurried),
         "frames": len(frames),
         "longest_frame_ms": max(frames),
-        "long_frames": sum(frame > LONG_FRAME_MS for frame in frames),
+        "long_frames": sum(round(frame) > LONG_FRAME_MS for frame in frames),
     }
 
 

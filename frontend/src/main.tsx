@@ -3,6 +3,7 @@ import "./styles/index.css";
 import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 
+import { fetchFonts } from "@/lib/fonts";
 import { applyTheme, currentTheme } from "@/lib/theme";
 
 import { App, newQueryClient } from "./app";
@@ -21,3 +22,5 @@ void preloadPage(window.location.pathname).finally(() => {
     </StrictMode>,
   );
 });
+// Behind all that the page itself has asked for.
+window.addEventListener("load", () => setTimeout(fetchFonts, 1500));

@@ -15,7 +15,7 @@ const GAP = 1.2;
 const Bars = memo(function Bars({ counts, height }: BarsProps) {
   const path = logHeights(counts)
     .map((share, i) =>
-      share > 0 ? `M${i * BIN} ${height}v${-Math.max(1, share * height)}h${BIN - GAP}V${height}z` : "",
+      share > 0 ? `M${i * BIN} ${height}v-${Math.max(1, share * height).toFixed(1)}h${BIN - GAP}V${height}z` : "",
     )
     .join("");
   return <path d={path} fill="var(--mark-soft)" />;

@@ -3,7 +3,7 @@
 /** Rows that come and go together. */
 export const BLOCK = 4;
 /** Rows beyond either edge of the screen, so that fast scrolling shows rows and not white. */
-const BEYOND = 12;
+const BEYOND = 8;
 
 export interface RowRange {
   readonly first: number;

@@ -23,6 +23,15 @@ describe("visible tokens", () => {
     expect(visibleText("")).toBe("…");
   });
 
+  it("keeps signs that stand together in one part", () => {
+    expect(visibleParts("\n  a b")).toEqual([
+      { text: "↵␣␣", sign: true },
+      { text: "a", sign: false },
+      { text: "␣", sign: true },
+      { text: "b", sign: false },
+    ]);
+  });
+
   it("marks stand-ins, so that a real ␣ differs", () => {
     expect(visibleParts(" ␣")).toEqual([
       { text: "␣", sign: true },

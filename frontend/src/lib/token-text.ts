@@ -20,16 +20,19 @@ export interface VisiblePart {
 }
 
 const SIGNS: Readonly<Record<string, string>> = { " ": "␣", "\n": "↵", "\t": "⇥", "\r": "␍", "\u00a0": "⍽" };
+const INVISIBLE = /([ \n\t\r\u00a0]+)/;
 
 /** Every character of a token made visible: `" may"` becomes ␣ and `may`. Empty tokens say that they continue. */
 export function visibleParts(text: string): readonly VisiblePart[] {
   if (text === "") return [{ text: "…", sign: true }];
-  const parts: VisiblePart[] = [];
-  for (const piece of text.split(/([ \n\t\r\u00a0])/).filter((part) => part !== "")) {
-    const sign = SIGNS[piece];
-    parts.push(sign === undefined ? { text: piece, sign: false } : { text: sign, sign: true });
-  }
-  return parts;
+  return text
+    .split(INVISIBLE)
+    .filter((piece) => piece !== "")
+    .map((piece) =>
+      INVISIBLE.test(piece)
+        ? { text: piece.replace(/./gs, (character) => SIGNS[character] ?? character), sign: true }
+        : { text: piece, sign: false },
+    );
 }
 
 export function visibleText(text: string): string {
