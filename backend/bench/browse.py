@@ -85,7 +85,7 @@ def bench_browse(url: str, sizes: Sizes, store_bytes: int, rounds: int, rate: in
         rate: requests a second, afterwards.
         seconds: how long these come.
     """
-    with closing(_Client(url)) as client:
+    with closing(Client(url)) as client:
         paths = paths_of(client.get, sizes)
         queries = {name: _quantiles(client, path, rounds) for name, path in paths.items()}
     turns = list(paths.values())
@@ -101,13 +101,14 @@ def bench_browse(url: str, sizes: Sizes, store_bytes: int, rounds: int, rate: in
     )
 
 
-class _Client:
+class Client:
     """One connection that stays open, as a browser's do."""
 
     def __init__(self, url: str) -> None:
         self._connection = http.client.HTTPConnection(urlsplit(url).netloc)
 
     def get(self, path: str) -> bytes:
+        """The body of the answer, which is a good one."""
         self._connection.request("GET", path, headers={"Accept-Encoding": "gzip"})
         answer = self._connection.getresponse()
         body = answer.read()
@@ -115,6 +116,7 @@ class _Client:
         return gzip.decompress(body) if answer.headers["Content-Encoding"] == "gzip" else body
 
     def close(self) -> None:
+        """Hang up."""
         self._connection.close()
 
 
@@ -169,7 +171,7 @@ def _last_page(get: Callable[[str], bytes], address: str) -> str:
     return f"{address}&cursor={ExpertCursor.decode(cursor).model_copy(update={'order': 'desc'}).encode()}"
 
 
-def _quantiles(client: _Client, path: PathOf, rounds: int) -> Quantiles:
+def _quantiles(client: Client, path: PathOf, rounds: int) -> Quantiles:
     seconds = []
     for place in range(rounds + WARM_UP):
         started = time.perf_counter()

@@ -11,8 +11,13 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
 
+REFUSALS = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 PATIENCE_SECONDS = 120.0
 """Without a single byte, after which a client counts as stuck; pings come far more often."""
+
+
+class RefusedError(ValueError):
+    """The server asks to come back later, and says when."""
 
 
 def events_of(url: str, path: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -24,7 +29,8 @@ def data_of(url: str, path: str, body: dict[str, Any]) -> Iterator[bytes]:
     """The JSON of each event, unread; who stops asking for more hangs up.
 
     Raises:
-        ValueError: it is refused.
+        RefusedError: it is to be asked again later.
+        ValueError: it is not answered otherwise.
         TimeoutError: nothing comes for too long.
     """
     host = urlsplit(url).netloc
@@ -32,7 +38,9 @@ def data_of(url: str, path: str, body: dict[str, Any]) -> Iterator[bytes]:
         connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
         answer = connection.getresponse()
         if answer.status != HTTPStatus.OK:
-            raise ValueError(f"{answer.status}: {answer.read(500).decode(errors='replace')}")
+            said = f"{answer.status}: {answer.read(500).decode(errors='replace')}"
+            is_refusal = answer.status in REFUSALS and answer.headers["Retry-After"] is not None
+            raise RefusedError(said) if is_refusal else ValueError(said)
         try:
             for line in answer:
                 if line.startswith(b"data: "):

@@ -32,13 +32,13 @@ class Load:
     slowest_ms: float
     errors: int
     refused: int
-    """With status 429 or 503: not counted among the errors, nor among those answered."""
+    """With status 429 or 503 and when to come back: not counted among the errors, nor among those answered."""
     sent_late_p99_ms: float
     """How long after it was due a request was sent: what the client itself adds."""
 
 
 class _Refused(Exception):
-    """The server asks to come back later."""
+    """The server asks to come back later, and says when."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +50,12 @@ class _Answer:
 class _Connections:
     """Connections that stay open; another is made whenever all are waiting for answers."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, most: int) -> None:
         address = urlsplit(url)
         assert address.hostname and address.port
         self._host, self._port = address.hostname, address.port
         self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
-        self._room = asyncio.Semaphore(MOST_CONNECTIONS)
+        self._room = asyncio.Semaphore(most)
 
     async def get(self, path: str) -> None:
         """Ask, and read the whole answer.
@@ -66,41 +66,44 @@ class _Connections:
             _Refused: it is a refusal.
         """
         async with self._room:
-            status = await self._again(path) if self._idle else await self._anew(path)
-        if status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
+            status, says_when = await self._again(path) if self._idle else await self._anew(path)
+        if says_when and status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
             raise _Refused
         if status != HTTPStatus.OK:
             raise ValueError(f"{path}: {status}")
 
-    async def _again(self, path: str) -> int:
+    async def _again(self, path: str) -> tuple[int, bool]:
         streams = self._idle.pop()
         try:
-            status = await self._exchange(*streams, path)
+            answered = await self._exchange(*streams, path)
         except (ConnectionError, asyncio.IncompleteReadError):
             # The server had just closed it, as it does with those that nobody uses; browsers try again, too.
             return await self._anew(path)
         self._idle.append(streams)
-        return status
+        return answered
 
-    async def _anew(self, path: str) -> int:
+    async def _anew(self, path: str) -> tuple[int, bool]:
         streams = await asyncio.open_connection(self._host, self._port)
-        status = await self._exchange(*streams, path)
+        answered = await self._exchange(*streams, path)
         self._idle.append(streams)
-        return status
+        return answered
 
-    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: str) -> int:
+    async def _exchange(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: str
+    ) -> tuple[int, bool]:
+        """Status of the answer, and whether it says when to come back."""
         writer.write(f"GET {path} HTTP/1.1\r\nHost: {self._host}\r\nAccept-Encoding: gzip\r\n\r\n".encode())
         head = (await reader.readuntil(b"\r\n\r\n")).lower()
         length = next(line for line in head.split(b"\r\n") if line.startswith(b"content-length:"))
         await reader.readexactly(int(length.split(b":")[1]))
-        return int(head.split(b" ", 2)[1])
+        return int(head.split(b" ", 2)[1]), b"\r\nretry-after:" in head
 
     def close(self) -> None:
         for _, writer in self._idle:
             writer.close()
 
 
-async def hold(url: str, path: PathOf, rate: float, seconds: float) -> Load:
+async def hold(url: str, path: PathOf, rate: float, seconds: float, most_connections: int = MOST_CONNECTIONS) -> Load:
     """Ask for ``path`` of 0, 1, 2, … at a fixed rate.
 
     Args:
@@ -108,8 +111,9 @@ async def hold(url: str, path: PathOf, rate: float, seconds: float) -> Load:
         path: what is asked for.
         rate: requests a second.
         seconds: how long these come.
+        most_connections: at a time; what is due beyond them waits for one, which counts.
     """
-    connections = _Connections(url)
+    connections = _Connections(url, most_connections)
     begin = time.perf_counter() + 0.1
     asked: list[asyncio.Task[_Answer | str]] = []
     for place in range(round(rate * seconds)):

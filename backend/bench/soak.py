@@ -9,16 +9,18 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import psutil
 
-from backend.bench.events import PATIENCE_SECONDS, events_of
+from backend.bench.events import PATIENCE_SECONDS, RefusedError, events_of
 from trainer.progress import Progress
 
 LEAVING = 3
 """One in so many leaves midway."""
+REFUSED_SECONDS = 0.5
+"""After which a client that was refused asks again: sooner than it was told to, as those do who overload a server."""
 PROMPTS = (
     "One day, the little girl went to the",
     "It was a long day, and",
@@ -40,6 +42,8 @@ class SoakBench:
     """Generations that were read to their end."""
     left: int
     """Whose client left midway."""
+    refused: int
+    """That were asked to come back later, with when."""
     wrong: int
     """Whose tokens were not those of the same request alone."""
     stuck: int
@@ -54,14 +58,106 @@ class SoakBench:
     """Resident memory of the server at ten moments, evenly apart; empty where the system does not tell."""
 
 
-@dataclass
-class _Tally:
-    counts: Counter[str] = field(default_factory=Counter)
-    lock: threading.Lock = field(default_factory=threading.Lock)
+@dataclass(frozen=True)
+class Streamed:
+    """What many streaming clients have seen."""
 
-    def add(self, **counts: int) -> None:
-        with self.lock:
-            self.counts.update(counts)
+    finished: int
+    """Generations that were read to their end."""
+    left: int
+    """Whose client left midway."""
+    refused: int
+    """That were asked to come back later, with when."""
+    wrong: int
+    """Whose tokens were not those of the same request alone."""
+    stuck: int
+    failed: int
+    """With another status, an error, or a connection that ended early."""
+    tokens: int
+
+    @property
+    def in_words(self) -> str:
+        """One line."""
+        return (
+            f"{self.finished} generations read to their end and {self.left} left midway, {self.refused} refused: "
+            f"{self.wrong} wrong, {self.stuck} stuck, {self.failed} failed"
+        )
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What is asked for, and what comes of each request alone."""
+
+    url: str
+    path: str
+    bodies: list[dict[str, Any]]
+    alone: tuple[list[Token], ...]
+    alone_ms: float
+    """Until the first token; the median."""
+
+
+def expect(url: str, run: str) -> Expected:
+    """Ask a server for all that clients will ask for, one after the other; before, it loads the language model."""
+    path = f"/api/runs/{run}/steering"
+    bodies = [_body(number) for number in range(12)]
+    _read(url, path, bodies[0])
+    alone, waits = zip(*(_timed(url, path, body) for body in bodies), strict=True)
+    return Expected(url, path, bodies, alone, 1000 * statistics.median(waits))
+
+
+class Clients:
+    """Clients that stream from now on, one generation after the other, until the time is over."""
+
+    def __init__(self, expected: Expected, count: int, seconds: float) -> None:
+        self._counts: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        self._expected = expected
+        self.deadline = time.monotonic() + seconds
+        self._threads = [threading.Thread(target=self._stream, args=(number,), daemon=True) for number in range(count)]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def note(self) -> str:
+        """How it is going."""
+        counts = self._counts
+        return (
+            f"{counts['finished']} finished, {counts['left']} left, {counts['wrong']} wrong, {counts['failed']} failed"
+        )
+
+    def result(self) -> Streamed:
+        """What they have seen, when all have left."""
+        until = time.monotonic() + PATIENCE_SECONDS + 30
+        for thread in self._threads:
+            thread.join(max(0.0, until - time.monotonic()))
+        stuck = sum(thread.is_alive() for thread in self._threads)
+        names = ("finished", "left", "refused", "wrong", "failed", "tokens")
+        return Streamed(stuck=self._counts["stuck"] + stuck, **{name: self._counts[name] for name in names})
+
+    def _stream(self, number: int) -> None:
+        """Ask for one generation after the other; in the end all leave, in the middle of what they read."""
+        chance, expected = random.Random(number), self._expected
+        while time.monotonic() < self.deadline:
+            which = chance.randrange(len(expected.bodies))
+            wanted = expected.alone[which]
+            leaves_after = chance.randrange(1, len(wanted)) if chance.randrange(LEAVING) == 0 else None
+            try:
+                found = _read(expected.url, expected.path, expected.bodies[which], leaves_after, self.deadline)
+            except RefusedError:
+                self._add(refused=1)
+                time.sleep(REFUSED_SECONDS)
+            except TimeoutError:
+                self._add(stuck=1)
+            except (OSError, http.client.HTTPException, ValueError):
+                self._add(failed=1)
+            else:
+                whole = len(found) == len(wanted)
+                wrong = not set(found) <= set(wanted)
+                self._add(finished=int(whole), left=int(not whole), wrong=int(wrong), tokens=len(found))
+
+    def _add(self, **counts: int) -> None:
+        with self._lock:
+            self._counts.update(counts)
 
 
 def bench_soak(url: str, process: int, run: str, clients: int, seconds: float, progress: Progress) -> SoakBench:
@@ -72,34 +168,18 @@ def bench_soak(url: str, process: int, run: str, clients: int, seconds: float, p
         process: id of its process.
         run: name of a run that it has.
     """
-    path = f"/api/runs/{run}/steering"
-    bodies = [_body(number) for number in range(12)]
-    _read(url, path, bodies[0])  # the language model is loaded
-    alone, waits = zip(*(_timed(url, path, body) for body in bodies), strict=True)
-    tally, deadline = _Tally(), time.monotonic() + seconds
-    threads = [
-        threading.Thread(target=_client, args=(url, path, bodies, alone, number, deadline, tally), daemon=True)
-        for number in range(clients)
-    ]
-    for thread in threads:
-        thread.start()
-    memory = list(_memory_until(process, deadline, seconds, tally, progress))
-    for thread in threads:
-        thread.join(PATIENCE_SECONDS + 30)
-    _, after = _timed(url, path, bodies[0])
-    counts = tally.counts
+    expected = expect(url, run)
+    streaming = Clients(expected, clients, seconds)
+    memory = tuple(memory_until(process, seconds, streaming, progress))
+    seen = streaming.result()
+    _, after = _timed(url, expected.path, expected.bodies[0])
     return SoakBench(
         seconds=seconds,
         clients=clients,
-        finished=counts["finished"],
-        left=counts["left"],
-        wrong=counts["wrong"],
-        stuck=counts["stuck"] + sum(thread.is_alive() for thread in threads),
-        failed=counts["failed"],
-        tokens=counts["tokens"],
         after_ms=1000 * after,
-        alone_ms=1000 * statistics.median(waits),
-        memory_mb=tuple(memory),
+        alone_ms=expected.alone_ms,
+        memory_mb=memory,
+        **asdict(seen),
     )
 
 
@@ -107,33 +187,6 @@ def _body(number: int) -> dict[str, Any]:
     edits = [{"expert": 100 * number, "mode": "add", "strength": 2.0}] if number % 2 else []
     sampling = {"max_tokens": 16 + 4 * (number % 4), "seed": number, "temperature": 0.9}
     return {"prompt": PROMPTS[number % len(PROMPTS)], "edits": edits, "sampling": sampling}
-
-
-def _client(
-    url: str,
-    path: str,
-    bodies: list[dict[str, Any]],
-    alone: tuple[list[Token], ...],
-    number: int,
-    deadline: float,
-    tally: _Tally,
-) -> None:
-    """Ask for one generation after the other; in the end all leave, in the middle of what they read."""
-    chance = random.Random(number)
-    while time.monotonic() < deadline:
-        which = chance.randrange(len(bodies))
-        leaves_after = chance.randrange(1, len(alone[which])) if chance.randrange(LEAVING) == 0 else None
-        try:
-            found = _read(url, path, bodies[which], leaves_after, deadline)
-        except TimeoutError:
-            tally.add(stuck=1)
-        except (OSError, http.client.HTTPException, ValueError):
-            tally.add(failed=1)
-        else:
-            wanted = alone[which]
-            whole = len(found) == len(wanted)
-            wrong = not set(found) <= set(wanted)
-            tally.add(finished=int(whole), left=int(not whole), wrong=int(wrong), tokens=len(found))
 
 
 def _read(
@@ -165,14 +218,10 @@ def _timed(url: str, path: str, body: dict[str, Any]) -> tuple[list[Token], floa
     return _read(url, path, body), waited
 
 
-def _memory_until(process: int, deadline: float, seconds: float, tally: _Tally, progress: Progress) -> Iterator[float]:
-    """Resident megabytes of a process at ten moments, the last at the deadline."""
+def memory_until(process: int, seconds: float, clients: Clients, progress: Progress) -> Iterator[float]:
+    """Resident megabytes of a process at ten moments, the last when the clients' time is over."""
     watched = psutil.Process(process)
     for moment in range(1, 11):
-        time.sleep(max(0.0, deadline - seconds * (10 - moment) / 10 - time.monotonic()))
-        counts = tally.counts
-        note = (
-            f"{counts['finished']} finished, {counts['left']} left, {counts['wrong']} wrong, {counts['failed']} failed"
-        )
-        progress(round(seconds * moment / 10), round(seconds), note)
+        time.sleep(max(0.0, clients.deadline - seconds * (10 - moment) / 10 - time.monotonic()))
+        progress(round(seconds * moment / 10), round(seconds), clients.note)
         yield watched.memory_info().rss / 2**20

@@ -9,7 +9,7 @@ from pydantic import Field
 from pydantic_settings import CliSubCommand
 
 from backend.commands.base import Command, CommandGroup
-from backend.commands.bench_browse import BenchBrowse, tokenizer_folder
+from backend.commands.bench_browse import BenchBrowse, BenchLoad, tokenizer_folder
 from backend.commands.bench_live import BenchGenerate, BenchIdentity, BenchSoak
 from backend.commands.sweep import Several
 from trainer.config import Count
@@ -155,3 +155,5 @@ class BenchCommand(CommandGroup):
     """generations with no edits, against transformers without us"""
     soak: CliSubCommand[BenchSoak]
     """a server under many clients, some of which leave"""
+    load: CliSubCommand[BenchLoad]
+    """browsing and many clients at once, then ten times that"""

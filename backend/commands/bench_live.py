@@ -111,9 +111,9 @@ class BenchSoak(Command):
         self.report(
             asdict(found),
             f"{found.finished} generations read to their end and {found.left} left midway by {found.clients} clients "
-            f"in {found.seconds:.0f} s: {found.wrong} wrong, {found.stuck} stuck, {found.failed} failed. First token "
-            f"after all had left: {found.after_ms:.0f} ms ({found.alone_ms:.0f} ms before they came). Memory of the "
-            f"server in MB: {memory}.",
+            f"in {found.seconds:.0f} s, {found.refused} refused: {found.wrong} wrong, {found.stuck} stuck, "
+            f"{found.failed} failed. First token after all had left: {found.after_ms:.0f} ms ({found.alone_ms:.0f} ms "
+            f"before they came). Memory of the server in MB: {memory}.",
         )
         return 0 if found.finished and not found.wrong + found.stuck + found.failed else 1
 

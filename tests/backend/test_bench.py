@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,9 @@ from fastapi.testclient import TestClient
 
 from backend.app import create_app
 from backend.bench.browse import paths_of
+from backend.bench.load import Load, hold
 from backend.bench.store import RUN, Sizes, write_store
+from backend.bench.together import Second, recovered
 from backend.cli import run
 from backend.settings import Settings
 from tests.language_models import byte_tokenizer
@@ -54,6 +59,45 @@ def test_the_store_may_be_in_postgresql_and_is_taken_again(tmp_path: Path, postg
             assert client.get(path(0)).status_code == 200, name
 
 
+@pytest.mark.parametrize(
+    ("after", "seconds"),
+    [
+        ([(1.2, 9, 0), (2.2, 0, 0), (3.2, 0, 0)], 2.2),
+        ([(1.2, 0, 0), (2.2, 0, 1), (3.2, 0, 0)], 3.2),
+        ([(1.2, 0, 0), (2.2, 1, 0)], None),
+        ([(1.2, 0, 0)], 1.2),
+    ],
+)
+def test_a_server_is_well_again_when_nothing_is_refused_any_more(
+    after: list[tuple[float, int, int]], seconds: float | None
+) -> None:
+    assert recovered([Second(at, 1.0, refused, errors) for at, refused, errors in after]) == seconds
+
+
+def test_a_refusal_is_honest_if_it_says_when_to_come_back() -> None:
+    answers = (b"503 Busy\r\nRetry-After: 5", b"429 Often\r\nretry-after: 1", b"503 Busy", b"200 OK", b"500 Wrong")
+
+    async def load() -> Load:
+        turn = count()
+
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            with suppress(asyncio.IncompleteReadError):
+                while await reader.readuntil(b"\r\n\r\n"):
+                    writer.write(b"HTTP/1.1 " + answers[next(turn)] + b"\r\nContent-Length: 0\r\n\r\n")
+            writer.close()
+
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        try:
+            return await hold(f"http://127.0.0.1:{port}", lambda _: "/", rate=100, seconds=len(answers) / 100)
+        finally:
+            server.close()
+            await asyncio.sleep(0.1)  # both ends hang up
+
+    found = asyncio.run(load())
+    assert (found.refused, found.errors) == (2, 2)
+
+
 def test_layers_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
     sizes = "--width 8 --hidden-width 12 --num-experts 40 --k 4 --tokens 16 --rounds 1 --device cpu"
     assert run(["bench", "layer", *sizes.split(), "--json"]) == 0
@@ -64,6 +108,6 @@ def test_layers_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_bench_needs_a_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["bench"]) == 2
-    assert "{layer, train, index, browse, generate, identity, soak}" in capsys.readouterr().err
+    assert "{layer, train, index, browse, generate, identity, soak, load}" in capsys.readouterr().err
     assert run(["bench", "browse", "--experts", "0"]) == 2
     assert capsys.readouterr().err == "mxd: --experts: Input should be greater than 0\n"
