@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from backend.importing import import_what_computes
 from trainer.dose_curve import DoseStep
 from trainer.errors import UserError
 from trainer.steps import SteeringStep
@@ -91,7 +92,7 @@ class Host:
         self.language_model: LanguageModel | None = None
         self._device = device
         self._max_rows = max_rows
-        self._worker = ThreadPoolExecutor(1, "language-model")
+        self._worker = ThreadPoolExecutor(1, "language-model", import_what_computes)
         self._lock = Lock()
         self._waiting: deque[Generation] = deque()
         self._running: list[Generation] = []

@@ -9,6 +9,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from backend.errors import RunNotFoundError
+from backend.importing import ALONE
 from backend.vocabulary import Vocabulary
 from trainer.errors import NotFoundError
 from trainer.files import is_held
@@ -28,12 +29,14 @@ class LoadedRun:
     @cached_property
     def vocabulary(self) -> Vocabulary:
         """Texts of its language model's tokens."""
-        return Vocabulary(self.run.tokenizer)
+        with ALONE:
+            return Vocabulary(self.run.tokenizer)
 
     @cached_property
     def likeness(self) -> Likeness:
         """Its experts as directions to compare."""
-        from backend.likeness import Likeness  # brings PyTorch, which takes seconds; browsing has no need of it
+        with ALONE:
+            from backend.likeness import Likeness
 
         return Likeness(self.run)
 

@@ -1,7 +1,7 @@
 """Routing and steering for many clients at once, on language models that are loaded once, when first needed.
 
 So is the code that runs them, on the language models' own threads: PyTorch takes seconds to import, and browsing has no
-need of it. ``import_ahead`` imports it before anybody asks.
+need of it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
-from threading import Event, Lock
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from backend.engine import ROWS_PER_SAMPLE, Delivered, Generation, Growing, Host, Waiting
@@ -250,16 +249,6 @@ class LiveEngine:
         finally:
             with self._lock:
                 self._admitted -= 1
-
-
-def import_ahead(after_seconds: float, stop: Event) -> None:
-    """Wait a while, then import what the first routing, prediction or steering would have to wait for."""
-    pause = after_seconds
-    for module in ("torch", "transformers", *(f"trainer.{name}" for name in ("predictions", "effects", "dose"))):
-        if stop.wait(pause):
-            return
-        import_module(module)
-        pause = 0.0
 
 
 def _ms_since(started: float) -> float:

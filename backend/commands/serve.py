@@ -104,7 +104,7 @@ def serve(settings: Settings, when_ready: WhenReady) -> None:
 
         from backend.app import create_app
         from backend.commands.token import first_tokens
-        from backend.live import import_ahead
+        from backend.importing import import_ahead
         from backend.observing import log_to_stderr
 
         log_to_stderr(settings.log)

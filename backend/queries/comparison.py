@@ -11,6 +11,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from backend import notes
+from backend.importing import ALONE
 from backend.library import Library
 from backend.queries.automatic import shown_labels
 from backend.queries.columns import among
@@ -27,7 +28,8 @@ def kept_matches(library: Library) -> HeldPerPair[MatchedExperts]:
     """Of one application: made when first asked for, and again after a new index or new weights of either run."""
 
     def build(session: Session, run_id: int, other_id: int) -> MatchedExperts:
-        from backend.queries.matching import match_experts  # brings PyTorch, which takes seconds
+        with ALONE:
+            from backend.queries.matching import match_experts
 
         return match_experts(session, session.get_one(RunRecord, run_id), session.get_one(RunRecord, other_id), library)
 
