@@ -125,6 +125,8 @@ def serve(settings: Settings, when_ready: WhenReady) -> None:
         sys.setswitchinterval(SWITCH_SECONDS)
         config = uvicorn.Config(
             application,
+            # Not uvloop, which takes one new connection a turn: of a crowd, most waited outside to be refused.
+            loop="asyncio",
             log_config=None,
             access_log=False,
             server_header=False,
