@@ -15,6 +15,7 @@ from backend.commands.sweep import Several
 from trainer.config import Count
 
 if TYPE_CHECKING:
+    from trainer.bench.layer import StepSizes
     from trainer.bench.sizes import Sizes
 
 Positive = Annotated[int, Field(gt=0)]
@@ -27,16 +28,25 @@ class BenchLayer(Command):
     """Input and output width."""
     hidden_width: Positive = 3072
     """Of the shared encoder."""
-    num_experts: Positive = 21_490
-    """N."""
-    k: Positive = 32
-    """K."""
-    tokens: Positive = 1024
-    """Of a step."""
+    num_experts: Several[Positive] = (5_372, 21_490)
+    """N; several with commas."""
+    k: Several[Positive] = (32, 64)
+    """K; several with commas."""
+    tokens: Several[Positive] = (1024, 2048)
+    """Of a step; several with commas."""
     rounds: Positive = 5
     """Of which the median counts."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where it runs."""
+
+    def sizes(self) -> list[StepSizes]:
+        """N grows with the first K and the fewest tokens, then K with the last N, then the tokens with the first K."""
+        from trainer.bench.layer import StepSizes
+
+        last, k, tokens = self.num_experts[-1], self.k[0], self.tokens[0]
+        grown = [StepSizes(count, k, tokens) for count in self.num_experts]
+        grown += [StepSizes(last, each, tokens) for each in self.k[1:]]
+        return grown + [StepSizes(last, k, each) for each in self.tokens[1:]]
 
     def run(self) -> int:
         """Measure."""
@@ -48,18 +58,17 @@ class BenchLayer(Command):
         found = bench_layer(
             width=self.width,
             hidden_width=self.hidden_width,
-            num_experts=self.num_experts,
-            k=self.k,
-            tokens=self.tokens,
+            sizes=self.sizes(),
             rounds=self.rounds,
             device=automatic if self.device == "auto" else self.device,
         )
-        self.report(
-            asdict(found),
-            f"A sparse step is {found.speedup:.1f} times as fast as a dense one ({found.sparse_seconds:.3f} s and "
-            f"{found.dense_seconds:.3f} s), needs {found.memory_ratio:.2f} of its memory, and its gradients differ by "
-            f"{found.gradient_error:.1e}.",
-        )
+        lines = [
+            f"N {it.num_experts:>7,}  K {it.k:>3}  {it.tokens:>6,} tokens: {it.speedup:.1f} times as fast as dense "
+            f"({it.sparse_seconds:.3f} s and {it.dense_seconds:.3f} s), {it.memory_ratio:.2f} of its memory, gradients "
+            f"differ by {it.gradient_error:.1e}"
+            for it in found.points
+        ]
+        self.report(asdict(found), "\n".join(lines))
         return 0
 
 

@@ -4,6 +4,7 @@ import { QueryCache, QueryClient, QueryClientProvider } from "@tanstack/react-qu
 import { Suspense, useState } from "react";
 import { BrowserRouter, Route, Routes } from "react-router";
 
+import { retry, retryDelay } from "@/api/again";
 import { ApiError } from "@/api/errors";
 import { accessQuery } from "@/api/access";
 import { runsQuery } from "@/api/queries";
@@ -18,13 +19,10 @@ import { TrayProvider } from "@/components/tray/tray-context";
 
 import { allPages } from "./pages";
 
-/** What the server refused stays refused; only missing answers are asked for again. */
-const retry = (count: number, error: Error) => count < 2 && !(error instanceof ApiError && error.status >= 400);
-
 /** What is known of the server, and at once a question for what every page waits for. */
 export function newQueryClient(): QueryClient {
   const queries: QueryClient = new QueryClient({
-    defaultOptions: { queries: { retry, staleTime: 10_000, refetchOnWindowFocus: false } },
+    defaultOptions: { queries: { retry, retryDelay, staleTime: 10_000, refetchOnWindowFocus: false } },
     // A token that has been revoked shows in any answer.
     queryCache: new QueryCache({
       onError: (error) => {

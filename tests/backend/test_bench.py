@@ -99,11 +99,13 @@ def test_a_refusal_is_honest_if_it_says_when_to_come_back() -> None:
 
 
 def test_layers_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
-    sizes = "--width 8 --hidden-width 12 --num-experts 40 --k 4 --tokens 16 --rounds 1 --device cpu"
+    sizes = "--width 8 --hidden-width 12 --num-experts 30,40 --k 4,5 --tokens 16,24 --rounds 1 --device cpu"
     assert run(["bench", "layer", *sizes.split(), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found.keys() >= {"speedup", "memory_ratio", "gradient_error"}
-    assert found["gradient_error"] < 1e-4
+    points = json.loads(capsys.readouterr().out)["points"]
+    grown = [(30, 4, 16), (40, 4, 16), (40, 5, 16), (40, 4, 24)]
+    assert [(it["num_experts"], it["k"], it["tokens"]) for it in points] == grown
+    assert points[0].keys() >= {"speedup", "memory_ratio"}
+    assert all(it["gradient_error"] < 1e-4 for it in points)
 
 
 def test_the_bench_needs_a_name(capsys: pytest.CaptureFixture[str]) -> None:

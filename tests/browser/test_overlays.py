@@ -113,3 +113,21 @@ def test_what_fails_is_said_and_can_be_tried_again(page: Page, forgiven: list[st
     alert.get_by_role("button", name="Try again").click()
     expect(page.get_by_role("alert")).to_have_count(0)
     expect(page.get_by_role("table").first).to_be_visible()
+
+
+def test_who_is_told_to_come_back_in_a_moment_does_so_by_itself(page: Page, forgiven: list[str]) -> None:
+    forgiven += ["503", "Failed to load resource"]
+    refused = '{"error": {"code": "busy", "message": "The server is busy; try again in a moment.", "detail": {}}}'
+    asked: list[str] = []
+
+    def answer(route: Route) -> None:
+        asked.append(route.request.url)
+        if len(asked) == 1:
+            route.fulfill(status=503, headers={"Retry-After": "1"}, content_type="application/json", body=refused)
+        else:
+            route.continue_()
+
+    page.route(re.compile(r"/api/runs/demo-l3-k16/experts\?.*limit=60"), answer)
+    page.goto("/experts?run=demo-l3-k16")
+    expect(page.get_by_role("table").first.get_by_role("link").first).to_be_visible()
+    assert asked.count(asked[0]) == 2

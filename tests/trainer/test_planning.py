@@ -7,6 +7,7 @@ from typing import get_args
 import pytest
 
 from tests.layers import random_layer
+from tests.processes import ROOT
 from trainer.config import Encoder, FittedMethod, LayerConfig, Method
 from trainer.layers.registry import build_layer
 from trainer.planning import Devices, LanguageModelSizes, LayerSizes, Plan, plan
@@ -66,3 +67,31 @@ def test_the_step_of_gpt2_is_the_published_count() -> None:
     """232.6 GFLOP for 4,096 tokens, N = 21,490, K = 32: 96.6 of encoder and decoder, 135.2 of the gate."""
     step = 4096 * LayerSizes(768, 3072, 768, 21_490, 32, 1).step_flops_per_token
     assert step == pytest.approx(232.6e9, rel=5e-3)
+
+
+def test_the_page_on_large_language_models_says_what_the_formulas_give() -> None:
+    page = (ROOT / "docs" / "large-models.md").read_text("utf-8")
+    few, many = planned(8), planned(64)
+    read = LARGE.used_parameters(40)
+    both = [(f"{it.bytes / 1e9:.0f} GB", it) for it in (few, many)]
+    said = [
+        f"| language model | {LARGE.parameters / 1e9:.1f} B | {2 * LARGE.parameters / 1e9:.0f} GB |",
+        f"all that is read | {read / 1e9:.1f} B | {2 * read / 1e9:.0f} GB |",
+        f"| layer | {LAYER.parameters / 1e9:.2f} B | {16 * LAYER.parameters / 1e9:.0f} GB with",
+        f"can be spread | {LAYER.table_parameters / 1e9:.2f} B | {16 * LAYER.table_parameters / 1e9:.0f} GB |",
+        f"on every GPU | {LAYER.dense_parameters / 1e9:.2f} B | {16 * LAYER.dense_parameters / 1e9:.0f} GB |",
+        f"{LARGE.flops_per_token(40, 128) / 1e9:.1f} GFLOP for the language model",
+        f"{LAYER.step_flops_per_token / 1e9:.1f} GFLOP for the sparse step (of it {LAYER.gate_flops / 1e9:.1f} for",
+        "| **held by a GPU** | " + " | ".join(f"**{held}**" for held, _ in both) + " |",
+        _row("arithmetic a step", [f"{it.seconds_per_step:.2f} s" for _, it in both]),
+        _row("in the machine", [f"{it.language_model_link_seconds:.2f} s" for _, it in both]),
+        _row("encoder's gradients, in the machine", [f"{it.layer_link_seconds:.2f} s" for _, it in both]),
+        _row("averaging gradients between machines", ["none", f"{many.layer_network_seconds:.2f} s"]),
+        _row("where traffic is hidden", [f"{round(it.tokens_per_second, -3):,.0f}" for _, it in both]),
+        f"| **480M tokens** | **{few.hours(480e6):.1f} hours** | **{60 * many.hours(480e6):.0f} minutes** |",
+    ]
+    assert [line for line in said if line not in page] == []
+
+
+def _row(ends: str, cells: list[str]) -> str:
+    return f"{ends} | {' | '.join(cells)} |"

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor
@@ -24,9 +24,21 @@ Form = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
-class LayerBench:
-    """What ``mxd bench layer`` reports."""
+class StepSizes:
+    """Of a step and of the layer that takes it."""
 
+    num_experts: int
+    k: int
+    tokens: int
+
+
+@dataclass(frozen=True)
+class LayerPoint:
+    """A step of these sizes, both ways."""
+
+    num_experts: int
+    k: int
+    tokens: int
     speedup: float
     """Median over rounds of dense seconds / sparse seconds, the dense form with torch's default AdamW."""
     cpu_speedup: float
@@ -39,9 +51,13 @@ class LayerBench:
     sparse_seconds: float
     dense_extra_bytes: float
     sparse_extra_bytes: float
-    tokens: int
-    num_experts: int
-    k: int
+
+
+@dataclass(frozen=True)
+class LayerBench:
+    """What ``mxd bench layer`` reports."""
+
+    points: tuple[LayerPoint, ...]
     width: int
     hidden_width: int
     machine: Machine
@@ -55,16 +71,19 @@ def dense_output(layer: MxD, x_BI: Tensor) -> Tensor:
     return (coefficients_BN @ layer.scaling_NO) * layer.dense_output(x_BI) + layer.output_bias
 
 
-def bench_layer(
-    *, width: int, hidden_width: int, num_experts: int, k: int, tokens: int, rounds: int, device: str
-) -> LayerBench:
-    """Time both forms on random data of the given sizes."""
+def bench_layer(*, width: int, hidden_width: int, sizes: Sequence[StepSizes], rounds: int, device: str) -> LayerBench:
+    """Time both forms on random data of each of the given sizes."""
+    points = tuple(_point(width, hidden_width, each, rounds, device) for each in sizes)
+    return LayerBench(points, width, hidden_width, Machine.here(device))
+
+
+def _point(width: int, hidden_width: int, sizes: StepSizes, rounds: int, device: str) -> LayerPoint:
     config = LayerConfig(
         input_width=width,
         hidden_width=hidden_width,
         output_width=width,
-        num_experts=num_experts,
-        k=k,
+        num_experts=sizes.num_experts,
+        k=sizes.k,
         activation="gelu",
         encoder="mlp",
     )
@@ -72,7 +91,7 @@ def bench_layer(
     layer = build_layer(config).to(device)
     assert isinstance(layer, MxD)
     torch.nn.init.normal_(layer.decoder.weight, std=0.02)  # at zero, half of the gradients would be
-    x_BI, y_BO = torch.randn(tokens, width, device=device), torch.randn(tokens, width, device=device)
+    x_BI, y_BO = (torch.randn(sizes.tokens, width, device=device) for _ in range(2))
     forms: dict[str, Form] = {
         "dense": lambda x: dense_output(layer, x),
         "sparse": lambda x: layer(x).output_TO,
@@ -89,7 +108,8 @@ def bench_layer(
     cpu_seconds: dict[str, list[float]] = {name: [] for name in steps}
     seconds = in_turn({name: _counted(step, cpu_seconds[name]) for name, step in steps.items()}, rounds)
     extra = {name: _extra(step, layer, device) for name, step in steps.items()}
-    return LayerBench(
+    return LayerPoint(
+        **asdict(sizes),
         speedup=median_ratio(seconds["dense"], seconds["sparse"]),
         cpu_speedup=median_ratio(cpu_seconds["dense"], cpu_seconds["sparse"]),
         memory_ratio=extra["sparse"] / extra["dense"],
@@ -98,12 +118,6 @@ def bench_layer(
         sparse_seconds=statistics.median(seconds["sparse"]),
         dense_extra_bytes=extra["dense"],
         sparse_extra_bytes=extra["sparse"],
-        tokens=tokens,
-        num_experts=num_experts,
-        k=k,
-        width=width,
-        hidden_width=hidden_width,
-        machine=Machine.here(device),
     )
 
 

@@ -19,6 +19,6 @@ export async function unwrap<T>(call: Promise<Answer<T>>): Promise<T> {
     if (error instanceof TypeError) throw noAnswer();
     throw error;
   });
-  if (!answer.response.ok) throw toApiError(answer.error, answer.response.status);
+  if (!answer.response.ok) throw toApiError(answer.error, answer.response);
   return answer.data as T;
 }

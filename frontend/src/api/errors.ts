@@ -8,6 +8,8 @@ export class ApiError extends Error {
     message: string,
     /** HTTP status; 0 where no answer came. */
     readonly status: number,
+    /** Seconds after which the server asks to be asked again; null where it does not. */
+    readonly retryAfter: number | null = null,
   ) {
     super(message);
   }
@@ -23,9 +25,12 @@ function isErrorShape(body: unknown): body is ErrorShape {
   return typeof error === "object" && error !== null && "code" in error && "message" in error;
 }
 
-export function toApiError(body: unknown, status: number): ApiError {
-  if (isErrorShape(body)) return new ApiError(body.error.code, body.error.message, status);
-  return new ApiError("unreadable-answer", `The server answered with status ${status}, and without a reason.`, status);
+export function toApiError(body: unknown, { status, headers }: Response): ApiError {
+  const said = headers.get("Retry-After");
+  const retryAfter = said === null || !/^\d+$/.test(said) ? null : Number(said);
+  if (isErrorShape(body)) return new ApiError(body.error.code, body.error.message, status, retryAfter);
+  const message = `The server answered with status ${status}, and without a reason.`;
+  return new ApiError("unreadable-answer", message, status, retryAfter);
 }
 
 export function noAnswer(): ApiError {

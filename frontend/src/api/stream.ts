@@ -11,7 +11,7 @@ async function open(url: string, init: RequestInit): Promise<ReadableStream<Uint
     throw error;
   });
   if (!response.ok || response.body === null) {
-    throw toApiError(await response.json().catch(() => null), response.status);
+    throw toApiError(await response.json().catch(() => null), response);
   }
   return response.body;
 }

@@ -5,21 +5,24 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from trainer.bench.layer import bench_layer
+from trainer.bench.layer import StepSizes, bench_layer
 from trainer.bench.timing import in_turn, median_ratio
 
 
-def test_both_forms_agree() -> None:
-    result = bench_layer(width=16, hidden_width=32, num_experts=501, k=4, tokens=128, rounds=2, device="cpu")
-    assert result.gradient_error < 1e-4
-    assert result.cpu_speedup > 0
-    assert (result.num_experts, result.k, result.tokens) == (501, 4, 128)
-    assert result.speedup > 0
+def test_both_forms_agree_at_every_size() -> None:
+    sizes = [StepSizes(501, 4, 128), StepSizes(501, 8, 64)]
+    found = bench_layer(width=16, hidden_width=32, sizes=sizes, rounds=2, device="cpu")
+    assert [StepSizes(it.num_experts, it.k, it.tokens) for it in found.points] == sizes
+    for point in found.points:
+        assert point.gradient_error < 1e-4
+        assert point.cpu_speedup > 0
+        assert point.speedup > 0
 
 
 def test_the_dense_form_needs_more_memory() -> None:
-    result = bench_layer(width=64, hidden_width=64, num_experts=20_011, k=4, tokens=1024, rounds=1, device="cpu")
-    assert result.sparse_extra_bytes < 0.6 * result.dense_extra_bytes
+    sizes = [StepSizes(20_011, 4, 1024)]
+    (point,) = bench_layer(width=64, hidden_width=64, sizes=sizes, rounds=1, device="cpu").points
+    assert point.sparse_extra_bytes < 0.6 * point.dense_extra_bytes
 
 
 PEAK = """
