@@ -9,11 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from subprocess import PIPE, CompletedProcess, Popen
 
-from tests.faults.kills import free_port
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
 from tests.forked import Forked
 
 ROOT = Path(__file__).parents[1]
 PATIENCE_SECONDS = 240
+HOST = "127.0.0.1"
 
 
 def start(*words: str, processes: int = 2) -> Popen[str]:
@@ -32,20 +34,16 @@ def ended(process: Popen[str]) -> CompletedProcess[str]:
     return CompletedProcess(process.args, process.returncode, out, err)
 
 
-def torchrun(*words: str, processes: int = 2) -> CompletedProcess[str]:
-    """The same, to its end."""
-    with start(*words, processes=processes) as process:
-        return ended(process)
-
-
 def ranks(work: Callable[[], None], *words: str, processes: int = 2) -> list[CompletedProcess[str]]:
     """The same work in several processes, to the end of all: what each of them printed.
 
-    They find each other by the variables that ``torchrun`` sets. What else it does, seeing to the others when one ends,
-    nobody does here.
+    They find each other by the variables that ``torchrun`` sets, in a store that outlives them, as under ``torchrun``.
+    What else it does, seeing to the others when one ends, nobody does here.
     """
-    shared = {"TORCHELASTIC_RUN_ID": "tests", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    shared |= {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes), "CUDA_VISIBLE_DEVICES": ""}
+    meeting = TCPStore(HOST, 0, is_master=True, wait_for_workers=False)
+    shared = {"TORCHELASTIC_RUN_ID": "tests", "TORCHELASTIC_USE_AGENT_STORE": "True", "CUDA_VISIBLE_DEVICES": ""}
+    shared |= {"MASTER_ADDR": HOST, "MASTER_PORT": str(meeting.port)}
+    shared |= {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes)}
 
     def run(rank: int) -> CompletedProcess[str]:
         own = {"RANK": str(rank), "LOCAL_RANK": str(rank)}

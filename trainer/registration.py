@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from sqlalchemy import Engine, delete, select
 from sqlalchemy.orm import Session
 
-from trainer.errors import UserError
+from trainer.errors import NotFoundError, UserError
 from trainer.files import read_json, write_whole
 from trainer.layers.sparse import SparseLayer
 from trainer.run import METRICS_FILE, RUN_FILE, Run
@@ -29,6 +29,18 @@ class Metric:
     largest_usage: float
     tokens_per_second: float
     seconds: float
+
+
+def registered(session: Session, name: str) -> RunRecord:
+    """The record of a run.
+
+    Raises:
+        NotFoundError: the store has none.
+    """
+    record = session.scalar(select(RunRecord).where(RunRecord.name == name))
+    if record is None:
+        raise NotFoundError(f"The store has no run {name}; fit it, or register it, into this store first.")
+    return record
 
 
 def enter(session: Session, run: Run, layer: SparseLayer, tokens_wanted: int) -> RunRecord:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from sqlalchemy import Engine
+from sqlalchemy.orm import Session
 
 from trainer.config import IndexConfig
 from trainer.distributed import ALONE, Ranks
@@ -17,6 +18,7 @@ from trainer.indexing.statistics import Statistics
 from trainer.indexing.write import write_index
 from trainer.language_model import LanguageModel
 from trainer.progress import Progress, ShouldStop, never, silent
+from trainer.registration import registered
 from trainer.run import Run
 
 LOCK_FILE = ".indexing"
@@ -54,6 +56,8 @@ def build_index(
     with closing(Gathered.nothing(run, config, language_model)) as gathered, ExitStack() as locks:
         if ranks.is_first:
             locks.enter_context(only_one(run.folder / LOCK_FILE, f"The run {run.name} is being indexed"))
+            with Session(store) as session:
+                registered(session, run.name)  # before hours of reading, not after
         gather(gathered, run, config, language_model, ranks, progress, should_stop)
         merge(gathered, ranks)
         contexts = 0

@@ -7,23 +7,22 @@ from itertools import groupby, islice, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sqlalchemy import Engine, insert, select
+from sqlalchemy import Engine, insert
 from sqlalchemy.orm import Session
 
 from trainer.config import IndexConfig
-from trainer.errors import NotFoundError
 from trainer.indexing.contexts import Kept, Sequences
 from trainer.indexing.gather import Gathered
 from trainer.indexing.pairs import Ints, Pairs
 from trainer.indexing.sample import RoutedSample
 from trainer.indexing.statistics import BINS, INTERVALS
 from trainer.packing import ACTIVE, TOKEN_IDS, pack_routed
+from trainer.registration import registered
 from trainer.search_text import SEARCH_MARGIN, insert_search, make_search_table, search_body
 from trainer.store import (
     ContextRecord,
     ExpertRecord,
     IndexRecord,
-    RunRecord,
     SequenceRecord,
     delete_index,
     utc_now,
@@ -47,9 +46,7 @@ def write_index(
         NotFoundError: the store does not know the run.
     """
     with writing(store) as session:
-        run = session.scalar(select(RunRecord).where(RunRecord.name == run_name))
-        if run is None:
-            raise NotFoundError(f"The store has no run {run_name}; fit it, or register it, into this store first.")
+        run = registered(session, run_name)
         delete_index(session, run.id)
         kept = gathered.settle()
         _insert(session, ExpertRecord, _experts(run.id, config, gathered))

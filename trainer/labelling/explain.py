@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from sqlalchemy import Engine, delete, select
 from sqlalchemy.orm import Session
 
-from trainer.errors import NotFoundError, UserError
+from trainer.errors import UserError
 from trainer.labelling.endpoint import AnswerError
 from trainer.labelling.examples import Examples, examples_of
 from trainer.progress import Progress, ShouldStop, never, silent
+from trainer.registration import registered
 from trainer.run import Run
 from trainer.store import ExpertRecord, RunRecord, utc_now, writing
 from trainer.tables import AutomaticLabelRecord
@@ -113,9 +114,7 @@ def explain_experts(
 
 def _todo(name: str, store: Engine, maker: str, experts: Sequence[int] | None, limit: int) -> tuple[int, list[int]]:
     with Session(store) as session:
-        run = session.scalar(select(RunRecord).where(RunRecord.name == name))
-        if run is None:
-            raise NotFoundError(f"The store has no run {name}; fit it, or register it, into this store first.")
+        run = registered(session, name)
         table = AutomaticLabelRecord
         done = set(session.scalars(select(table.expert).where(table.run_id == run.id, table.maker == maker)))
         active = select(ExpertRecord.expert).where(ExpertRecord.run_id == run.id, ExpertRecord.active_tokens > 0)

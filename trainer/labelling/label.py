@@ -13,16 +13,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from sqlalchemy import Engine, delete, insert, select
+from sqlalchemy import Engine, delete, insert
 from sqlalchemy.orm import Session
 
-from trainer.errors import NotFoundError
 from trainer.labelling.corpus import Corpus, Stopped, read_corpus
 from trainer.labelling.rules import Background, Places, Rule, Search, fits
 from trainer.labelling.words import in_words
 from trainer.progress import Progress, ShouldStop, never, silent
+from trainer.registration import registered
 from trainer.run import Run
-from trainer.store import RunRecord, utc_now, writing
+from trainer.store import utc_now, writing
 from trainer.tables import AutomaticLabelRecord
 
 MAKER = "features"
@@ -80,9 +80,7 @@ def label_experts(
     """
     started = time.perf_counter()
     with Session(store) as session:
-        record = session.scalar(select(RunRecord).where(RunRecord.name == run.name))
-        if record is None:
-            raise NotFoundError(f"The store has no run {run.name}; fit it, or register it, into this store first.")
+        record = registered(session, run.name)
         run_id = record.id
         corpus = read_corpus(session, record, run.tokenizer, should_stop)
     labels = list(_labels(corpus, progress, should_stop))

@@ -196,8 +196,12 @@ def test_text_around_the_peak_can_be_searched(world: World, run: Run) -> None:
 def test_a_run_that_the_store_does_not_know(world: World, run: Run) -> None:
     with writing(world.store) as session:
         session.delete(session.scalars(select(RunRecord)).one())
+    read: list[int] = []
     with pytest.raises(NotFoundError, match="store has no run"):
-        build_index(run, settings(world), world.language_model, world.store)
+        build_index(
+            run, settings(world), world.language_model, world.store, progress=lambda done, *_: read.append(done)
+        )
+    assert read == [], "it is said before the text is read"
 
 
 def rows_of(store: Engine, table: type[Base]) -> list[tuple[object, ...]]:
