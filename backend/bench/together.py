@@ -29,8 +29,10 @@ AFTER_SECONDS = 15
 class Second:
     """A second's worth of requests after the overload."""
 
-    after_seconds: float
-    """From the end of the overload until all of these had been answered."""
+    asked_seconds: float
+    """From the end of the overload until the first of these was sent."""
+    answered_seconds: float
+    """The same, until all of them had been answered."""
     p99_ms: float
     refused: int
     errors: int
@@ -53,7 +55,7 @@ class LoadBench:
     """At the rate of before, with as many clients as before."""
     after_streams: Streamed
     recovered_seconds: float | None
-    """After the overload, until a second's worth of requests is answered since which none is refused or goes wrong."""
+    """After the overload, the moment since which no request that is sent is refused or goes wrong."""
     memory_after_mb: float
 
     @property
@@ -127,7 +129,7 @@ def recovered(after: Sequence[Second]) -> float | None:
     for second in reversed(after):
         if second.refused + second.errors:
             break
-        well = second.after_seconds
+        well = second.asked_seconds
     return well
 
 
@@ -151,8 +153,8 @@ async def _browse_on(url: str, path: PathOf, rate: int, seconds: int, overload_s
     overload = asyncio.create_task(hold(url, path, MORE * rate, overload_seconds, OVERLOAD_CONNECTIONS))
     await asyncio.sleep(overload_seconds)
     ended, after = time.perf_counter(), []
-    while time.perf_counter() - ended < AFTER_SECONDS:
+    while (asked := time.perf_counter() - ended) < AFTER_SECONDS:
         load = await hold(url, path, rate, 1.0)
-        took = time.perf_counter() - ended
-        after.append(Second(after_seconds=took, p99_ms=load.p99_ms, refused=load.refused, errors=load.errors))
+        answered = time.perf_counter() - ended
+        after.append(Second(asked, answered, p99_ms=load.p99_ms, refused=load.refused, errors=load.errors))
     return _Browsed(browsing, await overload, tuple(after))

@@ -6,7 +6,7 @@ import hashlib
 import json
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
@@ -21,6 +21,9 @@ from trainer.heap import keep_memory_freed_in_threads
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
+
+    from trainer.store import IndexRecord
+    from trainer.tables import AutomaticLabelRecord
 
 LABELS_FILE = "labels.json"
 """In the sample's folder, where there are any: run -> expert -> label."""
@@ -90,14 +93,12 @@ def prepare(settings: Settings) -> None:
         UserError: the sample is damaged.
         Interrupted: somebody asked to stop.
     """
-    from sqlalchemy.orm import Session
-
     from backend.database import open_database
-    from backend.queries.runs import find_run
     from trainer.distributed import ALONE
     from trainer.registration import register_run
     from trainer.run import Run, run_names
     from trainer.store import IndexRecord
+    from trainer.tables import AutomaticLabelRecord
 
     values = json.loads((settings.data / INDEX_FILE).read_text("utf-8"))
     config = IndexConfig.model_validate(values)
@@ -106,43 +107,49 @@ def prepare(settings: Settings) -> None:
     for name in run_names(settings.data):
         run = Run.load(name, settings.data)
         register_run(run, store)
-        with Session(store) as session:
-            indexed = session.get(IndexRecord, find_run(session, name).id) is not None
-        if not indexed:
+        if not _has(IndexRecord, name, store):
             index_run(run, config.model_copy(update={"text": text}), store, settings.device, ALONE)
+        # The last step, so that whoever is killed before it has ended goes on from there at the next start.
+        if not _has(AutomaticLabelRecord, name, store):
+            _add_labels_and_sessions(name, settings.data, store)
             label_run(run, store)
-            _label(run.name, settings.data, store)
-            _save_sessions(run.name, settings.data, store)
     store.dispose()
 
 
-def _label(run: str, sample: Path, store: Engine) -> None:
-    """Give experts the labels that come with the sample; once, so that a person's own are never undone."""
-    from backend import notes
-    from trainer.store import writing
+def _has(table: type[IndexRecord | AutomaticLabelRecord], run: str, store: Engine) -> bool:
+    from sqlalchemy import select
+    from sqlalchemy.orm import Session
 
-    path = sample / LABELS_FILE
-    labels = json.loads(path.read_text("utf-8")).get(run, {}) if path.is_file() else {}
-    with writing(store) as session:
-        for expert, label in labels.items():
-            notes.set_label(session, run, int(expert), label)
+    from trainer.store import RunRecord
+
+    with Session(store) as session:
+        return session.scalar(select(table.run_id).join(RunRecord).where(RunRecord.name == run).limit(1)) is not None
 
 
-def _save_sessions(run: str, sample: Path, store: Engine) -> None:
-    """Save the sessions that come with the sample; once, so that what a person deletes stays away."""
-    from backend import sessions
+def _add_labels_and_sessions(run: str, sample: Path, store: Engine) -> None:
+    """Give a run the labels and sessions that come with the sample; once, so that a person's own are never undone, and
+    what a person deletes stays away.
+    """
+    from backend import notes, sessions
     from backend.queries.steering import units_of
     from backend.schemas import SteeringRequest
     from trainer.store import writing
 
-    path = sample / SESSIONS_FILE
-    found = json.loads(path.read_text("utf-8")).get(run, {}) if path.is_file() else {}
     with writing(store) as session:
+        if notes.count_of(session, run) or sessions.sessions_of(session, run):
+            return
+        for expert, label in _read(sample / LABELS_FILE).get(run, {}).items():
+            notes.set_label(session, run, int(expert), label)
         # The newest is listed first.
-        for name, values in reversed(found.items()):
+        for name, values in reversed(_read(sample / SESSIONS_FILE).get(run, {}).items()):
             steering = SteeringRequest.model_validate(values)
             units = sessions.kept_units(units_of(session, run, steering))
             sessions.save_session(session, run, name, steering.model_dump(mode="json"), units)
+
+
+def _read(path: Path) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    return found
 
 
 def _stamp(sample: Path) -> str:

@@ -62,16 +62,16 @@ def test_the_store_may_be_in_postgresql_and_is_taken_again(tmp_path: Path, postg
 @pytest.mark.parametrize(
     ("after", "seconds"),
     [
-        ([(1.2, 9, 0), (2.2, 0, 0), (3.2, 0, 0)], 2.2),
-        ([(1.2, 0, 0), (2.2, 0, 1), (3.2, 0, 0)], 3.2),
-        ([(1.2, 0, 0), (2.2, 1, 0)], None),
-        ([(1.2, 0, 0)], 1.2),
+        ([(0.0, 9, 0), (1.2, 0, 0), (2.2, 0, 0)], 1.2),
+        ([(0.0, 0, 0), (1.2, 0, 1), (2.2, 0, 0)], 2.2),
+        ([(0.0, 0, 0), (1.2, 1, 0)], None),
+        ([(0.0, 0, 0)], 0.0),
     ],
 )
 def test_a_server_is_well_again_when_nothing_is_refused_any_more(
     after: list[tuple[float, int, int]], seconds: float | None
 ) -> None:
-    assert recovered([Second(at, 1.0, refused, errors) for at, refused, errors in after]) == seconds
+    assert recovered([Second(at, at + 1.2, 1.0, refused, errors) for at, refused, errors in after]) == seconds
 
 
 def test_a_refusal_is_honest_if_it_says_when_to_come_back() -> None:

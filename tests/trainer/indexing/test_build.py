@@ -19,6 +19,7 @@ from trainer.config import IndexConfig
 from trainer.errors import NotFoundError, UserError
 from trainer.indexing import build_index
 from trainer.indexing import gather as gathering
+from trainer.indexing import write as writing_index
 from trainer.registration import register_run
 from trainer.run import Run
 from trainer.search_text import experts_with
@@ -202,6 +203,30 @@ def test_a_run_that_the_store_does_not_know(world: World, run: Run) -> None:
             run, settings(world), world.language_model, world.store, progress=lambda done, *_: read.append(done)
         )
     assert read == [], "it is said before the text is read"
+
+
+def test_until_an_index_is_written_the_one_before_is_there_with_its_search(
+    world: World, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def found() -> tuple[list[int], object]:
+        with Session(world.store) as session:
+            run_id = session.scalars(select(RunRecord.id)).one()
+            tokens = session.scalar(select(IndexRecord.tokens))
+            return experts_with(session, run_id, ["fox"]).tolist(), tokens
+
+    build_index(run, settings(world), world.language_model, world.store)
+    before = found()
+    assert before[0]
+    meanwhile = []
+
+    def fails(*_arguments: object) -> None:
+        meanwhile.append(found())
+        raise UserError("The disk is full.")
+
+    monkeypatch.setattr(writing_index, "_insert_search", fails)
+    with pytest.raises(UserError, match="disk is full"):
+        build_index(run, settings(world, tokens=1280), world.language_model, world.store)
+    assert [*meanwhile, found()] == [before, before]
 
 
 def rows_of(store: Engine, table: type[Base]) -> list[tuple[object, ...]]:
