@@ -66,6 +66,16 @@ def settled(configs: Sequence[TrainConfig], data: Path, device: torch.device) ->
     ]
 
 
+def slowness(dtype: Dtype, device: torch.device) -> str | None:
+    """Why a language model is slow to read in these numbers on a device, in a sentence; None where it is not."""
+    if dtype != "bfloat16" or device.type != "cpu" or has_bfloat16_units():
+        return None
+    return (
+        "The language model is read in bfloat16, for which this processor has no units: that is slower than float32, "
+        "which a new run takes here by itself."
+    )
+
+
 def written_down(config: TrainConfig, dtype: torch.dtype) -> TrainConfig:
     """The same, with what its language model was loaded in.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -95,7 +96,7 @@ class TrainCommand(CollapseConfig, OptimizerConfig, TextConfig, Command):
         from trainer.heap import keep_freed_memory
         from trainer.language_model import LanguageModel
         from trainer.logs import log_to, no_log
-        from trainer.precision import dtype_of, settled
+        from trainer.precision import dtype_of, settled, slowness
         from trainer.store import IN_MEMORY
         from trainer.train import train_together
 
@@ -110,6 +111,8 @@ class TrainCommand(CollapseConfig, OptimizerConfig, TextConfig, Command):
             refuse_too_large(configs, setting)
             dtype = configs[0].language_model_dtype
             assert dtype is not None
+            if ranks.is_first and (why := slowness(dtype, setting.device)):
+                print(f"mxd: {why}", file=sys.stderr)
             language_model = LanguageModel.load(configs[0].language_model, device, dtype_of(dtype))
             store = open_database(settings.store_url if ranks.is_first else IN_MEMORY)
             results = train_together(

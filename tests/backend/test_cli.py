@@ -27,6 +27,7 @@ from tests.language_models import saved_language_model
 from tests.runs import small_world
 from trainer.config import SAMPLE, CollapseConfig, IndexConfig, OptimizerConfig, TextConfig, TrainConfig
 from trainer.errors import UserError
+from trainer.precision import has_bfloat16_units
 from trainer.run import Run
 from trainer.store import sqlite_url, writing
 
@@ -179,6 +180,7 @@ def test_resuming_needs_the_name_alone(place: Path, capsys: Capture) -> None:
 
 def test_a_run_keeps_the_numbers_that_its_language_model_was_read_in(place: Path, capsys: Capture) -> None:
     assert run(train_words("--name", "half", "--dtype", "bfloat16")) == 0
+    assert ("no units" in capsys.readouterr().err) is not has_bfloat16_units()
     assert Run.load("half", place / "data").config.language_model_dtype == "bfloat16"
     assert run(["train", "--name", "half", "--resume"]) == 0
     capsys.readouterr()

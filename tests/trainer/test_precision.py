@@ -13,7 +13,7 @@ from trainer import precision
 from trainer.errors import UserError
 from trainer.language_model import LanguageModel
 from trainer.ongoing import Resume
-from trainer.precision import dtype_of, fitting_dtype, settled, written_down
+from trainer.precision import dtype_of, fitting_dtype, settled, slowness, written_down
 from trainer.run import Run
 from trainer.train import train
 
@@ -35,6 +35,14 @@ def test_a_processor_with_units_takes_bfloat16(found: str, expected: bool, monke
 def test_older_pytorch_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
     assert fitting_dtype(CPU, 768) == torch.float32
+
+
+def test_who_reads_in_bfloat16_without_units_for_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    units(monkeypatch)
+    assert "no units" in (slowness("bfloat16", CPU) or "")
+    assert slowness("float32", CPU) is slowness("bfloat16", GPU) is None
+    units(monkeypatch, "amx_bf16")
+    assert slowness("bfloat16", CPU) is None
 
 
 def test_what_is_asked_for_comes_first_then_what_a_run_was_begun_in(
