@@ -23,18 +23,24 @@ MAX_POINTS = 2_500
 BINS_PER_DECADE = 5
 
 
+_CURVES = (
+    ("Normalised MSE", "normalised_mse", "log"),
+    ("Dead share", "dead_share", "linear"),
+    ("Active experts per token", "l0", "linear"),
+)
+_RANKS = ("Stable rank of experts", "stable_rank", "linear")
+"""Measured more rarely, and not of every method."""
+
+
 def training(session: Session, run: RunRecord) -> Figure:
-    """How fitting went: error, dead experts and active experts over tokens."""
+    """How fitting went: error, dead and active experts, and ranks where they were measured, over tokens."""
     metrics = metrics_after(session, run, -1)
-    tokens = [metric.tokens for metric in metrics]
-    curves = (
-        ("Normalised MSE", "normalised_mse", "log"),
-        ("Dead share", "dead_share", "linear"),
-        ("Active experts per token", "l0", "linear"),
-    )
+    is_ranked = any(metric.stable_rank is not None for metric in metrics)
+    curves = (*_CURVES, _RANKS) if is_ranked else _CURVES
     figure = make_subplots(rows=len(curves), shared_xaxes=True, vertical_spacing=0.06)
     for row, (name, field, scale) in enumerate(curves, start=1):
-        values = [getattr(metric, field) for metric in metrics]
+        measured = [metric for metric in metrics if getattr(metric, field) is not None]
+        tokens, values = [metric.tokens for metric in measured], [getattr(metric, field) for metric in measured]
         trace = go.Scatter(x=tokens, y=values, name=name, mode="lines", meta={"role": field}, showlegend=False)
         figure.add_trace(trace, row=row, col=1)
         figure.update_yaxes(title={"text": name}, type=scale, row=row, col=1)

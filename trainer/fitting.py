@@ -20,8 +20,10 @@ from trainer.collapse.revival import revive
 from trainer.config import CollapseConfig, LayerConfig, OptimizerConfig, TrainConfig
 from trainer.distributed import ALONE, Ranks
 from trainer.errors import UserError
+from trainer.expert_ranks import ExpertRanks, measure_ranks
 from trainer.language_model import Capture, LanguageModel
 from trainer.layers.matching import Widths, matched_num_experts
+from trainer.layers.mxd import MxD
 from trainer.layers.registry import build_layer
 from trainer.layers.sharded import Shards
 from trainer.layers.sparse import LayerOutput, SparseLayer
@@ -33,6 +35,9 @@ Experts = Literal["copied", "spread"]
 
 DEAD_AFTER = 262_144
 """Tokens without a single activation after which an expert counts as dead."""
+
+RANKED = 8
+"""Experts, at most, whose matrices are taken apart on the way."""
 
 
 class StepMeasures(NamedTuple):
@@ -169,6 +174,13 @@ class Fit:
             largest_usage=watch.counts_N.max().item() / max(tokens, 1),
             dead_share=quiet_N.float().mean().item(),
         )
+
+    def ranks_of_experts(self) -> ExpertRanks | None:
+        """Of a few experts, evenly apart; None where experts are no matrices, or others hold some of them."""
+        if not isinstance(self.layer, MxD) or self.layer.shards is not None:
+            return None
+        count = self.layer.config.num_experts
+        return measure_ranks(self.layer, range(0, count, -(-count // RANKED)))
 
     def save(self, folder: Path, seconds: float) -> None:
         """Write a checkpoint; the first rank does, and all must ask."""

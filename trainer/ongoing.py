@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -65,6 +66,17 @@ def _is_begun(folder: Path, data: Path) -> bool:
     return (folder / RUN_FILE).is_file() and Run.load(folder, data).is_begun
 
 
+class DivergedError(UserError):
+    """A layer's error is no number any more; no step will mend it."""
+
+    def __init__(self, config: TrainConfig, step: int) -> None:
+        super().__init__(
+            f"The run {config.name} has diverged: at step {step:,} its error is no finite number any more. Fit it anew "
+            f"under another --name, with a smaller --learning-rate than {config.optimizer.learning_rate:g}."
+        )
+        self.run = config.name
+
+
 class OngoingRun:
     """Fits one run, batch by batch, and keeps its checkpoints and the store up to date."""
 
@@ -103,7 +115,11 @@ class OngoingRun:
             raise damaged
 
     def step(self, batch: Capture) -> None:
-        """Take one step, and log it where that is due."""
+        """Take one step, and log it where that is due.
+
+        Raises:
+            DivergedError: what is to be logged is no finite number.
+        """
         self.fit.step(batch)
         if self.fit.taken % self.run.config.log_every == 0 or self.fit.taken == self.plan.steps:
             self._log()
@@ -113,10 +129,14 @@ class OngoingRun:
         """Whether every step has been taken."""
         return self.fit.taken >= self.plan.steps
 
+    @property
+    def checkpoint_steps(self) -> int:
+        """Steps between checkpoints."""
+        return max(1, self.run.config.checkpoint_every // self.plan.batch)
+
     def save_if_due(self) -> None:
         """Write a checkpoint as often as the settings say."""
-        every = max(1, self.run.config.checkpoint_every // self.plan.batch)
-        if self.fit.taken % every == 0 and not self.is_done:
+        if self.fit.taken % self.checkpoint_steps == 0 and not self.is_done:
             self.fit.save(self.run.folder, self.seconds)
 
     def leave(self) -> TrainResult:
@@ -170,14 +190,25 @@ class OngoingRun:
         write_metrics(self.run, metrics_of(self.store, self.run_id))
 
     def _log(self) -> None:
-        self.last = self.fit.read()
+        measures = self.fit.read()
+        if not math.isfinite(measures.normalised_mse):
+            raise DivergedError(self.run.config, self.fit.taken)
+        self.last = measures
         pace = {"tokens_per_second": self.tokens_per_second, "seconds": self.seconds}
-        metrics = {"tokens": self.fit.tokens, **pace, **self.last._asdict()}
+        metrics = {"tokens": self.fit.tokens, **pace, **self.last._asdict(), **self._ranks()}
         self.log.write(self.fit.taken, metrics)
         with writing(self.store) as session:
             session.merge(MetricRecord(run_id=self.run_id, step=self.fit.taken, **metrics))
             record = session.get_one(RunRecord, self.run_id)
             record.tokens_done, record.updated_at = self.fit.tokens, utc_now()
+
+    def _ranks(self) -> dict[str, float]:
+        """Measured once between checkpoints, and at the end: to take a matrix apart takes longer than a step."""
+        now, before = self.fit.taken, self.fit.taken - self.run.config.log_every
+        if before > 0 and now // self.checkpoint_steps == before // self.checkpoint_steps and not self.is_done:
+            return {}
+        found = self.fit.ranks_of_experts()
+        return {} if found is None else asdict(found)
 
     def _last_measures(self) -> StepMeasures:
         """Those of the last logged step before this process, for a run that is resumed with nothing left to do."""

@@ -29,6 +29,10 @@ class Metric:
     largest_usage: float
     tokens_per_second: float
     seconds: float
+    normalised_rank: float | None = None
+    stable_rank: float | None = None
+    smallest_singular_value: float | None = None
+    smallest_scaling: float | None = None
 
 
 def registered(session: Session, name: str) -> RunRecord:

@@ -95,6 +95,11 @@ class MetricRecord(Base):
     largest_usage: Mapped[float]
     tokens_per_second: Mapped[float]
     seconds: Mapped[float]
+    # What follows is measured more rarely, and of methods whose experts are matrices alone: trainer.expert_ranks.
+    normalised_rank: Mapped[float | None]
+    stable_rank: Mapped[float | None]
+    smallest_singular_value: Mapped[float | None]
+    smallest_scaling: Mapped[float | None]
 
 
 class IndexRecord(Base):

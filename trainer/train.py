@@ -23,7 +23,7 @@ from trainer.files import only_one
 from trainer.fitting import Experts, Fit
 from trainer.language_model import Capture, LanguageModel
 from trainer.logs import OpenLog, no_log
-from trainer.ongoing import OngoingRun, Resume, TrainResult, refuse_others
+from trainer.ongoing import DivergedError, OngoingRun, Resume, TrainResult, refuse_others
 from trainer.precision import written_down
 from trainer.progress import Progress, ShouldStop, never, silent
 from trainer.run import LOCK_FILE, runs_folder
@@ -76,6 +76,7 @@ def train_together(
     which is thrown away.
 
     Raises:
+        DivergedError: one of them has; the others are stopped, and can go on without it.
         UserError: as ``train``, for any of them; they do not want the same text in the same order; two have one name.
     """
     _see_that_names_differ(configs)
@@ -110,8 +111,7 @@ def train_together(
             del begun, sample  # so that it goes when its tokens have been taken
             _go(runs, enumerate(found, start=first), stream, ranks, progress, should_stop)
         except UserError as error:
-            for run in runs:
-                run.mark("failed", str(error))
+            _leave_after(error, runs)
             raise
         return [run.leave() for run in runs]
 
@@ -139,6 +139,17 @@ def _go(
             return
         for run in behind:
             run.save_if_due()
+
+
+def _leave_after(error: UserError, runs: Sequence[OngoingRun]) -> None:
+    """Fail all runs; where one has diverged, that one, and stop the others, unless they have too."""
+    for run in runs:
+        try:
+            if not isinstance(error, DivergedError) or run.run.name == error.run:
+                raise error
+            run.leave()
+        except UserError as its_own:
+            run.mark("failed", str(its_own))
 
 
 def _note(runs: Sequence[OngoingRun]) -> str:

@@ -105,6 +105,10 @@ def point(record: MetricRecord) -> MetricPoint:
         largest_usage=record.largest_usage,
         tokens_per_second=record.tokens_per_second,
         seconds=record.seconds,
+        normalised_rank=record.normalised_rank,
+        stable_rank=record.stable_rank,
+        smallest_singular_value=record.smallest_singular_value,
+        smallest_scaling=record.smallest_scaling,
     )
 
 

@@ -23,6 +23,14 @@ class MetricPoint(Schema):
     tokens_per_second: float
     seconds: float
     """Since fitting began, over all resumptions."""
+    normalised_rank: float | None = None
+    """Rank of an expert's matrix over the largest that there can be, mean of a few experts; null where not measured."""
+    stable_rank: float | None = None
+    """‖W‖²_F / ‖W‖²₂, mean of the same."""
+    smallest_singular_value: float | None = None
+    """Smallest of the same, as a share of the largest one of its expert."""
+    smallest_scaling: float | None = None
+    """Smallest |c_n| over all entries of all experts."""
 
 
 class RunSummary(Schema):

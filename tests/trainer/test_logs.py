@@ -22,6 +22,7 @@ from trainer.store import MetricRecord, RunRecord
 from trainer.train import train, train_together
 
 MEASURED = {"tokens", "tokens_per_second", "seconds", "normalised_mse", "l0", "largest_usage", "dead_share"}
+MEASURED |= {"normalised_rank", "stable_rank", "smallest_singular_value", "smallest_scaling"}
 
 
 @pytest.fixture

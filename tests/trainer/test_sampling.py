@@ -40,10 +40,11 @@ def test_filters_are_those_of_a_full_sort(size: int, top_p: float, top_k: int, s
     sampling = PLAIN.model_copy(update={"top_p": top_p, "top_k": top_k})
     order = logits_V.argsort(descending=True, stable=True)[: top_k or size]
     probabilities = logits_V[order].softmax(dim=0)
-    kept = order[probabilities.cumsum(dim=0) - probabilities < top_p - 1e-9]
+    before = probabilities.cumsum(dim=0) - probabilities
+    # Two bounds, for rounding decides on those whose betters hold top_p almost exactly.
+    surely, perhaps = (set(order[before < top_p + room].tolist()) for room in (-1e-9, 1e-9))
     found = _Kept(logits_V.unsqueeze(0), [sampling]).whole(torch.tensor([0]))[0].nonzero().flatten()
-    assert set(kept.tolist()) <= set(found.tolist())
-    assert len(found) - len(kept) <= 1  # one more where rounding decides
+    assert surely <= set(found.tolist()) <= perhaps
 
 
 @given(st.integers(2, 400), st.floats(0.01, 1), st.integers(0, 300), st.floats(0.01, 4), st.integers(0, 1000))

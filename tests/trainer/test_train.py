@@ -20,6 +20,7 @@ from trainer.config import TrainConfig
 from trainer.errors import UserError
 from trainer.language_model import LanguageModel
 from trainer.layers.mxd import MxD
+from trainer.ongoing import DivergedError
 from trainer.run import Run, checkpoints
 from trainer.store import MetricRecord, RunRecord, open_store, sqlite_url
 from trainer.train import TrainResult, train
@@ -154,6 +155,27 @@ def test_a_text_that_ends_too_soon_fails_the_run_and_keeps_the_reason(world: Wor
         record = session.scalars(select(RunRecord)).one()
         assert record.status == "failed"
         assert record.error is not None
+
+
+def test_ranks_are_measured_at_first_between_checkpoints_and_at_the_end(world: World) -> None:
+    fit(world, world.config(checkpoint_every=8 * 64))
+    fit(world, world.config("other", method="transcoder"))
+    assert [metric.step for metric in metrics(world, "small") if metric.stable_rank is not None] == [4, 8, 16, 24]
+    last = metrics(world, "small")[-1]
+    assert last.normalised_rank == 1.0
+    assert last.smallest_scaling is not None and last.smallest_scaling > 0
+    assert {metric.stable_rank for metric in metrics(world, "other")} == {None}
+
+
+def test_a_fit_that_diverges_says_so(world: World) -> None:
+    optimizer = world.config().optimizer.model_copy(update={"learning_rate": 1e30})
+    with pytest.raises(DivergedError, match="smaller --learning-rate than 1e"):
+        fit(world, world.config(optimizer=optimizer))
+    with Session(world.store) as session:
+        record = session.scalars(select(RunRecord)).one()
+        assert record.status == "failed"
+        assert "has diverged" in (record.error or "")
+    assert not (world.data / "runs" / "small" / "layer.safetensors").exists()
 
 
 def test_no_such_layer_leaves_nothing_behind(world: World) -> None:

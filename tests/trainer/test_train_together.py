@@ -11,7 +11,9 @@ from tests.runs import World
 from tests.trainer.test_train import StopAfter, metrics, weights
 from trainer.config import TrainConfig
 from trainer.errors import UserError
-from trainer.language_model import LanguageModel
+from trainer.fitting import Fit
+from trainer.language_model import Capture, LanguageModel
+from trainer.ongoing import DivergedError
 from trainer.store import RunRecord
 from trainer.train import TrainResult, train, train_together
 
@@ -52,6 +54,27 @@ def test_stopped_and_resumed(world: World) -> None:
     assert [(result.status, result.tokens) for result in stopped] == [("stopped", 13 * 64)] * 3
     assert {result.status for result in fit(world, sweep(world, "parts"), resume="if-any")} == {"finished"}
     for letter in "abc":
+        assert_equal(world, f"whole-{letter}", f"parts-{letter}")
+
+
+def test_when_one_diverges_the_others_can_go_on_without_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    fit(world, sweep(world, "whole"))
+    step = Fit.step
+
+    def broken(self: Fit, batch: Capture) -> None:
+        step(self, batch)
+        if self.config.name == "parts-b" and self.taken == 10:
+            self.layer.get_parameter("output_bias").data.fill_(torch.inf)
+
+    monkeypatch.setattr(Fit, "step", broken)
+    with pytest.raises(DivergedError, match="parts-b has diverged: at step 12"):
+        fit(world, sweep(world, "parts"))
+    with Session(world.store) as session:
+        status = {row.name: row.status for row in session.execute(select(RunRecord.name, RunRecord.status))}
+    assert [status[f"parts-{letter}"] for letter in "abc"] == ["stopped", "failed", "stopped"]
+    first, _, third = sweep(world, "parts")
+    assert {result.status for result in fit(world, [first, third], resume="if-any")} == {"finished"}
+    for letter in "ac":
         assert_equal(world, f"whole-{letter}", f"parts-{letter}")
 
 

@@ -5,13 +5,14 @@ Shapes: N experts, H hidden width, O output width, E sampled experts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from trainer.evaluation.statistics import Statistics
+from trainer.expert_ranks import ExpertRanks, measure_ranks
 from trainer.layers.mxd import MxD
 from trainer.layers.sparse import SparseLayer
 from trainer.metrics import effective_number, gini
@@ -62,18 +63,10 @@ class Twins:
 
 
 @dataclass(frozen=True)
-class Matrices:
-    """Experts as matrices W_n, over a sample of those that are active."""
+class Matrices(ExpertRanks):
+    """The same, over experts that are active."""
 
     sampled: int
-    normalised_rank: float
-    """Mean of rank / min(H, O)."""
-    stable_rank: float
-    """Mean of ‖W‖²_F / ‖W‖²₂."""
-    smallest_singular_value: float
-    """Smallest over the sample, as a share of the largest one of its expert."""
-    smallest_scaling: float
-    """Smallest |c_n| over all entries of all experts: at 0 a rank is lost (Lemma 1 of the paper)."""
 
 
 @dataclass(frozen=True)
@@ -158,32 +151,7 @@ def _matrices(layer: MxD, active_N: Tensor, generator: torch.Generator) -> Matri
     chosen_E = active_E[torch.randperm(len(active_E), generator=generator)[:SAMPLED]]
     if not len(chosen_E):
         return None
-    singular = [torch.linalg.svdvals(_small(layer, int(expert)).double()) for expert in chosen_E]
-    full = min(layer.config.hidden_width, layer.config.output_width)
-    ranks = [_rank(values, max(layer.config.hidden_width, layer.config.output_width)) for values in singular]
-    shares = [values / values[0].clamp_min(torch.finfo(values.dtype).tiny) for values in singular]
-    return Matrices(
-        sampled=len(chosen_E),
-        normalised_rank=float(np.mean(ranks)) / full,
-        stable_rank=float(np.mean([float(share.square().sum()) for share in shares])),
-        smallest_singular_value=min(float(share[full - 1]) if len(share) >= full else 0.0 for share in shares),
-        smallest_scaling=layer.scaling_NO.abs().min().item(),
-    )
-
-
-def _small(layer: MxD, expert: int) -> Tensor:
-    """A square matrix with the singular values of W_n, so that a tall one is not taken apart whole."""
-    matrix_HO = layer.expert_matrix(expert)
-    if matrix_HO.shape[0] <= matrix_HO.shape[1]:
-        return matrix_HO
-    square_OO: Tensor = torch.linalg.qr(matrix_HO, mode="r").R
-    return square_OO
-
-
-def _rank(singular: Tensor, width: int) -> int:
-    """Singular values above float32's rounding of a matrix so wide, as in numpy's ``matrix_rank``."""
-    tolerance = float(singular[0]) * width * torch.finfo(torch.float32).eps
-    return int((singular > tolerance).sum())
+    return Matrices(sampled=len(chosen_E), **asdict(measure_ranks(layer, chosen_E.tolist())))
 
 
 @dataclass(frozen=True)

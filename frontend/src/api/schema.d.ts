@@ -1737,10 +1737,30 @@ export interface components {
             /** Normalised Mse */
             normalised_mse: number;
             /**
+             * Normalised Rank
+             * @description Rank of an expert's matrix over the largest that there can be, mean of a few experts; null where not measured.
+             */
+            normalised_rank?: number | null;
+            /**
              * Seconds
              * @description Since fitting began, over all resumptions.
              */
             seconds: number;
+            /**
+             * Smallest Scaling
+             * @description Smallest |c_n| over all entries of all experts.
+             */
+            smallest_scaling?: number | null;
+            /**
+             * Smallest Singular Value
+             * @description Smallest of the same, as a share of the largest one of its expert.
+             */
+            smallest_singular_value?: number | null;
+            /**
+             * Stable Rank
+             * @description ‖W‖²_F / ‖W‖²₂, mean of the same.
+             */
+            stable_rank?: number | null;
             /** Step */
             step: number;
             /** Tokens */

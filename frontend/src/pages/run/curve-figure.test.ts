@@ -32,6 +32,11 @@ describe("training curves", () => {
     expect(curveOf(FIGURE, metrics, "normalised_mse")).toEqual({ tokens: [1, 2, 3], values: [1, 0.5, 0.25] });
   });
 
+  it("leave out steps at which it was not measured", () => {
+    const metrics = [metric(1, 1), { ...metric(2, 1), stable_rank: 3.5 }, { ...metric(3, 1), stable_rank: null }];
+    expect(curveOf(undefined, metrics, "stable_rank")).toEqual({ tokens: [2], values: [3.5] });
+  });
+
   it("come from the metrics where the figure has no such curve", () => {
     expect(curveOf(FIGURE, [metric(1, 1)], "tokens_per_second")).toEqual({ tokens: [1], values: [9] });
     expect(curveOf(undefined, [], "l0")).toEqual({ tokens: [], values: [] });

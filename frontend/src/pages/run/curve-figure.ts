@@ -24,6 +24,13 @@ export const CURVE_WORDS: Readonly<Record<CurveName, CurveWords>> = {
     note: "of experts, over the last logging interval",
   },
   l0: { title: "Active experts", segment: "L0", scale: "linear", digits: 2, note: "mean per token" },
+  stable_rank: {
+    title: "Stable rank",
+    segment: "Rank",
+    scale: "linear",
+    digits: 2,
+    note: "of a few experts’ matrices, at checkpoints",
+  },
   tokens_per_second: { title: "Rate", segment: "Rate", scale: "linear", digits: 0, note: "tokens per second" },
 };
 
@@ -38,10 +45,14 @@ export function curveOf(figure: FigureData | undefined, metrics: readonly Metric
   const drawn =
     trace === undefined ? { tokens: [], values: [] } : { tokens: trace.x.map(Number), values: trace.y.map(Number) };
   const last = drawn.tokens.at(-1) ?? -1;
-  const newer = metrics.filter((metric) => metric.tokens > last);
+  // Ranks are measured more rarely than the rest.
+  const newer = metrics.flatMap((metric) => {
+    const value = metric[name];
+    return metric.tokens > last && typeof value === "number" ? [{ tokens: metric.tokens, value }] : [];
+  });
   return {
-    tokens: [...drawn.tokens, ...newer.map((metric) => metric.tokens)],
-    values: [...drawn.values, ...newer.map((metric) => metric[name])],
+    tokens: [...drawn.tokens, ...newer.map(({ tokens }) => tokens)],
+    values: [...drawn.values, ...newer.map(({ value }) => value)],
   };
 }
 

@@ -84,14 +84,36 @@ function useCurveFigure({
       other: others,
     });
   }, [own.data, other.data, metrics, curve, compare, wanted, run.name]);
-  return { figure, isPending: own.isPending, error: own.error, refetch: own.refetch };
+  const hasRanks = curveOf(own.data, metrics, "stable_rank").values.length > 0;
+  return { figure, hasRanks, isPending: own.isPending, error: own.error, refetch: own.refetch };
 }
 
 export function Curves({ detail, curve, compare, wanted, onCurve, children }: CurvesProps) {
-  const { figure, isPending, error, refetch } = useCurveFigure({ detail, curve, compare, wanted });
+  const { figure, hasRanks, isPending, error, refetch } = useCurveFigure({ detail, curve, compare, wanted });
   const words = CURVE_WORDS[curve];
   if (isPending) return <LoadingState label="Loading the training curves" rows={10} rowHeight={30} />;
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
+  const chosen = (
+    <Segmented
+      label="Curve"
+      value={curve}
+      onChange={onCurve}
+      segments={CURVES.filter((name) => name !== "stable_rank" || name === curve || hasRanks).map((name) => ({
+        value: name,
+        label: CURVE_WORDS[name].segment,
+      }))}
+    />
+  );
+  if (figure.drawn === 0 && curve === "stable_rank") {
+    return (
+      <section className="pane">
+        <EmptyState title="No ranks have been measured">
+          They are while an MxD is fitted, since version 6 of the store; mxd evaluate measures them of any run.
+        </EmptyState>
+        {chosen}
+      </section>
+    );
+  }
   if (figure.drawn === 0) {
     return (
       <section className="pane">
@@ -110,12 +132,7 @@ export function Curves({ detail, curve, compare, wanted, onCurve, children }: Cu
         height={HEIGHT}
         controls={
           <>
-            <Segmented
-              label="Curve"
-              value={curve}
-              onChange={onCurve}
-              segments={CURVES.map((name) => ({ value: name, label: CURVE_WORDS[name].segment }))}
-            />
+            {chosen}
             {children}
           </>
         }

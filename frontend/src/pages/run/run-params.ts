@@ -2,7 +2,7 @@
 
 import { choiceParam, textParam } from "@/url-state";
 
-export const CURVES = ["normalised_mse", "dead_share", "l0", "tokens_per_second"] as const;
+export const CURVES = ["normalised_mse", "dead_share", "l0", "stable_rank", "tokens_per_second"] as const;
 export type CurveName = (typeof CURVES)[number];
 
 export const RUN_PARAMS = {
