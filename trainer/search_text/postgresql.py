@@ -10,7 +10,8 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, text
+import numpy as np
+from sqlalchemy import Connection, TextClause, text
 from sqlalchemy.orm import Session
 
 from trainer.search_text.base import GAP_WORD, SEARCH_REACH, Ints, LastWord, Ranked, TextIndex, is_beginning, listed
@@ -30,15 +31,17 @@ CREATE TABLE IF NOT EXISTS search_documents (
 CREATE INDEX IF NOT EXISTS search_documents_by_word ON search_documents USING gin (body);
 """
 _INSERT = "INSERT INTO search_documents (run_id, expert, body) VALUES (:run, :expert, CAST(:body AS tsvector))"
-# The index answers which documents have all the words. Whether they are near each other is looked up in these alone
-# (OFFSET 0 keeps the two apart): asked of the index, every pair of words would be searched for once a distance.
-_HAVING = """
+# The index answers which documents have all the words, and of one word nothing else is asked: no document is read,
+# which takes most of the time. Whether several are near each other is looked up in these alone: asked of the index,
+# every pair of words would be searched for once a distance. OFFSET 0 keeps the two apart, and the order of the first
+# few of them from reading all documents in that order.
+_HAVING_ALL = """
 (SELECT expert, body FROM search_documents WHERE run_id = :run AND body @@ CAST(:all AS tsquery) OFFSET 0) AS having_all
-WHERE body @@ CAST(:near AS tsquery)
 """
-_FOUND = f"SELECT string_agg(CAST(expert AS text), ',' ORDER BY expert) FROM {_HAVING}"
-_BEST = f"""
-SELECT expert FROM (SELECT expert, body FROM {_HAVING} ORDER BY expert LIMIT :candidates) AS ranked
+_HAVING_NEAR = f"{_HAVING_ALL} WHERE body @@ CAST(:near AS tsquery)"
+_FOUND = "SELECT string_agg(CAST(expert AS text), ',') FROM {having}"
+_BEST = """
+SELECT expert FROM (SELECT expert, body FROM {having} ORDER BY expert LIMIT :candidates) AS ranked
 ORDER BY ts_rank(body, CAST(:any AS tsquery)) DESC, expert LIMIT :most
 """
 
@@ -107,6 +110,10 @@ def _near(quoted: Sequence[Sequence[str]], wanted: Sequence[str], first: int) ->
     return f"({quoted[first][0]} <0> ({' & '.join(f'({it})' for it in behind)}))"
 
 
+def _sql(template: str, asked: dict[str, str]) -> TextClause:
+    return text(template.format(having=_HAVING_ALL if asked["near"] == asked["all"] else _HAVING_NEAR))
+
+
 class PostgresqlTextIndex(TextIndex):
     """One table for all runs."""
 
@@ -137,7 +144,8 @@ class PostgresqlTextIndex(TextIndex):
     def found(self, session: Session, run_id: int, words: Sequence[str]) -> Ints:
         """Experts whose document has all words near each other."""
         asked = queries(words, "beginning")
-        return listed(session.scalar(text(_FOUND), {"run": run_id, **asked}) if asked else None)
+        # Put in order here: to order them as a text takes the database as long as to find them.
+        return np.sort(listed(session.scalar(_sql(_FOUND, asked), {"run": run_id, **asked}) if asked else None))
 
     def best(
         self, session: Session, run_id: int, words: Sequence[str], last: LastWord, ranked: Ranked
@@ -147,4 +155,4 @@ class PostgresqlTextIndex(TextIndex):
         if not asked:
             return ()
         bounds = {"run": run_id, "candidates": ranked.candidates, "most": ranked.most}
-        return tuple(session.scalars(text(_BEST), {**asked, **bounds}))
+        return tuple(session.scalars(_sql(_BEST, asked), {**asked, **bounds}))
