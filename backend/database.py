@@ -76,6 +76,8 @@ class StoreVersion:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        # Asked before every answer: to begin and to end a transaction each time would be two more round trips.
+        self._asking = engine.execution_options(isolation_level="AUTOCOMMIT")
         self._lock = Lock()
         self._watching: PoolProxiedConnection | None = None
         self.is_quick = engine.dialect.name == "sqlite" and bool(engine.url.database)
@@ -86,7 +88,7 @@ class StoreVersion:
         if self.is_quick:
             return self._sqlite_version()
         if self._engine.dialect.name == "postgresql":
-            with self._engine.connect() as connection:
+            with self._asking.connect() as connection:
                 # Which transactions a reader sees: two of the same see the same.
                 return str(connection.execute(text("SELECT pg_current_snapshot()")).scalar_one())
         return object()

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query, Request
 from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
 from starlette.responses import Response
 
 from backend import lists
@@ -58,12 +59,8 @@ async def experts(
     held = _held(services, run)
     # What is in memory is answered without a thread; there is hardly anything to do.
     if held is not None and _is_in_memory(held[0], query):
-        browsed, vocabulary = held
-        kept = browsed.pages.of(
-            (vocabulary, query), lambda: Kept.of(_page(services, browsed, vocabulary, query), QUICK_LEVEL)
-        )
-        return kept.answer(request.headers)
-    return plain(await run_in_threadpool(_read_page, services, run, query))
+        return _kept_page(services, *held, query).answer(request.headers)
+    return await run_in_threadpool(_read_page, services, run, query, request.headers)
 
 
 def _held(services: Services, run: str) -> tuple[BrowsedRun, Vocabulary] | None:
@@ -76,16 +73,26 @@ def _is_in_memory(browsed: BrowsedRun, query: ExpertQuery) -> bool:
     return query.list is None and (not query.search or search_queries.is_held(browsed, query.search))
 
 
-def _read_page(services: Services, run: str, query: ExpertQuery) -> dict[str, Any]:
+def _kept_page(services: Services, browsed: BrowsedRun, vocabulary: Vocabulary, query: ExpertQuery) -> Kept:
+    """A page as it was written when it was first asked for in this state of the store."""
+    return browsed.pages.of(
+        (vocabulary, query), lambda: Kept.of(_page(services, browsed, vocabulary, query), QUICK_LEVEL)
+    )
+
+
+def _read_page(services: Services, run: str, query: ExpertQuery, headers: Headers) -> Response:
     vocabulary = services.library.run(run).vocabulary if services.browsing.is_held(run) else None
     if vocabulary is None and pages.is_whole(query):
         services.browsing.load_soon(run)
         with reading(services.store) as session:
             record = find_run(session, run)
             find_index(session, record)
-            return queries.stored_page(session, record, query, services.library.run(run).vocabulary)
+            return plain(queries.stored_page(session, record, query, services.library.run(run).vocabulary))
     browsed = services.browsing.of(run)
-    return _page(services, browsed, vocabulary or services.library.run(run).vocabulary, query)
+    vocabulary = vocabulary or services.library.run(run).vocabulary
+    if _is_in_memory(browsed, query):  # of a store that could not be asked without waiting
+        return _kept_page(services, browsed, vocabulary, query).answer(headers)
+    return plain(_page(services, browsed, vocabulary, query))
 
 
 def _page(services: Services, browsed: BrowsedRun, vocabulary: Vocabulary, query: ExpertQuery) -> dict[str, Any]:
@@ -214,6 +221,9 @@ async def search(
 
 def _search(services: Services, run: str, typed: str, limit: int) -> tuple[SearchHit, ...]:
     vocabulary = services.library.run(run).vocabulary
+    known = services.browsing.of(run).searches.known((vocabulary, typed, limit))
+    if known is not None:  # of a store that could not be asked without waiting
+        return known
 
     def found(session: Session, browsed: BrowsedRun) -> tuple[SearchHit, ...]:
         return browsed.searches.of(
