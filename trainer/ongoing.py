@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from sqlalchemy import Engine
+from torch.linalg import LinAlgError  # type: ignore[attr-defined]
 
 from trainer.activations import WindowPlan
 from trainer.config import TrainConfig
@@ -207,7 +208,10 @@ class OngoingRun:
         now, before = self.fit.taken, self.fit.taken - self.run.config.log_every
         if before > 0 and now // self.checkpoint_steps == before // self.checkpoint_steps and not self.is_done:
             return {}
-        found = self.fit.ranks_of_experts()
+        try:
+            found = self.fit.ranks_of_experts()
+        except LinAlgError as error:  # the last step alone has gone wrong
+            raise DivergedError(self.run.config, self.fit.taken) from error
         return {} if found is None else asdict(found)
 
     def _last_measures(self) -> StepMeasures:

@@ -110,10 +110,10 @@ def train_together(
             found = batches(language_model, stream, first, ranks, begun if ranks.is_alone else None)
             del begun, sample  # so that it goes when its tokens have been taken
             _go(runs, enumerate(found, start=first), stream, ranks, progress, should_stop)
+            return [run.leave() for run in runs]
         except UserError as error:
             _leave_after(error, runs)
             raise
-        return [run.leave() for run in runs]
 
 
 def _first_window(configs: Sequence[TrainConfig], stream: Stream, language_model: LanguageModel) -> Window | None:

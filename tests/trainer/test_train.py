@@ -18,7 +18,8 @@ from tests.language_models import saved_language_model
 from tests.runs import World
 from trainer.config import TrainConfig
 from trainer.errors import UserError
-from trainer.language_model import LanguageModel
+from trainer.fitting import Fit
+from trainer.language_model import Capture, LanguageModel
 from trainer.layers.mxd import MxD
 from trainer.ongoing import DivergedError
 from trainer.run import Run, checkpoints
@@ -176,6 +177,24 @@ def test_a_fit_that_diverges_says_so(world: World) -> None:
         assert record.status == "failed"
         assert "has diverged" in (record.error or "")
     assert not (world.data / "runs" / "small" / "layer.safetensors").exists()
+
+
+@pytest.mark.parametrize(("log_every", "stops_at"), [(4, 4), (50, 6)])
+def test_a_fit_whose_last_step_went_wrong_has_diverged(
+    world: World, monkeypatch: pytest.MonkeyPatch, log_every: int, stops_at: int
+) -> None:
+    step = Fit.step
+
+    def broken(self: Fit, batch: Capture) -> None:
+        step(self, batch)
+        if self.taken == 4:  # after the error of this step was taken: as yet it is a number
+            self.layer.get_parameter("scaling_NO").data.fill_(torch.inf)
+
+    monkeypatch.setattr(Fit, "step", broken)
+    with pytest.raises(DivergedError, match=f"diverged: at step {stops_at}"):
+        fit(world, world.config(log_every=log_every), should_stop=StopAfter(stops_at))
+    with Session(world.store) as session:
+        assert session.scalars(select(RunRecord.status)).one() == "failed"
 
 
 def test_no_such_layer_leaves_nothing_behind(world: World) -> None:

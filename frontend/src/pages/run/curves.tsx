@@ -107,10 +107,10 @@ export function Curves({ detail, curve, compare, wanted, onCurve, children }: Cu
   if (figure.drawn === 0 && curve === "stable_rank") {
     return (
       <section className="pane">
+        <div className="pane-h">{chosen}</div>
         <EmptyState title="No ranks have been measured">
-          They are while an MxD is fitted, since version 6 of the store; mxd evaluate measures them of any run.
+          They are while an MxD is fitted, since version 6 of the store; mxd evaluate measures them of any MxD.
         </EmptyState>
-        {chosen}
       </section>
     );
   }
