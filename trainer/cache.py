@@ -8,7 +8,7 @@ Shapes: B rows, T tokens, D values of a head, as in keys [B, heads, T, D].
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -63,7 +63,7 @@ class RoomyLayer(DynamicLayer):
 
 
 class RoomyCache(DynamicCache):
-    """Keys and values of all blocks, padded on the left to the longest row."""
+    """Keys and values of all blocks, padded on the left to the longest row; blocks may differ in their rows."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,15 +74,18 @@ class RoomyCache(DynamicCache):
         for layer in self._own():
             layer.cut(length)
 
-    def select(self, places: list[int], spare: int = 0) -> None:
-        """Keep some rows, or the same several times, without the first ``spare`` tokens."""
-        chosen = torch.tensor(places)
-        self._change(lambda part: part[chosen.to(part.device)][..., spare:, :])
+    def arrange(self, places: Sequence[list[int]], spare: int = 0) -> None:
+        """Let other rows take the place of all: of each block some of those that it has, any of them more than once.
 
-    def repeat(self, places: list[int]) -> None:
-        """Add copies of rows behind the others."""
-        chosen = torch.tensor(places)
-        self._change(lambda part: torch.cat([part, part[chosen.to(part.device)]]))
+        Args:
+            places: block -> which of its rows stand there from now on, in their order.
+            spare: tokens at the beginning that are left out.
+        """
+        ready = [
+            (_chosen(layer.pair[0], chosen, spare), _chosen(layer.pair[1], chosen, spare))
+            for layer, chosen in zip(self._own(), places, strict=True)
+        ]
+        self._put(ready)
 
     def lay_beside(self, fresh: RoomyCache) -> None:
         """Add the rows of another cache behind the others, the shorter padded on the left."""
@@ -91,9 +94,6 @@ class RoomyCache(DynamicCache):
             for old, new in zip(self._own(), fresh._own(), strict=True)
         ]
         self._put(ready)
-
-    def _change(self, change: Callable[[Tensor], Tensor]) -> None:
-        self._put([(change(layer.pair[0]), change(layer.pair[1])) for layer in self._own()])
 
     def _put(self, ready: list[Pair]) -> None:
         for layer, pair in zip(self._own(), ready, strict=True):
@@ -107,6 +107,10 @@ def _with_room(part: Tensor, length: int) -> Tensor:
     buffer = part.new_zeros(*part.shape[:-2], length, part.shape[-1])
     buffer[..., : part.shape[-2], :] = part
     return buffer
+
+
+def _chosen(part: Tensor, places: list[int], spare: int) -> Tensor:
+    return part[torch.tensor(places, device=part.device)][..., spare:, :]
 
 
 def _beside(old: Tensor, new: Tensor) -> Tensor:

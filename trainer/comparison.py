@@ -68,13 +68,13 @@ def choose_and_compare(
     """
     own, other = [it.own for it in wanted], [it.other for it in wanted]
     chosen = _choose(logits_BV[own], wanted)
-    own_RV, other_RV = log_p_BV[own], log_p_BV[other]
-    ids_R1 = torch.tensor(chosen, device=own_RV.device).unsqueeze(1)
-    kl_R = (own_RV.exp() * (own_RV - other_RV)).sum(dim=-1).clamp_min(0)
-    numbers = torch.stack([own_RV.gather(1, ids_R1)[:, 0], other_RV.gather(1, ids_R1)[:, 0], kl_R], dim=1).tolist()
+    own_R, other_R, ids_R = torch.tensor([own, other, chosen], device=log_p_BV.device)
+    own_RV, other_RV = log_p_BV[own_R], log_p_BV[other_R]
+    kl_R = (own_RV - other_RV).mul_(own_RV.exp_()).sum(dim=-1)
+    numbers = torch.stack([log_p_BV[own_R, ids_R], log_p_BV[other_R, ids_R], kl_R], dim=1).tolist()
     likely = _alternatives(log_p_BV, {*own, *other}, language_model)
     return [
-        Compared(token, p, q, kl, likely[it.own], likely[it.other])
+        Compared(token, p, q, max(0.0, kl), likely[it.own], likely[it.other])
         for token, (p, q, kl), it in zip(chosen, numbers, wanted, strict=True)
     ]
 

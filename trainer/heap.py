@@ -25,6 +25,13 @@ def keep_memory_freed_in_threads() -> bool:
     return _set((_ARENA_MAX, 1)) and keep_freed_memory()
 
 
+def give_back_freed_memory() -> None:
+    """Let the system have what is free at this moment, so that what is resident is in use; in glibc alone."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)
+
+
 def _set(*options: tuple[int, int]) -> bool:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is None:

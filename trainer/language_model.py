@@ -25,6 +25,7 @@ from trainer.loading import (
     load_spread,
     runs_on,
 )
+from trainer.parting import parted
 from trainer.stand_ins import Mlp, StandIn, mount
 from trainer.tokens import load_tokenizer
 
@@ -62,6 +63,7 @@ class LanguageModel:
         few_rows.turn(module)
         self.anatomy = Anatomy(module, source)
         self._splits: dict[int, bool] = {}
+        self._parts: dict[int, bool] = {}
         self.single_texts: dict[int, str] = {}
         """Token id -> its text in the middle of a text; filled as tokens are met."""
 
@@ -178,6 +180,26 @@ class LanguageModel:
                 torch.allclose(row_TV, whole_TV, rtol=1e-3, atol=1e-2) for row_TV in split_RTV
             )
         return self._splits[layer]
+
+    @torch.no_grad()
+    def parts(self, layer: int) -> bool:
+        """Whether a text may become several rows at a block, as in most architectures.
+
+        Found out by trying, once for each block: with padding, and compared with rows that were apart all along.
+        """
+        if layer not in self._parts:
+            rows, ids_2T = [0, 1, 0], torch.tensor([[1, 1, 2, 3], [3, 2, 1, 2]], device=self.device)
+            seen_2T = torch.tensor([[0, 1, 1, 1], [1, 1, 1, 1]], device=self.device)
+            apart_3V = self.module(input_ids=ids_2T[rows], attention_mask=seen_2T[rows], use_cache=False).logits[:, -1]
+            with parted(self.anatomy.blocks, layer, rows):
+                try:
+                    found_3V = self.module(input_ids=ids_2T, attention_mask=seen_2T, use_cache=False).logits[:, -1]
+                except (RuntimeError, ValueError):
+                    found_3V = apart_3V[:0]
+            self._parts[layer] = found_3V.shape == apart_3V.shape and torch.allclose(
+                found_3V.float(), apart_3V.float(), rtol=1e-3, atol=1e-2
+            )
+        return self._parts[layer]
 
     @torch.no_grad()
     def last_residual(self, input_ids_BT: Tensor) -> Tensor:

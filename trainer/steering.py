@@ -127,9 +127,10 @@ class Steering:
 
     def join(self, batch: RowBatch) -> Iterator[SteeringStep]:
         """Read the prompt, once without and once with the edits, and take the first tokens."""
-        prompts = [Row(list(self.prompt), self.plain)]
+        ids = list(self.prompt)  # one text, so that it is read once up to the first edited layer
+        prompts = [Row(ids, self.plain)]
         if self.edited is not self.plain:
-            prompts.append(Row(list(self.prompt), self.edited, self._touches()))
+            prompts.append(Row(ids, self.edited, self._touches()))
         rows = self.rows()
         step = batch.join(prompts, [(int(row.edits is not self.plain), row) for row in rows])
         yield Started(len(self.prompt), self.config.sampling.max_tokens)

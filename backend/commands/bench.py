@@ -11,6 +11,7 @@ from pydantic_settings import CliSubCommand
 from backend.commands.base import Command, CommandGroup
 from backend.commands.bench_browse import BenchBrowse, BenchLoad, tokenizer_folder
 from backend.commands.bench_live import BenchGenerate, BenchIdentity, BenchSoak
+from backend.commands.console import progress
 from backend.commands.sweep import Several
 from trainer.config import Count
 
@@ -55,13 +56,15 @@ class BenchLayer(Command):
         from trainer.bench.layer import bench_layer
 
         automatic = "cuda" if torch.cuda.is_available() else "cpu"
-        found = bench_layer(
-            width=self.width,
-            hidden_width=self.hidden_width,
-            sizes=self.sizes(),
-            rounds=self.rounds,
-            device=automatic if self.device == "auto" else self.device,
-        )
+        with progress("Measuring", "rounds") as shown:
+            found = bench_layer(
+                width=self.width,
+                hidden_width=self.hidden_width,
+                sizes=self.sizes(),
+                rounds=self.rounds,
+                device=automatic if self.device == "auto" else self.device,
+                progress=shown,
+            )
         lines = [
             f"N {it.num_experts:>7,}  K {it.k:>3}  {it.tokens:>6,} tokens: {it.speedup:.1f} times as fast as dense "
             f"({it.sparse_seconds:.3f} s and {it.dense_seconds:.3f} s), {it.memory_ratio:.2f} of its memory, gradients "
@@ -116,7 +119,10 @@ class BenchTrain(_BenchPipeline):
         """Measure."""
         from trainer.bench.train import bench_train
 
-        found = bench_train(tokenizer_folder(), self.sizes(), self.tokens, self.batch, self.rounds, self.place)
+        with progress("Measuring", "rounds") as shown:
+            found = bench_train(
+                tokenizer_folder(), self.sizes(), self.tokens, self.batch, self.rounds, self.place, shown
+            )
         lines = [
             f"N {it.num_experts:>7,}  K {it.k:>3}  {it.tokens:>10,} tokens: {it.efficiency:.2f} of what its parts "
             f"allow, {it.tokens_per_second:,.0f} tokens/s, {it.peak_memory / 2**20:,.0f} MiB"
@@ -136,7 +142,8 @@ class BenchIndex(_BenchPipeline):
         """Measure."""
         from trainer.bench.index import bench_index
 
-        found = bench_index(tokenizer_folder(), self.sizes(), self.tokens, self.rounds, self.place)
+        with progress("Measuring", "rounds") as shown:
+            found = bench_index(tokenizer_folder(), self.sizes(), self.tokens, self.rounds, self.place, shown)
         lines = [
             f"N {it.num_experts:>7,}  K {it.k:>3}  {it.tokens:>10,} tokens: {it.efficiency:.2f} of the forward pass "
             f"({it.whole_efficiency:.2f} with the store), {it.tokens_per_second:,.0f} tokens/s, "

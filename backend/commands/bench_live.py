@@ -46,7 +46,8 @@ class BenchGenerate(Command):
         keep_memory_freed_in_threads()  # as mxd serve does
         run = sample_run()
         language_model = LanguageModel.load(run.language_model_source, self.device)
-        found = bench_generate(language_model, run, self.tokens, self.rounds)
+        with progress("Measuring", "rounds") as shown:
+            found = bench_generate(language_model, run, self.tokens, self.rounds, shown)
         steering = steering_config(run, self.tokens, 0)
         bare = partial(bare_step, language_model, run, steering)
         with _live_server(run) as (url, _):

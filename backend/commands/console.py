@@ -62,9 +62,8 @@ class ProgressLines:
             return
         self.last = now
         rate = (done - self.first[1]) / max(now - self.first[0], 1e-9)
-        left = (
-            f", {rate:,.0f} {self.unit}/s, {duration((total - done) / rate)} left" if rate > 0 and done < total else ""
-        )
+        speed = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
+        left = f", {speed} {self.unit}/s, {duration((total - done) / rate)} left" if rate > 0 and done < total else ""
         more = f", {note}" if note else ""
         print(f"{self.what}: {done:,} of {total:,} {self.unit}{left}{more}", file=sys.stderr, flush=True)
 

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 
 import torch
 
-from trainer.bench.timing import Machine, in_turn, median_ratio
+from trainer.bench.timing import Machine, Rounds, median_ratio
 from trainer.config import Edit, Sampling, SteeringConfig
 from trainer.generation import Row, RowBatch
 from trainer.language_model import LanguageModel
 from trainer.predictions import predict
+from trainer.progress import Progress, silent
 from trainer.routing import prompt_ids, route
 from trainer.run import Run
 from trainer.sampling import choose, gumbel_noise
@@ -48,7 +49,9 @@ class GenerateBench:
     machine: Machine
 
 
-def bench_generate(language_model: LanguageModel, run: Run, tokens: int, rounds: int) -> GenerateBench:
+def bench_generate(
+    language_model: LanguageModel, run: Run, tokens: int, rounds: int, progress: Progress = silent
+) -> GenerateBench:
     """Time everything in turn; ``tokens`` are generated in each arm."""
     text = routed_text(language_model)
     ids_1T = torch.tensor([prompt_ids(language_model, text)])
@@ -63,7 +66,7 @@ def bench_generate(language_model: LanguageModel, run: Run, tokens: int, rounds:
         "alone": lambda: [list(steer(language_model, run, config, {})) for config in configs],
         "together": lambda: _together(language_model, run, configs),
     }
-    seconds = in_turn(ways, rounds)
+    seconds = Rounds(1, rounds, progress).take(ways)
     pair = statistics.median(seconds["pair"])
     return GenerateBench(
         routing_ratio=median_ratio(seconds["route"], seconds["forward"]),

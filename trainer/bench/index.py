@@ -13,7 +13,7 @@ import torch
 
 from trainer.bench.memory import peak_bytes
 from trainer.bench.sizes import Sizes, write_text
-from trainer.bench.timing import Machine, in_turn
+from trainer.bench.timing import Machine, Rounds
 from trainer.bench.train import random_ids
 from trainer.config import IndexConfig, TextConfig
 from trainer.distributed import ALONE
@@ -21,7 +21,7 @@ from trainer.heap import keep_freed_memory
 from trainer.indexing import build_index
 from trainer.indexing.gather import TOKENS_PER_BATCH, Gathered, gather, route_in_parts
 from trainer.language_model import LanguageModel
-from trainer.progress import never, silent
+from trainer.progress import Progress, never, silent
 from trainer.registration import register_run
 from trainer.run import Run
 from trainer.store import open_store, sqlite_url
@@ -65,17 +65,23 @@ class IndexBench:
 
 
 def bench_index(
-    tokenizer_folder: Path, sizes: Sequence[Sizes], tokens: Sequence[int], rounds: int, device: str
+    tokenizer_folder: Path,
+    sizes: Sequence[Sizes],
+    tokens: Sequence[int],
+    rounds: int,
+    device: str,
+    progress: Progress = silent,
 ) -> IndexBench:
     """Measure every choice of sizes with every number of tokens, the ways in turn."""
     keep_freed_memory()  # as mxd index does
     points: list[IndexPoint] = []
+    timing = Rounds(len(sizes) * len(tokens), rounds, progress)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         text = write_text(folder / "text.jsonl", load_tokenizer(str(tokenizer_folder)), min(max(tokens), 1_000_000))
         for number, size in enumerate(sizes):
             run = size.finished_run(folder / str(number), text, load_tokenizer(str(tokenizer_folder)))
-            points.extend(_point(size, count, rounds, device, run) for count in tokens)
+            points.extend(_point(size, count, timing, device, run) for count in tokens)
     last, first = points[-1], points[-len(tokens)]
     return IndexBench(
         last.efficiency,
@@ -94,14 +100,14 @@ def _config(run: Run, tokens: int) -> IndexConfig:
     return IndexConfig(text=text, tokens=tokens)
 
 
-def _point(size: Sizes, tokens: int, rounds: int, device: str, run: Run) -> IndexPoint:
+def _point(size: Sizes, tokens: int, timing: Rounds, device: str, run: Run) -> IndexPoint:
     language_model = size.as_indexed(run.tokenizer, device)
     ways = {
         "forward": lambda: _forward_alone(language_model, size, run, tokens),
         "gather": lambda: _gather(run, tokens, language_model),
         "index": lambda: _index(run, tokens, language_model),
     }
-    seconds = in_turn(ways, rounds)
+    seconds = timing.take(ways, f"N {size.num_experts:,}, K {size.k}, {tokens:,} tokens")
 
     def efficiency(way: str) -> float:
         return statistics.median(a / b for a, b in zip(seconds["forward"], seconds[way], strict=True))

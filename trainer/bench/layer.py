@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 
 from trainer.bench.step_memory import extra_peak_bytes
-from trainer.bench.timing import Machine, in_turn, median_ratio
+from trainer.bench.timing import Machine, Rounds, median_ratio
 from trainer.config import LayerConfig
 from trainer.layers.mxd import MxD
 from trainer.layers.registry import build_layer
 from trainer.metrics import normalised_mse
+from trainer.progress import Progress, silent
 
 Form = Callable[[Tensor], Tensor]
 
@@ -71,13 +72,22 @@ def dense_output(layer: MxD, x_BI: Tensor) -> Tensor:
     return (coefficients_BN @ layer.scaling_NO) * layer.dense_output(x_BI) + layer.output_bias
 
 
-def bench_layer(*, width: int, hidden_width: int, sizes: Sequence[StepSizes], rounds: int, device: str) -> LayerBench:
+def bench_layer(
+    *,
+    width: int,
+    hidden_width: int,
+    sizes: Sequence[StepSizes],
+    rounds: int,
+    device: str,
+    progress: Progress = silent,
+) -> LayerBench:
     """Time both forms on random data of each of the given sizes."""
-    points = tuple(_point(width, hidden_width, each, rounds, device) for each in sizes)
+    timing = Rounds(len(sizes), rounds, progress)
+    points = tuple(_point(width, hidden_width, each, timing, device) for each in sizes)
     return LayerBench(points, width, hidden_width, Machine.here(device))
 
 
-def _point(width: int, hidden_width: int, sizes: StepSizes, rounds: int, device: str) -> LayerPoint:
+def _point(width: int, hidden_width: int, sizes: StepSizes, timing: Rounds, device: str) -> LayerPoint:
     config = LayerConfig(
         input_width=width,
         hidden_width=hidden_width,
@@ -106,7 +116,8 @@ def _point(width: int, hidden_width: int, sizes: StepSizes, rounds: int, device:
         "sparse": _step(forms["sparse"], fused, x_BI, y_BO),
     }
     cpu_seconds: dict[str, list[float]] = {name: [] for name in steps}
-    seconds = in_turn({name: _counted(step, cpu_seconds[name]) for name, step in steps.items()}, rounds)
+    note = f"N {sizes.num_experts:,}, K {sizes.k}, {sizes.tokens:,} tokens"
+    seconds = timing.take({name: _counted(step, cpu_seconds[name]) for name, step in steps.items()}, note)
     extra = {name: _extra(step, layer, device) for name, step in steps.items()}
     return LayerPoint(
         **asdict(sizes),

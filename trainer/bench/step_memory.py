@@ -9,6 +9,8 @@ from pathlib import Path
 
 import torch
 
+from trainer.heap import give_back_freed_memory
+
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
 
@@ -16,6 +18,7 @@ _CLEAR = Path("/proc/self/clear_refs")
 def extra_peak_bytes(work: Callable[[], object], device: str) -> float:
     """Peak above the start: of the allocator on a GPU, of the resident set elsewhere; NaN where neither is told."""
     gc.collect()
+    give_back_freed_memory()  # or work would seem to take less than it does, by what earlier work has left lying free
     if device.startswith("cuda"):
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()

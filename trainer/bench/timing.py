@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import torch
 
+from trainer.progress import Progress, silent
+
 
 @dataclass(frozen=True)
 class Machine:
@@ -27,18 +29,34 @@ class Machine:
         return cls(platform.processor() or platform.machine(), torch.get_num_threads(), name, torch.__version__)
 
 
-def in_turn(ways: Mapping[str, Callable[[], object]], rounds: int, warm_up: int = 1) -> dict[str, list[float]]:
-    """Seconds of each way, ``rounds`` times, one round after the other."""
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
-    for number in range(rounds + warm_up):
-        for name, way in ways.items():
-            started = time.perf_counter()
-            way()
-            if torch.cuda.is_available():
-                torch.cuda.synchronize()
-            if number >= warm_up:
-                seconds[name].append(time.perf_counter() - started)
-    return seconds
+class Rounds:
+    """Rounds in each of which every way is taken once, for one choice of sizes after the other; tells how far it is."""
+
+    def __init__(self, choices: int, rounds: int, progress: Progress, warm_up: int = 1) -> None:
+        """``warm_up`` rounds more are taken first, and do not count."""
+        self._rounds, self._warm_up = rounds, warm_up
+        self._total, self._done = choices * (rounds + warm_up), 0
+        self._progress = progress
+
+    def take(self, ways: Mapping[str, Callable[[], object]], note: str = "") -> dict[str, list[float]]:
+        """Seconds of each way in each round that counts."""
+        seconds: dict[str, list[float]] = {name: [] for name in ways}
+        for number in range(self._rounds + self._warm_up):
+            for name, way in ways.items():
+                started = time.perf_counter()
+                way()
+                if torch.cuda.is_available():
+                    torch.cuda.synchronize()
+                if number >= self._warm_up:
+                    seconds[name].append(time.perf_counter() - started)
+            self._done += 1
+            self._progress(self._done, self._total, note)
+        return seconds
+
+
+def in_turn(ways: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+    """``Rounds`` of one choice, in silence."""
+    return Rounds(1, rounds, silent).take(ways)
 
 
 def median_ratio(slow: list[float], fast: list[float]) -> float:

@@ -19,10 +19,11 @@ from transformers import PreTrainedTokenizerBase
 from trainer.activations import SEQUENCES_PER_FORWARD
 from trainer.bench.memory import peak_bytes
 from trainer.bench.sizes import Sizes, write_text
-from trainer.bench.timing import Machine, in_turn
+from trainer.bench.timing import Machine, Rounds
 from trainer.heap import keep_freed_memory
 from trainer.language_model import Capture, LanguageModel
 from trainer.metrics import normalised_mse
+from trainer.progress import Progress, silent
 from trainer.store import open_store, sqlite_url
 from trainer.tokens import load_tokenizer
 from trainer.train import train
@@ -62,17 +63,24 @@ class TrainBench:
 
 
 def bench_train(
-    tokenizer_folder: Path, sizes: Sequence[Sizes], tokens: Sequence[int], batch: int, rounds: int, device: str
+    tokenizer_folder: Path,
+    sizes: Sequence[Sizes],
+    tokens: Sequence[int],
+    batch: int,
+    rounds: int,
+    device: str,
+    progress: Progress = silent,
 ) -> TrainBench:
     """Measure every choice of sizes with every number of tokens, the three ways in turn."""
     keep_freed_memory()  # as mxd train does
     tokenizer = load_tokenizer(str(tokenizer_folder))
     points: list[TrainPoint] = []
+    timing = Rounds(len(sizes) * len(tokens), rounds, progress)
     with tempfile.TemporaryDirectory() as name:
         text = write_text(Path(name) / "text.jsonl", tokenizer, max(tokens))
         for size in sizes:
             for count in tokens:
-                points.append(_point(size, count, batch, rounds, device, tokenizer_folder, text, Path(name)))
+                points.append(_point(size, count, batch, timing, device, tokenizer_folder, text, Path(name)))
     last = points[-1]
     return TrainBench(
         last.efficiency,
@@ -87,7 +95,7 @@ def bench_train(
 
 
 def _point(
-    size: Sizes, tokens: int, batch: int, rounds: int, device: str, tokenizer_folder: Path, text: Path, folder: Path
+    size: Sizes, tokens: int, batch: int, timing: Rounds, device: str, tokenizer_folder: Path, text: Path, folder: Path
 ) -> TrainPoint:
     tokenizer = load_tokenizer(str(tokenizer_folder))
     language_model = size.as_fitted(tokenizer, device)
@@ -97,7 +105,7 @@ def _point(
         "step": bare_steps(size, batch, steps, device),
         "train": lambda: _train(size, text, folder, tokens, batch, language_model),
     }
-    seconds = in_turn(ways, rounds)
+    seconds = timing.take(ways, f"N {size.num_experts:,}, K {size.k}, {tokens:,} tokens")
     parts = zip(seconds["forward"], seconds["step"], seconds["train"], strict=True)
     rates = {name: steps * batch / statistics.median(taken) for name, taken in seconds.items()}
     return TrainPoint(

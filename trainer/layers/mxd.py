@@ -79,11 +79,10 @@ class MxD(SparseLayer):
         return self.contribution(dense_TM, routing) + self.output_bias
 
     def contribution_norms(self, dense_TM: Tensor, routing: Routing) -> Tensor:
-        # ‖a_n c_n * zD‖ is taken from squares, so that no [T, K, O] product is kept beyond a chunk of tokens.
-        squares_TO = dense_TM.square()
+        # No [T, K, O] product is kept beyond a chunk of tokens.
         tokens = max(1, PAIRS_AT_A_TIME // routing.indices_TK.shape[1])
-        chunks = zip(squares_TO.split(tokens), routing.indices_TK.split(tokens), strict=True)
-        norms = [torch.bmm(self.scaling_NO[ids].square(), row.unsqueeze(2)).squeeze(2).sqrt() for row, ids in chunks]
+        chunks = zip(dense_TM.split(tokens), routing.indices_TK.split(tokens), strict=True)
+        norms = [torch.linalg.vector_norm(self.scaling_NO[ids] * dense.unsqueeze(1), dim=2) for dense, ids in chunks]
         return torch.cat(norms) * routing.coefficients_TK.abs()
 
     def expert_matrix(self, expert: int) -> Tensor:

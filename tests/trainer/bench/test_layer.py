@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from trainer.bench.layer import StepSizes, bench_layer
-from trainer.bench.timing import in_turn, median_ratio
+from trainer.bench.timing import Rounds, in_turn, median_ratio
 
 
 def test_both_forms_agree_at_every_size() -> None:
@@ -43,6 +43,14 @@ def test_ways_take_turns_and_the_warm_up_is_not_counted() -> None:
     seconds = in_turn({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, rounds=3)
     assert calls == ["a", "b"] * 4
     assert [len(values) for values in seconds.values()] == [3, 3]
+
+
+def test_rounds_of_several_sizes_tell_how_far_they_are() -> None:
+    told: list[tuple[int, int, str]] = []
+    timing = Rounds(2, 1, lambda *words: told.append(words))
+    for size in ("small", "large"):
+        timing.take({"a": lambda: None}, size)
+    assert told == [(1, 4, "small"), (2, 4, "small"), (3, 4, "large"), (4, 4, "large")]
 
 
 def test_median_ratio_is_paired() -> None:
