@@ -27,7 +27,7 @@ class Command(BaseModel):
     store: str | None = None
     """SQLAlchemy URL of the store; by default MXD_STORE, or mxd.sqlite in the data folder."""
     config: Path | None = None
-    """A .toml or .json file with settings of this command; flags go before it."""
+    """A .toml or .json file with settings of this command, or the name of a preset; flags go before it."""
     as_json: Annotated[bool, Field(alias="json")] = False
     """Print the result as one JSON document, and nothing else, on stdout."""
 

@@ -114,18 +114,26 @@ def _add_argument(parser: ArgumentParser, *names: str, **settings: Any) -> Actio
     return parser.add_argument(*names, *longer, **settings)
 
 
+def _settings_file(named: str) -> Path:
+    """The file of this name, or the preset where there is no such file."""
+    from trainer.presets import preset_file
+
+    path = Path(named)
+    return path if path.exists() else preset_file(named) or path
+
+
 def _defaults(words: Sequence[str]) -> dict[str, Any]:
     """Settings from the file that ``--config`` names, for the command that is run."""
     named = [after for word, after in pairwise(words) if word == "--config"]
     named += [word.removeprefix("--config=") for word in words if word.startswith("--config=")]
     if not named:
         return {}
-    path = Path(named[-1])
+    path = _settings_file(named[-1])
     try:
         content = path.read_text("utf-8")
         values = json.loads(content) if path.suffix == ".json" else tomllib.loads(content)
     except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"The settings in {path} cannot be read ({error}).") from error
+        raise UserError(f"The settings in {path} cannot be read ({error}); mxd presets lists those by name.") from error
     if not isinstance(values, dict):
         raise UserError(f"{path} must hold names and values.")
     return {words[0]: {name.replace("-", "_"): value for name, value in values.items()}}

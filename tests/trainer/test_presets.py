@@ -1,0 +1,120 @@
+"""Presets name layers that their language models have; each is held to the config class of its architecture."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma3TextConfig,
+    GPT2Config,
+    GPTNeoXConfig,
+    LlamaConfig,
+    MistralConfig,
+    Olmo2Config,
+    PreTrainedConfig,
+    Qwen3Config,
+)
+
+from tests.language_models import byte_tokenizer
+from trainer.anatomy import Anatomy
+from trainer.config import LayerConfig, OptimizerConfig, TrainConfig
+from trainer.language_model import LanguageModel
+from trainer.layers.matching import Widths, matched_num_experts
+from trainer.layers.registry import build_layer
+from trainer.presets import FOLDER, preset_file, presets
+
+
+def llama_like(kind: Any, width: int, hidden: int, layers: int, heads: int, key_values: int, **more: Any) -> Any:
+    return kind(
+        hidden_size=width,
+        intermediate_size=hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=key_values,
+        **more,
+    )
+
+
+def pythia(width: int, layers: int, heads: int) -> GPTNeoXConfig:
+    return GPTNeoXConfig(
+        hidden_size=width, intermediate_size=4 * width, num_hidden_layers=layers, num_attention_heads=heads
+    )
+
+
+SIZES: dict[str, PreTrainedConfig] = {
+    "gpt2": GPT2Config(),
+    "pythia-410m": pythia(1024, 24, 16),
+    "pythia-1.4b": pythia(2048, 24, 16),
+    "llama-3.2-1b": llama_like(LlamaConfig, 2048, 8192, 16, 32, 8),
+    "llama-3.2-3b": llama_like(LlamaConfig, 3072, 8192, 28, 24, 8, head_dim=128),
+    "llama-3.1-8b": llama_like(LlamaConfig, 4096, 14336, 32, 32, 8),
+    "qwen3-1.7b": llama_like(Qwen3Config, 2048, 6144, 28, 16, 8, head_dim=128),
+    "qwen3-8b": llama_like(Qwen3Config, 4096, 12288, 36, 32, 8, head_dim=128),
+    "gemma-3-1b": llama_like(Gemma3TextConfig, 1152, 6912, 26, 4, 1, head_dim=256),
+    "olmo-2-1b": llama_like(Olmo2Config, 2048, 8192, 16, 16, 16),
+    "mistral-7b": llama_like(MistralConfig, 4096, 14336, 32, 32, 8),
+}
+"""Preset -> what its language model is, as published."""
+
+PAPERS = {"gpt2": 21_490, "pythia-410m": 28_658, "pythia-1.4b": 57_330, "llama-3.2-3b": 86_015}
+"""N of the paper's models."""
+
+
+def test_every_preset_is_held_to_an_architecture() -> None:
+    assert {preset.name for preset in presets()} == set(SIZES)
+    assert preset_file("gpt2") == FOLDER / "gpt2.toml"
+    assert preset_file("gpt3") is None
+
+
+@pytest.mark.parametrize("preset", presets(), ids=lambda preset: preset.name)
+def test_the_layer_is_there_at_full_size(preset: Any) -> None:
+    with torch.device("meta"):
+        outline = AutoModelForCausalLM.from_config(SIZES[preset.name])
+        anatomy = Anatomy(outline, preset.language_model)
+        shape = anatomy.mlp_shape(preset.layer)
+        widths = Widths(shape.input_width, shape.hidden_width, shape.output_width, rank=1)
+        matched = matched_num_experts("mxd", widths, shape.encoder)
+        num_experts = preset.num_experts or matched
+        layer = build_layer(LayerConfig(num_experts=num_experts, k=preset.k, **asdict(shape)))
+    transcoder = 32 * widths.inputs * (widths.inputs + 1 + widths.outputs) + widths.outputs
+    assert 0.3 < preset.layer / len(anatomy.blocks) < 0.7
+    assert layer.num_parameters < 1.001 * transcoder
+    assert num_experts == PAPERS.get(preset.name, num_experts)
+    assert preset.num_experts is not None or layer.num_parameters > 0.999 * transcoder
+
+
+@pytest.mark.parametrize("preset", presets(), ids=lambda preset: preset.name)
+def test_its_architecture_is_read_and_replaced(preset: Any) -> None:
+    language_model = LanguageModel(AutoModelForCausalLM.from_config(tiny(SIZES[preset.name])), byte_tokenizer(), "x")
+    ids_BT = torch.tensor([[5, 6, 7, 8]])
+    seen = language_model.capture(1, ids_BT)
+    assert seen.input_TI.shape == seen.output_TO.shape == (4, 16)
+    with language_model.stand_in({1: lambda _x, mlp: mlp()}):
+        torch.testing.assert_close(language_model.logits(ids_BT), language_model.logits(ids_BT))
+    with language_model.stand_in({1: lambda _x, mlp: 0 * mlp()}):
+        zeroed = language_model.logits(ids_BT)
+    assert not torch.allclose(zeroed, language_model.logits(ids_BT))
+
+
+def tiny(config: PreTrainedConfig) -> PreTrainedConfig:
+    """The same architecture with three narrow blocks."""
+    widths = {"hidden_size": 16, "intermediate_size": 24, "num_attention_heads": 2, "head_dim": 8}
+    counts = {"num_hidden_layers": 3, "vocab_size": 257, "num_key_value_heads": 1}
+    special = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
+    names = type(config)().to_dict()
+    known = {name: value for name, value in {**widths, **counts}.items() if name in names}
+    if isinstance(config, GPT2Config):
+        return GPT2Config(n_embd=16, n_layer=3, n_head=2, vocab_size=257, **special)
+    return type(config)(**known, **special)
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.toml")), ids=lambda path: path.stem)
+def test_its_settings_are_settings_of_a_fit(path: Path) -> None:
+    words = {line.split(" = ")[0].replace("-", "_") for line in path.read_text().splitlines() if " = " in line}
+    assert words <= TrainConfig.model_fields.keys() | OptimizerConfig.model_fields.keys()
+    assert path.read_text().startswith("# ")
