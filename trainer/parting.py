@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 
 @contextmanager
-def parted(blocks: Sequence[nn.Module], first: int, text_of_B: Sequence[int]) -> Iterator[None]:
+def parted(blocks: nn.ModuleList, first: int, text_of_B: Sequence[int]) -> Iterator[None]:
     """Let texts part into rows at a block; everything is as it was on leaving.
 
     Args:

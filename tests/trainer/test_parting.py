@@ -52,7 +52,7 @@ def test_a_block_that_cannot_part_is_found_out(world: World) -> None:
 
     embeddings, block = language_model.module.get_input_embeddings(), language_model.anatomy.block(1)
     embeddings.register_forward_pre_hook(lambda _module, ids: read.append(len(ids[0])))
-    block.input_layernorm.register_forward_pre_hook(as_many_as_were_read)  # type: ignore[union-attr, operator]
+    block.input_layernorm.register_forward_pre_hook(as_many_as_were_read)  # type: ignore[union-attr]
     apart = list(steer(world.language_model, make_run(world), config("the old fox", EDITS, 12, seed=2)))
     assert tokens(list(steer(language_model, make_run(world), config("the old fox", EDITS, 12, seed=2)))) == tokens(
         apart
@@ -67,7 +67,7 @@ def test_blocks_before_the_first_edited_one_read_each_text_once(world: World) ->
     rows: list[list[int]] = [[] for _ in language_model.anatomy.blocks]
     assert language_model.parts(1)  # found out before anybody counts
     for block, seen in zip(language_model.anatomy.blocks, rows, strict=True):
-        block.input_layernorm.register_forward_pre_hook(partial(count, seen))  # type: ignore[union-attr, operator]
+        block.input_layernorm.register_forward_pre_hook(partial(count, seen))  # type: ignore[union-attr]
     steps = list(steer(language_model, run, config("the old fox", EDITS, 12, seed=2)))
     assert {step.arm for step in steps if isinstance(step, NewToken)} == {"default", "steered"}
     # The first block is given the prompt once, then each text; the others each text without and with edits.

@@ -105,12 +105,14 @@ def tiny(config: PreTrainedConfig) -> PreTrainedConfig:
     """The same architecture with three narrow blocks."""
     widths = {"hidden_size": 16, "intermediate_size": 24, "num_attention_heads": 2, "head_dim": 8}
     counts = {"num_hidden_layers": 3, "vocab_size": 257, "num_key_value_heads": 1}
-    special = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
+    special: dict[str, Any] = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
     names = type(config)().to_dict()
     known = {name: value for name, value in {**widths, **counts}.items() if name in names}
     if isinstance(config, GPT2Config):
         return GPT2Config(n_embd=16, n_layer=3, n_head=2, vocab_size=257, **special)
-    return type(config)(**known, **special)
+    kind: Any = type(config)
+    small: PreTrainedConfig = kind(**known, **special)
+    return small
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.toml")), ids=lambda path: path.stem)
