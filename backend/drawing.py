@@ -24,6 +24,7 @@ MEASURED_OF_ALL = {
     "error-frontier": figures_of_evaluations.error_frontier,
     "faithfulness": figures_of_evaluations.faithfulness,
     "routing-frontier": figures_of_evaluations.routing_frontier,
+    "added-layers": figures_of_evaluations.added_layers,
     "probing": figures_of_evaluations.probing,
 }
 

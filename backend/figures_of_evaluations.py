@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from backend.errors import NoEvaluationsError
 from backend.figures import as_figure
-from backend.queries.evaluations import evaluated, newest, probes
+from backend.queries.evaluations import added, evaluated, newest, probes
 from backend.schemas import Figure, FigureName
 from trainer.store import RunRecord
 
@@ -91,6 +91,21 @@ def routing_frontier(session: Session) -> Figure:
     figure.update_xaxes(title={"text": "Routing share"}, range=[-0.05, 1.1])
     figure.update_yaxes(type="log", title={"text": "Added loss, nats"})
     return as_figure("routing-frontier", "Added loss against routing share", figure, _points(figure))
+
+
+def added_layers(session: Session) -> Figure:
+    """Added loss as layers are put in one by one, a line a set of runs; dotted: the same runs alone, summed."""
+    traces = []
+    sets = added(session)
+    for record, symbol in zip(sets, SYMBOLS * len(sets), strict=False):
+        result = record.result
+        name = f"{'fine-tuned together' if result['fine_tuned'] else 'fitted alone'}, {result['runs'][0]} …"
+        traces += _added_traces(result["steps"], name, symbol, "this-run" if result["fine_tuned"] else "other")
+    figure = go.Figure(traces)
+    layers = sorted({step["layer"] for record in sets for step in record.result["steps"]})
+    figure.update_xaxes(title={"text": "Layers in place, from the first to this one"}, tickvals=layers)
+    figure.update_yaxes(title={"text": "Added loss, nats"}, rangemode="tozero")
+    return as_figure("added-layers", "Added loss as layers are put in one by one", figure, _points(figure))
 
 
 def load(session: Session, run: RunRecord) -> Figure:
@@ -172,6 +187,33 @@ def or_nothing(name: FigureName, make: Callable[[], Figure]) -> Figure:
 
 SYMBOLS = ("circle", "square", "triangle-up", "diamond", "cross", "star")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+
+
+def _added_traces(steps: list[Result], name: str, symbol: str, role: str) -> list[go.Scatter]:
+    layers = [step["layer"] for step in steps]
+    losses = [step["delta_ce"] for step in steps]
+    return [
+        go.Scatter(
+            x=layers,
+            y=[loss["value"] for loss in losses],
+            error_y=_error([(loss["value"], loss["low"], loss["high"]) for loss in losses]),
+            text=[step["run"] for step in steps],
+            name=name,
+            mode="lines+markers",
+            marker={"symbol": symbol, "size": 8},
+            meta={"role": role},
+            hovertemplate="%{text} and those before it: %{y:.4f} nats<extra></extra>",
+        ),
+        go.Scatter(
+            x=layers,
+            y=[step["sum_of_single"] for step in steps],
+            name=f"{name}: sum of each alone",
+            mode="lines",
+            line={"dash": "dot"},
+            meta={"role": "reference"},
+            hovertemplate="each alone, summed: %{y:.4f} nats<extra></extra>",
+        ),
+    ]
 
 
 def _shares(counts: list[int]) -> list[float]:

@@ -26,6 +26,7 @@ OF_ALL: tuple[Callable[[Session], Figure], ...] = (
     figures.error_frontier,
     figures.faithfulness,
     figures.routing_frontier,
+    figures.added_layers,
     figures.probing,
 )
 OF_A_RUN: tuple[Callable[[Session, RunRecord], Figure], ...] = (figures.load, figures.probe_coefficients)

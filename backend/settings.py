@@ -58,7 +58,7 @@ class Settings(BaseSettings):
     """Rows of one batch of generations: four for each sample of a request. What does not fit waits its turn."""
     waiting: Positive = 128
     """Routing and steering requests that may wait or run at once; further ones are refused."""
-    runs_in_memory: Positive = 4
+    runs_in_memory: Positive = 8
     """Runs whose weights and tokenizers are kept; the one used longest ago makes room."""
 
     access: Access = "auto"

@@ -189,6 +189,10 @@ class TrainConfig(Config):
     """Steps between logged metrics."""
     origin: Origin | None = None
     """Of an imported run; one that was fitted here has none."""
+    began_as: tuple[RunName, ...] = ()
+    """Of a run that was fine-tuned: the run that it began as, then those whose layers were in place with its own."""
+    next_token_weight: Annotated[float, Field(ge=0)] = 0.0
+    """In fine-tuning, of the next-token loss beside the KL divergence from the untouched language model."""
 
     @model_validator(mode="after")
     def _can_be_fitted(self) -> Self:
@@ -343,8 +347,3 @@ class DoseConfig(SteeringConfig):
     strengths: Annotated[tuple[Strength, ...], Field(min_length=1, max_length=12)] = (0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0)
     sampling: Sampling = Sampling(max_tokens=24, samples=4)
     """Short and several: enough to tell a nudge from a wreck."""
-
-
-def data_folder(environment: dict[str, str]) -> Path:
-    """Where runs and the store live: ``MXD_DATA``, or ``data`` in the current folder."""
-    return Path(environment.get("MXD_DATA", "data"))

@@ -26,7 +26,7 @@ from trainer.layers.matching import Widths, matched_num_experts
 from trainer.layers.mxd import MxD
 from trainer.layers.registry import build_layer
 from trainer.layers.sharded import Shards
-from trainer.layers.sparse import LayerOutput, SparseLayer
+from trainer.layers.sparse import LayerOutput, Routing, SparseLayer
 from trainer.metrics import active_counts, l0, normalised_mse
 from trainer.starts import chosen_start, start_layer
 
@@ -127,8 +127,6 @@ class Fit:
         if self.taken == 0 and chosen_start(self.config) != "examples":
             # D starts at zero, so the layer's first answer is b_out alone; the mean is the best constant.
             self.layer.get_parameter("output_bias").data.copy_(self.ranks.mean_(batch.output_TO.mean(dim=0)))
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(self.config.optimizer, self.taken, self.total_steps)
         x_TI = batch.read_by(self.layer)
         output = self.answer(x_TI, drawn_k(self.config, self.layer.config.k, self.taken))
         loss = normalised_mse(output.output_TO, batch.output_TO)
@@ -137,16 +135,27 @@ class Fit:
         (loss if added is None else loss + added).backward()
         if self.layer.shards is not None:
             self._average_gradients()
+        self.descend(output.routing, loss.detach())
+        self._revive(x_TI, output, batch.output_TO)
+
+    def descend(self, routing: Routing, error: Tensor) -> None:
+        """Take the step that the gradients ask for, at the schedule's rate.
+
+        Args:
+            routing: of this process's tokens of the step.
+            error: the layer's normalised MSE on them.
+        """
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(self.config.optimizer, self.taken, self.total_steps)
         self.optimizer.step()
         self.taken += 1
-        self.tokens += batch.input_TI.shape[0] * self.ranks.world
-        counts_N = active_counts(output.routing, self.layer.config.num_experts)
+        self.tokens += len(routing.indices_TK) * self.ranks.world
+        counts_N = active_counts(routing, self.layer.config.num_experts)
         self.last_active_N.masked_fill_(counts_N > 0, self.tokens)
         self.watch.steps += 1
-        self.watch.errors = self.watch.errors + loss.detach()
-        self.watch.active = self.watch.active + l0(output.routing)
+        self.watch.errors = self.watch.errors + error
+        self.watch.active = self.watch.active + l0(routing)
         self.watch.counts_N += counts_N
-        self._revive(x_TI, output, batch.output_TO)
 
     def _revive(self, x_TI: Tensor, output: LayerOutput, target_TO: Tensor) -> None:
         """Let experts that have long been quiet begin again, a few times on the way, and not while the rate falls."""

@@ -122,6 +122,14 @@ class OngoingRun:
             DivergedError: what is to be logged is no finite number.
         """
         self.fit.step(batch)
+        self.log_if_due()
+
+    def log_if_due(self) -> None:
+        """Log the step that was just taken, as often as the settings say.
+
+        Raises:
+            DivergedError: what is to be logged is no finite number.
+        """
         if self.fit.taken % self.run.config.log_every == 0 or self.fit.taken == self.plan.steps:
             self._log()
 

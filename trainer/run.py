@@ -12,7 +12,7 @@ runs/NAME/run.json             the settings it was fitted with
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -238,7 +238,15 @@ class Run:
 
     def resume_command(self) -> str:
         """What to type to go on fitting it."""
-        return f"mxd train --name {self.name} --resume"
+        return resume_command(self.name, self.config.began_as)
+
+
+def resume_command(name: str, began_as: Sequence[str]) -> str:
+    """What to type to go on fitting a run, by what its settings say that it began as."""
+    if not began_as:
+        return f"mxd train --name {name} --resume"
+    pattern = name.replace(began_as[0], "{run}", 1)
+    return f"mxd finetune {' '.join(began_as)} --name '{pattern}' --resume"
 
 
 def checkpoints(folder: Path) -> list[Path]:

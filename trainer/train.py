@@ -26,7 +26,7 @@ from trainer.logs import OpenLog, no_log
 from trainer.ongoing import DivergedError, OngoingRun, Resume, TrainResult, refuse_others
 from trainer.precision import written_down
 from trainer.progress import Progress, ShouldStop, never, silent
-from trainer.run import LOCK_FILE, runs_folder
+from trainer.run import LOCK_FILE, resume_command, runs_folder
 from trainer.starts import needs_sample
 
 __all__ = ["Resume", "TrainResult", "train", "train_together"]
@@ -80,6 +80,7 @@ def train_together(
         UserError: as ``train``, for any of them; they do not want the same text in the same order; two have one name.
     """
     _see_that_names_differ(configs)
+    _refuse_fine_tuned(configs)
     configs = [written_down(config, language_model.dtype) for config in configs]
     stream = Stream.of(configs)
     # All layers are made before the first folder is: what cannot be built leaves nothing behind.
@@ -159,6 +160,15 @@ def _note(runs: Sequence[OngoingRun]) -> str:
     if len(runs) == 1:
         return f"normalised MSE {measured[0]:.4f}"
     return f"normalised MSE {min(measured):.4f} to {max(measured):.4f}"
+
+
+def _refuse_fine_tuned(configs: Sequence[TrainConfig]) -> None:
+    for config in configs:
+        if config.began_as:
+            raise UserError(
+                f"The run {config.name} is fine-tuned with other layers in place, not by itself; go on with "
+                f"{resume_command(config.name, config.began_as)}."
+            )
 
 
 def _see_that_names_differ(configs: Sequence[TrainConfig]) -> None:

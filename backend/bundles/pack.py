@@ -63,14 +63,15 @@ def _write(archive: zipfile.ZipFile, session: Session, run: Run, progress: Progr
     of_run = ((name, rows_of_run(session, record, table)) for name, table in OF_RUNS.items())
     of_people = ((name, rows_of_people(session, run.name, table)) for name, table in OF_PEOPLE.items())
     for done, (name, rows) in enumerate(chain(of_run, of_people), start=1):
-        lines = (json.dumps(_portable(name, row)).encode() + b"\n" for row in rows)
+        lines = (json.dumps(portable_row(name, row)).encode() + b"\n" for row in rows)
         entries[f"{STORE}{name}.jsonl"] = _add(archive, f"{STORE}{name}.jsonl", lines, should_stop)
         progress(done, len(tables), name)
     manifest = Manifest(bundle=VERSION, run=run.name, entries=entries)
     archive.writestr(MANIFEST, manifest.model_dump_json(indent=1))
 
 
-def _portable(table: str, row: dict[str, object]) -> dict[str, object]:
+def portable_row(table: str, row: dict[str, object]) -> dict[str, object]:
+    """A row of a table without the folders of this machine."""
     column = PATHS.get(table)
     if column is None:
         return row

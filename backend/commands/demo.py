@@ -3,38 +3,31 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
 from backend.commands.base import Command
+from backend.commands.demo_rest import Beside
 from backend.commands.index import index_run
 from backend.commands.label import label_run
 from backend.commands.serve import announce, listen, open_browser, serve
 from backend.settings import Settings
-from trainer.config import INSTALLED_SAMPLE, SAMPLE, IndexConfig
-from trainer.errors import NotFoundError
+from trainer.config import INSTALLED_SAMPLE, SAMPLE
 from trainer.heap import keep_memory_freed_in_threads
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from trainer.store import IndexRecord
-    from trainer.tables import AutomaticLabelRecord
-
-LABELS_FILE = "labels.json"
-"""In the sample's folder, where there are any: run -> expert -> label."""
-SESSIONS_FILE = "sessions.json"
-"""In the sample's folder, where there are any: run -> name -> steering session, the first to be shown first."""
-INDEX_FILE = "index.json"
-"""In the sample's folder: the settings of the index, with the text's place given from there."""
+    from backend.sample import Sample
+    from trainer.run import Run
 
 
 class DemoCommand(Command):
-    """Serve the shipped sample. The first time its contexts are indexed, which takes about a minute."""
+    """Serve the shipped sample. The first time a run's contexts are indexed, which takes about a minute; those of the
+    other runs while the first is looked at."""
 
     host: str | None = None
     """Address to listen on (127.0.0.1: this machine only)."""
@@ -49,11 +42,10 @@ class DemoCommand(Command):
         """Prepare what is missing, then serve."""
         keep_memory_freed_in_threads()
         settings = self.settings(host=self.host, port=self.port, device=self.device)
+        from backend.sample import Sample
+
         sample = self.data or writable_sample()
-        if not (sample / INDEX_FILE).is_file():
-            raise NotFoundError(
-                f"The sample is not in {sample}; get it back with git checkout, or fit a run of your own."
-            )
+        Sample.open(sample)
         if self.store is None:
             # Beside the sample, and another one for another sample: an index is worth nothing without its run.
             settings = settings.model_copy(
@@ -61,8 +53,10 @@ class DemoCommand(Command):
             )
         settings = settings.model_copy(update={"data": sample})
         listen(settings.host, settings.port).close()
-        prepare(settings)
-        serve(settings, open_browser if self.open else announce)
+        others = prepare_first(settings)
+        when_ready = open_browser if self.open else announce
+        with Beside(settings) as beside:
+            serve(settings, beside.after(when_ready) if others else when_ready)
         return 0
 
 
@@ -87,73 +81,53 @@ def writable_sample() -> Path:
 
 
 def prepare(settings: Settings) -> None:
-    """Make the store know every run of a sample, and index those that have no index.
+    """Make the store know every run of a sample and what was measured of it, and index those that have no index.
 
     Raises:
         UserError: the sample is damaged.
         Interrupted: somebody asked to stop.
     """
-    from backend.database import open_database
-    from trainer.distributed import ALONE
-    from trainer.registration import register_run
-    from trainer.run import Run, run_names
-    from trainer.store import IndexRecord
-    from trainer.tables import AutomaticLabelRecord
+    from backend.database import opened
+    from backend.sample import Sample
 
-    values = json.loads((settings.data / INDEX_FILE).read_text("utf-8"))
-    config = IndexConfig.model_validate(values)
-    text = config.text.model_copy(update={"text": str(settings.data / config.text.text)})
-    store = open_database(settings.store_url)
-    for name in run_names(settings.data):
-        run = Run.load(name, settings.data)
-        register_run(run, store)
-        if not _has(IndexRecord, name, store):
-            index_run(run, config.model_copy(update={"text": text}), store, settings.device, ALONE)
-        # The last step, so that whoever is killed before it has ended goes on from there at the next start.
-        if not _has(AutomaticLabelRecord, name, store):
-            _add_labels_and_sessions(name, settings.data, store)
-            label_run(run, store)
-    store.dispose()
+    sample = Sample.open(settings.data)
+    with opened(settings.store_url) as store:
+        sample.enter(store)
+        for run in sample.runs:
+            _prepare_run(run, sample, store, settings.device)
 
 
-def _has(table: type[IndexRecord | AutomaticLabelRecord], run: str, store: Engine) -> bool:
-    from sqlalchemy import select
-    from sqlalchemy.orm import Session
+def prepare_first(settings: Settings) -> int:
+    """The same, but index the run alone that is shown first. Returns how many others there are to index.
 
-    from trainer.store import RunRecord
-
-    with Session(store) as session:
-        return session.scalar(select(table.run_id).join(RunRecord).where(RunRecord.name == run).limit(1)) is not None
-
-
-def _add_labels_and_sessions(run: str, sample: Path, store: Engine) -> None:
-    """Give a run the labels and sessions that come with the sample; once, so that a person's own are never undone, and
-    what a person deletes stays away.
+    Raises:
+        UserError: the sample is damaged.
+        Interrupted: somebody asked to stop.
     """
-    from backend import notes, sessions
-    from backend.queries.steering import units_of
-    from backend.schemas import SteeringRequest
-    from trainer.store import writing
+    from backend.database import opened
+    from backend.sample import Sample, is_ready
 
-    with writing(store) as session:
-        if notes.count_of(session, run) or sessions.sessions_of(session, run):
-            return
-        for expert, label in _read(sample / LABELS_FILE).get(run, {}).items():
-            notes.set_label(session, run, int(expert), label)
-        # The newest is listed first.
-        for name, values in reversed(_read(sample / SESSIONS_FILE).get(run, {}).items()):
-            steering = SteeringRequest.model_validate(values)
-            units = sessions.kept_units(units_of(session, run, steering))
-            sessions.save_session(session, run, name, steering.model_dump(mode="json"), units)
+    sample = Sample.open(settings.data)
+    with opened(settings.store_url) as store:
+        sample.enter(store)
+        _prepare_run(sample.runs[0], sample, store, settings.device)
+        return sum(not is_ready(run, store) for run in sample.runs[1:])
 
 
-def _read(path: Path) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
-    return found
+def _prepare_run(run: Run, sample: Sample, store: Engine, device: str) -> None:
+    from backend.sample import is_indexed, is_ready
+    from trainer.distributed import ALONE
+
+    if not is_indexed(run, store):
+        index_run(run, sample.index, store, device, ALONE)
+    if not is_ready(run, store):
+        sample.enter_written(run, store)
+        label_run(run, store)
 
 
 def _stamp(sample: Path) -> str:
     """Changes with whatever an index depends on, and with the tables that it is written in."""
+    from backend.sample import INDEX_FILE
     from trainer.migrations import CHAIN
 
     digest = hashlib.sha256(bytes([CHAIN.same_in_sqlite]))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
@@ -17,8 +18,10 @@ from trainer.errors import UserError
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from trainer.evaluation.evaluate import Session
+    from trainer.evaluation.evaluate import Measured, Session
     from trainer.run import Run
+
+    Measure = Callable[[Session], Measured]
 
 Result = dict[str, Any]
 
@@ -37,6 +40,8 @@ class EvaluateCommand(TextConfig, Command):
     """A second text, of another kind, to be measured side by side."""
     together: bool = False
     """Also put all the runs in place at once; they must be of different layers."""
+    added: bool = False
+    """Also put the runs in place one by one, from the first layer to the last; they must be of different layers."""
     seen_text: bool = False
     """Allow the text that a run was fitted on."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
@@ -75,36 +80,40 @@ class EvaluateCommand(TextConfig, Command):
         return [{**result, "other_text": second[result["run"]]} for result in first]
 
     def _on(self, text: str, runs: Sequence[Run], store: Engine, stop: StopRequest) -> list[Result]:
+        from trainer.evaluation.added import evaluate_added, in_order, subject_of
         from trainer.evaluation.evaluate import evaluate, evaluate_together
         from trainer.evaluation.seen import is_seen, refuse_seen
         from trainer.evaluation.write import stored, weights_digest, write_evaluation
         from trainer.text import fingerprint
 
         config = self._config(text, runs[0])
+        if self.together or self.added:
+            in_order(runs)  # what cannot be put in together is said before anything is measured
         if not self.seen_text:
             for run in runs:
                 refuse_seen(run.name, config.text, run.config.text)
         digest = fingerprint(config.text)
         opened = _Opened(config, runs[0], self.device, stop)
 
-        def one(members: Sequence[Run], subject: str, single: Sequence[float]) -> Result:
+        def one(members: Sequence[Run], subject: str, measure: Measure) -> Result:
             weights = weights_digest(members)
             known = stored(store, subject, digest, config, weights)
             if known is not None:
                 return known
             with progress(f"Evaluating {subject}") as shown:
-                session = opened.session(shown)
-                measured = (
-                    evaluate_together(session, members, single)
-                    if single
-                    else evaluate(session, members[0], is_seen(config.text, members[0].config.text))
-                )
+                measured = measure(opened.session(shown))
             return write_evaluation(store, measured, members[0].name, config, digest, weights)
 
-        found = [one([run], run.name, ()) for run in runs]
+        def alone(session: Session, run: Run) -> Measured:
+            return evaluate(session, run, is_seen(config.text, run.config.text))
+
+        found = [one([run], run.name, partial(alone, run=run)) for run in runs]
+        single = [result["delta_ce"]["value"] for result in found]
         if self.together:
-            single = [result["delta_ce"]["value"] for result in found]
-            found.append(one(runs, " + ".join(run.name for run in runs), single))
+            subject = " + ".join(run.name for run in runs)
+            found.append(one(runs, subject, partial(evaluate_together, runs=runs, single=single)))
+        if self.added:
+            found.append(one(in_order(runs), subject_of(runs), partial(evaluate_added, runs=runs, single=single)))
         return found
 
     def _config(self, text: str, run: Run) -> EvaluateConfig:
@@ -160,6 +169,8 @@ HEAD = ("run", "added loss", "95 %", "recovered", "KL", "norm. MSE", "L0", "rout
 
 
 def _rows(result: Result) -> list[tuple[str, ...]]:
+    if "steps" in result:
+        return [_row({**step, "loss_recovered_mean": {"value": None}}, f"+ {step['run']}") for step in result["steps"]]
     rows = [_row(result, result["run"])]
     if "other_text" in result:
         rows.append(_row(result["other_text"], "  on the other text"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -19,8 +19,13 @@ INTERRUPTED = 130
 
 def run_command(words: Sequence[str]) -> int:
     """Run a command; the first word is its name. Returns the exit code."""
+    return guarded(lambda: command_from(words).run())
+
+
+def guarded(work: Callable[[], int]) -> int:
+    """Do something; what is wrong with it is said in one line. Returns the exit code."""
     try:
-        return command_from(words).run()
+        return work()
     except ValidationError as error:
         return complain(problem_in(error))
     except SettingsError as error:

@@ -49,7 +49,7 @@ class ServeCommand(Command):
     waiting: Annotated[int | None, Field(gt=0)] = None
     """Routing and steering requests that may wait or run at once (128)."""
     runs_in_memory: Annotated[int | None, Field(gt=0)] = None
-    """Runs whose weights and tokenizers are kept (4)."""
+    """Runs whose weights and tokenizers are kept (8)."""
     access: Access | None = None
     """auto: anybody on this machine, elsewhere only with a token (see mxd token). tokens: always with a token. open:
     anybody who reaches the port (auto)."""

@@ -31,6 +31,21 @@ def evaluated(session: Session) -> list[EvaluationRecord]:
     return found
 
 
+def added(session: Session) -> list[EvaluationRecord]:
+    """Measurements of runs that were put in place one by one; those that were fitted alone first.
+
+    Raises:
+        NoEvaluationsError: there are none.
+    """
+    wanted = select(EvaluationRecord).order_by(EvaluationRecord.text, EvaluationRecord.created_at)
+    found = [record for record in session.scalars(wanted) if "steps" in record.result]
+    if not found:
+        raise NoEvaluationsError(
+            "No runs have been put in place one by one yet; do it with mxd evaluate RUN RUN … --added --text …."
+        )
+    return sorted(found, key=lambda record: bool(record.result["fine_tuned"]))
+
+
 def newest(session: Session, run: RunRecord) -> EvaluationRecord:
     """The last evaluation of a run.
 

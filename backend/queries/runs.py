@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from backend.errors import NoIndexError, RunNotFoundError
 from backend.schemas import MetricPoint, RunDetail, RunList, RunStatus, RunSummary
 from trainer.config import Method
+from trainer.run import resume_command
 from trainer.store import IndexRecord, MetricRecord, RunRecord
 
 IsFitting = Callable[[str], bool | None]
@@ -75,7 +76,7 @@ def run_detail(session: Session, name: str, is_fitting: IsFitting) -> RunDetail:
         output_width=run.output_width,
         context=run.context,
         error=run.error,
-        resume_command=f"mxd train --name {run.name} --resume",
+        resume_command=resume_command(run.name, run.config.get("began_as", ())),
         index_text=index.text if index else None,
         config=flatten(run.config),
         metrics=tuple(point(record) for record in metrics),

@@ -59,7 +59,7 @@ def _prepared(
 ) -> tuple[Config, dict[str, dict[int, float]]]:
     """The trainer's configuration, with chat turns as text, and the units of every edited expert, by run."""
     with reading(services.store) as session:
-        units = units_of(session, run, request)
+        units = units_of(session, services.library, run, request)
     prompt = prompt_text(services, run, request.prompt, request.turns)
     settings = {name: getattr(request, name) for name in kind.model_fields}
     return kind(**{**settings, "prompt": prompt}), units

@@ -18,6 +18,7 @@ FigureName = Literal[
     "error-frontier",
     "faithfulness",
     "routing-frontier",
+    "added-layers",
     "load",
     "usage-evaluated",
     "probing",

@@ -21,6 +21,7 @@ from backend.commands.steer import parse_edit
 from backend.commands.train import TrainCommand
 from backend.database import open_database, reading
 from backend.queries.runs import list_runs
+from backend.sample import SESSIONS_FILE
 from backend.sessions import sessions_of
 from backend.settings import Settings
 from tests.language_models import saved_language_model
@@ -328,7 +329,7 @@ def test_the_sample_is_indexed_once(place: Path, capsys: Capture, monkeypatch: p
     (place / "text.jsonl").rename(sample / "text.jsonl")
     (sample / "index.json").write_text(json.dumps({"text": {"text": "text.jsonl", "context": 16}, "tokens": 1000}))
     shipped = {name: {"prompt": "the", "edits": [{"expert": 3, "mode": "add"}]} for name in ("One", "Other")}
-    (sample / demo.SESSIONS_FILE).write_text(json.dumps({"small": shipped}))
+    (sample / SESSIONS_FILE).write_text(json.dumps({"small": shipped}))
     served = []
     monkeypatch.setattr(demo, "serve", lambda settings, when_ready: served.append(settings))
     for _ in range(2):

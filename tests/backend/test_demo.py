@@ -5,41 +5,67 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import Table, func, select
 from sqlalchemy.orm import Session
 
 from backend.commands import demo
+from backend.commands.demo_rest import Beside
 from backend.database import opened
 from backend.notes import LabelRecord
+from backend.sample import EVALUATIONS_FILE, INDEX_FILE, LABELS_FILE, SESSIONS_FILE
 from backend.sessions import sessions_of
 from backend.settings import Settings
 from tests.language_models import saved_language_model
+from tests.processes import wait_for
 from tests.runs import small_world
-from trainer.errors import UserError
+from trainer.errors import NotFoundError, UserError
+from trainer.excerpts import LEFT_OUT
+from trainer.rows_as_json import as_json
 from trainer.run import Run
-from trainer.store import IndexRecord, sqlite_url
+from trainer.store import EvaluationRecord, IndexRecord, RunRecord, sqlite_url, utc_now
 from trainer.tables import AutomaticLabelRecord
-from trainer.train import train
+from trainer.train import train_together
 
-SESSION = {"prompt": "the old fox", "edits": [{"expert": 3, "mode": "off"}]}
+SESSIONS = {
+    "No fox": {"prompt": "the old fox", "edits": [{"expert": 3, "mode": "off"}]},
+    "Two layers": {
+        "prompt": "the",
+        "edits": [{"expert": 3, "mode": "add"}, {"expert": 5, "mode": "add", "run": "above"}],
+    },
+}
+
+
+def evaluation(run: str) -> dict[str, Any]:
+    """A row as ``EVALUATIONS_FILE`` has it."""
+    row = {"subject": run, "text": "t", "fingerprint": "f", "settings": {}, "weights": "w", "result": {"kl": 0.5}}
+    table = EvaluationRecord.__table__
+    assert isinstance(table, Table)
+    return as_json(table, {**row, "sequences": b"abc", "created_at": utc_now()}, LEFT_OUT) | {"run": run}
 
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    """Of a sample: a run, its text, a label and a session, and no store yet."""
+    """Of a sample: two runs, their text, a label, sessions and an evaluation, and no store yet."""
     world = small_world(tmp_path)
-    language_model = saved_language_model(tmp_path / "language-model")
-    train(world.config(language_model=str(language_model)), world.data, world.store, world.language_model)
+    language_model = str(saved_language_model(tmp_path / "language-model"))
+    configs = [
+        world.config("small", language_model=language_model),
+        world.config("above", language_model=language_model, layer=2),
+    ]
+    train_together(configs, world.data, world.store, world.language_model)
     world.store.dispose()
     sample = tmp_path / "sample"
     shutil.copytree(world.data / "runs", sample / "runs")
     shutil.copy(world.text.text, sample / "text.jsonl")
+    (sample / "runs" / "above" / "units.json").write_text('{"5": 2.5}')
     written = {
-        demo.INDEX_FILE: {"text": {"text": "text.jsonl", "context": 16}, "tokens": 1600},
-        demo.LABELS_FILE: {"small": {"3": "A fox"}},
-        demo.SESSIONS_FILE: {"small": {"No fox": SESSION}},
+        INDEX_FILE: {"first": "small", "text": {"text": "text.jsonl", "context": 16}, "tokens": 1600},
+        LABELS_FILE: {"small": {"3": "A fox"}},
+        SESSIONS_FILE: {"small": SESSIONS},
+        EVALUATIONS_FILE: {"evaluations": [evaluation("small"), evaluation("not here")]},
     }
     for name, content in written.items():
         (sample / name).write_text(json.dumps(content), "utf-8")
@@ -49,7 +75,7 @@ def settings(tmp_path: Path) -> Settings:
 def has(settings: Settings) -> dict[str, int]:
     """How much of everything is in the store."""
     with opened(settings.store_url) as store, Session(store) as session:
-        tables = (IndexRecord, LabelRecord, AutomaticLabelRecord)
+        tables = (RunRecord, IndexRecord, LabelRecord, EvaluationRecord, AutomaticLabelRecord)
         counts = {table.__tablename__: session.scalar(select(func.count()).select_from(table)) or 0 for table in tables}
         return counts | {"sessions": len(sessions_of(session, "small"))}
 
@@ -59,14 +85,41 @@ def test_everything_is_there_once_and_what_is_deleted_stays_away(settings: Setti
     found = has(settings)
     assert found["automatic_labels"] > 0
     assert {name: count for name, count in found.items() if name != "automatic_labels"} == {
-        "indexes": 1,
+        "runs": 2,
+        "indexes": 2,
         "labels": 1,
-        "sessions": 1,
+        "evaluations": 1,
+        "sessions": 2,
     }
     with opened(settings.store_url) as store, Session(store) as session, session.begin():
-        session.delete(sessions_of(session, "small")[0])
+        first, second = sessions_of(session, "small")
+        assert [first.name, second.name] == ["No fox", "Two layers"]
+        assert second.units["above"] == {"5": 2.5}
+        session.delete(first)
     demo.prepare(settings)
-    assert has(settings) == found | {"sessions": 0}
+    assert has(settings) == found | {"sessions": 1}
+
+
+def test_the_first_run_is_ready_before_the_others_and_is_the_newest(settings: Settings) -> None:
+    assert demo.prepare_first(settings) == 1
+    with opened(settings.store_url) as store, Session(store) as session:
+        assert list(session.scalars(select(RunRecord.name).order_by(RunRecord.started_at.desc()))) == ["small", "above"]
+        indexed = session.scalars(select(RunRecord.name).join(IndexRecord)).all()
+    assert list(indexed) == ["small"]
+    assert has(settings)["evaluations"] == 1
+
+
+def test_the_others_are_indexed_beside_and_end_with_the_server(settings: Settings) -> None:
+    demo.prepare_first(settings)
+    said: list[str] = []
+    with Beside(settings) as beside:
+        beside.after(said.append)("http://here")
+        assert said == ["http://here"]
+        wait_for(lambda: has(settings)["indexes"] == 2)
+    assert beside.exit_code is not None
+    with Beside(settings) as again:
+        again.begin()
+    assert again.exit_code is not None
 
 
 def test_stopped_on_the_way_it_goes_on_at_the_next_start(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,4 +133,9 @@ def test_stopped_on_the_way_it_goes_on_at_the_next_start(settings: Settings, mon
     demo.prepare(settings)
     found = has(settings)
     assert found["automatic_labels"] > 0
-    assert found["sessions"] == found["labels"] == 1
+    assert (found["sessions"], found["labels"]) == (2, 1)
+
+
+def test_where_there_is_no_sample_it_is_said(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="git checkout"):
+        demo.prepare(Settings(data=tmp_path, store=sqlite_url(tmp_path)))

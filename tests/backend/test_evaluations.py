@@ -20,6 +20,7 @@ from backend.report import report
 from backend.settings import Settings
 from tests.runs import small_world
 from trainer.config import EvaluateConfig, ProbeConfig
+from trainer.evaluation.added import evaluate_added
 from trainer.evaluation.evaluate import Session, evaluate
 from trainer.evaluation.write import write_evaluation
 from trainer.probing.write import probe
@@ -28,7 +29,7 @@ from trainer.run import Run
 from trainer.store import EvaluationRecord, RunRecord, sqlite_url, writing
 from trainer.train import train
 
-OF_ALL = ("loss-frontier", "error-frontier", "faithfulness", "routing-frontier", "probing")
+OF_ALL = ("loss-frontier", "error-frontier", "faithfulness", "routing-frontier", "added-layers", "probing")
 OF_A_RUN = ("load", "usage-evaluated", "probe-coefficients")
 
 
@@ -48,6 +49,10 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
             session = Session.open(config, world.language_model, silent, never)
             write_evaluation(world.store, evaluate(session, one, seen_text=True), name, config, "0" * 32, "weights")
             probe(one, ProbeConfig(labels=str(labels)), world.language_model, world.store, silent, never)
+    train(world.config("above", layer=2), world.data, world.store, world.language_model)
+    both = [Run.load(name, world.data) for name in ("first", "above")]
+    one_by_one = evaluate_added(Session.open(config, world.language_model, silent, never), both, [0.1, 0.2])
+    write_evaluation(world.store, one_by_one, "first", config, "0" * 32, "weights")
     world.store.dispose()
     return world.data
 
@@ -86,6 +91,14 @@ def test_a_runs_evaluation_has_intervals_and_words(seen: TestClient) -> None:
     assert seen.get("/api/runs/nobody/evaluations").status_code == 404
 
 
+def test_layers_that_are_put_in_one_by_one_are_a_line(seen: TestClient) -> None:
+    line, alone = figure(seen, "added-layers")["data"]
+    assert line["x"] == [1, 2]
+    assert line["text"] == ["first", "above"]
+    assert "fitted alone" in line["name"]
+    assert alone["y"] == pytest.approx([0.1, 0.3])
+
+
 def test_what_was_not_measured_is_said(seen: TestClient) -> None:
     for name in OF_A_RUN:
         found = figure(seen, name, run="bare")
@@ -104,6 +117,7 @@ def test_the_report_is_whole(measured: Path, tmp_path: Path, capsys: pytest.Capt
     assert "mxd evaluate second" in content
     assert "mxd probe first" in content
     assert "95 % over seeds" in content
+    assert "one by one: " not in content.split("<h2>", 2)[1]
     assert run(["report", "--data", str(tmp_path / "empty")]) == 2
     assert "No run has been evaluated yet" in capsys.readouterr().err
 

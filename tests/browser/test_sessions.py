@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Page, expect
 
-from backend.commands.demo import SESSIONS_FILE
+from backend.sample import SESSIONS_FILE
 from tests.browser.conftest import OpenPage, Site
 from tests.browser.test_steering import PROMPT, address, card, texts
 from tests.processes import wait_for

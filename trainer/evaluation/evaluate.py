@@ -18,7 +18,7 @@ from trainer.evaluation.arms import ORIGINAL, Arm, LayerArms, Losses, constant, 
 from trainer.evaluation.continuations import agreement
 from trainer.evaluation.health import health_of, shared_experts
 from trainer.evaluation.intervals import Bootstrap, Floats, Interval
-from trainer.evaluation.result import Evaluation, SharedExpert, Together
+from trainer.evaluation.result import Added, Evaluation, SharedExpert, Together
 from trainer.evaluation.statistics import Statistics, gather
 from trainer.evaluation.verdicts import verdicts
 from trainer.language_model import LanguageModel
@@ -35,7 +35,7 @@ class Stopped(UserError):
 class Measured:
     """An evaluation, and the loss that each sequence gains, [S]."""
 
-    result: Evaluation | Together
+    result: Evaluation | Together | Added
     added_S: Floats
 
 

@@ -90,3 +90,32 @@ class Together:
     loss_recovered_mean: Interval
     kl: float
     agreement: float
+
+
+@dataclass(frozen=True)
+class AddedLayer:
+    """A run in place together with all that come before it. Losses in nats a token, against the untouched original."""
+
+    run: str
+    layer: int
+    delta_ce: Interval
+    kl: float
+    agreement: float
+    """Share of tokens with the same most probable next token."""
+    sum_of_single: float
+    """What this run and those before it add one at a time, summed."""
+
+
+@dataclass(frozen=True)
+class Added:
+    """Runs put in place one by one, each staying."""
+
+    run: str
+    """``one by one: ``, and their names, joined by `` + ``."""
+    runs: tuple[str, ...]
+    fine_tuned: bool
+    """Whether all of them are from ``mxd finetune``."""
+    text: str
+    tokens: int
+    ce_original: float
+    steps: tuple[AddedLayer, ...]

@@ -106,6 +106,8 @@ def over_seeds(records: Sequence[tuple[EvaluationRecord, Mapping[str, Any]]]) ->
     """
     groups: dict[str, list[EvaluationRecord]] = defaultdict(list)
     for record, settings in records:
+        if "verdicts" not in record.result:
+            continue  # of several runs at once
         same = {name: value for name, value in sorted(settings.items()) if name not in NOT_COMPARED}
         groups[f"{record.fingerprint} {record.settings} {same}"].append(record)
     return [

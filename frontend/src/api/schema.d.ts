@@ -1465,7 +1465,7 @@ export interface components {
              * Name
              * @enum {string}
              */
-            name: "training" | "usage-strength" | "similarity-map" | "usage-histogram" | "frontier" | "coefficients" | "steering" | "loss-frontier" | "error-frontier" | "faithfulness" | "routing-frontier" | "load" | "usage-evaluated" | "probing" | "probe-coefficients";
+            name: "training" | "usage-strength" | "similarity-map" | "usage-histogram" | "frontier" | "coefficients" | "steering" | "loss-frontier" | "error-frontier" | "faithfulness" | "routing-frontier" | "added-layers" | "load" | "usage-evaluated" | "probing" | "probe-coefficients";
             /** Title */
             title: string;
             /**
@@ -2746,7 +2746,7 @@ export interface operations {
             };
             header?: never;
             path: {
-                name: "training" | "usage-strength" | "similarity-map" | "usage-histogram" | "frontier" | "coefficients" | "steering" | "loss-frontier" | "error-frontier" | "faithfulness" | "routing-frontier" | "load" | "usage-evaluated" | "probing" | "probe-coefficients";
+                name: "training" | "usage-strength" | "similarity-map" | "usage-histogram" | "frontier" | "coefficients" | "steering" | "loss-frontier" | "error-frontier" | "faithfulness" | "routing-frontier" | "added-layers" | "load" | "usage-evaluated" | "probing" | "probe-coefficients";
             };
             cookie?: never;
         };

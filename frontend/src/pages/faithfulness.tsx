@@ -37,6 +37,7 @@ function AllRuns() {
     <>
       <ServerFigure name="faithfulness" command={command} prepare={withLegend} />
       <ServerFigure name="routing-frontier" command={command} prepare={withLegend} />
+      <ServerFigure name="added-layers" prepare={withLegend} />
     </>
   );
 }

@@ -3,11 +3,14 @@
 import "./home.css";
 
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
+import { Link } from "react-router";
 
 import { contextsQuery, expertQuery } from "@/api/queries";
 import type { ExpertDetail, RunSummary } from "@/api/types";
 import { Command } from "@/components/command";
-import { WithRun } from "@/components/current-run";
+import { useCurrentRun, WithRun } from "@/components/current-run";
+import { usePageLinks } from "@/components/links";
+import { oneOfEachLayer } from "@/components/one-of-each-layer";
 import { shortSource } from "@/components/run-words";
 import { PageBar } from "@/components/shell/page-bar";
 import { EmptyState, ErrorState, LoadingState } from "@/components/states";
@@ -16,11 +19,31 @@ import { formatCount } from "@/lib/format";
 import { useUrlState } from "@/url-state";
 
 import { Fires } from "./home/fires";
-import { generationPrompt, HOME_CONTEXTS, routingPrompt } from "./home/home-prompts";
+import { generationPrompt, HOME_CONTEXTS, PLAIN_PROMPT, routingPrompt } from "./home/home-prompts";
 import { HOME_PARAMS } from "./home/home-params";
 import { InPrompt } from "./home/in-prompt";
 import { TurnUp } from "./home/turn-up";
 import { useHomeExpert } from "./home/use-home-expert";
+
+/** The way of a text through every layer that is fitted. */
+function AllLayers({ run }: { readonly run: RunSummary }) {
+  const { runs } = useCurrentRun();
+  const links = usePageLinks();
+  const beside = runs.filter(
+    ({ language_model: model, layer, status }) =>
+      model === run.language_model && layer !== run.layer && status === "finished",
+  );
+  const others = oneOfEachLayer(run, beside);
+  if (others.length === 0) return null;
+  return (
+    <>
+      {" "}
+      <Link className="link" to={links.page("routing", { prompt: PLAIN_PROMPT, layers: others.join(",") })}>
+        See a prompt go through {others.length === 1 ? "both" : `all ${others.length + 1}`} fitted layers.
+      </Link>
+    </>
+  );
+}
 
 function Intro({ run }: { readonly run: RunSummary }) {
   return (
@@ -32,6 +55,7 @@ function Intro({ run }: { readonly run: RunSummary }) {
         This is layer {run.layer} of {shortSource(run.language_model)}, and every expert is a full linear map.
         {run.indexed_tokens !== null &&
           " Here is one: what it fires on, where it fires in a prompt, and what changes when you turn it up."}
+        <AllLayers run={run} />
       </p>
     </section>
   );

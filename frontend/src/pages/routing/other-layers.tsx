@@ -7,6 +7,7 @@ import { liveQuery, predictionsQuery } from "@/api/queries";
 import type { LayerRun, RoutingResponse, RunSummary } from "@/api/types";
 import { Button } from "@/components/button";
 import { useCurrentRun } from "@/components/current-run";
+import { oneOfEachLayer } from "@/components/one-of-each-layer";
 import { methodName } from "@/components/run-words";
 import { formatCount } from "@/lib/format";
 import type { SetParams, Values } from "@/url-state";
@@ -40,6 +41,8 @@ export function LayersChoice({ run, chosen, onChoose }: ChoiceProps) {
     const without = chosen.filter((name) => !alike.includes(name));
     onChoose(chosen.includes(layer.name) ? without : [...without, layer.name]);
   };
+  const whole = oneOfEachLayer(run, data.layers);
+  const isWhole = whole.length === chosen.length && whole.every((name) => chosen.includes(name));
   const isAlone = (layer: LayerRun) => data.layers.filter((other) => other.layer === layer.layer).length === 1;
   return (
     <span role="group" aria-label="Other layers" className="layers">
@@ -55,6 +58,17 @@ export function LayersChoice({ run, chosen, onChoose }: ChoiceProps) {
           {isAlone(layer) ? `Layer ${layer.layer}` : layer.name}
         </Button>
       ))}
+      {whole.length > 1 && (
+        <Button
+          size="small"
+          variant={isWhole ? "chosen" : "plain"}
+          aria-pressed={isWhole}
+          title="One run of every layer: the text's way through all that is fitted"
+          onClick={() => onChoose(isWhole ? [] : whole)}
+        >
+          All layers
+        </Button>
+      )}
     </span>
   );
 }

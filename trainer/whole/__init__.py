@@ -1,0 +1,1 @@
+"""Several layers of one language model in place at once, fine-tuned end to end; start at ``finetune``."""
