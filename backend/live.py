@@ -12,27 +12,34 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from threading import Lock
-from typing import TYPE_CHECKING, Any
+from threading import Event, Lock
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from backend.engine import ROWS_PER_SAMPLE, Delivered, Generation, Growing, Host, Waiting
-from backend.errors import BusyError
+from backend.errors import BusyError, ClientGoneError
 from backend.library import Library
 from backend.schemas import LoadedLanguageModel
 from backend.settings import Settings
+from trainer.circuits.config import CircuitConfig, TargetConfig
 from trainer.config import DoseConfig, SteeringConfig
 from trainer.dose_curve import DoseStep
 from trainer.errors import TooLongError, UserError
+from trainer.progress import Progress
 from trainer.run import Run
 from trainer.steps import SteeringStep
 
 if TYPE_CHECKING:
+    from trainer.circuits.agreement import Agreement
+    from trainer.circuits.effects import Effect
+    from trainer.circuits.graph import Circuit, Switch
     from trainer.dose import Dose
     from trainer.effects import ExpertEffect
     from trainer.language_model import LanguageModel
     from trainer.predictions import Predictions
     from trainer.routing import Routing
     from trainer.steering import Steering, Units
+
+Result = TypeVar("Result")
 
 ROWS_PER_STRENGTH = 2
 """A steered text, and the same without edits; the default text takes as many."""
@@ -52,6 +59,23 @@ class Predicted:
     """What is expected after each token of a text, as a run changes it, and how long it took."""
 
     predictions: Predictions
+    took_ms: float
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A circuit, and how long it took."""
+
+    circuit: Circuit
+    took_ms: float
+
+
+@dataclass(frozen=True)
+class SwitchedOff:
+    """What came of switching groups of experts off, how well it agrees with the graph, and how long it took."""
+
+    effects: tuple[Effect, ...]
+    agreement: Agreement
     took_ms: float
 
 
@@ -106,6 +130,21 @@ class LiveEngine:
         with self._admission():
             run = (await asyncio.to_thread(self._library.run, name)).run
             return await asyncio.wrap_future(self._host(run).call(partial(self._effects, run, text, position)))
+
+    async def trace(self, names: Sequence[str], config: CircuitConfig) -> Traced:
+        """The circuit of a prompt through runs of different layers; given up as soon as nobody waits for it.
+
+        Raises:
+            BusyError: too many requests are waiting.
+            UserError: a run, the text, the target or the language model cannot be used.
+        """
+        return await self._while_wanted(names, lambda runs, gone: partial(self._trace, runs, config, gone))
+
+    async def switch_off(
+        self, names: Sequence[str], config: TargetConfig, groups: Sequence[Sequence[Switch]]
+    ) -> SwitchedOff:
+        """What comes of switching groups of experts off; errors as of ``trace``."""
+        return await self._while_wanted(names, lambda runs, gone: partial(self._switch_off, runs, config, groups, gone))
 
     async def steer(
         self, names: Sequence[str], config: SteeringConfig, units: Units
@@ -172,6 +211,39 @@ class LiveEngine:
 
         self._check_length(language_model, text)
         return direct_effects(language_model, run, text, position)
+
+    def _trace(self, runs: list[Run], config: CircuitConfig, given_up: Event, language_model: LanguageModel) -> Traced:
+        from trainer.circuits.tracing import trace
+
+        started = time.perf_counter()
+        return Traced(trace(language_model, runs, config, _unless(given_up)), _ms_since(started))
+
+    def _switch_off(
+        self,
+        runs: list[Run],
+        config: TargetConfig,
+        groups: Sequence[Sequence[Switch]],
+        given_up: Event,
+        language_model: LanguageModel,
+    ) -> SwitchedOff:
+        from trainer.circuits.agreement import agreement
+        from trainer.circuits.effects import switch_off
+
+        started = time.perf_counter()
+        effects = switch_off(language_model, runs, config, groups, _unless(given_up))
+        return SwitchedOff(effects, agreement(effects), _ms_since(started))
+
+    async def _while_wanted(
+        self, names: Sequence[str], work: Callable[[list[Run], Event], Callable[[LanguageModel], Result]]
+    ) -> Result:
+        """Work of seconds, which learns that whoever asked for it has gone."""
+        given_up = Event()
+        with self._admission():
+            runs = await self._runs(names)
+            try:
+                return await asyncio.wrap_future(self._host(runs[0]).call(work(runs, given_up)))
+            finally:
+                given_up.set()
 
     def _prepare(
         self,
@@ -253,6 +325,16 @@ class LiveEngine:
 
 def _ms_since(started: float) -> float:
     return (time.perf_counter() - started) * 1000
+
+
+def _unless(given_up: Event) -> Progress:
+    """Progress that ends the work once it is given up."""
+
+    def shown(done: int, total: int, note: str) -> None:  # noqa: ARG001 - as every progress is told
+        if given_up.is_set():
+            raise ClientGoneError("The client has closed its connection.")
+
+    return shown
 
 
 def _deliver(loop: asyncio.AbstractEventLoop, delivered: asyncio.Queue[Delivered], step: Delivered) -> None:

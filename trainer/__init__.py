@@ -1,7 +1,8 @@
 """Fit layers of experts to language models, index them, look at them, route through them and steer with them.
 
 ``fit``, ``index``, ``expert``, ``route`` and ``steer`` carry the library, on a ``LanguageModel`` and a ``Run``;
-``generate`` is ``steer`` where the text alone is wanted, ``build_index`` is ``index`` with every setting.
+``generate`` is ``steer`` where the text alone is wanted, ``build_index`` is ``index`` with every setting, and ``trace``
+draws circuits.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from trainer.circuits.tracing import trace
     from trainer.in_python import fit, index
     from trainer.indexing import build_index
     from trainer.language_model import LanguageModel
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from trainer.run import Run
     from trainer.steering import generate, steer
 
-__all__ = ["LanguageModel", "Run", "build_index", "expert", "fit", "generate", "index", "route", "steer"]
+__all__ = ["LanguageModel", "Run", "build_index", "expert", "fit", "generate", "index", "route", "steer", "trace"]
 
 _HOMES = {
     "LanguageModel": "trainer.language_model",
@@ -30,6 +32,7 @@ _HOMES = {
     "index": "trainer.in_python",
     "route": "trainer.routing",
     "steer": "trainer.steering",
+    "trace": "trainer.circuits.tracing",
 }
 
 

@@ -204,6 +204,10 @@ class LanguageModel:
     @torch.no_grad()
     def last_residual(self, input_ids_BT: Tensor) -> Tensor:
         """The residual stream behind the last block, [B, T, width]: what final norm and unembedding read."""
+        return self.residual(input_ids_BT)
+
+    def residual(self, input_ids_BT: Tensor) -> Tensor:
+        """``last_residual``, through which gradients flow where they are recorded."""
         seen: list[Tensor] = []
 
         def watch(_block: nn.Module, _inputs: Any, output: Any) -> None:
@@ -218,7 +222,11 @@ class LanguageModel:
 
     @torch.no_grad()
     def logits_of(self, residual_RW: Tensor) -> Tensor:
-        """Logits [R, V] in float32 that final norm and unembedding make of residual streams.
+        """Logits [R, V] in float32 that final norm and unembedding make of residual streams."""
+        return self.unembed(residual_RW)
+
+    def unembed(self, residual_RW: Tensor) -> Tensor:
+        """``logits_of``, through which gradients flow where they are recorded.
 
         Both are reached by letting one token a row go through the language model and changing what the last block
         gives, so nothing need be known of where an architecture keeps them.
@@ -230,7 +238,9 @@ class LanguageModel:
 
         handle = self.anatomy.blocks[-1].register_forward_hook(put_in)
         try:
-            return self.logits(torch.zeros(len(residual_RW), 1, dtype=torch.int64))[:, 0]
+            ids_R1 = torch.zeros(len(residual_RW), 1, dtype=torch.int64, device=self.device)
+            logits_RV: Tensor = self.module(input_ids=ids_R1, use_cache=False).logits[:, 0].float()
+            return logits_RV
         finally:
             handle.remove()
 

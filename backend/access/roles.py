@@ -7,7 +7,9 @@ import re
 from backend.settings import Role
 
 READING_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-READING_POSTS = re.compile(r"^/api/(routing|runs/[^/]+/routing(/effects|/predictions)?|runs/[^/]+/search/passage)$")
+READING_POSTS = re.compile(
+    r"^/api/(routing|circuits(/effects)?|runs/[^/]+/routing(/effects|/predictions)?|runs/[^/]+/search/passage)$"
+)
 """What is asked for with a body and changes nothing. Every other POST, PUT, PATCH and DELETE needs ``write``."""
 
 OPEN_PATHS = frozenset({"/api/access", "/api/openapi.json"})

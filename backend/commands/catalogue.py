@@ -42,6 +42,7 @@ COMMANDS: Mapping[str, Entry] = {
         "explain", "ExplainCommand", "ask a language model of your choice to name experts, and test each name"
     ),
     "route": Entry("route", "RouteCommand", "which experts are active on each token of a text"),
+    "circuit": Entry("circuit", "CircuitCommand", "from which tokens and experts a next token comes"),
     "steer": Entry("steer", "SteerCommand", "continue a prompt as it is and with edits"),
     "serve": Entry("serve", "ServeCommand", "the dashboard and the API"),
     "runs": Entry("runs", "RunsCommand", "what has been fitted"),

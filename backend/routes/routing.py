@@ -110,13 +110,14 @@ def described(services: Services, routing: Routing, routed: Routed) -> dict[str,
     return {
         "run": routing.run,
         "tokens": tokens,
-        "experts": _experts(services, routing.run, experts),
+        "experts": expert_infos(services, routing.run, experts),
         "max_tokens": routed.max_tokens,
         "took_ms": routed.took_ms,
     }
 
 
-def _experts(services: Services, run: str, experts: set[int]) -> dict[int, RoutedExpertInfo]:
+def expert_infos(services: Services, run: str, experts: set[int]) -> dict[int, RoutedExpertInfo]:
+    """What is known of experts: labels, and where there is an index, usage and top tokens."""
     vocabulary = services.library.run(run).vocabulary
     with reading(services.store) as session:
         record = find_run(session, run)

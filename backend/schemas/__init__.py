@@ -9,6 +9,21 @@ from __future__ import annotations
 
 from backend.schemas.access import AccessInfo, SignInRequest
 from backend.schemas.base import ErrorBody, ErrorResponse, Schema
+from backend.schemas.circuits import (
+    CircuitAgreement,
+    CircuitEdge,
+    CircuitEffect,
+    CircuitEffectsRequest,
+    CircuitEffectsResponse,
+    CircuitGraph,
+    CircuitNode,
+    CircuitRequest,
+    CircuitResponse,
+    CircuitTarget,
+    CircuitToken,
+    NextToken,
+    SwitchedExpert,
+)
 from backend.schemas.comparison import ComparedExpert, MatchedBy, MatchedPair, RunComparison
 from backend.schemas.evaluations import EvaluationList, EvaluationSummary, Fact, Verdict
 from backend.schemas.experts import (
@@ -97,6 +112,17 @@ __all__ = [
     "Arm",
     "AutomaticLabel",
     "ChangeListRequest",
+    "CircuitAgreement",
+    "CircuitEdge",
+    "CircuitEffect",
+    "CircuitEffectsRequest",
+    "CircuitEffectsResponse",
+    "CircuitGraph",
+    "CircuitNode",
+    "CircuitRequest",
+    "CircuitResponse",
+    "CircuitTarget",
+    "CircuitToken",
     "Companion",
     "ComparedExpert",
     "Context",
@@ -143,6 +169,7 @@ __all__ = [
     "MatchedBy",
     "MatchedPair",
     "MetricPoint",
+    "NextToken",
     "NoteRequest",
     "Order",
     "PassageHit",
@@ -181,6 +208,7 @@ __all__ = [
     "StatusChange",
     "SteeringEvent",
     "SteeringRequest",
+    "SwitchedExpert",
     "TagCount",
     "TagList",
     "TogetherExperts",

@@ -32,6 +32,48 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/circuits": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Trace Circuit
+         * @description From which tokens and experts a next token comes: attribution from expert to expert, pruned.
+         *
+         *     Given up when the client closes the connection.
+         */
+        post: operations["trace_circuit"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/circuits/effects": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Circuit Effects
+         * @description What switching groups of experts off does to the target, as the graph predicts it and in the language model.
+         */
+        post: operations["circuit_effects"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/figures/{name}": {
         parameters: {
             query?: never;
@@ -841,6 +883,278 @@ export interface components {
              * @description Empty takes it away; left out, it stays.
              */
             note?: string | null;
+        };
+        /**
+         * CircuitAgreement
+         * @description Of the groups of one request.
+         */
+        CircuitAgreement: {
+            /**
+             * Correlation
+             * @description Pearson's; null where it is not defined.
+             */
+            correlation: number | null;
+            /** Same Sign */
+            same_sign: number | null;
+            /**
+             * Slope
+             * @description Measured on predicted, through zero.
+             */
+            slope: number | null;
+        };
+        /** CircuitEdge */
+        CircuitEdge: {
+            /** Influence */
+            influence: number;
+            /**
+             * Source
+             * @description Places in ``nodes``.
+             */
+            source: number;
+            /** Target */
+            target: number;
+            /**
+             * Weight
+             * @description What the source adds to the coefficient of the target, or to the logit.
+             */
+            weight: number;
+        };
+        /**
+         * CircuitEffect
+         * @description What comes of switching a group of experts off.
+         */
+        CircuitEffect: {
+            /**
+             * Measured
+             * @description The same in the language model.
+             */
+            measured: number;
+            /**
+             * Predicted
+             * @description Change of the target's logit less the mean, by the graph.
+             */
+            predicted: number;
+            /**
+             * Probability
+             * @description Of the target, without them.
+             */
+            probability: number;
+        };
+        /** CircuitEffectsRequest */
+        CircuitEffectsRequest: {
+            /**
+             * Errors
+             * @description kept: what each layer misses of its MLP is added. dropped: the layers answer alone.
+             * @default kept
+             * @enum {string}
+             */
+            errors?: "kept" | "dropped";
+            /**
+             * Groups
+             * @description Each switched off by itself and together.
+             */
+            groups: components["schemas"]["SwitchedExpert"][][];
+            /**
+             * Position
+             * @description The token behind which it is expected, 0 being the start token; by default the last one.
+             */
+            position?: number | null;
+            /**
+             * Runs
+             * @description Of different layers of one language model.
+             */
+            runs: string[];
+            /**
+             * Target
+             * @description Id of the next token; by default the most probable one.
+             */
+            target?: number | null;
+            /**
+             * Text
+             * @default
+             */
+            text?: string;
+            /**
+             * Turns
+             * @description In place of the text, where there are any.
+             * @default []
+             */
+            turns?: components["schemas"]["Turn"][];
+        };
+        /** CircuitEffectsResponse */
+        CircuitEffectsResponse: {
+            agreement: components["schemas"]["CircuitAgreement"];
+            /**
+             * Effects
+             * @description In the order that was asked for.
+             */
+            effects: components["schemas"]["CircuitEffect"][];
+            /** Took Ms */
+            took_ms: number;
+        };
+        /**
+         * CircuitGraph
+         * @description The pruned graph.
+         */
+        CircuitGraph: {
+            /**
+             * Begins
+             * @description Where paths begin, as shares; of experts those that were not followed.
+             */
+            begins: {
+                [key: string]: number;
+            };
+            /** Candidates */
+            candidates: components["schemas"]["NextToken"][];
+            /**
+             * Direct
+             * @description What the logit is the sum of, by kind of source.
+             */
+            direct: {
+                [key: string]: number;
+            };
+            /**
+             * Edges
+             * @description Most influence first.
+             */
+            edges: components["schemas"]["CircuitEdge"][];
+            /** Kept Edges */
+            kept_edges: number;
+            /** Kept Influence */
+            kept_influence: number;
+            /** Layers */
+            layers: number[];
+            /**
+             * Nodes
+             * @description The target first, then by influence.
+             */
+            nodes: components["schemas"]["CircuitNode"][];
+            /**
+             * Num Nodes
+             * @description Before pruning.
+             */
+            num_nodes: number;
+            /** Rounding */
+            rounding: number;
+            /**
+             * Runs
+             * @description By layer.
+             */
+            runs: string[];
+            target: components["schemas"]["NextToken"];
+            /** Tokens */
+            tokens: components["schemas"]["CircuitToken"][];
+        };
+        /** CircuitNode */
+        CircuitNode: {
+            /** Coefficient */
+            coefficient: number | null;
+            /**
+             * Direct
+             * @description What it adds to the logit past no other expert; for the target, the logit.
+             */
+            direct: number;
+            /**
+             * Effect
+             * @description The same along all paths.
+             */
+            effect: number;
+            /** Expert */
+            expert: number | null;
+            /**
+             * Followed
+             * @description Whether its own causes were looked for.
+             */
+            followed: boolean;
+            /**
+             * Influence
+             * @description Share of what reaches the target that passes through it or begins there.
+             */
+            influence: number;
+            /**
+             * Kind
+             * @description error: what a layer misses of its MLP. mlp: an MLP without a run. embedding: what enters the first block.
+             * @enum {string}
+             */
+            kind: "target" | "expert" | "error" | "mlp" | "embedding";
+            /** Layer */
+            layer: number | null;
+            /** Position */
+            position: number;
+            /** Run */
+            run: string | null;
+        };
+        /** CircuitRequest */
+        CircuitRequest: {
+            /**
+             * Errors
+             * @description kept: what each layer misses of its MLP is added. dropped: the layers answer alone.
+             * @default kept
+             * @enum {string}
+             */
+            errors?: "kept" | "dropped";
+            /**
+             * Nodes
+             * @description Kept at most.
+             * @default 40
+             */
+            nodes?: number;
+            /**
+             * Position
+             * @description The token behind which it is expected, 0 being the start token; by default the last one.
+             */
+            position?: number | null;
+            /**
+             * Runs
+             * @description Of different layers of one language model.
+             */
+            runs: string[];
+            /**
+             * Share
+             * @description Of all influence that the kept nodes hold, where as many are allowed.
+             * @default 0.8
+             */
+            share?: number;
+            /**
+             * Target
+             * @description Id of the next token; by default the most probable one.
+             */
+            target?: number | null;
+            /**
+             * Text
+             * @default
+             */
+            text?: string;
+            /**
+             * Turns
+             * @description In place of the text, where there are any.
+             * @default []
+             */
+            turns?: components["schemas"]["Turn"][];
+        };
+        /** CircuitResponse */
+        CircuitResponse: {
+            /**
+             * Experts
+             * @description By run, of every expert in the graph.
+             */
+            experts: {
+                [key: string]: {
+                    [key: string]: components["schemas"]["RoutedExpertInfo"];
+                };
+            };
+            graph: components["schemas"]["CircuitGraph"];
+            /** Took Ms */
+            took_ms: number;
+        };
+        /** CircuitToken */
+        CircuitToken: {
+            /** Id */
+            id: number;
+            /** Start */
+            start: boolean;
+            /** Text */
+            text: string;
         };
         /**
          * Companion
@@ -1768,6 +2082,20 @@ export interface components {
             /** Tokens Per Second */
             tokens_per_second: number;
         };
+        /** NextToken */
+        NextToken: {
+            /** Id */
+            id: number;
+            /**
+             * Logit
+             * @description Less the mean over the vocabulary.
+             */
+            logit: number;
+            /** Probability */
+            probability: number;
+            /** Text */
+            text: string;
+        };
         /** NoteRequest */
         NoteRequest: {
             /** Note */
@@ -2462,6 +2790,15 @@ export interface components {
              */
             turns?: components["schemas"]["Turn"][];
         };
+        /** SwitchedExpert */
+        SwitchedExpert: {
+            /** Expert */
+            expert: number;
+            /** Position */
+            position: number;
+            /** Run */
+            run: string;
+        };
         /** TagCount */
         TagCount: {
             /** Experts */
@@ -2733,6 +3070,90 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+        };
+    };
+    trace_circuit: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CircuitRequest"];
+            };
+        };
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CircuitResponse"];
+                };
+            };
+        };
+    };
+    circuit_effects: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CircuitEffectsRequest"];
+            };
+        };
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CircuitEffectsResponse"];
+                };
             };
         };
     };

@@ -11,6 +11,8 @@ READ_WITH_A_BODY = {
     "/api/runs/{run}/routing/predictions",
     "/api/runs/{run}/search/passage",
     "/api/routing",
+    "/api/circuits",
+    "/api/circuits/effects",
 }
 """POST that changes nothing and is within limits of its own."""
 ANYBODY = {"/api/access"}
