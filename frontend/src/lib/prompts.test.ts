@@ -21,6 +21,16 @@ describe("prompts out of contexts", () => {
     expect(opening(context(TOKENS, 0))).toBe("He");
   });
 
+  it("leave out the marks between texts", () => {
+    const between = ["Over", "<|endoftext|>", "She", " sang", "<|endoftext|>", "He"];
+    expect(sentence(context(between, 3))).toBe("She sang");
+    expect(opening(context(between, 3))).toBe("She sang");
+  });
+
+  it("end with the peak's word where a text is to go on", () => {
+    expect(opening(context([" To", " S", "pei", "-", "Platz"], 1))).toBe("To Spei");
+  });
+
   it("cut neither end inside a word", () => {
     const inner = Array.from({ length: 30 }, () => "y");
     expect(sentence(context(["x", ...inner, " word", " peak", " end", ...inner], 32))).toBe("word peak");

@@ -6,12 +6,19 @@ const BEFORE = 16;
 const AFTER = 10;
 const ENDS_SENTENCE = /[.!?。:;]["'”’)]?\s*$|\n/;
 const BEGINS_WORD = /^\s/;
+const BEGINS_WITH_LETTER = /^\p{L}/u;
+const ENDS_WITH_LETTER = /\p{L}$/u;
+/** Where a text begins or ends, as tokenizers write it. */
+const MARKER = /^(?:<\|[^|]*\|>|<\/?s>|<(?:bos|eos|pad)>)$/;
+
+/** Whether a sentence is over with this token. */
+const endsSentence = (token: string): boolean => ENDS_SENTENCE.test(token) || MARKER.test(token);
 
 /** First token of the sentence that holds the peak, at most `BEFORE` tokens back. */
 function sentenceStart({ tokens, position }: TokenSequence): number {
   const earliest = Math.max(0, position - BEFORE);
   for (let i = position - 1; i >= earliest; i--) {
-    if (ENDS_SENTENCE.test(tokens[i] ?? "")) return i + 1;
+    if (endsSentence(tokens[i] ?? "")) return i + 1;
   }
   if (earliest === 0) return 0;
   const word = tokens.findIndex((text, i) => i >= earliest && i <= position && BEGINS_WORD.test(text));
@@ -22,6 +29,7 @@ function sentenceStart({ tokens, position }: TokenSequence): number {
 function sentenceEnd({ tokens, position }: TokenSequence): number {
   const latest = Math.min(tokens.length, position + 1 + AFTER);
   for (let i = position; i < latest; i++) {
+    if (i > position && MARKER.test(tokens[i] ?? "")) return i;
     if (ENDS_SENTENCE.test(tokens[i] ?? "")) return i + 1;
   }
   for (let i = latest; i > position + 1; i--) {
@@ -40,7 +48,14 @@ export function sentence(context: TokenSequence): string {
   return joinTokens({ tokens: context.tokens.slice(...sentenceSpan(context)) }).trim();
 }
 
-/** The sentence up to the peak: a text to go on from, where an edit of the expert shows at once. */
+/** After the last token of the word that holds the peak. */
+function wordEnd({ tokens, position }: TokenSequence): number {
+  let end = position + 1;
+  while (ENDS_WITH_LETTER.test(tokens[end - 1] ?? "") && BEGINS_WITH_LETTER.test(tokens[end] ?? "")) end++;
+  return end;
+}
+
+/** The sentence up to the peak's word: a text to go on from, where an edit of the expert shows at once. */
 export function opening(context: TokenSequence): string {
-  return joinTokens({ tokens: context.tokens.slice(sentenceStart(context), context.position + 1) }).trimStart();
+  return joinTokens({ tokens: context.tokens.slice(sentenceStart(context), wordEnd(context)) }).trimStart();
 }

@@ -10,12 +10,14 @@ import type { PassageResult, RunSummary } from "@/api/types";
 import { Button } from "@/components/button";
 import { WithRun } from "@/components/current-run";
 import { AddToList } from "@/components/lists/add-to-list";
+import { Openings } from "@/components/prompt/openings";
 import { PromptBox, SUBMIT_KEY } from "@/components/prompt/prompt-box";
 import { usePromptDraft } from "@/components/prompt/prompt-draft";
 import { Segmented } from "@/components/segmented";
 import { PageBar } from "@/components/shell/page-bar";
 import { EmptyState, ErrorState, LoadingState } from "@/components/states";
 import { formatCount } from "@/lib/format";
+import { sentence } from "@/lib/prompts";
 import { saveFile } from "@/lib/save-file";
 import { type SetParams, useUrlState } from "@/url-state";
 
@@ -117,10 +119,13 @@ function Search({ run }: { readonly run: RunSummary }) {
         </div>
       </section>
       {text === "" && (
-        <EmptyState title="Which experts fire on this text">
-          Paste a passage above. Mass ranks by how strongly experts fire on it; lift by how much more often than
-          elsewhere. For words in labels and contexts, search in the table of experts.
-        </EmptyState>
+        <div className="search-empty">
+          <EmptyState title="Which experts fire on this text">
+            Paste a passage above. Mass ranks by how strongly experts fire on it; lift by how much more often than
+            elsewhere. For words in labels and contexts, search in the table of experts.
+          </EmptyState>
+          {run.indexed_tokens !== null && <Openings run={run.name} cut={sentence} onChoose={take} />}
+        </div>
       )}
       {error !== null && <ErrorState error={error} onRetry={() => void refetch()} />}
       {text !== "" && data === undefined && error === null && (
