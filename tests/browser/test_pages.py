@@ -43,8 +43,9 @@ PLACES = {
         lambda page: page.get_by_text("done, 16 tokens").first,
     ),
     "frontier": Place("/frontier", lambda page: page.get_by_role("img", name="Normalised MSE")),
-    "faithfulness": Place("/faithfulness", lambda page: page.get_by_text("mxd evaluate").first),
-    "health": Place("/health", lambda page: page.get_by_text("mxd evaluate").first),
+    "faithfulness": Place("/faithfulness", lambda page: page.get_by_role("region", name="Faithfulness")),
+    "health": Place("/health", lambda page: page.get_by_role("region", name="Health of the experts")),
+    "not-evaluated": Place("/health?run=second", lambda page: page.get_by_text("mxd evaluate").first),
     "probing": Place("/probing", lambda page: page.get_by_text("mxd probe").first),
     "not-found": Place("/nowhere", lambda page: page.get_by_role("heading", name="There is no page here")),
 }
