@@ -17,7 +17,6 @@ from pydantic import Field
 from backend.commands.base import Command
 from backend.commands.console import progress
 from trainer.config import SAMPLE
-from trainer.errors import UserError
 
 if TYPE_CHECKING:
     from trainer.run import Run
@@ -120,17 +119,14 @@ class BenchSoak(Command):
 
 
 def sample_run() -> Run:
-    """The shipped run.
+    """The shipped run that is shown first.
 
     Raises:
-        UserError: it is not there.
+        NotFoundError: it is not there.
     """
-    from trainer.run import Run, run_names
+    from backend.sample import Sample
 
-    name = next(iter(run_names(SAMPLE)), None)
-    if name is None:
-        raise UserError(NO_SAMPLE)
-    return Run.load(name, SAMPLE)
+    return Sample.open(SAMPLE).runs[0]
 
 
 @contextmanager
