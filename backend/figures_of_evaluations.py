@@ -17,6 +17,8 @@ from backend.schemas import Figure, FigureName
 from trainer.store import RunRecord
 
 Result = Mapping[str, Any]
+LineKey = tuple[str, str, str, int, str | None]
+"""Text, method, language model and layer; and the run, where one layer was measured at several K."""
 SMALLEST_LOSS = 1e-5
 """Nats; what adds less is drawn here on a logarithmic axis."""
 
@@ -50,7 +52,7 @@ def faithfulness(session: Session) -> Figure:
             lambda r: float(r["ce_mean_ablated"] - r["ce_original"]),
         ),
     )
-    names = [result["run"] for result in results]
+    names = [_named(result) for result in results]
     traces = [
         go.Scatter(
             x=[max(value(result), SMALLEST_LOSS) for result in results],
@@ -78,7 +80,7 @@ def routing_frontier(session: Session) -> Figure:
         go.Scatter(
             x=[result["routing_share"] for result in results],
             y=[max(result["delta_ce"]["value"], SMALLEST_LOSS) for result in results],
-            text=[result["run"] for result in results],
+            text=[_named(result) for result in results],
             name=method,
             mode="markers",
             marker={"symbol": symbol, "size": 9},
@@ -216,6 +218,15 @@ def _added_traces(steps: list[Result], name: str, symbol: str, role: str) -> lis
     ]
 
 
+def _is_at_its_own_k(result: Result) -> bool:
+    return bool(result.get("fitted_k", result["k"]) == result["k"])
+
+
+def _named(result: Result) -> str:
+    """The run, and at which K it was measured where that is not its own."""
+    return str(result["run"]) if _is_at_its_own_k(result) else f"{result['run']} at K {result['k']}"
+
+
 def _shares(counts: list[int]) -> list[float]:
     return [count / max(sum(counts), 1) for count in counts]
 
@@ -237,22 +248,26 @@ def _probe_trace(name: str, role: str, result: Result, kind: str) -> go.Scatter:
 
 
 def _lines(session: Session, value: Callable[[Result], Mapping[str, float]]) -> list[go.Scatter]:
-    groups: dict[tuple[str, str, str, int], list[Result]] = defaultdict(list)
-    for record in evaluated(session):
+    groups: dict[LineKey, list[Result]] = defaultdict(list)
+    records = evaluated(session)
+    several = {record.result["run"] for record in records if not _is_at_its_own_k(record.result)}
+    for record in records:
         result = record.result
-        groups[record.text, result["method"], result["language_model"], result["layer"]].append(result)
+        alone = result["run"] if result["run"] in several else None
+        groups[record.text, result["method"], result["language_model"], result["layer"], alone].append(result)
     styles = zip(groups.items(), SYMBOLS * len(groups), DASHES * len(groups), strict=False)
     return [_line(key, results, symbol, dash, value) for (key, results), symbol, dash in styles]
 
 
 def _line(
-    key: tuple[str, str, str, int],
+    key: LineKey,
     results: list[Result],
     symbol: str,
     dash: str,
     value: Callable[[Result], Mapping[str, float]],
 ) -> go.Scatter:
-    text, method, _, layer = key
+    text, method, _, layer, alone = key
+    name = f"{method}, layer {layer}" if alone is None else f"{alone}, one layer"
     ordered = sorted(results, key=lambda result: (result["k"], result["run"]))
     values = [value(result) for result in ordered]
     return go.Scatter(
@@ -263,7 +278,7 @@ def _line(
         mode="lines+markers",
         line={"dash": dash},
         marker={"symbol": symbol, "size": 8},
-        name=f"{method}, layer {layer}",
+        name=name,
         meta={"role": "method", "method": method},
         hovertemplate="%{customdata[0]}, %{customdata[1]:,} parameters<br>K %{x}, %{y:.4f}<extra></extra>",
     )

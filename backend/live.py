@@ -98,8 +98,11 @@ class LiveEngine:
             if it is not None
         )
 
-    async def route(self, names: Sequence[str], text: str) -> Routed:
+    async def route(self, names: Sequence[str], text: str, k: int | None = None) -> Routed:
         """Route a text through a run, or through several of different layers of one language model.
+
+        Args:
+            k: experts of each token that are let through, the strongest first; by default each run's K.
 
         Raises:
             BusyError: too many requests are waiting.
@@ -107,10 +110,11 @@ class LiveEngine:
         """
         with self._admission():
             runs = await self._runs(names)
-            return await asyncio.wrap_future(self._host(runs[0]).call(partial(self._route, runs, text)))
+            return await asyncio.wrap_future(self._host(runs[0]).call(partial(self._route, runs, text, k)))
 
-    async def predict(self, name: str, text: str) -> Predicted:
-        """What is expected after each token of a text, with the MLP and with the run's layer in its place.
+    async def predict(self, name: str, text: str, k: int | None = None) -> Predicted:
+        """What is expected after each token of a text, with the MLP and with the run's layer in its place;
+        ``k`` as in ``route``.
 
         Raises:
             BusyError: too many requests are waiting.
@@ -118,10 +122,10 @@ class LiveEngine:
         """
         with self._admission():
             run = (await asyncio.to_thread(self._library.run, name)).run
-            return await asyncio.wrap_future(self._host(run).call(partial(self._predict, run, text)))
+            return await asyncio.wrap_future(self._host(run).call(partial(self._predict, run, text, k)))
 
-    async def effects(self, name: str, text: str, position: int) -> tuple[ExpertEffect, ...]:
-        """Direct effects of the experts that are active on a token of a text.
+    async def effects(self, name: str, text: str, position: int, k: int | None = None) -> tuple[ExpertEffect, ...]:
+        """Direct effects of the experts that are active on a token of a text; ``k`` as in ``route``.
 
         Raises:
             BusyError: too many requests are waiting.
@@ -129,7 +133,7 @@ class LiveEngine:
         """
         with self._admission():
             run = (await asyncio.to_thread(self._library.run, name)).run
-            return await asyncio.wrap_future(self._host(run).call(partial(self._effects, run, text, position)))
+            return await asyncio.wrap_future(self._host(run).call(partial(self._effects, run, text, position, k)))
 
     async def trace(self, names: Sequence[str], config: CircuitConfig) -> Traced:
         """The circuit of a prompt through runs of different layers; given up as soon as nobody waits for it.
@@ -191,26 +195,28 @@ class LiveEngine:
         for host in self._hosts.values():
             host.close()
 
-    def _route(self, runs: list[Run], text: str, language_model: LanguageModel) -> Routed:
+    def _route(self, runs: list[Run], text: str, k: int | None, language_model: LanguageModel) -> Routed:
         from trainer.routing import route_together
 
         self._check_length(language_model, text)
         started = time.perf_counter()
-        routings = route_together(language_model, runs, text)
+        routings = route_together(language_model, runs, text, k)
         return Routed(routings, min(language_model.max_tokens, self._settings.prompt_tokens), _ms_since(started))
 
-    def _predict(self, run: Run, text: str, language_model: LanguageModel) -> Predicted:
+    def _predict(self, run: Run, text: str, k: int | None, language_model: LanguageModel) -> Predicted:
         from trainer.predictions import predict
 
         self._check_length(language_model, text)
         started = time.perf_counter()
-        return Predicted(predict(language_model, run, text), _ms_since(started))
+        return Predicted(predict(language_model, run, text, k), _ms_since(started))
 
-    def _effects(self, run: Run, text: str, position: int, language_model: LanguageModel) -> tuple[ExpertEffect, ...]:
+    def _effects(
+        self, run: Run, text: str, position: int, k: int | None, language_model: LanguageModel
+    ) -> tuple[ExpertEffect, ...]:
         from trainer.effects import direct_effects
 
         self._check_length(language_model, text)
-        return direct_effects(language_model, run, text, position)
+        return direct_effects(language_model, run, text, position, k)
 
     def _trace(self, runs: list[Run], config: CircuitConfig, given_up: Event, language_model: LanguageModel) -> Traced:
         from trainer.circuits.tracing import trace

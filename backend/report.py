@@ -47,7 +47,7 @@ def report(session: Session) -> str:
         NoEvaluationsError: nothing has been evaluated.
     """
     records = evaluated(session)
-    names = list(dict.fromkeys(record.subject for record in records))
+    names = list(dict.fromkeys(record.subject for record in records if record.subject == record.result["run"]))
     parts = [
         _table(records),
         _seeds(session),
@@ -173,7 +173,9 @@ def _commands(session: Session, records: Sequence[EvaluationRecord]) -> str:
         lines.append(_train_command(config))
         flags = {name: settings[name] for name in ("tokens", "seed", "resamples", "prompts")}
         flags |= {"text": record.text, "context": settings["text"]["context"]}
-        lines.append(f"mxd evaluate {record.subject} " + _flags(flags))
+        if settings.get("k") is not None:
+            flags["k"] = settings["k"]
+        lines.append(f"mxd evaluate {record.result['run']} " + _flags(flags))
     lines += [_probe_command(probe.settings, run.name) for probe, run in _all_probes(session)]
     return f"<h2>To repeat it</h2><pre>{escape(chr(10).join(dict.fromkeys(lines)))}</pre>"
 
@@ -204,8 +206,9 @@ def _train_command(config: dict[str, Any]) -> str:
         "batch": optimizer["batch"],
         "name": config["name"],
     }
-    if config.get("text_seed") is not None:
-        flags["text-seed"] = config["text_seed"]
+    for name in ("text_seed", "smallest_k"):
+        if config.get(name) is not None:
+            flags[name.replace("_", "-")] = config[name]
     if config.get("language_model_dtype") in ("float32", "bfloat16"):
         flags["dtype"] = config["language_model_dtype"]
     return f"mxd train {config['language_model']} " + _flags(flags)

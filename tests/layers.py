@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from trainer.config import Activation, Encoder, LayerConfig
+from trainer.config import Activation, Encoder, LayerConfig, Method
 from trainer.layers.registry import build_layer
 from trainer.layers.sparse import SparseLayer
+from trainer.methods import WITH_RANK
 
 
 def random_layer(
@@ -27,6 +28,26 @@ def random_layer(
         activation=activation,
         encoder=encoder,
     )
+    return _random(config, seed)
+
+
+def random_layer_of(method: Method, encoder: Encoder = "glu", rank: int = 3, k: int = 5) -> SparseLayer:
+    """The same by any method: 33 experts, from 12 values (an autoencoder's from 10) to 10."""
+    config = LayerConfig(
+        method=method,
+        input_width=10 if method == "autoencoder" else 12,
+        hidden_width=20,
+        output_width=10,
+        num_experts=33,
+        k=33 if method == "relu-mxd" else k,
+        activation="silu",
+        encoder=encoder,
+        rank=rank if method in WITH_RANK else None,
+    )
+    return _random(config, seed=0)
+
+
+def _random(config: LayerConfig, seed: int) -> SparseLayer:
     layer = build_layer(config)
     generator = torch.Generator().manual_seed(seed)
     for parameter in layer.parameters():

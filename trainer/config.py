@@ -6,18 +6,22 @@ refused. ``LayerConfig`` says what a layer is and is saved beside its weights; t
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated, Literal, Self, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-FittedMethod = Literal["mxd", "transcoder", "skip-transcoder", "autoencoder", "relu-mxd", "low-rank-mxd"]
-ImportedMethod = Literal["jumprelu-transcoder", "jumprelu-skip-transcoder"]
-Method = Literal[FittedMethod, ImportedMethod]
+from trainer.counts import Count as Count
+from trainer.counts import Size as Size
+from trainer.counts import parse_count as parse_count
+from trainer.methods import ACTIVATION_NAMES as ACTIVATION_NAMES
+from trainer.methods import Activation as Activation
+from trainer.methods import Encoder as Encoder
+from trainer.methods import FittedMethod as FittedMethod
+from trainer.methods import ImportedMethod as ImportedMethod
+from trainer.methods import Method as Method
+
 ImportFormat = Literal["mxd-checkpoint", "sparsify", "saelens", "circuit-tracer"]
-Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "sigmoid"]
-Encoder = Literal["mlp", "glu"]
 Start = Literal["auto", "paper", "encoder", "full", "examples"]
 EditMode = Literal["scale", "add", "set", "off"]
 Apply = Literal["on-top", "replace"]
@@ -25,32 +29,6 @@ Scope = Literal["all", "generated", "prompt"]
 WhenShort = Literal["fail", "repeat"]
 Dtype = Literal["float32", "bfloat16", "float16", "float64"]
 
-ACTIVATION_NAMES: dict[str, Activation] = {
-    "gelu": "gelu",
-    "gelu_new": "gelu_tanh",
-    "gelu_fast": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "relu": "relu",
-    "silu": "silu",
-    "swish": "silu",
-    "sigmoid": "sigmoid",
-}
-"""How the configs of language models call each activation."""
-
-_SUFFIXES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
-_COUNT = re.compile(r"^(\d+(?:\.\d+)?)\s*([kmb]?)$", re.IGNORECASE)
-
-
-def parse_count(value: object) -> object:
-    """Read ``20M``, ``1.5b`` or ``250k`` as a whole number; leave anything else to pydantic."""
-    found = _COUNT.match(value.strip()) if isinstance(value, str) else None
-    return round(float(found[1]) * _SUFFIXES[found[2].lower()]) if found else value
-
-
-Size = Annotated[int, Field(gt=0, lt=2**28)]
-"""Of one side of a weight matrix; of larger ones not even the size can be told."""
-Count = Annotated[int, BeforeValidator(parse_count), Field(gt=0)]
-"""A positive whole number that may be written 250k, 20M or 1B."""
 SPREAD = "spread"
 """Device name that stands for all of them: GPUs first, then main memory, then disk."""
 INSTALLED_SAMPLE = Path(__file__).resolve().parent / "sample"
@@ -78,13 +56,16 @@ class LayerConfig(Config):
     num_experts: Size
     """N."""
     k: Size
-    """K, the most experts that are active on a token."""
+    """K, the most experts that are active on a token; of a batch-topk-mxd or jumprelu-mxd, how many are on average."""
     activation: Activation
     """Of the encoder; tanh-GELU is gelu_tanh, SiLU is also known as Swish."""
     encoder: Encoder
     """mlp: act(x E). glu: act(x E_g) * (x E)."""
     rank: Size | None = None
-    """R, the rank of an expert of a low-rank-mxd; no other method has one."""
+    """R, the rank of an expert of a low-rank-mxd, the side of the cores of a tensor-ring-mxd, or the largest rank of a
+    molt; no other method has one."""
+    smallest_k: Size | None = None
+    """The smallest K that the layer was fitted to be used with; None where it was fitted with its K alone."""
 
 
 class TextConfig(Config):
@@ -169,9 +150,14 @@ class TrainConfig(Config):
     num_experts: int | None = None
     """N; by default 32 I for transcoders, and as many as match their parameters for the other methods."""
     k: Size = 32
-    """K, the most experts that are active on a token; a relu-mxd has no such limit."""
+    """K, the most experts that are active on a token; a relu-mxd has no limit, a batch-topk-mxd or jumprelu-mxd
+    keeps it on average."""
     rank: Size | None = None
-    """R, of a low-rank-mxd alone; by default a quarter of the output's width."""
+    """R: of a low-rank-mxd by default a quarter of the output's width, of a tensor-ring-mxd the root of that; of a molt
+    the largest, by default half the output's width."""
+    smallest_k: Size | None = None
+    """Matryoshka-K: the layer is fitted to answer with its K strongest experts, with half as many, and so on down to
+    this; by default with K alone."""
     start: Start = "auto"
     """examples: each expert starts as one token of the text, its gate at the input, what it writes at the output.
     paper: all as torch's Linear. encoder: E starts at the original MLP's (faithful early, but its routing does little).
@@ -267,6 +253,8 @@ class EvaluateConfig(Config):
     """Sequences whose beginning is continued greedily, to compare the continuations."""
     always_on: Annotated[float, Field(gt=0, le=1)] = 0.9
     """Usage from which an expert counts as always on."""
+    k: Size | None = None
+    """K', experts of a token that are let through, the strongest first; by default the run's K."""
 
 
 class ProbeConfig(Config):
@@ -336,6 +324,8 @@ class SteeringConfig(Config):
     """Which tokens the edits touch: all, generated ones only, or the prompt's only."""
     positions: tuple[Annotated[int, Field(ge=0)], ...] | None = None
     """Where given, edits touch only these tokens of the prompt (0 is the start token), whatever the scope."""
+    k: Size | None = None
+    """K', experts of a token that the gate of the steered run lets through, the strongest first; by default its K."""
     sampling: Sampling = Sampling()
 
 

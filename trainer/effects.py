@@ -16,7 +16,7 @@ from torch import Tensor
 
 from trainer.errors import UserError
 from trainer.language_model import LanguageModel
-from trainer.layers.sparse import Routing
+from trainer.layers.sparse import Routing, SparseLayer
 from trainer.routing import check_fits, prompt_ids, single_texts
 from trainer.run import Run
 from trainer.stand_ins import Mlp
@@ -46,12 +46,17 @@ class ExpertEffect:
 
 
 @torch.no_grad()
-def direct_effects(language_model: LanguageModel, run: Run, text: str, position: int) -> tuple[ExpertEffect, ...]:
+def direct_effects(
+    language_model: LanguageModel, run: Run, text: str, position: int, k: int | None = None
+) -> tuple[ExpertEffect, ...]:
     """Effects of the experts that are active on the token at ``position`` (0 is the start token), strongest first.
+
+    Args:
+        k: experts of the token that are let through, the strongest first; by default the run's K.
 
     Raises:
         TooLongError: the text is longer than the language model takes.
-        UserError: there is no such token, or the run was fitted to another language model.
+        UserError: there is no such token, or the run was fitted to another language model, or has no such K.
     """
     check_fits(language_model, run)
     ids = prompt_ids(language_model, text)
@@ -65,16 +70,15 @@ def direct_effects(language_model: LanguageModel, run: Run, text: str, position:
 
     with language_model.stand_in({run.config.layer: watch}):
         residual_O = language_model.last_residual(torch.tensor([ids]))[0, position]
-    contributions_KO, routing = _contributions(run, seen[0])
+    contributions_KO, routing = _contributions(run.at_k(k), seen[0])
     residuals_RO = torch.cat([residual_O.unsqueeze(0), residual_O - contributions_KO.to(residual_O.dtype)])
     log_p_RV = language_model.logits_of(residuals_RO).log_softmax(dim=-1)
     return _described(language_model, routing, log_p_RV[0] - log_p_RV[1:])
 
 
-def _contributions(run: Run, x_1I: Tensor) -> tuple[Tensor, Routing]:
+def _contributions(layer: SparseLayer, x_1I: Tensor) -> tuple[Tensor, Routing]:
     """What each active expert adds on one token, [K, O], and its routing."""
-    layer = run.layer.to(x_1I.device)
-    routing = layer.route(x_1I)
+    routing = layer.to(x_1I.device).route(x_1I)
     active_K = routing.coefficients_TK[0] > 0
     single = Routing(*(values[0][active_K].unsqueeze(1) for values in routing))
     dense_KM = layer.dense_output(x_1I).expand(len(single.indices_TK), -1)

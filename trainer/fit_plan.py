@@ -23,6 +23,7 @@ from trainer.errors import UserError
 from trainer.fitting import Experts, layer_config_of
 from trainer.layers.stock_ops import SCORES_AT_A_TIME
 from trainer.loading import choose_device, load_outline
+from trainer.methods import EVERY_EXPERT, routed_columns
 from trainer.planning import ADAMW_BYTES, FLOAT32, Forward, LayerSizes
 from trainer.precision import dtype_name, dtype_of, fitting_dtype
 from trainer.rates import Product, Rates, device_name, free_bytes, measure, resident_bytes
@@ -159,10 +160,11 @@ class Fitting:
     @staticmethod
     def _step_bytes(sizes: LayerSizes, batch: int) -> int:
         """What a step holds for its backward pass, and a block of scores."""
-        everywhere = sizes.method == "relu-mxd"
+        everywhere = sizes.method in EVERY_EXPERT
         scores = 4 * batch * sizes.num_experts if everywhere else min(batch * sizes.num_experts, SCORES_AT_A_TIME)
-        rows = 2 * sizes.input_width + 6 * sizes.output_width + 3 * sizes.readers * sizes.hidden_width + 6 * sizes.k
-        return FLOAT32 * (2 * scores + batch * rows)
+        columns = routed_columns(sizes.method, sizes.k)
+        rows = 2 * sizes.input_width + 6 * sizes.output_width + 3 * sizes.readers * sizes.hidden_width + 6 * columns
+        return FLOAT32 * (2 * scores + batch * (rows + 6 * (sizes.rank or 0)))
 
 
 def plan_fit(configs: Sequence[TrainConfig], setting: Setting) -> FitPlan:

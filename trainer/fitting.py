@@ -22,11 +22,13 @@ from trainer.distributed import ALONE, Ranks
 from trainer.errors import UserError
 from trainer.expert_ranks import ExpertRanks, measure_ranks
 from trainer.language_model import Capture, LanguageModel
-from trainer.layers.matching import Widths, matched_num_experts
+from trainer.layers.matching import Widths, default_rank, matched_num_experts
 from trainer.layers.mxd import MxD
+from trainer.layers.nested import nested_answers, nested_ks
 from trainer.layers.registry import build_layer
 from trainer.layers.sharded import Shards
 from trainer.layers.sparse import LayerOutput, Routing, SparseLayer
+from trainer.methods import NO_TOP_K, WITH_RANK
 from trainer.metrics import active_counts, l0, normalised_mse
 from trainer.starts import chosen_start, start_layer
 
@@ -109,6 +111,8 @@ class Fit:
         """
         if config.collapse != CollapseConfig() and not ranks.is_alone:
             raise UserError("What is done against collapse looks at all experts at once; fit with one process.")
+        if config.smallest_k is not None and not ranks.is_alone:
+            raise UserError("Several K are fitted together by one process alone; leave --smallest-k out, or torchrun.")
         layer_config = layer_config_of(config, language_model.mlp_shape(config.layer))
         with torch.random.fork_rng():
             torch.manual_seed(config.seed)
@@ -128,14 +132,13 @@ class Fit:
             # D starts at zero, so the layer's first answer is b_out alone; the mean is the best constant.
             self.layer.get_parameter("output_bias").data.copy_(self.ranks.mean_(batch.output_TO.mean(dim=0)))
         x_TI = batch.read_by(self.layer)
-        output = self.answer(x_TI, drawn_k(self.config, self.layer.config.k, self.taken))
-        loss = normalised_mse(output.output_TO, batch.output_TO)
+        output, errors = self._answered(x_TI, batch.output_TO)
         added = penalty(self.config.collapse, output.routing, self.layer)
         self.optimizer.zero_grad()
-        (loss if added is None else loss + added).backward()
+        (errors.mean() if added is None else errors.mean() + added).backward()
         if self.layer.shards is not None:
             self._average_gradients()
-        self.descend(output.routing, loss.detach())
+        self.descend(output.routing, errors[-1].detach())
         self._revive(x_TI, output, batch.output_TO)
 
     def descend(self, routing: Routing, error: Tensor) -> None:
@@ -156,6 +159,15 @@ class Fit:
         self.watch.errors = self.watch.errors + error
         self.watch.active = self.watch.active + l0(routing)
         self.watch.counts_N += counts_N
+
+    def _answered(self, x_TI: Tensor, target_TO: Tensor) -> tuple[LayerOutput, Tensor]:
+        """The layer's answer and its errors: with K experts alone, or with each number that is fitted, K last."""
+        smallest = self.config.smallest_k
+        if smallest is None:
+            output: LayerOutput = self.answer(x_TI, drawn_k(self.config, self.layer.config.k, self.taken))
+            return output, normalised_mse(output.output_TO, target_TO).unsqueeze(0)
+        nested = nested_answers(self.layer, x_TI, nested_ks(self.layer.config.k, smallest))
+        return nested.whole, torch.stack([normalised_mse(output_TO, target_TO) for output_TO in nested.outputs])
 
     def _revive(self, x_TI: Tensor, output: LayerOutput, target_TO: Tensor) -> None:
         """Let experts that have long been quiet begin again, a few times on the way, and not while the rate falls."""
@@ -224,9 +236,8 @@ def learning_rate(schedule: OptimizerConfig, step: int, total: int) -> float:
 
 def layer_config_of(config: TrainConfig, shape: MlpShape) -> LayerConfig:
     """The layer that a run asks for, with the widths of the MLP that it replaces."""
-    if config.rank is not None and config.method != "low-rank-mxd":
-        raise UserError(f"A {config.method} has no rank to choose; leave --rank out, or fit a low-rank-mxd.")
-    rank = config.rank or max(1, shape.output_width // 4)
+    _refuse_what_does_not_go_together(config)
+    rank = config.rank or default_rank(config.method, shape.output_width)
     widths = Widths(shape.input_width, shape.hidden_width, shape.output_width, rank)
     num_experts = config.num_experts or matched_num_experts(config.method, widths, shape.encoder)
     return LayerConfig(
@@ -238,5 +249,27 @@ def layer_config_of(config: TrainConfig, shape: MlpShape) -> LayerConfig:
         k=num_experts if config.method == "relu-mxd" else config.k,
         activation=shape.activation,
         encoder=shape.encoder,
-        rank=rank if config.method == "low-rank-mxd" else None,
+        rank=rank if config.method in WITH_RANK else None,
+        smallest_k=config.smallest_k,
     )
+
+
+def _refuse_what_does_not_go_together(config: TrainConfig) -> None:
+    method, collapse = config.method, config.collapse
+    if config.rank is not None and method not in WITH_RANK:
+        raise UserError(
+            f"A {method} has no rank to choose; leave --rank out, or fit one of {', '.join(sorted(WITH_RANK))}."
+        )
+    if config.smallest_k is not None and method in NO_TOP_K:
+        raise UserError(f"A {method} has no K that could be smaller; leave --smallest-k out, or fit another --method.")
+    if config.smallest_k is not None and config.smallest_k > config.k:
+        raise UserError(f"The smallest K is {config.smallest_k} and K is {config.k}; lower --smallest-k.")
+    if config.smallest_k is not None and collapse.k_spread:
+        raise UserError("--smallest-k fits several K on every step and --k-spread draws one; choose one of them.")
+    if method == "molt" and (collapse.diversity or collapse.revive_after):
+        raise UserError(
+            "The transforms of a molt have no rows to compare or to begin again; leave --diversity and "
+            "--revive-after out."
+        )
+    if method in NO_TOP_K and collapse.revive_after:
+        raise UserError(f"Revival needs a K for every token, and a {method} has none; leave --revive-after out.")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from trainer.config import LayerConfig, Method
+from trainer.methods import EVERY_EXPERT, inner_width, routed_columns
 
 FLOAT32, BFLOAT16 = 4, 2
 ADAMW_BYTES = 16
@@ -96,35 +97,40 @@ class LayerSizes:
     readers: Literal[1, 2]
     method: Method = "mxd"
     rank: int | None = None
+    """Numbers that an expert's answer passes through, of a MOLT those of all transforms together; None where there is
+    no such bottleneck."""
 
     @classmethod
     def of(cls, config: LayerConfig) -> LayerSizes:
         """Those of a layer."""
         readers: Literal[1, 2] = 2 if config.encoder == "glu" else 1
         widths = config.input_width, config.hidden_width, config.output_width
-        return cls(*widths, config.num_experts, config.k, readers, config.method, config.rank)
+        inner = None if config.rank is None else inner_width(config.method, config.num_experts, config.rank)
+        return cls(*widths, config.num_experts, config.k, readers, config.method, inner)
 
     @property
     def encodes(self) -> bool:
         """Whether it has an encoder: every kind of MxD."""
-        return self.method in ("mxd", "relu-mxd", "low-rank-mxd")
+        return self.method.endswith("mxd")
 
     @property
     def table_width(self) -> int:
-        """Of an expert's row of what it writes or scales: O, of a low-rank layer R."""
-        return self.rank or self.output_width
+        """Of an expert's row of what it writes or scales: O, of a low-rank layer R, of a MOLT nothing."""
+        return 0 if self.method == "molt" else self.rank or self.output_width
 
     @property
     def _reading(self) -> int:
         """Weights of matrices that read the layer's input, whose gradient nobody needs."""
-        skip = self.input_width * self.output_width if self.method == "skip-transcoder" else 0
-        return self.readers * self.input_width * self.hidden_width if self.encodes else skip
+        if self.encodes:
+            return self.readers * self.input_width * self.hidden_width
+        beside = {"skip-transcoder": self.output_width, "molt": self.rank or 0}
+        return self.input_width * beside.get(self.method, 0)
 
     @property
     def _writing(self) -> int:
         """Weights of matrices behind these."""
         up = self.rank * self.output_width if self.rank else 0
-        return self.hidden_width * self.table_width + up if self.encodes else 0
+        return up + (self.hidden_width * self.table_width if self.encodes else 0)
 
     @property
     def dense_parameters(self) -> int:
@@ -135,7 +141,7 @@ class LayerSizes:
     @property
     def table_parameters(self) -> int:
         """Gate and scalings: what has a row an expert, and can be spread over processes."""
-        return self.num_experts * (self.input_width + 1 + self.table_width)
+        return self.num_experts * (self.input_width + 1 + self.table_width + (self.method == "jumprelu-mxd"))
 
     @property
     def parameters(self) -> int:
@@ -147,7 +153,7 @@ class LayerSizes:
         """A token, forward and backward, of all products but the gate's; those of a ReLU-MxD go over all experts."""
         dense = 2 * (2 * self._reading + 3 * self._writing)
         everywhere = self.num_experts * (self.input_width + 3 * self.table_width)
-        return dense + (2 * everywhere if self.method == "relu-mxd" else 0)
+        return dense + (2 * everywhere if self.method in EVERY_EXPERT else 0)
 
     @property
     def gate_flops(self) -> int:
@@ -157,7 +163,8 @@ class LayerSizes:
     @property
     def row_flops(self) -> int:
         """A token's K rows of each table, forward and backward."""
-        return 0 if self.method == "relu-mxd" else 2 * self.k * (self.input_width + 3 * self.table_width)
+        columns = routed_columns(self.method, self.k)
+        return 0 if self.method in EVERY_EXPERT else 2 * columns * (self.input_width + 3 * self.table_width)
 
     @property
     def step_flops_per_token(self) -> int:
@@ -166,8 +173,9 @@ class LayerSizes:
 
     def step_bytes_per_token(self, batch: int) -> int:
         """Memory traffic beside the products: K rows, scores, hidden vectors, and the optimiser's share of a token."""
-        sparse = self.method != "relu-mxd"
-        rows = FLOAT32 * self.k * (self.input_width + 5 * self.table_width) if sparse else 0
+        sparse = self.method not in EVERY_EXPERT
+        columns = routed_columns(self.method, self.k) if sparse else 0
+        rows = FLOAT32 * columns * (self.input_width + 5 * self.table_width)
         hidden = FLOAT32 * 6 * self.readers * self.hidden_width if self.encodes else 0
         scores = SCORE_BYTES * self.num_experts * (1 if sparse else 3)
         return rows + hidden + scores + OPTIMIZER_BYTES * self.parameters // batch

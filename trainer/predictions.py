@@ -54,15 +54,18 @@ class Predictions:
 
 
 @torch.inference_mode()
-def predict(language_model: LanguageModel, run: Run, text: str) -> Predictions:
+def predict(language_model: LanguageModel, run: Run, text: str, k: int | None = None) -> Predictions:
     """Next-token predictions of a text with the original MLP and with the run's layer in its place, in one pass.
+
+    Args:
+        k: experts of each token that are let through, the strongest first; by default the run's K.
 
     Raises:
         TooLongError: the text is longer than the language model takes.
-        UserError: the text is empty, or the run was fitted to another language model.
+        UserError: the text is empty, or the run was fitted to another language model, or has no such K.
     """
     ids = text_ids(language_model, [run], text)
-    block, layer = run.config.layer, run.layer.to(language_model.device_of(run.config.layer))
+    block, layer = run.config.layer, run.at_k(k).to(language_model.device_of(run.config.layer))
     rows = 1 if language_model.splits(block) else 2
     with language_model.stand_in({block: partial(_original_and_replaced, layer)}):
         logits_2TV = language_model.logits(torch.tensor([ids] * rows))

@@ -130,32 +130,39 @@ def text_ids(language_model: LanguageModel, runs: Sequence[Run], text: str) -> l
     return prompt_ids(language_model, text)
 
 
-def route(language_model: LanguageModel, run: Run, text: str) -> Routing:
+def route(language_model: LanguageModel, run: Run, text: str, k: int | None = None) -> Routing:
     """Route a text: the language model is run up to the layer, and no further.
+
+    Args:
+        k: experts of each token that are let through, the strongest first; by default the run's K.
 
     Raises:
         TooLongError: the text is longer than the language model takes.
-        UserError: the text is empty, or the run was fitted to another language model.
+        UserError: the text is empty, or the run was fitted to another language model, or has no such K.
     """
-    return route_together(language_model, [run], text)[0]
+    return route_together(language_model, [run], text, k)[0]
 
 
 @torch.inference_mode()
-def route_together(language_model: LanguageModel, runs: Sequence[Run], text: str) -> tuple[Routing, ...]:
+def route_together(
+    language_model: LanguageModel, runs: Sequence[Run], text: str, k: int | None = None
+) -> tuple[Routing, ...]:
     """Route a text through runs of several layers in one forward pass: one routing for each, in their order.
 
-    Each sees what it sees alone: the layers before it are those of the untouched language model.
+    Each sees what it sees alone: the layers before it are those of the untouched language model. ``k`` is that of all.
 
     Raises:
         TooLongError: as ``route``.
         UserError: as ``route``; or two runs are of one layer.
     """
     ids = text_ids(language_model, runs, text)
+    layers = [run.at_k(k) for run in runs]
     texts = token_texts(language_model.tokenizer, ids)
     inputs = language_model.mlp_inputs([run.config.layer for run in runs], torch.tensor([ids]))
     routings = []
-    for run in runs:
-        layer, x_TI = run.layer.to(language_model.device_of(run.config.layer)), inputs[run.config.layer].float()
+    for run, layer in zip(runs, layers, strict=True):
+        layer.to(language_model.device_of(run.config.layer))
+        x_TI = inputs[run.config.layer].float()
         experts = routed_experts(layer, layer.dense_output(x_TI), layer.route(x_TI))
         parts = zip(ids, texts, experts, strict=True)
         tokens = tuple(RoutedToken(token, written, i == 0, active) for i, (token, written, active) in enumerate(parts))

@@ -227,6 +227,19 @@ class Run:
 
         return load_layer(self.weights_folder)
 
+    def at_k(self, k: int | None) -> SparseLayer:
+        """The layer with the k strongest experts of a token alone, on the same weights; where None, as it is.
+
+        Raises:
+            UserError: the layer has no such K, or none that can be chosen.
+        """
+        if k is None:
+            return self.layer
+        try:
+            return self.layer.at_k(k)
+        except UserError as error:
+            raise UserError(f"{self.name}: {error}") from error
+
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerBase:
         """Of its language model."""

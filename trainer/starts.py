@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from trainer.config import Method, Start, TrainConfig
@@ -33,7 +33,9 @@ ROW_NORM = 1 / math.sqrt(3)
 TOKENS_TO_SCALE = 8192
 SPREAD = 0.1
 """How far the scalings of ``full``, and the gates of examples that had to be taken twice, start from one another."""
-TOP_K: frozenset[Method] = frozenset({"mxd", "transcoder", "skip-transcoder", "autoencoder"})
+AS_EXAMPLES: frozenset[Method] = frozenset(
+    {"mxd", "batch-topk-mxd", "jumprelu-mxd", "transcoder", "skip-transcoder", "autoencoder"}
+)
 """Methods that start as examples where nothing else is said."""
 
 
@@ -41,7 +43,7 @@ def chosen_start(config: TrainConfig) -> Start:
     """What ``auto`` stands for, or what was chosen."""
     if config.start != "auto":
         return config.start
-    return "examples" if config.method in TOP_K else "paper"
+    return "examples" if config.method in AS_EXAMPLES else "paper"
 
 
 def needs_sample(config: TrainConfig) -> bool:
@@ -100,7 +102,7 @@ def _start_at_decoder(layer: MxD, language_model: LanguageModel, config: TrainCo
 
 def _start_at_examples(layer: SparseLayer, config: TrainConfig, language_model: LanguageModel, sample: Capture) -> None:
     table_NO = layer.table
-    if table_NO.shape[1] != layer.config.output_width:
+    if table_NO.shape[1] != layer.config.output_width or not isinstance(table_NO, nn.Parameter):
         raise UserError(f"The experts of a {layer.method} cannot start as examples; choose another --start.")
     x_TI, y_TO = sample.read_by(layer), sample.output_TO
     if isinstance(layer, MxD):

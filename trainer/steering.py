@@ -108,12 +108,17 @@ class Steering:
         Raises:
             TooLongError: prompt and new tokens do not fit the language model.
             NotFoundError: an edit names a run that is not among ``runs``.
-            UserError: an edit names an unknown expert, a run was fitted to another language model, or two runs are
-                of the same layer.
+            UserError: an edit names an unknown expert, a run was fitted to another language model, two runs are of
+                the same layer, or the steered one has no such K.
         """
         plans = _plans(language_model, runs, config.edits, units)
         prompt = prompt_ids(language_model, config.prompt, room=config.sampling.max_tokens)
-        layers = {run.config.layer: run.layer.to(language_model.device_of(run.config.layer)) for run in runs}
+        # K' is that of the run that is steered; those of other layers keep theirs.
+        chosen = [run.at_k(config.k if run is runs[0] else None) for run in runs]
+        layers = {
+            run.config.layer: layer.to(language_model.device_of(run.config.layer))
+            for run, layer in zip(runs, chosen, strict=True)
+        }
         nothing = EditPlan((), {})
         plain = {block: LayerEdits(layer, config.apply, nothing) for block, layer in layers.items()}
         edited = {block: LayerEdits(layer, config.apply, plans[block]) for block, layer in layers.items()}

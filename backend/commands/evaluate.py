@@ -11,8 +11,9 @@ from pydantic_settings import CliPositionalArg
 
 from backend.commands.base import Command, part_of
 from backend.commands.console import StopRequest, progress, stoppable
+from backend.commands.sweep import Several
 from backend.commands.tables import columns
-from trainer.config import Count, EvaluateConfig, TextConfig
+from trainer.config import Count, EvaluateConfig, Size, TextConfig
 from trainer.errors import UserError
 
 if TYPE_CHECKING:
@@ -42,6 +43,9 @@ class EvaluateCommand(TextConfig, Command):
     """Also put all the runs in place at once; they must be of different layers."""
     added: bool = False
     """Also put the runs in place one by one, from the first layer to the last; they must be of different layers."""
+    k: Several[Size | None] = (None,)
+    """K', experts of each token that are let through, the strongest first; several with commas. By default each run's
+    K."""
     seen_text: bool = False
     """Allow the text that a run was fitted on."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
@@ -64,6 +68,7 @@ class EvaluateCommand(TextConfig, Command):
         settings = self.settings()
         runs = [Run.load(name, settings.data) for name in self.names]
         _refuse_mixed(runs)
+        self._refuse_ks(runs)
         with opened(settings.store_url) as store, stoppable() as stop:
             for run in runs:
                 register_run(run, store)
@@ -76,12 +81,21 @@ class EvaluateCommand(TextConfig, Command):
         first = self._on(self.text, runs, store, stop)
         if self.other_text is None:
             return first
-        second = {result["run"]: result for result in self._on(self.other_text, runs, store, stop)}
-        return [{**result, "other_text": second[result["run"]]} for result in first]
+        second = self._on(self.other_text, runs, store, stop)
+        return [{**one, "other_text": other} for one, other in zip(first, second, strict=True)]
+
+    def _refuse_ks(self, runs: Sequence[Run]) -> None:
+        chosen = [k for k in self.k if k is not None]
+        if chosen and (self.together or self.added):
+            raise UserError("Runs are put in together with their own K; leave --k out, or --together and --added.")
+        for run in runs if chosen else ():
+            run.at_k(max(chosen))
 
     def _on(self, text: str, runs: Sequence[Run], store: Engine, stop: StopRequest) -> list[Result]:
+        from dataclasses import replace
+
         from trainer.evaluation.added import evaluate_added, in_order, subject_of
-        from trainer.evaluation.evaluate import evaluate, evaluate_together
+        from trainer.evaluation.evaluate import evaluate, evaluate_together, subject_at
         from trainer.evaluation.seen import is_seen, refuse_seen
         from trainer.evaluation.write import stored, weights_digest, write_evaluation
         from trainer.text import fingerprint
@@ -95,19 +109,20 @@ class EvaluateCommand(TextConfig, Command):
         digest = fingerprint(config.text)
         opened = _Opened(config, runs[0], self.device, stop)
 
-        def one(members: Sequence[Run], subject: str, measure: Measure) -> Result:
+        def one(members: Sequence[Run], subject: str, measure: Measure, k: int | None = None) -> Result:
             weights = weights_digest(members)
-            known = stored(store, subject, digest, config, weights)
+            chosen = config.model_copy(update={"k": k})
+            known = stored(store, subject, digest, chosen, weights)
             if known is not None:
                 return known
             with progress(f"Evaluating {subject}") as shown:
-                measured = measure(opened.session(shown))
-            return write_evaluation(store, measured, members[0].name, config, digest, weights)
+                measured = measure(replace(opened.session(shown), config=chosen))
+            return write_evaluation(store, measured, members[0].name, chosen, digest, weights)
 
         def alone(session: Session, run: Run) -> Measured:
             return evaluate(session, run, is_seen(config.text, run.config.text))
 
-        found = [one([run], run.name, partial(alone, run=run)) for run in runs]
+        found = [one([run], subject_at(run.name, k), partial(alone, run=run), k) for run in runs for k in self._ks(run)]
         single = [result["delta_ce"]["value"] for result in found]
         if self.together:
             subject = " + ".join(run.name for run in runs)
@@ -116,10 +131,14 @@ class EvaluateCommand(TextConfig, Command):
             found.append(one(in_order(runs), subject_of(runs), partial(evaluate_added, runs=runs, single=single)))
         return found
 
+    def _ks(self, run: Run) -> list[int | None]:
+        """None where it is the run's own."""
+        return [None if k == run.layer_config.k else k for k in self.k]
+
     def _config(self, text: str, run: Run) -> EvaluateConfig:
         # Fitted on sequences of one length, a layer is measured on sequences of that length unless told otherwise.
         context = self.context if "context" in self.model_fields_set else run.config.text.context
-        return part_of(EvaluateConfig, self, text=part_of(TextConfig, self, text=text, context=context))
+        return part_of(EvaluateConfig, self, text=part_of(TextConfig, self, text=text, context=context), k=None)
 
 
 class _Opened:
@@ -157,7 +176,7 @@ def _in_words(results: Sequence[Result]) -> str:
     rows = [row for result in results for row in _rows(result)]
     single = [result for result in results if "verdicts" in result]
     notes = [
-        f"{result['run']}: {verdict['text']}"
+        f"{_named(result)}: {verdict['text']}"
         for result in single
         for verdict in result["verdicts"]
         if verdict["level"] != "note"
@@ -171,10 +190,16 @@ HEAD = ("run", "added loss", "95 %", "recovered", "KL", "norm. MSE", "L0", "rout
 def _rows(result: Result) -> list[tuple[str, ...]]:
     if "steps" in result:
         return [_row({**step, "loss_recovered_mean": {"value": None}}, f"+ {step['run']}") for step in result["steps"]]
-    rows = [_row(result, result["run"])]
+    rows = [_row(result, _named(result))]
     if "other_text" in result:
         rows.append(_row(result["other_text"], "  on the other text"))
     return rows
+
+
+def _named(result: Result) -> str:
+    """The run, and at which K it was measured where that is not its own."""
+    is_own = result.get("fitted_k", result.get("k")) == result.get("k")
+    return str(result["run"]) if is_own else f"{result['run']} at K {result['k']}"
 
 
 def _row(result: Result, name: str) -> tuple[str, ...]:

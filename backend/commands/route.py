@@ -9,6 +9,7 @@ from pydantic import Field
 from pydantic_settings import CliPositionalArg
 
 from backend.commands.base import Command
+from trainer.config import Size
 
 if TYPE_CHECKING:
     from trainer.predictions import PredictedToken
@@ -24,6 +25,8 @@ class RouteCommand(Command):
     """What to route."""
     top: Annotated[int, Field(ge=1)] = 5
     """Experts shown a token; --json always has all."""
+    k: Size | None = None
+    """Experts of each token that are let through, the strongest first; by default the run's K."""
     device: str = "auto"
     """Where the language model runs: auto, cpu, cuda, or spread: over all GPUs, main memory and disk."""
 
@@ -36,8 +39,8 @@ class RouteCommand(Command):
 
         run = Run.load(self.name, self.settings().data)
         language_model = LanguageModel.load(run.language_model_source, self.device)
-        routing = route(language_model, run, self.text)
-        predictions = predict(language_model, run, self.text)
+        routing = route(language_model, run, self.text, self.k)
+        predictions = predict(language_model, run, self.text, self.k)
         pairs = list(zip(routing.tokens, predictions.tokens, strict=True))
         lines = (_line(token, expected, self.top) for token, expected in pairs)
         self.report(_as_json(routing.run, pairs), "\n".join(lines))

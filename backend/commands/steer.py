@@ -11,7 +11,7 @@ from pydantic_settings import CliPositionalArg
 
 from backend.commands.base import Command, part_of
 from backend.commands.console import progress
-from trainer.config import Apply, Edit, Sampling, Scope, SteeringConfig
+from trainer.config import Apply, Edit, Sampling, Scope, Size, SteeringConfig
 from trainer.errors import NotFoundError, UserError
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ class SteerCommand(Sampling, Command):
     """on-top: the untouched MLP plus the difference that the edits make. replace: the run's layer in its place."""
     scope: Scope = "all"
     """Which tokens the edits touch: all, generated ones only, or the prompt's only."""
+    k: Size | None = None
+    """Experts of each token that the gate lets through, the strongest first; by default the run's K."""
     device: str = "auto"
     """Where the language model runs: auto, cpu, cuda, or spread: over all GPUs, main memory and disk."""
 
@@ -51,6 +53,7 @@ class SteerCommand(Sampling, Command):
             edits=tuple(parse_edit(word) for word in self.edit),
             apply=self.apply,
             scope=self.scope,
+            k=self.k,
             positions=None if self.positions is None else parse_positions(self.positions),
             sampling=part_of(Sampling, self),
         )

@@ -16,8 +16,9 @@ from backend.commands.base import Command
 from backend.commands.console import Interrupted, StopRequest, progress_of
 from backend.commands.plan import plan_in_words
 from backend.commands.sweep import SHORT, Several, combinations, run_name
-from trainer.config import CollapseConfig, Count, FittedMethod, OptimizerConfig, Start, TextConfig, TrainConfig
+from trainer.config import CollapseConfig, Count, FittedMethod, OptimizerConfig, Size, Start, TextConfig, TrainConfig
 from trainer.errors import UserError
+from trainer.methods import NO_TOP_K, WITH_RANK
 
 if TYPE_CHECKING:
     from trainer.ongoing import TrainResult
@@ -46,9 +47,13 @@ class TrainCommand(CollapseConfig, OptimizerConfig, TextConfig, Command):
     num_experts: Several[Count | Literal["auto"]] = ("auto",)
     """N; auto matches the parameters of a transcoder with 32 features per input dimension; several with commas."""
     k: Several[Annotated[int, Field(gt=0)]] = (32,)
-    """K, the most experts that are active on a token; a relu-mxd has no such limit; several with commas."""
+    """K, the most experts that are active on a token, of a batch-topk-mxd or jumprelu-mxd on average; a relu-mxd has no
+    such limit; several with commas."""
     rank: Annotated[int, Field(gt=0)] | None = None
-    """R, of a low-rank-mxd alone; by default a quarter of the output's width."""
+    """R: of a low-rank-mxd by default a quarter of the output's width, of a tensor-ring-mxd the root of that; of a molt
+    the largest, by default half the output's width."""
+    smallest_k: Size | None = None
+    """Matryoshka-K: fit the layer to answer with its K strongest experts, with half as many, and so on down to this."""
     name: str | None = None
     """Name of the run; by default made of language model, layer and K. What several values are given for is put at its
     end, or where it says so, as in sweep-{method}-k{k}."""
@@ -200,8 +205,10 @@ class TrainCommand(CollapseConfig, OptimizerConfig, TextConfig, Command):
             flags["language_model_dtype"] = self.dtype
         if flags.get("num_experts") == "auto":
             flags["num_experts"] = None
-        if chosen["method"] != "low-rank-mxd" and "low-rank-mxd" in self.method:
-            flags.pop("rank", None)  # of the others that are fitted with it, none has one
+        if chosen["method"] not in WITH_RANK and not WITH_RANK.isdisjoint(self.method):
+            flags.pop("rank", None)  # others that are fitted with it have none
+        if chosen["method"] in NO_TOP_K and not NO_TOP_K.issuperset(self.method):
+            flags.pop("smallest_k", None)
         return {**flags, **{name: part(kind) for name, kind in PARTS.items()}}
 
     def _pattern(self) -> str:

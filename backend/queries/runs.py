@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from backend.errors import NoIndexError, RunNotFoundError
 from backend.schemas import MetricPoint, RunDetail, RunList, RunStatus, RunSummary
 from trainer.config import Method
+from trainer.methods import NO_TOP_K
 from trainer.run import resume_command
 from trainer.store import IndexRecord, MetricRecord, RunRecord
 
@@ -142,6 +143,8 @@ def _summary(run: RunRecord, last: MetricRecord | None, index: IndexRecord | Non
         activation=run.activation,
         num_experts=run.num_experts,
         k=run.k,
+        smallest_k=cast(int | None, run.config.get("smallest_k")),
+        has_top_k=run.method not in NO_TOP_K,
         hidden_width=run.hidden_width,
         parameters=run.parameters,
         origin=origin_of(run.config),

@@ -33,7 +33,7 @@ async def route_together(request: JointRoutingRequest, services: ServicesDep, ht
     """The routing of one text through several layers of a language model, in one forward pass."""
     await asyncio.to_thread(_check, services, request)
     text = await asyncio.to_thread(prompt_text, services, request.runs[0], request.text, request.turns)
-    routed = await while_connected(http, services.live.route(request.runs, text))
+    routed = await while_connected(http, services.live.route(request.runs, text, request.k))
     return plain(await asyncio.to_thread(_answer, services, routed))
 
 

@@ -47,7 +47,7 @@ async def route(run: RunName, request: RoutingRequest, services: ServicesDep, ht
     await asyncio.to_thread(_check, services, run)
     # Waiting for the language model takes none of the threads that browsing needs.
     text = await asyncio.to_thread(prompt_text, services, run, request.text, request.turns)
-    routed = await while_connected(http, services.live.route([run], text))
+    routed = await while_connected(http, services.live.route([run], text, request.k))
     return plain(await asyncio.to_thread(described, services, routed.routings[0], routed))
 
 
@@ -56,7 +56,7 @@ async def predictions(run: RunName, request: RoutingRequest, services: ServicesD
     """What the language model expects after each token of a text, with its own MLP and with the layer in its place."""
     await asyncio.to_thread(_check, services, run)
     text = await asyncio.to_thread(prompt_text, services, run, request.text, request.turns)
-    found = await while_connected(http, services.live.predict(run, text))
+    found = await while_connected(http, services.live.predict(run, text, request.k))
     tokens = [
         {"kl": token.kl, "predictions": [prediction._asdict() for prediction in token.predictions]}
         for token in found.predictions.tokens
@@ -69,7 +69,7 @@ async def effects(run: RunName, request: EffectsRequest, services: ServicesDep, 
     """What each expert that is active on a token does, by itself, to the prediction of the next one."""
     await asyncio.to_thread(_check, services, run)
     text = await asyncio.to_thread(prompt_text, services, run, request.text, request.turns)
-    found = await while_connected(http, services.live.effects(run, text, request.position))
+    found = await while_connected(http, services.live.effects(run, text, request.position, request.k))
     experts = tuple(ExpertEffect.model_validate(effect, from_attributes=True) for effect in found)
     return EffectsResponse(run=run, position=request.position, experts=experts)
 

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from backend.schemas.base import Schema
 from backend.schemas.routing import PromptText, RoutingResponse
-from trainer.config import Method
+from trainer.config import Method, Size
 
 
 class LayerRun(Schema):
@@ -33,6 +33,8 @@ class LiveOptions(Schema):
 class JointRoutingRequest(PromptText):
     runs: Annotated[tuple[str, ...], Field(min_length=1, max_length=8)]
     """Of different layers of one language model."""
+    k: Size | None = None
+    """Experts of each token that every run lets through, the strongest first; by default each run's K."""
 
 
 class JointRoutingResponse(Schema):

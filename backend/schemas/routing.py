@@ -9,6 +9,7 @@ from pydantic import Field
 from backend.schemas.base import Schema
 from backend.schemas.experts import AutomaticLabel
 from trainer.chat import Turn
+from trainer.config import Size
 
 
 class PromptText(Schema):
@@ -21,6 +22,9 @@ class PromptText(Schema):
 
 class RoutingRequest(PromptText):
     """What is to be routed."""
+
+    k: Size | None = None
+    """Experts of each token that are let through, the strongest first; by default the run's K."""
 
 
 class RoutedExpert(Schema):

@@ -42,6 +42,10 @@ class RunSummary(Schema):
     activation: str
     num_experts: int
     k: int
+    smallest_k: int | None
+    """The smallest K that it was fitted to be used with; null where it was fitted with its K alone."""
+    has_top_k: bool
+    """Whether it can be routed and steered through with a smaller K."""
     hidden_width: int
     parameters: int
     origin: str | None

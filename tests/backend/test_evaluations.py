@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,8 +19,9 @@ from backend.cli import run
 from backend.database import open_database, reading
 from backend.report import report
 from backend.settings import Settings
+from tests.language_models import tiny_language_model
 from tests.runs import small_world
-from trainer.config import EvaluateConfig, ProbeConfig
+from trainer.config import EvaluateConfig, ProbeConfig, TextConfig
 from trainer.evaluation.added import evaluate_added
 from trainer.evaluation.evaluate import Session, evaluate
 from trainer.evaluation.write import write_evaluation
@@ -136,3 +138,30 @@ def test_the_report_shows_html_in_names_as_text(measured: Path, tmp_path: Path) 
     assert "<script>alert(1)" not in content
     assert "<img src=x" not in content
     assert "alert(1)" in content
+
+
+def test_one_layer_at_several_k_is_a_line_of_its_own(
+    measured: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = shutil.copytree(measured, tmp_path / "copy")
+    text = TextConfig(text=str(measured.parent / "text.jsonl"), context=16)
+    config = EvaluateConfig(text=text, tokens=320, resamples=100, prompts=0, k=2)
+    store = open_database(sqlite_url(data))
+    session = Session.open(config, tiny_language_model(), silent, never)
+    measured_at_2 = evaluate(session, Run.load("first", data), seen_text=True)
+    write_evaluation(store, measured_at_2, "first", config, "0" * 32, "weights")
+    store.dispose()
+    with TestClient(create_app(Settings(data=data, frontend=data / "dist"))) as client:
+        lines = {trace["name"]: trace for trace in figure(client, "loss-frontier")["data"]}
+        rows = figure(client, "faithfulness")["data"][0]["y"]
+        (told,) = client.get("/api/runs/first/evaluations").json()["evaluations"]
+    assert sorted(lines) == ["first, one layer", "mxd, layer 1"]
+    assert lines["first, one layer"]["x"] == [2, 4]
+    assert sorted(rows) == ["first", "first at K 2", "second"]
+    assert {fact["name"]: fact["value"] for fact in told["faithfulness"]}["L0"] > 2
+    target = tmp_path / "report.html"
+    assert run(["report", "--data", str(data), "--output", str(target)]) == 0
+    capsys.readouterr()
+    content = target.read_text()
+    assert "first at K 2" in content
+    assert re.search(r"mxd evaluate first .*--k 2", content)

@@ -291,3 +291,35 @@ def test_routing_without_memory_is_said(live_client: TestClient, monkeypatch: py
         answer = live_client.post(f"{RUN}/routing", json={"text": PROMPT})
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "out-of-memory")
     assert live_client.post(f"{RUN}/routing", json={"text": PROMPT}).status_code == 200
+
+
+def test_fewer_experts_of_a_token_are_the_strongest(live_client: TestClient) -> None:
+    whole = live_client.post(f"{RUN}/routing", json={"text": PROMPT}).json()
+    few = live_client.post(f"{RUN}/routing", json={"text": PROMPT, "k": 2}).json()
+    for token, wanted in zip(few["tokens"], whole["tokens"], strict=True):
+        strongest = [(it["expert"], it["coefficient"]) for it in wanted["experts"][:2]]
+        assert [(it["expert"], it["coefficient"]) for it in token["experts"]] == strongest
+    body = {"text": PROMPT, "position": 2, "k": 1}
+    assert len(live_client.post(f"{RUN}/routing/effects", json=body).json()["experts"]) == 1
+    kls = [
+        [token["kl"] for token in live_client.post(f"{RUN}/routing/predictions", json=asked).json()["tokens"]]
+        for asked in ({"text": PROMPT}, {"text": PROMPT, "k": 1}, {"text": PROMPT, "k": 4})
+    ]
+    assert kls[0] == kls[2] != kls[1]
+    joint = live_client.post("/api/routing", json={"runs": ["small"], "text": PROMPT, "k": 2}).json()
+    assert joint["routings"][0]["tokens"] == few["tokens"]
+    told = [data for name, data in events(live_client, k=2) if name == "token"]
+    assert max(len(token["experts"]) for token in told) == 2
+
+
+@pytest.mark.parametrize("path", ["routing", "routing/predictions", "routing/effects", "steering", "steering/dose"])
+def test_more_experts_of_a_token_than_there_are_are_refused(live_client: TestClient, path: str) -> None:
+    bodies: dict[str, Any] = {
+        "routing/effects": {"text": PROMPT, "position": 1},
+        "steering": {"prompt": PROMPT},
+        "steering/dose": {"prompt": PROMPT, "edits": [{"expert": 1, "mode": "add"}]},
+    }
+    answer = live_client.post(f"{RUN}/{path}", json={**bodies.get(path, {"text": PROMPT}), "k": 5})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["code"] == "bad-input"
+    assert "small: A token has 4 experts at most, and 5 are asked for; choose a smaller k." in answer.text

@@ -136,6 +136,31 @@ def test_arrows_walk_over_the_map_and_enter_locks(routing: Page) -> None:
     expect(panel(routing).get_by_role("heading", name="Locked: ␣little")).to_be_visible()
 
 
+def test_fewer_experts_of_a_token_by_key_and_by_address(routing: Page) -> None:
+    slider = routing.get_by_role("slider", name="Experts of a token")
+    expect(slider).to_have_value("16")
+    slider.focus()
+    routing.keyboard.press("Home")
+    routing.keyboard.press("ArrowRight")
+    expect(slider).to_have_value("2")
+    expect(routing).to_have_url(re.compile(r"[?&]k=2\b"))
+    token(routing, "girl").click()
+    rows = panel(routing).get_by_role("table").first.get_by_role("row")
+    expect(rows).to_have_count(1 + 2)
+    routing.keyboard.press("Escape")
+    slider.focus()
+    routing.keyboard.press("End")
+    expect(routing).not_to_have_url(re.compile(r"[?&]k="))
+    token(routing, "girl").click()
+    expect(panel(routing)).to_contain_text("16")
+
+
+def test_more_experts_of_a_token_than_there_are_are_refused(page: Page, forgiven: list[str]) -> None:
+    forgiven.append("400")
+    page.goto("/routing?run=demo-l3-k16&k=17&prompt=One+day")
+    expect(page.get_by_text("A token has 16 experts at most, and 17 are asked for")).to_be_visible()
+
+
 def test_an_expert_of_a_token_goes_to_the_tray_and_to_its_page(routing: Page) -> None:
     token(routing, "hungry").or_(token(routing, "was")).first.click()
     plus = panel(routing).get_by_role("button", name="in the tray").first

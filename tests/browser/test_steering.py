@@ -62,6 +62,22 @@ def test_a_slider_moved_by_key_writes_another_text(page: Page) -> None:
     assert louder != default
 
 
+def test_the_layer_in_place_with_fewer_experts_writes_another_text(page: Page) -> None:
+    page.goto(address("2603:add:0", 24) + "&apply=replace&temperature=0")
+    default, _ = texts(page)
+    page.get_by_text("Experts of a token", exact=True).click()
+    slider = page.get_by_role("slider", name="Experts of a token")
+    expect(slider).to_have_value("16")
+    slider.focus()
+    page.keyboard.press("Home")
+    expect(page).to_have_url(re.compile(r"[?&]k=1\b"))
+    expect(page.get_by_role("region", name="The same, elsewhere")).to_contain_text("--k 1")
+    expect(page.get_by_role("group", name="Default text")).not_to_have_text(default)
+    fewer, _ = texts(page)
+    page.reload()
+    assert texts(page)[0] == fewer != default
+
+
 def test_a_number_typed_counts_on_enter_and_nonsense_is_marked(page: Page) -> None:
     page.goto(address("2603:add:0", 8))
     texts(page)

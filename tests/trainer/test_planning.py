@@ -10,6 +10,7 @@ from tests.layers import random_layer
 from tests.processes import ROOT
 from trainer.config import Encoder, FittedMethod, LayerConfig, Method
 from trainer.layers.registry import build_layer
+from trainer.methods import WITH_RANK
 from trainer.planning import Devices, LanguageModelSizes, LayerSizes, Plan, plan
 
 LARGE = LanguageModelSizes(8192, 28_672, 80, 128_256, 64, 8)
@@ -42,7 +43,7 @@ def test_parameters_of_every_method_are_those_of_its_layer(method: Method, encod
         k=33 if method == "relu-mxd" else 5,
         activation="silu",
         encoder=encoder,
-        rank=3 if method == "low-rank-mxd" else None,
+        rank=3 if method in WITH_RANK else None,
     )
     assert LayerSizes.of(config).parameters == build_layer(config).num_parameters
 

@@ -207,3 +207,48 @@ def test_units_are_those_saved_with_the_run(world: World, tmp_path: Path) -> Non
     del saved.__dict__["units"]
     with pytest.raises(UserError, match="damaged"):
         steered(world.language_model, saved, edits=edits)
+
+
+@pytest.mark.parametrize("apply", ["on-top", "replace"])
+def test_with_fewer_experts_it_is_the_layer_with_so_many(world: World, apply: str) -> None:
+    run, narrow = make_run(world), make_run(world)
+    narrow.__dict__["layer"] = run.layer.at_k(2)
+    edits = (Edit(expert=3, mode="add", strength=5), Edit(expert=7, mode="scale", strength=3))
+    found = steered(world.language_model, run, edits=edits, apply=apply, k=2)
+    wanted = steered(world.language_model, narrow, edits=edits, apply=apply)
+    tokens = [[it for it in steps if isinstance(it, NewToken)] for steps in (found, wanted)]
+    assert tokens[0] == tokens[1]
+    assert max(len(token.experts) for token in tokens[0]) == 2
+    if apply == "replace":
+        whole = steered(world.language_model, run, edits=edits, apply=apply)
+        assert [it.kl for it in whole if isinstance(it, NewToken)] != [it.kl for it in tokens[0]]
+
+
+def test_more_experts_than_the_run_has_are_refused(world: World) -> None:
+    with pytest.raises(UserError, match="small: A token has 5 experts at most, and 6 are asked for"):
+        steered(world.language_model, make_run(world), k=6)
+
+
+def test_rows_with_different_numbers_of_experts_share_a_batch(world: World) -> None:
+    from trainer.steering import Steering
+
+    run = make_run(world)
+    edits = (Edit(expert=3, mode="scale", strength=6),)
+    sampling = Sampling(max_tokens=10, temperature=1.0)
+    configs = [
+        SteeringConfig(prompt=PROMPT, edits=edits, apply="replace", k=k, sampling=sampling) for k in (1, None, 2)
+    ]
+    units = {run.name: run.units}
+    together = [Steering.prepare(world.language_model, [run], config, units) for config in configs]
+    batch = RowBatch(world.language_model)
+    steps: list[list[Any]] = [list(steering.join(batch)) for steering in together]
+    while not all(steering.finished for steering in together):
+        step = batch.step()
+        for steering, told in zip(together, steps, strict=True):
+            if not steering.finished:
+                told.extend(steering.advance(batch, step))
+    for config, told in zip(configs, steps, strict=True):
+        alone = list(steer(world.language_model, run, config, units))
+        for arm in ("default", "steered"):
+            assert ids_of(told, arm) == ids_of(alone, arm)
+            assert divergences(told, arm) == pytest.approx(divergences(alone, arm), abs=1e-5)

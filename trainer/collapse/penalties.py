@@ -18,12 +18,15 @@ COMPARED = 512
 
 
 def penalty(config: CollapseConfig, routing: Routing, layer: SparseLayer) -> Tensor | None:
-    """The weighted sum of what is asked for; None where nothing is."""
+    """The weighted sum of what is asked for, and of what the layer itself wants; None where nothing is."""
     parts: list[Tensor] = []
     if config.balance:
         parts.append(config.balance * imbalance(routing, layer.config.num_experts))
     if config.diversity:
         parts.append(config.diversity * sameness(routing, layer.table))
+    own = layer.own_penalty(routing)
+    if own is not None:
+        parts.append(own)
     return torch.stack(parts).sum() if parts else None
 
 

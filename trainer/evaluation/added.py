@@ -69,7 +69,7 @@ def evaluate_added(session: Session, runs: Sequence[Run], single: Sequence[float
         ce_original=float(losses.ce[0].mean()),
         steps=steps,
     )
-    return Measured(result, paired(losses, len(ordered)))
+    return Measured(result, paired(losses, len(ordered)), result.run)
 
 
 def _answer(session: Session, run: Run) -> Answer:

@@ -5,7 +5,7 @@ Shapes: S sequences, L tokens of a sequence.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -22,6 +22,7 @@ from trainer.evaluation.result import Added, Evaluation, SharedExpert, Together
 from trainer.evaluation.statistics import Statistics, gather
 from trainer.evaluation.verdicts import verdicts
 from trainer.language_model import LanguageModel
+from trainer.layers.sparse import SparseLayer
 from trainer.progress import Progress, ShouldStop
 from trainer.run import Run
 from trainer.text import sequences
@@ -37,6 +38,8 @@ class Measured:
 
     result: Evaluation | Together | Added
     added_S: Floats
+    subject: str
+    """What it is of, as the store has it."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ class Session:
 def evaluate(session: Session, run: Run, seen_text: bool) -> Measured:
     """One run in place of its layer's MLP."""
     index = run.config.layer
-    layer = run.layer.to(session.language_model.device_of(run.config.layer))
+    layer = run.at_k(session.config.k).to(session.language_model.device_of(run.config.layer))
     found = gather(session.language_model, index, layer, session.ids_SL, session.progress)
     shared = shared_experts(found, session.config.always_on)
     own = LayerArms(layer, found, shared.experts)
@@ -93,8 +96,7 @@ def evaluate(session: Session, run: Run, seen_text: bool) -> Measured:
         "ce_frozen": session.bootstrap.mean(losses.ce[4]),
     }
     health = health_of(layer, found, session.config.seed)
-    recovered = session.bootstrap.ratio(mean_S - added_S, mean_S)
-    ce = losses.ce.mean(axis=1)
+    recovered, ce = session.bootstrap.ratio(mean_S - added_S, mean_S), losses.ce.mean(axis=1)
     result = Evaluation(
         run=run.name,
         method=run.config.method,
@@ -102,6 +104,8 @@ def evaluate(session: Session, run: Run, seen_text: bool) -> Measured:
         layer=index,
         num_experts=layer.config.num_experts,
         k=layer.config.k,
+        fitted_k=run.layer.config.k,
+        smallest_k=layer.config.smallest_k,
         parameters=layer.num_parameters,
         seed=run.config.seed,
         fitted_tokens=run.config.tokens,
@@ -119,7 +123,7 @@ def evaluate(session: Session, run: Run, seen_text: bool) -> Measured:
         loss_recovered_mean=recovered,
         dead_share=health.load.dead_share,
         intervals=intervals,
-        continuations=_continuations(session, [run]),
+        continuations=_continuations(session, {index: layer}),
         shared_expert=SharedExpert(
             **asdict(shared), delta_ce_without=float(without_S.mean()), delta_ce_only=float(only_S.mean())
         ),
@@ -134,7 +138,12 @@ def evaluate(session: Session, run: Run, seen_text: bool) -> Measured:
         ),
         **{name: intervals[name].value for name in VALUES},
     )
-    return Measured(result, added_S)
+    return Measured(result, added_S, subject_at(run.name, session.config.k))
+
+
+def subject_at(run: str, k: int | None) -> str:
+    """What an evaluation is of, in the store: a run, or a run with fewer experts of each token."""
+    return run if k is None else f"{run} at K {k}"
 
 
 VALUES = (
@@ -183,7 +192,7 @@ def evaluate_together(session: Session, runs: Sequence[Run], single: Sequence[fl
         kl=float(losses.kl[3].mean()),
         agreement=float(losses.agreement[3].mean()),
     )
-    return Measured(result, added_S)
+    return Measured(result, added_S, result.run)
 
 
 def _intervals(session: Session, found: Statistics) -> dict[str, Interval]:
@@ -199,7 +208,6 @@ def _intervals(session: Session, found: Statistics) -> dict[str, Interval]:
     }
 
 
-def _continuations(session: Session, runs: Sequence[Run]) -> dict[str, float]:
-    layers = {run.config.layer: run.layer for run in runs}
+def _continuations(session: Session, layers: Mapping[int, SparseLayer]) -> dict[str, float]:
     found = agreement(session.language_model, layers, session.ids_SL, session.config.prompts)
     return {str(length): share for length, share in found.items()}

@@ -30,6 +30,11 @@ class Evaluation:
     layer: int
     num_experts: int
     k: int
+    """Experts of a token that were let through at most."""
+    fitted_k: int
+    """K of the run."""
+    smallest_k: int | None
+    """The smallest K that the run was fitted to be used with; None where it was fitted with its K alone."""
     parameters: int
     seed: int
     fitted_tokens: int

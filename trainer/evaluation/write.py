@@ -42,8 +42,10 @@ def stored(
     """The result of this very measurement, where it was made before."""
     with Session(store) as session:
         record = session.scalar(_of(subject, fingerprint))
-        same = record is not None and record.settings == config.model_dump(mode="json") and record.weights == weights
-        return record.result if record is not None and same else None
+        if record is None or record.weights != weights or EvaluateConfig.model_validate(record.settings) != config:
+            return None
+        found: dict[str, Any] = record.result
+        return found
 
 
 def _of(subject: str, fingerprint: str) -> Any:
@@ -61,7 +63,7 @@ def write_evaluation(
         UserError: the store does not know the run.
     """
     result: dict[str, Any] = finite(asdict(measured.result))
-    subject = measured.result.run
+    subject = measured.subject
     with writing(store) as session:
         run_id = session.scalar(select(RunRecord.id).where(RunRecord.name == first_run))
         if run_id is None:
@@ -108,8 +110,11 @@ def over_seeds(records: Sequence[tuple[EvaluationRecord, Mapping[str, Any]]]) ->
     for record, settings in records:
         if "verdicts" not in record.result:
             continue  # of several runs at once
-        same = {name: value for name, value in sorted(settings.items()) if name not in NOT_COMPARED}
-        groups[f"{record.fingerprint} {record.settings} {same}"].append(record)
+        # What was not chosen may also be missing: settings that came later.
+        same = {
+            name: value for name, value in sorted(settings.items()) if name not in NOT_COMPARED and value is not None
+        }
+        groups[f"{record.fingerprint} {EvaluateConfig.model_validate(record.settings)} {same}"].append(record)
     return [
         (tuple(record.subject for record in members), _together(members))
         for members in groups.values()

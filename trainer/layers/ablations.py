@@ -47,31 +47,42 @@ class LowRank(MxD):
 
     def __init__(self, config: LayerConfig) -> None:
         super().__init__(config)
-        rank = config.rank
-        if rank is None:
-            raise UserError("A low-rank-mxd needs a rank; its config has none.")
-        self.decoder = nn.Linear(config.hidden_width, rank, bias=False)
-        weight_RN = nn.Linear(config.num_experts, rank).weight.detach()
+        if config.rank is None:
+            raise UserError(f"A {self.method} needs a rank; its config has none.")
+        width = self.inner_width(config.rank)
+        self.decoder = nn.Linear(config.hidden_width, width, bias=False)
+        weight_RN = nn.Linear(config.num_experts, width).weight.detach()
         self.scaling_NO = nn.Parameter(weight_RN.T.contiguous())
-        self.up = nn.Linear(rank, config.output_width, bias=False)
+        self.up = nn.Linear(width, config.output_width, bias=False)
         nn.init.zeros_(self.up.weight)
 
+    @staticmethod
+    def inner_width(rank: int) -> int:
+        """Numbers that an expert's answer passes through."""
+        return rank
+
+    def join(self, dense_TM: Tensor, mixing_TM: Tensor) -> Tensor:
+        """What becomes of these numbers under a mixing: here each is scaled."""
+        return mixing_TM * dense_TM
+
     def contribution(self, dense_TM: Tensor, routing: Routing) -> Tensor:
-        added_TO: Tensor = self.up(super().contribution(dense_TM, routing))
+        added_TO: Tensor = self.up(self.join(dense_TM, self.mixing(routing)))
         return added_TO
 
     def decode_mixed(self, dense_TM: Tensor, mixing_TO: Tensor) -> Tensor:
-        output_TO: Tensor = self.up(mixing_TO * dense_TM) + self.output_bias
+        output_TO: Tensor = self.up(self.join(dense_TM, mixing_TO)) + self.output_bias
         return output_TO
 
     def contribution_norms(self, dense_TM: Tensor, routing: Routing) -> Tensor:
         # One column at a time: [T, K, O] at once would be K outputs wide.
-        norms = [self.up(dense_TM * self.scaling_NO[ids_T]).norm(dim=1) for ids_T in routing.indices_TK.T]
+        norms = [self.up(self.join(dense_TM, self.scaling_NO[ids_T])).norm(dim=1) for ids_T in routing.indices_TK.T]
         return torch.stack(norms, dim=1) * routing.coefficients_TK.abs()
 
     def expert_matrix(self, expert: int) -> Tensor:
         """V diag(u_n) W, shape [H, O]."""
-        return super().expert_matrix(expert) @ self.up.weight.T
+        rows_HR = self.decoder.weight.T
+        matrix_HO: Tensor = self.join(rows_HR, self.scaling_NO[expert].expand_as(rows_HR)) @ self.up.weight.T
+        return matrix_HO
 
 
 class MlpLowRankMxD(LowRank, MlpMxD):

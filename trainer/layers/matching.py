@@ -6,24 +6,32 @@ for I inputs, H hidden values, O outputs, N experts:
     transcoder         N (I + 1 + O) + O
     skip transcoder    the same, and I O for its linear map (it keeps the transcoder's N, as in the paper)
     autoencoder        N (2 O + 1) + O
-    MxD, ReLU-MxD      N (I + 1 + O) + encoder + H O + O
+    MxD, ReLU-MxD …    N (I + 1 + O) + encoder + H O + O
+    JumpReLU-MxD       N more, its thresholds
     low-rank MxD       N (I + 1 + R) + encoder + R (H + O) + O
+    tensor-ring MxD    the same with R² in the place of R
+    MOLT               N (I + 1) + S (I + O) + O, with S the sum of the ranks of its transforms
 
 where an encoder has (I + 1) H, that of a gated linear unit twice as many.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from itertools import accumulate
 
 from trainer.config import Encoder, Method
+from trainer.methods import LEVELS, inner_width, transform_ranks
 
 FEATURES_PER_INPUT = 32
+LOW_RANK: frozenset[Method] = frozenset({"low-rank-mxd", "tensor-ring-mxd"})
+"""Methods whose experts share a matrix up from the numbers that they pass through."""
 
 
 @dataclass(frozen=True)
 class Widths:
-    """I, H and O of the MLP that is replaced, and R where experts are of low rank."""
+    """I, H and O of the MLP that is replaced, and R where experts have a rank that is chosen."""
 
     inputs: int
     hidden: int
@@ -40,17 +48,36 @@ def matched_num_experts(method: Method, widths: Widths, encoder: Encoder) -> int
     features = FEATURES_PER_INPUT * widths.inputs
     if method in ("transcoder", "skip-transcoder"):
         return features
-    if method in ("mxd", "relu-mxd") and encoder == "mlp":
+    if method in ("mxd", "relu-mxd", "batch-topk-mxd") and encoder == "mlp":
         both = widths.inputs + widths.outputs
         return max(1, round(both * (features - widths.hidden) / (both + 1)))
     wanted = features * (widths.inputs + 1 + widths.outputs)
+    if method == "molt":
+        return _matched_transforms(wanted, widths)
     return max(1, (wanted - _shared(method, widths, encoder)) // _per_expert(method, widths))
+
+
+def default_rank(method: Method, output_width: int) -> int:
+    """R where none is chosen: low-rank and tensor-ring experts then pass through equally many numbers, O / 4."""
+    if method == "molt":
+        return max(1, output_width // 2)
+    return max(1, math.isqrt(output_width // 4) if method == "tensor-ring-mxd" else output_width // 4)
+
+
+def _matched_transforms(wanted: int, widths: Widths) -> int:
+    """The most transforms that have no more than so many parameters, the output bias left out; at least 1."""
+    ranks = transform_ranks(len(LEVELS), widths.rank)
+    every = [widths.inputs + 1 + rank * (widths.inputs + widths.outputs) for rank in ranks]
+    whole, left = divmod(wanted, sum(every))
+    more = sum(total <= left for total in accumulate(every))
+    return max(1, len(LEVELS) * whole + more)
 
 
 def _per_expert(method: Method, widths: Widths) -> int:
     if method == "autoencoder":
         return 2 * widths.outputs + 1
-    return widths.inputs + 1 + (widths.rank if method == "low-rank-mxd" else widths.outputs)
+    inner = inner_width(method, 1, widths.rank) if method in LOW_RANK else widths.outputs
+    return widths.inputs + 1 + inner + (method == "jumprelu-mxd")
 
 
 def _shared(method: Method, widths: Widths, encoder: Encoder) -> int:
@@ -58,6 +85,6 @@ def _shared(method: Method, widths: Widths, encoder: Encoder) -> int:
     if method == "autoencoder":
         return 0
     encoders = (2 if encoder == "glu" else 1) * widths.hidden * (widths.inputs + 1)
-    if method == "low-rank-mxd":
-        return encoders + widths.rank * (widths.hidden + widths.outputs)
+    if method in LOW_RANK:
+        return encoders + inner_width(method, 1, widths.rank) * (widths.hidden + widths.outputs)
     return encoders + widths.hidden * widths.outputs

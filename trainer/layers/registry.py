@@ -10,10 +10,14 @@ from trainer import few_rows
 from trainer.config import Encoder, LayerConfig, Method
 from trainer.layers.ablations import GluLowRankMxD, GluReluMxD, MlpLowRankMxD, MlpReluMxD
 from trainer.layers.baselines import Autoencoder, SkipTranscoder, Transcoder
+from trainer.layers.batch_top_k import GluBatchTopK, MlpBatchTopK
 from trainer.layers.jumprelu import JumpReluSkipTranscoder, JumpReluTranscoder
+from trainer.layers.learnt_thresholds import GluLearntThresholds, MlpLearntThresholds
+from trainer.layers.molt import Molt
 from trainer.layers.mxd import GluMxD, MlpMxD
 from trainer.layers.saved import WEIGHTS_FILE, read_layer_config
 from trainer.layers.sparse import SparseLayer, read_weights
+from trainer.layers.tensor_ring import GluTensorRing, MlpTensorRing
 
 CLASSES: dict[tuple[Method, Encoder], type[SparseLayer]] = {
     ("mxd", "mlp"): MlpMxD,
@@ -26,8 +30,16 @@ CLASSES: dict[tuple[Method, Encoder], type[SparseLayer]] = {
     ("autoencoder", "glu"): Autoencoder,
     ("relu-mxd", "mlp"): MlpReluMxD,
     ("relu-mxd", "glu"): GluReluMxD,
+    ("batch-topk-mxd", "mlp"): MlpBatchTopK,
+    ("batch-topk-mxd", "glu"): GluBatchTopK,
+    ("jumprelu-mxd", "mlp"): MlpLearntThresholds,
+    ("jumprelu-mxd", "glu"): GluLearntThresholds,
     ("low-rank-mxd", "mlp"): MlpLowRankMxD,
     ("low-rank-mxd", "glu"): GluLowRankMxD,
+    ("tensor-ring-mxd", "mlp"): MlpTensorRing,
+    ("tensor-ring-mxd", "glu"): GluTensorRing,
+    ("molt", "mlp"): Molt,
+    ("molt", "glu"): Molt,
     ("jumprelu-transcoder", "mlp"): JumpReluTranscoder,
     ("jumprelu-transcoder", "glu"): JumpReluTranscoder,
     ("jumprelu-skip-transcoder", "mlp"): JumpReluSkipTranscoder,

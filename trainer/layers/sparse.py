@@ -7,6 +7,7 @@ Shapes: T tokens, I input width, O output width, N experts, K active.
 
 from __future__ import annotations
 
+import copy
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -23,6 +24,7 @@ from trainer.errors import UserError
 from trainer.layers.kernels import gate, mix
 from trainer.layers.saved import CONFIG_FILE, WEIGHTS_FILE
 from trainer.layers.sharded import Shards, sharded_gate, sharded_mix
+from trainer.methods import NO_TOP_K
 
 _SYSTEM_ERROR = re.compile(r"os error (\d+)")
 
@@ -63,6 +65,7 @@ class SparseLayer(nn.Module, ABC):
             raise UserError(f"K is {config.k} but there are only {config.num_experts} experts; lower --k.")
         self.config = config
         self.shards: Shards | None = None
+        self._at_k: dict[int, SparseLayer] = {}
         self.gate = nn.Linear(config.input_width, config.num_experts)
         nn.init.zeros_(self.gate.bias)
 
@@ -72,6 +75,24 @@ class SparseLayer(nn.Module, ABC):
         if self.shards is None:
             return Routing(*gate(x_TI, weight_NI, bias_N, self.config.k))
         return Routing(*sharded_gate(x_TI, weight_NI, bias_N, self.config.k, self.shards))
+
+    def at_k(self, k: int) -> SparseLayer:
+        """This layer with the k strongest experts of a token alone, on the same weights; the same one every time.
+
+        Raises:
+            UserError: the layer has no such K, or none that can be chosen.
+        """
+        if k == self.config.k:
+            return self
+        if self.method in NO_TOP_K:
+            raise UserError(f"The gate of a {self.method} lets no number of experts be chosen; leave k out.")
+        if not 0 < k < self.config.k:
+            raise UserError(f"A token has {self.config.k} experts at most, and {k} are asked for; choose a smaller k.")
+        if k not in self._at_k:
+            narrow = copy.copy(self)  # modules and parameters are those of this layer, wherever they are moved
+            narrow.config = self.config.model_copy(update={"k": k})
+            self._at_k[k] = narrow
+        return self._at_k[k]
 
     def mix(self, routing: Routing, table_NO: Tensor) -> Tensor:
         """Mix the rows of a table with a row an expert by coefficient, [T, O]."""
@@ -114,10 +135,14 @@ class SparseLayer(nn.Module, ABC):
     def contribution(self, dense_TM: Tensor, routing: Routing) -> Tensor:
         """What the experts of ``routing`` add to the output, [T, O]: linear in the coefficients, without the bias."""
 
+    def own_penalty(self, routing: Routing) -> Tensor | None:  # noqa: ARG002
+        """What the layer itself wants added to the loss of a step, weighted; None where nothing is."""
+        return None
+
     @property
     @abstractmethod
     def table(self) -> Tensor:
-        """The parameter that says what each expert writes, or how it scales what is written: a row an expert."""
+        """What each expert writes, or how it scales what is written: a row an expert. A parameter where it can be."""
 
     @abstractmethod
     def contribution_norms(self, dense_TM: Tensor, routing: Routing) -> Tensor:

@@ -151,17 +151,24 @@ export function searchQuery(run: string, text: string, limit = 20) {
 export interface Prompt {
   readonly text: string;
   readonly turns?: readonly Turn[];
+  /** Experts of each token that are let through; null or nothing for all that the run has. */
+  readonly k?: number | null;
 }
 
 export function isNoPrompt({ text, turns = [] }: Prompt): boolean {
   return text === "" && turns.every((turn) => turn.text === "");
 }
 
-const promptBody = ({ text, turns = [] }: Prompt) => (turns.length === 0 ? { text } : { turns: [...turns] });
+const promptBody = ({ text, turns = [], k = null }: Prompt) => ({
+  ...(turns.length === 0 ? { text } : { turns: [...turns] }),
+  ...(k !== null && { k }),
+});
+
+const asPrompt = (prompt: string | Prompt): Prompt => (typeof prompt === "string" ? { text: prompt } : prompt);
 
 /** Routing of a text; nothing is asked for while there is none. */
 export function routingQuery(run: string, prompt: string | Prompt) {
-  const asked = typeof prompt === "string" ? { text: prompt } : prompt;
+  const asked = asPrompt(prompt);
   const body = promptBody(asked);
   return queryOptions({
     queryKey: ["run", run, "routing", body],
@@ -174,16 +181,15 @@ export function routingQuery(run: string, prompt: string | Prompt) {
 }
 
 /** What is expected after each token, with and without the layer: more work than the routing, so it comes after it. */
-export function predictionsQuery(run: string, text: string) {
+export function predictionsQuery(run: string, prompt: string | Prompt) {
+  const asked = asPrompt(prompt);
+  const body = promptBody(asked);
   return queryOptions({
-    queryKey: ["run", run, "predictions", text],
-    queryFn:
-      text === ""
-        ? skipToken
-        : ({ signal }) =>
-            unwrap(
-              client.POST("/api/runs/{run}/routing/predictions", { params: { path: { run } }, body: { text }, signal }),
-            ),
+    queryKey: ["run", run, "predictions", body],
+    queryFn: isNoPrompt(asked)
+      ? skipToken
+      : ({ signal }) =>
+          unwrap(client.POST("/api/runs/{run}/routing/predictions", { params: { path: { run } }, body, signal })),
     staleTime: 5 * MINUTE,
   });
 }
@@ -217,7 +223,7 @@ export function passageQuery(run: string, asked: PassageSearch) {
 
 /** What each expert on a token does by itself to the next one; nothing is asked for without a position. */
 export function effectsQuery(run: string, prompt: string | Prompt, position: number | null) {
-  const asked = promptBody(typeof prompt === "string" ? { text: prompt } : prompt);
+  const asked = promptBody(asPrompt(prompt));
   return queryOptions({
     queryKey: ["run", run, "effects", asked, position],
     queryFn:

@@ -1382,6 +1382,11 @@ export interface components {
              */
             edits?: components["schemas"]["Edit"][];
             /**
+             * K
+             * @description K', experts of a token that the gate of the steered run lets through, the strongest first; by default its K.
+             */
+            k?: number | null;
+            /**
              * Positions
              * @description Where given, edits touch only these tokens of the prompt (0 is the start token), whatever the scope.
              */
@@ -1461,6 +1466,11 @@ export interface components {
         };
         /** EffectsRequest */
         EffectsRequest: {
+            /**
+             * K
+             * @description Experts of each token that are let through, the strongest first; by default the run's K.
+             */
+            k?: number | null;
             /**
              * Position
              * @description Of the token, as in the routing of the same text; 0 is the start token.
@@ -1891,6 +1901,11 @@ export interface components {
         /** JointRoutingRequest */
         JointRoutingRequest: {
             /**
+             * K
+             * @description Experts of each token that every run lets through, the strongest first; by default each run's K.
+             */
+            k?: number | null;
+            /**
              * Runs
              * @description Of different layers of one language model.
              */
@@ -1935,7 +1950,7 @@ export interface components {
              * Method
              * @enum {string}
              */
-            method: "mxd" | "transcoder" | "skip-transcoder" | "autoencoder" | "relu-mxd" | "low-rank-mxd" | "jumprelu-transcoder" | "jumprelu-skip-transcoder";
+            method: "mxd" | "transcoder" | "skip-transcoder" | "autoencoder" | "relu-mxd" | "batch-topk-mxd" | "jumprelu-mxd" | "low-rank-mxd" | "tensor-ring-mxd" | "molt" | "jumprelu-transcoder" | "jumprelu-skip-transcoder";
             /** Name */
             name: string;
         };
@@ -2356,6 +2371,11 @@ export interface components {
          */
         RoutingRequest: {
             /**
+             * K
+             * @description Experts of each token that are let through, the strongest first; by default the run's K.
+             */
+            k?: number | null;
+            /**
              * Text
              * @default
              */
@@ -2469,6 +2489,11 @@ export interface components {
              * @description Experts active on at least one indexed token.
              */
             experts_active: number | null;
+            /**
+             * Has Top K
+             * @description Whether it can be routed and steered through with a smaller K.
+             */
+            has_top_k: boolean;
             /** Hidden Width */
             hidden_width: number;
             /**
@@ -2487,7 +2512,7 @@ export interface components {
              * Method
              * @enum {string}
              */
-            method: "mxd" | "transcoder" | "skip-transcoder" | "autoencoder" | "relu-mxd" | "low-rank-mxd" | "jumprelu-transcoder" | "jumprelu-skip-transcoder";
+            method: "mxd" | "transcoder" | "skip-transcoder" | "autoencoder" | "relu-mxd" | "batch-topk-mxd" | "jumprelu-mxd" | "low-rank-mxd" | "tensor-ring-mxd" | "molt" | "jumprelu-transcoder" | "jumprelu-skip-transcoder";
             /** Name */
             name: string;
             /** Num Experts */
@@ -2501,6 +2526,11 @@ export interface components {
             parameters: number;
             /** Seed */
             seed: number;
+            /**
+             * Smallest K
+             * @description The smallest K that it was fitted to be used with; null where it was fitted with its K alone.
+             */
+            smallest_k: number | null;
             /**
              * Started At
              * Format: date-time
@@ -2754,6 +2784,11 @@ export interface components {
              * @default []
              */
             edits?: components["schemas"]["Edit"][];
+            /**
+             * K
+             * @description K', experts of a token that the gate of the steered run lets through, the strongest first; by default its K.
+             */
+            k?: number | null;
             /**
              * Positions
              * @description Where given, edits touch only these tokens of the prompt (0 is the start token), whatever the scope.

@@ -8,13 +8,22 @@ const METHODS: Readonly<Record<RunSummary["method"], string>> = {
   "skip-transcoder": "Skip transcoder",
   autoencoder: "Autoencoder",
   "relu-mxd": "ReLU-MxD",
+  "batch-topk-mxd": "BatchTopK-MxD",
+  "jumprelu-mxd": "JumpReLU-MxD",
   "low-rank-mxd": "Low-rank MxD",
+  "tensor-ring-mxd": "Tensor-ring MxD",
+  molt: "MOLT",
   "jumprelu-transcoder": "JumpReLU transcoder",
   "jumprelu-skip-transcoder": "JumpReLU skip transcoder",
 };
 
 export function methodName(method: RunSummary["method"]): string {
   return METHODS[method];
+}
+
+/** `16`, or `2 to 16` where it was fitted to be used with fewer experts too. */
+export function activeK({ k, smallest_k: smallest }: Pick<RunSummary, "k" | "smallest_k">): string {
+  return smallest === null || smallest === k ? String(k) : `${smallest} to ${k}`;
 }
 
 const STATUSES: Readonly<Record<RunStatus, string>> = {

@@ -11,6 +11,7 @@ import { jointRoutingQuery, routingQuery } from "@/api/queries";
 import type { RoutingResponse, RunSummary } from "@/api/types";
 import { Button } from "@/components/button";
 import { WithRun } from "@/components/current-run";
+import { chosenK } from "@/components/k-choice";
 import { FromContext } from "@/components/prompt/from-context";
 import { Openings } from "@/components/prompt/openings";
 import { PromptBox, SUBMIT_KEY } from "@/components/prompt/prompt-box";
@@ -53,11 +54,12 @@ function Nothing({ run, onChoose }: { readonly run: RunSummary; readonly onChoos
 type Params = Values<typeof ROUTING_PARAMS>;
 
 /** The routing of the prompt, alone or together with other layers. */
-function useRoutings(run: RunSummary, { prompt, layers }: Params) {
+function useRoutings(run: RunSummary, { prompt, layers, k }: Params) {
   const chosen = useLayers(run, layers);
   const names = [run.name, ...chosen.map((layer) => layer.name)];
-  const alone = useQuery(routingQuery(run.name, chosen.length > 0 ? "" : prompt));
-  const together = useQuery(jointRoutingQuery(names, { text: prompt }));
+  const asked = { text: prompt, k: chosenK(run, k) };
+  const alone = useQuery(routingQuery(run.name, chosen.length > 0 ? "" : asked));
+  const together = useQuery(jointRoutingQuery(names, asked));
   const { error, isFetching, refetch } = chosen.length > 0 ? together : alone;
   const routings = chosen.length > 0 ? (together.data?.routings ?? []) : alone.data === undefined ? [] : [alone.data];
   const response = prompt === "" ? undefined : routings.find((routing) => routing.run === run.name);
@@ -92,7 +94,9 @@ interface ComparedProps {
 }
 
 function Compared({ run, first, params, setParams }: ComparedProps) {
-  const { data, error, refetch } = useQuery(routingQuery(run.name, params.against ?? ""));
+  const { data, error, refetch } = useQuery(
+    routingQuery(run.name, { text: params.against ?? "", k: chosenK(run, params.k) }),
+  );
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
   if (data === undefined) return <LoadingState label="Routing the second text" rows={10} />;
   return <DifferenceView first={first} second={data} params={params} setParams={setParams} />;

@@ -13,6 +13,7 @@ import { useEffect, useMemo } from "react";
 import { isNoPrompt, routingQuery } from "@/api/queries";
 import type { RoutingResponse, RunSummary } from "@/api/types";
 import { useCurrentRun, WithRun } from "@/components/current-run";
+import { chosenK } from "@/components/k-choice";
 import { useTurnsDraft } from "@/components/prompt/chat-box";
 import { usePromptDraft } from "@/components/prompt/prompt-draft";
 import { PageBar } from "@/components/shell/page-bar";
@@ -24,7 +25,7 @@ import { EditList } from "./steering/edit-list";
 import { Elsewhere } from "./steering/elsewhere";
 import { Nothing, PromptRow } from "./steering/prompt-row";
 import { OpenedSession, Sessions } from "./steering/sessions";
-import { PromptSettings, SamplingSettings, ScopeSettings } from "./steering/settings";
+import { GateSettings, PromptSettings, SamplingSettings, ScopeSettings } from "./steering/settings";
 import { promptOf, STEERING_PARAMS, steeringRequest } from "./steering/steering-params";
 import { Streams } from "./steering/streams";
 import { useGeneration } from "./steering/use-generation";
@@ -38,7 +39,8 @@ function textOfTokens(routing: RoutingResponse | undefined): string {
 
 /** The state of the page, and the generation that follows from it. */
 function useSteering(run: RunSummary) {
-  const [params, setParams] = useUrlState(STEERING_PARAMS);
+  const [asked, setParams] = useUrlState(STEERING_PARAMS);
+  const params = useMemo(() => ({ ...asked, k: chosenK(run, asked.k) }), [asked, run]);
   const { edits, replaceAll } = useSharedEdits();
   const generator = useGeneration(run.name);
   // Tokens that were chosen belong to the prompt that they were chosen in.
@@ -77,6 +79,7 @@ function Low({ run, state, text, tokens }: LowProps) {
       <div className="steering-settings">
         <SamplingSettings params={params} setParams={setParams} />
         <ScopeSettings params={params} setParams={setParams} tokens={tokens} />
+        <GateSettings run={run} params={params} setParams={setParams} />
         <PromptSettings run={run.name} params={params} setParams={setParams} />
         {hasPrompt && (
           <Elsewhere

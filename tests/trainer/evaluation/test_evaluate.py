@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session as Reading
 
 from tests.runs import World, small_world
 from tests.trainer.evaluation.worlds import trap
-from trainer.config import EvaluateConfig, Method
+from trainer.config import EvaluateConfig, FittedMethod, Method
 from trainer.errors import UserError
 from trainer.evaluation.evaluate import Session, Stopped, evaluate, evaluate_together
 from trainer.evaluation.result import Evaluation, Together
@@ -201,10 +201,7 @@ def test_other_architectures(tmp_path: Path, family: str) -> None:
     world.store.dispose()
 
 
-METHODS: tuple[Method, ...] = ("mxd", "transcoder", "skip-transcoder", "autoencoder", "relu-mxd", "low-rank-mxd")
-
-
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", get_args(FittedMethod))
 def test_decoding_a_mixing_is_decoding_its_routing(fitted: World, method: Method) -> None:
     from trainer.fitting import layer_config_of
     from trainer.layers.registry import build_layer
@@ -215,3 +212,35 @@ def test_decoding_a_mixing_is_decoding_its_routing(fitted: World, method: Method
     x_TI = torch.randn(5, 16)
     routing, dense_TM = layer.route(x_TI), layer.dense_output(x_TI)
     torch.testing.assert_close(layer.decode_mixed(dense_TM, layer.mixing(routing)), layer.decode(dense_TM, routing))
+
+
+def test_a_run_is_measured_with_fewer_experts(fitted: World) -> None:
+    run = Run.load("mxd", fitted.data)
+    measured = evaluate(session_of(fitted, k=2), run, seen_text=True)
+    result = measured.result
+    assert isinstance(result, Evaluation)
+    assert (measured.subject, result.run, result.k, result.fitted_k) == ("mxd at K 2", "mxd", 2, 4)
+    assert result.l0 <= 2
+    narrow = Run.load("mxd", fitted.data)
+    narrow.__dict__["layer"] = run.layer.at_k(2)
+    wanted = evaluate(session_of(fitted), narrow, seen_text=True).result
+    assert isinstance(wanted, Evaluation)
+    assert result.delta_ce == wanted.delta_ce
+    assert result.continuations == wanted.continuations
+    assert result.delta_ce != result_of(fitted, "mxd").delta_ce
+    with pytest.raises(UserError, match="mxd: A token has 4 experts at most, and 5 are asked for"):
+        evaluate(session_of(fitted, k=5), run, seen_text=True)
+
+
+def test_settings_that_came_later_do_not_make_a_result_old(fitted: World) -> None:
+    config, run = config_of(fitted, seed=7), Run.load("mxd", fitted.data)
+    session = Session.open(config, fitted.language_model, silent, never)
+    weights = weights_digest([run])
+    write_evaluation(fitted.store, evaluate(session, run, seen_text=True), "mxd", config, "5" * 32, weights)
+    with Reading(fitted.store) as reading:
+        record = reading.scalar(select(EvaluationRecord).where(EvaluationRecord.fingerprint == "5" * 32))
+        assert record is not None
+        record.settings = {name: value for name, value in record.settings.items() if name != "k"}
+        reading.commit()
+    assert stored(fitted.store, "mxd", "5" * 32, config, weights) is not None
+    assert stored(fitted.store, "mxd", "5" * 32, config_of(fitted, seed=7, k=2), weights) is None

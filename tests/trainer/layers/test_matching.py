@@ -9,6 +9,7 @@ import pytest
 from trainer.config import Encoder, FittedMethod, LayerConfig, Method
 from trainer.layers.matching import Widths, matched_num_experts
 from trainer.layers.registry import build_layer
+from trainer.methods import WITH_RANK
 
 WIDTHS = Widths(inputs=24, hidden=40, outputs=24, rank=6)
 
@@ -24,7 +25,7 @@ def parameters(method: Method, encoder: Encoder) -> int:
             k=4,
             activation="silu",
             encoder=encoder,
-            rank=6 if method == "low-rank-mxd" else None,
+            rank=6 if method in WITH_RANK else None,
         )
     ).num_parameters
 
@@ -34,7 +35,9 @@ def parameters(method: Method, encoder: Encoder) -> int:
 def test_all_methods_have_the_transcoders_parameters(method: Method, encoder: Encoder) -> None:
     wanted = parameters("transcoder", encoder) + (24 * 24 if method == "skip-transcoder" else 0)
     slack = 24 + 1 + 24
-    if method in ("mxd", "relu-mxd") and encoder == "mlp":
+    if method == "molt":
+        slack = 24 + 1 + 6 * (24 + 24)  # the largest transform
+    if method in ("mxd", "relu-mxd", "batch-topk-mxd") and encoder == "mlp":
         slack = 32 * 24 + 1  # the paper's counts are off by so many
     assert abs(parameters(method, encoder) - wanted) <= slack
 

@@ -14,6 +14,8 @@ const DETAIL: RunDetail = {
     activation: "gelu",
     num_experts: 4096,
     k: 16,
+    smallest_k: null,
+    has_top_k: true,
     hidden_width: 512,
     parameters: 1_500_000,
     origin: null,

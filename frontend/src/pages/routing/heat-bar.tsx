@@ -6,6 +6,7 @@ import type { RoutingResponse, RunSummary } from "@/api/types";
 import { Button } from "@/components/button";
 import { toCsv } from "@/components/figure/figure-data";
 import { Icon } from "@/components/icon";
+import { KChoice } from "@/components/k-choice";
 import { Segmented } from "@/components/segmented";
 import { TriggerButton } from "@/components/trigger-button";
 import { formatCount } from "@/lib/format";
@@ -69,6 +70,7 @@ export function HeatBar({ run, response, predicted, shown, total, params, setPar
         {RANKINGS[params.rank]}
       </span>
       <span className="grow" />
+      <KChoice run={run} k={params.k} onChange={(k) => setParams({ k })} />
       <LayersChoice run={run} chosen={params.layers} onChoose={(layers) => setParams({ layers })} />
       <Segmented
         label="Rank experts by"

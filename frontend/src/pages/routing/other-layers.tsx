@@ -86,7 +86,8 @@ export function OtherLayer({ response, params, setParams, onPreview }: OtherLaye
   const rows = useMemo(() => heatRows(columns, response.experts, params.rank), [columns, response, params.rank]);
   const shown = useMemo(() => rows.slice(0, params.rows), [rows, params.rows]);
   const end = useMemo(() => scaleEnd(rows), [rows]);
-  const predicted = useQuery(predictionsQuery(response.run, params.prompt)).data?.tokens;
+  const asked = { text: params.prompt, k: params.k };
+  const predicted = useQuery(predictionsQuery(response.run, asked)).data?.tokens;
   const onLock = ({ position }: Place) => {
     setParams({ lock: params.lock?.position === position ? null : { position, expert: null } });
   };
@@ -125,7 +126,8 @@ interface OtherTokenProps {
 
 function OtherToken({ response, position, params, isLocked }: OtherTokenProps) {
   const run = useCurrentRun().runs.find((one) => one.name === response.run);
-  const { data } = useQuery(predictionsQuery(response.run, params.prompt));
+  const asked = { text: params.prompt, k: params.k };
+  const { data } = useQuery(predictionsQuery(response.run, asked));
   const token = response.tokens[position];
   if (token === undefined) return null;
   return (
@@ -139,7 +141,7 @@ function OtherToken({ response, position, params, isLocked }: OtherTokenProps) {
           key={position}
           run={response.run}
           ofRun={response.run}
-          text={params.prompt}
+          text={asked}
           column={{ position, token }}
           experts={response.experts}
           end={scaleEnd(heatRows(heatColumns(response, false), response.experts, "summed"))}

@@ -12,6 +12,7 @@ describe("the address of a routing", () => {
       against: "a second text",
       align: "apart",
       layers: ["one", "other-l2"],
+      k: 4,
       usage: 2.5,
       rank: "rarest",
       unshared: true,

@@ -39,6 +39,8 @@ export const ROUTING_PARAMS = {
   align: choiceParam(["aligned", "apart"], "aligned"),
   /** Runs of other layers that are shown too. */
   layers: namesParam,
+  /** Experts of each token that are let through; null for all that the run has. */
+  k: numberParam(null, { min: 1 }),
   rank: choiceParam(["summed", "largest", "often", "rarest"], "summed"),
   /** Experts that are active on more of all tokens than this (%) are left out. */
   usage: numberParam(100, { min: 0, max: 100 }),

@@ -3,9 +3,10 @@
 import { useQuery } from "@tanstack/react-query";
 import { type UIEvent, useCallback, useMemo, useState } from "react";
 
-import { predictionsQuery } from "@/api/queries";
+import { predictionsQuery, type Prompt } from "@/api/queries";
 import type { RoutingResponse, RunSummary } from "@/api/types";
 import { Button } from "@/components/button";
+import { chosenK } from "@/components/k-choice";
 import { NumberInput } from "@/components/number-input";
 import { methodName } from "@/components/run-words";
 import { useShortcut } from "@/components/shortcuts";
@@ -52,7 +53,7 @@ function usePreview(response: RoutingResponse, columns: readonly Column[]) {
 }
 
 /** What is expected after each token; undefined until it is there, and while the routing is that of another text. */
-function usePredicted(response: RoutingResponse, prompt: string): Predicted {
+function usePredicted(response: RoutingResponse, prompt: Prompt): Predicted {
   const { data } = useQuery(predictionsQuery(response.run, prompt));
   return data?.tokens.length === response.tokens.length ? data.tokens : undefined;
 }
@@ -165,7 +166,8 @@ function OtherLayers({ others, params, setParams, onPreview }: OtherLayersProps)
 export function RoutingView(props: RoutingViewProps) {
   const { run, response, params } = props;
   const { columns, all, rows, shown, extra, end } = useHeat(response, params);
-  const predicted = usePredicted(response, params.prompt);
+  const asked = { text: params.prompt, k: chosenK(run, params.k) };
+  const predicted = usePredicted(response, asked);
   const preview = usePreview(response, columns);
   const { lock, onLock, release } = useLock(props);
   const locked = columns.find(({ position }) => position === lock?.position);
@@ -203,7 +205,7 @@ export function RoutingView(props: RoutingViewProps) {
       {column !== undefined && (
         <TokenPanel
           run={run.name}
-          text={params.prompt}
+          text={asked}
           column={column}
           experts={response.experts}
           end={end}

@@ -4,7 +4,7 @@ import { useQuery } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
 import { Link } from "react-router";
 
-import { effectsQuery } from "@/api/queries";
+import { effectsQuery, type Prompt } from "@/api/queries";
 import type { ExpertEffect, RoutedExpert, RoutedExpertInfo, RoutingResponse } from "@/api/types";
 import { ExpertLabel } from "@/components/expert-ref";
 import { Button } from "@/components/button";
@@ -23,7 +23,7 @@ const PROMOTED = 2;
 interface PanelProps {
   readonly run: string;
   /** The text that is routed. */
-  readonly text: string;
+  readonly text: Prompt;
   readonly column: Column;
   readonly experts: RoutingResponse["experts"];
   /** End of the map's colour scale. */

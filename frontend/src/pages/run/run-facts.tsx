@@ -1,7 +1,7 @@
 /** What was fitted, in one strip. */
 
 import type { RunSummary } from "@/api/types";
-import { methodName, shortOrigin, shortSource } from "@/components/run-words";
+import { activeK, methodName, shortOrigin, shortSource } from "@/components/run-words";
 import { formatCompact, formatCount } from "@/lib/format";
 
 export function RunFacts({ run }: { readonly run: RunSummary }) {
@@ -10,7 +10,7 @@ export function RunFacts({ run }: { readonly run: RunSummary }) {
     ["Method", `${methodName(run.method)}, ${run.activation}`],
     ["Layer", String(run.layer)],
     ["Experts N", formatCount(run.num_experts)],
-    ["Active K", String(run.k)],
+    ["Active K", activeK(run)],
     ["Hidden width H", formatCount(run.hidden_width)],
     ["Parameters", formatCompact(run.parameters)],
     ["Text", shortSource(run.text), run.text],

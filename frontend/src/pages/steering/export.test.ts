@@ -44,6 +44,12 @@ describe("the command", () => {
     ]);
   });
 
+  it("says how many experts of a token are let through, where fewer are", () => {
+    expect(steerCommand("demo", request({ k: 4, edits: [] }))).toContain("--k 4");
+    expect(steerPython("demo", request({ k: 4 }), new Map())).toContain("\n    k=4,\n");
+    expect(steerPython("demo", request({ k: null }), new Map())).not.toContain("k=");
+  });
+
   it("keeps a prompt that looks like an option from being taken for one", () => {
     expect(steerCommand("demo", request({ prompt: "-- so", edits: [] }))).toBe('mxd steer \\\n  -- demo "-- so"');
   });

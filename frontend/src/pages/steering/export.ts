@@ -59,12 +59,13 @@ const positionsWord = (positions: readonly number[]) => (positions.length === 0 
 
 /** `mxd steer …`, broken after words that belong together. */
 export function steerCommand(run: string, request: SteeringRequest): string {
-  const { prompt = "", apply = "on-top", scope = "all", positions, sampling = {} } = request;
+  const { prompt = "", apply = "on-top", scope = "all", positions, k, sampling = {} } = request;
   const options = [
     ...edits(request).map((edit) => `--edit ${formatEdit(edit)}`),
     ...changed(sampling).map(({ name, value }) => `--${name.replaceAll("_", "-")} ${value}`),
     ...(sampling.stop ?? []).map((text) => `--stop ${shellWord(text)}`),
     ...(apply === "on-top" ? [] : [`--apply ${apply}`]),
+    ...(k == null ? [] : [`--k ${k}`]),
     ...(positions == null
       ? scope === "all"
         ? []
@@ -144,6 +145,7 @@ export function steerPython(run: string, request: SteeringRequest, units: Readon
     pythonPrompt(request),
     ...(edits(request).length === 0 ? [] : ["    edits=(", ...edits(request).map(pythonEdit), "    ),"]),
     ...(apply === "on-top" ? [] : [`    apply=${python(apply)},`]),
+    ...(request.k == null ? [] : [`    k=${request.k},`]),
     ...pythonScope(request),
     ...[pythonSampling(sampling)].filter((line) => line !== ""),
   ];

@@ -6,7 +6,8 @@ import { Button } from "@/components/button";
 import { Icon } from "@/components/icon";
 import { NumberInput } from "@/components/number-input";
 import { Segmented } from "@/components/segmented";
-import type { RoutingResponse } from "@/api/types";
+import type { RoutingResponse, RunSummary } from "@/api/types";
+import { chosenK, fittedKs, KChoice } from "@/components/k-choice";
 import { PromptKind } from "@/components/prompt/prompt-kind";
 import { FIRST_TURNS } from "@/components/prompt/chat-box";
 import type { SetParams } from "@/url-state";
@@ -185,6 +186,17 @@ export function ScopeSettings({ params, setParams, tokens }: ScopeProps) {
         />
         <p className="card-note">{APPLY_HINTS[params.apply]}</p>
       </div>
+    </Fold>
+  );
+}
+
+/** How many experts of a token the gate lets through before they are edited. */
+export function GateSettings({ run, params, setParams }: SettingsProps & { readonly run: RunSummary }) {
+  if (!run.has_top_k || run.k === 1) return null;
+  const k = chosenK(run, params.k) ?? run.k;
+  return (
+    <Fold title="Experts of a token" words={`K ${k}${k === run.k ? "" : ` of ${run.k}`}, ${fittedKs(run)}`}>
+      <KChoice run={run} k={params.k} onChange={(next) => setParams({ k: next })} />
     </Fold>
   );
 }

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 
 import { readParams, writeParams } from "@/url-state";
 
-import { samplingInWords, scopeInWords, STEERING_PARAMS, steeringRequest } from "./steering-params";
+import { paramsOfRequest, samplingInWords, scopeInWords, STEERING_PARAMS, steeringRequest } from "./steering-params";
 
 const read = (search: string) => readParams(STEERING_PARAMS, search);
 
@@ -17,6 +17,7 @@ describe("the address of a steered text", () => {
       ],
       apply: "replace",
       scope: "generated",
+      k: 4,
       tokens: 20,
       samples: 3,
       temperature: 0,
@@ -60,6 +61,12 @@ describe("what the server is asked for", () => {
         stop: [],
       },
     });
+  });
+
+  it("holds how many experts of a token are let through, where fewer are", () => {
+    expect(steeringRequest(read("?prompt=It&k=4"), [])).toMatchObject({ k: 4 });
+    expect(steeringRequest(read("?prompt=It"), [])).not.toHaveProperty("k");
+    expect(paramsOfRequest({ prompt: "It", k: 4 })).toMatchObject({ k: 4 });
   });
 
   it("is said in a line", () => {

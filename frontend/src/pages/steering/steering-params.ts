@@ -67,6 +67,8 @@ export const STEERING_PARAMS = {
   apply: choiceParam(["on-top", "replace"], "on-top"),
   scope: choiceParam(["all", "generated", "prompt", "chosen"], "all"),
   at: positionsParam,
+  /** Experts of each token that the gate lets through; null for all that the run has. */
+  k: numberParam(null, { min: 1 }),
   turns: turnsParam,
   tokens: numberParam(64, LIMITS.tokens),
   samples: numberParam(1, LIMITS.samples),
@@ -95,6 +97,7 @@ export function steeringRequest(params: SteeringParams, edits: readonly Edit[]):
       ...(run !== undefined && { run }),
     })),
     apply: params.apply,
+    ...(params.k !== null && { k: Math.round(params.k) }),
     ...(params.scope === "chosen" ? { scope: "prompt", positions: [...params.at] } : { scope: params.scope }),
     sampling: {
       max_tokens: Math.round(params.tokens),
@@ -110,8 +113,8 @@ export function steeringRequest(params: SteeringParams, edits: readonly Edit[]):
 }
 
 /** What is continued, as it is routed. */
-export function promptOf({ prompt, turns }: Pick<SteeringParams, "prompt" | "turns">): Prompt {
-  return { text: turns.length === 0 ? prompt : "", turns };
+export function promptOf({ prompt, turns, k }: Pick<SteeringParams, "prompt" | "turns" | "k">): Prompt {
+  return { text: turns.length === 0 ? prompt : "", turns, k };
 }
 
 /** The page's parameters that write the texts of a request. */
@@ -124,6 +127,7 @@ export function paramsOfRequest(request: SteeringRequest): Partial<SteeringParam
     apply: request.apply ?? "on-top",
     scope: positions == null ? (request.scope ?? "all") : "chosen",
     at: positions ?? [],
+    k: request.k ?? null,
     tokens: sampling.max_tokens ?? 64,
     samples: sampling.samples ?? 1,
     temperature: sampling.temperature ?? 0.7,

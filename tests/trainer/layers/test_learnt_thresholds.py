@@ -1,0 +1,97 @@
+"""JumpReLU that is fitted: which experts are active, what thresholds learn from, and the wanted number of experts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.layers import random_layer_of
+from tests.runs import small_world
+from trainer.config import Encoder, OptimizerConfig
+from trainer.files import read_json
+from trainer.layers.learnt_thresholds import WEIGHT, WINDOW, LearntThresholds
+from trainer.layers.registry import load_layer
+from trainer.run import METRICS_FILE, Run
+from trainer.train import train
+
+K = 5
+
+
+def layer_of(encoder: Encoder = "glu") -> LearntThresholds:
+    layer = random_layer_of("jumprelu-mxd", encoder=encoder)
+    assert isinstance(layer, LearntThresholds)
+    layer.log_factor_N.data.zero_()
+    return layer
+
+
+@pytest.mark.parametrize("encoder", ["mlp", "glu"])
+def test_it_begins_with_k_experts_a_token_on_average(encoder: Encoder) -> None:
+    layer, x_TI = layer_of(encoder), torch.randn(40, 12)
+    coefficients_TN = layer.route(x_TI).coefficients_TK
+    assert (coefficients_TN > 0).sum() == 40 * K - 1  # the last of them is the threshold itself
+    least = layer.gate(x_TI).flatten().topk(40 * K).values[-1]
+    torch.testing.assert_close(layer.threshold_N, least.expand(33))
+    layer.route(torch.randn(40, 12))
+    torch.testing.assert_close(layer.threshold_N, least.expand(33))
+
+
+def test_what_is_above_its_own_threshold_is_active() -> None:
+    layer, x_TI = layer_of().eval(), torch.randn(40, 12)
+    layer.level.fill_(0.8)
+    layer.log_factor_N.data.uniform_(-1, 1)
+    assert layer.threshold_N.std() > 0.1
+    scores_TN = layer.gate(x_TI)
+    wanted_TN = torch.where(scores_TN > layer.threshold_N, scores_TN, 0.0)
+    torch.testing.assert_close(layer.route(x_TI).coefficients_TK, wanted_TN)
+
+
+def test_too_many_experts_raise_the_thresholds_and_too_few_lower_them() -> None:
+    layer, x_TI = layer_of(), torch.randn(200, 12)
+    layer.route(x_TI)
+    for change, sign in ((-0.5, 1), (0.5, -1)):
+        layer.log_factor_N.data.fill_(change)
+        layer.zero_grad()
+        routing = layer.route(x_TI)
+        penalty = layer.own_penalty(routing)
+        found = (routing.coefficients_TK > 0).sum(1).float().mean().item()
+        assert penalty.item() == pytest.approx(WEIGHT * (found / K - 1) ** 2, rel=1e-4)
+        penalty.backward()
+        assert layer.log_factor_N.grad is not None
+        # Going down the gradient: up where there are too many.
+        assert (layer.log_factor_N.grad * sign <= 0).all()
+        assert (layer.log_factor_N.grad != 0).any()
+
+
+def test_the_error_pulls_at_thresholds_with_scores_just_above() -> None:
+    layer = layer_of()
+    layer.level.fill_(1.0)
+    layer.log_factor_N.data.zero_()
+    layer.gate.weight.data.zero_()
+    layer.gate.bias.data.copy_(torch.linspace(0, 3.2, 33))  # scores of experts 0 to 32, the same on every token
+    layer.route(torch.randn(4, 12)).coefficients_TK.sum().backward()
+    assert layer.log_factor_N.grad is not None
+    near = (layer.gate.bias > 1.0) & (layer.gate.bias < 1.0 + WINDOW)
+    assert near.sum() == 2
+    assert torch.equal(layer.log_factor_N.grad != 0, near)
+    assert layer.log_factor_N.grad[near].tolist() == pytest.approx([-4 / WINDOW] * 2)
+
+
+def test_fitted_saved_and_taken_up_with_its_thresholds(tmp_path: Path) -> None:
+    world = small_world(tmp_path)
+    slow = OptimizerConfig(learning_rate=1e-3, batch=64, window=512)
+    settings: dict[str, Any] = {"method": "jumprelu-mxd", "tokens": 48 * 64, "start": "paper", "optimizer": slow}
+    train(world.config(**settings), world.data, world.store, world.language_model)
+    steps = iter(range(100))
+    cut = world.config("cut", **settings)
+    train(cut, world.data, world.store, world.language_model, should_stop=lambda: next(steps) == 10)
+    train(cut, world.data, world.store, world.language_model, resume="if-any")
+    whole, resumed = (load_layer(Run.load(name, world.data).folder) for name in ("small", "cut"))
+    assert isinstance(whole, LearntThresholds)
+    assert whole.threshold_N.std() > 0
+    for name, value in whole.state_dict().items():
+        assert torch.equal(value, resumed.state_dict()[name])
+    assert 2 < read_json(Run.load("small", world.data).folder / METRICS_FILE)[-1]["l0"] < 8  # K is 4
+    world.store.dispose()

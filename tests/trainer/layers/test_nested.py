@@ -1,0 +1,122 @@
+"""One layer at several K: what is fitted together, and the same layer used with fewer experts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.layers import random_layer, random_layer_of
+from tests.runs import small_world
+from trainer.config import CollapseConfig, Method, OptimizerConfig
+from trainer.errors import UserError
+from trainer.layers.nested import nested_answers, nested_ks
+from trainer.metrics import normalised_mse
+from trainer.routing import route
+from trainer.run import Run
+from trainer.train import train
+
+WITH_TOP_K: tuple[Method, ...] = (
+    "mxd",
+    "transcoder",
+    "skip-transcoder",
+    "autoencoder",
+    "low-rank-mxd",
+    "tensor-ring-mxd",
+    "molt",
+)
+
+
+@pytest.mark.parametrize(
+    ("k", "smallest", "wanted"),
+    [(16, 2, (2, 4, 8, 16)), (12, 4, (4, 6, 12)), (12, 5, (5, 6, 12)), (4, 4, (4,)), (5, 1, (1, 2, 5))],
+)
+def test_halves_down_to_the_smallest(k: int, smallest: int, wanted: tuple[int, ...]) -> None:
+    assert nested_ks(k, smallest) == wanted
+
+
+@pytest.mark.parametrize("method", WITH_TOP_K)
+def test_each_answer_is_that_of_the_layer_with_so_many_experts(method: Method) -> None:
+    layer, x_TI = random_layer_of(method), torch.randn(9, 10 if method == "autoencoder" else 12)
+    found = nested_answers(layer, x_TI, (1, 2, 5))
+    for k, output_TO in zip((1, 2, 5), found.outputs, strict=True):
+        torch.testing.assert_close(output_TO, layer.at_k(k)(x_TI).output_TO, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(found.whole.output_TO, layer(x_TI).output_TO, atol=1e-4, rtol=1e-4)
+
+
+def test_its_gradients_are_those_of_the_errors_apart() -> None:
+    layer, x_TI, target_TO = random_layer(), torch.randn(9, 12), torch.randn(9, 10)
+    outputs = nested_answers(layer, x_TI, (2, 5)).outputs
+    torch.stack([normalised_mse(output_TO, target_TO) for output_TO in outputs]).sum().backward()
+    together = {name: parameter.grad for name, parameter in layer.named_parameters()}
+    layer.zero_grad()
+    for k in (2, 5):
+        normalised_mse(layer.at_k(k)(x_TI).output_TO, target_TO).backward()
+    for name, parameter in layer.named_parameters():
+        torch.testing.assert_close(together[name], parameter.grad, atol=1e-4, rtol=1e-4)
+
+
+def test_a_layer_with_fewer_experts_has_the_same_weights() -> None:
+    layer, x_TI = random_layer(), torch.randn(3, 12)
+    narrow = layer.at_k(2)
+    assert (narrow.config.k, layer.config.k) == (2, 5)
+    assert layer.at_k(2) is narrow
+    assert layer.at_k(5) is layer
+    assert (narrow.route(x_TI).coefficients_TK > 0).sum(1).max() <= 2
+    layer.get_parameter("output_bias").data += 1
+    layer.to(torch.float64)
+    assert narrow(x_TI.double()).output_TO.dtype == torch.float64
+    torch.testing.assert_close(
+        narrow(x_TI.double()).output_TO,
+        layer.decode(layer.dense_output(x_TI.double()), narrow.route(x_TI.double())),
+    )
+    assert list(layer.state_dict()) == list(narrow.state_dict())
+
+
+def test_more_than_there_are_and_gates_without_k_are_refused() -> None:
+    with pytest.raises(UserError, match="has 5 experts at most, and 6 are asked for"):
+        random_layer().at_k(6)
+    methods: tuple[Method, ...] = ("relu-mxd", "batch-topk-mxd", "jumprelu-mxd")
+    for method in methods:
+        with pytest.raises(UserError, match=f"The gate of a {method}"):
+            random_layer_of(method).at_k(2)
+
+
+def test_fitted_for_several_k_it_answers_better_with_few(tmp_path: Path) -> None:
+    world = small_world(tmp_path)
+    settings: dict[str, Any] = {
+        "optimizer": OptimizerConfig(learning_rate=1e-3, batch=64, window=512),
+        "start": "paper",
+        "k": 8,
+    }
+    nested_too: dict[str, dict[str, int]] = {"alone": {}, "nested": {"smallest_k": 1}}
+    for name, changes in nested_too.items():
+        config = world.config(name, tokens=64 * 64, **settings, **changes)
+        train(config, world.data, world.store, world.language_model)
+    x_TI, target_TO = world.language_model.capture(1, torch.randint(0, 90, (16, 16)))
+    alone, nested = (Run.load(name, world.data) for name in ("alone", "nested"))
+    assert nested.layer_config.smallest_k == 1
+    errors = [normalised_mse(run.at_k(1)(x_TI).output_TO, target_TO).item() for run in (alone, nested)]
+    assert errors[1] < errors[0]
+    assert max(len(token.experts) for token in route(world.language_model, nested, "the old fox", k=3).tokens) == 3
+    with pytest.raises(UserError, match="nested: A token has 8 experts at most"):
+        route(world.language_model, nested, "the old fox", k=9)
+    world.store.dispose()
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"smallest_k": 5}, "lower --smallest-k"),
+        ({"smallest_k": 2, "method": "relu-mxd"}, "leave --smallest-k out"),
+        ({"smallest_k": 2, "method": "batch-topk-mxd"}, "leave --smallest-k out"),
+        ({"smallest_k": 2, "collapse": CollapseConfig(k_spread=0.5)}, "choose one of them"),
+    ],
+)
+def test_what_does_not_go_together(tmp_path: Path, changes: dict[str, Any], sentence: str) -> None:
+    world = small_world(tmp_path)
+    with pytest.raises(UserError, match=sentence):
+        train(world.config(**changes), world.data, world.store, world.language_model)
+    world.store.dispose()
