@@ -96,13 +96,14 @@ def routing_frontier(session: Session) -> Figure:
 
 
 def added_layers(session: Session) -> Figure:
-    """Added loss as layers are put in one by one, a line a set of runs; dotted: the same runs alone, summed."""
+    """Added loss as layers are put in one by one, a line a set of runs; dashed: the same runs alone, summed."""
     traces = []
     sets = added(session)
-    for record, symbol in zip(sets, SYMBOLS * len(sets), strict=False):
+    for record, symbol, dash in zip(sets, SYMBOLS * len(sets), DASHES[1:] * len(sets), strict=False):
         result = record.result
         name = f"{'fine-tuned together' if result['fine_tuned'] else 'fitted alone'}, {result['runs'][0]} …"
-        traces += _added_traces(result["steps"], name, symbol, "this-run" if result["fine_tuned"] else "other")
+        role = "this-run" if result["fine_tuned"] else "other"
+        traces += _added_traces(result["steps"], name, role, symbol, dash)
     figure = go.Figure(traces)
     layers = sorted({step["layer"] for record in sets for step in record.result["steps"]})
     figure.update_xaxes(title={"text": "Layers in place, from the first to this one"}, tickvals=layers)
@@ -187,11 +188,11 @@ def or_nothing(name: FigureName, make: Callable[[], Figure]) -> Figure:
         return Figure(name=name, title=str(reason), data=[], layout={}, drawn=0, total=0)
 
 
-SYMBOLS = ("circle", "square", "triangle-up", "diamond", "cross", "star")
+SYMBOLS = ("circle", "square", "triangle-up", "diamond", "cross", "star", "x", "pentagon")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 
 
-def _added_traces(steps: list[Result], name: str, symbol: str, role: str) -> list[go.Scatter]:
+def _added_traces(steps: list[Result], name: str, role: str, symbol: str, dash: str) -> list[go.Scatter]:
     layers = [step["layer"] for step in steps]
     losses = [step["delta_ce"] for step in steps]
     return [
@@ -209,9 +210,9 @@ def _added_traces(steps: list[Result], name: str, symbol: str, role: str) -> lis
         go.Scatter(
             x=layers,
             y=[step["sum_of_single"] for step in steps],
-            name=f"{name}: sum of each alone",
+            name=f"{name}: each alone, summed",
             mode="lines",
-            line={"dash": "dot"},
+            line={"dash": dash},
             meta={"role": "reference"},
             hovertemplate="each alone, summed: %{y:.4f} nats<extra></extra>",
         ),
