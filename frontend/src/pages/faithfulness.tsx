@@ -3,12 +3,12 @@
 import "./run.css";
 import "./evaluation.css";
 
-import { useCurrentRun, WithRun } from "@/components/current-run";
+import { WithRun } from "@/components/current-run";
 import { FactsTable } from "@/components/facts-table";
 import { withLegend } from "@/components/figure/legend";
 import { ServerFigure } from "@/components/figure/server-figure";
 import { PageBar } from "@/components/shell/page-bar";
-import { evaluateCommand, Verdicts, WithEvaluation } from "@/components/with-evaluation";
+import { Verdicts, WithEvaluation } from "@/components/with-evaluation";
 
 function OfRun({ run }: { readonly run: string }) {
   return (
@@ -30,13 +30,12 @@ function OfRun({ run }: { readonly run: string }) {
   );
 }
 
+/** What other runs add beside; where nothing is measured, it has been said of this one. */
 function AllRuns() {
-  const { name } = useCurrentRun();
-  const command = evaluateCommand(name);
   return (
     <>
-      <ServerFigure name="faithfulness" command={command} prepare={withLegend} />
-      <ServerFigure name="routing-frontier" command={command} prepare={withLegend} />
+      <ServerFigure name="faithfulness" prepare={withLegend} />
+      <ServerFigure name="routing-frontier" prepare={withLegend} />
       <ServerFigure name="added-layers" prepare={withLegend} />
     </>
   );
