@@ -5,7 +5,7 @@ Shapes: N experts, E of them that are looked at, D numbers that describe one, W 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Literal
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from trainer.errors import UserError
+from trainer.layers.gates.base import Some
 from trainer.layers.mxd import MxD
 from trainer.run import Run
 
@@ -52,10 +53,11 @@ class Likeness:
             by: compare gate directions (rows of G) or output scalings (rows of C).
             count: how many; fewer where there are not as many others.
         """
-        rows_ND = self._rows(by)
-        norms_N = self._norms_of(by, rows_ND).to(rows_ND.device)  # steering may have moved the layer to a GPU
-        direction_D = rows_ND[expert] / norms_N[expert]
-        cosines_N = torch.cat([chunk @ direction_D for chunk in rows_ND.split(ROWS_PER_CHUNK)]) / norms_N
+        rows, ranges = self._rows(by), self._ranges
+        direction_D = rows(slice(expert, expert + 1))[0]
+        norms_N = self._norms_of(by).to(direction_D.device)  # steering may have moved the layer to a GPU
+        direction_D = direction_D / norms_N[expert]
+        cosines_N = torch.cat([rows(some) @ direction_D for some in ranges]) / norms_N
         cosines_N[expert] = -torch.inf
         best = cosines_N.topk(min(count, len(cosines_N) - 1))
         return list(zip(best.indices.tolist(), best.values.clamp(-1, 1).tolist(), strict=True))
@@ -64,7 +66,7 @@ class Likeness:
         """Principal plane of the output scalings of some experts, each of length one; of gate directions where a method
         has no output scalings. By subspace iteration (Halko et al. 2011, section 4.4) from a fixed start."""
         by: By = "output" if isinstance(self._run.layer, MxD) else "gate"
-        rows_ED = torch.nn.functional.normalize(self._rows(by)[list(experts)].float().cpu(), dim=1)
+        rows_ED = torch.nn.functional.normalize(self._rows(by)(torch.tensor(experts)).float().cpu(), dim=1)
         rows_ED = rows_ED - rows_ED.mean(dim=0)
         width = min(2 + PLANE_SPARE, *rows_ED.shape)
         start_DW = torch.randn(rows_ED.shape[1], width, generator=torch.Generator().manual_seed(0))
@@ -77,17 +79,26 @@ class Likeness:
         x, y = (places_E2[:, side].tolist() for side in (0, min(1, width - 1)))
         return Plane(x, y, by, min(float(held), 1.0))
 
-    def _rows(self, by: By) -> Tensor:
+    def _rows(self, by: By) -> Callable[[Some], Tensor]:
+        """What gives the directions of some experts: not every gate holds them all at once."""
         layer = self._run.layer
         if by == "gate":
-            return layer.gate.weight.detach()
+            return layer.gate.rows
         if not isinstance(layer, MxD):
             raise UserError(f"Experts of a {layer.config.method} have no output scalings; compare by gate.")
-        return layer.scaling_NO.detach()
+        scaling_NO = layer.scaling_NO.detach()
+        return lambda some: scaling_NO[some]
 
-    def _norms_of(self, by: By, rows_ND: Tensor) -> Tensor:
+    @property
+    def _ranges(self) -> list[slice]:
+        """All experts, so many at a time."""
+        starts = range(0, self._run.layer.config.num_experts, ROWS_PER_CHUNK)
+        return [slice(start, start + ROWS_PER_CHUNK) for start in starts]
+
+    def _norms_of(self, by: By) -> Tensor:
         with self._lock:
             if by not in self._norms:
-                norms = [chunk.norm(dim=1) for chunk in rows_ND.split(ROWS_PER_CHUNK)]
-                self._norms[by] = torch.cat(norms).clamp_min(torch.finfo(rows_ND.dtype).tiny)
+                rows = self._rows(by)
+                norms_N = torch.cat([rows(some).norm(dim=1) for some in self._ranges])
+                self._norms[by] = norms_N.clamp_min(torch.finfo(norms_N.dtype).tiny)
             return self._norms[by]

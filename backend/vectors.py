@@ -6,7 +6,7 @@ of an expert and a token.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -41,16 +41,17 @@ class Vectors(Candidates, Protocol):
 class Directions:
     """Rows of a gate, those of some experts."""
 
-    def __init__(self, weight_ND: Tensor, experts_E: Tensor) -> None:
-        self._weight_ND, self._experts_E = weight_ND, experts_E
+    def __init__(self, rows: Callable[[Tensor], Tensor], experts_E: Tensor) -> None:
+        """``rows`` gives the directions of some experts, by their ids."""
+        self._rows, self._experts_E = rows, experts_E
 
     def __len__(self) -> int:
         return len(self._experts_E)
 
     def dense(self, places_E: Tensor) -> Tensor:
         """Their directions."""
-        chosen = self._experts_E[places_E].to(self._weight_ND.device)  # steering may have moved the layer to a GPU
-        return torch.nn.functional.normalize(self._weight_ND[chosen].float().cpu(), dim=1, eps=TINY)
+        rows_ED = self._rows(self._experts_E[places_E]).float().cpu()  # steering may have moved the layer to a GPU
+        return torch.nn.functional.normalize(rows_ED, dim=1, eps=TINY)
 
     def cosines(self, directions_QD: Tensor, start: int, end: int) -> Tensor:
         """With some of them."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 
 from trainer.config import Activation, Encoder, LayerConfig, Method
+from trainer.gate_config import FLAT, GateConfig
+from trainer.layers.gates import FlatGate
 from trainer.layers.registry import build_layer
 from trainer.layers.sparse import SparseLayer
 from trainer.methods import WITH_RANK
@@ -17,6 +19,7 @@ def random_layer(
     num_experts: int = 33,
     k: int = 5,
     seed: int = 0,
+    gate: GateConfig = FLAT,
 ) -> SparseLayer:
     """A layer whose every parameter is random, the decoder too."""
     config = LayerConfig(
@@ -27,6 +30,7 @@ def random_layer(
         k=k,
         activation=activation,
         encoder=encoder,
+        gate=gate,
     )
     return _random(config, seed)
 
@@ -53,3 +57,9 @@ def _random(config: LayerConfig, seed: int) -> SparseLayer:
     for parameter in layer.parameters():
         parameter.data.normal_(0, 0.5, generator=generator)
     return layer
+
+
+def flat_gate(layer: SparseLayer) -> FlatGate:
+    """The gate of a layer, which must be a flat one."""
+    assert isinstance(layer.gate, FlatGate)
+    return layer.gate

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from trainer.config import ACTIVATION_NAMES, Activation, Encoder
+from trainer.config import Activation, Encoder
 from trainer.errors import UserError
 from trainer.loading import weights_at_hand
 
@@ -24,6 +24,17 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 MLP_NAMES = ("mlp", "feed_forward", "ffn", "ff")
+ACTIVATION_NAMES: dict[str, Activation] = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+    "sigmoid": "sigmoid",
+}
+"""How the configs of language models call each activation."""
 
 
 @dataclass(frozen=True)

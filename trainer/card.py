@@ -60,6 +60,7 @@ def _facts(config: TrainConfig, layer: LayerConfig) -> dict[str, str]:
         "method": config.method,
         "experts N": f"{layer.num_experts:,}",
         "active K": f"{layer.k:,}" if layer.smallest_k is None else f"{layer.smallest_k:,} to {layer.k:,}",
+        "gate": layer.gate.in_words(),
         "hidden width H": f"{layer.hidden_width:,}",
         "activation": f"{layer.activation} ({layer.encoder})",
         "tokens fitted on": f"{config.tokens:,}" if config.tokens else "not stated",

@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from trainer.counts import Count as Count
 from trainer.counts import Size as Size
 from trainer.counts import parse_count as parse_count
+from trainer.gate_config import GateConfig
 from trainer.methods import ACTIVATION_NAMES as ACTIVATION_NAMES
 from trainer.methods import Activation as Activation
 from trainer.methods import Encoder as Encoder
@@ -66,6 +67,8 @@ class LayerConfig(Config):
     molt; no other method has one."""
     smallest_k: Size | None = None
     """The smallest K that the layer was fitted to be used with; None where it was fitted with its K alone."""
+    gate: GateConfig = GateConfig()
+    """How the K of N experts are found."""
 
 
 class TextConfig(Config):
@@ -158,6 +161,8 @@ class TrainConfig(Config):
     smallest_k: Size | None = None
     """Matryoshka-K: the layer is fitted to answer with its K strongest experts, with half as many, and so on down to
     this; by default with K alone."""
+    gate: GateConfig = GateConfig()
+    """How the K of N experts are found."""
     start: Start = "auto"
     """examples: each expert starts as one token of the text, its gate at the input, what it writes at the output.
     paper: all as torch's Linear. encoder: E starts at the original MLP's (faithful early, but its routing does little).

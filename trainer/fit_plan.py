@@ -46,6 +46,7 @@ class LayerPlan:
     layer: int
     num_experts: int
     k: int
+    gate: str
     parameters: int
     step_flops_per_token: int
 
@@ -161,7 +162,8 @@ class Fitting:
     def _step_bytes(sizes: LayerSizes, batch: int) -> int:
         """What a step holds for its backward pass, and a block of scores."""
         everywhere = sizes.method in EVERY_EXPERT
-        scores = 4 * batch * sizes.num_experts if everywhere else min(batch * sizes.num_experts, SCORES_AT_A_TIME)
+        made = batch * sizes.gate_sizes.scores
+        scores = 4 * made if everywhere else min(made, SCORES_AT_A_TIME)
         columns = routed_columns(sizes.method, sizes.k)
         rows = 2 * sizes.input_width + 6 * sizes.output_width + 3 * sizes.readers * sizes.hidden_width + 6 * columns
         return FLOAT32 * (2 * scores + batch * (rows + 6 * (sizes.rank or 0)))
@@ -280,7 +282,8 @@ def _products(fitting: Fitting) -> dict[str, Product]:
     rows = min(SEQUENCES_PER_FORWARD * plan.context, plan.window)
     found = {"language model": Product(rows, forward.width, forward.hidden_width, fitting.dtype)}
     for number, it in enumerate(fitting.sizes):
-        found[f"gate {number}"] = Product(batch, it.input_width, it.num_experts, torch.float32)
+        for part, (tokens, columns, _) in enumerate(it.gate_sizes.products(batch)):
+            found[f"gate {number}.{part}"] = Product(tokens, it.input_width, columns, torch.float32)
         found[f"dense {number}"] = Product(batch, it.input_width, it.hidden_width, torch.float32)
     return found
 
@@ -293,7 +296,8 @@ def _seconds_per_token(
     passed = fitting.forward.passing_bytes(fitting.dtype.itemsize)
     batch = fitting.stream.plan.batch // fitting.setting.processes
     for number, it in enumerate(fitting.sizes):
-        flops[f"gate {number}"] = it.gate_flops
+        for part, made in enumerate(it.gate_sizes.products(batch)):
+            flops[f"gate {number}.{part}"] = made.flops_per_token
         flops[f"dense {number}"] = it.dense_flops
         passed += it.step_bytes_per_token(batch)
     seconds = sum(amount / rates.products[products[name]] for name, amount in flops.items())
@@ -307,6 +311,7 @@ def _layer_plan(config: TrainConfig, sizes: LayerSizes) -> LayerPlan:
         layer=config.layer,
         num_experts=sizes.num_experts,
         k=sizes.k,
+        gate=sizes.gate.gate,
         parameters=sizes.parameters,
         step_flops_per_token=sizes.step_flops_per_token,
     )

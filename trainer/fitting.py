@@ -21,6 +21,7 @@ from trainer.config import CollapseConfig, LayerConfig, OptimizerConfig, TrainCo
 from trainer.distributed import ALONE, Ranks
 from trainer.errors import UserError
 from trainer.expert_ranks import ExpertRanks, measure_ranks
+from trainer.gate_config import FITTED, settled
 from trainer.language_model import Capture, LanguageModel
 from trainer.layers.matching import Widths, default_rank, matched_num_experts
 from trainer.layers.mxd import MxD
@@ -113,6 +114,11 @@ class Fit:
             raise UserError("What is done against collapse looks at all experts at once; fit with one process.")
         if config.smallest_k is not None and not ranks.is_alone:
             raise UserError("Several K are fitted together by one process alone; leave --smallest-k out, or torchrun.")
+        if config.collapse.revive_after is not None and config.gate.gate != "flat":
+            raise UserError(
+                f"An expert is revived by turning its own row of the gate, and a {config.gate.gate} gate's are shared; "
+                "leave --revive-after out."
+            )
         layer_config = layer_config_of(config, language_model.mlp_shape(config.layer))
         with torch.random.fork_rng():
             torch.manual_seed(config.seed)
@@ -235,22 +241,32 @@ def learning_rate(schedule: OptimizerConfig, step: int, total: int) -> float:
 
 
 def layer_config_of(config: TrainConfig, shape: MlpShape) -> LayerConfig:
-    """The layer that a run asks for, with the widths of the MLP that it replaces."""
+    """The layer that a run asks for, with the widths of the MLP that it replaces.
+
+    Raises:
+        UserError: its settings do not go together.
+    """
+    if config.gate.gate not in FITTED:
+        raise UserError(
+            "An index is made of a flat gate that was fitted; fit with --gate flat, then use mxd approximate."
+        )
     _refuse_what_does_not_go_together(config)
     rank = config.rank or default_rank(config.method, shape.output_width)
     widths = Widths(shape.input_width, shape.hidden_width, shape.output_width, rank)
-    num_experts = config.num_experts or matched_num_experts(config.method, widths, shape.encoder)
+    num_experts = config.num_experts or matched_num_experts(config.method, widths, shape.encoder, config.gate)
+    k = num_experts if config.method == "relu-mxd" else config.k
     return LayerConfig(
         method=config.method,
         input_width=shape.output_width if config.method == "autoencoder" else shape.input_width,
         hidden_width=shape.hidden_width,
         output_width=shape.output_width,
         num_experts=num_experts,
-        k=num_experts if config.method == "relu-mxd" else config.k,
+        k=k,
         activation=shape.activation,
         encoder=shape.encoder,
         rank=rank if config.method in WITH_RANK else None,
         smallest_k=config.smallest_k,
+        gate=settled(config.gate, num_experts, k),
     )
 
 

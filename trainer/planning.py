@@ -9,9 +9,11 @@ Shapes: I input width, H hidden width, O output width, N experts, K active, R ra
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from trainer.config import LayerConfig, Method
+from trainer.gate_config import FLAT, GateConfig, GateSizes, settled
 from trainer.methods import EVERY_EXPERT, inner_width, routed_columns
 
 FLOAT32, BFLOAT16 = 4, 2
@@ -99,6 +101,7 @@ class LayerSizes:
     rank: int | None = None
     """Numbers that an expert's answer passes through, of a MOLT those of all transforms together; None where there is
     no such bottleneck."""
+    gate: GateConfig = FLAT
 
     @classmethod
     def of(cls, config: LayerConfig) -> LayerSizes:
@@ -106,7 +109,12 @@ class LayerSizes:
         readers: Literal[1, 2] = 2 if config.encoder == "glu" else 1
         widths = config.input_width, config.hidden_width, config.output_width
         inner = None if config.rank is None else inner_width(config.method, config.num_experts, config.rank)
-        return cls(*widths, config.num_experts, config.k, readers, config.method, inner)
+        return cls(*widths, config.num_experts, config.k, readers, config.method, inner, config.gate)
+
+    @cached_property
+    def gate_sizes(self) -> GateSizes:
+        """Of the gate."""
+        return GateSizes(settled(self.gate, self.num_experts, self.k), self.num_experts, self.input_width)
 
     @property
     def encodes(self) -> bool:
@@ -140,8 +148,8 @@ class LayerSizes:
 
     @property
     def table_parameters(self) -> int:
-        """Gate and scalings: what has a row an expert, and can be spread over processes."""
-        return self.num_experts * (self.input_width + 1 + self.table_width + (self.method == "jumprelu-mxd"))
+        """Gate and scalings: where the gate is flat, what has a row an expert and can be spread over processes."""
+        return self.gate_sizes.parameters + self.num_experts * (self.table_width + (self.method == "jumprelu-mxd"))
 
     @property
     def parameters(self) -> int:
@@ -157,14 +165,19 @@ class LayerSizes:
 
     @property
     def gate_flops(self) -> int:
-        """A token's scores of all experts."""
-        return 2 * self.input_width * self.num_experts
+        """A token's scores: of all experts, or of what a cheaper gate looks at."""
+        return self.gate_sizes.flops
 
     @property
     def row_flops(self) -> int:
         """A token's K rows of each table, forward and backward."""
         columns = routed_columns(self.method, self.k)
-        return 0 if self.method in EVERY_EXPERT else 2 * columns * (self.input_width + 3 * self.table_width)
+        return 0 if self.method in EVERY_EXPERT else 2 * columns * (self._gate_rows + 3 * self.table_width)
+
+    @property
+    def _gate_rows(self) -> int:
+        """Numbers in the rows of the gate that a chosen expert's score is made of."""
+        return self.gate_sizes.rows_per_expert * self.input_width
 
     @property
     def step_flops_per_token(self) -> int:
@@ -175,10 +188,11 @@ class LayerSizes:
         """Memory traffic beside the products: K rows, scores, hidden vectors, and the optimiser's share of a token."""
         sparse = self.method not in EVERY_EXPERT
         columns = routed_columns(self.method, self.k) if sparse else 0
-        rows = FLOAT32 * columns * (self.input_width + 5 * self.table_width)
+        rows = FLOAT32 * columns * (self._gate_rows + 5 * self.table_width)
+        gathered = 2 * FLOAT32 * self.gate_sizes.read_again * self.input_width
         hidden = FLOAT32 * 6 * self.readers * self.hidden_width if self.encodes else 0
-        scores = SCORE_BYTES * self.num_experts * (1 if sparse else 3)
-        return rows + hidden + scores + OPTIMIZER_BYTES * self.parameters // batch
+        scores = SCORE_BYTES * self.gate_sizes.scores * (1 if sparse else 3)
+        return rows + gathered + hidden + scores + OPTIMIZER_BYTES * self.parameters // batch
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,7 @@ def _start_at_decoder(layer: MxD, language_model: LanguageModel, config: TrainCo
         raise UserError(f"A {layer.method} cannot start at the original decoder; choose another --start.")
     layer.decoder.weight.copy_(language_model.decoder_weight(config.layer))
     x_TI = sample.read_by(layer)[:TOKENS_TO_SCALE]
-    summed = layer.route(x_TI.to(layer.gate.weight.device)).coefficients_TK.sum(dim=1).mean()
+    summed = layer.route(x_TI.to(layer.table.device)).coefficients_TK.sum(dim=1).mean()
     noise_NO = torch.randn(layer.scaling_NO.shape, generator=_generator(config))
     layer.scaling_NO.copy_((1 + SPREAD * noise_NO) / summed)
 
@@ -114,8 +114,7 @@ def _start_at_examples(layer: SparseLayer, config: TrainConfig, language_model: 
     if len(table_NO) > len(x_TI):
         noise_NI = torch.randn(directions_NI.shape, generator=_generator(config)).to(directions_NI)
         directions_NI = F.normalize(directions_NI + SPREAD * F.normalize(noise_NI, dim=1), dim=1)
-    layer.gate.weight.copy_(ROW_NORM * directions_NI)
-    layer.gate.bias.copy_(-(layer.gate.weight @ mean_I.to(layer.gate.weight)))
+    chosen_N = chosen_N[layer.gate.start(ROW_NORM * directions_NI, mean_I)]
     layer.get_parameter("output_bias").copy_(mean_O)
     table_NO.copy_(F.normalize(y_TO[chosen_N] - mean_O, dim=1))  # all of one length, as in the measured recipe
     table_NO.mul_(_scale(layer, x_TI[:TOKENS_TO_SCALE], (y_TO - mean_O)[:TOKENS_TO_SCALE]))
@@ -140,7 +139,7 @@ def _hold_one_unit(layer: MxD, decoder_OH: Tensor, x_TI: Tensor) -> None:
 
 def _scale(layer: SparseLayer, x_TI: Tensor, target_TO: Tensor) -> Tensor:
     """The factor by which the contributions come nearest to their targets, by least squares."""
-    x_TI = x_TI.to(layer.gate.weight)
+    x_TI = x_TI.to(layer.table)
     added_TO = layer.contribution(layer.dense_output(x_TI), layer.route(x_TI))
     return (added_TO * target_TO.to(added_TO)).sum() / added_TO.square().sum().clamp_min(1e-12)
 

@@ -29,6 +29,7 @@ COMMANDS: Mapping[str, Entry] = {
     "influence": Entry(
         "influence", "InfluenceCommand", "what each expert does and how much it matters, into the store"
     ),
+    "approximate": Entry("approximate", "ApproximateCommand", "an index over the gate of a run, as a run of its own"),
     "evaluate": Entry(
         "evaluate", "EvaluateCommand", "what runs add to the loss, and whether their experts do anything"
     ),

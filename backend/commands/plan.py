@@ -26,7 +26,7 @@ def _lines(plan: FitPlan) -> Iterator[str]:
     )
     for it in plan.layers:
         yield (
-            f"{it.run}: {it.method} of layer {it.layer}, N {it.num_experts:,}, K {it.k}, "
+            f"{it.run}: {it.method} of layer {it.layer}, N {it.num_experts:,}, K {it.k}, {it.gate} gate, "
             f"{_short(it.parameters)} parameters, {_short(it.step_flops_per_token)}FLOP a token"
         )
     yield "memory"

@@ -22,7 +22,16 @@ def _in_a_tuple(value: object) -> object:
 Several = Annotated[tuple[T, ...], BeforeValidator(_in_a_tuple), Field(min_length=1)]
 """One or more values, on the command line with commas between."""
 
-SHORT = {"layer": "l", "method": "", "num_experts": "n", "k": "k", "start": "", "learning_rate": "lr", "seed": "s"}
+SHORT = {
+    "layer": "l",
+    "method": "",
+    "num_experts": "n",
+    "k": "k",
+    "gate": "",
+    "start": "",
+    "learning_rate": "lr",
+    "seed": "s",
+}
 """What stands before a setting's value in a name."""
 
 

@@ -18,17 +18,23 @@ from backend.commands.plan import plan_in_words
 from backend.commands.sweep import SHORT, Several, combinations, run_name
 from trainer.config import CollapseConfig, Count, FittedMethod, OptimizerConfig, Size, Start, TextConfig, TrainConfig
 from trainer.errors import UserError
+from trainer.gate_config import FittedGate, FittedGateConfig
 from trainer.methods import NO_TOP_K, WITH_RANK
 
 if TYPE_CHECKING:
     from trainer.ongoing import TrainResult
 
-PARTS: dict[str, type[BaseModel]] = {"text": TextConfig, "optimizer": OptimizerConfig, "collapse": CollapseConfig}
+PARTS: dict[str, type[BaseModel]] = {
+    "text": TextConfig,
+    "optimizer": OptimizerConfig,
+    "collapse": CollapseConfig,
+    "gate": FittedGateConfig,
+}
 """Settings of a run that are nested in it, and flags like the others."""
 NEEDED = {"language_model": "LANGUAGE_MODEL", "layer": "--layer", "text": "--text", "tokens": "--tokens"}
 
 
-class TrainCommand(CollapseConfig, OptimizerConfig, TextConfig, Command):
+class TrainCommand(FittedGateConfig, CollapseConfig, OptimizerConfig, TextConfig, Command):
     """Fit a layer of a language model as a mixture of experts.
 
     Flags with commas in their values fit every combination, on one pass over the activations.
@@ -54,6 +60,10 @@ class TrainCommand(CollapseConfig, OptimizerConfig, TextConfig, Command):
     the largest, by default half the output's width."""
     smallest_k: Size | None = None
     """Matryoshka-K: fit the layer to answer with its K strongest experts, with half as many, and so on down to this."""
+    gate: Several[FittedGate] = ("flat",)  # type: ignore[assignment]
+    """How the K of N experts are found. flat: all are scored. product-key: an expert scores the sum of an entry of each
+    of two codebooks of about √N. two-level: groups are scored, then the experts of the best of them. Several with
+    commas."""
     name: str | None = None
     """Name of the run; by default made of language model, layer and K. What several values are given for is put at its
     end, or where it says so, as in sweep-{method}-k{k}."""
@@ -209,7 +219,10 @@ class TrainCommand(CollapseConfig, OptimizerConfig, TextConfig, Command):
             flags.pop("rank", None)  # others that are fitted with it have none
         if chosen["method"] in NO_TOP_K and not NO_TOP_K.issuperset(self.method):
             flags.pop("smallest_k", None)
-        return {**flags, **{name: part(kind) for name, kind in PARTS.items()}}
+        parts = {name: part(kind) for name, kind in PARTS.items()}
+        if chosen["gate"] != "two-level" and "two-level" in self.gate:
+            parts["gate"] = {"gate": chosen["gate"]}  # of the others that are fitted with it, none has groups
+        return {**flags, **parts}
 
     def _pattern(self) -> str:
         """Of the runs' names: what was asked for, or the language model with what every name says."""

@@ -86,7 +86,7 @@ Loaded = tuple[LoadedRun, LoadedRun]
 
 def _by_gate(one: Actives, other: Actives, loaded: Loaded) -> tuple[Vectors, Vectors]:
     first, second = (
-        Directions(run.run.layer.gate.weight.detach(), torch.tensor([each.expert for each in experts]))
+        Directions(run.run.layer.gate.rows, torch.tensor([each.expert for each in experts]))
         for run, experts in zip(loaded, (one, other), strict=True)
     )
     return first, second

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from backend.errors import NoIndexError, RunNotFoundError
 from backend.schemas import MetricPoint, RunDetail, RunList, RunStatus, RunSummary
 from trainer.config import Method
+from trainer.gate_config import GateConfig, settled
 from trainer.methods import NO_TOP_K
 from trainer.run import resume_command
 from trainer.store import IndexRecord, MetricRecord, RunRecord
@@ -145,6 +146,7 @@ def _summary(run: RunRecord, last: MetricRecord | None, index: IndexRecord | Non
         k=run.k,
         smallest_k=cast(int | None, run.config.get("smallest_k")),
         has_top_k=run.method not in NO_TOP_K,
+        gate=gate_of(run),
         hidden_width=run.hidden_width,
         parameters=run.parameters,
         origin=origin_of(run.config),
@@ -158,6 +160,12 @@ def _summary(run: RunRecord, last: MetricRecord | None, index: IndexRecord | Non
         indexed_tokens=index.tokens if index else None,
         experts_active=index.experts_active if index else None,
     )
+
+
+def gate_of(run: RunRecord) -> str:
+    """How a run finds its experts, in a few words; those that say nothing of it are of before there was a choice."""
+    gate = GateConfig.model_validate(run.config.get("gate", {}))
+    return settled(gate, run.num_experts, run.k).in_words()
 
 
 def origin_of(config: Mapping[str, object]) -> str | None:

@@ -46,6 +46,8 @@ class RunSummary(Schema):
     """The smallest K that it was fitted to be used with; null where it was fitted with its K alone."""
     has_top_k: bool
     """Whether it can be routed and steered through with a smaller K."""
+    gate: str
+    """How the K are found: flat, product-key, two-level, cells or projected, and with how many groups or numbers."""
     hidden_width: int
     parameters: int
     origin: str | None

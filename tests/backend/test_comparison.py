@@ -121,7 +121,7 @@ def gates(generator: np.random.Generator, experts: int) -> tuple[Vectors, Tensor
     """Some rows of a random gate, and these as a plain table."""
     weight_ND = torch.from_numpy(generator.normal(0.3, 1, (experts * 2, 24)).astype(np.float32))
     chosen_E = torch.arange(0, experts * 2, 2)
-    return Directions(weight_ND, chosen_E), weight_ND[chosen_E]
+    return Directions(lambda ids_E: weight_ND[ids_E], chosen_E), weight_ND[chosen_E]
 
 
 def spreads(generator: np.random.Generator, experts: int) -> list[Spread]:
@@ -175,7 +175,7 @@ def test_chance_keeps_what_all_experts_share() -> None:
     generator = np.random.default_rng(2)
     common = generator.normal(0, 1, 64) * 5
     weights = [torch.from_numpy((common + generator.normal(0, 1, (300, 64))).astype(np.float32)) for _ in range(2)]
-    one, other = (Directions(weight, torch.arange(300)) for weight in weights)
+    one, other = (Directions(weight.__getitem__, torch.arange(300)) for weight in weights)
     found = match(one, other, torch.arange(300))
     # Independent experts around one direction are as alike as chance makes them, which is far from 0.
     assert found.chance_cosine > 0.9

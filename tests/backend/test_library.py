@@ -38,7 +38,7 @@ def test_an_unknown_run_is_said_to_be(made_up: Path) -> None:
 @pytest.mark.parametrize("by", ["gate", "output"])
 def test_similar_experts_are_those_with_the_largest_cosine(live_client: TestClient, fitted: World, by: str) -> None:
     layer = Library(fitted.data, 1).run("small").run.layer
-    rows_ND = layer.gate.weight if by == "gate" else layer.get_parameter("scaling_NO")
+    rows_ND = layer.get_parameter("gate.weight") if by == "gate" else layer.get_parameter("scaling_NO")
     cosines_N = torch.nn.functional.cosine_similarity(rows_ND, rows_ND[7].unsqueeze(0)).detach()
     cosines_N[7] = -2
     best = cosines_N.topk(5)

@@ -11,7 +11,9 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 
 from trainer.config import CollapseConfig, FittedMethod, LayerConfig, OptimizerConfig, TextConfig, TrainConfig
 from trainer.fitting import Fit
+from trainer.gate_config import FittedGate, GateConfig
 from trainer.language_model import Capture
+from trainer.layers.gates import blocks
 from trainer.layers.registry import build_layer
 from trainer.layers.sparse import Routing
 from trainer.methods import WITH_RANK
@@ -27,7 +29,9 @@ def without_values() -> Iterator[None]:
         yield
 
 
-def fit_of(method: FittedMethod, collapse: CollapseConfig, smallest_k: int | None = None) -> Fit:
+def fit_of(
+    method: FittedMethod, collapse: CollapseConfig, smallest_k: int | None = None, gate: FittedGate = "flat"
+) -> Fit:
     everywhere = method == "relu-mxd"
     layer = build_layer(
         LayerConfig(
@@ -41,6 +45,7 @@ def fit_of(method: FittedMethod, collapse: CollapseConfig, smallest_k: int | Non
             encoder="mlp",
             smallest_k=smallest_k,
             rank=3 if method in WITH_RANK else None,
+            gate=GateConfig(gate=gate),
         )
     )
     config = TrainConfig(
@@ -76,6 +81,16 @@ def test_a_step_of_several_k_waits_neither() -> None:
     fit = fit_of("mxd", CollapseConfig(), smallest_k=1)
     fit.step(Capture(torch.randn(TOKENS, WIDTH), torch.randn(TOKENS, WIDTH)))
     assert fit.taken == 1
+
+
+@pytest.mark.usefixtures("without_values")
+@pytest.mark.parametrize("gate", ["product-key", "two-level"])
+def test_no_step_waits_for_the_device_whatever_the_gate(gate: FittedGate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "_by_block", blocks._gathered)  # as where there is a device to wait for
+    fit = fit_of("mxd", CollapseConfig(), gate=gate)
+    for _ in range(2):
+        fit.step(Capture(torch.randn(TOKENS, WIDTH), torch.randn(TOKENS, WIDTH)))
+    assert fit.taken == 2
 
 
 @pytest.mark.usefixtures("without_values")

@@ -9,6 +9,7 @@ import pytest
 from tests.layers import random_layer
 from tests.processes import ROOT
 from trainer.config import Encoder, FittedMethod, LayerConfig, Method
+from trainer.gate_config import FLAT, GateConfig, GateForm
 from trainer.layers.registry import build_layer
 from trainer.methods import WITH_RANK
 from trainer.planning import Devices, LanguageModelSizes, LayerSizes, Plan, plan
@@ -46,6 +47,21 @@ def test_parameters_of_every_method_are_those_of_its_layer(method: Method, encod
         rank=3 if method in WITH_RANK else None,
     )
     assert LayerSizes.of(config).parameters == build_layer(config).num_parameters
+
+
+@pytest.mark.parametrize("encoder", ["mlp", "glu"])
+@pytest.mark.parametrize("gate", ["product-key", "two-level", "cells"])
+def test_parameters_and_arithmetic_of_every_gate(gate: GateForm, encoder: Encoder) -> None:
+    layer = random_layer(encoder, num_experts=1000, gate=GateConfig(gate=gate))
+    sizes, flat = (
+        LayerSizes.of(random_layer(encoder, num_experts=1000, gate=it).config) for it in (layer.config.gate, FLAT)
+    )
+    assert sizes.parameters == layer.num_parameters
+    looked_at = {"product-key": 32 + 32, "two-level": 32 + 8 * 32, "cells": 32 + 8 * 32}[gate]
+    assert sizes.gate_flops == 2 * 12 * looked_at
+    assert sizes.dense_flops == flat.dense_flops
+    assert sizes.step_flops_per_token < flat.step_flops_per_token
+    assert sizes.step_bytes_per_token(64) != flat.step_bytes_per_token(64)
 
 
 def test_a_larger_batch_shares_the_optimisers_traffic() -> None:

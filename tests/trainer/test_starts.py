@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.language_models import tiny_language_model
+from tests.layers import flat_gate
 from tests.runs import World
 from trainer.activations import Stream, windows
 from trainer.config import Start, TrainConfig
@@ -78,7 +79,7 @@ def test_with_its_mixing_frozen_a_start_at_examples_is_a_constant(world: World) 
 
 def test_more_experts_than_tokens_still_differ(world: World) -> None:
     layer, _ = started(world, "examples", num_experts=700)
-    assert len(layer.gate.weight.unique(dim=0)) == 700
+    assert len(flat_gate(layer).weight.unique(dim=0)) == 700
 
 
 def test_the_same_settings_give_the_same_start(world: World) -> None:

@@ -32,31 +32,40 @@ class Machine:
 class Rounds:
     """Rounds in each of which every way is taken once, for one choice of sizes after the other; tells how far it is."""
 
-    def __init__(self, choices: int, rounds: int, progress: Progress, warm_up: int = 1) -> None:
-        """``warm_up`` rounds more are taken first, and do not count."""
+    def __init__(
+        self,
+        choices: int,
+        rounds: int,
+        progress: Progress,
+        warm_up: int = 1,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """``warm_up`` rounds more are taken first, and do not count; seconds are those of ``clock``."""
         self._rounds, self._warm_up = rounds, warm_up
         self._total, self._done = choices * (rounds + warm_up), 0
-        self._progress = progress
+        self._progress, self._clock = progress, clock
 
     def take(self, ways: Mapping[str, Callable[[], object]], note: str = "") -> dict[str, list[float]]:
         """Seconds of each way in each round that counts."""
         seconds: dict[str, list[float]] = {name: [] for name in ways}
         for number in range(self._rounds + self._warm_up):
             for name, way in ways.items():
-                started = time.perf_counter()
+                started = self._clock()
                 way()
                 if torch.cuda.is_available():
                     torch.cuda.synchronize()
                 if number >= self._warm_up:
-                    seconds[name].append(time.perf_counter() - started)
+                    seconds[name].append(self._clock() - started)
             self._done += 1
             self._progress(self._done, self._total, note)
         return seconds
 
 
-def in_turn(ways: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+def in_turn(
+    ways: Mapping[str, Callable[[], object]], rounds: int, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, list[float]]:
     """``Rounds`` of one choice, in silence."""
-    return Rounds(1, rounds, silent).take(ways)
+    return Rounds(1, rounds, silent, clock=clock).take(ways)
 
 
 def median_ratio(slow: list[float], fast: list[float]) -> float:

@@ -176,7 +176,8 @@ class _Trace:
             assert at.layer is not None
             site = self.frozen.sites[at.layer]
             seed_BTI = found.setdefault(at.layer, torch.zeros_like(site.x_BTI))
-            seed_BTI[row, at.position] = site.layer.gate.weight[at.expert].detach().to(seed_BTI.dtype)
+            assert at.expert is not None
+            seed_BTI[row, at.position] = site.layer.gate.rows(torch.tensor([at.expert]))[0].to(seed_BTI.dtype)
         parts = self.frozen.parts([self.frozen.sites[layer].x_BTI for layer in found], list(found.values()))
         rows_FS = self.sources.row(parts)[: len(places)]
         return replace(self, followed=(*self.followed, *places), weights_FS=torch.cat([self.weights_FS, rows_FS]))

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from trainer.layers.gates import FlatGate
 from trainer.layers.mxd import MxD
 from trainer.layers.sparse import LayerOutput, SparseLayer
 
@@ -39,6 +40,7 @@ def revive(
     lacking_TO = target_TO - output.output_TO
     errors_T = lacking_TO.square().sum(dim=1) / target_TO.square().sum(dim=1).clamp_min(1e-12)
     token_D = errors_T.topk(len(dead_D)).indices
+    assert isinstance(layer.gate, FlatGate)
     gate_norm = layer.gate.weight[alive_N].norm(dim=1).mean()
     rows_DI = F.normalize(x_TI[token_D] - x_TI.mean(dim=0), dim=1) * gate_norm
     layer.gate.weight[dead_D] = rows_DI

@@ -43,7 +43,7 @@ class LayerArms:
 
     def __init__(self, layer: SparseLayer, statistics: Statistics, shared: Sequence[int]) -> None:
         self.layer = layer
-        device = layer.gate.weight.device
+        device = layer.table.device
         self._mixing_M = statistics.mixing_M.to(device)
         self._shared_E = torch.tensor(list(shared), device=device)
         self._known: tuple[Tensor, Tensor, Routing] | None = None

@@ -118,8 +118,8 @@ def health_of(layer: SparseLayer, statistics: Statistics, seed: int) -> Health:
 
 def _twins(layer: SparseLayer, generator: torch.Generator) -> Twins:
     count = layer.config.num_experts
-    chosen_E = torch.randperm(count, generator=generator)[:COMPARED].to(layer.gate.weight.device)
-    gate_E, gate_ids_E = _nearest(layer.gate.weight, chosen_E)
+    chosen_E = torch.randperm(count, generator=generator)[:COMPARED].to(layer.table.device)
+    gate_E, gate_ids_E = _nearest(layer.gate.rows(slice(None)), chosen_E)
     scaling_E, scaling_ids_E = _nearest(layer.table, chosen_E)
     both_E = (gate_E >= DUPLICATE) & (scaling_E >= DUPLICATE) & (gate_ids_E == scaling_ids_E)
     return Twins(

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from trainer.config import LayerConfig, Method
-from trainer.layers.kernels import gate
+from trainer.gate_config import GateForm
 from trainer.layers.mxd import GluMxD, MlpMxD, MxD
 from trainer.layers.sparse import Routing
 from trainer.methods import routed_columns
@@ -33,6 +33,7 @@ class BatchTopK(MxD):
 
     method: ClassVar[Method] = "batch-topk-mxd"
     expert_tables: ClassVar[tuple[str, ...]] = ()
+    gates: ClassVar[frozenset[GateForm]] = frozenset({"flat"})
     threshold: Tensor
 
     def __init__(self, config: LayerConfig) -> None:
@@ -42,7 +43,7 @@ class BatchTopK(MxD):
     def route(self, x_TI: Tensor) -> Routing:
         """The experts of each token, largest coefficient first; of columns that no expert has, 0."""
         candidates = min(routed_columns(self.method, self.config.k), self.config.num_experts)
-        coefficients_TC, indices_TC = gate(x_TI, self.gate.weight, self.gate.bias, candidates)
+        coefficients_TC, indices_TC = self.gate.choose(x_TI, candidates)
         least = self._smallest_chosen(coefficients_TC.detach()) if self.training else self.threshold
         return Routing(coefficients_TC * (coefficients_TC >= least), indices_TC)
 

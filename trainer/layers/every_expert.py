@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from trainer.gate_config import GateForm
 from trainer.layers.sparse import Routing, SparseLayer
 
 
@@ -20,6 +21,7 @@ class EveryExpert(SparseLayer):
     """A gate that lets every positive score through, beside a decoder that a subclass brings."""
 
     expert_tables: ClassVar[tuple[str, ...]] = ()
+    gates: ClassVar[frozenset[GateForm]] = frozenset({"flat"})
 
     def coefficients(self, x_TI: Tensor) -> Tensor:
         """Of every expert, [T, N]; 0 where it is not active."""

@@ -12,16 +12,19 @@ for I inputs, H hidden values, O outputs, N experts:
     tensor-ring MxD    the same with R² in the place of R
     MOLT               N (I + 1) + S (I + O) + O, with S the sum of the ranks of its transforms
 
-where an encoder has (I + 1) H, that of a gated linear unit twice as many.
+where an encoder has (I + 1) H, that of a gated linear unit twice as many. A gate that is not flat has other parameters
+than N (I + 1): what a product-key gate saves goes into more experts, about twice as many.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass
 from itertools import accumulate
 
 from trainer.config import Encoder, Method
+from trainer.gate_config import FLAT, GateConfig, GateSizes, settled
 from trainer.methods import LEVELS, inner_width, transform_ranks
 
 FEATURES_PER_INPUT = 32
@@ -39,13 +42,15 @@ class Widths:
     rank: int
 
 
-def matched_num_experts(method: Method, widths: Widths, encoder: Encoder) -> int:
+def matched_num_experts(method: Method, widths: Widths, encoder: Encoder, gate: GateConfig = FLAT) -> int:
     """N for which a layer has the parameters of a transcoder with 32 I features, or just fewer; at least 1.
 
     For the MxD of a plain MLP the paper's own counts (21,490 for GPT-2 where the exact match is 21,504) give the
     encoder as many biases as the transcoder has features; we keep to them, so that our runs compare with its figures.
     """
     features = FEATURES_PER_INPUT * widths.inputs
+    if gate.gate != "flat":
+        return _matched_with(gate, method, widths, encoder, features * (widths.inputs + 1 + widths.outputs))
     if method in ("transcoder", "skip-transcoder"):
         return features
     if method in ("mxd", "relu-mxd", "batch-topk-mxd") and encoder == "mlp":
@@ -71,6 +76,23 @@ def _matched_transforms(wanted: int, widths: Widths) -> int:
     whole, left = divmod(wanted, sum(every))
     more = sum(total <= left for total in accumulate(every))
     return max(1, len(LEVELS) * whole + more)
+
+
+def _matched_with(gate: GateConfig, method: Method, widths: Widths, encoder: Encoder, wanted: int) -> int:
+    """The most experts with which a layer with this gate has at most so many parameters."""
+    inputs = widths.outputs if method == "autoencoder" else widths.inputs
+    written = _per_expert(method, widths) - inputs - 1
+    room = wanted - (0 if "transcoder" in method else _shared(method, widths, encoder))
+
+    counted = gate.model_copy(update={"chosen_groups": None})
+
+    def fits(num_experts: int) -> bool:
+        return (
+            GateSizes(settled(counted, num_experts, 1), num_experts, inputs).parameters + written * num_experts <= room
+        )
+
+    least, most = max(1, gate.groups or 1), max(2, room)
+    return max(1, bisect_left(range(least, most), True, key=lambda number: not fits(number)) + least - 1)
 
 
 def _per_expert(method: Method, widths: Widths) -> int:

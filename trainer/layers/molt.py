@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from trainer.config import LayerConfig, Method
 from trainer.errors import UserError
+from trainer.gate_config import GateForm
 from trainer.layers.sparse import Routing, SparseLayer
 from trainer.methods import transform_ranks
 
@@ -31,6 +32,7 @@ class Molt(SparseLayer):
 
     method: ClassVar[Method] = "molt"
     expert_tables: ClassVar[tuple[str, ...]] = ()
+    gates: ClassVar[frozenset[GateForm]] = frozenset({"flat"})
 
     def __init__(self, config: LayerConfig) -> None:
         super().__init__(config)

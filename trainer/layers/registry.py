@@ -64,5 +64,6 @@ def load_layer(folder: Path) -> SparseLayer:
     with torch.device("meta"):
         layer = build_layer(config)
     layer.load_state_dict(read_weights(folder / WEIGHTS_FILE, layer), assign=True)
+    layer.gate.check()
     few_rows.turn(layer)
     return layer.eval()

@@ -21,7 +21,9 @@ from torch import Tensor, nn
 
 from trainer.config import LayerConfig, Method
 from trainer.errors import UserError
-from trainer.layers.kernels import gate, mix
+from trainer.gate_config import FITTED, GateForm
+from trainer.layers.gates import FlatGate, Gate, build_gate
+from trainer.layers.kernels import mix
 from trainer.layers.saved import CONFIG_FILE, WEIGHTS_FILE
 from trainer.layers.sharded import Shards, sharded_gate, sharded_mix
 from trainer.methods import NO_TOP_K
@@ -58,6 +60,9 @@ class SparseLayer(nn.Module, ABC):
     reads: ClassVar[Reads] = "mlp-input"
     expert_tables: ClassVar[tuple[str, ...]] = ("gate.weight", "gate.bias")
     """Parameters with a row an expert; empty where the experts cannot be spread over processes."""
+    gates: ClassVar[frozenset[GateForm]] = FITTED | {"cells", "projected"}
+    """Which it may have."""
+    gate: Gate
 
     def __init__(self, config: LayerConfig) -> None:
         super().__init__()
@@ -66,15 +71,16 @@ class SparseLayer(nn.Module, ABC):
         self.config = config
         self.shards: Shards | None = None
         self._at_k: dict[int, SparseLayer] = {}
-        self.gate = nn.Linear(config.input_width, config.num_experts)
-        nn.init.zeros_(self.gate.bias)
+        if config.gate.gate not in self.gates:
+            raise UserError(f"A {self.method} does not keep the K largest of a token; leave --gate at flat.")
+        self.gate = build_gate(config.gate, config.input_width, config.num_experts, config.k)
 
     def route(self, x_TI: Tensor) -> Routing:
         """Choose the experts of each token, largest coefficient first."""
-        weight_NI, bias_N = self.gate.weight, self.gate.bias
         if self.shards is None:
-            return Routing(*gate(x_TI, weight_NI, bias_N, self.config.k))
-        return Routing(*sharded_gate(x_TI, weight_NI, bias_N, self.config.k, self.shards))
+            return Routing(*self.gate.choose(x_TI, self.config.k))
+        assert isinstance(self.gate, FlatGate)
+        return Routing(*sharded_gate(x_TI, self.gate.weight, self.gate.bias, self.config.k, self.shards))
 
     def at_k(self, k: int) -> SparseLayer:
         """This layer with the k strongest experts of a token alone, on the same weights; the same one every time.
@@ -108,6 +114,8 @@ class SparseLayer(nn.Module, ABC):
         """
         if not self.expert_tables:
             raise UserError(f"The experts of a {self.method} cannot be spread over processes; fit it with copies.")
+        if not isinstance(self.gate, FlatGate):
+            raise UserError("Only experts with a flat gate can be spread over processes; fit with copies.")
         if shards.world > self.config.num_experts:
             raise UserError(f"{self.config.num_experts} experts cannot be spread over {shards.world} processes.")
         for name in self.expert_tables:
@@ -154,8 +162,7 @@ class SparseLayer(nn.Module, ABC):
             routing = self.route(x_TI)
         else:
             assert self.shards is None
-            kept = min(k, self.config.num_experts)
-            routing = Routing(*gate(x_TI, self.gate.weight, self.gate.bias, kept))
+            routing = Routing(*self.gate.choose(x_TI, min(k, self.config.num_experts)))
         dense_TM = self.dense_output(x_TI)
         return LayerOutput(self.decode(dense_TM, routing), routing, dense_TM)
 
@@ -206,7 +213,7 @@ def save_tensors(tensors: Mapping[str, Tensor], target: Path) -> None:
 
 
 def read_weights(path: Path, expected: nn.Module) -> dict[str, Tensor]:
-    """Tensors of a safetensors file, checked against the module that will take them, as float32.
+    """Tensors of a safetensors file, checked against the module that will take them, in its types.
 
     Raises:
         UserError: the file is damaged, or its tensors are not those of the module.
@@ -215,9 +222,10 @@ def read_weights(path: Path, expected: nn.Module) -> dict[str, Tensor]:
         tensors = load_file(path)
     except (SafetensorError, OSError) as error:
         raise UserError(f"{path} cannot be read as safetensors ({error}); restore it or fit the run again.") from error
-    wanted = {name: tuple(value.shape) for name, value in expected.state_dict().items()}
+    state = expected.state_dict()
+    wanted = {name: tuple(value.shape) for name, value in state.items()}
     found = {name: tuple(value.shape) for name, value in tensors.items()}
     if wanted != found:
         differing = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
         raise UserError(f"{path} does not fit its config: {', '.join(differing)} missing, unknown or of another shape.")
-    return {name: value.to(torch.float32) for name, value in tensors.items()}
+    return {name: value.to(state[name].dtype) for name, value in tensors.items()}

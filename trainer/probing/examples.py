@@ -161,10 +161,10 @@ class _Rows:
 
 def _random_gate(layer: SparseLayer, seed: int) -> tuple[Tensor, Tensor]:
     """A gate of the layer's size that was never fitted: what tells texts apart without any learning."""
-    weight = layer.gate.weight
+    experts, width, device = layer.config.num_experts, layer.config.input_width, layer.table.device
     generator = torch.Generator().manual_seed(seed)
-    random_NI = torch.randn(weight.shape, generator=generator) / weight.shape[1] ** 0.5
-    return random_NI.to(weight.device), torch.zeros(weight.shape[0], device=weight.device)
+    random_NI = torch.randn(experts, width, generator=generator) / width**0.5
+    return random_NI.to(device), torch.zeros(experts, device=device)
 
 
 def _dense(coefficients_TK: Tensor, indices_TK: Tensor, count: int) -> Tensor:

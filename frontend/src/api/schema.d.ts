@@ -2490,6 +2490,11 @@ export interface components {
              */
             experts_active: number | null;
             /**
+             * Gate
+             * @description How the K are found: flat, product-key, two-level, cells or projected, and with how many groups or numbers.
+             */
+            gate: string;
+            /**
              * Has Top K
              * @description Whether it can be routed and steered through with a smaller K.
              */

@@ -26,6 +26,20 @@ export function activeK({ k, smallest_k: smallest }: Pick<RunSummary, "k" | "sma
   return smallest === null || smallest === k ? String(k) : `${smallest} to ${k}`;
 }
 
+const GATES: Readonly<Record<string, string>> = {
+  flat: "Flat",
+  "product-key": "Product keys",
+  "two-level": "Two levels",
+  cells: "Cells",
+  projected: "Projected",
+};
+
+/** How a run finds its experts: the kind of gate, and of groups how many are looked into. */
+export function gateName(gate: string): string {
+  const [kind = "", ...rest] = gate.split(", ");
+  return [GATES[kind] ?? kind, ...rest].join(", ");
+}
+
 const STATUSES: Readonly<Record<RunStatus, string>> = {
   training: "Training",
   stopped: "Stopped",

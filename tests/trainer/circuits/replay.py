@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from tests.layers import flat_gate
 from trainer.circuits.graph import Switch
 from trainer.language_model import LanguageModel
 from trainer.layers.mxd import MxD
@@ -94,7 +95,7 @@ class FrozenGraph:
         for position, experts in enumerate(seen["indices"].tolist()):
             for expert, was in zip(experts, seen["coefficients"][position].tolist(), strict=True):
                 if was > 0:
-                    live = float(layer.gate.weight[expert] @ x_1TI[0, position] + layer.gate.bias[expert])
+                    live = float(flat_gate(layer).weight[expert] @ x_1TI[0, position] + flat_gate(layer).bias[expert])
                     value = fixed.get((run.name, position, expert), live)
                     output_TO[position] += value * (seen["hidden"][position] @ layer.expert_matrix(expert))
         return output_TO.unsqueeze(0)

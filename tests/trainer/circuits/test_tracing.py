@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.language_models import CONFIGS, tiny_language_model
-from tests.layers import random_layer
+from tests.layers import flat_gate, random_layer
 from tests.runs import World, run_of
 from tests.trainer.circuits.replay import FrozenGraph
 from trainer.circuits.config import MOST_TOKENS, CircuitConfig
@@ -83,11 +83,11 @@ def test_what_goes_into_an_expert_adds_up_to_its_coefficient(world: World, famil
     experts = [place for place in sources.places if place.kind == "expert" and place.layer == 2][::7][:4]
     seed_BTI = torch.zeros_like(site.x_BTI)
     for row, place in enumerate(experts):
-        seed_BTI[row, place.position] = layer.gate.weight[place.expert].detach()
+        seed_BTI[row, place.position] = flat_gate(layer).weight[place.expert].detach()
     parts = it.parts([site.x_BTI], [seed_BTI])
     whole_B = sources.row(parts).sum(1) + parts.constants_B
     for whole, place in zip(whole_B.tolist(), experts, strict=True):
-        assert whole + float(layer.gate.bias[place.expert]) == pytest.approx(place.coefficient, abs=1e-3)
+        assert whole + float(flat_gate(layer).bias[place.expert]) == pytest.approx(place.coefficient, abs=1e-3)
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2", "gpt-neox", "gemma2"])

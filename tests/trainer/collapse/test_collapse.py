@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.layers import random_layer
+from tests.layers import flat_gate, random_layer
 from tests.runs import World
 from trainer.collapse import penalties
 from trainer.collapse.penalties import imbalance, penalty, sameness
@@ -54,7 +54,8 @@ def test_penalties_reach_the_gate_and_the_table_and_cost_nothing_when_off() -> N
     both = penalty(CollapseConfig(balance=1.0, diversity=1.0), routing, layer)
     assert both is not None
     both.backward()
-    assert layer.gate.weight.grad is not None and layer.gate.weight.grad.any()
+    gate_gradient = layer.get_parameter("gate.weight").grad
+    assert gate_gradient is not None and gate_gradient.any()
     assert layer.table.grad is not None and layer.table.grad.any()
 
 
@@ -73,19 +74,19 @@ def test_a_revived_expert_is_active_on_its_token_and_lessens_its_error() -> None
     layer = random_layer(num_experts=33, k=5)
     x_TI = torch.randn(64, 12, generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
-        layer.gate.bias[:4] = -100.0
+        flat_gate(layer).bias[:4] = -100.0
     target_TO = torch.randn(64, 10, generator=torch.Generator().manual_seed(2))
     optimizer = torch.optim.AdamW(layer.parameters(), lr=0.0)
     output = layer(x_TI)
     (output.output_TO - target_TO).square().mean().backward()
     optimizer.step()
-    before = layer.gate.weight.detach().clone()
+    before = flat_gate(layer).weight.detach().clone()
     dead_N = torch.arange(33) < 4
     revive(layer, optimizer, dead_N, x_TI, output, target_TO)
     revived = layer(x_TI).routing
     assert {0, 1, 2, 3} <= set(revived.indices_TK[revived.coefficients_TK > 0].tolist())
-    assert torch.equal(layer.gate.weight[4:], before[4:])
-    assert not optimizer.state[layer.gate.weight]["exp_avg"][:4].any()
+    assert torch.equal(flat_gate(layer).weight[4:], before[4:])
+    assert not optimizer.state[flat_gate(layer).weight]["exp_avg"][:4].any()
 
 
 def test_fitting_with_everything_on_goes_on_bit_for_bit_after_a_stop(world: World) -> None:

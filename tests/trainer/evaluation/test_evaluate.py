@@ -13,6 +13,7 @@ import torch
 from sqlalchemy import select
 from sqlalchemy.orm import Session as Reading
 
+from tests.layers import flat_gate
 from tests.runs import World, small_world
 from tests.trainer.evaluation.worlds import trap
 from trainer.config import EvaluateConfig, FittedMethod, Method
@@ -128,7 +129,7 @@ def test_duplicates_are_found(fitted: World) -> None:
     run = Run.load("mxd", fitted.data)
     with torch.no_grad():
         run.layer.get_parameter("scaling_NO")[1] = run.layer.get_parameter("scaling_NO")[0]
-        run.layer.gate.weight[1] = run.layer.gate.weight[0]
+        flat_gate(run.layer).weight[1] = flat_gate(run.layer).weight[0]
     twins = result_of(fitted, "mxd", run.layer).health.twins
     assert twins.share == pytest.approx(2 / 40)
     assert twins.gate_largest == pytest.approx(1)

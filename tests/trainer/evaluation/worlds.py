@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from tests.layers import flat_gate
 from trainer.anatomy import MlpShape
 from trainer.config import LayerConfig
 from trainer.language_model import LanguageModel
@@ -36,8 +37,8 @@ def trap(language_model: LanguageModel, index: int) -> GluMxD:
         layer.encoder_gate.weight.copy_(weights.gate_weight_HI)
         layer.encoder_gate.bias.copy_(weights.gate_bias_H)
         layer.decoder.weight.copy_(writer.weight)  # type: ignore[arg-type]
-        layer.gate.weight.zero_()
-        layer.gate.bias.fill_(-1.0)
-        layer.gate.bias[0] = 1.0
+        flat_gate(layer).weight.zero_()
+        flat_gate(layer).bias.fill_(-1.0)
+        flat_gate(layer).bias[0] = 1.0
         layer.scaling_NO[0] = 1.0
     return layer

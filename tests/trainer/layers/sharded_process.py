@@ -6,7 +6,7 @@ import os
 
 import torch
 
-from tests.layers import random_layer
+from tests.layers import flat_gate, random_layer
 from trainer.distributed import Ranks, joined
 from trainer.layers.registry import build_layer
 from trainer.layers.sharded import Shards
@@ -25,7 +25,7 @@ def check(ranks: Ranks, case: int) -> None:
     if case % 4 == 3:
         whole = other_method(whole, ("transcoder", "skip-transcoder")[case // 4 % 2], generator)
     # Fewer than K positive scores on many tokens.
-    whole.gate.bias.data -= 1.5
+    flat_gate(whole).bias.data -= 1.5
     tokens = 6 * ranks.world
     x_TI = torch.randn(tokens, whole.config.input_width, generator=generator)
     y_TO = torch.randn(tokens, whole.config.output_width, generator=generator)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.layers import random_layer_of
+from tests.layers import flat_gate, random_layer_of
 from tests.runs import small_world
 from trainer.config import Encoder, OptimizerConfig
 from trainer.files import read_json
@@ -69,11 +69,11 @@ def test_the_error_pulls_at_thresholds_with_scores_just_above() -> None:
     layer = layer_of()
     layer.level.fill_(1.0)
     layer.log_factor_N.data.zero_()
-    layer.gate.weight.data.zero_()
-    layer.gate.bias.data.copy_(torch.linspace(0, 3.2, 33))  # scores of experts 0 to 32, the same on every token
+    flat_gate(layer).weight.data.zero_()
+    flat_gate(layer).bias.data.copy_(torch.linspace(0, 3.2, 33))  # scores of experts 0 to 32, the same on every token
     layer.route(torch.randn(4, 12)).coefficients_TK.sum().backward()
     assert layer.log_factor_N.grad is not None
-    near = (layer.gate.bias > 1.0) & (layer.gate.bias < 1.0 + WINDOW)
+    near = (flat_gate(layer).bias > 1.0) & (flat_gate(layer).bias < 1.0 + WINDOW)
     assert near.sum() == 2
     assert torch.equal(layer.log_factor_N.grad != 0, near)
     assert layer.log_factor_N.grad[near].tolist() == pytest.approx([-4 / WINDOW] * 2)

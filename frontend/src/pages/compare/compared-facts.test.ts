@@ -16,6 +16,7 @@ const DETAIL: RunDetail = {
     k: 16,
     smallest_k: null,
     has_top_k: true,
+    gate: "flat",
     hidden_width: 512,
     parameters: 1_500_000,
     origin: null,

@@ -1,7 +1,7 @@
 /** What two runs are, fact by fact, with those in which they differ marked. */
 
 import type { RunDetail } from "@/api/types";
-import { activeK, methodName, shortSource, statusName } from "@/components/run-words";
+import { activeK, gateName, methodName, shortSource, statusName } from "@/components/run-words";
 import { formatCompact, formatCount, formatFixed, formatPercent } from "@/lib/format";
 
 export interface ComparedFact {
@@ -40,6 +40,7 @@ const FACTS: readonly FactKind[] = [
   { name: "Activation", value: ({ run }) => run.activation },
   { name: "Experts N", value: ({ run }) => run.num_experts, text: ({ run }) => formatCount(run.num_experts) },
   { name: "Active K", value: ({ run }) => activeK(run) },
+  { name: "Gate", value: ({ run }) => gateName(run.gate) },
   { name: "Hidden width H", value: ({ run }) => run.hidden_width, text: ({ run }) => formatCount(run.hidden_width) },
   { name: "Parameters", value: ({ run }) => run.parameters, text: ({ run }) => formatCompact(run.parameters) },
   { name: "Seed", value: ({ run }) => run.seed },
@@ -69,7 +70,19 @@ const FACTS: readonly FactKind[] = [
 ];
 
 /** Settings that stand among the facts already. */
-const SHOWN = ["name", "language_model", "layer", "method", "num_experts", "k", "smallest_k", "seed", "text.text", "tokens"];
+const SHOWN = [
+  "name",
+  "language_model",
+  "layer",
+  "method",
+  "num_experts",
+  "k",
+  "smallest_k",
+  "gate.gate",
+  "seed",
+  "text.text",
+  "tokens",
+];
 
 const settingText = (value: RunDetail["config"][string] | undefined) => String(value ?? NONE);
 

@@ -1,7 +1,7 @@
 /** What was fitted, in one strip. */
 
 import type { RunSummary } from "@/api/types";
-import { activeK, methodName, shortOrigin, shortSource } from "@/components/run-words";
+import { activeK, gateName, methodName, shortOrigin, shortSource } from "@/components/run-words";
 import { formatCompact, formatCount } from "@/lib/format";
 
 export function RunFacts({ run }: { readonly run: RunSummary }) {
@@ -11,6 +11,7 @@ export function RunFacts({ run }: { readonly run: RunSummary }) {
     ["Layer", String(run.layer)],
     ["Experts N", formatCount(run.num_experts)],
     ["Active K", activeK(run)],
+    ["Gate", gateName(run.gate)],
     ["Hidden width H", formatCount(run.hidden_width)],
     ["Parameters", formatCompact(run.parameters)],
     ["Text", shortSource(run.text), run.text],
