@@ -16,6 +16,7 @@ const LOADERS: Readonly<Record<string, () => PageModule>> = {
   "/lists": () => import("@/pages/lists"),
   "/lists/:list": () => import("@/pages/list"),
   "/routing": () => import("@/pages/routing"),
+  "/circuits": () => import("@/pages/circuits"),
   "/steering": () => import("@/pages/steering"),
   "/s/:id": () => import("@/pages/session"),
   "/frontier": () => import("@/pages/frontier"),

@@ -16,7 +16,7 @@ from tests.browser.conftest import OpenPage
 pytestmark = pytest.mark.browser
 
 PROMPT = quote("The little girl said that she was hungry.")
-WAITING = re.compile("^(Loading (?!more)|Routing|Choosing)")
+WAITING = re.compile("^(Loading (?!more)|Routing|Tracing|Choosing)")
 LOOKS: dict[str, dict[str, Any]] = {
     "light": {"color_scheme": "light"},
     "dark": {"color_scheme": "dark", "reduced_motion": "no-preference"},
@@ -38,6 +38,9 @@ PLACES = {
     "experts": Place("/experts", lambda page: page.get_by_role("row").nth(20)),
     "expert": Place("/experts/2603", lambda page: page.get_by_role("group", name="Context 1", exact=True).first),
     "routing": Place(f"/routing?prompt={PROMPT}", lambda page: page.get_by_role("table", name="Coefficients")),
+    "circuits": Place(
+        f"/circuits?run=demo-l3-k16&prompt={PROMPT}", lambda page: page.get_by_role("group", name="Circuit")
+    ),
     "steering": Place(
         f"/steering?run=demo-l3-k16&prompt={PROMPT}&edits=2603:add:4&tokens=16",
         lambda page: page.get_by_text("done, 16 tokens").first,

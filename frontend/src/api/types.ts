@@ -6,6 +6,11 @@ type Schemas = components["schemas"];
 
 export type Alternative = Schemas["Alternative"];
 export type AutomaticLabel = Schemas["AutomaticLabel"];
+export type CircuitEffect = Schemas["CircuitEffect"];
+export type CircuitEffectsResponse = Schemas["CircuitEffectsResponse"];
+export type CircuitGraph = Schemas["CircuitGraph"];
+export type CircuitNode = Schemas["CircuitNode"];
+export type CircuitResponse = Schemas["CircuitResponse"];
 export type Companion = Schemas["Companion"];
 export type Context = Schemas["Context"];
 export type EvaluationSummary = Schemas["EvaluationSummary"];

@@ -14,6 +14,14 @@ const SHAPES = {
     </>
   ),
   routing: <path d="M2.5 8h3l3.5-4.5h4.5M5.5 8 9 12.5h4.5M5.5 8h8" />,
+  circuits: (
+    <>
+      <path d="M4.2 11.2 7.3 5M11.8 11.2 8.7 5M5.5 12.5h5" />
+      <circle cx="8" cy="3.7" r="1.5" />
+      <circle cx="3.9" cy="12.5" r="1.5" />
+      <circle cx="12.1" cy="12.5" r="1.5" />
+    </>
+  ),
   steering: (
     <>
       <path d="M3 4.5h5.5M12 4.5h1M3 11.5h1M7.5 11.5H13" />

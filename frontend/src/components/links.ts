@@ -14,6 +14,7 @@ export type PageName =
   | "search"
   | "lists"
   | "routing"
+  | "circuits"
   | "steering"
   | "frontier"
   | "faithfulness"

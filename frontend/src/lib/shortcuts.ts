@@ -12,7 +12,7 @@ export const SHORTCUTS = {
   label: { key: "l", what: "Edit the label", where: "Expert" },
   note: { key: "n", what: "Edit the note", where: "Expert" },
   filter: { key: "f", what: "Add a filter", where: "Experts" },
-  prompt: { key: "e", what: "Edit the prompt", where: "Routing, Steering, Home" },
+  prompt: { key: "e", what: "Edit the prompt", where: "Routing, Circuits, Steering, Home" },
 } as const;
 
 export type ShortcutId = keyof typeof SHORTCUTS;

@@ -24,6 +24,7 @@ const PAGES: readonly PageEntry[] = [
   { page: "search", name: "Search", icon: "search" },
   { page: "lists", name: "Lists", icon: "list" },
   { page: "routing", name: "Routing", icon: "routing" },
+  { page: "circuits", name: "Circuits", icon: "circuits" },
   { page: "steering", name: "Steering", icon: "steering" },
   { page: "frontier", name: "Frontier", icon: "frontier" },
   { page: "faithfulness", name: "Faithfulness", icon: "faithfulness" },

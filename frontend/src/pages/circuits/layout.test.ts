@@ -1,0 +1,98 @@
+import { expect, test } from "vitest";
+
+import type { CircuitGraph, CircuitNode } from "@/api/types";
+
+import { layoutOf, neighbour } from "./layout";
+
+function node(kind: CircuitNode["kind"], position: number, more: Partial<CircuitNode> = {}): CircuitNode {
+  return {
+    kind,
+    position,
+    layer: null,
+    run: null,
+    expert: null,
+    coefficient: null,
+    influence: 0.1,
+    direct: 0.2,
+    effect: 0.3,
+    followed: true,
+    ...more,
+  };
+}
+
+const expert = (position: number, layer: number, id: number, influence = 0.1) =>
+  node("expert", position, { layer, expert: id, run: `l${layer}`, coefficient: 1, influence });
+
+function graph(nodes: readonly CircuitNode[]): CircuitGraph {
+  const next = { id: 9, text: " red", probability: 0.5, logit: 4 };
+  return {
+    runs: ["l1", "l4"],
+    layers: [1, 4],
+    tokens: ["<s>", "The", " extraordinarily", " old"].map((text, i) => ({ id: i, text, start: i === 0 })),
+    target: next,
+    candidates: [next],
+    nodes: [node("target", 3, { influence: 1 }), ...nodes],
+    edges: [],
+    direct: {},
+    begins: {},
+    num_nodes: 100,
+    kept_influence: 0.7,
+    kept_edges: 0.9,
+    rounding: 0,
+  };
+}
+
+const FULL = graph([
+  expert(3, 4, 1, 0.4),
+  ...Array.from({ length: 9 }, (_, i) => expert(3, 1, i)),
+  expert(1, 1, 20),
+  node("embedding", 1),
+  node("mlp", 3, { layer: 2 }),
+]);
+
+test("layers go up, tokens across, only layers with nodes have a row", () => {
+  const { rows, nodes } = layoutOf(FULL);
+  expect(rows.map(({ name }) => name)).toEqual(["target", "4", "2", "1", "embedding"]);
+  const at = (index: number) => nodes[index] ?? expect.fail("no such node");
+  expect(at(0).y).toBeLessThan(at(1).y);
+  expect(at(1).y).toBeLessThan(at(2).y);
+  expect(at(11).x).toBeLessThan(at(1).x);
+  expect(at(12).y).toBeGreaterThan(at(11).y);
+  expect(at(12).x).toBe(at(11).x);
+});
+
+test("no two nodes lie over each other, and all are inside", () => {
+  const { nodes, width, height } = layoutOf(FULL);
+  for (const a of nodes) {
+    expect(a.x - a.width / 2).toBeGreaterThanOrEqual(0);
+    expect(a.x + a.width / 2).toBeLessThanOrEqual(width);
+    expect(a.y + a.height / 2).toBeLessThanOrEqual(height);
+    for (const b of nodes) {
+      const apart =
+        Math.abs(a.x - b.x) >= (a.width + b.width) / 2 - 0.01 ||
+        Math.abs(a.y - b.y) >= (a.height + b.height) / 2 - 0.01;
+      expect(a === b || apart).toBe(true);
+    }
+  }
+});
+
+test("columns are as wide as their tokens", () => {
+  const { columns } = layoutOf(FULL);
+  expect(columns[2]?.width).toBeGreaterThan((columns[1]?.width ?? 0) * 1.5);
+});
+
+test("areas grow with influence", () => {
+  const { nodes } = layoutOf(FULL);
+  expect(nodes[1]?.width).toBeGreaterThan(nodes[2]?.width ?? 0);
+});
+
+test("arrows go to what is nearest that way", () => {
+  const { nodes } = layoutOf(FULL);
+  const [target, top] = nodes;
+  if (target === undefined || top === undefined) expect.fail("no nodes");
+  expect(neighbour(nodes, target, "ArrowDown")).toBe(top);
+  expect(neighbour(nodes, top, "ArrowUp")).toBe(target);
+  expect(neighbour(nodes, target, "ArrowUp")).toBeUndefined();
+  const left = neighbour(nodes, nodes[3] ?? top, "ArrowLeft");
+  expect(left?.node.layer).toBe(1);
+});
