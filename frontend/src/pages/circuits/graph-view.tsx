@@ -14,6 +14,11 @@ import { expertOf, side, sign, spokenName, tokenText } from "./node-words";
 const THICKEST = 4.5;
 const DIRECTIONS: ReadonlySet<string> = new Set(["ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight"]);
 
+/** Where the graph does not fit, the newest token is looked at first: the next one comes from there. */
+function showNewest(box: HTMLElement | null) {
+  if (box !== null) box.scrollLeft = box.scrollWidth;
+}
+
 interface GraphViewProps {
   readonly response: CircuitResponse;
   readonly chosen: readonly ChosenExpert[];
@@ -181,7 +186,7 @@ export function GraphView({ response, chosen, onToggle, onPreview }: GraphViewPr
     graph.edges.flatMap(({ source, target }) => (source === active || target === active ? [source, target] : [])),
   );
   return (
-    <div className="circuit-box">
+    <div className="circuit-box" ref={showNewest}>
       <RowTitles layout={layout} />
       <div className="circuit" role="group" aria-label="Circuit: arrows move between nodes" style={{ width, height }}>
         {layout.rows.map(({ name, y }) => (
