@@ -2,6 +2,7 @@
 
 import "@/components/prompt/prompt.css";
 import "./circuits.css";
+import "./circuits/panel.css";
 
 import { useQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
