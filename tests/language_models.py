@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -89,7 +90,8 @@ def tiny_language_model(family: str = "llama", seed: int = 0) -> LanguageModel:
     """A language model of a family, a few thousand random weights, on the CPU in float32."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        module = AutoModelForCausalLM.from_config(CONFIGS[family], dtype=torch.float32)
+        # A copy: who changes the config of one changes none of the others.
+        module = AutoModelForCausalLM.from_config(deepcopy(CONFIGS[family]), dtype=torch.float32)
     for parameter in module.parameters():
         # Starting values are so small that every next-token distribution would be flat and every test blind.
         parameter.data.mul_(3.0) if parameter.dim() > 1 else None

@@ -110,6 +110,6 @@ def test_layers_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_bench_needs_a_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["bench"]) == 2
-    assert "{layer, train, index, browse, generate, identity, soak, load}" in capsys.readouterr().err
+    assert "{layer, train, gates, index, browse, generate, identity, soak, load}" in capsys.readouterr().err
     assert run(["bench", "browse", "--experts", "0"]) == 2
     assert capsys.readouterr().err == "mxd: --experts: Input should be greater than 0\n"

@@ -45,7 +45,7 @@ PLACES = {
         f"/steering?run=demo-l3-k16&prompt={PROMPT}&edits=2603:add:4&tokens=16",
         lambda page: page.get_by_text("done, 16 tokens").first,
     ),
-    "frontier": Place("/frontier", lambda page: page.get_by_role("img", name="Normalised MSE")),
+    "frontier": Place("/frontier", lambda page: page.get_by_role("img", name="Normalised MSE against K")),
     "faithfulness": Place("/faithfulness", lambda page: page.get_by_role("region", name="Faithfulness")),
     "health": Place("/health", lambda page: page.get_by_role("region", name="Health of the experts")),
     "not-evaluated": Place("/health?run=second", lambda page: page.get_by_text("mxd evaluate").first),

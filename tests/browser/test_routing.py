@@ -118,10 +118,12 @@ def test_a_cell_locks_its_expert_and_a_reload_shows_the_same(routing: Page) -> N
     # What experts promote is asked for once a token is locked, and comes a moment later.
     promotes = panel(routing).get_by_role("columnheader", name="promotes next")
     expect(promotes).to_be_visible()
+    routing.wait_for_load_state("networkidle")  # labels of experts too
     shown = (heat_map(routing).aria_snapshot(), panel(routing).aria_snapshot())
     routing.reload()
     expect(panel(routing).get_by_role("heading", name="Locked: ")).to_be_visible()
     expect(promotes).to_be_visible()
+    routing.wait_for_load_state("networkidle")
     assert (heat_map(routing).aria_snapshot(), panel(routing).aria_snapshot()) == shown
 
 

@@ -25,11 +25,14 @@ interface KChoiceProps {
 
 /** Nothing where there is no choice. It counts when the thumb is let go. */
 export function KChoice({ run, k, onChange }: KChoiceProps) {
-  const [dragged, setDragged] = useState<number | null>(null);
+  // Kept until the choice has arrived, or a key that is pressed meanwhile would start from the one before.
+  const [moved, setMoved] = useState<{ readonly from: number | null; readonly to: number } | null>(null);
+  if (moved !== null && moved.from !== k) setMoved(null);
   if (!run.has_top_k || run.k === 1) return null;
-  const value = dragged ?? Math.min(chosenK(run, k) ?? run.k, run.k);
+  const value = moved?.from === k ? moved.to : Math.min(chosenK(run, k) ?? run.k, run.k);
+  const move = (to: number) => setMoved({ from: k, to });
   const commit = (next: number) => {
-    setDragged(null);
+    move(next);
     onChange(next === run.k ? null : next);
   };
   return (
@@ -45,7 +48,7 @@ export function KChoice({ run, k, onChange }: KChoiceProps) {
         step={1}
         neutral={run.k}
         ticks={[]}
-        onChange={setDragged}
+        onChange={move}
         onChangeEnd={commit}
       />
     </div>
