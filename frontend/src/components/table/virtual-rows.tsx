@@ -1,6 +1,6 @@
 /** Table rows of one height, of which only those on screen exist; asks for more as the end comes near. */
 
-import { type ReactNode, useEffect, useState, useSyncExternalStore } from "react";
+import { type ReactNode, useDeferredValue, useEffect, useState, useSyncExternalStore } from "react";
 
 import { blockAt, rowsInSight } from "@/lib/rows-in-sight";
 
@@ -39,7 +39,9 @@ const AHEAD = 30;
 export function VirtualRows({ count, rowHeight, onNearEnd, children }: VirtualRowsProps) {
   const [body, setBody] = useState<HTMLTableSectionElement | null>(null);
   const distance = useDistanceFromTop(body);
-  const block = useSyncExternalStore(followOutlook, () => blockAt(outlook().top - distance, rowHeight));
+  const sought = useSyncExternalStore(followOutlook, () => blockAt(outlook().top - distance, rowHeight));
+  // The frame that moves the page draws what is there; rows to come wait for the next, which the rows beyond the edge allow.
+  const block = useDeferredValue(sought);
   const height = useSyncExternalStore(followOutlook, () => outlook().height);
   const { first, end } = rowsInSight(block, count, rowHeight, height);
   const isNearEnd = end + AHEAD >= count;
