@@ -15,7 +15,6 @@ from trainer.counts import Count as Count
 from trainer.counts import Size as Size
 from trainer.counts import parse_count as parse_count
 from trainer.gate_config import GateConfig
-from trainer.methods import ACTIVATION_NAMES as ACTIVATION_NAMES
 from trainer.methods import Activation as Activation
 from trainer.methods import Encoder as Encoder
 from trainer.methods import FittedMethod as FittedMethod

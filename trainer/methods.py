@@ -33,18 +33,6 @@ MOST_OF_ONE_TOKEN = 4
 LEVELS = tuple(level for level in range(5) for _ in range(2**level))
 """How often the largest rank of a MOLT is halved, for each of 31 transforms."""
 
-ACTIVATION_NAMES: dict[str, Activation] = {
-    "gelu": "gelu",
-    "gelu_new": "gelu_tanh",
-    "gelu_fast": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "relu": "relu",
-    "silu": "silu",
-    "swish": "silu",
-    "sigmoid": "sigmoid",
-}
-"""How the configs of language models call each activation."""
-
 
 def routed_columns(method: Method, k: int) -> int:
     """Columns of a routing: experts that one token can have."""

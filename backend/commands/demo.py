@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -87,12 +89,7 @@ def prepare(settings: Settings) -> None:
         UserError: the sample is damaged.
         Interrupted: somebody asked to stop.
     """
-    from backend.database import opened
-    from backend.sample import Sample
-
-    sample = Sample.open(settings.data)
-    with opened(settings.store_url) as store:
-        sample.enter(store)
+    with _entered(settings) as (sample, store):
         for run in sample.runs:
             _prepare_run(run, sample, store, settings.device)
 
@@ -104,14 +101,22 @@ def prepare_first(settings: Settings) -> int:
         UserError: the sample is damaged.
         Interrupted: somebody asked to stop.
     """
+    from backend.sample import is_ready
+
+    with _entered(settings) as (sample, store):
+        _prepare_run(sample.runs[0], sample, store, settings.device)
+        return sum(not is_ready(run, store) for run in sample.runs[1:])
+
+
+@contextmanager
+def _entered(settings: Settings) -> Iterator[tuple[Sample, Engine]]:
     from backend.database import opened
-    from backend.sample import Sample, is_ready
+    from backend.sample import Sample
 
     sample = Sample.open(settings.data)
     with opened(settings.store_url) as store:
         sample.enter(store)
-        _prepare_run(sample.runs[0], sample, store, settings.device)
-        return sum(not is_ready(run, store) for run in sample.runs[1:])
+        yield sample, store
 
 
 def _prepare_run(run: Run, sample: Sample, store: Engine, device: str) -> None:
