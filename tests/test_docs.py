@@ -33,6 +33,11 @@ OTHER_FLAGS = {
     "--logdir",
     "--build-arg",
     "--kills",
+    "--epochs",
+    "--from",
+    "--held-out",
+    "--tokenizer",
+    "--vocabulary",
 }
 """Of the other programs that the documents name."""
 TREE_LINE = re.compile(r"^(?P<indent> *)(?P<name>\S+)(?: {2,}\S.*)?$")

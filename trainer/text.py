@@ -25,7 +25,7 @@ from trainer.tokens import separator_id
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-__all__ = ["Order", "blocks", "documents", "fingerprint", "sequences"]
+__all__ = ["Order", "blocks", "documents", "fingerprint", "sequences", "token_ids"]
 
 _BATCH_DOCUMENTS = 64
 _BATCH_CHARACTERS = 2**18
@@ -55,6 +55,15 @@ def sequences(
     wanted = max(1, tokens // config.context)
     passes = chain([documents(config, order, seed)], _repetitions(config, order, seed))
     return _packed(config, _tokenised(chain.from_iterable(passes), tokenizer, separator), wanted, skip)
+
+
+def token_ids(config: TextConfig, tokenizer: PreTrainedTokenizerBase) -> Iterator[npt.NDArray[np.int32]]:
+    """Token ids of all of a text, once and in its own order, some documents at a time; the separator before each.
+
+    Raises:
+        NotFoundError, UserError: as ``sequences``; a text that is short is no mistake here.
+    """
+    return _tokenised(documents(config), tokenizer, separator_id(tokenizer))
 
 
 def blocks(
