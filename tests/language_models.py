@@ -98,9 +98,20 @@ def tiny_language_model(family: str = "llama", seed: int = 0) -> LanguageModel:
     return LanguageModel(module, byte_tokenizer(), f"tiny-{family}")
 
 
+def sure_language_model() -> LanguageModel:
+    """A tiny one that is sure of every next token, mostly wrongly."""
+    language_model = tiny_language_model()
+    language_model.module.get_output_embeddings().weight.data.mul_(25.0)
+    return language_model
+
+
 def saved_language_model(folder: Path, family: str = "llama", seed: int = 0) -> Path:
-    """The same, in a folder that ``LanguageModel.load`` reads."""
-    language_model = tiny_language_model(family, seed)
+    """The same as ``tiny_language_model``, in a folder that ``LanguageModel.load`` reads."""
+    return saved(tiny_language_model(family, seed), folder)
+
+
+def saved(language_model: LanguageModel, folder: Path) -> Path:
+    """A language model in a folder that ``LanguageModel.load`` reads."""
     language_model.module.save_pretrained(folder)
     language_model.tokenizer.save_pretrained(folder)
     return folder

@@ -20,6 +20,7 @@ from trainer.methods import Encoder as Encoder
 from trainer.methods import FittedMethod as FittedMethod
 from trainer.methods import ImportedMethod as ImportedMethod
 from trainer.methods import Method as Method
+from trainer.protect_config import ProtectConfig
 
 ImportFormat = Literal["mxd-checkpoint", "sparsify", "saelens", "circuit-tracer"]
 Start = Literal["auto", "paper", "encoder", "full", "examples"]
@@ -183,6 +184,8 @@ class TrainConfig(Config):
     """Of a run that was fine-tuned: the run that it began as, then those whose layers were in place with its own."""
     next_token_weight: Annotated[float, Field(ge=0)] = 0.0
     """In fine-tuning, of the next-token loss beside the KL divergence from the untouched language model."""
+    protected: ProtectConfig | None = None
+    """How passages are protected by it; ``began_as`` names the runs that were moved together."""
 
     @model_validator(mode="after")
     def _can_be_fitted(self) -> Self:

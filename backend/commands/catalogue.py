@@ -24,6 +24,7 @@ COMMANDS: Mapping[str, Entry] = {
     "train": Entry("train", "TrainCommand", "fit a layer, or go on fitting it"),
     "presets": Entry("presets", "PresetsCommand", "settings of a fit for open language models"),
     "finetune": Entry("finetune", "FinetuneCommand", "runs of several layers, all in place at once, end to end"),
+    "protect": Entry("protect", "ProtectCommand", "passages on which the language model shall be unsure, as new runs"),
     "import": Entry("importing", "ImportCommand", "a layer that another program fitted, as a run"),
     "index": Entry("index", "IndexCommand", "statistics and contexts of every expert into the store"),
     "influence": Entry(

@@ -114,6 +114,7 @@ def _config_of(run: Run, name: str, runs: Sequence[Run], config: FinetuneConfig)
         "language_model": run.language_model_source,
         "num_experts": run.layer_config.num_experts,
         "collapse": CollapseConfig(),
+        "protected": None,  # fitting on can undo it
         "began_as": (run.name, *others),
         "text_seed": None if config.seed == run.config.seed else config.seed,
         **config.model_dump(exclude={"name", "seed"}),
