@@ -68,7 +68,8 @@ class Certificate:
 def newton_step(at_D: Tensor, found: Quadratic, damping: float) -> Tensor:
     """Where the damped step ends, [D], before any noise."""
     damped_DD = found.hessian_DD + damping * torch.eye(len(at_D), dtype=at_D.dtype)
-    return at_D - torch.linalg.solve(damped_DD, found.gradient_D)
+    step_D: Tensor = torch.linalg.solve(damped_DD, found.gradient_D)
+    return at_D - step_D
 
 
 def smallest_eigenvalue(hessian_DD: Tensor) -> float:

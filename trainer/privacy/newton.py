@@ -184,7 +184,8 @@ def _directions(count: int, seed: int) -> Tensor:
     """Places around 0 to look at, [PROBES, D], each of length 1/2."""
     generator = torch.Generator().manual_seed(seed)
     found = torch.randn(PROBES, count, generator=generator, dtype=torch.float64)
-    return found / (2 * torch.linalg.vector_norm(found, dim=1, keepdim=True))
+    lengths: Tensor = torch.linalg.vector_norm(found, dim=1, keepdim=True)
+    return found / (2 * lengths)
 
 
 def _noise(count: int) -> Tensor:

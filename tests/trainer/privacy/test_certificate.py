@@ -44,6 +44,7 @@ def test_noise_is_what_the_constants_ask_for() -> None:
     assert made.status == "holds"
     assert made.smallest_eigenvalue == pytest.approx(least)
     assert made.sensitivity == pytest.approx(2 * 2.0**2 * 0.25 / (DAMPING + least))
+    assert made.sensitivity is not None
     assert made.sigma == pytest.approx(made.sensitivity / 0.5 * math.sqrt(2 * math.log(1.25 / 1e-4)))
     assert "(0.5, 0.0001)-indistinguishable" in made.reason
     assert certify(ORIGIN, ends_D, found, given.model_copy(update={"sigma": made.sigma}), 99).status == "holds"
