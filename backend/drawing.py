@@ -15,6 +15,7 @@ from trainer.errors import UserError
 
 MEASURED_OF_A_RUN = {
     "steering": steering,
+    "layer-errors": figures_of_evaluations.layer_errors,
     "load": figures_of_evaluations.load,
     "usage-evaluated": figures_of_evaluations.usage_evaluated,
     "probe-coefficients": figures_of_evaluations.probe_coefficients,

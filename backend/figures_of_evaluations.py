@@ -111,6 +111,34 @@ def added_layers(session: Session) -> Figure:
     return as_figure("added-layers", "Added loss as layers are put in one by one", figure, _points(figure))
 
 
+def layer_errors(session: Session, run: RunRecord) -> Figure:
+    """Error of a run in each layer that it writes, beside runs of these layers alone on the same text."""
+    record = newest(session, run)
+    own, layers = record.result, layers_of(record.result)
+    others = [it.result for it in evaluated(session) if it.fingerprint == record.fingerprint and it.run_id != run.id]
+    beside = [
+        it
+        for it in others
+        if it["language_model"] == own["language_model"] and len(layers_of(it)) == 1 and it["layer"] in layers
+    ]
+    errors = own.get("normalised_mse_of_layers") or [own["intervals"]["normalised_mse"]]
+    traces = [_errors_trace(layers, errors, [own["run"]] * len(layers), own["run"], "this-run", "circle")]
+    for method, symbol in zip(sorted({it["method"] for it in beside}), SYMBOLS[1:] * len(beside), strict=False):
+        found = sorted((it for it in beside if it["method"] == method), key=lambda it: (it["layer"], it["run"]))
+        values = [it["intervals"]["normalised_mse"] for it in found]
+        names, name = [_named(it) for it in found], f"{method} of one layer"
+        traces.append(_errors_trace([it["layer"] for it in found], values, names, name, "other", symbol))
+    figure = go.Figure(traces)
+    figure.update_xaxes(title={"text": "Layer that is written"}, tickvals=layers)
+    figure.update_yaxes(title={"text": "Normalised MSE"}, rangemode="tozero")
+    return as_figure("layer-errors", f"Error of {run.name} in each layer that it writes", figure, _points(figure))
+
+
+def layers_of(result: Result) -> list[int]:
+    """Layers that an evaluated run writes; what was measured before there were several says one."""
+    return list(result.get("layers") or [result["layer"]])
+
+
 def load(session: Session, run: RunRecord) -> Figure:
     """Lorenz curve: which share of the activations the least used experts have."""
     curve = newest(session, run).result["health"]["load"]["shares"]
@@ -190,6 +218,22 @@ def or_nothing(name: FigureName, make: Callable[[], Figure]) -> Figure:
 
 SYMBOLS = ("circle", "square", "triangle-up", "diamond", "cross", "star", "x", "pentagon")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+
+
+def _errors_trace(
+    layers: list[int], errors: list[Result], names: list[str], name: str, role: str, symbol: str
+) -> go.Scatter:
+    return go.Scatter(
+        x=layers,
+        y=[error["value"] for error in errors],
+        error_y=_error([(error["value"], error["low"], error["high"]) for error in errors]),
+        text=names,
+        name=name,
+        mode="lines+markers" if role == "this-run" else "markers",
+        marker={"symbol": symbol, "size": 8},
+        meta={"role": role},
+        hovertemplate="%{text}, layer %{x}: %{y:.4f}<extra></extra>",
+    )
 
 
 def _added_traces(steps: list[Result], name: str, role: str, symbol: str, dash: str) -> list[go.Scatter]:

@@ -206,7 +206,7 @@ def _train_command(config: dict[str, Any]) -> str:
         "batch": optimizer["batch"],
         "name": config["name"],
     }
-    for name in ("text_seed", "smallest_k"):
+    for name in ("text_seed", "smallest_k", "span"):
         if config.get(name) is not None:
             flags[name.replace("_", "-")] = config[name]
     if config.get("language_model_dtype") in ("float32", "bfloat16"):

@@ -47,6 +47,7 @@ def random_layer_of(method: Method, encoder: Encoder = "glu", rank: int = 3, k: 
         activation="silu",
         encoder=encoder,
         rank=rank if method in WITH_RANK else None,
+        span=2 if method == "cross-layer-mxd" else None,
     )
     return _random(config, seed=0)
 

@@ -94,7 +94,7 @@ class Stream:
         Raises:
             UserError: they do not want the same text in the same order, or the same batches.
         """
-        layers = tuple(sorted({config.layer for config in configs}))
+        layers = tuple(sorted({layer for config in configs for layer in config.layers}))
         first, *others = (
             cls(config.language_model, config.text, config.order_seed, WindowPlan.of(config), layers)
             for config in configs
@@ -128,9 +128,9 @@ def capture_layers(
     return whole
 
 
-def capture_sequences(language_model: LanguageModel, layer: int, token_ids_ST: np.ndarray) -> Capture:
-    """``capture_layers`` of one layer."""
-    return capture_layers(language_model, [layer], token_ids_ST)[layer]
+def capture_sequences(language_model: LanguageModel, layers: Sequence[int], token_ids_ST: np.ndarray) -> Capture:
+    """The input of the first of some layers and the outputs of all, as the run that writes them is compared with."""
+    return Capture.spanning(capture_layers(language_model, layers, token_ids_ST), layers)
 
 
 @dataclass(frozen=True)

@@ -150,7 +150,7 @@ _INDEXES: dict[Index, Callable[[FlatGate, Tensor, Tensor, int, ApproximateConfig
 def inputs_of(run: Run, text: TextConfig, tokens: int, seed: int, language_model: LanguageModel) -> Tensor:
     """What a run's layer reads of a text, [T, I], on the CPU."""
     rows = sequences(text, language_model.tokenizer, tokens, seed, "shuffled")
-    captured = capture_sequences(language_model, run.config.layer, np.stack(list(rows)))
+    captured = capture_sequences(language_model, [run.config.layer], np.stack(list(rows)))
     return captured.read_by(run.layer).cpu()
 
 

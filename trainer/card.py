@@ -14,6 +14,7 @@ _WHAT = {
     "jumprelu-mxd": "an MxD whose experts have thresholds (JumpReLU, arXiv 2407.14435)",
     "low-rank-mxd": "a mixture of low-rank experts",
     "tensor-ring-mxd": "a mixture of experts in tensor-ring form (muMoE, arXiv 2402.12550)",
+    "cross-layer-mxd": "one set of experts that reads one layer and writes several (cross-layer MxD)",
     "molt": "a mixture of low-rank transforms (MOLT)",
     "transcoder": "a TopK transcoder",
     "skip-transcoder": "a TopK skip transcoder",
@@ -35,7 +36,7 @@ def write_card(config: TrainConfig, layer: LayerConfig, is_on_hub: bool, figures
             *_header(config, is_on_hub),
             f"# {config.name}",
             "",
-            f"The MLP of layer {config.layer} of {config.language_model} as {_WHAT[config.method]}, for "
+            f"{_place(config)} of {config.language_model} as {_WHAT[config.method]}, for "
             "[MxD Explorer](https://arxiv.org/abs/2505.21364): browse its experts, route text through them, steer with "
             "them.",
             "",
@@ -53,10 +54,15 @@ def _header(config: TrainConfig, is_on_hub: bool) -> list[str]:
     return ["---", f"library_name: {LIBRARY}", *base, *tags, "---", ""]
 
 
+def _place(config: TrainConfig) -> str:
+    first, last = config.layers[0], config.layers[-1]
+    return f"The MLP of layer {first}" if first == last else f"The MLPs of layers {first} to {last}"
+
+
 def _facts(config: TrainConfig, layer: LayerConfig) -> dict[str, str]:
     facts = {
         "language model": config.language_model,
-        "layer": str(config.layer),
+        "layer": str(config.layer) if len(config.layers) == 1 else f"{config.layers[0]} to {config.layers[-1]}",
         "method": config.method,
         "experts N": f"{layer.num_experts:,}",
         "active K": f"{layer.k:,}" if layer.smallest_k is None else f"{layer.smallest_k:,} to {layer.k:,}",

@@ -38,6 +38,10 @@ SAMPLE = INSTALLED_SAMPLE if INSTALLED_SAMPLE.is_dir() else Path(__file__).resol
 """Data folder of the shipped run, which is found by its name from everywhere; only to be read."""
 
 
+DEFAULT_SPAN = 2
+"""Layers that a cross-layer-mxd writes where nothing is said."""
+
+
 class Config(BaseModel):
     """Base of every config: immutable, strict about names, documented by attribute docstrings."""
 
@@ -53,7 +57,7 @@ class LayerConfig(Config):
     hidden_width: Size
     """H, hidden width of the expert's shared encoder."""
     output_width: Size
-    """O, width of the MLP's output."""
+    """O, width of the MLP's output; of a cross-layer-mxd that of all outputs that it writes, side by side."""
     num_experts: Size
     """N."""
     k: Size
@@ -69,6 +73,16 @@ class LayerConfig(Config):
     """The smallest K that the layer was fitted to be used with; None where it was fitted with its K alone."""
     gate: GateConfig = GateConfig()
     """How the K of N experts are found."""
+    span: Size | None = None
+    """How many MLPs a cross-layer-mxd writes, from the one that it reads on; no other method has such a number."""
+
+    @model_validator(mode="after")
+    def _writes_whole_outputs(self) -> Self:
+        if (self.span is None) == (self.method == "cross-layer-mxd"):
+            raise ValueError("span goes with the method cross-layer-mxd.")
+        if self.output_width % (self.span or 1):
+            raise ValueError("output_width must be a multiple of span.")
+        return self
 
 
 class TextConfig(Config):
@@ -163,6 +177,8 @@ class TrainConfig(Config):
     this; by default with K alone."""
     gate: GateConfig = GateConfig()
     """How the K of N experts are found."""
+    span: Annotated[int, Field(ge=1, le=256)] | None = None
+    """Of a cross-layer-mxd: how many layers' MLPs it writes, from --layer on; by default 2."""
     start: Start = "auto"
     """examples: each expert starts as one token of the text, its gate at the input, what it writes at the output.
     paper: all as torch's Linear. encoder: E starts at the original MLP's (faithful early, but its routing does little).
@@ -194,6 +210,12 @@ class TrainConfig(Config):
         if self.origin is None and self.method in get_args(ImportedMethod):
             raise ValueError(f"A {self.method} can be imported but not fitted; choose another --method.")
         return self
+
+    @property
+    def layers(self) -> range:
+        """Whose MLPs it writes; it reads the input of the first."""
+        written = (self.span or DEFAULT_SPAN) if self.method == "cross-layer-mxd" else 1
+        return range(self.layer, self.layer + written)
 
     @property
     def order_seed(self) -> int:
@@ -262,29 +284,6 @@ class EvaluateConfig(Config):
     """Usage from which an expert counts as always on."""
     k: Size | None = None
     """K', experts of a token that are let through, the strongest first; by default the run's K."""
-
-
-class ProbeConfig(Config):
-    """How well single experts tell labelled texts apart."""
-
-    labels: str
-    """A .jsonl or .csv file (also .gz or .zst) with a text and its label in each line or row."""
-    label_column: str = "label"
-    """Field or column of the label."""
-    text_column: str = "text"
-    """Field or column of the text."""
-    window: Literal["first", "last"] = "first"
-    """Which tokens of a longer text are read."""
-    tokens: Annotated[int, Field(ge=5, le=65_536)] = 128
-    """How many."""
-    level: Literal["text", "token"] = "text"
-    """text: coefficients averaged over a text. token: those of single tokens, four of each text."""
-    limit: Count = 10_000
-    """Texts at most, drawn at random."""
-    candidates: Annotated[int, Field(ge=5, le=10_000)] = 50
-    """Experts with the largest difference of class means that are tried, a class at a time."""
-    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
-    """Of the draw, the split and the random gate."""
 
 
 class Edit(Config):

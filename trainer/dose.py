@@ -215,8 +215,10 @@ def promoted_tokens(language_model: LanguageModel, run: Run, prompt: str, edit: 
     x_1I = seen[0]
     routing = Routing(x_1I.new_full((1, 1), unit), torch.tensor([[edit.expert]], device=x_1I.device))
     layer = run.layer.to(x_1I.device)
-    added_1O = layer.contribution(layer.dense_output(x_1I), routing).to(residual_1O.dtype)
-    log_p_2V = language_model.logits_of(torch.cat([residual_1O, residual_1O + added_1O])).log_softmax(dim=-1)
+    added_1O = torch.stack(layer.parts(layer.contribution(layer.dense_output(x_1I), routing))).sum(dim=0)
+    log_p_2V = language_model.logits_of(
+        torch.cat([residual_1O, residual_1O + added_1O.to(residual_1O.dtype)])
+    ).log_softmax(dim=-1)
     gains_V = log_p_2V[1] - log_p_2V[0]
     found: list[int] = gains_V.topk(min(PROMOTED, len(gains_V))).indices.tolist()
     texts = single_texts(language_model, set(found))

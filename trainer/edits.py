@@ -111,17 +111,31 @@ class EditedBlock:
     def __init__(self, rows: int) -> None:
         self._rows = rows
         self._layers: dict[int, _LayerRows] = {}
+        self._earlier: list[tuple[_LayerRows, int]] = []
 
     def add(self, place: int, edits: LayerEdits, touched: list[bool]) -> None:
         """Let ``edits`` answer in the row at ``place``; ``touched`` says which of its tokens the plan changes."""
         self._layers.setdefault(id(edits.layer), _LayerRows(edits.layer)).add(place, edits, touched)
 
+    @property
+    def reach(self) -> int:
+        """How many blocks its layers write, this one counted."""
+        return max(rows.layer.span for rows in self._layers.values())
+
+    def follow(self, earlier: EditedBlock, distance: int) -> None:
+        """Let layers of a block so far before this one, which write this one too, answer in their rows here."""
+        self._earlier += [(rows, distance) for rows in earlier._layers.values() if rows.layer.span > distance]
+
     def __call__(self, x_BTI: Tensor, mlp: Mlp) -> Tensor:
         """The output for every row and token, [B, T, O]."""
-        replaced = sum(rows.num_replaced for rows in self._layers.values())
+        writing = [*self._layers.values(), *(rows for rows, _ in self._earlier)]
+        replaced = sum(rows.num_replaced for rows in writing)
         output_BTO = mlp() if replaced < self._rows else None
         for rows in self._layers.values():
-            output_BTO = rows.answer(x_BTI, output_BTO)
+            rows.read(x_BTI)
+            output_BTO = rows.write(0, x_BTI, output_BTO)
+        for rows, distance in self._earlier:
+            output_BTO = rows.write(distance, x_BTI, output_BTO)
         assert output_BTO is not None
         return output_BTO
 
@@ -136,6 +150,10 @@ class EditedBlock:
         return [found[place] for place in places]
 
 
+_Part = tuple[list[int], tuple[Tensor, ...]]
+"""Places of some rows, and for each block that a layer writes the values [R, T, O] there."""
+
+
 class _LayerRows:
     """The rows of one layer in a forward pass."""
 
@@ -147,6 +165,8 @@ class _LayerRows:
         self.routing_RT = Routing(self.dense_RTM, self.dense_RTM)
         self._edits: list[LayerEdits] = []
         self._touched: list[list[bool]] = []
+        self._written: list[_Part] = []
+        self._added: list[_Part] = []
 
     def add(self, place: int, edits: LayerEdits, touched: list[bool]) -> None:
         self.places.append(place)
@@ -154,28 +174,38 @@ class _LayerRows:
         self._edits.append(edits)
         self._touched.append(touched)
 
-    def answer(self, x_BTI: Tensor, output_BTO: Tensor | None) -> Tensor:
-        """Write this layer's rows into the output, which is None where no row needs the MLP."""
+    def read(self, x_BTI: Tensor) -> None:
+        """Route this layer's rows, and work out what they replace and what their edits add, in all blocks that the
+        layer writes."""
         x_RTI = x_BTI[self.places].float()
         x_PI, shape = _flat(x_RTI), x_RTI.shape[:2]
         self.routing_RT = Routing(*(values.reshape(*shape, -1) for values in self.layer.route(x_PI)))
         self.dense_RTM = self.layer.dense_output(x_PI).reshape(*shape, -1)
+        touched = [row for row, it in enumerate(self._edits) if it.plan.edits and any(self._touched[row])]
+        replaced = [row for row, edits in enumerate(self._edits) if edits.apply == "replace"]
+        self._written = [self._part(replaced, self._replaced(replaced))] if replaced else []
+        self._added = [self._part(touched, self._change(touched))] if touched else []
+
+    def write(self, distance: int, x_BTI: Tensor, output_BTO: Tensor | None) -> Tensor:
+        """Write this layer's rows into the output of the block so far behind its own; the output is None where no row
+        needs the MLP."""
         if output_BTO is None:
-            output_BTO = x_BTI.new_empty(*x_BTI.shape[:-1], self.layer.config.output_width)
-        if self.num_replaced:
-            self._replace(output_BTO)
-        if rows := [row for row, it in enumerate(self._edits) if it.plan.edits and any(self._touched[row])]:
-            self._edit(rows, output_BTO)
+            output_BTO = x_BTI.new_empty(*x_BTI.shape[:-1], self.layer.config.output_width // self.layer.span)
+        for places, parts in self._written:
+            output_BTO[places] = parts[distance].to(output_BTO)
+        for places, parts in self._added:
+            output_BTO[places] += parts[distance].to(output_BTO)
         return output_BTO
 
-    def _replace(self, output_BTO: Tensor) -> None:
-        rows = [row for row, edits in enumerate(self._edits) if edits.apply == "replace"]
-        decoded_PO = self.layer.decode(_flat(self.dense_RTM[rows]), self._routing_of(rows))
-        places = [self.places[row] for row in rows]
-        output_BTO[places] = decoded_PO.to(output_BTO.dtype).reshape(len(rows), *output_BTO.shape[1:])
+    def _part(self, rows: list[int], values_PO: Tensor) -> _Part:
+        values_RTO = values_PO.reshape(len(rows), self.dense_RTM.shape[1], -1)
+        return [self.places[row] for row in rows], self.layer.parts(values_RTO)
 
-    def _edit(self, rows: list[int], output_BTO: Tensor) -> None:
-        """Add what the edits of these rows change, all in one product."""
+    def _replaced(self, rows: list[int]) -> Tensor:
+        return self.layer.decode(_flat(self.dense_RTM[rows]), self._routing_of(rows))
+
+    def _change(self, rows: list[int]) -> Tensor:
+        """What the edits of these rows change, all in one product."""
         plans = list({id(self._edits[row].plan): self._edits[row].plan for row in rows}.values())
         place = {id(plan): number for number, plan in enumerate(plans)}
         chosen = [
@@ -183,12 +213,9 @@ class _LayerRows:
             for row in rows
             for is_touched in self._touched[row]
         ]
-        plan_of_P = torch.tensor(chosen, device=output_BTO.device)
-        change = self.layer.contribution(
-            _flat(self.dense_RTM[rows]), difference(plans, plan_of_P, self._routing_of(rows))
-        )
-        places = [self.places[row] for row in rows]
-        output_BTO[places] += change.to(output_BTO.dtype).reshape(len(rows), *output_BTO.shape[1:])
+        plan_of_P = torch.tensor(chosen, device=self.dense_RTM.device)
+        change = difference(plans, plan_of_P, self._routing_of(rows))
+        return self.layer.contribution(_flat(self.dense_RTM[rows]), change)
 
     def _routing_of(self, rows: list[int]) -> Routing:
         return Routing(*(_flat(values[rows]) for values in self.routing_RT))

@@ -77,12 +77,13 @@ def direct_effects(
 
 
 def _contributions(layer: SparseLayer, x_1I: Tensor) -> tuple[Tensor, Routing]:
-    """What each active expert adds on one token, [K, O], and its routing."""
+    """What each active expert adds to the residual stream on one token, [K, O], in all layers that it writes; and its
+    routing."""
     routing = layer.to(x_1I.device).route(x_1I)
     active_K = routing.coefficients_TK[0] > 0
     single = Routing(*(values[0][active_K].unsqueeze(1) for values in routing))
     dense_KM = layer.dense_output(x_1I).expand(len(single.indices_TK), -1)
-    return layer.contribution(dense_KM, single), single
+    return torch.stack(layer.parts(layer.contribution(dense_KM, single))).sum(dim=0), single
 
 
 def _described(language_model: LanguageModel, routing: Routing, changes_KV: Tensor) -> tuple[ExpertEffect, ...]:

@@ -156,7 +156,7 @@ class Fitting:
         return sum(it.numel() for it in self.outline.parameters())
 
     def _sizes(self, configs: Sequence[TrainConfig]) -> list[LayerSizes]:
-        return [LayerSizes.of(layer_config_of(it, self.anatomy.mlp_shape(it.layer))) for it in configs]
+        return [LayerSizes.of(layer_config_of(it, self.anatomy)) for it in configs]
 
     @staticmethod
     def _step_bytes(sizes: LayerSizes, batch: int) -> int:

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from trainer.anatomy import MlpShape
+from trainer.anatomy import Anatomy, MlpShape
 from trainer.checkpoint import Position, load_checkpoint, moments_of, save_checkpoint
 from trainer.collapse.penalties import penalty
 from trainer.collapse.random_k import drawn_k
@@ -30,7 +30,7 @@ from trainer.layers.registry import build_layer
 from trainer.layers.sharded import Shards
 from trainer.layers.sparse import LayerOutput, Routing, SparseLayer
 from trainer.methods import NO_TOP_K, WITH_RANK
-from trainer.metrics import active_counts, l0, normalised_mse
+from trainer.metrics import active_counts, error_of, l0
 from trainer.starts import chosen_start, start_layer
 
 Experts = Literal["copied", "spread"]
@@ -119,7 +119,7 @@ class Fit:
                 f"An expert is revived by turning its own row of the gate, and a {config.gate.gate} gate's are shared; "
                 "leave --revive-after out."
             )
-        layer_config = layer_config_of(config, language_model.mlp_shape(config.layer))
+        layer_config = layer_config_of(config, language_model.anatomy)
         with torch.random.fork_rng():
             torch.manual_seed(config.seed)
             layer = build_layer(layer_config)
@@ -171,9 +171,9 @@ class Fit:
         smallest = self.config.smallest_k
         if smallest is None:
             output: LayerOutput = self.answer(x_TI, drawn_k(self.config, self.layer.config.k, self.taken))
-            return output, normalised_mse(output.output_TO, target_TO).unsqueeze(0)
+            return output, error_of(self.layer, output.output_TO, target_TO).unsqueeze(0)
         nested = nested_answers(self.layer, x_TI, nested_ks(self.layer.config.k, smallest))
-        return nested.whole, torch.stack([normalised_mse(output_TO, target_TO) for output_TO in nested.outputs])
+        return nested.whole, torch.stack([error_of(self.layer, output_TO, target_TO) for output_TO in nested.outputs])
 
     def _revive(self, x_TI: Tensor, output: LayerOutput, target_TO: Tensor) -> None:
         """Let experts that have long been quiet begin again, a few times on the way, and not while the rate falls."""
@@ -240,26 +240,27 @@ def learning_rate(schedule: OptimizerConfig, step: int, total: int) -> float:
     return schedule.learning_rate * min(1.0, rise, fall)
 
 
-def layer_config_of(config: TrainConfig, shape: MlpShape) -> LayerConfig:
-    """The layer that a run asks for, with the widths of the MLP that it replaces.
+def layer_config_of(config: TrainConfig, anatomy: Anatomy) -> LayerConfig:
+    """The layer that a run asks for, with the widths of the MLP that it replaces, or of all that it does.
 
     Raises:
-        UserError: its settings do not go together.
+        UserError: its settings do not go together, or the language model has no such layers.
     """
     if config.gate.gate not in FITTED:
         raise UserError(
             "An index is made of a flat gate that was fitted; fit with --gate flat, then use mxd approximate."
         )
     _refuse_what_does_not_go_together(config)
+    shape, span = _shape_of(config, anatomy), len(config.layers)
     rank = config.rank or default_rank(config.method, shape.output_width)
-    widths = Widths(shape.input_width, shape.hidden_width, shape.output_width, rank)
+    widths = Widths(shape.input_width, shape.hidden_width, shape.output_width, rank, span)
     num_experts = config.num_experts or matched_num_experts(config.method, widths, shape.encoder, config.gate)
     k = num_experts if config.method == "relu-mxd" else config.k
     return LayerConfig(
         method=config.method,
         input_width=shape.output_width if config.method == "autoencoder" else shape.input_width,
         hidden_width=shape.hidden_width,
-        output_width=shape.output_width,
+        output_width=span * shape.output_width,
         num_experts=num_experts,
         k=k,
         activation=shape.activation,
@@ -267,7 +268,23 @@ def layer_config_of(config: TrainConfig, shape: MlpShape) -> LayerConfig:
         rank=rank if config.method in WITH_RANK else None,
         smallest_k=config.smallest_k,
         gate=settled(config.gate, num_experts, k),
+        span=span if config.method == "cross-layer-mxd" else None,
     )
+
+
+def _shape_of(config: TrainConfig, anatomy: Anatomy) -> MlpShape:
+    """Of the MLP whose input is read; those that are written have outputs as wide."""
+    first, last, end = config.layer, config.layers[-1], len(anatomy.blocks)
+    if first < end <= last:
+        raise UserError(
+            f"A span of {len(config.layers)} from layer {first} on ends at layer {last}, and {anatomy.source} has "
+            f"layers 0 to {end - 1}; choose --span {end - first} or less, or an earlier --layer."
+        )
+    shape = anatomy.mlp_shape(first)
+    other = next((it for it in config.layers if anatomy.mlp_shape(it).output_width != shape.output_width), None)
+    if other is not None:
+        raise UserError(f"The MLPs of layers {first} and {other} write outputs of different widths; end before that.")
+    return shape
 
 
 def _refuse_what_does_not_go_together(config: TrainConfig) -> None:
@@ -276,6 +293,8 @@ def _refuse_what_does_not_go_together(config: TrainConfig) -> None:
         raise UserError(
             f"A {method} has no rank to choose; leave --rank out, or fit one of {', '.join(sorted(WITH_RANK))}."
         )
+    if config.span is not None and method != "cross-layer-mxd":
+        raise UserError(f"A {method} writes one layer; leave --span out, or choose --method cross-layer-mxd.")
     if config.smallest_k is not None and method in NO_TOP_K:
         raise UserError(f"A {method} has no K that could be smaller; leave --smallest-k out, or fit another --method.")
     if config.smallest_k is not None and config.smallest_k > config.k:

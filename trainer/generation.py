@@ -277,4 +277,7 @@ def _edited_blocks(rows: Sequence[Row], before: Mapping[Row, int], new: int) -> 
         for block, edits in row.edits.items():
             touched = row.touched(before[row], before[row] + new)
             blocks.setdefault(block, EditedBlock(len(rows))).add(place, edits, touched)
+    for block, edited in list(blocks.items()):
+        for distance in range(1, edited.reach):
+            blocks.setdefault(block + distance, EditedBlock(len(rows))).follow(edited, distance)
     return blocks

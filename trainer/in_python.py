@@ -31,6 +31,7 @@ def fit(
     k: int = 32,
     num_experts: int | None = None,
     smallest_k: int | None = None,
+    span: int | None = None,
     optimizer: OptimizerConfig = OptimizerConfig(),  # noqa: B008 - it cannot be changed
     seed: int = 0,
     resume: Resume = "never",
@@ -50,6 +51,7 @@ def fit(
         k: K, the most experts that are active on a token.
         num_experts: N; by default as many as match a transcoder of 32 I features.
         smallest_k: fit the layer to be used with fewer experts of a token too, down to so many.
+        span: of a cross-layer-mxd, how many layers it writes, from ``layer`` on.
         optimizer: learning rate, its course, tokens a step.
         seed: of the starting values and the order of the text.
         resume: ``if-any`` goes on where a run of this name was stopped.
@@ -69,6 +71,7 @@ def fit(
             "k": k,
             "num_experts": num_experts,
             "smallest_k": smallest_k,
+            "span": span,
             "optimizer": optimizer,
             "seed": seed,
         }

@@ -26,7 +26,7 @@ from trainer.loading import (
     runs_on,
 )
 from trainer.parting import parted
-from trainer.stand_ins import Mlp, StandIn, mount
+from trainer.stand_ins import Mlp, StandIn, in_blocks, mount
 from trainer.tokens import load_tokenizer
 
 if TYPE_CHECKING:
@@ -38,6 +38,15 @@ class Capture(NamedTuple):
 
     input_TI: Tensor
     output_TO: Tensor
+
+    @classmethod
+    def spanning(cls, captured: Mapping[int, Capture], layers: Sequence[int]) -> Capture:
+        """The input of the first of some layers, and what all of them write, side by side."""
+        first, *others = (captured[layer] for layer in layers)
+        if not others:
+            return first
+        written = [other.output_TO.to(first.output_TO.device) for other in others]
+        return cls(first.input_TI, torch.cat([first.output_TO, *written], dim=1))
 
     def read_by(self, layer: SparseLayer) -> Tensor:
         """What ``layer`` is given: the input, or to an autoencoder the output."""
@@ -255,7 +264,8 @@ class LanguageModel:
     @contextmanager
     def replace(self, layers: Mapping[int, SparseLayer]) -> Iterator[None]:
         """Put sparse layers in the place of MLPs, and the originals back, exactly, on leaving."""
-        with self.stand_in({index: replacement(layer) for index, layer in layers.items()}):
+        stand_ins = [replacement(index, layer) for index, layer in layers.items()]
+        with self.stand_in({block: answer for each in stand_ins for block, answer in each.items()}):
             yield
 
     def mlp_shape(self, layer: int) -> MlpShape:
@@ -275,15 +285,16 @@ class LanguageModel:
         return self.anatomy.matrices(layer)[1]
 
 
-def replacement(layer: SparseLayer) -> StandIn:
-    """A stand-in that answers with ``layer`` alone."""
+def replacement(index: int, layer: SparseLayer) -> dict[int, StandIn]:
+    """Stand-ins that answer with ``layer`` alone, in the block whose MLP's input it reads and all others that it
+    writes."""
 
     def answer(x: Tensor, mlp: Mlp) -> Tensor:
         read = mlp() if layer.reads == "mlp-output" else x
         output_TO: Tensor = layer(read.reshape(-1, read.shape[-1]).float()).output_TO
         return output_TO.to(x.dtype).reshape(*x.shape[:-1], -1)
 
-    return answer
+    return in_blocks(index, layer.span, answer)
 
 
 def _hidden(output: Any) -> Tensor:

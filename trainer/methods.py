@@ -15,6 +15,7 @@ FittedMethod = Literal[
     "low-rank-mxd",
     "tensor-ring-mxd",
     "molt",
+    "cross-layer-mxd",
 ]
 ImportedMethod = Literal["jumprelu-transcoder", "jumprelu-skip-transcoder"]
 Method = Literal[FittedMethod, ImportedMethod]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from trainer.layers.sparse import Routing
+from trainer.layers.sparse import Routing, SparseLayer
 
 SMALLEST_NORM = 1e-12
 """Squared norm under which a target counts as zero, so that no token divides by nothing."""
@@ -18,6 +18,13 @@ def normalised_mse(output_TO: Tensor, target_TO: Tensor) -> Tensor:
     """Mean over tokens of ‖ŷ − y‖² / ‖y‖², a scalar without unit: the loss that layers are fitted with."""
     errors_T = (output_TO - target_TO).square().sum(dim=1)
     return (errors_T / target_TO.square().sum(dim=1).clamp_min(SMALLEST_NORM)).mean()
+
+
+def error_of(layer: SparseLayer, output_TO: Tensor, target_TO: Tensor) -> Tensor:
+    """``normalised_mse``; of a layer that writes several MLPs' outputs the mean of theirs, so that each counts alike
+    however long its vectors are."""
+    pairs = zip(layer.parts(output_TO), layer.parts(target_TO), strict=True)
+    return torch.stack([normalised_mse(*pair) for pair in pairs]).mean()
 
 
 def active_counts(routing: Routing, num_experts: int) -> Tensor:

@@ -12,11 +12,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from trainer.language_model import LanguageModel
-from trainer.layers.sparse import SparseLayer
+from trainer.language_model import LanguageModel, replacement
 from trainer.routing import single_texts, text_ids
 from trainer.run import Run
-from trainer.stand_ins import Mlp
+from trainer.stand_ins import Mlp, StandIn
 
 PREDICTIONS = 6
 """Most probable next tokens taken from each arm."""
@@ -67,7 +66,8 @@ def predict(language_model: LanguageModel, run: Run, text: str, k: int | None = 
     ids = text_ids(language_model, [run], text)
     block, layer = run.config.layer, run.at_k(k).to(language_model.device_of(run.config.layer))
     rows = 1 if language_model.splits(block) else 2
-    with language_model.stand_in({block: partial(_original_and_replaced, layer)}):
+    answers = replacement(block, layer)
+    with language_model.stand_in({at: partial(_original_and_replaced, answer) for at, answer in answers.items()}):
         logits_2TV = language_model.logits(torch.tensor([ids] * rows))
     original_TV, replaced_TV = logits_2TV.log_softmax(dim=-1)
     parts = zip(
@@ -78,9 +78,10 @@ def predict(language_model: LanguageModel, run: Run, text: str, k: int | None = 
     return Predictions(run.name, tuple(PredictedToken(*part) for part in parts))
 
 
-def _original_and_replaced(layer: SparseLayer, x_RTI: Tensor, mlp: Mlp) -> Tensor:
-    """Both rows hold the same up to here: one is read where the language model lets it become two, or two are."""
-    return torch.stack([mlp()[0], layer(x_RTI[0].float()).output_TO.to(x_RTI.dtype)])
+def _original_and_replaced(answer: StandIn, x_RTI: Tensor, mlp: Mlp) -> Tensor:
+    """One row for each. Both hold the same up to the first layer that is written: there one is read where the language
+    model lets it become two, or two are."""
+    return torch.stack([mlp()[0], answer(x_RTI[-1:], mlp)[0]])
 
 
 def divergence(original_TV: Tensor, replaced_TV: Tensor) -> Tensor:

@@ -16,6 +16,8 @@ from torch import Tensor
 from trainer.errors import TooLongError, UserError
 from trainer.highlighting import Shaded, rows, shaded_text
 from trainer.language_model import LanguageModel
+from trainer.layers.cross_layer import norms_in_layers
+from trainer.layers.mxd import MxD
 from trainer.layers.sparse import Routing as LayerRouting
 from trainer.layers.sparse import SparseLayer
 from trainer.run import Run
@@ -29,6 +31,8 @@ class RoutedExpert(NamedTuple):
     coefficient: float
     share: float
     """Of the summed norms of what all active experts add on this token."""
+    shares: tuple[float, ...] = ()
+    """The same in each layer that is written, where there are several."""
 
 
 @dataclass(frozen=True)
@@ -102,11 +106,28 @@ def check_fits(language_model: LanguageModel, run: Run) -> None:
             "steered through it; evaluate, index or probe it, or choose another run."
         )
     shape, layer = language_model.mlp_shape(run.config.layer), run.layer.config
-    if (shape.input_width, shape.output_width) != (layer.input_width, layer.output_width):
+    written = sum(language_model.mlp_shape(block).output_width for block in run.config.layers)
+    if (shape.input_width, written) != (layer.input_width, layer.output_width):
         raise UserError(
             f"The run {run.name} reads {layer.input_width} and writes {layer.output_width} values, but layer "
             f"{run.config.layer} of {language_model.source} reads {shape.input_width} and writes "
-            f"{shape.output_width}; load the language model that it was fitted to."
+            f"{written}; load the language model that it was fitted to."
+        )
+
+
+def refuse_several_layers(run: Run, what: str) -> None:
+    """Refuse a run that writes several layers where one is what is worked on.
+
+    Args:
+        what: that cannot be had of it, at the beginning of a sentence.
+
+    Raises:
+        UserError: it is one.
+    """
+    if len(run.config.layers) > 1:
+        raise UserError(
+            f"{what} is not to be had of a run that writes several layers, and {run.name} writes layers "
+            f"{run.config.layers[0]} to {run.config.layers[-1]}; choose one that writes a single layer."
         )
 
 
@@ -174,8 +195,19 @@ def routed_experts(layer: SparseLayer, dense_TM: Tensor, routing: LayerRouting) 
     """For each token its active experts, largest coefficient first, with their shares of the output's norm."""
     norms_TK = layer.contribution_norms(dense_TM, routing)
     shares_TK = norms_TK / norms_TK.sum(dim=1, keepdim=True).clamp_min(1e-12)
-    rows = zip(routing.indices_TK.tolist(), routing.coefficients_TK.tolist(), shares_TK.tolist(), strict=True)
+    columns = (routing.indices_TK.tolist(), routing.coefficients_TK.tolist(), shares_TK.tolist())
+    rows = zip(*columns, _shares_in_layers(layer, dense_TM, routing), strict=True)
     return [tuple(RoutedExpert(*expert) for expert in zip(*row, strict=True) if expert[1] != 0) for row in rows]
+
+
+def _shares_in_layers(layer: SparseLayer, dense_TM: Tensor, routing: LayerRouting) -> list[list[tuple[float, ...]]]:
+    """For each token and expert its share in each layer that is written; nothing where that is one alone."""
+    if layer.span == 1:
+        return [[()] * routing.indices_TK.shape[1]] * len(routing.indices_TK)
+    assert isinstance(layer, MxD)
+    norms_TKS = norms_in_layers(layer, dense_TM, routing)
+    shares_TKS = norms_TKS / norms_TKS.sum(dim=1, keepdim=True).clamp_min(1e-12)
+    return [[tuple(shares) for shares in experts] for experts in shares_TKS.tolist()]
 
 
 def single_texts(language_model: LanguageModel, ids: set[int]) -> dict[int, str]:

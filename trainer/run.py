@@ -225,7 +225,13 @@ class Run:
             load_layer,  # brings PyTorch, which takes seconds; most ask for less of a run
         )
 
-        return load_layer(self.weights_folder)
+        layer = load_layer(self.weights_folder)
+        if layer.span != len(self.config.layers):
+            raise UserError(
+                f"{self.weights_folder / CONFIG_FILE} says that {layer.span} layers are written and {RUN_FILE} that "
+                f"{len(self.config.layers)} are; restore them from a copy or fit the run again."
+            )
+        return layer
 
     def at_k(self, k: int | None) -> SparseLayer:
         """The layer with the k strongest experts of a token alone, on the same weights; where None, as it is.

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
@@ -16,6 +17,29 @@ Mlp = Callable[[], Tensor]
 
 StandIn = Callable[[Tensor, Mlp], Tensor]
 """From the MLP's input [B, T, I], and the MLP, to an output [B, T, O]."""
+
+
+Given = TypeVar("Given")
+
+
+def in_blocks(
+    first: int, span: int, answer: Callable[[Tensor, Given], Tensor]
+) -> dict[int, Callable[[Tensor, Given], Tensor]]:
+    """One answer for several blocks: worked out at the first, and its parts handed out at the others of the same pass.
+
+    Args:
+        first: number of the block whose MLP's input is read.
+        span: how many blocks, from that one on.
+        answer: gives what all of them are to answer, side by side in the last dimension.
+    """
+    held: list[Tensor] = []
+
+    def at(part: int, x: Tensor, given: Given) -> Tensor:
+        if part == 0:
+            held[:] = answer(x, given).chunk(span, dim=-1)
+        return held[part].to(x.device)
+
+    return {first + part: partial(at, part) for part in range(span)}
 
 
 def mount(block: nn.Module, mlp: tuple[str, str], stand_in: StandIn, stack: ExitStack) -> None:

@@ -34,7 +34,7 @@ TOKENS_TO_SCALE = 8192
 SPREAD = 0.1
 """How far the scalings of ``full``, and the gates of examples that had to be taken twice, start from one another."""
 AS_EXAMPLES: frozenset[Method] = frozenset(
-    {"mxd", "batch-topk-mxd", "jumprelu-mxd", "transcoder", "skip-transcoder", "autoencoder"}
+    {"mxd", "batch-topk-mxd", "jumprelu-mxd", "cross-layer-mxd", "transcoder", "skip-transcoder", "autoencoder"}
 )
 """Methods that start as examples where nothing else is said."""
 
@@ -91,7 +91,7 @@ def _start_at_encoder(layer: MxD, language_model: LanguageModel, index: int) -> 
 
 
 def _start_at_decoder(layer: MxD, language_model: LanguageModel, config: TrainConfig, sample: Capture) -> None:
-    if layer.table.shape[1] != layer.config.output_width:
+    if layer.table.shape[1] != layer.config.output_width or layer.span > 1:
         raise UserError(f"A {layer.method} cannot start at the original decoder; choose another --start.")
     layer.decoder.weight.copy_(language_model.decoder_weight(config.layer))
     x_TI = sample.read_by(layer)[:TOKENS_TO_SCALE]
@@ -116,7 +116,8 @@ def _start_at_examples(layer: SparseLayer, config: TrainConfig, language_model: 
         directions_NI = F.normalize(directions_NI + SPREAD * F.normalize(noise_NI, dim=1), dim=1)
     chosen_N = chosen_N[layer.gate.start(ROW_NORM * directions_NI, mean_I)]
     layer.get_parameter("output_bias").copy_(mean_O)
-    table_NO.copy_(F.normalize(y_TO[chosen_N] - mean_O, dim=1))  # all of one length, as in the measured recipe
+    wanted = layer.parts(y_TO[chosen_N] - mean_O)
+    table_NO.copy_(torch.cat([F.normalize(part, dim=1) for part in wanted], dim=1))  # of one length, as was measured
     table_NO.mul_(_scale(layer, x_TI[:TOKENS_TO_SCALE], (y_TO - mean_O)[:TOKENS_TO_SCALE]))
 
 
@@ -138,10 +139,12 @@ def _hold_one_unit(layer: MxD, decoder_OH: Tensor, x_TI: Tensor) -> None:
 
 
 def _scale(layer: SparseLayer, x_TI: Tensor, target_TO: Tensor) -> Tensor:
-    """The factor by which the contributions come nearest to their targets, by least squares."""
+    """The factor by which the contributions come nearest to their targets, by least squares: one for each MLP that is
+    written, [O]."""
     x_TI = x_TI.to(layer.table)
     added_TO = layer.contribution(layer.dense_output(x_TI), layer.route(x_TI))
-    return (added_TO * target_TO.to(added_TO)).sum() / added_TO.square().sum().clamp_min(1e-12)
+    pairs = zip(layer.parts(added_TO), layer.parts(target_TO.to(added_TO)), strict=True)
+    return torch.cat([((a * y).sum() / a.square().sum().clamp_min(1e-12)).expand(a.shape[1]) for a, y in pairs])
 
 
 def _generator(config: TrainConfig) -> torch.Generator:

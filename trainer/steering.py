@@ -257,11 +257,13 @@ def _plans(
     if unknown:
         raise NotFoundError(f"An edit names the run {unknown[0]}, which is not loaded here; name one that is.")
     plans: dict[int, EditPlan] = {}
+    written: set[int] = set()
     for run in runs:
         check_fits(language_model, run)
         own = [edit for edit in edits if (edit.run or runs[0].name) == run.name]
-        if run.config.layer in plans:
-            raise UserError(f"Two of these runs are of layer {run.config.layer}; steer one run a layer.")
+        if twice := written.intersection(run.config.layers):
+            raise UserError(f"Two of these runs are of layer {min(twice)}; steer one run a layer.")
+        written |= set(run.config.layers)
         plans[run.config.layer] = EditPlan.of(own, units.get(run.name, {}), run.layer.config.num_experts)
     return plans
 

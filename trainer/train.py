@@ -20,7 +20,7 @@ from trainer.config import TrainConfig
 from trainer.distributed import ALONE, Ranks
 from trainer.errors import UserError
 from trainer.files import only_one
-from trainer.fitting import Experts, Fit
+from trainer.fitting import Experts, Fit, layer_config_of
 from trainer.language_model import Capture, LanguageModel
 from trainer.logs import OpenLog, no_log
 from trainer.ongoing import DivergedError, OngoingRun, Resume, TrainResult, refuse_others
@@ -80,7 +80,7 @@ def train_together(
         UserError: as ``train``, for any of them; they do not want the same text in the same order; two have one name.
     """
     _see_that_names_differ(configs)
-    _refuse_fine_tuned(configs)
+    _refuse_unfit(configs, language_model)
     configs = [written_down(config, language_model.dtype) for config in configs]
     stream = Stream.of(configs)
     # All layers are made before the first folder is: what cannot be built leaves nothing behind.
@@ -88,7 +88,7 @@ def train_together(
     begun = _first_window(configs, stream, language_model)
     sample = begun.captured if begun is not None else {}
     fits = [
-        Fit.start(config, language_model, stream.plan.steps, ranks, experts, sample.get(config.layer))
+        Fit.start(config, language_model, stream.plan.steps, ranks, experts, _sample(sample, config))
         for config in configs
     ]
     with ExitStack() as locks:
@@ -122,6 +122,10 @@ def _first_window(configs: Sequence[TrainConfig], stream: Stream, language_model
     return next(windows(language_model, stream)) if any(map(needs_sample, configs)) else None
 
 
+def _sample(captured: Mapping[int, Capture], config: TrainConfig) -> Capture | None:
+    return Capture.spanning(captured, config.layers) if captured else None
+
+
 def _go(
     runs: Sequence[OngoingRun],
     found: Iterable[tuple[int, Mapping[int, Capture]]],
@@ -134,7 +138,7 @@ def _go(
     for taken, batch in found:
         behind = [run for run in runs if run.fit.taken == taken]
         for run in behind:
-            run.step(batch[run.run.config.layer])
+            run.step(Capture.spanning(batch, run.run.config.layers))
         progress((taken + 1) * stream.plan.batch, stream.plan.tokens, _note(runs))
         if ranks.any(should_stop()):
             return
@@ -162,8 +166,9 @@ def _note(runs: Sequence[OngoingRun]) -> str:
     return f"normalised MSE {min(measured):.4f} to {max(measured):.4f}"
 
 
-def _refuse_fine_tuned(configs: Sequence[TrainConfig]) -> None:
+def _refuse_unfit(configs: Sequence[TrainConfig], language_model: LanguageModel) -> None:
     for config in configs:
+        layer_config_of(config, language_model.anatomy)  # what does not go together is said before any text is read
         if config.began_as:
             raise UserError(
                 f"The run {config.name} is fine-tuned with other layers in place, not by itself; go on with "

@@ -9,7 +9,7 @@ from pydantic_settings import CliPositionalArg
 from backend.commands.base import Command, part_of
 from backend.commands.console import progress, stoppable
 from backend.commands.tables import columns
-from trainer.config import ProbeConfig
+from trainer.probing.config import ProbeConfig
 
 
 class ProbeCommand(ProbeConfig, Command):

@@ -56,6 +56,7 @@ def _as_json(run: str, pairs: Sequence[tuple[RoutedToken, PredictedToken]]) -> d
             "kl": expected.kl,
             "experts": [[expert.expert, expert.coefficient] for expert in token.experts],
             "shares": [expert.share for expert in token.experts],
+            "shares_in_layers": [expert.shares for expert in token.experts],
         }
         for token, expected in pairs
     ]

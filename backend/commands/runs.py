@@ -42,7 +42,7 @@ def _cells(run: RunSummary) -> tuple[str, ...]:
         run.status,
         run.language_model,
         run.method,
-        str(run.layer),
+        str(run.layer) if run.layer == run.last_layer else f"{run.layer} to {run.last_layer}",
         f"{run.num_experts:,}",
         str(run.k),
         f"{run.tokens_done:,}",

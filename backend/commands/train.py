@@ -60,6 +60,8 @@ class TrainCommand(FittedGateConfig, CollapseConfig, OptimizerConfig, TextConfig
     the largest, by default half the output's width."""
     smallest_k: Size | None = None
     """Matryoshka-K: fit the layer to answer with its K strongest experts, with half as many, and so on down to this."""
+    span: Annotated[int, Field(ge=1, le=256)] | None = None
+    """Of a cross-layer-mxd: how many layers' MLPs it writes, from --layer on; by default 2."""
     gate: Several[FittedGate] = ("flat",)  # type: ignore[assignment]
     """How the K of N experts are found. flat: all are scored. product-key: an expert scores the sum of an entry of each
     of two codebooks of about √N. two-level: groups are scored, then the experts of the best of them. Several with
@@ -219,6 +221,8 @@ class TrainCommand(FittedGateConfig, CollapseConfig, OptimizerConfig, TextConfig
             flags.pop("rank", None)  # others that are fitted with it have none
         if chosen["method"] in NO_TOP_K and not NO_TOP_K.issuperset(self.method):
             flags.pop("smallest_k", None)
+        if chosen["method"] != "cross-layer-mxd" and "cross-layer-mxd" in self.method:
+            flags.pop("span", None)
         parts = {name: part(kind) for name, kind in PARTS.items()}
         if chosen["gate"] != "two-level" and "two-level" in self.gate:
             parts["gate"] = {"gate": chosen["gate"]}  # of the others that are fitted with it, none has groups

@@ -36,9 +36,10 @@ def live_options(session: Session, library: Library, name: str) -> LiveOptions:
 
 
 def _is_beside(library: Library, run: Run, other: str) -> bool:
-    """Whether another run is of the same language model and has weights to use."""
+    """Whether another run is of other layers of the same language model and has weights to use."""
     try:
         found = Run.load(other, library.data)
-        return found.language_model_source == run.language_model_source and found.weights_folder.is_dir()
+        apart = set(found.config.layers).isdisjoint(run.config.layers)
+        return apart and found.language_model_source == run.language_model_source and found.weights_folder.is_dir()
     except (NotFoundError, UserError):
         return False

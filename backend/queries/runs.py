@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from backend.errors import NoIndexError, RunNotFoundError
 from backend.schemas import MetricPoint, RunDetail, RunList, RunStatus, RunSummary
-from trainer.config import Method
+from trainer.config import DEFAULT_SPAN, Method
 from trainer.gate_config import GateConfig, settled
 from trainer.methods import NO_TOP_K
 from trainer.run import resume_command
@@ -134,12 +134,20 @@ def flatten(config: Mapping[str, object], prefix: str = "") -> dict[str, Scalar]
     return flat
 
 
+def last_layer(run: RunRecord) -> int:
+    """The last layer whose MLP it writes."""
+    if run.method != "cross-layer-mxd":
+        return run.layer
+    return run.layer + cast(int, run.config.get("span") or DEFAULT_SPAN) - 1
+
+
 def _summary(run: RunRecord, last: MetricRecord | None, index: IndexRecord | None, is_fitting: IsFitting) -> RunSummary:
     return RunSummary(
         name=run.name,
         status=status_of(run, is_fitting),
         language_model=run.language_model,
         layer=run.layer,
+        last_layer=last_layer(run),
         method=cast(Method, run.method),
         activation=run.activation,
         num_experts=run.num_experts,

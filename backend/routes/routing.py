@@ -31,7 +31,7 @@ from backend.schemas import (
 from backend.services import RunName, Services, ServicesDep, prompt_text
 
 if TYPE_CHECKING:
-    from trainer.routing import Routing
+    from trainer.routing import RoutedExpert, Routing
 
 router = APIRouter(prefix="/runs/{run}", tags=["routing"])
 
@@ -95,6 +95,12 @@ def _check(services: Services, run: str) -> None:
         find_run(session, run)
 
 
+def _told(routed: RoutedExpert) -> dict[str, Any]:
+    """An expert as it travels: there are hundreds in an answer, so what is empty is left out."""
+    told = routed._asdict()
+    return told if routed.shares else {name: value for name, value in told.items() if name != "shares"}
+
+
 def described(services: Services, routing: Routing, routed: Routed) -> dict[str, Any]:
     """A routing as it travels, in the shape of ``RoutingResponse``, with what is known of the experts in it."""
     tokens = [
@@ -102,7 +108,7 @@ def described(services: Services, routing: Routing, routed: Routed) -> dict[str,
             "id": token.id,
             "text": token.text,
             "start": token.start,
-            "experts": [{"expert": n, "coefficient": a, "share": share} for n, a, share in token.experts],
+            "experts": [_told(expert) for expert in token.experts],
         }
         for token in routing.tokens
     ]

@@ -19,6 +19,7 @@ FigureName = Literal[
     "faithfulness",
     "routing-frontier",
     "added-layers",
+    "layer-errors",
     "load",
     "usage-evaluated",
     "probing",

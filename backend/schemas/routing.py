@@ -32,6 +32,8 @@ class RoutedExpert(Schema):
     coefficient: float
     share: float
     """Of the summed norms of all active experts' contributions on this token."""
+    shares: tuple[float, ...] = ()
+    """The same in each layer that is written, from the first on; empty of a run that writes one."""
 
 
 class Prediction(Schema):

@@ -38,6 +38,9 @@ class RunSummary(Schema):
     status: RunStatus
     language_model: str
     layer: int
+    """Whose MLP it reads the input of."""
+    last_layer: int
+    """The last whose MLP it writes, from that one on; the same but for a cross-layer-mxd."""
     method: Method
     activation: str
     num_experts: int

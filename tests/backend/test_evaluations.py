@@ -21,10 +21,11 @@ from backend.report import report
 from backend.settings import Settings
 from tests.language_models import tiny_language_model
 from tests.runs import small_world
-from trainer.config import EvaluateConfig, ProbeConfig, TextConfig
+from trainer.config import EvaluateConfig, TextConfig
 from trainer.evaluation.added import evaluate_added
 from trainer.evaluation.evaluate import Session, evaluate
 from trainer.evaluation.write import write_evaluation
+from trainer.probing.config import ProbeConfig
 from trainer.probing.write import probe
 from trainer.progress import never, silent
 from trainer.run import Run
@@ -32,7 +33,7 @@ from trainer.store import EvaluationRecord, RunRecord, sqlite_url, writing
 from trainer.train import train
 
 OF_ALL = ("loss-frontier", "error-frontier", "faithfulness", "routing-frontier", "added-layers", "probing")
-OF_A_RUN = ("load", "usage-evaluated", "probe-coefficients")
+OF_A_RUN = ("layer-errors", "load", "usage-evaluated", "probe-coefficients")
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +45,10 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = [{"label": kind, "text": f"{kind * 6} {n}"} for kind in ("xy ", "12 ") for n in range(30)]
     labels.write_text("\n".join(json.dumps(row) for row in rows))
     config = EvaluateConfig(text=world.text, tokens=320, resamples=100, prompts=2)
-    for name, seed in (("first", 0), ("second", 1), ("bare", 2)):
-        train(world.config(name, seed=seed), world.data, world.store, world.language_model)
+    across = {"method": "cross-layer-mxd", "span": 2}
+    changes: dict[str, dict[str, Any]] = {"first": {}, "second": {"seed": 1}, "bare": {"seed": 2}, "across": across}
+    for name, changed in changes.items():
+        train(world.config(name, **changed), world.data, world.store, world.language_model)
         if name != "bare":
             one = Run.load(name, world.data)
             session = Session.open(config, world.language_model, silent, never)
@@ -99,6 +102,17 @@ def test_layers_that_are_put_in_one_by_one_are_a_line(seen: TestClient) -> None:
     assert line["text"] == ["first", "above"]
     assert "fitted alone" in line["name"]
     assert alone["y"] == pytest.approx([0.1, 0.3])
+
+
+def test_the_error_is_drawn_in_each_layer_that_is_written(seen: TestClient) -> None:
+    own, beside = figure(seen, "layer-errors", run="across")["data"]
+    assert (own["x"], own["name"]) == ([1, 2], "across")
+    assert len(own["error_y"]["array"]) == 2
+    assert (set(beside["x"]), sorted(beside["text"])) == ({1}, ["first", "second"])
+    (summary,) = (it for it in seen.get("/api/runs").json()["runs"] if it["name"] == "across")
+    assert (summary["layer"], summary["last_layer"]) == (1, 2)
+    live = seen.get("/api/runs/across/live").json()
+    assert "above" not in [layer["name"] for layer in live["layers"]]
 
 
 def test_what_was_not_measured_is_said(seen: TestClient) -> None:
@@ -155,9 +169,9 @@ def test_one_layer_at_several_k_is_a_line_of_its_own(
         lines = {trace["name"]: trace for trace in figure(client, "loss-frontier")["data"]}
         rows = figure(client, "faithfulness")["data"][0]["y"]
         (told,) = client.get("/api/runs/first/evaluations").json()["evaluations"]
-    assert sorted(lines) == ["first, one layer", "mxd, layer 1"]
+    assert sorted(lines) == ["cross-layer-mxd, layer 1", "first, one layer", "mxd, layer 1"]
     assert lines["first, one layer"]["x"] == [2, 4]
-    assert sorted(rows) == ["first", "first at K 2", "second"]
+    assert sorted(rows) == ["across", "first", "first at K 2", "second"]
     assert {fact["name"]: fact["value"] for fact in told["faithfulness"]}["L0"] > 2
     target = tmp_path / "report.html"
     assert run(["report", "--data", str(data), "--output", str(target)]) == 0

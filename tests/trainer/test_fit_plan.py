@@ -61,7 +61,7 @@ def test_counts_are_those_of_what_is_loaded(family: str, tmp_path: Path) -> None
     assert found.language_model_parameters == sum(it.numel() for it in language_model.module.parameters())
     matrices = [it.numel() for block in language_model.anatomy.blocks[:2] for it in block.parameters() if it.dim() > 1]
     assert found.language_model_used_parameters == sum(matrices)
-    layer = build_layer(layer_config_of(asked, language_model.mlp_shape(1)))
+    layer = build_layer(layer_config_of(asked, language_model.anatomy))
     assert found.layers[0].parameters == layer.num_parameters
     assert found.memory["language model"] == 4 * found.language_model_parameters
     assert found.memory["layers, gradients and moments"] == 16 * layer.num_parameters

@@ -45,6 +45,7 @@ def fit_of(
             encoder="mlp",
             smallest_k=smallest_k,
             rank=3 if method in WITH_RANK else None,
+            span=2 if method == "cross-layer-mxd" else None,
             gate=GateConfig(gate=gate),
         )
     )

@@ -45,6 +45,7 @@ def test_parameters_of_every_method_are_those_of_its_layer(method: Method, encod
         activation="silu",
         encoder=encoder,
         rank=3 if method in WITH_RANK else None,
+        span=2 if method == "cross-layer-mxd" else None,
     )
     assert LayerSizes.of(config).parameters == build_layer(config).num_parameters
 

@@ -22,7 +22,7 @@ from trainer.circuits.sources import Place, PlaceKey, Sources
 from trainer.errors import TooLongError, UserError
 from trainer.language_model import LanguageModel
 from trainer.progress import Progress, silent
-from trainer.routing import single_texts, text_ids
+from trainer.routing import refuse_several_layers, single_texts, text_ids
 from trainer.run import Run
 from trainer.tokens import token_texts
 
@@ -74,6 +74,8 @@ def traced_ids(language_model: LanguageModel, runs: Sequence[Run], config: Targe
     """
     if not runs:
         raise UserError("There is no run to trace a circuit through; name one at least.")
+    for run in runs:
+        refuse_several_layers(run, "A circuit")
     ids = text_ids(language_model, runs, config.prompt)
     last = len(ids) - 1 if config.position is None else config.position
     if last >= len(ids):

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from trainer.errors import UserError
-from trainer.evaluation.arms import ORIGINAL, Answer, Arm, paired
-from trainer.evaluation.evaluate import Measured, Session
+from trainer.evaluation.arms import ORIGINAL, Answer, Arm, arm_of, paired
+from trainer.evaluation.evaluate import Measured, Session, refuse_overlapping
 from trainer.evaluation.result import Added, AddedLayer
 from trainer.layers.sparse import SparseLayer
 from trainer.run import Run
@@ -31,9 +30,7 @@ def in_order(runs: Sequence[Run]) -> list[Run]:
     Raises:
         UserError: two are of one layer.
     """
-    layers = [run.config.layer for run in runs]
-    if len(set(layers)) < len(layers):
-        raise UserError("Two of the runs replace the same layer; only runs of different layers can be put in together.")
+    refuse_overlapping(runs)
     return sorted(runs, key=lambda run: run.config.layer)
 
 
@@ -45,9 +42,7 @@ def evaluate_added(session: Session, runs: Sequence[Run], single: Sequence[float
     """
     alone = {run.name: loss for run, loss in zip(runs, single, strict=True)}
     ordered = in_order(runs)
-    answers = {run.config.layer: _answer(session, run) for run in ordered}
-    layers = list(answers)
-    arms: list[Arm] = [{layer: answers[layer] for layer in layers[: count + 1]} for count in range(len(layers))]
+    arms = [_together(session, ordered[: count + 1]) for count in range(len(ordered))]
     losses = session.losses([ORIGINAL, *arms])
     steps = tuple(
         AddedLayer(
@@ -70,6 +65,10 @@ def evaluate_added(session: Session, runs: Sequence[Run], single: Sequence[float
         steps=steps,
     )
     return Measured(result, paired(losses, len(ordered)), result.run)
+
+
+def _together(session: Session, runs: Sequence[Run]) -> Arm:
+    return {layer: answer for run in runs for layer, answer in arm_of(run, _answer(session, run)).items()}
 
 
 def _answer(session: Session, run: Run) -> Answer:

@@ -17,7 +17,8 @@ from trainer.evaluation.statistics import Statistics
 from trainer.language_model import LanguageModel
 from trainer.layers.sparse import Routing, SparseLayer
 from trainer.progress import Progress, ShouldStop
-from trainer.stand_ins import Mlp, StandIn
+from trainer.run import Run
+from trainer.stand_ins import Mlp, StandIn, in_blocks
 
 Answer = Callable[[Tensor, Tensor], Tensor]
 """From an MLP's input [T, I] and its output [T, O] to another output [T, O]."""
@@ -36,6 +37,22 @@ def zeroed(_x_TI: Tensor, output_TO: Tensor) -> Tensor:
 def constant(mean_O: Tensor) -> Answer:
     """Always the same output."""
     return lambda _x_TI, output_TO: mean_O.to(output_TO).expand_as(output_TO)
+
+
+def arm_of(run: Run, answer: Answer) -> Arm:
+    """An answer in all layers that a run writes; a new one for each arm, as it holds what was read in this pass."""
+    return in_blocks(run.config.layer, len(run.config.layers), answer)
+
+
+def zeroed_in(run: Run) -> Arm:
+    """Nothing at all in all of them."""
+    return dict.fromkeys(run.config.layers, zeroed)
+
+
+def constant_in(run: Run, mean_O: Tensor) -> Arm:
+    """In each its mean output; ``mean_O`` has them side by side."""
+    means = zip(run.config.layers, mean_O.chunk(len(run.config.layers)), strict=True)
+    return {layer: constant(mean) for layer, mean in means}
 
 
 class LayerArms:

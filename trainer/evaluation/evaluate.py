@@ -14,7 +14,7 @@ from torch import Tensor
 
 from trainer.config import EvaluateConfig
 from trainer.errors import UserError
-from trainer.evaluation.arms import ORIGINAL, Arm, LayerArms, Losses, constant, measure, paired, zeroed
+from trainer.evaluation.arms import ORIGINAL, Arm, LayerArms, Losses, arm_of, constant_in, measure, paired, zeroed_in
 from trainer.evaluation.continuations import agreement
 from trainer.evaluation.health import health_of, shared_experts
 from trainer.evaluation.intervals import Bootstrap, Floats, Interval
@@ -81,13 +81,11 @@ class Session:
 
 def evaluate(session: Session, run: Run, seen_text: bool) -> Measured:
     """One run in place of its layer's MLP."""
-    index = run.config.layer
     layer = run.at_k(session.config.k).to(session.language_model.device_of(run.config.layer))
-    found = gather(session.language_model, index, layer, session.ids_SL, session.progress)
+    found = gather(session.language_model, run.config.layers, layer, session.ids_SL, session.progress)
     shared = shared_experts(found, session.config.always_on)
     own = LayerArms(layer, found, shared.experts)
-    answers = (zeroed, constant(found.output_O), own.replaced, own.frozen, own.without_shared, own.only_shared)
-    losses = session.losses([ORIGINAL, *({index: answer} for answer in answers)])
+    losses = _losses(session, run, found, own)
     zero_S, mean_S, added_S, frozen_S, without_S, only_S = (paired(losses, arm) for arm in range(1, 7))
     intervals = _intervals(session, found) | {
         "kl": session.bootstrap.mean(losses.kl[3]),
@@ -101,7 +99,8 @@ def evaluate(session: Session, run: Run, seen_text: bool) -> Measured:
         run=run.name,
         method=run.config.method,
         language_model=run.config.language_model,
-        layer=index,
+        layer=run.config.layer,
+        layers=tuple(run.config.layers),
         num_experts=layer.config.num_experts,
         k=layer.config.k,
         fitted_k=run.layer.config.k,
@@ -121,9 +120,10 @@ def evaluate(session: Session, run: Run, seen_text: bool) -> Measured:
         delta_ce=session.bootstrap.mean(added_S),
         loss_recovered_zero=session.bootstrap.ratio(zero_S - added_S, zero_S),
         loss_recovered_mean=recovered,
+        normalised_mse_of_layers=_of_layers(session, found),
         dead_share=health.load.dead_share,
         intervals=intervals,
-        continuations=_continuations(session, {index: layer}),
+        continuations=_continuations(session, {run.config.layer: layer}),
         shared_expert=SharedExpert(
             **asdict(shared), delta_ce_without=float(without_S.mean()), delta_ce_only=float(only_S.mean())
         ),
@@ -139,6 +139,13 @@ def evaluate(session: Session, run: Run, seen_text: bool) -> Measured:
         **{name: intervals[name].value for name in VALUES},
     )
     return Measured(result, added_S, subject_at(run.name, session.config.k))
+
+
+def _losses(session: Session, run: Run, found: Statistics, own: LayerArms) -> Losses:
+    """Original, MLPs zeroed, at their means; the run in place, frozen, without its shared experts, with them alone."""
+    answers = (own.replaced, own.frozen, own.without_shared, own.only_shared)
+    baselines = [ORIGINAL, zeroed_in(run), constant_in(run, found.output_O)]
+    return session.losses([*baselines, *(arm_of(run, answer) for answer in answers)])
 
 
 def subject_at(run: str, k: int | None) -> str:
@@ -164,16 +171,14 @@ def evaluate_together(session: Session, runs: Sequence[Run], single: Sequence[fl
     Raises:
         UserError: two are of one layer.
     """
-    layers = [run.config.layer for run in runs]
-    if len(set(layers)) < len(layers):
-        raise UserError("Two of the runs replace the same layer; only runs of different layers can be put in together.")
-    replaced, zeros, means = {}, {}, {}
+    refuse_overlapping(runs)
+    replaced, zeros, means = dict(ORIGINAL), dict(ORIGINAL), dict(ORIGINAL)
     for run in runs:
         layer = run.layer.to(session.language_model.device_of(run.config.layer))
-        found = gather(session.language_model, run.config.layer, layer, session.ids_SL, session.progress)
-        replaced[run.config.layer] = LayerArms(layer, found, ()).replaced
-        zeros[run.config.layer] = zeroed
-        means[run.config.layer] = constant(found.output_O)
+        found = gather(session.language_model, run.config.layers, layer, session.ids_SL, session.progress)
+        replaced |= arm_of(run, LayerArms(layer, found, ()).replaced)
+        zeros |= zeroed_in(run)
+        means |= constant_in(run, found.output_O)
     losses = session.losses([ORIGINAL, zeros, means, replaced])
     mean_S, added_S = paired(losses, 2), paired(losses, 3)
     ce = losses.ce.mean(axis=1)
@@ -193,6 +198,22 @@ def evaluate_together(session: Session, runs: Sequence[Run], single: Sequence[fl
         agreement=float(losses.agreement[3].mean()),
     )
     return Measured(result, added_S, result.run)
+
+
+def refuse_overlapping(runs: Sequence[Run]) -> None:
+    """See that no two runs write one layer.
+
+    Raises:
+        UserError: two do.
+    """
+    layers = [layer for run in runs for layer in run.config.layers]
+    if len(set(layers)) < len(layers):
+        raise UserError("Two of the runs replace the same layer; only runs of different layers can be put in together.")
+
+
+def _of_layers(session: Session, found: Statistics) -> tuple[Interval, ...]:
+    of_layers_SJ = np.array(found.errors.of_layers)
+    return tuple(session.bootstrap.mean(of_layer_S) for of_layer_S in of_layers_SJ.T)
 
 
 def _intervals(session: Session, found: Statistics) -> dict[str, Interval]:

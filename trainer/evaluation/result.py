@@ -28,6 +28,9 @@ class Evaluation:
     method: Method
     language_model: str
     layer: int
+    """Whose MLP's input is read."""
+    layers: tuple[int, ...]
+    """Whose MLPs are replaced, all at once: this one, and of a cross-layer-mxd those after it that it writes."""
     num_experts: int
     k: int
     """Experts of a token that were let through at most."""
@@ -58,7 +61,9 @@ class Evaluation:
     agreement: float
     """Share of tokens with the same most probable next token."""
     normalised_mse: float
-    """Mean over tokens of ‖ŷ − y‖² / ‖y‖²."""
+    """Mean over tokens of ‖ŷ − y‖² / ‖y‖², and over ``layers``."""
+    normalised_mse_of_layers: tuple[Interval, ...]
+    """The same of each of them, in their order."""
     paper_error: float
     """Mean over tokens and outputs of (ŷ − y)² / ‖y‖, the loss of the paper's code."""
     variance_explained: float

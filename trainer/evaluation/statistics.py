@@ -5,6 +5,7 @@ Shapes: S sequences of a batch, L tokens of a sequence, T = S * L tokens, O outp
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,7 +25,9 @@ class SequenceErrors:
     """Of each sequence, in order; every list is as long as there are sequences."""
 
     normalised_mse: list[float] = field(default_factory=list)
-    """Mean over tokens of ‖ŷ − y‖² / ‖y‖²."""
+    """Mean over tokens of ‖ŷ − y‖² / ‖y‖², and over the layers that are written."""
+    of_layers: list[list[float]] = field(default_factory=list)
+    """The same of each of these layers."""
     paper_error: list[float] = field(default_factory=list)
     """Mean over tokens and outputs of (ŷ − y)² / ‖y‖, the loss of the paper's code; it depends on the scale of y."""
     squared_error: list[float] = field(default_factory=list)
@@ -36,16 +39,19 @@ class SequenceErrors:
     sums: list[Tensor] = field(default_factory=list)
     """[O], sum over tokens of y."""
 
-    def add(self, output_TO: Tensor, target_TO: Tensor, routing: Routing, length: int) -> None:
-        """Take a batch of sequences of ``length`` tokens."""
-        errors_T = (output_TO - target_TO).square().sum(1)
-        norms_T = target_TO.square().sum(1)
-        safe_T = norms_T.clamp_min(SMALLEST_NORM)
+    def add(self, output_TO: Tensor, target_TO: Tensor, routing: Routing, length: int, span: int) -> None:
+        """Take a batch of sequences of ``length`` tokens, of a layer that writes the outputs of ``span`` MLPs."""
+        errors_TS = _squares(output_TO - target_TO, span)
+        norms_TS = _squares(target_TO, span)
+        safe_TS = norms_TS.clamp_min(SMALLEST_NORM)
+        paper_TS = errors_TS / safe_TS.sqrt() / (target_TO.shape[1] // span)
         active_T = (routing.coefficients_TK > 0).sum(1).float()
-        self.normalised_mse += (errors_T / safe_T).reshape(-1, length).mean(1).tolist()
-        self.paper_error += (errors_T / safe_T.sqrt() / target_TO.shape[1]).reshape(-1, length).mean(1).tolist()
-        self.squared_error += errors_T.reshape(-1, length).sum(1).tolist()
-        self.squared_norm += norms_T.reshape(-1, length).sum(1).tolist()
+        of_layers = (errors_TS / safe_TS).unflatten(0, (-1, length)).mean(1)
+        self.normalised_mse += of_layers.mean(1).tolist()
+        self.of_layers += of_layers.tolist()
+        self.paper_error += paper_TS.mean(1).reshape(-1, length).mean(1).tolist()
+        self.squared_error += errors_TS.sum(1).reshape(-1, length).sum(1).tolist()
+        self.squared_norm += norms_TS.sum(1).reshape(-1, length).sum(1).tolist()
         self.l0 += active_T.reshape(-1, length).mean(1).tolist()
         self.sums += list(target_TO.reshape(-1, length, target_TO.shape[1]).sum(1).double().cpu())
 
@@ -58,6 +64,12 @@ class SequenceErrors:
         return deviation_S
 
 
+def _squares(values_TO: Tensor, span: int) -> Tensor:
+    """Squared norm of each token's vector, [T, S]: one for each layer that is written."""
+    squares_TS: Tensor = values_TO.square().unflatten(1, (span, -1)).sum(2)
+    return squares_TS
+
+
 @dataclass
 class Statistics:
     """Sums over all tokens."""
@@ -65,7 +77,7 @@ class Statistics:
     tokens: int
     errors: SequenceErrors
     output_O: Tensor
-    """Mean output of the MLP."""
+    """Mean output of the MLP, or of all that are replaced, side by side."""
     mixing_M: Tensor
     """Mean of what the routing decides."""
     mixing_variance_M: Tensor
@@ -79,12 +91,13 @@ class Statistics:
 
 @torch.no_grad()
 def gather(
-    language_model: LanguageModel, layer_index: int, layer: SparseLayer, ids_SL: Tensor, progress: Progress
+    language_model: LanguageModel, layers: Sequence[int], layer: SparseLayer, ids_SL: Tensor, progress: Progress
 ) -> Statistics:
-    """Read sequences up to the layer."""
+    """Read sequences up to the last of the layers that ``layer`` writes."""
     found = _Sums(layer)
     for part_SL in ids_SL.split(SEQUENCES_PER_FORWARD):
-        captured = Capture(*(value.float() for value in language_model.capture(layer_index, part_SL)))
+        whole = Capture.spanning(language_model.captures(layers, part_SL), layers)
+        captured = Capture(*(value.float() for value in whole))
         found.add(captured, part_SL.shape[1])
         progress(found.tokens, ids_SL.numel(), "statistics of the experts")
     return found.statistics()
@@ -105,7 +118,7 @@ class _Sums:
         """Take a batch of tokens."""
         read_TI = captured.read_by(self.layer)
         answer = self.layer(read_TI)
-        self.errors.add(answer.output_TO, captured.output_TO, answer.routing, length)
+        self.errors.add(answer.output_TO, captured.output_TO, answer.routing, length, self.layer.span)
         mixing_TM = self.layer.mixing(answer.routing).double()
         self.tokens += len(read_TI)
         self.output_O = self.output_O + captured.output_TO.double().sum(0).cpu()

@@ -60,7 +60,7 @@ def _routing(method: Method, health: Health, recovered: Interval, share: Interva
                 "no expert explains it.",
             )
         )
-    if method == "mxd" and health.mixing_variation < STILL:
+    if method in ("mxd", "cross-layer-mxd") and health.mixing_variation < STILL:
         found.append(
             Verdict("alarm", f"The mixing hardly changes from token to token (by {health.mixing_variation:.1%}).")
         )

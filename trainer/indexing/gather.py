@@ -9,7 +9,7 @@ Shapes: S sequences of a batch, L tokens of a sequence, T = S * L tokens, I inpu
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -31,7 +31,7 @@ from trainer.indexing.statistics import Statistics
 from trainer.indexing.token_counts import TokenCounts
 from trainer.language_model import LanguageModel
 from trainer.layers.sparse import Routing, SparseLayer
-from trainer.metrics import normalised_mse
+from trainer.metrics import error_of
 from trainer.progress import Progress, ShouldStop
 from trainer.run import Run
 from trainer.text import blocks
@@ -157,7 +157,7 @@ def routed(run: Run, config: IndexConfig, language_model: LanguageModel, ranks: 
         if number % MEASURED_EVERY:
             routing, error = route_in_parts(layer, _read(layer, run.config.layer, language_model, token_ids_SL)), None
         else:
-            routing, error = _measured(layer, run.config.layer, language_model, token_ids_SL)
+            routing, error = _measured(layer, run.config.layers, language_model, token_ids_SL)
         yield Batch(token_ids_SL, numbers_S, routing, error)
 
 
@@ -173,14 +173,14 @@ def _read(layer: SparseLayer, index: int, language_model: LanguageModel, token_i
     """What the layer reads of a batch, and nothing that it does not."""
     if layer.reads == "mlp-input":
         return language_model.mlp_inputs([index], torch.from_numpy(token_ids_SL))[index].float()
-    return capture_sequences(language_model, index, token_ids_SL).read_by(layer)
+    return capture_sequences(language_model, [index], token_ids_SL).read_by(layer)
 
 
 @torch.inference_mode()
 def _measured(
-    layer: SparseLayer, index: int, language_model: LanguageModel, token_ids_SL: NDArray[np.int64]
+    layer: SparseLayer, layers: Sequence[int], language_model: LanguageModel, token_ids_SL: NDArray[np.int64]
 ) -> tuple[Routing, Tensor]:
-    captured = capture_sequences(language_model, index, token_ids_SL)
+    captured = capture_sequences(language_model, layers, token_ids_SL)
     x_TI = captured.read_by(layer)
     routing = route_in_parts(layer, x_TI)
-    return routing, normalised_mse(layer.decode(layer.dense_output(x_TI), routing), captured.output_TO)
+    return routing, error_of(layer, layer.decode(layer.dense_output(x_TI), routing), captured.output_TO)

@@ -31,7 +31,7 @@ from trainer.influence.picks import (
 from trainer.influence.summary import Influence, summarise
 from trainer.language_model import LanguageModel
 from trainer.progress import Progress, ShouldStop, never, silent
-from trainer.routing import check_fits
+from trainer.routing import check_fits, refuse_several_layers
 from trainer.run import Run
 from trainer.store import ExpertRecord, InfluenceRecord, delete_influences, writing
 
@@ -76,6 +76,7 @@ def build_influence(
             was measured before, if anything, stays.
     """
     check_fits(language_model, run)
+    refuse_several_layers(run, "Influence")
     with Session(store) as session:
         record = find_indexed(session, run.name)
         measuring = _Measuring(

@@ -10,6 +10,7 @@ for I inputs, H hidden values, O outputs, N experts:
     JumpReLU-MxD       N more, its thresholds
     low-rank MxD       N (I + 1 + R) + encoder + R (H + O) + O
     tensor-ring MxD    the same with R² in the place of R
+    cross-layer MxD    the MxD's with S O in the place of O, matched with S transcoders, one for each MLP that it writes
     MOLT               N (I + 1) + S (I + O) + O, with S the sum of the ranks of its transforms
 
 where an encoder has (I + 1) H, that of a gated linear unit twice as many. A gate that is not flat has other parameters
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from trainer.config import Encoder, Method
@@ -40,6 +41,8 @@ class Widths:
     hidden: int
     outputs: int
     rank: int
+    span: int = 1
+    """How many MLPs are replaced together."""
 
 
 def matched_num_experts(method: Method, widths: Widths, encoder: Encoder, gate: GateConfig = FLAT) -> int:
@@ -49,6 +52,8 @@ def matched_num_experts(method: Method, widths: Widths, encoder: Encoder, gate: 
     encoder as many biases as the transcoder has features; we keep to them, so that our runs compare with its figures.
     """
     features = FEATURES_PER_INPUT * widths.inputs
+    if method == "cross-layer-mxd":
+        return _matched_with_several(widths, encoder, gate)
     if gate.gate != "flat":
         return _matched_with(gate, method, widths, encoder, features * (widths.inputs + 1 + widths.outputs))
     if method in ("transcoder", "skip-transcoder"):
@@ -60,6 +65,16 @@ def matched_num_experts(method: Method, widths: Widths, encoder: Encoder, gate: 
     if method == "molt":
         return _matched_transforms(wanted, widths)
     return max(1, (wanted - _shared(method, widths, encoder)) // _per_expert(method, widths))
+
+
+def _matched_with_several(widths: Widths, encoder: Encoder, gate: GateConfig) -> int:
+    """N with which a layer that writes several MLPs has the parameters of as many transcoders, or just fewer."""
+    features = FEATURES_PER_INPUT * widths.inputs
+    wanted = widths.span * (features * (widths.inputs + 1 + widths.outputs))
+    whole = replace(widths, outputs=widths.span * widths.outputs)
+    if gate.gate != "flat":
+        return _matched_with(gate, "mxd", whole, encoder, wanted)
+    return max(1, (wanted - _shared("mxd", whole, encoder)) // _per_expert("mxd", whole))
 
 
 def default_rank(method: Method, output_width: int) -> int:

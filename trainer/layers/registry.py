@@ -11,6 +11,7 @@ from trainer.config import Encoder, LayerConfig, Method
 from trainer.layers.ablations import GluLowRankMxD, GluReluMxD, MlpLowRankMxD, MlpReluMxD
 from trainer.layers.baselines import Autoencoder, SkipTranscoder, Transcoder
 from trainer.layers.batch_top_k import GluBatchTopK, MlpBatchTopK
+from trainer.layers.cross_layer import GluCrossLayer, MlpCrossLayer
 from trainer.layers.jumprelu import JumpReluSkipTranscoder, JumpReluTranscoder
 from trainer.layers.learnt_thresholds import GluLearntThresholds, MlpLearntThresholds
 from trainer.layers.molt import Molt
@@ -38,6 +39,8 @@ CLASSES: dict[tuple[Method, Encoder], type[SparseLayer]] = {
     ("low-rank-mxd", "glu"): GluLowRankMxD,
     ("tensor-ring-mxd", "mlp"): MlpTensorRing,
     ("tensor-ring-mxd", "glu"): GluTensorRing,
+    ("cross-layer-mxd", "mlp"): MlpCrossLayer,
+    ("cross-layer-mxd", "glu"): GluCrossLayer,
     ("molt", "mlp"): Molt,
     ("molt", "glu"): Molt,
     ("jumprelu-transcoder", "mlp"): JumpReluTranscoder,

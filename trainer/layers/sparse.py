@@ -75,6 +75,15 @@ class SparseLayer(nn.Module, ABC):
             raise UserError(f"A {self.method} does not keep the K largest of a token; leave --gate at flat.")
         self.gate = build_gate(config.gate, config.input_width, config.num_experts, config.k)
 
+    @property
+    def span(self) -> int:
+        """How many MLPs' outputs it writes; all but a cross-layer MxD write one."""
+        return self.config.span or 1
+
+    def parts(self, output_TO: Tensor) -> tuple[Tensor, ...]:
+        """An output, or what experts add to it, taken apart into what each of these MLPs is to answer."""
+        return output_TO.chunk(self.span, dim=-1)
+
     def route(self, x_TI: Tensor) -> Routing:
         """Choose the experts of each token, largest coefficient first."""
         if self.shards is None:

@@ -16,11 +16,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from trainer.config import ProbeConfig
 from trainer.errors import NotFoundError, UserError
 from trainer.language_model import LanguageModel
 from trainer.layers.kernels import gate
 from trainer.layers.sparse import SparseLayer
+from trainer.probing.config import ProbeConfig
 from trainer.progress import Progress, ShouldStop
 from trainer.readers import is_known, read
 from trainer.tokens import separator_id

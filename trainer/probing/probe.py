@@ -21,7 +21,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import balanced_accuracy_score, f1_score, roc_auc_score
 
-from trainer.config import ProbeConfig
+from trainer.probing.config import ProbeConfig
 from trainer.probing.examples import Columns, Examples
 
 Mask = npt.NDArray[np.bool_]

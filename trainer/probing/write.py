@@ -7,10 +7,11 @@ from typing import Any
 
 from sqlalchemy import Engine, delete, select
 
-from trainer.config import ProbeConfig, TextConfig
+from trainer.config import TextConfig
 from trainer.errors import UserError
 from trainer.evaluation.write import finite
 from trainer.language_model import LanguageModel
+from trainer.probing.config import ProbeConfig
 from trainer.probing.examples import gather_examples
 from trainer.probing.probe import probe_examples
 from trainer.progress import Progress, ShouldStop

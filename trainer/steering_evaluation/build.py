@@ -19,7 +19,7 @@ from trainer.config import Sampling, SteeringEvaluationConfig
 from trainer.errors import UserError
 from trainer.language_model import LanguageModel
 from trainer.progress import Progress, ShouldStop, never, silent
-from trainer.routing import check_fits, prompt_ids
+from trainer.routing import check_fits, prompt_ids, refuse_several_layers
 from trainer.run import Run
 from trainer.steering_evaluation.doses import KINDS, Dose, Kind
 from trainer.steering_evaluation.texts import Pushed, Pushes, score, self_similarity, write
@@ -57,6 +57,7 @@ def evaluate_steering(
             long, or ``should_stop`` said so; what was measured before, if anything, stays.
     """
     check_fits(language_model, run)
+    refuse_several_layers(run, "A measurement of steering")
     with Session(store) as session:
         run_id, subjects = _subjects(session, run.name, config)
     doses: list[Dose] = []

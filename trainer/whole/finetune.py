@@ -31,6 +31,7 @@ from trainer.logs import no_log
 from trainer.ongoing import OngoingRun, Resume, TrainResult, refuse_others
 from trainer.precision import written_down
 from trainer.progress import Progress, ShouldStop, never, silent
+from trainer.routing import refuse_several_layers
 from trainer.run import LOCK_FILE, Run, checkpoints, runs_folder, step_of
 from trainer.text import sequences
 from trainer.whole.config import PLACE, FinetuneConfig
@@ -135,6 +136,7 @@ def _refuse_unfit(runs: Sequence[Run]) -> None:
     for run in runs:
         if run.config.method in get_args(ImportedMethod):
             raise UserError(f"{run.name} is a {run.config.method}, which cannot be fitted here; leave it out.")
+        refuse_several_layers(run, "Fine-tuning")
 
 
 def go_back_together(folders: Sequence[Path]) -> None:

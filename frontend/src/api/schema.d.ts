@@ -1789,7 +1789,7 @@ export interface components {
              * Name
              * @enum {string}
              */
-            name: "training" | "usage-strength" | "similarity-map" | "usage-histogram" | "frontier" | "coefficients" | "steering" | "loss-frontier" | "error-frontier" | "faithfulness" | "routing-frontier" | "added-layers" | "load" | "usage-evaluated" | "probing" | "probe-coefficients";
+            name: "training" | "usage-strength" | "similarity-map" | "usage-histogram" | "frontier" | "coefficients" | "steering" | "loss-frontier" | "error-frontier" | "faithfulness" | "routing-frontier" | "added-layers" | "layer-errors" | "load" | "usage-evaluated" | "probing" | "probe-coefficients";
             /** Title */
             title: string;
             /**
@@ -1950,7 +1950,7 @@ export interface components {
              * Method
              * @enum {string}
              */
-            method: "mxd" | "transcoder" | "skip-transcoder" | "autoencoder" | "relu-mxd" | "batch-topk-mxd" | "jumprelu-mxd" | "low-rank-mxd" | "tensor-ring-mxd" | "molt" | "jumprelu-transcoder" | "jumprelu-skip-transcoder";
+            method: "mxd" | "transcoder" | "skip-transcoder" | "autoencoder" | "relu-mxd" | "batch-topk-mxd" | "jumprelu-mxd" | "low-rank-mxd" | "tensor-ring-mxd" | "molt" | "cross-layer-mxd" | "jumprelu-transcoder" | "jumprelu-skip-transcoder";
             /** Name */
             name: string;
         };
@@ -2335,6 +2335,12 @@ export interface components {
              * @description Of the summed norms of all active experts' contributions on this token.
              */
             share: number;
+            /**
+             * Shares
+             * @description The same in each layer that is written, from the first on; empty of a run that writes one.
+             * @default []
+             */
+            shares?: number[];
         };
         /** RoutedExpertInfo */
         RoutedExpertInfo: {
@@ -2510,14 +2516,22 @@ export interface components {
             k: number;
             /** Language Model */
             language_model: string;
+            /**
+             * Last Layer
+             * @description The last whose MLP it writes, from that one on; the same but for a cross-layer-mxd.
+             */
+            last_layer: number;
             last_metric: components["schemas"]["MetricPoint"] | null;
-            /** Layer */
+            /**
+             * Layer
+             * @description Whose MLP it reads the input of.
+             */
             layer: number;
             /**
              * Method
              * @enum {string}
              */
-            method: "mxd" | "transcoder" | "skip-transcoder" | "autoencoder" | "relu-mxd" | "batch-topk-mxd" | "jumprelu-mxd" | "low-rank-mxd" | "tensor-ring-mxd" | "molt" | "jumprelu-transcoder" | "jumprelu-skip-transcoder";
+            method: "mxd" | "transcoder" | "skip-transcoder" | "autoencoder" | "relu-mxd" | "batch-topk-mxd" | "jumprelu-mxd" | "low-rank-mxd" | "tensor-ring-mxd" | "molt" | "cross-layer-mxd" | "jumprelu-transcoder" | "jumprelu-skip-transcoder";
             /** Name */
             name: string;
             /** Num Experts */
@@ -3207,7 +3221,7 @@ export interface operations {
             };
             header?: never;
             path: {
-                name: "training" | "usage-strength" | "similarity-map" | "usage-histogram" | "frontier" | "coefficients" | "steering" | "loss-frontier" | "error-frontier" | "faithfulness" | "routing-frontier" | "added-layers" | "load" | "usage-evaluated" | "probing" | "probe-coefficients";
+                name: "training" | "usage-strength" | "similarity-map" | "usage-histogram" | "frontier" | "coefficients" | "steering" | "loss-frontier" | "error-frontier" | "faithfulness" | "routing-frontier" | "added-layers" | "layer-errors" | "load" | "usage-evaluated" | "probing" | "probe-coefficients";
             };
             cookie?: never;
         };

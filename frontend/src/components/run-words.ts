@@ -12,6 +12,7 @@ const METHODS: Readonly<Record<RunSummary["method"], string>> = {
   "jumprelu-mxd": "JumpReLU-MxD",
   "low-rank-mxd": "Low-rank MxD",
   "tensor-ring-mxd": "Tensor-ring MxD",
+  "cross-layer-mxd": "Cross-layer MxD",
   molt: "MOLT",
   "jumprelu-transcoder": "JumpReLU transcoder",
   "jumprelu-skip-transcoder": "JumpReLU skip transcoder",
@@ -19,6 +20,16 @@ const METHODS: Readonly<Record<RunSummary["method"], string>> = {
 
 export function methodName(method: RunSummary["method"]): string {
   return METHODS[method];
+}
+
+/** `3`, or `2 to 4` of a run that reads layer 2 and writes all three. */
+export function writtenLayers({ layer, last_layer: last }: Pick<RunSummary, "layer" | "last_layer">): string {
+  return layer === last ? String(layer) : `${layer} to ${last}`;
+}
+
+/** `layer 3`, or `layers 2 to 4`. */
+export function layersInWords(run: Pick<RunSummary, "layer" | "last_layer">): string {
+  return `${run.layer === run.last_layer ? "layer" : "layers"} ${writtenLayers(run)}`;
 }
 
 /** `16`, or `2 to 16` where it was fitted to be used with fewer experts too. */

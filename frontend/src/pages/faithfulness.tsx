@@ -3,6 +3,7 @@
 import "./run.css";
 import "./evaluation.css";
 
+import type { RunSummary } from "@/api/types";
 import { WithRun } from "@/components/current-run";
 import { FactsTable } from "@/components/facts-table";
 import { withLegend } from "@/components/figure/legend";
@@ -10,21 +11,24 @@ import { ServerFigure } from "@/components/figure/server-figure";
 import { PageBar } from "@/components/shell/page-bar";
 import { Verdicts, WithEvaluation } from "@/components/with-evaluation";
 
-function OfRun({ run }: { readonly run: string }) {
+function OfRun({ run: { name: run, layer, last_layer: last } }: { readonly run: RunSummary }) {
   return (
     <WithEvaluation run={run}>
       {(evaluation) => (
-        <section className="pane settings">
-          <div className="pane-h">
-            <h2>{run}</h2>
-            <span className="note">
-              {evaluation.tokens.toLocaleString("en")} tokens of {evaluation.text.split("/").at(-1)}
-              {evaluation.seen_text ? ", which it was fitted on" : ""}
-            </span>
-          </div>
-          <Verdicts evaluation={evaluation} />
-          <FactsTable label="Faithfulness" facts={evaluation.faithfulness} />
-        </section>
+        <>
+          <section className="pane settings">
+            <div className="pane-h">
+              <h2>{run}</h2>
+              <span className="note">
+                {evaluation.tokens.toLocaleString("en")} tokens of {evaluation.text.split("/").at(-1)}
+                {evaluation.seen_text ? ", which it was fitted on" : ""}
+              </span>
+            </div>
+            <Verdicts evaluation={evaluation} />
+            <FactsTable label="Faithfulness" facts={evaluation.faithfulness} />
+          </section>
+          {layer !== last && <ServerFigure name="layer-errors" run={run} prepare={withLegend} />}
+        </>
       )}
     </WithEvaluation>
   );
@@ -46,7 +50,7 @@ export default function FaithfulnessPage() {
     <>
       <title>Faithfulness · MxD Explorer</title>
       <PageBar crumbs={[{ label: "Faithfulness" }]} />
-      <WithRun>{({ name }) => <OfRun run={name} />}</WithRun>
+      <WithRun>{(run) => <OfRun run={run} />}</WithRun>
       <AllRuns />
     </>
   );

@@ -11,7 +11,7 @@ import { Command } from "@/components/command";
 import { useCurrentRun, WithRun } from "@/components/current-run";
 import { usePageLinks } from "@/components/links";
 import { oneOfEachLayer } from "@/components/one-of-each-layer";
-import { shortSource } from "@/components/run-words";
+import { layersInWords, shortSource } from "@/components/run-words";
 import { PageBar } from "@/components/shell/page-bar";
 import { EmptyState, ErrorState, LoadingState } from "@/components/states";
 import { FIRST_STRENGTH } from "@/lib/edits";
@@ -30,8 +30,8 @@ function AllLayers({ run }: { readonly run: RunSummary }) {
   const { runs } = useCurrentRun();
   const links = usePageLinks();
   const beside = runs.filter(
-    ({ language_model: model, layer, status }) =>
-      model === run.language_model && layer !== run.layer && status === "finished",
+    ({ language_model: model, layer, last_layer: last, status }) =>
+      model === run.language_model && (last < run.layer || layer > run.last_layer) && status === "finished",
   );
   const others = oneOfEachLayer(run, beside);
   if (others.length === 0) return null;
@@ -45,14 +45,19 @@ function AllLayers({ run }: { readonly run: RunSummary }) {
   );
 }
 
+function howManyMlps({ layer, last_layer: last }: RunSummary): string {
+  return layer === last ? "One MLP" : `${last - layer + 1} MLPs`;
+}
+
 function Intro({ run }: { readonly run: RunSummary }) {
   return (
     <section className="intro">
       <h1>
-        One MLP, written as {formatCount(run.num_experts)} experts. Each token uses {run.k} of them.
+        {howManyMlps(run)}, written as {formatCount(run.num_experts)} experts. Each token uses {run.k} of them.
       </h1>
       <p>
-        This is layer {run.layer} of {shortSource(run.language_model)}, and every expert is a full linear map.
+        {run.layer === run.last_layer ? "This is" : "These are"} {layersInWords(run)} of{" "}
+        {shortSource(run.language_model)}, and every expert is a full linear map.
         {run.indexed_tokens !== null &&
           " Here is one: what it fires on, where it fires in a prompt, and what changes when you turn it up."}
         <AllLayers run={run} />

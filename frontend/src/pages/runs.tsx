@@ -10,7 +10,7 @@ import type { RunSummary } from "@/api/types";
 import { Command } from "@/components/command";
 import { pageLinks, usePageLinks } from "@/components/links";
 import { useNow } from "@/components/now";
-import { methodName, shortSource } from "@/components/run-words";
+import { methodName, shortSource, writtenLayers } from "@/components/run-words";
 import { PageBar } from "@/components/shell/page-bar";
 import { EmptyState, ErrorState, LoadingState } from "@/components/states";
 import { formatAgo, formatCompact, formatCount, formatFixed, formatPercent } from "@/lib/format";
@@ -64,7 +64,7 @@ function RunRow({ run, others, now }: RunRowProps) {
         <StatusWord status={run.status} />
       </td>
       <td className="r-model mono">{shortSource(run.language_model)}</td>
-      <td className="num">{run.layer}</td>
+      <td className="num">{writtenLayers(run)}</td>
       <td>{methodName(run.method)}</td>
       <td className="num">{formatCount(run.num_experts)}</td>
       <td className="num">{run.k}</td>

@@ -207,7 +207,7 @@ def test_decoding_a_mixing_is_decoding_its_routing(fitted: World, method: Method
     from trainer.fitting import layer_config_of
     from trainer.layers.registry import build_layer
 
-    layer = build_layer(layer_config_of(fitted.config(method=method), fitted.language_model.mlp_shape(1)))
+    layer = build_layer(layer_config_of(fitted.config(method=method), fitted.language_model.anatomy))
     for parameter in layer.parameters():
         parameter.data.normal_(0, 0.5)
     x_TI = torch.randn(5, 16)

@@ -60,7 +60,7 @@ class BruteForce:
             config.text, world.language_model.tokenizer, config.tokens, config.seed, "as-is", batch=10_000
         )
         with torch.no_grad():
-            routing = run.layer.route(capture_sequences(world.language_model, 1, self.ids_SL).input_TI)
+            routing = run.layer.route(capture_sequences(world.language_model, [1], self.ids_SL).input_TI)
         self.active: dict[int, list[tuple[int, int, float]]] = defaultdict(list)
         self.ranks: dict[tuple[int, int, int], int] = {}
         for token, (coefficients, experts) in enumerate(zip(*(values.tolist() for values in routing), strict=True)):

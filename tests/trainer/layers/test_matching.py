@@ -27,6 +27,7 @@ def parameters(method: Method, encoder: Encoder, gate: GateConfig = FLAT) -> int
             activation="silu",
             encoder=encoder,
             rank=6 if method in WITH_RANK else None,
+            span=1 if method == "cross-layer-mxd" else None,
             gate=gate,
         )
     ).num_parameters

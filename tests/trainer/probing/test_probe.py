@@ -12,8 +12,8 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from tests.runs import World
-from trainer.config import ProbeConfig
 from trainer.errors import UserError
+from trainer.probing.config import ProbeConfig
 from trainer.probing.examples import Examples, gather_examples, read_labelled
 from trainer.probing.probe import candidates_of, probe_examples, split_of
 from trainer.probing.write import probe

@@ -7,11 +7,11 @@ import type { RunSummary } from "@/api/types";
 
 import { useCurrentRun } from "../current-run";
 import { Icon } from "../icon";
-import { methodName } from "../run-words";
+import { layersInWords, methodName } from "../run-words";
 import { TriggerButton } from "../trigger-button";
 
 export function runLine(run: RunSummary): string {
-  return `${methodName(run.method)}, layer ${run.layer}, K ${run.k}`;
+  return `${methodName(run.method)}, ${layersInWords(run)}, K ${run.k}`;
 }
 
 /** The same page for another run; what only the old run has is left behind. */

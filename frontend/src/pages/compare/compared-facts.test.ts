@@ -10,6 +10,7 @@ const DETAIL: RunDetail = {
     status: "finished",
     language_model: "folder/gpt2",
     layer: 3,
+    last_layer: 3,
     method: "mxd",
     activation: "gelu",
     num_experts: 4096,

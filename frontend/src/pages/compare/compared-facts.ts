@@ -1,7 +1,7 @@
 /** What two runs are, fact by fact, with those in which they differ marked. */
 
 import type { RunDetail } from "@/api/types";
-import { activeK, gateName, methodName, shortSource, statusName } from "@/components/run-words";
+import { activeK, gateName, methodName, shortSource, statusName, writtenLayers } from "@/components/run-words";
 import { formatCompact, formatCount, formatFixed, formatPercent } from "@/lib/format";
 
 export interface ComparedFact {
@@ -35,7 +35,7 @@ const FACTS: readonly FactKind[] = [
     text: ({ run }) => shortSource(run.language_model),
     isSame: isSameSource,
   },
-  { name: "Layer", value: ({ run }) => run.layer },
+  { name: "Layer", value: ({ run }) => writtenLayers(run) },
   { name: "Method", value: ({ run }) => methodName(run.method) },
   { name: "Activation", value: ({ run }) => run.activation },
   { name: "Experts N", value: ({ run }) => run.num_experts, text: ({ run }) => formatCount(run.num_experts) },

@@ -7,6 +7,7 @@ import { Button } from "@/components/button";
 import { toCsv } from "@/components/figure/figure-data";
 import { Icon } from "@/components/icon";
 import { KChoice } from "@/components/k-choice";
+import { layersInWords } from "@/components/run-words";
 import { Segmented } from "@/components/segmented";
 import { TriggerButton } from "@/components/trigger-button";
 import { formatCount } from "@/lib/format";
@@ -68,6 +69,7 @@ export function HeatBar({ run, response, predicted, shown, total, params, setPar
       <span className="note">
         {shown < total ? `${formatCount(shown)} of ${formatCount(total)}` : formatCount(total)} experts,{" "}
         {RANKINGS[params.rank]}
+        {run.layer !== run.last_layer && `; chosen at layer ${run.layer}, they write ${layersInWords(run)}`}
       </span>
       <span className="grow" />
       <KChoice run={run} k={params.k} onChange={(k) => setParams({ k })} />

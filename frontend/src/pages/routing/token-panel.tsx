@@ -8,6 +8,7 @@ import { effectsQuery, type Prompt } from "@/api/queries";
 import type { ExpertEffect, RoutedExpert, RoutedExpertInfo, RoutingResponse } from "@/api/types";
 import { ExpertLabel } from "@/components/expert-ref";
 import { Button } from "@/components/button";
+import { useCurrentRun } from "@/components/current-run";
 import { CoefficientCell } from "@/components/coefficient-bar";
 import { pageLinks, usePageLinks } from "@/components/links";
 import { TokenChip } from "@/components/tokens/token-chip";
@@ -58,6 +59,24 @@ function ExpertTokens({ info, effect }: Pick<RowProps, "info" | "effect">) {
   ));
 }
 
+/** Of a run that writes several layers: the expert's share in each of them. */
+function InLayers({
+  run,
+  shares,
+}: {
+  readonly run: string | undefined;
+  readonly shares: readonly number[] | undefined;
+}) {
+  const { name, runs } = useCurrentRun();
+  const first = runs.find((one) => one.name === (run ?? name))?.layer;
+  if (first === undefined || shares === undefined || shares.length === 0) return null;
+  return (
+    <div className="in-layers dim" title="Share in each layer that is written, %">
+      {shares.map((share, place) => `L${first + place} ${formatPercent(share, 0)}`).join(" ")}
+    </div>
+  );
+}
+
 function ExpertOfToken({ ofRun, routed, info, effect, end, isLocked }: RowProps) {
   const current = usePageLinks();
   const links = ofRun === undefined ? current : pageLinks(ofRun);
@@ -77,7 +96,10 @@ function ExpertOfToken({ ofRun, routed, info, effect, end, isLocked }: RowProps)
       <td className="num">
         <CoefficientCell value={routed.coefficient} largest={end} />
       </td>
-      <td className="num">{formatPercent(routed.share, 1)}</td>
+      <td className="num">
+        {formatPercent(routed.share, 1)}
+        <InLayers run={ofRun} shares={routed.shares} />
+      </td>
       <td>
         <PlusButton expert={routed.expert} run={ofRun} />
       </td>

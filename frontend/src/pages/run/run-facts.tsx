@@ -1,14 +1,16 @@
 /** What was fitted, in one strip. */
 
 import type { RunSummary } from "@/api/types";
-import { activeK, gateName, methodName, shortOrigin, shortSource } from "@/components/run-words";
+import { activeK, gateName, methodName, shortOrigin, shortSource, writtenLayers } from "@/components/run-words";
 import { formatCompact, formatCount } from "@/lib/format";
 
 export function RunFacts({ run }: { readonly run: RunSummary }) {
   const facts: readonly (readonly [string, string, string?])[] = [
     ["Language model", shortSource(run.language_model), run.language_model],
     ["Method", `${methodName(run.method)}, ${run.activation}`],
-    ["Layer", String(run.layer)],
+    run.layer === run.last_layer
+      ? ["Layer", String(run.layer)]
+      : ["Layers", writtenLayers(run), `Reads what the MLP of layer ${run.layer} reads, and writes all of these`],
     ["Experts N", formatCount(run.num_experts)],
     ["Active K", activeK(run)],
     ["Gate", gateName(run.gate)],
