@@ -44,7 +44,7 @@ function RunView({ detail }: { readonly detail: RunDetail }) {
         </Curves>
         <Health run={detail.run} />
       </div>
-      <Steering run={detail.run} />
+      {detail.run.layer === detail.run.last_layer && <Steering run={detail.run} />}
       <Settings detail={detail} />
     </>
   );

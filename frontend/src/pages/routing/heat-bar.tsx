@@ -69,7 +69,7 @@ export function HeatBar({ run, response, predicted, shown, total, params, setPar
       <span className="note">
         {shown < total ? `${formatCount(shown)} of ${formatCount(total)}` : formatCount(total)} experts,{" "}
         {RANKINGS[params.rank]}
-        {run.layer !== run.last_layer && `; chosen at layer ${run.layer}, they write ${layersInWords(run)}`}
+        {run.layer !== run.last_layer && `; writing ${layersInWords(run)}`}
       </span>
       <span className="grow" />
       <KChoice run={run} k={params.k} onChange={(k) => setParams({ k })} />

@@ -71,8 +71,8 @@ function InLayers({
   const first = runs.find((one) => one.name === (run ?? name))?.layer;
   if (first === undefined || shares === undefined || shares.length === 0) return null;
   return (
-    <div className="in-layers dim" title="Share in each layer that is written, %">
-      {shares.map((share, place) => `L${first + place} ${formatPercent(share, 0)}`).join(" ")}
+    <div className="in-layers dim" title="Share in each layer that is written">
+      {shares.map((share, place) => `layer ${first + place}: ${formatPercent(share, 0)} %`).join(", ")}
     </div>
   );
 }
@@ -92,14 +92,12 @@ function ExpertOfToken({ ofRun, routed, info, effect, end, isLocked }: RowProps)
         <div className="chips">
           <ExpertTokens info={info} effect={effect} />
         </div>
+        <InLayers run={ofRun} shares={routed.shares} />
       </td>
       <td className="num">
         <CoefficientCell value={routed.coefficient} largest={end} />
       </td>
-      <td className="num">
-        {formatPercent(routed.share, 1)}
-        <InLayers run={ofRun} shares={routed.shares} />
-      </td>
+      <td className="num">{formatPercent(routed.share, 1)}</td>
       <td>
         <PlusButton expert={routed.expert} run={ofRun} />
       </td>
