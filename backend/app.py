@@ -36,6 +36,7 @@ from backend.queries.held import HeldPerIndex
 from backend.queries.together import read_together
 from backend.routes import (
     access,
+    bundles,
     circuits,
     comparison,
     evaluations,
@@ -45,6 +46,7 @@ from backend.routes import (
     lists,
     live,
     notes,
+    privacy,
     routing,
     runs,
     sessions,
@@ -110,7 +112,7 @@ def build_api(
         },
     )
     of_runs = (runs, comparison, evaluations, experts, notes, lists)
-    modules = (health, access, *of_runs, routing, live, circuits, steering, sessions, figures)
+    modules = (health, access, *of_runs, routing, live, circuits, privacy, steering, sessions, figures, bundles)
     for router in (*(module.router for module in modules), notes.of_run):
         app.include_router(router, prefix="/api")
     app.add_api_route("/docs", _docs, include_in_schema=False, response_class=HTMLResponse)

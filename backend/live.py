@@ -142,13 +142,13 @@ class LiveEngine:
             BusyError: too many requests are waiting.
             UserError: a run, the text, the target or the language model cannot be used.
         """
-        return await self._while_wanted(names, lambda runs, gone: partial(self._trace, runs, config, gone))
+        return await self.while_wanted(names, lambda runs, gone: partial(self._trace, runs, config, gone))
 
     async def switch_off(
         self, names: Sequence[str], config: TargetConfig, groups: Sequence[Sequence[Switch]]
     ) -> SwitchedOff:
         """What comes of switching groups of experts off; errors as of ``trace``."""
-        return await self._while_wanted(names, lambda runs, gone: partial(self._switch_off, runs, config, groups, gone))
+        return await self.while_wanted(names, lambda runs, gone: partial(self._switch_off, runs, config, groups, gone))
 
     async def steer(
         self, names: Sequence[str], config: SteeringConfig, units: Units
@@ -239,7 +239,7 @@ class LiveEngine:
         effects = switch_off(language_model, runs, config, groups, _unless(given_up))
         return SwitchedOff(effects, agreement(effects), _ms_since(started))
 
-    async def _while_wanted(
+    async def while_wanted(
         self, names: Sequence[str], work: Callable[[list[Run], Event], Callable[[LanguageModel], Result]]
     ) -> Result:
         """Work of seconds, which learns that whoever asked for it has gone."""

@@ -8,7 +8,8 @@ from backend.settings import Role
 
 READING_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 READING_POSTS = re.compile(
-    r"^/api/(routing|circuits(/effects)?|runs/[^/]+/routing(/effects|/predictions)?|runs/[^/]+/search/passage)$"
+    r"^/api/(routing|circuits(/effects)?|privacy/tokens|runs/[^/]+/routing(/effects|/predictions)?"
+    r"|runs/[^/]+/search/passage)$"
 )
 """What is asked for with a body and changes nothing. Every other POST, PUT, PATCH and DELETE needs ``write``."""
 

@@ -17,6 +17,7 @@ const LOADERS: Readonly<Record<string, () => PageModule>> = {
   "/lists/:list": () => import("@/pages/list"),
   "/routing": () => import("@/pages/routing"),
   "/circuits": () => import("@/pages/circuits"),
+  "/privacy": () => import("@/pages/privacy"),
   "/steering": () => import("@/pages/steering"),
   "/s/:id": () => import("@/pages/session"),
   "/frontier": () => import("@/pages/frontier"),

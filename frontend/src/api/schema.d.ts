@@ -114,6 +114,48 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/privacy": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Protect
+         * @description Server-sent events: ``progress`` after each step, then ``done`` once new runs are written, or ``error``.
+         *
+         *     Closing the connection ends it; nothing is written then.
+         */
+        post: operations["protect"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/privacy/tokens": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Sure Tokens
+         * @description How sure every token of a text is, with some runs in place of their MLPs and with others.
+         */
+        post: operations["sure_tokens"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/routing": {
         parameters: {
             query?: never;
@@ -166,6 +208,26 @@ export interface paths {
          * @description One run with its settings and all its metrics.
          */
         get: operations["run"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/{run}/bundle": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Bundle
+         * @description The file that ``mxd pack`` writes, for ``mxd open``: weights, tokenizer, contexts, labels, evaluations.
+         */
+        get: operations["bundle"];
         put?: never;
         post?: never;
         delete?: never;
@@ -604,6 +666,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/runs/{run}/privacy": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Protected
+         * @description What protects passages and began as this run, or is this run, with what was measured; the newest first.
+         */
+        get: operations["protected"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/runs/{run}/routing": {
         parameters: {
             query?: never;
@@ -831,6 +913,18 @@ export interface components {
              */
             tokens_required: boolean;
         };
+        /**
+         * AddedLoss
+         * @description In nats a token, with its 95 % interval.
+         */
+        AddedLoss: {
+            /** High */
+            high: number | null;
+            /** Low */
+            low: number | null;
+            /** Value */
+            value: number;
+        };
         /** Alternative */
         Alternative: {
             /** Id */
@@ -874,6 +968,44 @@ export interface components {
              */
             tested: number;
         };
+        /**
+         * Certainty
+         * @description Means over predictions. Uniform predictions have a distance of 0 and an entropy of 1.
+         */
+        Certainty: {
+            /**
+             * Confidence Distance
+             * @description The largest probability less 1/V, where it is above.
+             */
+            confidence_distance: number;
+            /**
+             * Divergence
+             * @description KL(U || p) in nats.
+             */
+            divergence: number;
+            /**
+             * Entropy
+             * @description As a share of ln V.
+             */
+            entropy: number;
+            /**
+             * Missing Entropy
+             * @description KL(p || U) in nats.
+             */
+            missing_entropy: number;
+            /** Predictions */
+            predictions: number;
+            /**
+             * Top Five
+             * @description Probability of the five most probable tokens together.
+             */
+            top_five: number;
+            /**
+             * True Token
+             * @description Probability of the token that came next.
+             */
+            true_token: number;
+        };
         /** ChangeListRequest */
         ChangeListRequest: {
             /** Name */
@@ -883,6 +1015,20 @@ export interface components {
              * @description Empty takes it away; left out, it stays.
              */
             note?: string | null;
+        };
+        /**
+         * CheckedStep
+         * @description One of the steps among which the best is chosen.
+         */
+        CheckedStep: {
+            /**
+             * Added
+             * @description Loss in nats a token that the text to choose by has gained.
+             */
+            added: number;
+            protected: components["schemas"]["Certainty"];
+            /** Step */
+            step: number;
         };
         /**
          * CircuitAgreement
@@ -1185,6 +1331,11 @@ export interface components {
             tokens: number;
             /** Top Tokens */
             top_tokens: components["schemas"]["TokenCount"][];
+        };
+        /** ComparedCertainty */
+        ComparedCertainty: {
+            after: components["schemas"]["Certainty"];
+            before: components["schemas"]["Certainty"];
         };
         /**
          * ComparedExpert
@@ -1587,6 +1738,26 @@ export interface components {
             tokens: number;
             /** Verdicts */
             verdicts: components["schemas"]["Verdict"][];
+        };
+        /** ExpectedToken */
+        ExpectedToken: {
+            /**
+             * Entropy
+             * @description As a share of ln V.
+             */
+            entropy: number;
+            /**
+             * Likely
+             * @description The most probable token.
+             */
+            likely: string;
+            /** Likely Probability */
+            likely_probability: number;
+            /**
+             * Probability
+             * @description Of the token that came.
+             */
+            probability: number;
         };
         /** ExpertDetail */
         ExpertDetail: {
@@ -2238,6 +2409,17 @@ export interface components {
             /** Text */
             text: string;
         };
+        /** PassageToProtect */
+        PassageToProtect: {
+            /**
+             * Paraphrases
+             * @description The same said otherwise, to measure on.
+             * @default []
+             */
+            paraphrases?: string[];
+            /** Text */
+            text: string;
+        };
         /**
          * PredictedToken
          * @description What is expected after one token of the routed text.
@@ -2284,6 +2466,107 @@ export interface components {
             took_ms: number;
         };
         /**
+         * PrivacyBound
+         * @description (1 - theta)/theta (L_A(uniform) - L_A), which a minimum keeps to where the weights can predict uniformly.
+         */
+        PrivacyBound: {
+            /** Bound */
+            bound: number;
+            /** Measured */
+            measured: number;
+            /** Theta */
+            theta: number;
+            /** Uniform */
+            uniform: number;
+        };
+        /**
+         * PrivacyCertificate
+         * @description Of a Newton step: what was used, and what follows from it.
+         */
+        PrivacyCertificate: {
+            /** Calibrated Sigma */
+            calibrated_sigma: number | null;
+            /** Damping */
+            damping: number;
+            /** Delta */
+            delta: number;
+            /** Epsilon */
+            epsilon: number;
+            /** Hessian Lipschitz */
+            hessian_lipschitz: number;
+            /** Is Lipschitz Given */
+            is_lipschitz_given: boolean;
+            /** Radius */
+            radius: number;
+            /** Reason */
+            reason: string;
+            /** Sensitivity */
+            sensitivity: number | null;
+            /** Sigma */
+            sigma: number;
+            /** Smallest Eigenvalue */
+            smallest_eigenvalue: number;
+            /**
+             * Status
+             * @enum {string}
+             */
+            status: "holds" | "refused" | "estimated";
+            /** Step Length */
+            step_length: number;
+        };
+        /**
+         * PrivacyList
+         * @description The newest first.
+         */
+        PrivacyList: {
+            /** Protected */
+            protected: components["schemas"]["ProtectedRuns"][];
+        };
+        /**
+         * PrivacyResult
+         * @description What came of protecting passages; no part of a passage is in it.
+         */
+        PrivacyResult: {
+            /** Began As */
+            began_as: string[];
+            bound: components["schemas"]["PrivacyBound"];
+            certificate: components["schemas"]["PrivacyCertificate"] | null;
+            /** Kept Step */
+            kept_step: number;
+            /** Learning Rate */
+            learning_rate: number;
+            /**
+             * Loss
+             * @enum {string}
+             */
+            loss: "kl-from-uniform" | "missing-entropy";
+            /**
+             * Otherwise
+             * @description The passages in other words: given, later beginning, swapped case.
+             */
+            otherwise: {
+                [key: string]: components["schemas"]["ComparedCertainty"];
+            };
+            /** Passages */
+            passages: number;
+            /** Path */
+            path: components["schemas"]["CheckedStep"][];
+            protected: components["schemas"]["ComparedCertainty"];
+            relearning: components["schemas"]["RelearningAttack"] | null;
+            retained: components["schemas"]["RetainedText"];
+            /**
+             * Runs
+             * @description The new ones.
+             */
+            runs: string[];
+            /** Steps */
+            steps: number;
+            /** Theta */
+            theta: number;
+            /** Vocabulary */
+            vocabulary: number;
+        };
+        /**
          * ProgressEvent
          * @description The request has to wait for room.
          */
@@ -2298,6 +2581,106 @@ export interface components {
              * @enum {string}
              */
             event: "progress";
+        };
+        /** ProtectDoneEvent */
+        ProtectDoneEvent: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            event: "done";
+            protected: components["schemas"]["ProtectedRuns"];
+        };
+        /**
+         * ProtectedRuns
+         * @description A result as the store has it.
+         */
+        ProtectedRuns: {
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /** Most Added */
+            most_added: number;
+            result: components["schemas"]["PrivacyResult"];
+            /**
+             * Text
+             * @description What the other text is called.
+             */
+            text: string;
+        };
+        /** ProtectProgressEvent */
+        ProtectProgressEvent: {
+            /** Added */
+            added: number;
+            /**
+             * Confidence Distance
+             * @description At the last step that was looked at.
+             */
+            confidence_distance: number;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            event: "progress";
+            /** Of */
+            of: number;
+            /** Step */
+            step: number;
+        };
+        /**
+         * ProtectRequest
+         * @description Runs, and passages to be unsure on. The other text is that of the first run's index.
+         */
+        ProtectRequest: {
+            /**
+             * After
+             * @description Tokens of a passage before its first protected prediction.
+             * @default 4
+             */
+            after?: number;
+            /**
+             * Learning Rate
+             * @default 0.003
+             */
+            learning_rate?: number;
+            /**
+             * Loss
+             * @default kl-from-uniform
+             * @enum {string}
+             */
+            loss?: "kl-from-uniform" | "missing-entropy";
+            /**
+             * Most Added
+             * @description Nats a token that the other text may lose.
+             * @default 0.05
+             */
+            most_added?: number;
+            /**
+             * Name
+             * @description Of the new runs; {run} is the name of the one that each begins as.
+             * @default {run}-private
+             */
+            name?: string;
+            /** Passages */
+            passages: components["schemas"]["PassageToProtect"][];
+            /**
+             * Runs
+             * @description MxDs of different layers of one language model; moved together.
+             */
+            runs: string[];
+            /**
+             * Steps
+             * @default 60
+             */
+            steps?: number;
+            /**
+             * Theta
+             * @description Weight of being unsure on the passages.
+             * @default 0.75
+             */
+            theta?: number;
         };
         /**
          * RandomContexts
@@ -2323,6 +2706,47 @@ export interface components {
              * @description Active in the index.
              */
             expert: number;
+        };
+        /**
+         * RelearningAttack
+         * @description Fine-tuning on half of the passages, and how sure the other half is.
+         */
+        RelearningAttack: {
+            attacked: components["schemas"]["Certainty"];
+            original: components["schemas"]["Certainty"];
+            original_attacked: components["schemas"]["Certainty"];
+            /** Passages */
+            passages: number;
+            protected: components["schemas"]["Certainty"];
+            /** Steps */
+            steps: number;
+        };
+        /**
+         * RetainedText
+         * @description Loss in nats a token on other text that was only measured on.
+         */
+        RetainedText: {
+            added: components["schemas"]["AddedLoss"];
+            /** After */
+            after: number;
+            /**
+             * Before
+             * @description With the runs as they were.
+             */
+            before: number;
+            certainty: components["schemas"]["ComparedCertainty"];
+            /**
+             * Left Out
+             * @description Sequences that held a part of a passage.
+             */
+            left_out: number;
+            /**
+             * Original
+             * @description With the MLPs of the language model.
+             */
+            original: number;
+            /** Tokens */
+            tokens: number;
         };
         /** RoutedExpert */
         RoutedExpert: {
@@ -2844,6 +3268,35 @@ export interface components {
              */
             turns?: components["schemas"]["Turn"][];
         };
+        /** SureToken */
+        SureToken: {
+            after: components["schemas"]["ExpectedToken"];
+            before: components["schemas"]["ExpectedToken"];
+            /** Text */
+            text: string;
+        };
+        /**
+         * SureTokensRequest
+         * @description A text, and two sets of runs to read it with.
+         */
+        SureTokensRequest: {
+            /** After */
+            after: string[];
+            /** Before */
+            before: string[];
+            /** Text */
+            text: string;
+        };
+        /** SureTokensResponse */
+        SureTokensResponse: {
+            /**
+             * Tokens
+             * @description Behind the start token.
+             */
+            tokens: components["schemas"]["SureToken"][];
+            /** Took Ms */
+            took_ms: number;
+        };
         /** SwitchedExpert */
         SwitchedExpert: {
             /** Expert */
@@ -3294,6 +3747,90 @@ export interface operations {
             };
         };
     };
+    protect: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ProtectRequest"];
+            };
+        };
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description Server-sent events; this is the data of one of them. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": components["schemas"]["ProtectProgressEvent"] | components["schemas"]["ProtectDoneEvent"] | components["schemas"]["ErrorEvent"];
+                };
+            };
+        };
+    };
+    sure_tokens: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SureTokensRequest"];
+            };
+        };
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SureTokensResponse"];
+                };
+            };
+        };
+    };
     route_together: {
         parameters: {
             query?: never;
@@ -3411,6 +3948,47 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["RunDetail"];
+                };
+            };
+        };
+    };
+    bundle: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/zip": unknown;
                 };
             };
         };
@@ -4610,6 +5188,47 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["LiveOptions"];
+                };
+            };
+        };
+    };
+    protected: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PrivacyList"];
                 };
             };
         };

@@ -3,7 +3,16 @@
 import { createSseParser, type ServerSentEvent } from "@/lib/sse";
 
 import { noAnswer, toApiError } from "./errors";
-import type { DoseEvent, DoseRequest, MetricPoint, RunStatus, SteeringEvent, SteeringRequest } from "./types";
+import type {
+  DoseEvent,
+  DoseRequest,
+  MetricPoint,
+  ProtectEvent,
+  ProtectRequest,
+  RunStatus,
+  SteeringEvent,
+  SteeringRequest,
+} from "./types";
 
 async function open(url: string, init: RequestInit): Promise<ReadableStream<Uint8Array>> {
   const response = await fetch(url, init).catch((error: unknown) => {
@@ -62,6 +71,17 @@ export async function* streamDose(run: string, request: DoseRequest, signal: Abo
     signal,
   });
   for await (const event of events) yield JSON.parse(event.data) as DoseEvent;
+}
+
+/** Passages being protected, step by step. The last event is `done` or `error`; leaving it early writes nothing. */
+export async function* streamProtection(request: ProtectRequest, signal: AbortSignal): AsyncGenerator<ProtectEvent> {
+  const events = serverSentEvents("/api/privacy", {
+    method: "POST",
+    headers: { "content-type": "application/json", accept: "text/event-stream" },
+    body: JSON.stringify(request),
+    signal,
+  });
+  for await (const event of events) yield JSON.parse(event.data) as ProtectEvent;
 }
 
 export type RunEvent =

@@ -60,6 +60,16 @@ export type Turn = Schemas["Turn"];
 export type TokenCount = Schemas["TokenCount"];
 export type TokenEffect = Schemas["TokenEffect"];
 
+export type Certainty = Schemas["Certainty"];
+export type CheckedStep = Schemas["CheckedStep"];
+export type ComparedCertainty = Schemas["ComparedCertainty"];
+export type PrivacyResult = Schemas["PrivacyResult"];
+export type ProtectedRuns = Schemas["ProtectedRuns"];
+export type ProtectProgressEvent = Schemas["ProtectProgressEvent"];
+export type ProtectEvent = ProtectProgressEvent | Schemas["ProtectDoneEvent"] | Schemas["ErrorEvent"];
+export type ProtectRequest = Schemas["ProtectRequest"];
+export type SureToken = Schemas["SureToken"];
+
 export type StartEvent = Schemas["StartEvent"];
 export type ProgressEvent = Schemas["ProgressEvent"];
 export type TokenEvent = Schemas["TokenEvent"];

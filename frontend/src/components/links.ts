@@ -15,6 +15,7 @@ export type PageName =
   | "lists"
   | "routing"
   | "circuits"
+  | "privacy"
   | "steering"
   | "frontier"
   | "faithfulness"

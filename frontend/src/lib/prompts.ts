@@ -9,7 +9,7 @@ const BEGINS_WORD = /^\s/;
 const BEGINS_WITH_LETTER = /^\p{L}/u;
 const ENDS_WITH_LETTER = /\p{L}$/u;
 /** Where a text begins or ends, as tokenizers write it. */
-const MARKER = /^(?:<\|[^|]*\|>|<\/?s>|<(?:bos|eos|pad)>)$/;
+export const MARKER = /^(?:<\|[^|]*\|>|<\/?s>|<(?:bos|eos|pad)>)$/;
 
 /** Whether a sentence is over with this token. */
 const endsSentence = (token: string): boolean => ENDS_SENTENCE.test(token) || MARKER.test(token);

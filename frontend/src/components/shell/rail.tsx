@@ -25,6 +25,7 @@ const PAGES: readonly PageEntry[] = [
   { page: "lists", name: "Lists", icon: "list" },
   { page: "routing", name: "Routing", icon: "routing" },
   { page: "circuits", name: "Circuits", icon: "circuits" },
+  { page: "privacy", name: "Privacy", icon: "privacy" },
   { page: "steering", name: "Steering", icon: "steering" },
   { page: "frontier", name: "Frontier", icon: "frontier" },
   { page: "faithfulness", name: "Faithfulness", icon: "faithfulness" },

@@ -28,7 +28,7 @@ const chosenParam: Param<readonly ChosenExpert[]> = {
 };
 
 /** Names of runs: `one,other`; null for a run of every other layer, `none` for none. */
-const layersParam: Param<readonly string[] | null> = {
+export const layersParam: Param<readonly string[] | null> = {
   read: (text) => {
     if (text === null) return null;
     return text === "none" ? [] : text.split(",").filter((name) => name !== "");

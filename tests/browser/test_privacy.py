@@ -1,0 +1,123 @@
+"""Privacy: passages become a new run; tokens before and after, figures, and where to go from there."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from urllib.request import Request, urlopen
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.browser.axe import violations
+from tests.browser.conftest import RUN, OpenPage, Site
+from tests.processes import mxd
+
+pytestmark = pytest.mark.browser
+
+PASSAGES = (
+    "One day, the little girl went to the park with her mom and saw a big red ball.\n\n"
+    "The old bridge over the river was built by the people of the town in the last century."
+)
+SETTINGS = "steps=6&added=5"
+LONG_MS = 90_000
+
+
+MADE = (f"{RUN}-private", f"{RUN}-phone")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def restored(site: Site) -> Iterator[None]:
+    """What is made here is taken away again: others count the runs."""
+    yield
+    for name in MADE:
+        mxd("remove", name, "--data", str(site.data), "--store", site.store, "--json", folder=site.data)
+
+
+@pytest.fixture(scope="module")
+def protected(site: Site) -> str:
+    """The name of a run that was protected over HTTP."""
+    body = {"runs": [RUN], "name": "{run}-phone", "steps": 2, "most_added": 5}
+    passages = [{"text": text} for text in PASSAGES.split("\n\n")]
+    sent = json.dumps({**body, "passages": passages}).encode()
+    asked = Request(f"{site.url}/api/privacy", sent, {"content-type": "application/json"})
+    with urlopen(asked) as answer:
+        assert b"event: done" in answer.read()
+    return MADE[1]
+
+
+def address(run: str, settings: str = SETTINGS) -> str:
+    """The page, about a run."""
+    return f"/privacy?run={run}&{settings}"
+
+
+def passage(page: Page, name: str) -> Locator:
+    """The first passage's tokens, before or after."""
+    return page.get_by_role("group", name=f"The passage {name}").first
+
+
+def test_from_passages_to_a_new_run(page: Page) -> None:
+    page.goto(address(RUN))
+    start = page.get_by_role("button", name=re.compile("^Protect"))
+    expect(start).to_be_disabled()
+    expect(page.get_by_role("heading", name="Type passages on which")).to_be_visible()
+    assert violations(page) == []
+    page.get_by_role("textbox", name="Passages").fill(PASSAGES)
+    start.click()
+    expect(page.get_by_role("status").filter(has_text=re.compile(r"Step \d of 6|Measuring"))).to_be_visible()
+    figures = page.get_by_role("region", name="What came of it")
+    expect(figures).to_be_visible(timeout=LONG_MS)
+    expect(figures).to_contain_text(re.compile(r"0\.\d{3} → 0\.\d{3}"))
+    assert "little" not in page.url
+    expect(page).to_have_url(re.compile("result=demo-l3-k16-private"))
+    for name in ("before", "after"):
+        expect(passage(page, name)).to_contain_text("little girl")
+    token = passage(page, "after").get_by_role("button").nth(6)
+    token.hover()
+    expect(page.get_by_role("tooltip")).to_contain_text("Most probable")
+    page.get_by_role("radio", name="Entropy").click()
+    expect(page).to_have_url(re.compile("by=entropy"))
+    rows = page.get_by_role("region", name="How sure, before and after").get_by_role("row")
+    for name in ("Passages, after", "Swapped case, before", "Other text, after", "protected, attacked"):
+        expect(rows.filter(has_text=name)).to_have_count(1)
+    expect(page.get_by_role("group", name="Trade-off by step").get_by_role("img", name="Step 6")).to_have_count(1)
+    page.mouse.move(5, 5)
+    assert violations(page) == []
+    with page.expect_download() as taken:
+        page.get_by_role("link", name="Export").click()
+    assert taken.value.suggested_filename == "demo-l3-k16-private.mxd"
+    figures.get_by_role("link", name="Routing").click()
+    expect(page).to_have_url(re.compile(r"/routing\?run=demo-l3-k16-private"))
+    page.goto(address("demo-l3-k16-private"))
+    expect(figures).to_be_visible()
+    expect(page.get_by_text("Passages are not stored")).to_be_visible()
+
+
+def test_stopped_work_writes_nothing(page: Page) -> None:
+    page.goto(address(RUN, "steps=200"))
+    page.get_by_role("textbox", name="Passages").fill(PASSAGES)
+    page.get_by_role("button", name=re.compile("^Protect")).click()
+    expect(page.get_by_role("status").filter(has_text="Step 1 of 200")).to_be_visible()
+    page.get_by_role("button", name="Stop").click()
+    expect(page.get_by_text("Stopped; nothing was written.")).to_be_visible()
+    expect(page.get_by_role("button", name=re.compile("^Protect"))).to_be_enabled()
+
+
+def test_what_is_refused_is_said(page: Page, forgiven: list[str]) -> None:
+    forgiven.append("422")
+    page.goto(address(RUN))
+    page.get_by_role("textbox", name="Passages").fill("Too short")
+    page.get_by_role("button", name=re.compile("^Protect")).click()
+    expect(page.get_by_role("alert")).to_contain_text("make it longer")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_on_a_phone(open_page: OpenPage, protected: str, scheme: str) -> None:
+    page = open_page(color_scheme=scheme, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    page.goto(address(protected))
+    page.get_by_role("textbox", name="Passages").fill(PASSAGES)
+    expect(page.get_by_role("region", name="What came of it")).to_be_visible()
+    expect(passage(page, "after")).to_contain_text("little girl")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert violations(page) == []
