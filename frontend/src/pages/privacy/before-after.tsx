@@ -64,7 +64,7 @@ function Row({ tokens, arm, name, by }: RowProps) {
   };
   return (
     <div className="sure-row">
-      <h4>{name}</h4>
+      <h3>{name}</h3>
       <TokenStrip
         label={`The passage ${name.toLowerCase()}`}
         pieces={pieces}
