@@ -95,6 +95,10 @@ class Vocabulary:
     def _alphabet(self) -> list[str]:
         return sorted(self._by_text)
 
+    def equal(self, text: str) -> list[int]:
+        """Tokens whose text is ``text``, whatever its case and the spaces around it."""
+        return list(self._by_text.get(fold(text), []))
+
     def matching(self, text: str) -> list[int]:
         """Tokens whose text is ``text`` or, from three letters on, begins with it; the equal ones first."""
         wanted = fold(text)

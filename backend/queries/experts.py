@@ -65,6 +65,8 @@ class ExpertQuery(BaseModel):
     min_largest: Bound = None
     """Of the largest coefficient."""
     max_largest: Bound = None
+    token: Annotated[str | None, Field(min_length=1, max_length=100)] = None
+    """Only those that have it among their most frequent tokens, whatever its case and the spaces around it."""
     tag: Annotated[str | None, Field(max_length=60)] = None
     """Only those that have it."""
     list: Annotated[int | None, Field(ge=0, lt=2**31)] = None

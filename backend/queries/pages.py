@@ -52,7 +52,7 @@ def _ordered(browsed: BrowsedRun, query: ExpertQuery) -> Columns:
 def is_whole(query: ExpertQuery) -> bool:
     """Whether a query is for all experts, in an order that the store has an index for."""
     bounds = (getattr(query, f"{end}_{name}") for end in ("min", "max") for name in FILTERED)
-    chosen = (query.search or None, query.tag, query.list, query.among, *bounds)
+    chosen = (query.search or None, query.token, query.tag, query.list, query.among, *bounds)
     return query.sort != "label" and all(it is None for it in chosen)
 
 

@@ -100,6 +100,8 @@ def _page(services: Services, browsed: BrowsedRun, vocabulary: Vocabulary, query
     chosen: list[NDArray[Any]] = []
     if query.search:
         chosen.append(search_queries.find_experts(services.store, browsed, query.search, vocabulary))
+    if query.token is not None:
+        chosen.append(browsed.search.users(vocabulary.equal(query.token)))
     if query.tag is not None:
         chosen.append(_ids({expert for expert, tags in browsed.tags.items() if query.tag in tags}))
     if query.list is not None:

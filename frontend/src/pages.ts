@@ -3,6 +3,8 @@
 import { type ComponentType, lazy } from "react";
 import { matchPath } from "react-router";
 
+import { ApiError } from "@/api/errors";
+
 type PageModule = Promise<{ readonly default: ComponentType }>;
 
 const LOADERS: Readonly<Record<string, () => PageModule>> = {
@@ -29,7 +31,10 @@ const LOADERS: Readonly<Record<string, () => PageModule>> = {
 
 /** Pages whose chunk was there before anything was drawn: they are drawn at once, with nothing in their place. */
 const ready = new Map<string, ComponentType>();
-const onRequest = new Map(Object.entries(LOADERS).map(([path, load]) => [path, lazy(load)]));
+const notFetched = (): never => {
+  throw new ApiError("page-not-fetched", "This page could not be fetched. Is mxd serve still running?", 0);
+};
+const onRequest = new Map(Object.entries(LOADERS).map(([path, load]) => [path, lazy(() => load().catch(notFetched))]));
 
 /** Every address with its page. Call it once the first page has been preloaded, and keep the result. */
 export function allPages() {

@@ -77,6 +77,14 @@ def test_filters_keep_what_they_say(client: TestClient, sort: str, order: str, l
     ]
 
 
+@pytest.mark.parametrize("token", ["c", " C "])
+def test_a_token_leaves_those_that_fire_on_it(client: TestClient, token: str) -> None:
+    rows = all_pages(client, token=token, limit=7)
+    whole = whole_list(client, "largest", "desc")
+    assert rows == [row for row in whole if "c" in [top["text"] for top in row["top_tokens"]]]
+    assert 0 < len(rows) < ACTIVE
+
+
 @pytest.mark.parametrize(("sort", "order"), ALL_ORDERS)
 def test_every_order_is_served_by_an_index(made_up_url: str, sort: ExpertSort, order: Order) -> None:
     engine = open_store(made_up_url)

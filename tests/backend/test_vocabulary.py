@@ -40,5 +40,12 @@ def test_short_words_match_whole_tokens_and_longer_ones_their_beginning() -> Non
     assert vocabulary.matching("  ") == []
 
 
+def test_equal_ones_are_whole_tokens_only() -> None:
+    upper, lower = (TOKENIZER(letter)["input_ids"][0] for letter in "Aa")
+    assert set(VOCABULARY.equal("␣a")) == {upper, lower}
+    assert VOCABULARY.equal("<|end") == []
+    assert VOCABULARY.equal(END.upper()) == [0]
+
+
 def test_spaces_and_case_do_not_matter() -> None:
     assert fold(" May ") == fold("␣may") == "may"

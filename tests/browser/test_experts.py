@@ -95,6 +95,22 @@ def test_a_filter_is_a_chip_that_can_be_changed_and_removed(experts: Page) -> No
     expect(count(experts)).to_have_text(ALL)
 
 
+def test_experts_are_found_by_a_token_that_they_fire_on(experts: Page) -> None:
+    experts.keyboard.press("f")
+    experts.get_by_role("combobox", name="What to filter by").select_option("Fires on the token")
+    token = experts.get_by_role("textbox", name="Fires on the token")
+    token.fill("return")
+    token.press("Enter")
+    expect(experts).to_have_url(re.compile(r"[?&]token=return\b"))
+    expect(count(experts)).to_have_text(re.compile(r"^\d{1,3} of 4,096$"))
+    body(experts).first.get_by_role("link").click()
+    fires = experts.get_by_role("link", name=re.compile(r"^Experts that fire on\s+return$", re.I)).first
+    fires.click()
+    expect(experts).to_have_url(re.compile(r"[?&]token=[^&]*return\b"))
+    experts.get_by_role("button", name="Remove the filter fires on").click()
+    expect(count(experts)).to_have_text(ALL)
+
+
 def test_backspace_removes_a_chip(experts: Page) -> None:
     experts.goto("/experts?max_usage=0.001&min_largest=2")
     expect(count(experts)).not_to_have_text(ALL)

@@ -60,6 +60,28 @@ def test_a_list_is_made_put_in_order_noted_on_and_exported(page: Page) -> None:
     assert "speaks Spanish" in json.dumps(found)
 
 
+def test_experts_of_the_tray_become_a_list_that_is_labelled_in_place(page: Page) -> None:
+    page.goto("/experts?run=demo-l3-k16&sort=usage&edits=2603:add:3,3885:add:3")
+    page.get_by_role("complementary", name="Tray").get_by_role("button", name="Tray").click()
+    tray = page.get_by_role("region", name="All edits in the tray")
+    expect(tray.get_by_role("listitem").first).to_contain_text("answering a question")
+    tray.get_by_role("button", name="Add to list").click()
+    page.get_by_role("textbox", name="Name of a new list").fill("Two of them")
+    page.get_by_role("button", name="Make").click()
+    expect(page.get_by_role("checkbox", name="Two of them")).to_be_checked()
+    page.get_by_role("link", name="Open the list Two of them").click()
+    row = page.get_by_role("row").filter(has=page.get_by_role("button", name="Label 3885"))
+    expect(row.get_by_role("link")).to_contain_text("automatic label:")
+    row.get_by_role("button", name="Label 3885").click()
+    box = page.get_by_role("textbox", name="Label of 3885")
+    box.fill("Accented letters")
+    box.press("Enter")
+    expect(row.get_by_role("link")).to_have_text("Accented letters")
+    rows = list(csv.DictReader(io.StringIO(downloaded(page, "CSV"))))
+    assert [row["label"] for row in rows] == ["“System:” answering a question", "Accented letters"]
+    assert rows[1]["automatic_label"] != ""
+
+
 def downloaded(page: Page, kind: str) -> str:
     """The file that the list's export gives."""
     direct = page.get_by_role("button", name=kind, exact=True).or_(page.get_by_role("link", name=kind, exact=True))

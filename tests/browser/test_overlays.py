@@ -115,6 +115,18 @@ def test_what_fails_is_said_and_can_be_tried_again(page: Page, forgiven: list[st
     expect(page.get_by_role("table").first).to_be_visible()
 
 
+def test_a_page_that_cannot_be_fetched_says_so(page: Page, forgiven: list[str]) -> None:
+    forgiven += ["Failed to load resource", "net::ERR_FAILED", "Unable to preload", "dynamically imported module"]
+    page.goto("/experts?run=demo-l3-k16")
+    expect(page.get_by_role("table").first).to_be_visible()
+    page.route(re.compile(r"/assets/"), lambda route: route.abort())
+    page.get_by_role("navigation").get_by_role("link", name="Runs").first.click()
+    expect(page.get_by_role("alert")).to_contain_text("could not be fetched")
+    page.unroute_all()
+    page.get_by_role("button", name="Try again").click()
+    expect(page.get_by_role("link", name="demo-l3-k16").first).to_be_visible()
+
+
 def test_who_is_told_to_come_back_in_a_moment_does_so_by_itself(page: Page, forgiven: list[str]) -> None:
     forgiven += ["503", "Failed to load resource"]
     refused = '{"error": {"code": "busy", "message": "The server is busy; try again in a moment.", "detail": {}}}'

@@ -183,6 +183,7 @@ def test_a_narrow_screen_has_tabs_and_a_sheet(open_page: OpenPage) -> None:
     expect(sheet).to_contain_text("Decimal point")
     page.keyboard.press("Escape")
     expect(sheet).to_have_count(0)
+    expect(page.locator(".auto-label").first).to_be_visible()
     page.get_by_role("navigation", name="Pages").get_by_role("link", name="Routing").tap()
     expect(page.get_by_role("textbox", name="Prompt")).to_be_visible()
     page.get_by_role("button", name="Search").tap()

@@ -4145,6 +4145,8 @@ export interface operations {
                 sort?: "expert" | "label" | "usage" | "mean" | "largest" | "entropy" | "added_loss" | "kl_up" | "output_share" | "input_dependence";
                 /** @description Only those that have it. */
                 tag?: string | null;
+                /** @description Only those that have it among their most frequent tokens, whatever its case and the spaces around it. */
+                token?: string | null;
             };
             header?: never;
             path: {

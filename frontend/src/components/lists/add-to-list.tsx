@@ -28,12 +28,21 @@ interface AddToListProps {
   readonly label?: string;
 }
 
-function NewList({ run, experts }: Pick<AddToListProps, "run" | "experts">) {
+interface NewListProps extends Pick<AddToListProps, "run" | "experts"> {
+  readonly onMade: (list: number) => void;
+}
+
+function NewList({ run, experts, onMade }: NewListProps) {
   const [name, setName] = useState("");
   const making = useMakeList(run);
   const submit = (event: SubmitEvent) => {
     event.preventDefault();
-    if (name.trim() !== "") making.mutate({ name: name.trim(), experts }, { onSuccess: () => setName("") });
+    if (name.trim() === "") return;
+    const onSuccess = ({ id }: { readonly id: number }) => {
+      setName("");
+      onMade(id);
+    };
+    making.mutate({ name: name.trim(), experts }, { onSuccess });
   };
   return (
     <form className="new-list" onSubmit={submit}>
@@ -58,11 +67,16 @@ function NewList({ run, experts }: Pick<AddToListProps, "run" | "experts">) {
   );
 }
 
-function Lists({ run, experts, inside = [] }: AddToListProps) {
+interface ListsProps extends AddToListProps {
+  /** Lists that they were put into since this was opened. */
+  readonly added: ReadonlySet<number>;
+  readonly onAdded: (added: ReadonlySet<number>) => void;
+}
+
+function Lists({ run, experts, inside = [], added, onAdded }: ListsProps) {
   const { data, error } = useQuery(listsQuery(run));
   const links = usePageLinks();
   const membership = useMembership(run);
-  const [added, setAdded] = useState<ReadonlySet<number>>(new Set());
   if (error !== null) return <p className="bad">{messageOf(error)}</p>;
   if (data === undefined) return <LoadingState label="Loading the lists" rows={2} />;
   const has = (list: number) => added.has(list) || inside.some((other) => other.id === list);
@@ -78,14 +92,14 @@ function Lists({ run, experts, inside = [] }: AddToListProps) {
                 checked={has(list.id)}
                 onChange={(event) => {
                   const checked = event.target.checked;
-                  setAdded(new Set(checked ? [...added, list.id] : [...added].filter((other) => other !== list.id)));
+                  onAdded(new Set(checked ? [...added, list.id] : [...added].filter((other) => other !== list.id)));
                   membership.mutate({ list: list.id, experts, inside: checked });
                 }}
               />
               {list.name}
             </label>
             <Link className="dim" to={links.list(list.id)} aria-label={`Open the list ${list.name}`}>
-              {formatCount(list.experts)}
+              {formatCount(list.experts)}, open
             </Link>
           </li>
         ))}
@@ -99,8 +113,19 @@ function Lists({ run, experts, inside = [] }: AddToListProps) {
   );
 }
 
+function ListChoices(props: AddToListProps) {
+  const { run, experts } = props;
+  const [added, setAdded] = useState<ReadonlySet<number>>(new Set());
+  return (
+    <>
+      <Lists {...props} added={added} onAdded={setAdded} />
+      <NewList run={run} experts={experts} onMade={(list) => setAdded(new Set([...added, list]))} />
+    </>
+  );
+}
+
 export function AddToList(props: AddToListProps) {
-  const { run, experts, className = "btn", label = "Add to list" } = props;
+  const { experts, className = "btn", label = "Add to list" } = props;
   const what = experts.length === 1 ? `expert ${experts[0] ?? ""}` : `${formatCount(experts.length)} experts`;
   return (
     <DialogTrigger>
@@ -110,8 +135,7 @@ export function AddToList(props: AddToListProps) {
       </TriggerButton>
       <Popover className="popover" placement="bottom end">
         <Dialog className="lists-dialog" aria-label={`Lists for ${what}`}>
-          <Lists {...props} />
-          <NewList run={run} experts={experts} />
+          <ListChoices {...props} />
         </Dialog>
       </Popover>
     </DialogTrigger>

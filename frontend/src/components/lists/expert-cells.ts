@@ -5,6 +5,7 @@ import type { ExpertRow } from "@/api/types";
 export const EXPERT_COLUMNS = [
   "expert",
   "label",
+  "automatic_label",
   "tags",
   "usage",
   "active_tokens",
@@ -19,6 +20,7 @@ export function expertCells(row: ExpertRow): readonly string[] {
   return [
     String(row.expert),
     row.label ?? "",
+    row.automatic?.label ?? "",
     row.tags.join("; "),
     ...[row.usage, row.active_tokens, row.mean, row.largest, row.p99, row.entropy].map(String),
     row.top_tokens.map((token) => token.text).join(" "),

@@ -1,14 +1,18 @@
 /** The tray, docked in the status line: what is in it, and the way to Steering. Opens upward to show all. */
 
+import { useInfiniteQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { useLocation } from "react-router";
 
+import { expertsQuery } from "@/api/queries";
+import type { ExpertRow } from "@/api/types";
 import { describeEdit, type Edit, editKey, formatEdits } from "@/lib/edits";
 
 import { Button, LinkButton } from "../button";
 import { CopyButton } from "../copy-button";
 import { Icon } from "../icon";
 import { useCurrentRun } from "../current-run";
+import { ExpertLabel } from "../expert-ref";
 import { pageLinks, usePageLinks } from "../links";
 import { AddToList } from "../lists/add-to-list";
 import { useShortcut } from "../shortcuts";
@@ -25,28 +29,52 @@ function EditChip({ edit }: { readonly edit: Edit }) {
   );
 }
 
-function OpenTray({ tray, onClose }: { readonly tray: Tray; readonly onClose: () => void }) {
+const MOST_LABELS = 200;
+
+/** What the run's own experts in the tray are called, by number. */
+function useLabels(run: string | null, edits: readonly Edit[]) {
+  const among = edits.flatMap((edit) => (edit.run === undefined ? [edit.expert] : [])).join(",");
+  const filters = { sort: "expert", order: "asc", among } as const;
+  const { data } = useInfiniteQuery({
+    ...expertsQuery(run ?? "", filters, MOST_LABELS),
+    enabled: run !== null && among !== "",
+  });
+  return new Map(data?.pages[0]?.experts.map((row) => [row.expert, row]));
+}
+
+function TrayEntry({ edit, row, tray }: { readonly edit: Edit; readonly row?: ExpertRow; readonly tray: Tray }) {
   const links = usePageLinks();
+  return (
+    <li>
+      <a className="mono" href={(edit.run === undefined ? links : pageLinks(edit.run)).expert(edit.expert)}>
+        {editKey(edit)}
+      </a>
+      <span className="tray-label">
+        {row !== undefined && <ExpertLabel label={row.label} automatic={row.automatic} />}
+      </span>
+      <span className="dim">{describeEdit(edit)}</span>
+      <Button
+        size="small"
+        variant="ghost"
+        icon="close"
+        aria-label={`Take ${editKey(edit)} out`}
+        onClick={() => tray.remove(edit.expert, edit.run)}
+      />
+    </li>
+  );
+}
+
+function OpenTray({ tray, onClose }: { readonly tray: Tray; readonly onClose: () => void }) {
   const { name: run } = useCurrentRun();
+  const labels = useLabels(run, tray.edits);
   useShortcut("release", onClose);
   return (
     <div className="tray-open" role="region" aria-label="All edits in the tray">
       <ul>
-        {tray.edits.map((edit) => (
-          <li key={editKey(edit)}>
-            <a className="mono" href={(edit.run === undefined ? links : pageLinks(edit.run)).expert(edit.expert)}>
-              {editKey(edit)}
-            </a>
-            <span className="dim">{describeEdit(edit)}</span>
-            <Button
-              size="small"
-              variant="ghost"
-              icon="close"
-              aria-label={`Take ${editKey(edit)} out`}
-              onClick={() => tray.remove(edit.expert, edit.run)}
-            />
-          </li>
-        ))}
+        {tray.edits.map((edit) => {
+          const row = edit.run === undefined ? labels.get(edit.expert) : undefined;
+          return <TrayEntry key={editKey(edit)} edit={edit} tray={tray} {...(row !== undefined && { row })} />;
+        })}
       </ul>
       <footer>
         {run !== null && (

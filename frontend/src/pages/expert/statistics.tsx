@@ -1,8 +1,10 @@
 /** How often and how strongly an expert is active, and on which tokens. */
 
 import type { ReactNode } from "react";
+import { Link } from "react-router";
 
 import type { ExpertRow, RunSummary, TokenCount } from "@/api/types";
+import { usePageLinks } from "@/components/links";
 import { MiniHistogram } from "@/components/mini-histogram";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { formatCompact, formatCount, formatFixed, formatPercent } from "@/lib/format";
@@ -28,6 +30,7 @@ function Fact({ name, unit, children }: FactProps) {
 
 function TopTokens({ tokens }: { readonly tokens: readonly TokenCount[] }) {
   const most = tokens[0]?.share ?? 1;
+  const links = usePageLinks();
   return (
     <table className="top-tokens">
       <thead className="sr">
@@ -41,7 +44,9 @@ function TopTokens({ tokens }: { readonly tokens: readonly TokenCount[] }) {
         {tokens.slice(0, TOKENS_SHOWN).map((token) => (
           <tr key={token.id} title={`${formatCount(token.count)} times, token ${formatCount(token.id)}`}>
             <td>
-              <TokenChip text={token.text} />
+              <Link to={links.page("experts", { token: token.text })} aria-label={`Experts that fire on ${token.text}`}>
+                <TokenChip text={token.text} />
+              </Link>
             </td>
             <td className="bar-cell">
               <i style={{ width: `${(100 * token.share) / most}%` }} />

@@ -1,5 +1,7 @@
 /** Editing a text in place: Enter (with Ctrl in a note) saves, Escape leaves it as it was, empty takes it away. */
 
+import "./text-editor.css";
+
 import { type KeyboardEvent, type SubmitEvent, useState } from "react";
 
 import { messageOf } from "@/api/errors";

@@ -11,6 +11,7 @@ describe("filters of the experts page", () => {
 
   it("go from the address to the request", () => {
     const params = readParams(EXPERTS_PARAMS, "?sort=usage&order=asc&search=+may+&min_usage=0.00001&max_usage=2");
+    expect(toFilters(readParams(EXPERTS_PARAMS, "?token=+return"))).toMatchObject({ token: " return" });
     expect(toFilters(params)).toEqual({ sort: "usage", order: "asc", search: "may", min_usage: 0.00001, max_usage: 1 });
   });
 

@@ -6,10 +6,13 @@ import { lazy, memo, Suspense, useCallback, useMemo, useState } from "react";
 import { expertsQuery } from "@/api/queries";
 import type { ExpertRow } from "@/api/types";
 import { Button } from "@/components/button";
+import { ExpertLabel } from "@/components/expert-ref";
 import { useIsNarrow } from "@/components/media";
 import { EmptyState, ErrorState, LoadingState } from "@/components/states";
 import { SortHeader } from "@/components/table/sort-header";
 import { VirtualRows } from "@/components/table/virtual-rows";
+
+import { visibleText } from "@/lib/token-text";
 
 import { CELLS, LOOKS } from "./columns";
 import {
@@ -42,6 +45,11 @@ function NoneFound({ params, setParams }: Omit<ExpertsTableProps, "run">) {
       {params.search !== "" && (
         <Button size="small" icon="close" onClick={() => setParams({ search: "" }, "push")}>
           Drop the search for “{params.search}”
+        </Button>
+      )}{" "}
+      {params.token !== "" && (
+        <Button size="small" icon="close" onClick={() => setParams({ token: "" }, "push")}>
+          Drop fires on “{visibleText(params.token)}”
         </Button>
       )}{" "}
       {FILTER_NAMES.map((name) => {
@@ -114,7 +122,12 @@ const BodyRow = memo(function BodyRow({ row, largest, hidden, onOpen }: BodyRowP
           <td key={id} className={look.className}>
             {onOpen !== undefined && id === "label" ? (
               <button type="button" className="row-open" onClick={() => onOpen(row)}>
-                {row.label ?? <span className="mono dim">{row.expert}</span>}
+                <span className="mono dim">{row.expert}</span>{" "}
+                {row.active_tokens === 0 && row.label === null ? (
+                  <span className="dim">never active</span>
+                ) : (
+                  <ExpertLabel label={row.label} automatic={row.automatic} />
+                )}
               </button>
             ) : (
               CELLS[id]?.(row, largest)

@@ -12,6 +12,7 @@ import { useShortcut } from "@/components/shortcuts";
 import { TriggerButton } from "@/components/trigger-button";
 import { formatCount } from "@/lib/format";
 import { keyCap } from "@/lib/shortcuts";
+import { visibleText } from "@/lib/token-text";
 
 import {
   boundText,
@@ -102,11 +103,17 @@ function FilterChip({ name, value, params, setParams }: ChipProps) {
   );
 }
 
-/** What the table is narrowed to besides bounds: experts with a tag, experts of a list. */
+/** What the table is narrowed to besides bounds: experts that fire on a token, with a tag, of a list. */
 function SetChips({ run, params, setParams }: FilterBarProps) {
   const { data } = useQuery({ ...listsQuery(run), enabled: params.list !== null });
   const name = data?.lists.find((list) => list.id === params.list)?.name ?? String(params.list ?? "");
   const chips = [
+    {
+      kind: "fires on",
+      value: visibleText(params.token),
+      isSet: params.token !== "",
+      drop: () => setParams({ token: "" }, "push"),
+    },
     { kind: "tag", value: params.tag, isSet: params.tag !== "", drop: () => setParams({ tag: "" }, "push") },
     {
       kind: "lasso",

@@ -4,6 +4,7 @@ import { Dialog, Heading, Modal, ModalOverlay } from "react-aria-components";
 
 import type { ExpertRow } from "@/api/types";
 import { Button, LinkButton } from "@/components/button";
+import { ExpertLabel } from "@/components/expert-ref";
 import { usePageLinks } from "@/components/links";
 import { MiniHistogram } from "@/components/mini-histogram";
 import { TokenChip } from "@/components/tokens/token-chip";
@@ -19,7 +20,9 @@ function Sheet({ row, onClose }: { readonly row: ExpertRow; readonly onClose: ()
       <header>
         <div>
           <span className="mono dim">{row.expert}</span>
-          <Heading slot="title">{row.label ?? "No label yet"}</Heading>
+          <Heading slot="title">
+            <ExpertLabel label={row.label} automatic={row.automatic} />
+          </Heading>
         </div>
         <Button variant="ghost" icon="close" aria-label="Close" onClick={onClose} />
       </header>

@@ -49,13 +49,24 @@ function useMatching(run: string, range: UsageRange | null): number | undefined 
   return data?.pages[0]?.matching;
 }
 
+/** Labels that a program gave, of the few that are listed. */
+function useAutomatic(run: string, experts: readonly number[]) {
+  const filters = { sort: "expert", order: "asc", among: experts.join(",") } as const;
+  const { data } = useInfiniteQuery({ ...expertsQuery(run, filters, LISTED), enabled: experts.length > 0 });
+  return new Map(data?.pages[0]?.experts.map((row) => [row.expert, row.automatic]));
+}
+
 export function SelectionPane({ run, chosen, onClear, onFilter }: SelectionPaneProps) {
   const range = useMemo(() => usageRange(chosen), [chosen]);
   const matching = useMatching(run.name, range);
-  if (range === null) return <UsageSpread run={run} />;
-  const experts = chosen.map((point) => point.expert);
   const labelled = chosen.filter((point) => point.label !== null);
   const shown = [...labelled, ...chosen.filter((point) => point.label === null)].slice(0, LISTED);
+  const automatic = useAutomatic(
+    run.name,
+    shown.map((point) => point.expert),
+  );
+  if (range === null) return <UsageSpread run={run} />;
+  const experts = chosen.map((point) => point.expert);
   return (
     <div className="pane selection">
       <div className="pane-h">
@@ -88,7 +99,7 @@ export function SelectionPane({ run, chosen, onClear, onFilter }: SelectionPaneP
             formatFixed,
           )}
         </dd>
-        <dt>With a label</dt>
+        <dt>With a label of a person</dt>
         <dd>
           {formatCount(labelled.length)} <span>of {formatCount(chosen.length)}</span>
         </dd>
@@ -98,7 +109,7 @@ export function SelectionPane({ run, chosen, onClear, onFilter }: SelectionPaneP
       <ul className="selected">
         {shown.map((point) => (
           <li key={point.expert}>
-            <ExpertRef expert={point.expert} label={point.label} />
+            <ExpertRef expert={point.expert} label={point.label} automatic={automatic.get(point.expert)} />
           </li>
         ))}
       </ul>

@@ -5,6 +5,7 @@ import { Link } from "react-router";
 
 import { messageOf } from "@/api/errors";
 import { useMembership, useNoteEntry } from "@/api/lists";
+import { useSetLabel } from "@/api/mutations";
 import type { ListEntry } from "@/api/types";
 import { Button } from "@/components/button";
 import { ExpertLabel } from "@/components/expert-ref";
@@ -12,6 +13,8 @@ import { usePageLinks } from "@/components/links";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/plus-button";
 import { formatFixed, formatPercent } from "@/lib/format";
+
+import { TextEditor } from "../expert/text-editor";
 
 interface EntryRowProps {
   readonly run: string;
@@ -53,11 +56,50 @@ function NoteField({ run, list, entry }: Pick<EntryRowProps, "run" | "list" | "e
   );
 }
 
-export function EntryRow({ run, list, entry, isFirst, isLast, onMove }: EntryRowProps) {
+/** The label, as on the expert's page: it leads there, and is written in place. */
+function LabelCell({ run, row }: { readonly run: string; readonly row: ListEntry["row"] }) {
+  const [editing, setEditing] = useState(false);
+  const saving = useSetLabel(run, row.expert);
   const links = usePageLinks();
+  if (editing) {
+    return (
+      <TextEditor
+        label={`Label of ${row.expert}`}
+        initial={row.label ?? row.automatic?.label ?? ""}
+        maxLength={200}
+        lines={1}
+        isSaving={saving.isPending}
+        error={saving.error}
+        onSave={(text) => saving.mutate(text, { onSuccess: () => setEditing(false) })}
+        onCancel={() => setEditing(false)}
+      />
+    );
+  }
+  return (
+    <>
+      <Link to={links.expert(row.expert)}>
+        <ExpertLabel label={row.label} automatic={row.automatic} />
+        {row.label === null && <span className="sr">Expert {row.expert}</span>}
+      </Link>
+      <Button
+        size="small"
+        variant="ghost"
+        icon="edit"
+        aria-label={`Label ${row.expert}`}
+        onClick={() => setEditing(true)}
+      />
+      {row.tags.map((tag) => (
+        <span key={tag} className="chip">
+          {tag}
+        </span>
+      ))}
+    </>
+  );
+}
+
+export function EntryRow({ run, list, entry, isFirst, isLast, onMove }: EntryRowProps) {
   const membership = useMembership(run);
   const { row } = entry;
-  const what = `Expert ${row.expert}`;
   return (
     <tr>
       <td className="c-plus">
@@ -65,15 +107,7 @@ export function EntryRow({ run, list, entry, isFirst, isLast, onMove }: EntryRow
       </td>
       <td className="num mono">{row.expert}</td>
       <td className="l-label">
-        <Link to={links.expert(row.expert)}>
-          <ExpertLabel label={row.label} />
-          {row.label === null && <span className="sr">{what}</span>}
-        </Link>
-        {row.tags.map((tag) => (
-          <span key={tag} className="chip">
-            {tag}
-          </span>
-        ))}
+        <LabelCell run={run} row={row} />
       </td>
       <td className="num">{formatPercent(row.usage)}</td>
       <td className="num">{formatFixed(row.largest)}</td>
