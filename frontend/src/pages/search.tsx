@@ -4,11 +4,13 @@ import "@/components/prompt/prompt.css";
 import "./search/search.css";
 
 import { useQuery } from "@tanstack/react-query";
+import { Link } from "react-router";
 
 import { passageQuery } from "@/api/queries";
 import type { PassageResult, RunSummary } from "@/api/types";
 import { Button } from "@/components/button";
 import { WithRun } from "@/components/current-run";
+import { usePageLinks } from "@/components/links";
 import { AddToList } from "@/components/lists/add-to-list";
 import { Openings } from "@/components/prompt/openings";
 import { PromptBox, SUBMIT_KEY } from "@/components/prompt/prompt-box";
@@ -96,6 +98,7 @@ function AnswerBar({ run, result, params, setParams }: AnswerBarProps) {
 
 function Search({ run }: { readonly run: RunSummary }) {
   const [params, setParams] = useUrlState(SEARCH_PARAMS);
+  const links = usePageLinks();
   const take = (text: string) => setParams({ text, position: null });
   const draft = usePromptDraft(params.text, take, PAUSE_MS);
   const { text, position, by, max_usage } = params;
@@ -122,7 +125,11 @@ function Search({ run }: { readonly run: RunSummary }) {
         <div className="search-empty">
           <EmptyState title="Which experts fire on this text">
             Paste a passage above. Mass ranks by how strongly experts fire on it; lift by how much more often than
-            elsewhere. For words in labels and contexts, search in the table of experts.
+            elsewhere. For words in labels and contexts, search in{" "}
+            <Link className="link" to={links.page("experts")}>
+              the table of experts
+            </Link>
+            .
           </EmptyState>
           {run.indexed_tokens !== null && <Openings run={run.name} cut={sentence} onChoose={take} />}
         </div>

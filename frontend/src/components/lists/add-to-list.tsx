@@ -68,12 +68,14 @@ function NewList({ run, experts, onMade }: NewListProps) {
 }
 
 interface ListsProps extends AddToListProps {
+  /** Called when a list is opened: what stands over the page would stay over the next one. */
+  readonly onLeave: () => void;
   /** Lists that they were put into since this was opened. */
   readonly added: ReadonlySet<number>;
   readonly onAdded: (added: ReadonlySet<number>) => void;
 }
 
-function Lists({ run, experts, inside = [], added, onAdded }: ListsProps) {
+function Lists({ run, experts, inside = [], onLeave, added, onAdded }: ListsProps) {
   const { data, error } = useQuery(listsQuery(run));
   const links = usePageLinks();
   const membership = useMembership(run);
@@ -98,7 +100,7 @@ function Lists({ run, experts, inside = [], added, onAdded }: ListsProps) {
               />
               {list.name}
             </label>
-            <Link className="dim" to={links.list(list.id)} aria-label={`Open the list ${list.name}`}>
+            <Link className="dim" to={links.list(list.id)} aria-label={`Open the list ${list.name}`} onClick={onLeave}>
               {formatCount(list.experts)}, open
             </Link>
           </li>
@@ -113,7 +115,7 @@ function Lists({ run, experts, inside = [], added, onAdded }: ListsProps) {
   );
 }
 
-function ListChoices(props: AddToListProps) {
+function ListChoices(props: Omit<ListsProps, "added" | "onAdded">) {
   const { run, experts } = props;
   const [added, setAdded] = useState<ReadonlySet<number>>(new Set());
   return (
@@ -135,7 +137,7 @@ export function AddToList(props: AddToListProps) {
       </TriggerButton>
       <Popover className="popover" placement="bottom end">
         <Dialog className="lists-dialog" aria-label={`Lists for ${what}`}>
-          <ListChoices {...props} />
+          {({ close }) => <ListChoices {...props} onLeave={close} />}
         </Dialog>
       </Popover>
     </DialogTrigger>
