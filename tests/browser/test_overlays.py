@@ -116,7 +116,7 @@ def test_what_fails_is_said_and_can_be_tried_again(page: Page, forgiven: list[st
 
 
 def test_a_page_that_cannot_be_fetched_says_so(page: Page, forgiven: list[str]) -> None:
-    forgiven += ["Failed to load resource", "net::ERR_FAILED", "Unable to preload", "imported module", "could not be fetched"]
+    forgiven += ["Failed to load", "net::ERR_FAILED", "Unable to preload", "imported module", "could not be fetched"]
     page.goto("/experts?run=demo-l3-k16")
     expect(page.get_by_role("table").first).to_be_visible()
     page.route(re.compile(r"/assets/"), lambda route: route.abort())
