@@ -8,7 +8,7 @@ Shapes: T tokens of a window, B tokens of a step, I input width, H hidden width,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -134,21 +134,26 @@ class Fitting:
         shapes = [self.anatomy.mlp_shape(layer) for layer in self.stream.layers]
         window = plan.window // world
         windows = 1 + WINDOWS_AHEAD if self.setting.device.type == "cuda" else 1
-        sequences = min(SEQUENCES_PER_FORWARD, window // plan.context)
         passed = sum(shape.input_width + shape.output_width for shape in shapes)
-        hidden = max(shape.hidden_width for shape in shapes)
-        step = max(self._step_bytes(it, plan.batch // world) for it in sizes)
-        forward = sequences * plan.context * self.dtype.itemsize * (4 * hidden + 8 * shapes[0].input_width)
+        step = max(self.step_bytes(it, plan.batch // world) for it in sizes)
         return {
-            "language model": 0 if self.setting.spread else self._language_model_bytes,
+            "language model": 0 if self.setting.spread else self.language_model_bytes,
             "layers, gradients and moments": ADAMW_BYTES * held,
             "windows of activations": FLOAT32 * windows * window * passed,
-            "a step and a forward pass": step + forward,
+            "a step and a forward pass": step + self.forward_bytes(window),
         }
 
     @cached_property
-    def _language_model_bytes(self) -> int:
+    def language_model_bytes(self) -> int:
+        """Of the weights of the whole language model."""
         return self.dtype.itemsize * self.parameters
+
+    def forward_bytes(self, window: int) -> int:
+        """What a forward pass holds beside the weights, where a window has so many tokens."""
+        context = self.stream.plan.context
+        shapes = [self.anatomy.mlp_shape(layer) for layer in self.stream.layers]
+        hidden, sequences = max(it.hidden_width for it in shapes), min(SEQUENCES_PER_FORWARD, window // context)
+        return sequences * context * self.dtype.itemsize * (4 * hidden + 8 * shapes[0].input_width)
 
     @cached_property
     def parameters(self) -> int:
@@ -159,7 +164,7 @@ class Fitting:
         return [LayerSizes.of(layer_config_of(it, self.anatomy)) for it in configs]
 
     @staticmethod
-    def _step_bytes(sizes: LayerSizes, batch: int) -> int:
+    def step_bytes(sizes: LayerSizes, batch: int) -> int:
         """What a step holds for its backward pass, and a block of scores."""
         everywhere = sizes.method in EVERY_EXPERT
         made = batch * sizes.gate_sizes.scores
@@ -176,9 +181,10 @@ def plan_fit(configs: Sequence[TrainConfig], setting: Setting) -> FitPlan:
         UserError: the language model's config cannot be read, has no such layer or MLP, or the runs do not go together.
     """
     fitting = Fitting(configs, setting)
-    products = _products(fitting)
+    products = products_of(fitting)
     rates = measure(dict.fromkeys(products.values()), setting.device)
-    seconds, flops = _seconds_per_token(fitting, products, rates)
+    expected = expected_seconds(fitting, rates)
+    seconds, flops = sum(expected) / PIPELINE, _flops(fitting)
     memory, program = fitting.memory(), resident_bytes()
     tokens = fitting.stream.plan.tokens
     rate = setting.processes / seconds
@@ -275,7 +281,7 @@ def _with_experts(configs: Sequence[TrainConfig], count: int) -> list[TrainConfi
     return [it.model_copy(update={"num_experts": count}) for it in configs]
 
 
-def _products(fitting: Fitting) -> dict[str, Product]:
+def products_of(fitting: Fitting) -> dict[str, Product]:
     """What the products of a pass are like: the language model's; and of each layer the gate's and the dense ones."""
     plan, forward = fitting.stream.plan, fitting.forward
     batch = plan.batch // fitting.setting.processes
@@ -288,20 +294,35 @@ def _products(fitting: Fitting) -> dict[str, Product]:
     return found
 
 
-def _seconds_per_token(
-    fitting: Fitting, products: Mapping[str, Product], rates: Rates
-) -> tuple[float, dict[str, float]]:
-    """Of one process, and the arithmetic of each kind that products do; rows are gathered at the speed of memory."""
+class Expected(NamedTuple):
+    """Seconds that a token takes one process."""
+
+    forward: float
+    """In the language model."""
+    steps: float
+    """In the steps of all runs."""
+
+
+def expected_seconds(fitting: Fitting, rates: Rates) -> Expected:
+    """From measured rates of all products of ``products_of``; rows are gathered at the speed of memory."""
+    products, flops = products_of(fitting), _flops(fitting)
+    seconds = {name: amount / rates.products[products[name]] for name, amount in flops.items()}
+    batch = fitting.stream.plan.batch // fitting.setting.processes
+    forward = seconds.pop("language model")
+    passing = fitting.forward.passing_bytes(fitting.dtype.itemsize) / rates.bytes_per_second
+    gathering = sum(it.step_bytes_per_token(batch) for it in fitting.sizes) / rates.bytes_per_second
+    return Expected((forward + passing) / REACHED, (sum(seconds.values()) + gathering) / REACHED)
+
+
+def _flops(fitting: Fitting) -> dict[str, float]:
+    """A token's arithmetic of each kind that products do."""
     flops: dict[str, float] = {"language model": fitting.forward.flops}
-    passed = fitting.forward.passing_bytes(fitting.dtype.itemsize)
     batch = fitting.stream.plan.batch // fitting.setting.processes
     for number, it in enumerate(fitting.sizes):
         for part, made in enumerate(it.gate_sizes.products(batch)):
             flops[f"gate {number}.{part}"] = made.flops_per_token
         flops[f"dense {number}"] = it.dense_flops
-        passed += it.step_bytes_per_token(batch)
-    seconds = sum(amount / rates.products[products[name]] for name, amount in flops.items())
-    return (seconds + passed / rates.bytes_per_second) / (REACHED * PIPELINE), flops
+    return flops
 
 
 def _layer_plan(config: TrainConfig, sizes: LayerSizes) -> LayerPlan:

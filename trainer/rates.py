@@ -47,37 +47,44 @@ class Rates:
     """Read and written, of arrays that no cache holds."""
 
 
-def measure(products: Iterable[Product], device: torch.device) -> Rates:
-    """Time each product, with as many columns as it has up to ``MOST_COLUMNS``, and a sum of arrays."""
-    return Rates({product: _product_rate(product, device) for product in products}, _stream_rate(device))
+def measure(products: Iterable[Product], device: torch.device, clock: Callable[[], float] | None = None) -> Rates:
+    """Time each product, with as many columns as it has up to ``MOST_COLUMNS``, and a sum of arrays.
+
+    Args:
+        products: each is measured once.
+        device: where.
+        clock: gives seconds; by default those that pass.
+    """
+    clock = clock or time.perf_counter
+    return Rates({product: _product_rate(product, device, clock) for product in products}, _stream_rate(device, clock))
 
 
 @torch.inference_mode()
-def _product_rate(product: Product, device: torch.device) -> float:
+def _product_rate(product: Product, device: torch.device, clock: Callable[[], float]) -> float:
     columns = min(product.columns, MOST_COLUMNS)
     x_RI = torch.randn(product.rows, product.inner, device=device).to(product.dtype)
     weight_CI = torch.randn(columns, product.inner, device=device).to(product.dtype)
     made_RC = torch.empty(product.rows, columns, device=device, dtype=product.dtype)
-    seconds = _median_seconds(lambda: torch.mm(x_RI, weight_CI.T, out=made_RC), device)
+    seconds = _median_seconds(lambda: torch.mm(x_RI, weight_CI.T, out=made_RC), device, clock)
     return replace(product, columns=columns).flops / seconds
 
 
 @torch.inference_mode()
-def _stream_rate(device: torch.device) -> float:
+def _stream_rate(device: torch.device, clock: Callable[[], float]) -> float:
     one, other, total = (torch.ones(STREAMED, device=device) for _ in range(3))
-    return 3 * 4 * STREAMED / _median_seconds(lambda: torch.add(one, other, out=total), device)
+    return 3 * 4 * STREAMED / _median_seconds(lambda: torch.add(one, other, out=total), device, clock)
 
 
-def _median_seconds(work: Callable[[], object], device: torch.device) -> float:
+def _median_seconds(work: Callable[[], object], device: torch.device, clock: Callable[[], float]) -> float:
     """Of the calls that fit into ``SECONDS_EACH``; the first, which warms up, is not counted."""
     taken: list[float] = []
-    begun = time.perf_counter()
-    while len(taken) < 3 or time.perf_counter() - begun < SECONDS_EACH:
-        started = time.perf_counter()
+    begun = clock()
+    while len(taken) < 3 or clock() - begun < SECONDS_EACH:
+        started = clock()
         work()
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-        taken.append(time.perf_counter() - started)
+        taken.append(clock() - started)
     return statistics.median(taken[1:])
 
 

@@ -11,6 +11,7 @@ from pydantic_settings import CliSubCommand
 from backend.commands.base import Command, CommandGroup
 from backend.commands.bench_browse import BenchBrowse, BenchLoad, tokenizer_folder
 from backend.commands.bench_gates import BenchGates
+from backend.commands.bench_large import BenchLarge
 from backend.commands.bench_live import BenchGenerate, BenchIdentity, BenchSoak
 from backend.commands.console import progress
 from backend.commands.sweep import Several
@@ -164,6 +165,8 @@ class BenchCommand(CommandGroup):
     """fitting, against the language model and the step alone"""
     gates: CliSubCommand[BenchGates]
     """choosing K of N experts, by every kind of gate"""
+    large: CliSubCommand[BenchLarge]
+    """fitting to a large language model, on a few blocks of its shape"""
     index: CliSubCommand[BenchIndex]
     """indexing, against the language model alone"""
     browse: CliSubCommand[BenchBrowse]

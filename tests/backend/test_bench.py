@@ -18,7 +18,7 @@ from backend.bench.store import RUN, Sizes, write_store
 from backend.bench.together import Second, recovered
 from backend.cli import run
 from backend.settings import Settings
-from tests.language_models import byte_tokenizer
+from tests.language_models import CONFIGS, byte_tokenizer
 from tests.postgresql import Server
 from trainer.errors import UserError
 from trainer.store import sqlite_url
@@ -110,6 +110,19 @@ def test_layers_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_bench_needs_a_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["bench"]) == 2
-    assert "{layer, train, gates, index, browse, generate, identity, soak, load}" in capsys.readouterr().err
+    assert "{layer, train, gates, large, index, browse, generate, identity, soak, load}" in capsys.readouterr().err
     assert run(["bench", "browse", "--experts", "0"]) == 2
     assert capsys.readouterr().err == "mxd: --experts: Input should be greater than 0\n"
+
+
+def test_a_large_shape_is_measured_on_a_few_blocks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    CONFIGS["llama"].save_pretrained(tmp_path)
+    sizes = "--blocks 1,2 --num-experts 20,40 --k 4 --tokens 64 --batch 32 --context 16 --parts step --rounds 1"
+    assert run(["bench", "large", str(tmp_path), *sizes.split(), "--device", "cpu"]) == 0
+    shown = capsys.readouterr().out
+    assert "step, N 40" in shown
+    assert "GB a 1,000 experts" in shown
+    assert run(["bench", "large", "--tokens", "64", "--batch", "128"]) == 2
+    assert "--batch above --tokens" in capsys.readouterr().err
+    assert run(["bench", "large", "no-such-model", "--parts", "step"]) == 2
+    assert "check" in capsys.readouterr().err

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
     Gemma3TextConfig,
     GPT2Config,
@@ -26,7 +27,7 @@ from trainer.config import LayerConfig, OptimizerConfig, TrainConfig
 from trainer.language_model import LanguageModel
 from trainer.layers.matching import Widths, matched_num_experts
 from trainer.layers.registry import build_layer
-from trainer.presets import FOLDER, preset_file, presets
+from trainer.presets import FOLDER, preset_file, presets, shape_of
 
 
 def llama_like(kind: Any, width: int, hidden: int, layers: int, heads: int, key_values: int, **more: Any) -> Any:
@@ -57,9 +58,28 @@ SIZES: dict[str, PreTrainedConfig] = {
     "qwen3-8b": llama_like(Qwen3Config, 4096, 12288, 36, 32, 8, head_dim=128),
     "gemma-3-1b": llama_like(Gemma3TextConfig, 1152, 6912, 26, 4, 1, head_dim=256),
     "olmo-2-1b": llama_like(Olmo2Config, 2048, 8192, 16, 16, 16),
+    "qwen3-32b": llama_like(Qwen3Config, 5120, 25600, 64, 64, 8, head_dim=128),
+    "llama-3.1-70b": llama_like(LlamaConfig, 8192, 28672, 80, 64, 8),
     "mistral-7b": llama_like(MistralConfig, 4096, 14336, 32, 32, 8),
 }
 """Preset -> what its language model is, as published."""
+
+BILLIONS = {
+    "gpt2": 0.124,
+    "pythia-410m": 0.405,
+    "pythia-1.4b": 1.415,
+    "llama-3.2-1b": 1.236,
+    "llama-3.2-3b": 3.213,
+    "llama-3.1-8b": 8.030,
+    "llama-3.1-70b": 70.554,
+    "qwen3-1.7b": 1.721,
+    "qwen3-8b": 8.191,
+    "qwen3-32b": 32.762,
+    "gemma-3-1b": 1.000,
+    "olmo-2-1b": 1.485,
+    "mistral-7b": 7.248,
+}
+"""Parameters as published, in billions."""
 
 PAPERS = {"gpt2": 21_490, "pythia-410m": 28_658, "pythia-1.4b": 57_330, "llama-3.2-3b": 86_015}
 """N of the paper's models."""
@@ -99,6 +119,18 @@ def test_its_architecture_is_read_and_replaced(preset: Any) -> None:
     with language_model.stand_in({1: lambda _x, mlp: 0 * mlp()}):
         zeroed = language_model.logits(ids_BT)
     assert not torch.allclose(zeroed, language_model.logits(ids_BT))
+
+
+@pytest.mark.parametrize("name", sorted(SIZES))
+def test_its_shape_is_the_one_that_was_published(name: str) -> None:
+    shape = AutoConfig.for_model(**shape_of(name))
+    assert type(shape) is type(SIZES[name])
+    for field in ("hidden_size", "num_hidden_layers", "num_attention_heads"):
+        assert getattr(shape, field) == getattr(SIZES[name], field)
+    with torch.device("meta"):
+        outline = AutoModelForCausalLM.from_config(shape)
+    count = sum(parameter.numel() for parameter in outline.parameters())
+    assert count / 1e9 == pytest.approx(BILLIONS[name], abs=0.0006)
 
 
 def tiny(config: PreTrainedConfig) -> PreTrainedConfig:

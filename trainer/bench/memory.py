@@ -9,11 +9,12 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import ParamSpec
+from typing import ParamSpec, TypeVar
 
 import torch
 
 P = ParamSpec("P")
+R = TypeVar("R")
 
 _BYTES = 1 if sys.platform == "darwin" else 1024
 """What ``ru_maxrss`` counts in."""
@@ -27,12 +28,21 @@ def peak_bytes(work: Callable[P, object], *given: P.args, **named: P.kwargs) -> 
         given: its arguments.
         named: its named arguments.
     """
+    return in_a_process(_measured, partial(work, *given, **named))
+
+
+def in_a_process(work: Callable[P, R], *given: P.args, **named: P.kwargs) -> R:
+    """What ``work``, a function of a module, gives in a process of its own, with as many threads as this one."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
-        return process.submit(_measured, torch.get_num_threads(), partial(work, *given, **named)).result()
+        return process.submit(_with_threads, torch.get_num_threads(), partial(work, *given, **named)).result()
 
 
-def _measured(threads: int, work: Callable[[], object]) -> int:
+def _with_threads(threads: int, work: Callable[[], R]) -> R:
     torch.set_num_threads(threads)
+    return work()
+
+
+def _measured(work: Callable[[], object]) -> int:
     work()
     if torch.cuda.is_available():
         return int(torch.cuda.max_memory_allocated())

@@ -3,13 +3,17 @@
 A file a language model, as anybody could write it. The text is the user's own, and every setting can be given beside
 the preset. Layers and experts are the paper's where it has them, else the block in the middle and parameters matched;
 tokens and learning rate are for a first look, not the paper's 480M at 1e-4.
+
+``shapes.json`` has what each language model's config says of its sizes, for measurements with random weights.
 """
 
 from __future__ import annotations
 
+import json
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 FOLDER = Path(__file__).parent
 
@@ -48,3 +52,13 @@ def presets() -> tuple[Preset, ...]:
 def preset_file(name: str) -> Path | None:
     """The file of a preset; None where there is none of this name."""
     return next((path for path in FOLDER.glob("*.toml") if path.stem == name), None)
+
+
+def shape_of(name: str) -> dict[str, Any]:
+    """Architecture and sizes of a preset's language model, as its config has them.
+
+    Raises:
+        KeyError: there is no preset of this name.
+    """
+    shape: dict[str, Any] = json.loads((FOLDER / "shapes.json").read_text("utf-8"))[name]
+    return shape

@@ -1,0 +1,136 @@
+"""``mxd bench large``: what a large language model takes, measured on a few blocks of its shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+from pydantic_settings import CliPositionalArg
+
+from backend.commands.base import Command
+from backend.commands.bench_browse import tokenizer_folder
+from backend.commands.bench_live import Positive
+from backend.commands.console import progress
+from backend.commands.sweep import Several
+from trainer.config import Count
+
+if TYPE_CHECKING:
+    from trainer.bench.large.line import Line
+    from trainer.bench.large.measure import LargeBench, LargePoint, LargeSizes
+
+GB = 1e9
+
+
+class BenchLarge(Command):
+    """What fitting to a large language model takes: random weights in its shape, cut to a few blocks.
+
+    Forward passes at several depths, steps at several N, and a whole fit, each in a process of its own, beside what is
+    planned; and both at full size, along lines through what was measured. On a CPU seconds are processor time of one
+    thread.
+    """
+
+    language_model: CliPositionalArg[str] = "llama-3.1-8b"
+    """Name of a preset (mxd presets), a folder, or a hub name; its config alone is read."""
+    blocks: Several[Positive] = (1, 2, 3)
+    """Of the language model, at which forward passes are measured; the whole fit has the last; several with commas."""
+    num_experts: Several[Count] = (7_168, 14_336, 21_504)
+    """N at which steps are measured; the whole fit has the first; several with commas."""
+    k: Positive | None = None
+    """K; by default the preset's, or 32."""
+    tokens: Count = 4_096
+    """Of a window, which is what a forward pass is measured on, and what the whole fit takes."""
+    batch: Count = 1_024
+    """Tokens of a step."""
+    context: Annotated[int, Field(ge=8, le=65_536)] = 128
+    """Tokens of a sequence."""
+    parts: Several[Literal["forward", "step", "whole"]] = ("forward", "step", "whole")
+    """What to measure; several with commas."""
+    weights: Literal["memory", "disk"] = "memory"
+    """Where the blocks of the language model are: in memory, or in files from which every forward pass reads them."""
+    rounds: Positive = 2
+    """Of which the median counts, after one that does not; the whole fit is made once."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where it runs."""
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if not self.context <= self.batch <= self.tokens:
+            raise ValueError("--context must not be above --batch, nor --batch above --tokens.")
+        return self
+
+    def run(self) -> int:
+        """Measure."""
+        import torch
+
+        from trainer.bench.large.measure import bench_large
+        from trainer.bench.large.parts import Place
+        from trainer.bench.large.shape import Shape
+
+        automatic = "cuda" if torch.cuda.is_available() else "cpu"
+        device = automatic if self.device == "auto" else self.device
+        if device == "cpu":
+            torch.set_num_threads(1)
+        shape = Shape.find(self.language_model)
+        place = Place(tokenizer_folder(), device, self.weights, self.rounds)
+        with progress("Measuring", "parts") as shown:
+            found = bench_large(shape, self._sizes(shape.k), place, shown)
+        self.report(asdict(found), "\n".join(_lines(found)))
+        return 0
+
+    def _sizes(self, k: int) -> LargeSizes:
+        from trainer.bench.large.measure import LargeSizes
+
+        return LargeSizes(
+            blocks=self.blocks,
+            num_experts=self.num_experts,
+            k=self.k or k,
+            tokens=self.tokens,
+            batch=self.batch,
+            context=self.context,
+            parts=self.parts,
+        )
+
+
+def _lines(found: LargeBench) -> Iterator[str]:
+    where = "in memory" if found.weights == "memory" else "on disk"
+    yield (
+        f"{found.shape}: {found.language_model_parameters / GB:.1f} B parameters, {found.block_parameters / GB:.3f} B "
+        f"a block, in {found.dtype}, blocks {where}; the program itself takes {found.program_memory / GB:.2f} GB"
+    )
+    for point in found.points:
+        yield _point_in_words(point)
+    yield from _line_in_words("a token's forward pass", "block", 1, found.seconds_by_blocks, found.memory_by_blocks)
+    yield from _line_in_words(
+        "a token of a step", "1,000 experts", 1000, found.seconds_by_experts, found.memory_by_experts
+    )
+    if (full := found.full_size) is not None:
+        yield (
+            f"at full size, {full.blocks_run} of {full.blocks} blocks run and N {full.num_experts:,}: "
+            f"{full.tokens_per_second:,.2f} tokens/s (planned {full.planned_tokens_per_second:,.2f}), "
+            f"{full.memory / GB:.1f} GB (planned {full.planned_memory / GB:.1f})"
+        )
+
+
+def _point_in_words(point: LargePoint) -> str:
+    blocks = "" if point.blocks is None else f", {point.blocks} block{'' if point.blocks == 1 else 's'}"
+    experts = "" if point.num_experts is None else f", N {point.num_experts:,}"
+    return (
+        f"{point.part + blocks + experts:<28} {1e3 * point.seconds_per_token:9.3f} ms a token (planned "
+        f"{1e3 * point.planned_seconds_per_token:.3f}), {1 / point.seconds_per_token:,.1f} tokens/s, "
+        f"{point.memory / GB:.2f} GB (planned {point.planned_memory / GB:.2f})"
+    )
+
+
+def _line_in_words(what: str, unit: str, units: int, seconds: Line | None, memory: Line | None) -> Iterator[str]:
+    if seconds is None or memory is None:
+        return
+    yield (
+        f"{what}: {1e3 * seconds.start:.3f} ms and {1e3 * units * seconds.each:.3f} ms a {unit}{_off(seconds)}; "
+        f"{memory.start / GB:.2f} GB and {units * memory.each / GB:.3f} GB a {unit}{_off(memory)}"
+    )
+
+
+def _off(line: Line) -> str:
+    return "" if line.residual is None else f" (points are {line.residual:.1%} off at most)"

@@ -1,0 +1,314 @@
+"""Measuring a shape: what is planned and what is seen, part by part, and both at full size."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from trainer.bench.large.line import Line
+from trainer.bench.large.parts import Place, Taken, Weights, forward_part, step_part, whole_part
+from trainer.bench.large.shape import Shape
+from trainer.bench.memory import in_a_process
+from trainer.bench.timing import Machine
+from trainer.config import OptimizerConfig, TextConfig, TrainConfig
+from trainer.errors import UserError
+from trainer.fit_plan import PIPELINE, Expected, Fitting, Setting, expected_seconds, products_of
+from trainer.fitting import layer_config_of
+from trainer.planning import ADAMW_BYTES
+from trainer.precision import dtype_name, fitting_dtype
+from trainer.progress import Progress, silent
+from trainer.rates import free_bytes, measure
+
+Part = Literal["forward", "step", "whole"]
+
+
+@dataclass(frozen=True)
+class LargeSizes:
+    """What is measured of a shape."""
+
+    blocks: tuple[int, ...]
+    """Depths at which forward passes are measured; the whole fit has the last."""
+    num_experts: tuple[int, ...]
+    """N of the steps; the whole fit has the first."""
+    k: int
+    tokens: int
+    """Of a window, and of the whole fit."""
+    batch: int
+    context: int
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class LargePoint:
+    """A part of a fit, planned and measured."""
+
+    part: Part
+    blocks: int | None
+    """Of the language model, where the part has one."""
+    num_experts: int | None
+    """N, where the part has a layer."""
+    parameters: int
+    """Of both."""
+    seconds_per_token: float
+    planned_seconds_per_token: float
+    memory: int
+    """Bytes at the peak, above the program's own."""
+    planned_memory: int
+
+
+@dataclass(frozen=True)
+class FullSize:
+    """The whole language model with all experts, along the lines of what was measured."""
+
+    blocks_run: int
+    """Up to the layer that is fitted."""
+    blocks: int
+    num_experts: int
+    tokens_per_second: float
+    planned_tokens_per_second: float
+    memory: float
+    """Bytes of language model and layer at the peaks of their parts, above the program's own."""
+    planned_memory: int
+
+
+@dataclass(frozen=True)
+class LargeBench:
+    """What ``mxd bench large`` reports."""
+
+    shape: str
+    language_model_parameters: int
+    """Of the whole."""
+    block_parameters: int
+    dtype: str
+    weights: Weights
+    tokens: int
+    batch: int
+    k: int
+    points: list[LargePoint]
+    program_memory: int
+    """Bytes of the program without language model and layer, the most of all parts."""
+    seconds_by_blocks: Line | None
+    """Of a token's forward pass."""
+    memory_by_blocks: Line | None
+    seconds_by_experts: Line | None
+    """Of a token's share of a step."""
+    memory_by_experts: Line | None
+    full_size: FullSize | None
+    """None where blocks or N were not measured at two points each."""
+    machine: Machine
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """One part at one size: its plan."""
+
+    part: Part
+    fitting: Fitting
+
+    @property
+    def config(self) -> TrainConfig:
+        return self.fitting.configs[0]
+
+    @property
+    def blocks(self) -> int | None:
+        return None if self.part == "step" else self.config.layer + 1
+
+    @property
+    def num_experts(self) -> int | None:
+        return None if self.part == "forward" else self.config.num_experts
+
+    @property
+    def parameters(self) -> int:
+        layer = 0 if self.part == "forward" else self.fitting.sizes[0].parameters
+        return layer + (0 if self.part == "step" else self.fitting.parameters)
+
+    def memory(self, weights: Weights) -> int:
+        """Planned bytes."""
+        fitting, config = self.fitting, self.config
+        model = fitting.language_model_bytes if weights == "memory" else _bytes_at_hand(fitting)
+        if self.part == "forward":
+            return model + fitting.forward_bytes(config.optimizer.window)
+        if self.part == "step":
+            size = fitting.sizes[0]
+            return ADAMW_BYTES * size.parameters + fitting.step_bytes(size, config.optimizer.batch)
+        return sum(fitting.memory().values()) - fitting.language_model_bytes + model
+
+    def seconds(self, expected: Expected) -> float:
+        """Planned, of a token."""
+        if self.part == "whole":
+            return sum(expected) / PIPELINE
+        return expected.forward if self.part == "forward" else expected.steps
+
+    def measure(self, place: Place) -> Taken:
+        """In a process of its own."""
+        if self.part == "forward":
+            return in_a_process(forward_part, self.config, place)
+        if self.part == "whole":
+            return in_a_process(whole_part, self.config, place)
+        shape = self.fitting.anatomy.mlp_shape(self.config.layer)
+        return in_a_process(step_part, layer_config_of(self.config, shape), self.config.optimizer.batch, place)
+
+
+def bench_large(shape: Shape, sizes: LargeSizes, place: Place, progress: Progress = silent) -> LargeBench:
+    """Plan and measure every part.
+
+    Raises:
+        UserError: a part has no room on this machine; said before any is begun.
+    """
+    with _pieces(shape, sizes, place) as (pieces, full):
+        refuse_too_large(pieces, place)
+        rates = [_expected(piece.fitting, place) for piece in pieces]
+        taken = []
+        for number, piece in enumerate(pieces):
+            progress(number, len(pieces), _note(piece))
+            taken.append(piece.measure(place))
+        progress(len(pieces), len(pieces), "")
+        points = [_point(*found, place) for found in zip(pieces, taken, rates, strict=True)]
+        return _report(shape, sizes, place, points, taken, full)
+
+
+def _bytes_at_hand(fitting: Fitting) -> int:
+    """Of the language model where blocks and unembedding stay on disk: one block, and what is no block."""
+    outline, blocks = fitting.outline, fitting.anatomy.blocks
+    unembedding, embedding = outline.get_output_embeddings(), outline.get_input_embeddings()
+    apart = 0 if unembedding is None or unembedding.weight is embedding.weight else unembedding.weight.numel()
+    inside = sum(it.numel() for it in blocks.parameters())
+    return fitting.dtype.itemsize * (fitting.parameters - apart - inside + inside // len(blocks))
+
+
+@contextmanager
+def _pieces(shape: Shape, sizes: LargeSizes, place: Place) -> Iterator[tuple[list[_Piece], Fitting]]:
+    """All parts, with the configs that they are planned and built from while this is open; and full size planned."""
+    with tempfile.TemporaryDirectory() as name:
+        folder, least = Path(name), min(sizes.num_experts)
+        deepest = sizes.blocks[-1]
+        cut = {blocks: shape.write(folder, blocks) for blocks in sizes.blocks}
+
+        def piece(part: Part, blocks: int, num_experts: int) -> _Piece:
+            config = _config(shape, sizes, cut[blocks], blocks - 1, num_experts, place.device)
+            return _Piece(part, Fitting([config], Setting.of(place.device)))
+
+        found = [piece("forward", blocks, least) for blocks in sizes.blocks if "forward" in sizes.parts]
+        found += [piece("step", deepest, count) for count in sizes.num_experts if "step" in sizes.parts]
+        found += [piece("whole", deepest, sizes.num_experts[0])] if "whole" in sizes.parts else []
+        config = _config(shape, sizes, shape.write(folder), shape.layer, shape.num_experts, place.device)
+        yield found, Fitting([config], Setting.of(place.device))
+
+
+def _config(
+    shape: Shape, sizes: LargeSizes, folder: str, layer: int, num_experts: int | None, device: str
+) -> TrainConfig:
+    return TrainConfig(
+        name="large",
+        language_model=folder,
+        language_model_dtype=dtype_name(fitting_dtype(torch.device(device), int(shape.config.hidden_size))),
+        layer=layer,
+        text=TextConfig(text="random", context=sizes.context),
+        tokens=sizes.tokens,
+        num_experts=num_experts,
+        k=sizes.k,
+        optimizer=OptimizerConfig(batch=sizes.batch, window=sizes.tokens),
+        checkpoint_every=10**12,
+    )
+
+
+def refuse_too_large(pieces: Sequence[_Piece], place: Place) -> None:
+    """See that every part has room.
+
+    Raises:
+        UserError: one has not.
+    """
+    free = free_bytes(torch.device(place.device))
+    for piece in pieces:
+        if (needed := piece.memory(place.weights)) > free:
+            raise UserError(
+                f"The {_note(piece)} needs about {needed / 1e9:.1f} GB and {free / 1e9:.1f} GB are free; "
+                f"{WAYS_OUT[piece.part]}."
+            )
+
+
+WAYS_OUT: dict[Part, str] = {
+    "forward": "take fewer --blocks or --tokens, or --weights disk",
+    "step": "take fewer --num-experts or a smaller --batch, or leave step and whole out of --parts",
+    "whole": "take fewer --num-experts or --blocks, or --weights disk, or leave whole out of --parts",
+}
+
+
+def _expected(fitting: Fitting, place: Place) -> Expected:
+    products = dict.fromkeys(products_of(fitting).values())
+    return expected_seconds(fitting, measure(products, torch.device(place.device), place.clock))
+
+
+def _note(piece: _Piece) -> str:
+    blocks, count = piece.blocks, piece.num_experts
+    depth = f"{blocks} block{'' if blocks == 1 else 's'}"
+    if piece.part == "forward":
+        return f"forward pass, {depth}"
+    return f"step, N {count:,}" if piece.part == "step" else f"whole fit, {depth}, N {count:,}"
+
+
+def _point(piece: _Piece, taken: Taken, expected: Expected, place: Place) -> LargePoint:
+    return LargePoint(
+        part=piece.part,
+        blocks=piece.blocks,
+        num_experts=piece.num_experts,
+        parameters=piece.parameters,
+        seconds_per_token=taken.seconds_per_token,
+        planned_seconds_per_token=piece.seconds(expected),
+        memory=taken.memory,
+        planned_memory=piece.memory(place.weights),
+    )
+
+
+def _report(
+    shape: Shape, sizes: LargeSizes, place: Place, points: list[LargePoint], taken: Sequence[Taken], full: Fitting
+) -> LargeBench:
+    forward = [it for it in points if it.part == "forward"]
+    steps = [it for it in points if it.part == "step"]
+    depths, counts = [it.blocks or 0 for it in forward], [it.num_experts or 0 for it in steps]
+    seconds_by_blocks = Line.through(depths, [it.seconds_per_token for it in forward])
+    memory_by_blocks = Line.through(depths, [it.memory for it in forward])
+    seconds_by_experts = Line.through(counts, [it.seconds_per_token for it in steps])
+    memory_by_experts = Line.through(counts, [it.memory for it in steps])
+    lines = (seconds_by_blocks, memory_by_blocks, seconds_by_experts, memory_by_experts)
+    return LargeBench(
+        shape=shape.name,
+        language_model_parameters=full.parameters,
+        block_parameters=full.forward.matrix_parameters // full.forward.blocks,
+        dtype=dtype_name(full.dtype),
+        weights=place.weights,
+        tokens=sizes.tokens,
+        batch=sizes.batch,
+        k=sizes.k,
+        points=points,
+        program_memory=max((it.program for it in taken), default=0),
+        seconds_by_blocks=seconds_by_blocks,
+        memory_by_blocks=memory_by_blocks,
+        seconds_by_experts=seconds_by_experts,
+        memory_by_experts=memory_by_experts,
+        full_size=_full_size(shape, place, lines, full),
+        machine=Machine.here(place.device),
+    )
+
+
+def _full_size(shape: Shape, place: Place, lines: tuple[Line | None, ...], full: Fitting) -> FullSize | None:
+    seconds_by_blocks, memory_by_blocks, seconds_by_experts, memory_by_experts = lines
+    if not (seconds_by_blocks and memory_by_blocks and seconds_by_experts and memory_by_experts):
+        return None
+    count, blocks = full.sizes[0].num_experts, shape.blocks
+    piece = _Piece("whole", full)
+    return FullSize(
+        blocks_run=shape.layer + 1,
+        blocks=blocks,
+        num_experts=count,
+        tokens_per_second=1 / (seconds_by_blocks.at(shape.layer + 1) + seconds_by_experts.at(count)),
+        planned_tokens_per_second=1 / sum(_expected(full, place)),
+        memory=memory_by_blocks.at(blocks) + memory_by_experts.at(count),
+        planned_memory=piece.memory(place.weights),
+    )

@@ -1,0 +1,149 @@
+"""The parts of a fit, each measured in a process that does nothing else.
+
+Shapes: T tokens, B sequences, C tokens of a sequence, I input width, O output width.
+"""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from trainer.activations import SEQUENCES_PER_FORWARD
+from trainer.bench.large.shape import in_memory, on_disk
+from trainer.bench.sizes import write_text
+from trainer.bench.step_memory import extra_peak_bytes
+from trainer.bench.timing import in_turn
+from trainer.bench.train import random_ids
+from trainer.config import LayerConfig, TrainConfig
+from trainer.heap import give_back_freed_memory, keep_freed_memory
+from trainer.language_model import LanguageModel
+from trainer.layers.mxd import MxD
+from trainer.layers.registry import build_layer
+from trainer.metrics import normalised_mse
+from trainer.precision import dtype_of
+from trainer.rates import resident_bytes
+from trainer.store import open_store, sqlite_url
+from trainer.train import train
+
+Weights = Literal["memory", "disk"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where and how a part is measured."""
+
+    tokenizer: Path
+    device: str
+    weights: Weights
+    """Where the blocks of the language model are."""
+    rounds: int
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        """On a CPU processor time, which work of others on the machine does not lengthen by waiting."""
+        return time.perf_counter if self.device.startswith("cuda") else time.process_time
+
+    def language_model(self, config: TrainConfig) -> LanguageModel:
+        """With random weights."""
+        assert config.language_model_dtype is not None
+        build = in_memory if self.weights == "memory" else on_disk
+        return build(config.language_model, self.tokenizer, dtype_of(config.language_model_dtype), self.device)
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What a part took."""
+
+    seconds_per_token: float
+    memory: int
+    """Bytes at the peak of the work, above what the program itself takes; building is left out."""
+    program: int
+    """Bytes of the program before anything was built."""
+
+
+def forward_part(config: TrainConfig, place: Place) -> Taken:
+    """Forward passes over a window's tokens that end behind the MLP of ``config.layer``."""
+    keep_freed_memory()
+    held = _Held(place.device)
+    language_model = place.language_model(config)
+    context = config.text.context
+    sequences = max(1, config.optimizer.window // context)
+    ids_BC = random_ids(language_model, sequences, context)
+
+    @torch.inference_mode()
+    def work() -> None:
+        for part_BC in ids_BC.split(SEQUENCES_PER_FORWARD):
+            language_model.capture(config.layer, part_BC)
+
+    return held.taken(work, place, sequences * context)
+
+
+def step_part(layer_config: LayerConfig, batch: int, place: Place) -> Taken:
+    """Steps (forward, backward, AdamW) of a layer on one batch that is there already."""
+    keep_freed_memory()
+    held = _Held(place.device)
+    torch.manual_seed(0)
+    layer = build_layer(layer_config)
+    assert isinstance(layer, MxD)
+    torch.nn.init.normal_(layer.decoder.weight, std=0.02)
+    layer.to(place.device)
+    optimizer = torch.optim.AdamW(layer.parameters(), lr=1e-4, weight_decay=0, fused=True)
+    x_TI = torch.randn(batch, layer_config.input_width, device=place.device)
+    y_TO = torch.randn(batch, layer_config.output_width, device=place.device)
+
+    def work() -> None:
+        loss = normalised_mse(layer(x_TI).output_TO, y_TO)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    return held.taken(work, place, batch)
+
+
+def whole_part(config: TrainConfig, place: Place) -> Taken:
+    """``mxd train`` from text to saved weights, once."""
+    keep_freed_memory()
+    held = _Held(place.device)
+    language_model = place.language_model(config)
+    with tempfile.TemporaryDirectory() as folder:
+        text = write_text(Path(folder) / "text.jsonl", language_model.tokenizer, 2 * config.tokens)
+        asked = config.model_copy(update={"text": config.text.model_copy(update={"text": str(text)})})
+        store = open_store(sqlite_url(Path(folder)))
+        taken = held.taken_once(lambda: train(asked, Path(folder), store, language_model), place, config.tokens)
+        store.dispose()
+    return taken
+
+
+class _Held:
+    """Memory since the program's own."""
+
+    def __init__(self, device: str) -> None:
+        self.device, self.program = device, self._now()
+
+    def taken(self, work: Callable[[], None], place: Place, tokens: int) -> Taken:
+        """The median round of ``work`` on so many tokens, after one that does not count."""
+        seconds: list[float] = []
+        memory = self._peak(lambda: seconds.extend(in_turn({"": work}, place.rounds, place.clock)[""]))
+        return Taken(statistics.median(seconds) / tokens, memory, self.program)
+
+    def taken_once(self, work: Callable[[], object], place: Place, tokens: int) -> Taken:
+        """``work`` on so many tokens."""
+        begun = place.clock()
+        memory = self._peak(work)
+        return Taken((place.clock() - begun) / tokens, memory, self.program)
+
+    def _peak(self, work: Callable[[], object]) -> int:
+        return round(self._now() - self.program + extra_peak_bytes(work, self.device))
+
+    def _now(self) -> int:
+        gc.collect()
+        give_back_freed_memory()
+        return int(torch.cuda.memory_allocated()) if self.device.startswith("cuda") else resident_bytes()
