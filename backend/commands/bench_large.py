@@ -26,9 +26,9 @@ GB = 1e9
 class BenchLarge(Command):
     """What fitting to a large language model takes: random weights in its shape, cut to a few blocks.
 
-    Forward passes at several depths, steps at several N, and a whole fit, each in a process of its own, beside what is
-    planned; and both at full size, along lines through what was measured. On a CPU seconds are processor time of one
-    thread.
+    Forward passes at several depths, steps at several N, and a window read and fitted on, each in a process of its own,
+    beside what is planned; and both at full size, along lines through what was measured. On a CPU seconds are processor
+    time of one thread.
     """
 
     language_model: CliPositionalArg[str] = "llama-3.1-8b"
@@ -40,7 +40,7 @@ class BenchLarge(Command):
     k: Positive | None = None
     """K; by default the preset's, or 32."""
     tokens: Count = 4_096
-    """Of a window, which is what a forward pass is measured on, and what the whole fit takes."""
+    """Of a window, which is read in forward passes, and which the whole fit takes."""
     batch: Count = 1_024
     """Tokens of a step."""
     context: Annotated[int, Field(ge=8, le=65_536)] = 128
@@ -50,7 +50,7 @@ class BenchLarge(Command):
     weights: Literal["memory", "disk"] = "memory"
     """Where the blocks of the language model are: in memory, or in files from which every forward pass reads them."""
     rounds: Positive = 2
-    """Of which the median counts, after one that does not; the whole fit is made once."""
+    """Of which the median counts, after one that does not; a whole fit is made once."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where it runs."""
 

@@ -16,13 +16,14 @@ from typing import Literal
 
 import torch
 
-from trainer.activations import SEQUENCES_PER_FORWARD
+from trainer.activations import SEQUENCES_PER_FORWARD, Stream, WindowPlan, windows
 from trainer.bench.large.shape import in_memory, on_disk
 from trainer.bench.sizes import write_text
 from trainer.bench.step_memory import extra_peak_bytes
 from trainer.bench.timing import in_turn
 from trainer.bench.train import random_ids
 from trainer.config import LayerConfig, TrainConfig
+from trainer.fitting import Fit
 from trainer.heap import give_back_freed_memory, keep_freed_memory
 from trainer.language_model import LanguageModel
 from trainer.layers.mxd import MxD
@@ -30,8 +31,6 @@ from trainer.layers.registry import build_layer
 from trainer.metrics import normalised_mse
 from trainer.precision import dtype_of
 from trainer.rates import resident_bytes
-from trainer.store import open_store, sqlite_url
-from trainer.train import train
 
 Weights = Literal["memory", "disk"]
 
@@ -109,17 +108,32 @@ def step_part(layer_config: LayerConfig, batch: int, place: Place) -> Taken:
 
 
 def whole_part(config: TrainConfig, place: Place) -> Taken:
-    """``mxd train`` from text to saved weights, once."""
+    """A window of text tokenised, read by the language model, shuffled, and fitted on, once.
+
+    What is beside that in a fit comes once in hundreds of thousands of tokens, and would be most of so short a one:
+    starting values, whose time is left out here and whose memory is not; checkpoints; ranks of experts.
+    """
     keep_freed_memory()
     held = _Held(place.device)
     language_model = place.language_model(config)
+    seconds: list[float] = []
+
+    def work() -> None:
+        begun = place.clock()
+        window = next(windows(language_model, Stream.of([asked])))
+        read = place.clock()
+        plan = WindowPlan.of(asked)
+        fit = Fit.start(asked, language_model, plan.steps, sample=window.captured[asked.layer])
+        started = place.clock()
+        for batch in window.batches(plan.batch):
+            fit.step(batch[asked.layer])
+        seconds.append(place.clock() - started + read - begun)
+
     with tempfile.TemporaryDirectory() as folder:
         text = write_text(Path(folder) / "text.jsonl", language_model.tokenizer, 2 * config.tokens)
         asked = config.model_copy(update={"text": config.text.model_copy(update={"text": str(text)})})
-        store = open_store(sqlite_url(Path(folder)))
-        taken = held.taken_once(lambda: train(asked, Path(folder), store, language_model), place, config.tokens)
-        store.dispose()
-    return taken
+        memory = held.peak(work)
+    return Taken(seconds[0] / WindowPlan.of(asked).tokens, memory, held.program)
 
 
 class _Held:
@@ -131,16 +145,11 @@ class _Held:
     def taken(self, work: Callable[[], None], place: Place, tokens: int) -> Taken:
         """The median round of ``work`` on so many tokens, after one that does not count."""
         seconds: list[float] = []
-        memory = self._peak(lambda: seconds.extend(in_turn({"": work}, place.rounds, place.clock)[""]))
+        memory = self.peak(lambda: seconds.extend(in_turn({"": work}, place.rounds, place.clock)[""]))
         return Taken(statistics.median(seconds) / tokens, memory, self.program)
 
-    def taken_once(self, work: Callable[[], object], place: Place, tokens: int) -> Taken:
-        """``work`` on so many tokens."""
-        begun = place.clock()
-        memory = self._peak(work)
-        return Taken((place.clock() - begun) / tokens, memory, self.program)
-
-    def _peak(self, work: Callable[[], object]) -> int:
+    def peak(self, work: Callable[[], object]) -> int:
+        """Bytes at the peak of ``work``, above the program's own."""
         return round(self._now() - self.program + extra_peak_bytes(work, self.device))
 
     def _now(self) -> int:
