@@ -101,9 +101,11 @@ def _lines(found: LargeBench) -> Iterator[str]:
     )
     for point in found.points:
         yield _point_in_words(point)
-    yield from _line_in_words("a token's forward pass", "block", 1, found.seconds_by_blocks, found.memory_by_blocks)
     yield from _line_in_words(
-        "a token of a step", "1,000 experts", 1000, found.seconds_by_experts, found.memory_by_experts
+        "a token's forward pass", "block", 1, found.lines.seconds_by_blocks, found.lines.memory_by_blocks
+    )
+    yield from _line_in_words(
+        "a token of a step", "1,000 experts", 1000, found.lines.seconds_by_experts, found.lines.memory_by_experts
     )
     if (full := found.full_size) is not None:
         yield (

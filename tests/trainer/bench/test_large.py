@@ -62,8 +62,8 @@ def test_every_part_is_measured_beside_its_plan(shape: Shape, place: Place) -> N
     one, two, three = (it.parameters for it in found.points[:3])
     assert two - one == three - two
     assert found.block_parameters <= two - one < 1.1 * found.block_parameters  # norms are no matrices
-    assert found.seconds_by_blocks is not None
-    assert found.seconds_by_blocks.residual is not None
+    assert found.lines.seconds_by_blocks is not None
+    assert found.lines.seconds_by_blocks.residual is not None
     assert found.full_size is not None
     assert found.full_size.blocks == CONFIGS["llama"].num_hidden_layers
     assert found.full_size.blocks_run == shape.layer + 1
@@ -83,7 +83,7 @@ def test_what_is_planned_at_full_size_is_what_the_line_through_the_plans_says(sh
 
 def test_one_depth_makes_no_line(shape: Shape, place: Place) -> None:
     found = bench_large(shape, replace(SIZES, blocks=(2,), num_experts=(20,)), place)
-    assert found.seconds_by_blocks is None
+    assert found.lines.seconds_by_blocks is None
     assert found.full_size is None
     assert len(found.points) == 3
 

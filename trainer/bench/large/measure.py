@@ -23,7 +23,7 @@ from trainer.fitting import layer_config_of
 from trainer.planning import ADAMW_BYTES
 from trainer.precision import dtype_name, fitting_dtype
 from trainer.progress import Progress, silent
-from trainer.rates import free_bytes, measure
+from trainer.rates import Rates, free_bytes, measure
 
 Part = Literal["forward", "step", "whole"]
 
@@ -63,6 +63,31 @@ class LargePoint:
 
 
 @dataclass(frozen=True)
+class Lines:
+    """What was measured, as lines; None where it was measured at one size alone."""
+
+    seconds_by_blocks: Line | None
+    """Of a token's forward pass."""
+    memory_by_blocks: Line | None
+    seconds_by_experts: Line | None
+    """Of a token's share of a step."""
+    memory_by_experts: Line | None
+
+    @classmethod
+    def of(cls, points: Sequence[LargePoint]) -> Lines:
+        """Through the forward passes and through the steps."""
+        forward = [it for it in points if it.part == "forward"]
+        steps = [it for it in points if it.part == "step"]
+        depths, counts = [it.blocks or 0 for it in forward], [it.num_experts or 0 for it in steps]
+        return cls(
+            Line.through(depths, [it.seconds_per_token for it in forward]),
+            Line.through(depths, [it.memory for it in forward]),
+            Line.through(counts, [it.seconds_per_token for it in steps]),
+            Line.through(counts, [it.memory for it in steps]),
+        )
+
+
+@dataclass(frozen=True)
 class FullSize:
     """The whole language model with all experts, along the lines of what was measured."""
 
@@ -93,12 +118,7 @@ class LargeBench:
     points: list[LargePoint]
     program_memory: int
     """Bytes of the program without language model and layer, the most of all parts."""
-    seconds_by_blocks: Line | None
-    """Of a token's forward pass."""
-    memory_by_blocks: Line | None
-    seconds_by_experts: Line | None
-    """Of a token's share of a step."""
-    memory_by_experts: Line | None
+    lines: Lines
     full_size: FullSize | None
     """None where blocks or N were not measured at two points each."""
     machine: Machine
@@ -163,14 +183,29 @@ def bench_large(shape: Shape, sizes: LargeSizes, place: Place, progress: Progres
     """
     with _pieces(shape, sizes, place) as (pieces, full):
         refuse_too_large(pieces, place)
-        rates = [_expected(piece.fitting, place) for piece in pieces]
+        rates = _rates([*(piece.fitting for piece in pieces), full], place)
         taken = []
         for number, piece in enumerate(pieces):
             progress(number, len(pieces), _note(piece))
             taken.append(piece.measure(place))
         progress(len(pieces), len(pieces), "")
-        points = [_point(*found, place) for found in zip(pieces, taken, rates, strict=True)]
-        return _report(shape, sizes, place, points, taken, full)
+        points = [_point(*found, rates, place) for found in zip(pieces, taken, strict=True)]
+        lines = Lines.of(points)
+        return LargeBench(
+            shape=shape.name,
+            language_model_parameters=full.parameters,
+            block_parameters=full.forward.matrix_parameters // full.forward.blocks,
+            dtype=dtype_name(full.dtype),
+            weights=place.weights,
+            tokens=sizes.tokens,
+            batch=sizes.batch,
+            k=sizes.k,
+            points=points,
+            program_memory=max((it.program for it in taken), default=0),
+            lines=lines,
+            full_size=_full_size(shape, place, lines, full, rates),
+            machine=Machine.here(place.device),
+        )
 
 
 def _bytes_at_hand(fitting: Fitting) -> int:
@@ -240,9 +275,10 @@ WAYS_OUT: dict[Part, str] = {
 }
 
 
-def _expected(fitting: Fitting, place: Place) -> Expected:
-    products = dict.fromkeys(products_of(fitting).values())
-    return expected_seconds(fitting, measure(products, torch.device(place.device), place.clock))
+def _rates(fittings: Sequence[Fitting], place: Place) -> Rates:
+    """Of every product of theirs, each measured once."""
+    products = dict.fromkeys(product for it in fittings for product in products_of(it).values())
+    return measure(products, torch.device(place.device), place.clock)
 
 
 def _note(piece: _Piece) -> str:
@@ -253,62 +289,31 @@ def _note(piece: _Piece) -> str:
     return f"step, N {count:,}" if piece.part == "step" else f"whole fit, {depth}, N {count:,}"
 
 
-def _point(piece: _Piece, taken: Taken, expected: Expected, place: Place) -> LargePoint:
+def _point(piece: _Piece, taken: Taken, rates: Rates, place: Place) -> LargePoint:
     return LargePoint(
         part=piece.part,
         blocks=piece.blocks,
         num_experts=piece.num_experts,
         parameters=piece.parameters,
         seconds_per_token=taken.seconds_per_token,
-        planned_seconds_per_token=piece.seconds(expected),
+        planned_seconds_per_token=piece.seconds(expected_seconds(piece.fitting, rates)),
         memory=taken.memory,
         planned_memory=piece.memory(place.weights),
     )
 
 
-def _report(
-    shape: Shape, sizes: LargeSizes, place: Place, points: list[LargePoint], taken: Sequence[Taken], full: Fitting
-) -> LargeBench:
-    forward = [it for it in points if it.part == "forward"]
-    steps = [it for it in points if it.part == "step"]
-    depths, counts = [it.blocks or 0 for it in forward], [it.num_experts or 0 for it in steps]
-    seconds_by_blocks = Line.through(depths, [it.seconds_per_token for it in forward])
-    memory_by_blocks = Line.through(depths, [it.memory for it in forward])
-    seconds_by_experts = Line.through(counts, [it.seconds_per_token for it in steps])
-    memory_by_experts = Line.through(counts, [it.memory for it in steps])
-    lines = (seconds_by_blocks, memory_by_blocks, seconds_by_experts, memory_by_experts)
-    return LargeBench(
-        shape=shape.name,
-        language_model_parameters=full.parameters,
-        block_parameters=full.forward.matrix_parameters // full.forward.blocks,
-        dtype=dtype_name(full.dtype),
-        weights=place.weights,
-        tokens=sizes.tokens,
-        batch=sizes.batch,
-        k=sizes.k,
-        points=points,
-        program_memory=max((it.program for it in taken), default=0),
-        seconds_by_blocks=seconds_by_blocks,
-        memory_by_blocks=memory_by_blocks,
-        seconds_by_experts=seconds_by_experts,
-        memory_by_experts=memory_by_experts,
-        full_size=_full_size(shape, place, lines, full),
-        machine=Machine.here(place.device),
-    )
-
-
-def _full_size(shape: Shape, place: Place, lines: tuple[Line | None, ...], full: Fitting) -> FullSize | None:
-    seconds_by_blocks, memory_by_blocks, seconds_by_experts, memory_by_experts = lines
-    if not (seconds_by_blocks and memory_by_blocks and seconds_by_experts and memory_by_experts):
+def _full_size(shape: Shape, place: Place, lines: Lines, full: Fitting, rates: Rates) -> FullSize | None:
+    seconds, memory = lines.seconds_by_blocks, lines.memory_by_blocks
+    step_seconds, step_memory = lines.seconds_by_experts, lines.memory_by_experts
+    if not (seconds and memory and step_seconds and step_memory):
         return None
-    count, blocks = full.sizes[0].num_experts, shape.blocks
-    piece = _Piece("whole", full)
+    count, blocks, run = full.sizes[0].num_experts, shape.blocks, shape.layer + 1
     return FullSize(
-        blocks_run=shape.layer + 1,
+        blocks_run=run,
         blocks=blocks,
         num_experts=count,
-        tokens_per_second=1 / (seconds_by_blocks.at(shape.layer + 1) + seconds_by_experts.at(count)),
-        planned_tokens_per_second=1 / sum(_expected(full, place)),
-        memory=memory_by_blocks.at(blocks) + memory_by_experts.at(count),
-        planned_memory=piece.memory(place.weights),
+        tokens_per_second=1 / (seconds.at(run) + step_seconds.at(count)),
+        planned_tokens_per_second=1 / sum(expected_seconds(full, rates)),
+        memory=memory.at(blocks) + step_memory.at(count),
+        planned_memory=_Piece("whole", full).memory(place.weights),
     )
