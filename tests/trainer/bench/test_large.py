@@ -78,7 +78,7 @@ def test_what_is_planned_at_full_size_is_what_the_line_through_the_plans_says(sh
     assert by_blocks is not None
     assert by_experts is not None
     seconds = by_blocks.at(found.full_size.blocks_run) + by_experts.at(found.full_size.num_experts)
-    assert found.full_size.planned_tokens_per_second == pytest.approx(1 / seconds, rel=1e-6)
+    assert found.full_size.planned_tokens_per_second == pytest.approx(1 / seconds, rel=1e-4)
 
 
 def test_one_depth_makes_no_line(shape: Shape, place: Place) -> None:
@@ -108,7 +108,7 @@ def test_with_its_blocks_on_disk_it_is_the_same_language_model(family: str, plac
     spread = on_disk(folder, place.tokenizer, torch.float32, "cpu")
     assert len(spread.anatomy.blocks) == 2
     assert all(parameter.is_meta for block in spread.anatomy.blocks for parameter in block.parameters())
-    assert torch.equal(kept.output_TO, spread.capture(1, IDS_BC).output_TO)
+    torch.testing.assert_close(spread.capture(1, IDS_BC).output_TO, kept.output_TO)
 
 
 def test_blocks_on_disk_are_planned_to_take_the_memory_of_one(shape: Shape, place: Place) -> None:

@@ -140,7 +140,8 @@ class _Held:
     """Memory since the program's own."""
 
     def __init__(self, device: str) -> None:
-        self.device, self.program = device, self._now()
+        self.device = device
+        self.program = self._now()
 
     def taken(self, work: Callable[[], None], place: Place, tokens: int) -> Taken:
         """The median round of ``work`` on so many tokens, after one that does not count."""
