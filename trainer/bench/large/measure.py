@@ -171,8 +171,8 @@ class _Piece:
             return in_a_process(forward_part, self.config, place)
         if self.part == "whole":
             return in_a_process(whole_part, self.config, place)
-        shape = self.fitting.anatomy.mlp_shape(self.config.layer)
-        return in_a_process(step_part, layer_config_of(self.config, shape), self.config.optimizer.batch, place)
+        layer = layer_config_of(self.config, self.fitting.anatomy)
+        return in_a_process(step_part, layer, self.config.optimizer.batch, place)
 
 
 def bench_large(shape: Shape, sizes: LargeSizes, place: Place, progress: Progress = silent) -> LargeBench:
