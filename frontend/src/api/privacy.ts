@@ -8,8 +8,7 @@ import { client, unwrap } from "./client";
 export function privacyQuery(run: string) {
   return queryOptions({
     queryKey: ["run", run, "privacy"],
-    queryFn: ({ signal }) =>
-      unwrap(client.GET("/api/runs/{run}/privacy", { params: { path: { run } }, signal })),
+    queryFn: ({ signal }) => unwrap(client.GET("/api/runs/{run}/privacy", { params: { path: { run } }, signal })),
   });
 }
 
@@ -18,8 +17,7 @@ export function sureTokensQuery(before: readonly string[], after: readonly strin
   const body = { before: [...before], after: [...after], text };
   return queryOptions({
     queryKey: ["run", after[0], "sure-tokens", body],
-    queryFn:
-      text === "" ? skipToken : ({ signal }) => unwrap(client.POST("/api/privacy/tokens", { body, signal })),
+    queryFn: text === "" ? skipToken : ({ signal }) => unwrap(client.POST("/api/privacy/tokens", { body, signal })),
     staleTime: Infinity,
     gcTime: 60_000,
     placeholderData: keepPreviousData,

@@ -61,7 +61,7 @@ function Settings({ params, setParams }: ParamProps) {
         <NumberInput
           label="Nats that other text may lose"
           value={params.added}
-          digits={3}
+          digits={2}
           min={0}
           max={20}
           unit="nats"
@@ -213,7 +213,9 @@ function Privacy({ run }: { readonly run: RunSummary }) {
           <Settings params={params} setParams={setParams} />
         </div>
         {run.indexed_tokens === null && (
-          <p className="dim">Other text is taken from this run&rsquo;s index, and it has none; mxd protect takes any text.</p>
+          <p className="dim">
+            Other text is taken from this run&rsquo;s index, and it has none; mxd protect takes any text.
+          </p>
         )}
         {passages.length > MOST_PASSAGES && (
           <p className="bad">At most {MOST_PASSAGES} passages here; mxd protect takes more.</p>

@@ -33,8 +33,18 @@ export function linesOf(result: PrivacyResult): readonly Line[] {
       : [
           { name: "Half of the passages", note: "before", found: attack.original, first: true },
           { name: "protected", note: "the same half", found: attack.protected, first: false },
-          { name: "protected, attacked", note: `${attack.steps} steps on the other half`, found: attack.attacked, first: false },
-          { name: "before, attacked", note: "what these steps teach by themselves", found: attack.original_attacked, first: false },
+          {
+            name: "protected, attacked",
+            note: `${attack.steps} steps on the other half`,
+            found: attack.attacked,
+            first: false,
+          },
+          {
+            name: "before, attacked",
+            note: "what these steps teach by themselves",
+            found: attack.original_attacked,
+            first: false,
+          },
         ];
   return [
     ...pair("Passages", `${result.passages} in all`, result.protected),

@@ -33,7 +33,10 @@ export function useProtection(onDone: (done: ProtectedRuns) => void): Protection
         if (event.event === "progress") setWork({ ...IDLE, status: "working", progress: event });
         else {
           await queries.invalidateQueries({ queryKey: runsQuery.queryKey });
-          await queries.invalidateQueries({ queryKey: ["run"], predicate: ({ queryKey }) => queryKey[2] === "privacy" });
+          await queries.invalidateQueries({
+            queryKey: ["run"],
+            predicate: ({ queryKey }) => queryKey[2] === "privacy",
+          });
           setWork(IDLE);
           onDone(event.protected);
         }
