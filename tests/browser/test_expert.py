@@ -10,6 +10,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from tests.browser.conftest import OpenPage
+
 pytestmark = pytest.mark.browser
 
 EXPERT = "/experts/2603?run=demo-l3-k16"
@@ -262,3 +264,11 @@ def test_the_download_is_what_is_shown(expert: Page) -> None:
     assert [context["position"] for context in listed] == [int(row["position"]) for row in table]
     statistics = dict(list(csv.reader(saved(expert, "Statistics, CSV").splitlines()))[1:])
     assert int(statistics["active tokens"]) == everything["row"]["active_tokens"]
+
+
+def test_long_labels_of_similar_experts_fit_a_phone(open_page: OpenPage) -> None:
+    page = open_page(viewport={"width": 390, "height": 844})
+    page.goto("/experts/2603")
+    label = page.locator("table.similar td.lab a", has=page.locator(".sr")).first
+    label.evaluate("(link) => link.prepend('a long label '.repeat(9))")
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
