@@ -23,7 +23,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from backend.app import build_api, create_app
-from backend.schemas import DoseEvent, SteeringEvent
+from backend.schemas import DoseEvent, ProtectEvent, SteeringEvent
 from backend.settings import Settings
 from tests.copies import permuted_copy
 from tests.fuzzing import tried
@@ -31,7 +31,7 @@ from tests.runs import World
 from trainer.run import Run
 from trainer.store import open_store, sqlite_url
 
-EVENTS: TypeAdapter[Any] = TypeAdapter(SteeringEvent | DoseEvent)
+EVENTS: TypeAdapter[Any] = TypeAdapter(SteeringEvent | DoseEvent | ProtectEvent)
 CHECKS = [
     not_a_server_error,
     status_code_conformance,

@@ -143,6 +143,10 @@ def test_a_line_and_how_far_its_points_are() -> None:
     assert Line.through([2, 2], [1.0, 1.0]) is None
 
 
+LIBRARIES = 1.5 * 10**8
+"""Bytes at most of what a first step reads in of PyTorch's own files, where they were not in memory yet."""
+
+
 def test_the_memory_of_a_step_is_that_of_its_layer(place: Place) -> None:
     config = LayerConfig(
         input_width=256,
@@ -154,5 +158,6 @@ def test_the_memory_of_a_step_is_that_of_its_layer(place: Place) -> None:
         encoder="glu",
     )
     taken = in_a_process(step_part, config, 32, place)
-    assert taken.memory == pytest.approx(ADAMW_BYTES * LayerSizes.of(config).parameters, rel=0.25)
+    wanted = ADAMW_BYTES * LayerSizes.of(config).parameters
+    assert 0.75 * wanted < taken.memory < 1.25 * wanted + LIBRARIES
     assert taken.program > 10**8
