@@ -19,8 +19,8 @@ export function FactsTable({ label, facts }: { readonly label: string; readonly 
         <thead>
           <tr>
             <th>Figure</th>
-            <th>Value</th>
-            {hasIntervals && <th>95 % interval</th>}
+            <th className="num">Value</th>
+            {hasIntervals && <th className="num">95 % interval</th>}
             <th>What it is</th>
           </tr>
         </thead>
