@@ -115,8 +115,9 @@ class Protecting:
     ) -> Protection:
         import torch
 
+        from trainer.in_place import names_of
         from trainer.privacy.passages import Passage, checked
-        from trainer.privacy.protect import Protection, names_of
+        from trainer.privacy.protect import Protection
         from trainer.privacy.write import refuse_known
 
         runs = sorted(runs, key=lambda run: run.config.layer)

@@ -13,7 +13,8 @@ from backend.commands.base import Command
 from backend.commands.console import Interrupted, StopRequest, progress
 from trainer.config import Count, OptimizerConfig, TextConfig
 from trainer.errors import UserError
-from trainer.whole.config import LEARNING_RATE, PLACE, FinetuneConfig
+from trainer.in_place import PLACE
+from trainer.whole.config import LEARNING_RATE, FinetuneConfig
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

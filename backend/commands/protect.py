@@ -13,6 +13,7 @@ from backend.commands.base import Command, part_of
 from backend.commands.console import progress, stoppable
 from backend.commands.tables import columns
 from trainer.config import TextConfig
+from trainer.in_place import PLACE, names_of, refuse_apart
 from trainer.protect_config import NewtonConfig, ProtectConfig
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class ProtectCommand(ProtectConfig, Command):
     """Name of the field or column that holds the other text."""
     split: str = "train"
     """Split of a hub data set."""
-    name: str = "{run}-private"
+    name: str = f"{PLACE}-private"
     """Of the new runs; {run} is the name of the one that each begins as."""
     newton: Annotated[int, Field(ge=1, le=256)] | None = None  # type: ignore[assignment]
     """N: in place of descent, one damped Newton step on the scales of the N experts that write most on the passages."""
@@ -62,14 +63,14 @@ class ProtectCommand(ProtectConfig, Command):
         """Protect, and say what came of it."""
         from backend.database import opened
         from trainer.privacy.passages import read_passages
-        from trainer.privacy.protect import Protection, carry_out, names_of, refuse_unfit
+        from trainer.privacy.protect import Protection, carry_out
         from trainer.privacy.write import refuse_known, write_outcome
         from trainer.run import Run
 
         settings = self.settings()
         passages = read_passages(self.passages)
         runs = sorted((Run.load(name, settings.data) for name in self.names), key=lambda run: run.config.layer)
-        refuse_unfit(runs)
+        refuse_apart(runs)
         names, config = names_of(runs, self.name), self._config()
         with opened(settings.store_url) as store:
             refuse_known(names, settings.data, store)

@@ -53,10 +53,12 @@ def indexed_text(session: Session, run: RunRecord, tokens: int, seed: int) -> np
         UserError: there are none of the length that it was made with.
     """
     find_index(session, run)
-    places = list(session.scalars(select(SequenceRecord.sequence).where(SequenceRecord.run_id == run.id)))
+    of_run = select(SequenceRecord.sequence).where(SequenceRecord.run_id == run.id)
+    places = session.scalars(of_run.order_by(SequenceRecord.sequence)).all()
     wanted = min(len(places), max(1, tokens // run.context))
-    drawn = sorted(random.Random(seed).sample(sorted(places), wanted))
-    rows = [np.frombuffer(session.get_one(SequenceRecord, (run.id, place)).token_ids, TOKEN_IDS) for place in drawn]
+    drawn = random.Random(seed).sample(places, wanted)
+    chosen = of_run.with_only_columns(SequenceRecord.token_ids).where(SequenceRecord.sequence.in_(drawn))
+    rows = [np.frombuffer(ids, TOKEN_IDS) for ids in session.scalars(chosen.order_by(SequenceRecord.sequence))]
     found = [row.astype(np.int64) for row in rows if len(row) == len(rows[0])]
     if not found:
         raise UserError(f"The index of {run.name} keeps no text; index it again.")

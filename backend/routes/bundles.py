@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
+from contextlib import ExitStack
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 
 from fastapi import APIRouter
 from starlette.background import BackgroundTask
@@ -24,11 +24,8 @@ def bundle(run: RunName, services: ServicesDep) -> FileResponse:
     """The file that ``mxd pack`` writes, for ``mxd open``: weights, tokenizer, contexts, labels, evaluations."""
     with reading(services.store) as session:
         find_run(session, run)
-        place = Path(mkdtemp(prefix="mxd-bundle-"))
-        away = BackgroundTask(shutil.rmtree, place, ignore_errors=True)
-        try:
+        with ExitStack() as stack:
+            place = Path(stack.enter_context(TemporaryDirectory(prefix="mxd-bundle-")))
             pack(session, services.library.run(run).run, place / f"{run}.mxd", silent, never)
-        except BaseException:
-            shutil.rmtree(place, ignore_errors=True)
-            raise
+            away = BackgroundTask(stack.pop_all().close)
     return FileResponse(place / f"{run}.mxd", media_type="application/zip", filename=f"{run}.mxd", background=away)

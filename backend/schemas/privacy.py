@@ -9,6 +9,7 @@ from pydantic import Field
 
 from backend.schemas.base import Schema
 from backend.schemas.steering import ErrorEvent
+from trainer.in_place import PLACE
 from trainer.protect_config import ProtectionLoss
 
 Names = Annotated[tuple[str, ...], Field(min_length=1, max_length=16)]
@@ -26,7 +27,7 @@ class ProtectRequest(Schema):
 
     runs: Names
     """MxDs of different layers of one language model; moved together."""
-    name: Annotated[str, Field(max_length=100)] = "{run}-private"
+    name: Annotated[str, Field(max_length=100)] = f"{PLACE}-private"
     """Of the new runs; {run} is the name of the one that each begins as."""
     passages: Annotated[tuple[PassageToProtect, ...], Field(min_length=1, max_length=64)]
     theta: Annotated[float, Field(gt=0, lt=1)] = 0.75

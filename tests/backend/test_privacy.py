@@ -110,7 +110,7 @@ def test_tokens_are_the_trainers(client: TestClient, data: Path) -> None:
     [
         ({"runs": ["nobody"]}, 404, "no run nobody"),
         ({"runs": ["bare"]}, 404, "mxd index bare"),
-        ({"runs": ["small", "bare"]}, 400, "of the same layer"),
+        ({"runs": ["small", "bare"]}, 400, "replace the same layer"),
         ({"name": "small"}, 400, "The run small exists"),
         ({"name": "../away"}, 400, "cannot be named"),
         ({"passages": [{"text": "no"}]}, 400, "make it longer"),

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from trainer.evaluation.arms import ORIGINAL, Answer, Arm, arm_of, paired
-from trainer.evaluation.evaluate import Measured, Session, refuse_overlapping
+from trainer.evaluation.evaluate import Measured, Session
 from trainer.evaluation.result import Added, AddedLayer
+from trainer.in_place import refuse_overlapping
 from trainer.layers.sparse import SparseLayer
 from trainer.run import Run
 

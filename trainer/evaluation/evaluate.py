@@ -21,6 +21,7 @@ from trainer.evaluation.intervals import Bootstrap, Floats, Interval
 from trainer.evaluation.result import Added, Evaluation, SharedExpert, Together
 from trainer.evaluation.statistics import Statistics, gather
 from trainer.evaluation.verdicts import verdicts
+from trainer.in_place import refuse_overlapping
 from trainer.language_model import LanguageModel
 from trainer.layers.sparse import SparseLayer
 from trainer.progress import Progress, ShouldStop
@@ -198,17 +199,6 @@ def evaluate_together(session: Session, runs: Sequence[Run], single: Sequence[fl
         agreement=float(losses.agreement[3].mean()),
     )
     return Measured(result, added_S, result.run)
-
-
-def refuse_overlapping(runs: Sequence[Run]) -> None:
-    """See that no two runs write one layer.
-
-    Raises:
-        UserError: two do.
-    """
-    layers = [layer for run in runs for layer in run.config.layers]
-    if len(set(layers)) < len(layers):
-        raise UserError("Two of the runs replace the same layer; only runs of different layers can be put in together.")
 
 
 def _of_layers(session: Session, found: Statistics) -> tuple[Interval, ...]:

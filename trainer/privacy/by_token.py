@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from trainer.in_place import refuse_apart
 from trainer.language_model import LanguageModel
-from trainer.privacy.protect import refuse_unfit
 from trainer.routing import prompt_ids, single_texts
 from trainer.run import Run
 from trainer.tokens import token_texts
@@ -50,7 +50,7 @@ def by_token(language_model: LanguageModel, before: Sequence[Run], after: Sequen
         UserError: the runs cannot be in place together.
     """
     for runs in (before, after):
-        refuse_unfit(runs)
+        refuse_apart(runs)
     ids = prompt_ids(language_model, text)
     found = [_expected(language_model, runs, ids) for runs in (before, after)]
     return [SureToken(*token) for token in zip(token_texts(language_model.tokenizer, ids)[1:], *found, strict=True)]

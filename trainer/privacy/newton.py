@@ -50,19 +50,24 @@ class NewtonStep:
 
 
 class Stopped(UserError):
-    """Somebody asked to stop; nothing was written."""
+    """Somebody asked to stop."""
+
+    def __init__(self) -> None:
+        super().__init__("Protecting was stopped; nothing was written.")
 
 
 def only_layer(placed: Placed) -> tuple[int, MxD]:
     """The layer that is placed, and where.
 
     Raises:
-        UserError: there are several.
+        UserError: there are several, or it writes several.
     """
     (index, layer), *others = placed.layers.items()
     if others:
         raise UserError("A Newton step is taken in one layer alone, behind which routings would change; name one run.")
     assert isinstance(layer, MxD)
+    if layer.span > 1:
+        raise UserError("A Newton step is taken in one layer alone; name a run that writes a single one.")
     return index, layer
 
 
@@ -160,7 +165,7 @@ def take_newton_step(
 
     def stop() -> None:
         if should_stop():
-            raise Stopped("Protecting was stopped; nothing was written.")
+            raise Stopped
 
     at_D = torch.zeros(len(experts), dtype=torch.float64)
     progress(0, PROBES + 1, "Hessians")

@@ -7,17 +7,14 @@ Shapes: S sequences, L tokens of a sequence.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
-from trainer.config import RunName
-from trainer.errors import UserError
 from trainer.evaluation.intervals import Bootstrap, Floats
+from trainer.in_place import refuse_apart
 from trainer.language_model import LanguageModel
 from trainer.privacy.certificate import Certificate
 from trainer.privacy.descent import Checked, Descent, Material
@@ -32,10 +29,6 @@ from trainer.protect_config import ProtectConfig
 from trainer.run import Run
 
 RESAMPLES = 1000
-STOPPED = "Protecting was stopped; nothing was written."
-PLACE = "{run}"
-"""In a pattern of names: where the name of the run stands that a new one begins as."""
-_NAMES = TypeAdapter[str](RunName)
 
 
 @dataclass(frozen=True)
@@ -64,7 +57,7 @@ class Protection:
         retained_SL: Tensor,
         config: ProtectConfig,
     ) -> None:
-        refuse_unfit(runs)
+        refuse_apart(runs)
         self.config, self._passages, self._names = config, passages, names
         self.runs, self._language_model = runs, language_model
         self._original = Placed.of(language_model, runs)
@@ -187,48 +180,13 @@ def carry_out(protection: Protection, progress: Progress = silent, should_stop: 
     else:
         for done in range(1, protection.config.steps + 1):
             if should_stop():
-                raise Stopped(STOPPED)
+                raise Stopped
             progress(done, protection.config.steps, note_of(protection.descend()))
     if should_stop():
-        raise Stopped(STOPPED)
+        raise Stopped
     return protection.outcome()
 
 
 def note_of(checked: Checked) -> str:
     """How far it is, in a few words."""
     return f"confidence distance {checked.protected.confidence_distance:.3f}, {checked.added:+.3f} nats elsewhere"
-
-
-def refuse_unfit(runs: Sequence[Run]) -> None:
-    """See that runs can be in place together.
-
-    Raises:
-        UserError: they are of several language models, or two of one layer.
-    """
-    sources = {run.language_model_source for run in runs}
-    if len(sources) > 1:
-        raise UserError(f"The runs are of several language models ({', '.join(sorted(sources))}); name those of one.")
-    layer, times = Counter(run.config.layer for run in runs).most_common(1)[0]
-    if times > 1:
-        alike = " and ".join(run.name for run in runs if run.config.layer == layer)
-        raise UserError(f"{alike} are of the same layer, {layer}, in which one alone can be; leave out the other.")
-
-
-def names_of(runs: Sequence[Run], pattern: str) -> list[str]:
-    """What the new runs are called.
-
-    Raises:
-        UserError: two would be called the same, or one as no run can be.
-    """
-    named = [pattern.replace(PLACE, run.name) for run in runs]
-    for name in named:
-        try:
-            _NAMES.validate_python(name)
-        except ValidationError as error:
-            raise UserError(
-                f"A run cannot be named {name[:120]!r}; use letters, digits, '.', '_' and '-', 100 at most."
-            ) from error
-    twice, times = Counter(named).most_common(1)[0]
-    if times > 1:
-        raise UserError(f"{times} runs would be named {twice}; put {PLACE} into --name where the run's own name goes.")
-    return named

@@ -7,9 +7,8 @@ from typing import Annotated
 from pydantic import Field
 
 from trainer.config import Config, Count, OptimizerConfig, TextConfig
+from trainer.in_place import PLACE
 
-PLACE = "{run}"
-"""In a pattern of names: where the name of the run stands that a new one begins as."""
 LEARNING_RATE = 3e-4
 """A third of what fitting takes: what is moved is already near."""
 

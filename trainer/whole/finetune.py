@@ -7,7 +7,6 @@ from the newest step that all of them have.
 from __future__ import annotations
 
 import shutil
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from trainer.config import CollapseConfig, ImportedMethod, TrainConfig
 from trainer.errors import UserError
 from trainer.files import only_one
 from trainer.fitting import Fit
+from trainer.in_place import names_of, refuse_apart
 from trainer.language_model import LanguageModel
 from trainer.layers.registry import load_layer
 from trainer.logs import no_log
@@ -34,7 +34,7 @@ from trainer.progress import Progress, ShouldStop, never, silent
 from trainer.routing import refuse_several_layers
 from trainer.run import LOCK_FILE, Run, checkpoints, runs_folder, step_of
 from trainer.text import sequences
-from trainer.whole.config import PLACE, FinetuneConfig
+from trainer.whole.config import FinetuneConfig
 from trainer.whole.joined import Joined, Losses
 
 
@@ -100,10 +100,7 @@ def configs_of(runs: Sequence[Run], config: FinetuneConfig) -> list[TrainConfig]
             new runs' names do not differ.
     """
     _refuse_unfit(runs)
-    named = [config.name.replace(PLACE, run.name) for run in runs]
-    twice, times = Counter(named).most_common(1)[0]
-    if times > 1:
-        raise UserError(f"{times} runs would be named {twice}; put {PLACE} into --name where the run's own name goes.")
+    named = names_of(runs, config.name)
     return [_config_of(run, name, runs, config) for run, name in zip(runs, named, strict=True)]
 
 
@@ -124,15 +121,7 @@ def _config_of(run: Run, name: str, runs: Sequence[Run], config: FinetuneConfig)
 
 
 def _refuse_unfit(runs: Sequence[Run]) -> None:
-    sources = {run.language_model_source for run in runs}
-    if len(sources) > 1:
-        raise UserError(
-            f"The runs are of several language models ({', '.join(sorted(sources))}); fine-tune those of one together."
-        )
-    layer, times = Counter(run.config.layer for run in runs).most_common(1)[0]
-    if times > 1:
-        alike = " and ".join(run.name for run in runs if run.config.layer == layer)
-        raise UserError(f"{alike} are of the same layer, {layer}, in which one alone can be; leave out the other.")
+    refuse_apart(runs)
     for run in runs:
         if run.config.method in get_args(ImportedMethod):
             raise UserError(f"{run.name} is a {run.config.method}, which cannot be fitted here; leave it out.")

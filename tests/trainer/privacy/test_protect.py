@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -15,14 +15,17 @@ from sqlalchemy.orm import Session
 
 from tests.language_models import sure_language_model
 from tests.runs import World, small_world
+from trainer.config import LayerConfig
 from trainer.errors import UserError
-from trainer.layers.registry import load_layer
+from trainer.in_place import names_of, refuse_apart
+from trainer.language_model import LanguageModel
+from trainer.layers.registry import build_layer, load_layer
 from trainer.privacy.descent import Descent, Material
-from trainer.privacy.newton import Block
+from trainer.privacy.newton import Block, only_layer
 from trainer.privacy.objective import kl_from_uniform
 from trainer.privacy.passages import Passage, encode
 from trainer.privacy.placed import Placed, next_token, whole
-from trainer.privacy.protect import Outcome, Protection, carry_out, names_of, refuse_unfit
+from trainer.privacy.protect import Outcome, Protection, carry_out
 from trainer.privacy.write import write_outcome
 from trainer.protect_config import NewtonConfig, ProtectConfig
 from trainer.run import Run, runs_folder
@@ -169,7 +172,7 @@ def test_only_mxds_of_one_language_model_are_taken(fitted: World) -> None:
     with pytest.raises(UserError, match="other is a transcoder"):
         protection(fitted, config(), runs=("other",))
     with pytest.raises(UserError, match="same layer, 1"):
-        refuse_unfit([Run.load("one", fitted.data)] * 2)
+        refuse_apart([Run.load("one", fitted.data)] * 2)
     with pytest.raises(UserError, match="2 runs would be named x"):
         names_of([Run.load(name, fitted.data) for name in ("one", "two")], "x")
     with pytest.raises(UserError, match="at least 8 are needed"):
@@ -240,3 +243,19 @@ def test_a_given_constant_brings_its_noise(fitted: World) -> None:
 def test_a_newton_step_is_of_one_layer(fitted: World) -> None:
     with pytest.raises(UserError, match="name one run"):
         protection(fitted, config(newton=NEWTON), runs=("one", "two"))
+
+
+def test_a_newton_step_is_refused_where_a_run_writes_several_layers() -> None:
+    wide = LayerConfig(
+        method="cross-layer-mxd",
+        span=2,
+        input_width=4,
+        hidden_width=8,
+        output_width=8,
+        num_experts=6,
+        k=2,
+        activation="gelu",
+        encoder="mlp",
+    )
+    with pytest.raises(UserError, match="a run that writes a single one"):
+        only_layer(Placed(cast(LanguageModel, None), {0: build_layer(wide)}))

@@ -173,7 +173,7 @@ def test_what_cannot_be_fine_tuned_together(fitted: World) -> None:
     imported = Run(upper.folder, upper.config.model_copy(update={"method": "jumprelu-transcoder"}))
     config = config_of(fitted, "refused")
     for runs, words in (
-        ([lower, lower], "lower and lower are of the same layer, 1"),
+        ([lower, lower], "lower and lower replace the same layer, 1"),
         ([lower, elsewhere], "several language models"),
         ([lower, imported], "upper is a jumprelu-transcoder"),
     ):
