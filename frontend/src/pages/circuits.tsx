@@ -41,7 +41,7 @@ function useOthers(run: RunSummary, layers: Params["layers"]): readonly string[]
 
 function Nothing({ run, onChoose }: { readonly run: RunSummary; readonly onChoose: (prompt: string) => void }) {
   return (
-    <div className="circuit-empty">
+    <div className="prompted-empty">
       <EmptyState title="Type the beginning of a text to see what makes its next token likely">
         The most probable next token is traced back through every layer that has a run: which experts add to its logit,
         which earlier experts and tokens made these active.
@@ -62,7 +62,7 @@ function Traced({ asked, params, setParams }: TracedProps) {
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
   if (data === undefined) {
     return (
-      <div className="circuit-empty">
+      <div className="prompted-empty">
         <LoadingState label="Tracing; the language model is loaded when it is first needed" rows={14} />
       </div>
     );

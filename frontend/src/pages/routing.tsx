@@ -42,7 +42,7 @@ function Length({ response, isFetching }: { readonly response?: RoutingResponse 
 
 function Nothing({ run, onChoose }: { readonly run: RunSummary; readonly onChoose: (prompt: string) => void }) {
   return (
-    <div className="routing-empty">
+    <div className="prompted-empty">
       <EmptyState title="Type a text to see where it goes">
         Every token becomes a column, every expert that is active on one of them a row. It is computed while you type.
       </EmptyState>
@@ -141,7 +141,7 @@ function Routing({ run }: { readonly run: RunSummary }) {
       {error !== null && <ErrorState error={error} onRetry={() => void refetch()} />}
       {prompt === "" && <Nothing run={run} onChoose={choose} />}
       {prompt !== "" && response === undefined && error === null && (
-        <div className="routing-empty">
+        <div className="prompted-empty">
           <LoadingState label="Routing; the language model is loaded when it is first needed" rows={14} />
         </div>
       )}

@@ -159,8 +159,8 @@ export function CircuitView(props: CircuitViewProps) {
   const clear = () => setParams({ chosen: [] });
   useShortcut("release", clear, chosen.length > 0);
   return (
-    <div className="circuit-columns">
-      <div className="circuit-main">
+    <div className="prompted-columns">
+      <div className="prompted-main">
         <GraphView response={response} chosen={chosen} onToggle={toggle} onPreview={onPreview} />
         <Foot response={response} params={params} setParams={setParams} />
         <Tables {...props} onToggle={toggle} />

@@ -174,8 +174,8 @@ export function RoutingView(props: RoutingViewProps) {
   const column = locked ?? preview.column;
   const expert = locked === undefined ? null : (lock?.expert ?? null);
   return (
-    <div className="routing-columns">
-      <section className="heat-pane" aria-label="Token by expert" onScrollCapture={scrollTogether}>
+    <div className="prompted-columns">
+      <section className="prompted-main heat-pane" aria-label="Token by expert" onScrollCapture={scrollTogether}>
         <HeatBar {...props} predicted={predicted} shown={shown.length} total={rows.length} />
         {params.view === "table" ? (
           <PlainTable response={response} predicted={predicted} withStart={params.start} />
