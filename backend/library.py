@@ -17,6 +17,8 @@ from trainer.layers.saved import WEIGHTS_FILE
 from trainer.run import LOCK_FILE, RUN_FILE, Run, runs_folder
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
     from backend.likeness import Likeness
 
 
@@ -27,10 +29,15 @@ class LoadedRun:
         self.run = run
 
     @cached_property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """Its language model's."""
+        with ALONE:
+            return self.run.tokenizer
+
+    @cached_property
     def vocabulary(self) -> Vocabulary:
         """Texts of its language model's tokens."""
-        with ALONE:
-            return Vocabulary(self.run.tokenizer)
+        return Vocabulary(self.tokenizer)
 
     @cached_property
     def likeness(self) -> Likeness:

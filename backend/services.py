@@ -58,4 +58,4 @@ def prompt_text(services: Services, run: str, text: str, turns: Sequence[Turn]) 
     Raises:
         UserError: the tokenizer has no template, or it does not take these turns.
     """
-    return chat_text(services.library.run(run).run.tokenizer, turns) if turns else text
+    return chat_text(services.library.run(run).tokenizer, turns) if turns else text

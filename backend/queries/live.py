@@ -23,7 +23,8 @@ def live_options(session: Session, library: Library, name: str) -> LiveOptions:
         RunNotFoundError: the store or the data folder has none.
     """
     record = find_run(session, name)
-    run = library.run(name).run
+    known = library.run(name)
+    run = known.run
     indexed = set(session.scalars(select(IndexRecord.run_id)))
     wanted = select(RunRecord).where(RunRecord.layer != record.layer).order_by(RunRecord.layer, RunRecord.name)
     layers = tuple(
@@ -31,7 +32,7 @@ def live_options(session: Session, library: Library, name: str) -> LiveOptions:
         for other in session.scalars(wanted)
         if _is_beside(library, run, other.name)
     )
-    chat = has_chat_template(run.tokenizer)
+    chat = has_chat_template(known.tokenizer)
     return LiveOptions(run=name, layers=layers, chat=chat, no_chat=None if chat else NO_CHAT)
 
 

@@ -62,7 +62,7 @@ def matched_by(one: LoadedRun, other: LoadedRun) -> MatchedBy:
     same_place = len({(run.language_model_source, run.config.layer) for run in runs}) == 1
     if same_place and len({(run.layer.reads, run.layer_config.input_width) for run in runs}) == 1:
         return "gate"
-    if one.run.tokenizer.get_vocab() != other.run.tokenizer.get_vocab():
+    if one.tokenizer.get_vocab() != other.tokenizer.get_vocab():
         raise UserError(
             f"The language models of {one.run.name} and {other.run.name} have different tokens, so their experts "
             "cannot be matched; choose runs of one tokenizer."
