@@ -16,6 +16,7 @@ _WHAT = {
     "tensor-ring-mxd": "a mixture of experts in tensor-ring form (muMoE, arXiv 2402.12550)",
     "cross-layer-mxd": "one set of experts that reads one layer and writes several (cross-layer MxD)",
     "molt": "a mixture of low-rank transforms (MOLT)",
+    "peer": "a mixture of single neurons that product keys find (PEER, arXiv 2407.04153)",
     "transcoder": "a TopK transcoder",
     "skip-transcoder": "a TopK skip transcoder",
     "autoencoder": "a TopK autoencoder of what the MLP writes",

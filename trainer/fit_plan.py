@@ -320,7 +320,7 @@ def _flops(fitting: Fitting) -> dict[str, float]:
     batch = fitting.stream.plan.batch // fitting.setting.processes
     for number, it in enumerate(fitting.sizes):
         for part, made in enumerate(it.gate_sizes.products(batch)):
-            flops[f"gate {number}.{part}"] = made.flops_per_token
+            flops[f"gate {number}.{part}"] = it.heads * made.flops_per_token
         flops[f"dense {number}"] = it.dense_flops
     return flops
 

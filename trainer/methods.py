@@ -16,13 +16,14 @@ FittedMethod = Literal[
     "tensor-ring-mxd",
     "molt",
     "cross-layer-mxd",
+    "peer",
 ]
 ImportedMethod = Literal["jumprelu-transcoder", "jumprelu-skip-transcoder"]
 Method = Literal[FittedMethod, ImportedMethod]
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "sigmoid"]
 Encoder = Literal["mlp", "glu"]
 NO_TOP_K: frozenset[Method] = frozenset(
-    {"relu-mxd", "batch-topk-mxd", "jumprelu-mxd", "jumprelu-transcoder", "jumprelu-skip-transcoder"}
+    {"relu-mxd", "batch-topk-mxd", "jumprelu-mxd", "peer", "jumprelu-transcoder", "jumprelu-skip-transcoder"}
 )
 """Methods whose gate does not keep the K largest scores of a token, so that no other K can be asked of it."""
 EVERY_EXPERT: frozenset[Method] = frozenset({"relu-mxd", "jumprelu-mxd"})
@@ -31,6 +32,8 @@ WITH_RANK: frozenset[Method] = frozenset({"low-rank-mxd", "tensor-ring-mxd", "mo
 """Methods whose experts have a rank that is chosen."""
 MOST_OF_ONE_TOKEN = 4
 """Experts of one token of a batch-topk-mxd at most, in units of K."""
+HEADS = 4
+"""Of a peer, each of which chooses its share of a token's experts."""
 LEVELS = tuple(level for level in range(5) for _ in range(2**level))
 """How often the largest rank of a MOLT is halved, for each of 31 transforms."""
 

@@ -14,7 +14,7 @@ from typing import Literal
 
 from trainer.config import LayerConfig, Method
 from trainer.gate_config import FLAT, GateConfig, GateSizes, settled
-from trainer.methods import EVERY_EXPERT, inner_width, routed_columns
+from trainer.methods import EVERY_EXPERT, HEADS, inner_width, routed_columns
 
 FLOAT32, BFLOAT16 = 4, 2
 ADAMW_BYTES = 16
@@ -113,8 +113,14 @@ class LayerSizes:
 
     @cached_property
     def gate_sizes(self) -> GateSizes:
-        """Of the gate."""
-        return GateSizes(settled(self.gate, self.num_experts, self.k), self.num_experts, self.input_width)
+        """Of the gate; of a PEER, of one of its heads."""
+        gate = GateConfig(gate="product-key") if self.method == "peer" else self.gate
+        return GateSizes(settled(gate, self.num_experts, self.k), self.num_experts, self.input_width)
+
+    @property
+    def heads(self) -> int:
+        """How many times over it has its gate."""
+        return HEADS if self.method == "peer" else 1
 
     @property
     def encodes(self) -> bool:
@@ -149,7 +155,8 @@ class LayerSizes:
     @property
     def table_parameters(self) -> int:
         """Gate and scalings: where the gate is flat, what has a row an expert and can be spread over processes."""
-        return self.gate_sizes.parameters + self.num_experts * (self.table_width + (self.method == "jumprelu-mxd"))
+        beside = {"jumprelu-mxd": 1, "peer": self.input_width + 1}.get(self.method, 0)
+        return self.heads * self.gate_sizes.parameters + self.num_experts * (self.table_width + beside)
 
     @property
     def parameters(self) -> int:
@@ -166,7 +173,7 @@ class LayerSizes:
     @property
     def gate_flops(self) -> int:
         """A token's scores: of all experts, or of what a cheaper gate looks at."""
-        return self.gate_sizes.flops
+        return self.heads * self.gate_sizes.flops
 
     @property
     def row_flops(self) -> int:
@@ -176,8 +183,9 @@ class LayerSizes:
 
     @property
     def _gate_rows(self) -> int:
-        """Numbers in the rows of the gate that a chosen expert's score is made of."""
-        return self.gate_sizes.rows_per_expert * self.input_width
+        """Numbers in the rows that a chosen expert's score is made of, of a PEER also what its neuron reads, twice."""
+        neuron = 2 if self.method == "peer" else 0
+        return (self.gate_sizes.rows_per_expert + neuron) * self.input_width
 
     @property
     def step_flops_per_token(self) -> int:

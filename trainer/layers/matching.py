@@ -12,6 +12,7 @@ for I inputs, H hidden values, O outputs, N experts:
     tensor-ring MxD    the same with R² in the place of R
     cross-layer MxD    the MxD's with S O in the place of O, matched with S transcoders, one for each MLP that it writes
     MOLT               N (I + 1) + S (I + O) + O, with S the sum of the ranks of its transforms
+    PEER               N (I + 1 + O) + O, and four times the keys of a product-key gate
 
 where an encoder has (I + 1) H, that of a gated linear unit twice as many. A gate that is not flat has other parameters
 than N (I + 1): what a product-key gate saves goes into more experts, about twice as many.
@@ -21,12 +22,13 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from trainer.config import Encoder, Method
 from trainer.gate_config import FLAT, GateConfig, GateSizes, settled
-from trainer.methods import LEVELS, inner_width, transform_ranks
+from trainer.methods import HEADS, LEVELS, inner_width, transform_ranks
 
 FEATURES_PER_INPUT = 32
 LOW_RANK: frozenset[Method] = frozenset({"low-rank-mxd", "tensor-ring-mxd"})
@@ -54,14 +56,16 @@ def matched_num_experts(method: Method, widths: Widths, encoder: Encoder, gate: 
     features = FEATURES_PER_INPUT * widths.inputs
     if method == "cross-layer-mxd":
         return _matched_with_several(widths, encoder, gate)
+    wanted = features * (widths.inputs + 1 + widths.outputs)
     if gate.gate != "flat":
-        return _matched_with(gate, method, widths, encoder, features * (widths.inputs + 1 + widths.outputs))
+        return _matched_with(gate, method, widths, encoder, wanted)
+    if method == "peer":
+        return _most(wanted, lambda count: count * _per_expert(method, widths) + HEADS * _keys(count, widths), 1)
     if method in ("transcoder", "skip-transcoder"):
         return features
     if method in ("mxd", "relu-mxd", "batch-topk-mxd") and encoder == "mlp":
         both = widths.inputs + widths.outputs
         return max(1, round(both * (features - widths.hidden) / (both + 1)))
-    wanted = features * (widths.inputs + 1 + widths.outputs)
     if method == "molt":
         return _matched_transforms(wanted, widths)
     return max(1, (wanted - _shared(method, widths, encoder)) // _per_expert(method, widths))
@@ -101,13 +105,21 @@ def _matched_with(gate: GateConfig, method: Method, widths: Widths, encoder: Enc
 
     counted = gate.model_copy(update={"chosen_groups": None})
 
-    def fits(num_experts: int) -> bool:
-        return (
-            GateSizes(settled(counted, num_experts, 1), num_experts, inputs).parameters + written * num_experts <= room
-        )
+    def parameters(num_experts: int) -> int:
+        return GateSizes(settled(counted, num_experts, 1), num_experts, inputs).parameters + written * num_experts
 
-    least, most = max(1, gate.groups or 1), max(2, room)
-    return max(1, bisect_left(range(least, most), True, key=lambda number: not fits(number)) + least - 1)
+    return _most(room, parameters, gate.groups or 1)
+
+
+def _most(room: int, parameters: Callable[[int], int], least: int) -> int:
+    """The largest N, from ``least`` on, that has no more than so many parameters; at least 1."""
+    most = max(least + 1, room)
+    return max(1, bisect_left(range(least, most), True, key=lambda number: parameters(number) > room) + least - 1)
+
+
+def _keys(num_experts: int, widths: Widths) -> int:
+    """Parameters of the product keys of one head of a PEER."""
+    return GateSizes(GateConfig(gate="product-key"), num_experts, widths.inputs).parameters
 
 
 def _per_expert(method: Method, widths: Widths) -> int:

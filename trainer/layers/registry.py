@@ -16,6 +16,7 @@ from trainer.layers.jumprelu import JumpReluSkipTranscoder, JumpReluTranscoder
 from trainer.layers.learnt_thresholds import GluLearntThresholds, MlpLearntThresholds
 from trainer.layers.molt import Molt
 from trainer.layers.mxd import GluMxD, MlpMxD
+from trainer.layers.peer import Peer
 from trainer.layers.saved import WEIGHTS_FILE, read_layer_config
 from trainer.layers.sparse import SparseLayer, read_weights
 from trainer.layers.tensor_ring import GluTensorRing, MlpTensorRing
@@ -43,6 +44,8 @@ CLASSES: dict[tuple[Method, Encoder], type[SparseLayer]] = {
     ("cross-layer-mxd", "glu"): GluCrossLayer,
     ("molt", "mlp"): Molt,
     ("molt", "glu"): Molt,
+    ("peer", "mlp"): Peer,
+    ("peer", "glu"): Peer,
     ("jumprelu-transcoder", "mlp"): JumpReluTranscoder,
     ("jumprelu-transcoder", "glu"): JumpReluTranscoder,
     ("jumprelu-skip-transcoder", "mlp"): JumpReluSkipTranscoder,

@@ -2121,7 +2121,7 @@ export interface components {
              * Method
              * @enum {string}
              */
-            method: "mxd" | "transcoder" | "skip-transcoder" | "autoencoder" | "relu-mxd" | "batch-topk-mxd" | "jumprelu-mxd" | "low-rank-mxd" | "tensor-ring-mxd" | "molt" | "cross-layer-mxd" | "jumprelu-transcoder" | "jumprelu-skip-transcoder";
+            method: "mxd" | "transcoder" | "skip-transcoder" | "autoencoder" | "relu-mxd" | "batch-topk-mxd" | "jumprelu-mxd" | "low-rank-mxd" | "tensor-ring-mxd" | "molt" | "cross-layer-mxd" | "peer" | "jumprelu-transcoder" | "jumprelu-skip-transcoder";
             /** Name */
             name: string;
         };
@@ -2955,7 +2955,7 @@ export interface components {
              * Method
              * @enum {string}
              */
-            method: "mxd" | "transcoder" | "skip-transcoder" | "autoencoder" | "relu-mxd" | "batch-topk-mxd" | "jumprelu-mxd" | "low-rank-mxd" | "tensor-ring-mxd" | "molt" | "cross-layer-mxd" | "jumprelu-transcoder" | "jumprelu-skip-transcoder";
+            method: "mxd" | "transcoder" | "skip-transcoder" | "autoencoder" | "relu-mxd" | "batch-topk-mxd" | "jumprelu-mxd" | "low-rank-mxd" | "tensor-ring-mxd" | "molt" | "cross-layer-mxd" | "peer" | "jumprelu-transcoder" | "jumprelu-skip-transcoder";
             /** Name */
             name: string;
             /** Num Experts */

@@ -14,6 +14,7 @@ const METHODS: Readonly<Record<RunSummary["method"], string>> = {
   "tensor-ring-mxd": "Tensor-ring MxD",
   "cross-layer-mxd": "Cross-layer MxD",
   molt: "MOLT",
+  peer: "PEER",
   "jumprelu-transcoder": "JumpReLU transcoder",
   "jumprelu-skip-transcoder": "JumpReLU skip transcoder",
 };
