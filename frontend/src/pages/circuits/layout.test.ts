@@ -50,7 +50,7 @@ const FULL = graph([
   node("mlp", 3, { layer: 2 }),
 ]);
 
-test("layers go up, tokens across, only layers with nodes have a row", () => {
+test("layers go up, tokens across, and what was traced or holds a node has a row", () => {
   const { rows, nodes } = layoutOf(FULL);
   expect(rows.map(({ name }) => name)).toEqual(["target", "4", "2", "1", "embedding"]);
   const at = (index: number) => nodes[index] ?? expect.fail("no such node");
@@ -59,6 +59,12 @@ test("layers go up, tokens across, only layers with nodes have a row", () => {
   expect(at(11).x).toBeLessThan(at(1).x);
   expect(at(12).y).toBeGreaterThan(at(11).y);
   expect(at(12).x).toBe(at(11).x);
+});
+
+test("a layer that was traced has its row, though none of its nodes was kept", () => {
+  const { rows, nodes } = layoutOf(graph([expert(3, 4, 1)]));
+  expect(rows.map(({ name }) => name)).toEqual(["target", "4", "1", "embedding"]);
+  expect(nodes).toHaveLength(2);
 });
 
 test("no two nodes lie over each other, and all are inside", () => {

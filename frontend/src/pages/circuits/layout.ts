@@ -54,10 +54,10 @@ function rowOf(node: CircuitNode): string {
   return String(node.layer);
 }
 
-/** From top to bottom: the target, the layers that hold a node, the tokens. */
-function rowNames(nodes: readonly CircuitNode[]): readonly string[] {
-  const layers = new Set(nodes.flatMap(({ layer }) => (layer === null ? [] : [layer])));
-  return [TARGET, ...[...layers].sort((a, b) => b - a).map(String), EMBEDDING];
+/** From top to bottom: the target, the layers that were traced or hold a node, the tokens. */
+function rowNames({ layers, nodes }: CircuitGraph): readonly string[] {
+  const every = new Set([...layers, ...nodes.flatMap(({ layer }) => (layer === null ? [] : [layer]))]);
+  return [TARGET, ...[...every].sort((a, b) => b - a).map(String), EMBEDDING];
 }
 
 /** The nodes of each cell, most influential first. */
@@ -98,7 +98,7 @@ function columnsOf(graph: CircuitGraph, cells: ReadonlyMap<string, readonly numb
 
 function rowsOf(graph: CircuitGraph, cells: ReadonlyMap<string, readonly number[]>): readonly LayoutRow[] {
   let y = MARGIN;
-  return rowNames(graph.nodes).map((name) => {
+  return rowNames(graph).map((name) => {
     const most = Math.max(1, ...[...cells].filter(([key]) => key.startsWith(`${name}/`)).map(([, it]) => it.length));
     const words = name === TARGET || name === EMBEDDING;
     const height = words ? TOKEN_HEIGHT + ROW_PADDING : lines(most) * PITCH + ROW_PADDING;
