@@ -6,7 +6,7 @@ from functools import partial
 
 from sqlalchemy.orm import Session
 
-from backend import figures, figures_of_evaluations
+from backend import figures, figures_of_evaluations, figures_of_frontiers, figures_of_probes
 from backend.figures_of_evaluations import or_nothing
 from backend.figures_of_steering import steering
 from backend.queries.runs import find_run
@@ -18,15 +18,14 @@ MEASURED_OF_A_RUN = {
     "layer-errors": figures_of_evaluations.layer_errors,
     "load": figures_of_evaluations.load,
     "usage-evaluated": figures_of_evaluations.usage_evaluated,
-    "probe-coefficients": figures_of_evaluations.probe_coefficients,
+    "probe-coefficients": figures_of_probes.probe_coefficients,
 }
 MEASURED_OF_ALL = {
-    "loss-frontier": figures_of_evaluations.loss_frontier,
-    "error-frontier": figures_of_evaluations.error_frontier,
+    "loss-frontier": figures_of_frontiers.loss_frontier,
+    "error-frontier": figures_of_frontiers.error_frontier,
     "faithfulness": figures_of_evaluations.faithfulness,
-    "routing-frontier": figures_of_evaluations.routing_frontier,
+    "routing-frontier": figures_of_frontiers.routing_frontier,
     "added-layers": figures_of_evaluations.added_layers,
-    "probing": figures_of_evaluations.probing,
 }
 
 
@@ -37,7 +36,10 @@ def draw(session: Session, name: FigureName, run: str | None, expert: int | None
         UserError: it needs a run or an expert and none is named, there is no such one, or nothing was measured.
     """
     if name == "frontier":
-        return figures.frontier(session)
+        return or_nothing(name, partial(figures.frontier, session))
+    if name == "probing":
+        chosen = None if run is None else find_run(session, run)
+        return or_nothing(name, partial(figures_of_probes.probing, session, chosen))
     if name in MEASURED_OF_ALL:
         return or_nothing(name, partial(MEASURED_OF_ALL[name], session))
     if run is None:

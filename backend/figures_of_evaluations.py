@@ -1,8 +1,7 @@
-"""Figures of evaluations and probes. Colours are the front end's business, as in ``figures``."""
+"""Figures of evaluations. Colours are the front end's business, as in ``figures``."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from typing import Any
@@ -12,31 +11,13 @@ from sqlalchemy.orm import Session
 
 from backend.errors import NoEvaluationsError
 from backend.figures import as_figure
-from backend.queries.evaluations import added, evaluated, newest, probes
+from backend.queries.evaluations import added, evaluated, newest
 from backend.schemas import Figure, FigureName
 from trainer.store import RunRecord
 
 Result = Mapping[str, Any]
-LineKey = tuple[str, str, str, int, str | None]
-"""Text, method, language model and layer; and the run, where one layer was measured at several K."""
 SMALLEST_LOSS = 1e-5
 """Nats; what adds less is drawn here on a logarithmic axis."""
-
-
-def loss_frontier(session: Session) -> Figure:
-    """Added loss over K, a line a method."""
-    figure = go.Figure(_lines(session, lambda result: result["delta_ce"]))
-    figure.update_xaxes(type="log", title={"text": "K, most active experts per token"})
-    figure.update_yaxes(type="log", title={"text": "Added loss, nats"})
-    return as_figure("loss-frontier", "Added next-token loss against K", figure, _points(figure))
-
-
-def error_frontier(session: Session) -> Figure:
-    """Normalised MSE over K, a line a method."""
-    figure = go.Figure(_lines(session, lambda result: result["intervals"]["normalised_mse"]))
-    figure.update_xaxes(type="log", title={"text": "K, most active experts per token"})
-    figure.update_yaxes(type="log", title={"text": "Normalised MSE"})
-    return as_figure("error-frontier", "Normalised MSE against K", figure, _points(figure))
 
 
 def faithfulness(session: Session) -> Figure:
@@ -71,30 +52,6 @@ def faithfulness(session: Session) -> Figure:
     return as_figure("faithfulness", "What each run adds to the loss", figure, len(results))
 
 
-def routing_frontier(session: Session) -> Figure:
-    """Added loss against routing share: faithful and telling is to the lower right."""
-    groups: dict[str, list[Result]] = defaultdict(list)
-    for record in evaluated(session):
-        groups[record.result["method"]].append(record.result)
-    traces = [
-        go.Scatter(
-            x=[result["routing_share"] for result in results],
-            y=[max(result["delta_ce"]["value"], SMALLEST_LOSS) for result in results],
-            text=[_named(result) for result in results],
-            name=method,
-            mode="markers",
-            marker={"symbol": symbol, "size": 9},
-            meta={"role": "method", "method": method},
-            hovertemplate="%{text}<br>routing share %{x:.2f}, added loss %{y:.4f} nats<extra></extra>",
-        )
-        for (method, results), symbol in zip(groups.items(), SYMBOLS * 2, strict=False)
-    ]
-    figure = go.Figure(traces)
-    figure.update_xaxes(title={"text": "Routing share"}, range=[-0.05, 1.1])
-    figure.update_yaxes(type="log", title={"text": "Added loss, nats"})
-    return as_figure("routing-frontier", "Added loss against routing share", figure, _points(figure))
-
-
 def added_layers(session: Session) -> Figure:
     """Added loss as layers are put in one by one, a line a set of runs; dashed: the same runs alone, summed."""
     traces = []
@@ -108,7 +65,7 @@ def added_layers(session: Session) -> Figure:
     layers = sorted({step["layer"] for record in sets for step in record.result["steps"]})
     figure.update_xaxes(title={"text": "Layers in place, from the first to this one"}, tickvals=layers)
     figure.update_yaxes(title={"text": "Added loss, nats"}, rangemode="tozero")
-    return as_figure("added-layers", "Added loss as layers are put in one by one", figure, _points(figure))
+    return as_figure("added-layers", "Added loss as layers are put in one by one", figure, points_of(figure))
 
 
 def layer_errors(session: Session, run: RunRecord) -> Figure:
@@ -131,7 +88,7 @@ def layer_errors(session: Session, run: RunRecord) -> Figure:
     figure = go.Figure(traces)
     figure.update_xaxes(title={"text": "Layer that is written"}, tickvals=layers)
     figure.update_yaxes(title={"text": "Normalised MSE"}, rangemode="tozero")
-    return as_figure("layer-errors", f"Error of {run.name} in each layer that it writes", figure, _points(figure))
+    return as_figure("layer-errors", f"Error of {run.name} in each layer that it writes", figure, points_of(figure))
 
 
 def layers_of(result: Result) -> list[int]:
@@ -173,41 +130,6 @@ def usage_evaluated(session: Session, run: RunRecord) -> Figure:
     return as_figure("usage-evaluated", f"Usage of the experts of {run.name}", figure, sum(counts))
 
 
-def probing(session: Session) -> Figure:
-    """F1 of the best single expert on each class, by run, and of the MLP's neurons and a random gate."""
-    found = probes(session)
-    traces = [_probe_trace(f"{run.name}, {run.method}", "this-run", probe.result, "experts") for probe, run in found]
-    seen = {(probe.labels, probe.level): probe.result for probe, _ in found}
-    traces += [_probe_trace("MLP neurons", "other", result, "neurons") for result in seen.values()]
-    traces += [_probe_trace("random gate", "reference", result, "random-gate") for result in seen.values()]
-    for trace, symbol in zip(traces, SYMBOLS * len(traces), strict=False):
-        trace.marker.symbol = symbol
-    figure = go.Figure(traces)
-    figure.update_xaxes(title={"text": "F1 on test texts, best single expert"}, range=[0, 1.02])
-    figure.update_yaxes(autorange="reversed", type="category")
-    return as_figure("probing", "One expert as a classifier", figure, _points(figure))
-
-
-def probe_coefficients(session: Session, run: RunRecord) -> Figure:
-    """Coefficients of the chosen expert inside its best class and outside."""
-    own = [probe for probe, of in probes(session) if of.id == run.id]
-    if not own:
-        raise NoEvaluationsError(f"{run.name} has not been probed yet; do it with mxd probe {run.name} --labels FILE.")
-    classes = max(own, key=lambda probe: probe.created_at).result["classes"]
-    name, best = max(classes.items(), key=lambda item: item[1]["f1"])
-    middle = [(low + high) / 2 for low, high in pairwise(best["edges"])]
-    traces = [
-        go.Scatter(
-            x=middle, y=_shares(best[field]), name=words, mode="lines", line={"shape": "hvh"}, meta={"role": role}
-        )
-        for field, words, role in (("inside", f"texts of {name}", "this-run"), ("outside", "all other texts", "other"))
-    ]
-    figure = go.Figure(traces)
-    figure.update_xaxes(title={"text": f"Mean coefficient of expert {best['expert']}"}, rangemode="tozero")
-    figure.update_yaxes(title={"text": "Share of the test texts"}, rangemode="tozero")
-    return as_figure("probe-coefficients", f"Expert {best['expert']} on {name} and elsewhere", figure, len(middle))
-
-
 def or_nothing(name: FigureName, make: Callable[[], Figure]) -> Figure:
     """A figure, or one without points whose title says what to do: not to have measured yet is no error."""
     try:
@@ -226,7 +148,7 @@ def _errors_trace(
     return go.Scatter(
         x=layers,
         y=[error["value"] for error in errors],
-        error_y=_error([(error["value"], error["low"], error["high"]) for error in errors]),
+        error_y=error_bars([(error["value"], error["low"], error["high"]) for error in errors]),
         text=names,
         name=name,
         mode="lines+markers" if role == "this-run" else "markers",
@@ -243,7 +165,7 @@ def _added_traces(steps: list[Result], name: str, role: str, symbol: str, dash: 
         go.Scatter(
             x=layers,
             y=[loss["value"] for loss in losses],
-            error_y=_error([(loss["value"], loss["low"], loss["high"]) for loss in losses]),
+            error_y=error_bars([(loss["value"], loss["low"], loss["high"]) for loss in losses]),
             text=[step["run"] for step in steps],
             name=name,
             mode="lines+markers",
@@ -263,73 +185,18 @@ def _added_traces(steps: list[Result], name: str, role: str, symbol: str, dash: 
     ]
 
 
-def _is_at_its_own_k(result: Result) -> bool:
+def is_at_its_own_k(result: Result) -> bool:
+    """Whether a run was measured with as many experts of a token as it has."""
     return bool(result.get("fitted_k", result["k"]) == result["k"])
 
 
 def _named(result: Result) -> str:
     """The run, and at which K it was measured where that is not its own."""
-    return str(result["run"]) if _is_at_its_own_k(result) else f"{result['run']} at K {result['k']}"
+    return str(result["run"]) if is_at_its_own_k(result) else f"{result['run']} at K {result['k']}"
 
 
-def _shares(counts: list[int]) -> list[float]:
-    return [count / max(sum(counts), 1) for count in counts]
-
-
-def _probe_trace(name: str, role: str, result: Result, kind: str) -> go.Scatter:
-    classes = result["kinds"][kind]["classes"]
-    scores = [found["one"] for found in classes.values()]
-    return go.Scatter(
-        x=[score["f1"] for score in scores],
-        y=list(classes),
-        error_x=_error([(score["f1"], score["f1_low"], score["f1_high"]) for score in scores]),
-        text=[f"{name}, {kind} {score['experts'][0]}" for score in scores],
-        name=name,
-        mode="markers",
-        marker={"size": 8},
-        meta={"role": role},
-        hovertemplate="%{text}<br>%{y}: F1 %{x:.3f}<extra></extra>",
-    )
-
-
-def _lines(session: Session, value: Callable[[Result], Mapping[str, float]]) -> list[go.Scatter]:
-    groups: dict[LineKey, list[Result]] = defaultdict(list)
-    records = evaluated(session)
-    several = {record.result["run"] for record in records if not _is_at_its_own_k(record.result)}
-    for record in records:
-        result = record.result
-        alone = result["run"] if result["run"] in several else None
-        groups[record.text, result["method"], result["language_model"], result["layer"], alone].append(result)
-    styles = zip(groups.items(), SYMBOLS * len(groups), DASHES * len(groups), strict=False)
-    return [_line(key, results, symbol, dash, value) for (key, results), symbol, dash in styles]
-
-
-def _line(
-    key: LineKey,
-    results: list[Result],
-    symbol: str,
-    dash: str,
-    value: Callable[[Result], Mapping[str, float]],
-) -> go.Scatter:
-    text, method, _, layer, alone = key
-    name = f"{method}, layer {layer}" if alone is None else f"{alone}, one layer"
-    ordered = sorted(results, key=lambda result: (result["k"], result["run"]))
-    values = [value(result) for result in ordered]
-    return go.Scatter(
-        x=[result["k"] for result in ordered],
-        y=[max(one["value"], SMALLEST_LOSS) for one in values],
-        error_y=_error([(one["value"], one["low"], one["high"]) for one in values]),
-        customdata=[[result["run"], result["parameters"], text] for result in ordered],
-        mode="lines+markers",
-        line={"dash": dash},
-        marker={"symbol": symbol, "size": 8},
-        name=name,
-        meta={"role": "method", "method": method},
-        hovertemplate="%{customdata[0]}, %{customdata[1]:,} parameters<br>K %{x}, %{y:.4f}<extra></extra>",
-    )
-
-
-def _error(values: Iterable[tuple[float, float, float]]) -> dict[str, Any]:
+def error_bars(values: Iterable[tuple[float, float, float]]) -> dict[str, Any]:
+    """From values with the ends of their intervals."""
     listed = list(values)
     return {
         "type": "data",
@@ -340,5 +207,6 @@ def _error(values: Iterable[tuple[float, float, float]]) -> dict[str, Any]:
     }
 
 
-def _points(figure: go.Figure) -> int:
+def points_of(figure: go.Figure) -> int:
+    """How many it draws."""
     return sum(len(trace.x) for trace in figure.data)

@@ -2,34 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from html import escape
-from typing import Any
 
 import plotly.graph_objects as go
 import plotly.io
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from backend import figures_of_evaluations as figures
 from backend.errors import NoEvaluationsError
-from backend.queries.evaluations import evaluated, evaluations_of, probes
+from backend.figures_of_frontiers import error_frontier, loss_frontier, routing_frontier
+from backend.figures_of_probes import COLUMNS, probe_coefficients, probing
+from backend.figures_of_steering import steering
+from backend.queries.evaluations import evaluated, evaluations_of, seeds
 from backend.queries.runs import find_run
+from backend.repeating import commands
 from backend.schemas import Fact, Figure
-from trainer.evaluation.write import over_seeds
+from trainer.evaluation.seeds import Seeds
 from trainer.store import EvaluationRecord, RunRecord
 
 OF_ALL: tuple[Callable[[Session], Figure], ...] = (
-    figures.loss_frontier,
-    figures.error_frontier,
+    loss_frontier,
+    error_frontier,
     figures.faithfulness,
-    figures.routing_frontier,
+    routing_frontier,
     figures.added_layers,
-    figures.probing,
+    probing,
 )
-OF_A_RUN: tuple[Callable[[Session, RunRecord], Figure], ...] = (figures.load, figures.probe_coefficients)
+OF_A_RUN: tuple[Callable[[Session, RunRecord], Figure], ...] = (
+    figures.load,
+    figures.usage_evaluated,
+    probe_coefficients,
+    steering,
+)
+PANEL = 210
+"""Height of a panel of figures that have several, in pixels."""
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 68rem; margin: 2rem auto; padding: 0 1rem; color: #1c1c1a; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 13px; }
@@ -53,7 +62,7 @@ def report(session: Session) -> str:
         _seeds(session),
         *_drawn(session, names),
         _verdicts(session, names),
-        _commands(session, records),
+        f"<h2>To repeat it</h2><pre>{escape(chr(10).join(commands(session)))}</pre>",
     ]
     made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     return (
@@ -117,14 +126,22 @@ def _html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _seeds(session: Session) -> str:
-    wanted = select(EvaluationRecord, RunRecord.config).join(RunRecord, RunRecord.id == EvaluationRecord.run_id)
-    groups = over_seeds([(record, config) for record, config in session.execute(wanted)])
+    groups = [found for found in seeds(session) if len(found.records) > 1]
     if not groups:
         return ""
-    rows = [
-        (", ".join(names), f"{found.value:+.4f}", f"{found.low:+.4f} to {found.high:+.4f}") for names, found in groups
-    ]
-    return "<h2>Over seeds</h2>" + _html_table(("runs", "added loss", "95 % over seeds and sequences"), rows)
+    rows = [(", ".join(found.names), *_over_seeds(found)) for found in groups]
+    head = ("runs", "added loss", "95 %", "norm. MSE", "from … to", "routing share", "from … to")
+    return (
+        "<h2>Over seeds</h2><p>Added loss: 95 % over seeds and sequences. The others: mean over the seeds, between the "
+        f"lowest and the highest end of their intervals.</p>{_html_table(head, rows)}"
+    )
+
+
+def _over_seeds(found: Seeds) -> Iterator[str]:
+    measures = (found.delta_ce, found.measure("normalised_mse"), found.measure("routing_share"))
+    for one, digits in zip(measures, ("+.4f", ".4f", ".3f"), strict=True):
+        yield f"{one.value:{digits}}"
+        yield f"{one.low:{digits}} to {one.high:{digits}}"
 
 
 def _drawn(session: Session, names: Sequence[str]) -> list[str]:
@@ -144,7 +161,10 @@ def _drawn(session: Session, names: Sequence[str]) -> list[str]:
 def _html(figure: Figure, library: bool) -> str:
     """A figure; plotly.js goes into the file with the first."""
     shown = go.Figure(data=figure.data, layout=figure.layout)
-    shown.update_layout(template="plotly_white", height=440, margin={"t": 20}, legend={"orientation": "h", "y": -0.25})
+    rows = len({trace.yaxis for trace in shown.data})
+    height = 440 if rows == 1 else max(440, PANEL * -(-rows // COLUMNS))
+    legend = {"orientation": "h", "y": -0.25} if rows == 1 else {"orientation": "h", "y": 1.05, "yanchor": "bottom"}
+    shown.update_layout(template="plotly_white", height=height, margin={"t": 20 if rows == 1 else 70}, legend=legend)
     body = plotly.io.to_html(shown, full_html=False, include_plotlyjs=library)
     return f"<h2>{escape(figure.title)}</h2>{body}"
 
@@ -163,60 +183,3 @@ def _verdicts(session: Session, names: Sequence[str]) -> str:
 def _fact(fact: Fact) -> tuple[str, ...]:
     between = "" if fact.low is None or fact.high is None else f"{fact.low:.4g} to {fact.high:.4g}"
     return (fact.name, "" if fact.value is None else f"{fact.value:.4g}", between, fact.meaning)
-
-
-def _commands(session: Session, records: Sequence[EvaluationRecord]) -> str:
-    lines = []
-    for record in records:
-        config = session.get_one(RunRecord, record.run_id).config
-        settings = record.settings
-        lines.append(_train_command(config))
-        flags = {name: settings[name] for name in ("tokens", "seed", "resamples", "prompts")}
-        flags |= {"text": record.text, "context": settings["text"]["context"]}
-        if settings.get("k") is not None:
-            flags["k"] = settings["k"]
-        lines.append(f"mxd evaluate {record.result['run']} " + _flags(flags))
-    lines += [_probe_command(probe.settings, run.name) for probe, run in _all_probes(session)]
-    return f"<h2>To repeat it</h2><pre>{escape(chr(10).join(dict.fromkeys(lines)))}</pre>"
-
-
-def _all_probes(session: Session) -> list[Any]:
-    try:
-        return list(probes(session))
-    except NoEvaluationsError:
-        return []
-
-
-def _train_command(config: dict[str, Any]) -> str:
-    text, optimizer = config["text"], config["optimizer"]
-    experts = config["num_experts"] or "auto"
-    flags = {
-        "layer": config["layer"],
-        "text": text["text"],
-        "tokens": config["tokens"],
-        "method": config["method"],
-        "k": config["k"],
-        "num-experts": experts,
-        "start": config["start"],
-        "seed": config["seed"],
-        "context": text["context"],
-        "learning-rate": optimizer["learning_rate"],
-        "warmup": optimizer["warmup"],
-        "decay": optimizer["decay"],
-        "batch": optimizer["batch"],
-        "name": config["name"],
-    }
-    for name in ("text_seed", "smallest_k", "span"):
-        if config.get(name) is not None:
-            flags[name.replace("_", "-")] = config[name]
-    if config.get("language_model_dtype") in ("float32", "bfloat16"):
-        flags["dtype"] = config["language_model_dtype"]
-    return f"mxd train {config['language_model']} " + _flags(flags)
-
-
-def _probe_command(settings: dict[str, Any], run: str) -> str:
-    return f"mxd probe {run} " + _flags(settings)
-
-
-def _flags(values: Mapping[str, Any]) -> str:
-    return " ".join(f"--{name.replace('_', '-')} {value}" for name, value in values.items())

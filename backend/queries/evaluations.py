@@ -1,4 +1,4 @@
-"""What ``mxd evaluate`` and ``mxd probe`` have written."""
+"""What ``mxd evaluate`` has written."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from sqlalchemy.orm import Session
 from backend.errors import NoEvaluationsError
 from backend.queries.runs import aware
 from backend.schemas import EvaluationList, EvaluationSummary, Fact, Verdict
-from trainer.store import EvaluationRecord, ProbeRecord, RunRecord
+from trainer.evaluation.seeds import Seeds, by_seeds
+from trainer.store import EvaluationRecord, RunRecord
 
 Result = Mapping[str, Any]
 Unit = Literal["nats", "share", "count", "plain"]
@@ -29,6 +30,15 @@ def evaluated(session: Session) -> list[EvaluationRecord]:
     if not found:
         raise NoEvaluationsError("No run has been evaluated yet; do it with mxd evaluate NAME --text ….")
     return found
+
+
+def seeds(session: Session) -> list[Seeds]:
+    """The same, those that differ in their seed alone together.
+
+    Raises:
+        NoEvaluationsError: there are none.
+    """
+    return by_seeds((record, session.get_one(RunRecord, record.run_id).config) for record in evaluated(session))
 
 
 def added(session: Session) -> list[EvaluationRecord]:
@@ -61,20 +71,6 @@ def newest(session: Session, run: RunRecord) -> EvaluationRecord:
 def evaluations_of(session: Session, run: RunRecord) -> EvaluationList:
     """All of a run's, the newest first."""
     return EvaluationList(evaluations=tuple(_summary(record) for record in _of(session, run)))
-
-
-def probes(session: Session) -> list[tuple[ProbeRecord, RunRecord]]:
-    """All probes, by labels and method.
-
-    Raises:
-        NoEvaluationsError: there are none.
-    """
-    wanted = select(ProbeRecord, RunRecord).join(RunRecord, RunRecord.id == ProbeRecord.run_id)
-    order = (ProbeRecord.labels, ProbeRecord.level, RunRecord.method, RunRecord.k, RunRecord.name)
-    found = [(probe, run) for probe, run in session.execute(wanted.order_by(*order))]
-    if not found:
-        raise NoEvaluationsError("No run has been probed yet; do it with mxd probe NAME --labels FILE.")
-    return found
 
 
 def _of(session: Session, run: RunRecord) -> list[EvaluationRecord]:

@@ -25,7 +25,16 @@ from backend.schemas.circuits import (
     SwitchedExpert,
 )
 from backend.schemas.comparison import ComparedExpert, MatchedBy, MatchedPair, RunComparison
-from backend.schemas.evaluations import EvaluationList, EvaluationSummary, Fact, Verdict
+from backend.schemas.evaluations import (
+    EvaluationList,
+    EvaluationSummary,
+    Fact,
+    ProbedClass,
+    ProbeList,
+    ProbeScore,
+    ProbeSummary,
+    Verdict,
+)
 from backend.schemas.experts import (
     AutomaticLabel,
     Companion,
@@ -211,6 +220,10 @@ __all__ = [
     "PrivacyCertificate",
     "PrivacyList",
     "PrivacyResult",
+    "ProbeList",
+    "ProbeScore",
+    "ProbeSummary",
+    "ProbedClass",
     "ProgressEvent",
     "PromptText",
     "ProtectDoneEvent",

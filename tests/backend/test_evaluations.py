@@ -46,7 +46,12 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     labels.write_text("\n".join(json.dumps(row) for row in rows))
     config = EvaluateConfig(text=world.text, tokens=320, resamples=100, prompts=2)
     across = {"method": "cross-layer-mxd", "span": 2}
-    changes: dict[str, dict[str, Any]] = {"first": {}, "second": {"seed": 1}, "bare": {"seed": 2}, "across": across}
+    changes: dict[str, dict[str, Any]] = {
+        "first": {},
+        "second": {"seed": 1, "text_seed": 0},
+        "bare": {"seed": 2},
+        "across": across,
+    }
     for name, changed in changes.items():
         train(world.config(name, **changed), world.data, world.store, world.language_model)
         if name != "bare":
@@ -96,6 +101,45 @@ def test_a_runs_evaluation_has_intervals_and_words(seen: TestClient) -> None:
     assert seen.get("/api/runs/nobody/evaluations").status_code == 404
 
 
+def test_seeds_are_one_point_and_other_settings_another_line(seen: TestClient, measured: Path, tmp_path: Path) -> None:
+    lines = {trace["name"]: trace for trace in figure(seen, "loss-frontier")["data"]}
+    assert lines["mxd, layer 1"]["customdata"][0][0] == "first, second"
+    data = shutil.copytree(measured, tmp_path / "copy")
+    store = open_database(sqlite_url(data))
+    with writing(store) as session:
+        run = session.scalars(select(RunRecord).where(RunRecord.name == "second")).one()
+        run.config = {**run.config, "start": "paper"}
+    store.dispose()
+    with TestClient(create_app(Settings(data=data, frontend=data / "dist"))) as client:
+        names = {trace["name"] for trace in figure(client, "error-frontier")["data"]}
+    assert names == {"mxd, layer 1, start auto", "mxd, layer 1, start paper", "cross-layer-mxd, layer 1"}
+
+
+def test_the_probed_run_stands_out_and_each_class_has_a_distribution(seen: TestClient) -> None:
+    traces = {trace["name"]: trace for trace in figure(seen, "probing", run="first")["data"]}
+    assert {name: trace["meta"]["role"] for name, trace in traces.items()} == {
+        "first": "this-run",
+        "mxd": "other",
+        "cross-layer-mxd": "other",
+        "MLP neurons": "reference",
+        "random gate": "reference",
+    }
+    panels = figure(seen, "probe-coefficients", run="first")
+    titles = [one["text"] for one in panels["layout"]["annotations"]]
+    assert [title.split(",")[0] for title in titles] == ["12 ", "xy "]
+    for trace in panels["data"]:
+        assert sum(trace["y"]) == pytest.approx(1)
+
+
+def test_probes_are_told_class_by_class(seen: TestClient) -> None:
+    (found,) = seen.get("/api/runs/first/probes").json()["probes"]
+    assert (found["level"], [one["name"] for one in found["classes"]]) == ("text", ["12 ", "xy "])
+    for one in found["classes"]:
+        assert one["one"]["low"] <= one["one"]["f1"] <= one["one"]["high"]
+        assert all(0 <= one[kind]["roc_auc"] <= 1 for kind in ("one", "five", "neuron", "random_gate"))
+    assert seen.get("/api/runs/bare/probes").json() == {"probes": []}
+
+
 def test_layers_that_are_put_in_one_by_one_are_a_line(seen: TestClient) -> None:
     line, alone = figure(seen, "added-layers")["data"]
     assert line["x"] == [1, 2]
@@ -132,6 +176,9 @@ def test_the_report_is_whole(measured: Path, tmp_path: Path, capsys: pytest.Capt
     assert "mxd train" in content
     assert "mxd evaluate second" in content
     assert "mxd probe first" in content
+    assert "--text-seed 0" in content
+    assert re.search(r"mxd evaluate across .*--always-on 0.9 .*--seen-text", content)
+    assert re.search(r"mxd evaluate first above .*--added", content)
     assert "95 % over seeds" in content
     assert "one by one: " not in content.split("<h2>", 2)[1]
     assert run(["report", "--data", str(tmp_path / "empty")]) == 2
@@ -171,6 +218,7 @@ def test_one_layer_at_several_k_is_a_line_of_its_own(
         (told,) = client.get("/api/runs/first/evaluations").json()["evaluations"]
     assert sorted(lines) == ["cross-layer-mxd, layer 1", "first, one layer", "mxd, layer 1"]
     assert lines["first, one layer"]["x"] == [2, 4]
+    assert lines["mxd, layer 1"]["customdata"][0][0] == "second"
     assert sorted(rows) == ["across", "first", "first at K 2", "second"]
     assert {fact["name"]: fact["value"] for fact in told["faithfulness"]}["L0"] > 2
     target = tmp_path / "report.html"

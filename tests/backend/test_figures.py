@@ -103,5 +103,6 @@ def test_what_cannot_be_drawn(client: TestClient, path: str, status: int) -> Non
 def test_no_frontier_without_an_index(own_client: TestClient, own: Engine) -> None:
     with Session(own) as session, session.begin():
         delete_index(session, 1)
-    answer = own_client.get("/api/figures/frontier")
-    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "no-evaluations")
+    answer = own_client.get("/api/figures/frontier").json()
+    assert (answer["data"], answer["total"]) == ([], 0)
+    assert "No run has been indexed" in answer["title"]

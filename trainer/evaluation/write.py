@@ -1,29 +1,24 @@
-"""Evaluations in the store: what is there already, what comes in, and several seeds taken together."""
+"""Evaluations in the store: what is there already, and what comes in."""
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from hashlib import blake2b
 from typing import Any
 
-import numpy as np
 from sqlalchemy import Engine, delete, select
 from sqlalchemy.orm import Session
 
 from trainer.config import EvaluateConfig
 from trainer.errors import UserError
 from trainer.evaluation.evaluate import Measured
-from trainer.evaluation.intervals import Bootstrap, Floats, Interval
 from trainer.layers.saved import WEIGHTS_FILE
 from trainer.run import Run
 from trainer.store import EvaluationRecord, RunRecord, utc_now, writing
 
 _BYTES = 2**22
-NOT_COMPARED = ("name", "seed", "checkpoint_every", "log_every")
-"""Settings in which runs may differ and still be seeds of one another."""
 
 
 def weights_digest(runs: Iterable[Run]) -> str:
@@ -98,31 +93,3 @@ def finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [finite(item) for item in value]
     return value
-
-
-def over_seeds(records: Sequence[tuple[EvaluationRecord, Mapping[str, Any]]]) -> list[tuple[tuple[str, ...], Interval]]:
-    """Added loss of runs that differ in their seed alone, measured on the same text, with its interval over seeds.
-
-    Args:
-        records: evaluations, each with the settings of its run.
-    """
-    groups: dict[str, list[EvaluationRecord]] = defaultdict(list)
-    for record, settings in records:
-        if "verdicts" not in record.result:
-            continue  # of several runs at once
-        # What was not chosen may also be missing: settings that came later.
-        same = {
-            name: value for name, value in sorted(settings.items()) if name not in NOT_COMPARED and value is not None
-        }
-        groups[f"{record.fingerprint} {EvaluateConfig.model_validate(record.settings)} {same}"].append(record)
-    return [
-        (tuple(record.subject for record in members), _together(members))
-        for members in groups.values()
-        if len(members) > 1
-    ]
-
-
-def _together(members: Sequence[EvaluationRecord]) -> Interval:
-    values_RS: list[Floats] = [np.frombuffer(record.sequences, "<f4").astype(np.float64) for record in members]
-    config = EvaluateConfig.model_validate(members[0].settings)
-    return Bootstrap(len(values_RS[0]), config.resamples, config.seed).mean_over_seeds(values_RS)

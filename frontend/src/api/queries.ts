@@ -293,6 +293,13 @@ export function evaluationsQuery(run: string) {
   });
 }
 
+export function probesQuery(run: string) {
+  return queryOptions({
+    queryKey: ["run", run, "probes"],
+    queryFn: ({ signal }) => unwrap(client.GET("/api/runs/{run}/probes", { params: { path: { run } }, signal })),
+  });
+}
+
 export function figureQuery(name: FigureName, query: FigureQuery) {
   return queryOptions({
     queryKey: ["figure", name, query],

@@ -686,6 +686,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/runs/{run}/probes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Probes
+         * @description How well single experts of a run tell labelled texts apart; none before ``mxd probe``.
+         */
+        get: operations["probes"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/runs/{run}/routing": {
         parameters: {
             query?: never;
@@ -2565,6 +2585,73 @@ export interface components {
             theta: number;
             /** Vocabulary */
             vocabulary: number;
+        };
+        /**
+         * ProbedClass
+         * @description One class against all others.
+         */
+        ProbedClass: {
+            /** Examples */
+            examples: number;
+            /**
+             * Expert
+             * @description Chosen on validation texts.
+             */
+            expert: number;
+            /** @description Of five experts together. */
+            five: components["schemas"]["ProbeScore"];
+            /** Name */
+            name: string;
+            /** @description Of the MLP's best neuron. */
+            neuron: components["schemas"]["ProbeScore"];
+            one: components["schemas"]["ProbeScore"];
+            /** @description Of the best expert of a gate that was never fitted. */
+            random_gate: components["schemas"]["ProbeScore"];
+        };
+        /**
+         * ProbeList
+         * @description Those of one run, by labels.
+         */
+        ProbeList: {
+            /** Probes */
+            probes: components["schemas"]["ProbeSummary"][];
+        };
+        /**
+         * ProbeScore
+         * @description A probe on test texts, with the 95 % interval of its F1 over them.
+         */
+        ProbeScore: {
+            /**
+             * Balanced Accuracy
+             * @description Null where the test texts are of one class alone; so is the next.
+             */
+            balanced_accuracy: number | null;
+            /** F1 */
+            f1: number;
+            /** High */
+            high: number;
+            /** Low */
+            low: number;
+            /** Roc Auc */
+            roc_auc: number | null;
+        };
+        /**
+         * ProbeSummary
+         * @description A run on one set of labelled texts.
+         */
+        ProbeSummary: {
+            /** Classes */
+            classes: components["schemas"]["ProbedClass"][];
+            /** Examples */
+            examples: number;
+            /** Labels */
+            labels: string;
+            /**
+             * Level
+             * @description Whether coefficients are averaged over a text, or are those of single tokens.
+             * @enum {string}
+             */
+            level: "text" | "token";
         };
         /**
          * ProgressEvent
@@ -5231,6 +5318,47 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["PrivacyList"];
+                };
+            };
+        };
+    };
+    probes: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProbeList"];
                 };
             };
         };

@@ -5,7 +5,6 @@ import "./run.css";
 import { useQuery } from "@tanstack/react-query";
 import { useNavigate } from "react-router";
 
-import { ApiError } from "@/api/errors";
 import { figureQuery } from "@/api/queries";
 import type { FigureData } from "@/api/types";
 import { Command } from "@/components/command";
@@ -17,15 +16,17 @@ import { usePageLinks } from "@/components/links";
 import { useIsNarrow } from "@/components/media";
 import { PageBar } from "@/components/shell/page-bar";
 import { EmptyState, ErrorState, LoadingState } from "@/components/states";
+import { evaluateCommand } from "@/components/with-evaluation";
 
-import { frontierFigure } from "./frontier/frontier-figure";
+import { frontierFigure, withOwnLine } from "./frontier/frontier-figure";
 
-function NothingYet({ reason }: { readonly reason: string }) {
+function NothingYet() {
   const { name } = useCurrentRun();
   return (
     <EmptyState title="Nothing to compare yet">
-      {reason} One pass over held-out text gives a run its place here:
-      <Command text={`mxd index ${name ?? "NAME"} --text PATH_OR_DATASET --tokens 1M`} />
+      No run has been measured on held-out text. One pass over some gives it its place here; several runs at once may be
+      named:
+      <Command text={evaluateCommand(name)} />
     </EmptyState>
   );
 }
@@ -65,20 +66,26 @@ function Drawn({ figure }: { readonly figure: FigureData }) {
 
 function FrontierBody() {
   const { data, error, refetch } = useQuery(figureQuery("frontier", {}));
-  if (error instanceof ApiError && error.code === "no-evaluations") return <NothingYet reason={error.message} />;
+  const evaluated = useQuery(figureQuery("loss-frontier", {}));
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
   if (data === undefined) return <LoadingState label="Loading the frontier" rows={12} rowHeight={36} />;
-  if (data.total === 0) return <NothingYet reason="No run has been measured on text that it was not fitted on." />;
+  if (data.total === 0) {
+    // What was evaluated is drawn above, and an index would add nothing to it.
+    if (evaluated.data === undefined || evaluated.data.total > 0) return null;
+    return <NothingYet />;
+  }
   return <Drawn figure={data} />;
 }
 
 export default function FrontierPage() {
+  const { name } = useCurrentRun();
+  const prepare = (figure: FigureData) => withLegend(withOwnLine(figure, name));
   return (
     <>
       <title>Frontier · MxD Explorer</title>
       <PageBar crumbs={[{ label: "Frontier" }]} />
-      <ServerFigure name="loss-frontier" prepare={withLegend} />
-      <ServerFigure name="error-frontier" prepare={withLegend} />
+      <ServerFigure name="loss-frontier" prepare={prepare} />
+      <ServerFigure name="error-frontier" prepare={prepare} />
       <FrontierBody />
     </>
   );

@@ -20,8 +20,9 @@ from trainer.config import EvaluateConfig, FittedMethod, Method
 from trainer.errors import UserError
 from trainer.evaluation.evaluate import Session, Stopped, evaluate, evaluate_together
 from trainer.evaluation.result import Evaluation, Together
+from trainer.evaluation.seeds import by_seeds
 from trainer.evaluation.seen import is_seen, refuse_seen
-from trainer.evaluation.write import over_seeds, stored, weights_digest, write_evaluation
+from trainer.evaluation.write import stored, weights_digest, write_evaluation
 from trainer.layers.sparse import SparseLayer
 from trainer.progress import never, silent
 from trainer.run import Run
@@ -36,7 +37,7 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     world = small_world(tmp_path_factory.mktemp("evaluated"))
     changed: dict[str, dict[str, Any]] = {
         "mxd": {},
-        "mxd-1": {"seed": 1},
+        "mxd-1": {"seed": 1, "text_seed": 0},
         "skip-transcoder": {"method": "skip-transcoder"},
         "autoencoder": {"method": "autoencoder"},
         "above": {"layer": 2},
@@ -164,8 +165,12 @@ def test_results_are_kept_and_known_again(fitted: World) -> None:
     with Reading(fitted.store) as session:
         records = session.execute(select(EvaluationRecord, RunRecord.config).join(RunRecord)).all()
         assert len(records) == 2
-        ((names, interval),) = over_seeds([(record, settings) for record, settings in records])
-        assert set(names) == {"mxd", "mxd-1"}
+        (found,) = by_seeds([(record, settings) for record, settings in records])
+        assert set(found.names) == {"mxd", "mxd-1"}
+        interval, error = found.delta_ce, found.measure("normalised_mse")
+        errors = [record.result["normalised_mse"] for record, _ in records]
+        assert error.value == pytest.approx(np.mean(errors))
+        assert error.low < min(errors) <= max(errors) < error.high
         singles = [np.frombuffer(record.sequences, "<f4").mean() for record, _ in records]
     assert interval.value == pytest.approx(np.mean(singles), rel=1e-5)
     assert interval.low <= interval.value <= interval.high

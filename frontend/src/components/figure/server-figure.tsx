@@ -15,7 +15,8 @@ interface ServerFigureProps {
   readonly run?: string;
   /** What to run where there is nothing to draw yet; without it nothing is said. */
   readonly command?: string;
-  readonly height?: number;
+  /** In pixels, or what it follows from. */
+  readonly height?: number | ((figure: FigureData) => number);
   readonly prepare?: (figure: FigureData) => FigureData;
 }
 
@@ -33,9 +34,10 @@ export function ServerFigure({ name, run, command, height = 380, prepare = same 
         <Command text={command} />
       </EmptyState>
     );
+  const wanted = typeof height === "number" ? (isNarrow ? 300 : height) : height(data);
   return (
     <section className="pane settings">
-      <FigureView figure={prepare(data)} height={isNarrow ? 300 : height} />
+      <FigureView figure={prepare(data)} height={wanted} />
     </section>
   );
 }

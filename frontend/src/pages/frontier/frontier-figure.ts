@@ -11,6 +11,20 @@ function holds(trace: Trace, run: string | null): boolean {
   return trace.customdata.some((custom) => (Array.isArray(custom) ? custom[0] === run : custom === run));
 }
 
+/** Points are of one run, or of several seeds, whose names stand with commas between them. */
+function isOf(trace: Trace, run: string | null): boolean {
+  const names = trace.customdata.flatMap((custom) => (Array.isArray(custom) ? String(custom[0]).split(", ") : []));
+  return run !== null && names.includes(run);
+}
+
+/** Lines over evaluations, that with this page's run in the accent. */
+export function withOwnLine(figure: FigureData, run: string | null): FigureData {
+  return {
+    ...figure,
+    data: figure.data.map((raw) => (isOf(readTrace(raw), run) ? { ...raw, meta: { role: "this-run" } } : raw)),
+  };
+}
+
 /** Dash and mark tell methods apart where colour does not. */
 export function frontierFigure(figure: FigureData, run: string | null): FigureData {
   const traces = figure.data.map(readTrace);

@@ -1,0 +1,208 @@
+"""Frontiers over evaluations: what is added to the loss, and the error, against K and against routing share.
+
+Runs that differ in their seed alone are one point, between the ends of their intervals. Runs that differ in anything
+but seed and K are on lines of their own, and a line's name says in what.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+import plotly.graph_objects as go
+from sqlalchemy.orm import Session
+
+from backend.figures import as_figure
+from backend.figures_of_evaluations import DASHES, SMALLEST_LOSS, SYMBOLS, error_bars, is_at_its_own_k, points_of
+from backend.queries.evaluations import seeds
+from backend.schemas import Figure
+from trainer.evaluation.intervals import Interval
+from trainer.evaluation.seeds import Seeds, same_settings
+
+IN_THE_NAME = ("method", "layer", "language_model")
+"""Settings that are not among what a line's name is given in addition."""
+NOT_OF_A_LINE = ("k", "language_model_dtype")
+AROUND = 1.6
+"""How far the axis goes to either side of its smallest and largest K."""
+
+
+@dataclass(eq=False)
+class Line:
+    """Fits that differ in K alone; or one run, measured at several K."""
+
+    text: str
+    run: str | None
+    """Where it is of one run."""
+    settings: Mapping[str, Any]
+    points: list[Seeds] = field(default_factory=list)
+
+    @property
+    def place(self) -> tuple[Any, ...]:
+        """What lines have in common whose names must differ in something else."""
+        return (self.run, *(self.settings.get(name) for name in IN_THE_NAME))
+
+
+def loss_frontier(session: Session) -> Figure:
+    """Added loss over K."""
+    return _over_k(session, "loss-frontier", "Added next-token loss against K", "Added loss, nats", _added)
+
+
+def error_frontier(session: Session) -> Figure:
+    """Normalised MSE over K."""
+    return _over_k(session, "error-frontier", "Normalised MSE against K", "Normalised MSE", _error)
+
+
+def routing_frontier(session: Session) -> Figure:
+    """Added loss against routing share: faithful and telling is to the lower right."""
+    lines = _lines(session)
+    names = _names(lines)
+    traces = []
+    for line, name, symbol in zip(lines, names, SYMBOLS * len(lines), strict=False):
+        shares = [point.measure("routing_share") for point in line.points]
+        losses = [_added(point) for point in line.points]
+        traces.append(
+            go.Scatter(
+                x=[share.value for share in shares],
+                y=[_drawable(loss) for loss in losses],
+                error_x=_bars(shares),
+                error_y=_bars(losses),
+                customdata=_customdata(line),
+                name=name,
+                mode="markers",
+                marker={"symbol": symbol, "size": 9},
+                meta={"role": "method", "method": line.settings["method"]},
+                hovertemplate="%{customdata[0]}<br>routing share %{x:.2f}, added loss %{y:.4f} nats<extra></extra>",
+            )
+        )
+    figure = go.Figure(traces)
+    figure.update_xaxes(title={"text": "Routing share"}, range=[-0.05, 1.1])
+    figure.update_yaxes(type="log", title={"text": "Added loss, nats"})
+    return as_figure("routing-frontier", "Added loss against routing share", figure, points_of(figure))
+
+
+def _added(point: Seeds) -> Interval:
+    return point.delta_ce
+
+
+def _error(point: Seeds) -> Interval:
+    return point.measure("normalised_mse")
+
+
+def _over_k(session: Session, name: Any, title: str, axis: str, value: Callable[[Seeds], Interval]) -> Figure:
+    lines = _lines(session)
+    styles = zip(lines, _names(lines), SYMBOLS * len(lines), DASHES * len(lines), strict=False)
+    figure = go.Figure([_trace(line, words, symbol, dash, value) for line, words, symbol, dash in styles])
+    ks = sorted({_k(point) for line in lines for point in line.points})
+    figure.update_xaxes(
+        type="log",
+        title={"text": "K, most active experts per token"},
+        tickvals=ks,
+        ticktext=[str(k) for k in ks],
+        range=[math.log10(ks[0] / AROUND), math.log10(ks[-1] * AROUND)],
+    )
+    figure.update_yaxes(type="log", title={"text": axis})
+    return as_figure(name, title, figure, points_of(figure))
+
+
+def _trace(line: Line, name: str, symbol: str, dash: str, value: Callable[[Seeds], Interval]) -> go.Scatter:
+    values = [value(point) for point in line.points]
+    return go.Scatter(
+        x=[_k(point) for point in line.points],
+        y=[_drawable(one) for one in values],
+        error_y=_bars(values),
+        customdata=_customdata(line),
+        mode="lines+markers",
+        line={"dash": dash},
+        marker={"symbol": symbol, "size": 8},
+        name=name,
+        meta={"role": "method", "method": line.settings["method"]},
+        hovertemplate="%{customdata[0]}, %{customdata[1]:,} parameters<br>K %{x}, %{y:.4f}<extra></extra>",
+    )
+
+
+def _customdata(line: Line) -> list[list[Any]]:
+    return [[", ".join(point.names), point.records[0].result["parameters"], line.text] for point in line.points]
+
+
+def _bars(values: Sequence[Interval]) -> dict[str, Any]:
+    return error_bars((one.value, one.low, one.high) for one in values)
+
+
+def _drawable(value: Interval) -> float:
+    return max(value.value, SMALLEST_LOSS)
+
+
+def _k(point: Seeds) -> int:
+    return int(point.records[0].result["k"])
+
+
+def _lines(session: Session) -> list[Line]:
+    """By text, method and settings; on each its points by K."""
+    found = seeds(session)
+    results = [record.result for point in found for record in point.records]
+    several = {result["run"] for result in results if not is_at_its_own_k(result)}
+    lines: dict[str, Line] = {}
+    for point in chain.from_iterable(_apart(point, several) for point in found):
+        record = point.records[0]
+        run = record.result["run"] if record.result["run"] in several else None
+        settings = same_settings(point.settings, NOT_OF_A_LINE)
+        line = lines.setdefault(f"{record.text} {run} {settings}", Line(record.text, run, settings))
+        line.points.append(point)
+    for line in lines.values():
+        line.points.sort(key=_k)
+    return list(lines.values())
+
+
+def _apart(point: Seeds, several: Collection[str]) -> list[Seeds]:
+    """Runs that were measured at several K each by themselves, the other seeds together."""
+    alone = [record for record in point.records if record.result["run"] in several]
+    others = tuple(record for record in point.records if record not in alone)
+    return [
+        *(Seeds((record,), point.settings) for record in alone),
+        *([Seeds(others, point.settings)] if others else []),
+    ]
+
+
+def _names(lines: Sequence[Line]) -> list[str]:
+    """Method and layer, and in what a line differs from others of the same."""
+    alike: dict[tuple[Any, ...], list[Line]] = defaultdict(list)
+    for line in lines:
+        alike[line.place].append(line)
+    with_model = len({line.settings["language_model"] for line in lines}) > 1
+    with_text = len({line.text for line in lines}) > 1
+    return [
+        _name(line, alike[line.place])
+        + (f" of {_last(line.settings['language_model'])}" if with_model else "")
+        + (f", on {_last(line.text)}" if with_text else "")
+        for line in lines
+    ]
+
+
+def _last(path: str) -> str:
+    return path.rsplit("/", 1)[-1]
+
+
+def _name(line: Line, alike: Sequence[Line]) -> str:
+    settings = [_flat(other.settings) for other in alike]
+    own = _flat(line.settings)
+    differ = sorted({name for one in settings for name in one if any(it.get(name) != one[name] for it in settings)})
+    words = [f"{line.run}, one layer" if line.run else f"{own['method']}, layer {own['layer']}"]
+    words += [f"{name.replace('_', ' ')} {own[name]}" for name in differ if name in own]
+    return ", ".join(words)
+
+
+def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Groups of settings taken apart; what a run began as has too many names for a legend."""
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            flat |= {inner: it for inner, it in value.items() if it is not None}
+        elif isinstance(value, list | tuple):
+            flat |= {name: f"{value[0]} …"} if value else {}
+        else:
+            flat[name] = value
+    return flat

@@ -1,0 +1,96 @@
+"""The commands that repeat what a store holds, as they are typed."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from trainer.store import EvaluationRecord, InfluenceRecord, ProbeRecord, RunRecord, SteeringDoseRecord
+
+Settings = Mapping[str, Any]
+PARTS = ("text", "optimizer", "collapse", "gate")
+"""Groups of settings whose flags stand among the others."""
+NO_FLAGS = ("language_model", "origin", "began_as", "protected", "numbers", "candidates", "language_model_dtype")
+"""What is said in another way, or by another command."""
+OF_FINE_TUNING = (
+    *("text", "column", "split", "context", "when_short", "tokens", "learning_rate", "warmup", "decay", "batch"),
+    "next_token_weight",
+)
+
+
+def commands(session: Session) -> list[str]:
+    """Every fit, evaluation, probe and measurement of steering in the store, in an order in which they can be run."""
+    runs = {run.id: run for run in session.scalars(select(RunRecord).order_by(RunRecord.started_at, RunRecord.id))}
+    lines = [fit(run.config) for run in runs.values()]
+    lines += [_evaluate(record) for record in session.scalars(select(EvaluationRecord).order_by(EvaluationRecord.id))]
+    for probe in session.scalars(select(ProbeRecord).order_by(ProbeRecord.id)):
+        lines.append(_line("probe", [runs[probe.run_id].name], probe.settings))
+    measured = session.scalars(select(InfluenceRecord.run_id).distinct())
+    lines += [_line("influence", [runs[run_id].name], {}) for run_id in sorted(measured)]
+    lines += [_steering(session, run) for run in runs.values()]
+    return [line for line in dict.fromkeys(lines) if line]
+
+
+def _steering(session: Session, run: RunRecord) -> str:
+    table = SteeringDoseRecord
+    found = session.execute(
+        select(table.expert, table.strength).where(table.run_id == run.id, table.kind == "expert")
+    ).all()
+    if not found:
+        return ""
+    strengths = ",".join(f"{strength:g}" for strength in sorted({strength for _, strength in found}))
+    return _line("evaluate-steering", [run.name], {"experts": len({it for it, _ in found}), "strengths": strengths})
+
+
+def fit(config: Settings) -> str:
+    """The command that made a run."""
+    if config.get("protected"):
+        return f"# {config['name']} is of mxd protect, with {', '.join(config['began_as'])}; see its run.json"
+    if config.get("origin"):
+        source = config["origin"]
+        where = {"language_model": config["language_model"], "layer": config["layer"], "name": config["name"]}
+        return _line("import", [source["source"]], {**where, **({"part": source["part"]} if source["part"] else {})})
+    flags = dict(_flat(config))
+    if config.get("began_as"):
+        chosen = {name: flags[name] for name in OF_FINE_TUNING if name in flags}
+        seed = flags["text_seed"] if flags.get("text_seed") is not None else flags["seed"]
+        return _line("finetune", sorted(config["began_as"]), {**chosen, "seed": seed})
+    flags["num_experts"] = flags.get("num_experts") or "auto"
+    if config.get("language_model_dtype") in ("float32", "bfloat16"):
+        flags["dtype"] = config["language_model_dtype"]
+    flags.pop("next_token_weight", None)
+    return _line("train", [config["language_model"]], flags)
+
+
+def _flat(config: Settings) -> Iterator[tuple[str, Any]]:
+    for name, value in config.items():
+        if name in PARTS:
+            yield from ((inner, it) for inner, it in value.items() if inner not in NO_FLAGS)
+        elif name not in NO_FLAGS:
+            yield name, value
+
+
+def _evaluate(record: EvaluationRecord) -> str:
+    result = record.result
+    flags = {name: value for name, value in record.settings.items() if name != "text"}
+    flags |= {**record.settings["text"], "text": record.text}
+    # All flags but these two have a value.
+    switches = []
+    if "runs" in result:
+        switches.append("--added" if "steps" in result else "--together")
+    if result.get("seen_text"):
+        switches.append("--seen-text")
+    names = result["runs"] if "runs" in result else [result["run"]]
+    return " ".join([_line("evaluate", names, flags), *switches])
+
+
+def _line(verb: str, positional: Sequence[str], flags: Settings) -> str:
+    words = ["mxd", verb, *positional]
+    for name, value in flags.items():
+        if value is not None:
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    return shlex.join(words)
