@@ -37,6 +37,7 @@ from transformers import (
     TrainerControl,
     TrainerState,
     TrainingArguments,
+    default_data_collator,
     set_seed,
 )
 
@@ -72,8 +73,7 @@ class Recipe(CommandLine):
     output: CliPositionalArg[Path]
     """Folder that becomes the language model."""
     text: str
-    """A .txt, .jsonl, .csv or .parquet file (but for .parquet also .gz or .zst), a folder of them, or a data set on the
-    hub."""
+    """A .txt, .jsonl, .csv (also .gz, .zst) or .parquet file, a folder of them, or a data set on the hub."""
     column: str = "text"
     """Name of the field that holds the text."""
     begun: Annotated[str | None, Field(alias="from")] = None
@@ -103,7 +103,7 @@ class Recipe(CommandLine):
     held_out_tokens: Count = 65_536
     """How many of its tokens are read, from its beginning."""
     held_out_times: Annotated[int, Field(ge=1)] = 20
-    """How often the held-out loss is measured on the way."""
+    """How often the held-out loss is measured on the way; more seldom where that would read more than is trained on."""
     checkpoint_minutes: Annotated[float, Field(ge=0)] = 5.0
     """Between two checkpoints."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
@@ -162,7 +162,7 @@ def trained_tokenizer(text: TextConfig, vocabulary: int) -> PreTrainedTokenizerB
         vocab_size=vocabulary, special_tokens=[END], initial_alphabet=alphabet, show_progress=False
     )
     tokenizer.train_from_iterator(documents(text), trainer)
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=END, eos_token=END, pad_token=END)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=END, eos_token=END)
 
 
 def packed(text: TextConfig, tokenizer: PreTrainedTokenizerBase, most: int | None = None) -> Rows:
@@ -192,9 +192,7 @@ def parted(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> tuple[Rows, Ro
     text = TextConfig(text=recipe.text, column=recipe.column, context=recipe.context)
     rows = packed(text, tokenizer)
     if len(rows) < 2 * recipe.batch:
-        raise UserError(
-            f"{recipe.text} gives {len(rows)} sequences, too few for two steps; give more, or less --batch."
-        )
+        raise UserError(f"{recipe.text} has {len(rows)} sequences, too few for two steps; give more, or less --batch.")
     if recipe.held_out is not None:
         return rows, packed(text.model_copy(update={"text": recipe.held_out}), tokenizer, recipe.held_out_tokens)
     share = max(1, min(recipe.held_out_tokens // recipe.context, len(rows) // LARGEST_HELD_OUT_SHARE))
@@ -218,6 +216,7 @@ def prepared(recipe: Recipe, checkpoint: str | None) -> tuple[PreTrainedModel, P
     if len(tokenizer) > known:
         raise UserError(f"The tokenizer has {len(tokenizer)} tokens, the language model knows {known}; give its own.")
     tokenizer.model_max_length = positions
+    module.get_input_embeddings().padding_idx = None  # nothing is padded; a separator named as padding is learnt too
     return module, tokenizer
 
 
@@ -229,9 +228,11 @@ def fresh(shape: str, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
     return module
 
 
-def arguments(recipe: Recipe, steps: int, checkpoint: str | None) -> TrainingArguments:
+def arguments(recipe: Recipe, steps: int, held_out: Rows, checkpoint: str | None) -> TrainingArguments:
     """What ``Trainer`` is told. In bfloat16, weights and optimizer in float32, where the device has units for it."""
     on_gpu = torch.cuda.is_available()
+    # No more is read for the held-out loss than is trained on.
+    times = max(1, min(recipe.held_out_times, steps * recipe.batch // len(held_out)))
     return TrainingArguments(
         output_dir=str(recipe.output / "checkpoints"),
         max_steps=steps,
@@ -247,7 +248,7 @@ def arguments(recipe: Recipe, steps: int, checkpoint: str | None) -> TrainingArg
         bf16=torch.cuda.is_bf16_supported() if on_gpu else has_bfloat16_units(),
         eval_strategy="steps",
         eval_on_start=checkpoint is None,
-        eval_steps=max(1, steps // recipe.held_out_times),
+        eval_steps=max(1, steps // times),
         prediction_loss_only=True,
         logging_steps=max(1, min(50, steps // 20)),
         save_strategy="no",  # Pace does, by the clock
@@ -297,9 +298,10 @@ def train(recipe: Recipe, more: Sequence[TrainerCallback] = ()) -> None:
     with progress("Training") as shown, stop.listening():
         trainer = Trainer(
             module,
-            arguments(recipe, steps, checkpoint),
+            arguments(recipe, steps, held_out, checkpoint),
             train_dataset=Packed(rows),
             eval_dataset=Packed(held_out),
+            data_collator=default_data_collator,
             processing_class=tokenizer,
             callbacks=[Pace(recipe.checkpoint_minutes, tokens_a_step, stop, shown), *more],
         )
@@ -310,10 +312,8 @@ def train(recipe: Recipe, more: Sequence[TrainerCallback] = ()) -> None:
     trainer.evaluate()
     module.save_pretrained(recipe.output)
     tokenizer.save_pretrained(recipe.output)
-    write_whole(
-        recipe.output / "training.json",
-        json.dumps(record(recipe, trainer.state, rows, module.num_parameters()), indent=1) + "\n",
-    )
+    told = json.dumps(record(recipe, trainer.state, rows, module.num_parameters()), indent=1)
+    write_whole(recipe.output / "training.json", told + "\n")
 
 
 def record(recipe: Recipe, state: TrainerState, rows: Rows, parameters: int) -> dict[str, Any]:

@@ -151,7 +151,8 @@ def save_checkpoint(path: Path, monkeypatch: pytest.MonkeyPatch, glu: bool = Fal
         torch.save({"cfg": config, "state_dict": tensors | more}, path)
 
     def write(x_TI: Tensor) -> Tensor:
-        hidden_TH = F.gelu(x_TI @ tensors["W_enc"] + tensors["b_enc"])
+        activation = {"gelu": F.gelu, "silu": F.silu}[config.__dict__["mlp_activation_fn"]]
+        hidden_TH = activation(x_TI @ tensors["W_enc"] + tensors["b_enc"])
         if glu:
             hidden_TH = hidden_TH * (x_TI @ tensors["W_glu.weight"].T + tensors["W_glu.bias"])
         scores_TN = F.relu(x_TI @ tensors["gate"].T + tensors["gate_bias"])

@@ -118,6 +118,15 @@ def _known_files(folder: Path) -> Iterator[Path]:
             yield path
 
 
+def size_bytes(config: TextConfig) -> int | None:
+    """Of its files, as they lie on disk; None of a data set on the hub.
+
+    Raises:
+        NotFoundError, UserError: as ``documents`` does at once.
+    """
+    return None if _is_hub_name(config.text) else sum(path.stat().st_size for path in _files(config.text))
+
+
 def fingerprint(config: TextConfig) -> str:
     """32 hexadecimal digits that tell one text from another, whatever folder it lies in.
 

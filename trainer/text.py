@@ -18,19 +18,21 @@ import numpy.typing as npt
 
 from trainer.ahead import ahead
 from trainer.config import TextConfig
-from trainer.documents import Order, documents, fingerprint
+from trainer.documents import Order, documents, fingerprint, size_bytes
 from trainer.errors import UserError
 from trainer.tokens import separator_id
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-__all__ = ["Order", "blocks", "documents", "fingerprint", "sequences", "token_ids"]
+__all__ = ["Order", "blocks", "documents", "fingerprint", "refuse_short", "sequences", "token_ids"]
 
 _BATCH_DOCUMENTS = 64
 _BATCH_CHARACTERS = 2**18
 _BATCHES_AHEAD = 4
 _SEEDS = 2**31
+_PLENTY_BYTES_A_TOKEN = 16
+_COUNTED_BYTES = 2**26
 
 
 def sequences(
@@ -55,6 +57,27 @@ def sequences(
     wanted = max(1, tokens // config.context)
     passes = chain([documents(config, order, seed)], _repetitions(config, order, seed))
     return _packed(config, _tokenised(chain.from_iterable(passes), tokenizer, separator), wanted, skip)
+
+
+def refuse_short(config: TextConfig, tokenizer: PreTrainedTokenizerBase, tokens: int) -> None:
+    """Refuse at once what ``sequences`` would refuse when all of the text has been worked through.
+
+    What is doubtful by its size is read and counted, up to the wanted tokens. Not so data sets on the hub, of which
+    only what is used shall be downloaded, and more than 64 MiB, which take minutes to read.
+
+    Raises:
+        UserError: the text ends before the wanted tokens, or cannot be read.
+    """
+    wanted = max(1, tokens // config.context) * config.context
+    size = size_bytes(config)
+    if config.when_short == "repeat" or size is None or size >= min(_COUNTED_BYTES, _PLENTY_BYTES_A_TOKEN * wanted):
+        return
+    seen = 0
+    for ids in token_ids(config, tokenizer):
+        seen += len(ids)
+        if seen >= wanted:
+            return
+    raise _too_short(config, seen, wanted)
 
 
 def token_ids(config: TextConfig, tokenizer: PreTrainedTokenizerBase) -> Iterator[npt.NDArray[np.int32]]:
@@ -141,7 +164,11 @@ def _packed(
             rest = rest[whole * context :]
             if made == wanted:
                 return
-    raise UserError(
-        f"{config.text} has {seen:,} tokens and {wanted * context:,} are wanted; ask for fewer with --tokens, "
+    raise _too_short(config, seen, wanted * context)
+
+
+def _too_short(config: TextConfig, seen: int, wanted: int) -> UserError:
+    return UserError(
+        f"{config.text} has {seen:,} tokens and {wanted:,} are wanted; ask for fewer with --tokens, "
         "give more text, or read it again and again with --when-short repeat."
     )

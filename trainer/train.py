@@ -28,6 +28,7 @@ from trainer.precision import written_down
 from trainer.progress import Progress, ShouldStop, never, silent
 from trainer.run import LOCK_FILE, resume_command, runs_folder
 from trainer.starts import needs_sample
+from trainer.text import refuse_short
 
 __all__ = ["Resume", "TrainResult", "train", "train_together"]
 
@@ -118,7 +119,8 @@ def train_together(
 
 
 def _first_window(configs: Sequence[TrainConfig], stream: Stream, language_model: LanguageModel) -> Window | None:
-    """The whole first window, for starts that look at activations."""
+    """The whole first window, for starts that look at activations; a text that is too short is refused here."""
+    refuse_short(stream.text, language_model.tokenizer, stream.plan.tokens)
     return next(windows(language_model, stream)) if any(map(needs_sample, configs)) else None
 
 

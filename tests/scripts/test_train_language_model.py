@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,10 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
         for animal in animals
     ]
     (folder / "text.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
-    CONFIGS["llama"].save_pretrained(folder)
+    # As the sample's: nothing is padded, and what a token is read with is what it is predicted with.
+    config = deepcopy(CONFIGS["llama"])
+    config.update({"pad_token_id": None, "tie_word_embeddings": True})
+    config.save_pretrained(folder)
     return ["--text", str(folder / "text.jsonl.gz"), "--config", str(folder), "--tokens", str(STEPS * 64), *SMALL]
 
 
@@ -93,6 +97,12 @@ def test_the_folder_is_a_language_model_that_has_learnt(made: Path) -> None:
     assert list(losses) == ["0", "256", "512", "768"]
     assert said(made)["tokens"] == STEPS * 64
     assert losses["768"] == said(made)["held_out_loss"] < losses["0"] - 0.5
+
+
+def test_a_short_training_is_not_spent_on_measuring(words: list[str], tmp_path: Path) -> None:
+    folder = tmp_path / "short"
+    assert main([str(folder), *words, "--tokens", "128", "--held-out-times", "20"]) == 0
+    assert list(said(folder)["held_out_losses"]) == ["0", "64", "128"]  # 64 held-out tokens, twice
 
 
 def test_the_held_out_loss_is_that_of_the_folder(made: Path, words: list[str], tmp_path: Path) -> None:

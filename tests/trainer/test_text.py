@@ -19,7 +19,7 @@ from trainer import text as module
 from trainer.config import TextConfig
 from trainer.documents import Order, documents
 from trainer.errors import NotFoundError, UserError
-from trainer.text import blocks, sequences
+from trainer.text import blocks, refuse_short, sequences
 
 TOKENIZER = byte_level()
 CONTEXT = 8
@@ -108,6 +108,22 @@ def test_a_short_text_says_how_short_it_is(config: TextConfig) -> None:
     assert len(list(islice(stream, there // CONTEXT))) == there // CONTEXT
     with pytest.raises(UserError, match=rf"has {there:,} tokens and 1,000,000 are wanted; .*--when-short repeat"):
         next(stream)
+
+
+def test_a_short_text_is_refused_before_any_of_it_is_used(config: TextConfig) -> None:
+    there = len(token_ids(TOKENIZER, list(documents(config))))
+    with pytest.raises(UserError, match=f"has {there:,} tokens and 1,000,000 are wanted"):
+        refuse_short(config, TOKENIZER, 10**6)
+    whole = there // CONTEXT * CONTEXT
+    refuse_short(config, TOKENIZER, whole + CONTEXT - 1)  # what is no whole sequence is not wanted
+    with pytest.raises(UserError, match=f"has {there:,} tokens"):
+        refuse_short(config, TOKENIZER, whole + CONTEXT)
+    refuse_short(config.model_copy(update={"when_short": "repeat"}), TOKENIZER, 10**6)
+
+
+def test_a_text_that_is_long_enough_by_its_size_is_not_counted(tmp_path: Path) -> None:
+    config = write(tmp_path / "rows.jsonl", ["a" * 64 * CONTEXT])
+    refuse_short(config, None, CONTEXT)  # type: ignore[arg-type]  # no tokenizer is asked
 
 
 def test_a_short_text_is_repeated_in_other_orders(tmp_path: Path) -> None:

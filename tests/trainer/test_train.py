@@ -149,7 +149,18 @@ def test_resuming_with_other_settings_is_refused(world: World) -> None:
         fit(world, world.config(k=5), resume="if-any")
 
 
-def test_a_text_that_ends_too_soon_fails_the_run_and_keeps_the_reason(world: World) -> None:
+def test_a_text_that_is_too_short_is_refused_before_anything_is_made(world: World) -> None:
+    with pytest.raises(UserError, match="are wanted"):
+        fit(world, world.config(tokens=10_000_000, start="paper"))
+    assert not list(world.data.rglob("run.json"))
+    with Session(world.store) as session:
+        assert session.scalars(select(RunRecord)).all() == []
+
+
+def test_a_text_that_ends_too_soon_fails_the_run_and_keeps_the_reason(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainer.train.refuse_short", lambda *_: None)  # as for what is too large to be counted before
     with pytest.raises(UserError, match="repeat"):
         fit(world, world.config(tokens=10_000_000))
     with Session(world.store) as session:

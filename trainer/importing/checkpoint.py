@@ -35,6 +35,7 @@ ACTIVATIONS: dict[str, Activation] = {
     "gelu": "gelu",
     "sigmoid": "sigmoid",
     "gelu_pytorch_tanh": "gelu_tanh",
+    "silu": "silu",  # not offered by the paper's command line, but what its Swish-GLU for Llama needs
 }
 MOST_GROWTH = 4
 """How many times its size in the file a checkpoint may have unpacked; those that PyTorch writes are not compressed."""

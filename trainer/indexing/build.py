@@ -20,6 +20,7 @@ from trainer.language_model import LanguageModel
 from trainer.progress import Progress, ShouldStop, never, silent
 from trainer.registration import registered
 from trainer.run import Run
+from trainer.text import refuse_short
 
 LOCK_FILE = ".indexing"
 
@@ -53,6 +54,7 @@ def build_index(
         UserError: the text is too short, the store does not know the run, another process is indexing it, or
             ``should_stop`` said so; the index before, if any, stays.
     """
+    refuse_short(config.text, language_model.tokenizer, config.tokens)
     with closing(Gathered.nothing(run, config, language_model)) as gathered, ExitStack() as locks:
         if ranks.is_first:
             locks.enter_context(only_one(run.folder / LOCK_FILE, f"The run {run.name} is being indexed"))

@@ -33,7 +33,7 @@ from trainer.precision import written_down
 from trainer.progress import Progress, ShouldStop, never, silent
 from trainer.routing import refuse_several_layers
 from trainer.run import LOCK_FILE, Run, checkpoints, runs_folder, step_of
-from trainer.text import sequences
+from trainer.text import refuse_short, sequences
 from trainer.whole.config import FinetuneConfig
 from trainer.whole.joined import Joined, Losses
 
@@ -69,6 +69,7 @@ def finetune(
     """
     runs = sorted(runs, key=lambda run: run.config.layer)
     configs = [written_down(one, language_model.dtype) for one in configs_of(runs, config)]
+    refuse_short(config.text, language_model.tokenizer, WindowPlan.of(configs[0]).tokens)
     with ExitStack() as locks:
         folders = [runs_folder(data) / one.name for one in configs]
         for one, folder in zip(configs, folders, strict=True):

@@ -34,6 +34,10 @@ Save = Callable[[Path, pytest.MonkeyPatch], Answer]
 FORMATS: dict[str, tuple[str, Save]] = {
     "mxd-checkpoint": ("theirs.pt", lambda path, patch: save_checkpoint(path, patch)),
     "mxd-checkpoint glu": ("theirs.pt", lambda path, patch: save_checkpoint(path, patch, glu=True)),
+    "mxd-checkpoint swish": (
+        "theirs.pt",
+        lambda path, patch: save_checkpoint(path, patch, glu=True, mlp_activation_fn="silu"),
+    ),
     "sparsify": ("layers.1.mlp", lambda path, _: save_sparsify(path)),
     "sparsify skip": ("h.1.mlp", lambda path, _: save_sparsify(path, skip=True)),
     "saelens": ("one", lambda path, _: save_saelens(path)),
@@ -113,7 +117,7 @@ def recorded(store: Engine) -> RunRecord:
         return session.scalars(select(RunRecord)).one()
 
 
-@pytest.mark.parametrize("case", ["mxd-checkpoint", "mxd-checkpoint glu"])
+@pytest.mark.parametrize("case", ["mxd-checkpoint", "mxd-checkpoint glu", "mxd-checkpoint swish"])
 @pytest.mark.parametrize("family", ["gpt2", "llama"])
 def test_a_checkpoint_reads_the_norm_before_its_weight(
     world: World, monkeypatch: pytest.MonkeyPatch, case: str, family: str
