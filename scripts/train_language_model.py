@@ -216,7 +216,8 @@ def prepared(recipe: Recipe, checkpoint: str | None) -> tuple[PreTrainedModel, P
     if len(tokenizer) > known:
         raise UserError(f"The tokenizer has {len(tokenizer)} tokens, the language model knows {known}; give its own.")
     tokenizer.model_max_length = positions
-    module.get_input_embeddings().padding_idx = None  # nothing is padded; a separator named as padding is learnt too
+    embedding: Any = module.get_input_embeddings()
+    embedding.padding_idx = None  # nothing is padded; a separator named as padding is learnt too
     return module, tokenizer
 
 
@@ -338,8 +339,7 @@ def main(words: Sequence[str]) -> int:
     """Do what the words say. Returns the exit code."""
 
     def work() -> int:
-        recipe = CliApp.run(Recipe, list(words))
-        train(recipe)
+        train(recipe := CliApp.run(Recipe, list(words)))
         print(f"In {recipe.output}: a Hugging Face language model, and training.json.")
         return 0
 

@@ -151,7 +151,7 @@ def save_checkpoint(path: Path, monkeypatch: pytest.MonkeyPatch, glu: bool = Fal
         torch.save({"cfg": config, "state_dict": tensors | more}, path)
 
     def write(x_TI: Tensor) -> Tensor:
-        activation = {"gelu": F.gelu, "silu": F.silu}[config.__dict__["mlp_activation_fn"]]
+        activation: Answer = F.silu if config.__dict__["mlp_activation_fn"] == "silu" else F.gelu
         hidden_TH = activation(x_TI @ tensors["W_enc"] + tensors["b_enc"])
         if glu:
             hidden_TH = hidden_TH * (x_TI @ tensors["W_glu.weight"].T + tensors["W_glu.bias"])
