@@ -31,7 +31,7 @@ class ExpertRanks:
 @torch.no_grad()
 def measure_ranks(layer: MxD, experts: Sequence[int]) -> ExpertRanks:
     """Take apart the matrices of some experts, at least one. Takes about O³ operations each."""
-    singular = [torch.linalg.svdvals(_small(layer, expert).double()) for expert in experts]
+    singular = [torch.linalg.svdvals(small_matrix(layer, expert).double()) for expert in experts]
     full = min(layer.config.hidden_width, layer.config.output_width)
     ranks = [_rank(values, max(layer.config.hidden_width, layer.config.output_width)) for values in singular]
     shares = [values / values[0].clamp_min(torch.finfo(values.dtype).tiny) for values in singular]
@@ -43,7 +43,7 @@ def measure_ranks(layer: MxD, experts: Sequence[int]) -> ExpertRanks:
     )
 
 
-def _small(layer: MxD, expert: int) -> Tensor:
+def small_matrix(layer: MxD, expert: int) -> Tensor:
     """A square matrix with the singular values of W_n, so that a tall one is not taken apart whole."""
     matrix_HO = layer.expert_matrix(expert)
     if matrix_HO.shape[0] <= matrix_HO.shape[1]:

@@ -37,6 +37,7 @@ def _described(session: Session, record: InfluenceRecord, vocabulary: Vocabulary
         other=record.other,
         other_added_loss=None if other is None else other.added_loss,
         output_share=record.output_share,
+        other_output_share=None if other is None else other.output_share,
         input_dependence=record.input_dependence,
         promoted=_tokens(record.promoted, vocabulary),
         suppressed=_tokens(record.suppressed, vocabulary),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from fastapi import APIRouter, Query, Request
@@ -16,6 +17,7 @@ from starlette.responses import Response
 from backend import lists
 from backend.answers import QUICK_LEVEL, Kept, plain, written
 from backend.database import reading
+from backend.leaving import while_connected
 from backend.queries import contexts as context_queries
 from backend.queries import experts as queries
 from backend.queries import influence as influence_queries
@@ -34,6 +36,7 @@ from backend.schemas import (
     ContextPage,
     ExpertDetail,
     ExpertInfluence,
+    ExpertMap,
     ExpertPage,
     RandomContexts,
     RandomExpert,
@@ -45,6 +48,10 @@ from backend.schemas import (
 )
 from backend.services import ExpertId, RunName, Services, ServicesDep
 from backend.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from trainer.language_model import LanguageModel
+    from trainer.run import Run
 
 router = APIRouter(prefix="/runs/{run}", tags=["experts"])
 
@@ -168,6 +175,25 @@ def influence(run: RunName, expert: ExpertId, services: ServicesDep) -> ExpertIn
     with reading(services.store) as session:
         record = find_run(session, run)
         return influence_queries.expert_influence(session, record, expert, services.library.run(run).vocabulary)
+
+
+@router.get("/experts/{expert}/map")
+async def expert_map(run: RunName, expert: ExpertId, services: ServicesDep, http: Request) -> ExpertMap:
+    """An expert as a linear map: leading singular directions, and output dimensions that it opens and closes."""
+    await run_in_threadpool(_check, services, run, expert)
+
+    def work(runs: Sequence[Run], _given_up: object) -> Callable[[LanguageModel], Any]:
+        from trainer.expert_map import expert_map as taken_apart
+
+        return lambda language_model: taken_apart(language_model, runs[0], expert)
+
+    found = await while_connected(http, services.live.while_wanted([run], work))
+    return ExpertMap.model_validate(found, from_attributes=True)
+
+
+def _check(services: Services, run: str, expert: int) -> None:
+    with reading(services.store) as session:
+        queries.check_expert(find_run(session, run), expert)
 
 
 @router.get("/experts/{expert}/similar")

@@ -61,7 +61,7 @@ from backend.schemas.experts import (
 )
 from backend.schemas.figures import Figure, FigureName
 from backend.schemas.health import Health, LoadedLanguageModel
-from backend.schemas.influence import ExpertInfluence, Influence
+from backend.schemas.influence import ExpertInfluence, ExpertMap, Influence, OutputDimension, SingularDirection
 from backend.schemas.lists import (
     ChangeListRequest,
     EntriesRequest,
@@ -183,6 +183,7 @@ __all__ = [
     "ExpertInfluence",
     "ExpertList",
     "ExpertLists",
+    "ExpertMap",
     "ExpertPage",
     "ExpertRow",
     "ExpertSort",
@@ -208,6 +209,7 @@ __all__ = [
     "NextToken",
     "NoteRequest",
     "Order",
+    "OutputDimension",
     "PassageHit",
     "PassageRequest",
     "PassageResult",
@@ -256,6 +258,7 @@ __all__ = [
     "SimilarBy",
     "SimilarExpert",
     "SimilarExperts",
+    "SingularDirection",
     "StartEvent",
     "StatusChange",
     "SteeringEvent",

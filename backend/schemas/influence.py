@@ -25,6 +25,9 @@ class Influence(Schema):
     other_added_loss: float | None
     """Its own added loss, on its own contexts."""
     output_share: float
+    """Of the summed norms of what all active experts add."""
+    other_output_share: float | None
+    """The random expert's, on its own contexts."""
     input_dependence: float
     promoted: tuple[TokenEffect, ...]
     """By its contribution, read by final norm and unembedding, on average; largest change first."""
@@ -36,3 +39,36 @@ class ExpertInfluence(Schema):
     """Null where it has not been measured."""
     command: str
     """What measures it."""
+
+
+class OutputDimension(Schema):
+    """An entry of an expert's scaling."""
+
+    dimension: int
+    scaling: float
+    relative: float
+    """In units of the root mean square over all experts of that dimension."""
+
+
+class SingularDirection(Schema):
+    """Something that the expert writes more or less of, with either sign."""
+
+    share: float
+    """Of the squared singular values of its matrix."""
+    one_end: tuple[TokenEffect, ...]
+    """Tokens by logit above the mean, as final norm and unembedding read the direction."""
+    other_end: tuple[TokenEffect, ...]
+
+
+class ExpertMap(Schema):
+    """An expert as the linear map that it is, from its weights alone."""
+
+    stable_rank: float
+    """1 for a map that writes one direction."""
+    directions: tuple[SingularDirection, ...]
+    opened: tuple[OutputDimension, ...]
+    """Output dimensions that it scales most …"""
+    closed: tuple[OutputDimension, ...]
+    """… and least; none where experts are not scaled by output."""
+    closed_share: float | None
+    """Of all output dimensions, scaled by less than a tenth of what is usual there."""

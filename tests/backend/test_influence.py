@@ -12,6 +12,7 @@ def test_influence_comes_with_the_figures_of_its_control(client: TestClient) -> 
     other = client.get(f"/api/runs/first/experts/{influence['other']}/influence").json()["influence"]
     assert influence["other"] == 5
     assert influence["other_added_loss"] == other["added_loss"] == -0.01
+    assert influence["other_output_share"] == other["output_share"] > 0
     assert [token["change"] for token in influence["promoted"]] == [0.5, 0.25]
     assert all(token["text"] for token in influence["promoted"] + influence["suppressed"])
 

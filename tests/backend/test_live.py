@@ -25,6 +25,7 @@ from trainer.cache import RoomyLayer
 from trainer.config import Sampling, SteeringConfig
 from trainer.effects import direct_effects
 from trainer.errors import TooLongError
+from trainer.expert_map import expert_map
 from trainer.generation import Row, RowBatch
 from trainer.language_model import LanguageModel
 from trainer.predictions import predict
@@ -78,6 +79,14 @@ def test_effects_are_the_trainers(live_client: TestClient, fitted: World) -> Non
     for found, effect in zip(answer["experts"], wanted, strict=True):
         changes = [token["change"] for token in found["promoted"] + found["suppressed"]]
         assert changes == pytest.approx([token.change for token in effect.promoted + effect.suppressed], abs=1e-4)
+
+
+def test_an_expert_is_taken_apart(live_client: TestClient, fitted: World) -> None:
+    found = live_client.get(f"{RUN}/experts/3/map").json()
+    wanted = expert_map(fitted.language_model, Run.load("small", fitted.data), 3)
+    assert found["stable_rank"] == pytest.approx(wanted.stable_rank, rel=1e-4)
+    assert [one["dimension"] for one in found["opened"]] == [one.dimension for one in wanted.opened]
+    assert live_client.get(f"{RUN}/experts/4000/map").status_code == 404
 
 
 def test_loaded_language_models_are_named(live_client: TestClient) -> None:

@@ -126,6 +126,16 @@ export function influenceQuery(run: string, expert: number) {
 }
 
 /** What fires just before an expert, with it, and just after. */
+/** An expert's matrix, taken apart; needs the language model, so only on demand. */
+export function expertMapQuery(run: string, expert: number, isWanted: boolean) {
+  return queryOptions({
+    queryKey: ["run", run, "expert", expert, "map"],
+    enabled: isWanted,
+    queryFn: ({ signal }) =>
+      unwrap(client.GET("/api/runs/{run}/experts/{expert}/map", { params: { path: { run, expert } }, signal })),
+  });
+}
+
 export function togetherQuery(run: string, expert: number) {
   return queryOptions({
     queryKey: ["run", run, "together", expert],

@@ -422,6 +422,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/runs/{run}/experts/{expert}/map": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Expert Map
+         * @description An expert as a linear map: leading singular directions, and output dimensions that it opens and closes.
+         */
+        get: operations["expert_map"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/runs/{run}/experts/{expert}/note": {
         parameters: {
             query?: never;
@@ -1848,6 +1868,34 @@ export interface components {
              */
             lists: components["schemas"]["ListSummary"][];
         };
+        /**
+         * ExpertMap
+         * @description An expert as the linear map that it is, from its weights alone.
+         */
+        ExpertMap: {
+            /**
+             * Closed
+             * @description … and least; none where experts are not scaled by output.
+             */
+            closed: components["schemas"]["OutputDimension"][];
+            /**
+             * Closed Share
+             * @description Of all output dimensions, scaled by less than a tenth of what is usual there.
+             */
+            closed_share: number | null;
+            /** Directions */
+            directions: components["schemas"]["SingularDirection"][];
+            /**
+             * Opened
+             * @description Output dimensions that it scales most …
+             */
+            opened: components["schemas"]["OutputDimension"][];
+            /**
+             * Stable Rank
+             * @description 1 for a map that writes one direction.
+             */
+            stable_rank: number;
+        };
         /** ExpertPage */
         ExpertPage: {
             /** Experts */
@@ -2052,7 +2100,15 @@ export interface components {
              * @description Its own added loss, on its own contexts.
              */
             other_added_loss: number | null;
-            /** Output Share */
+            /**
+             * Other Output Share
+             * @description The random expert's, on its own contexts.
+             */
+            other_output_share: number | null;
+            /**
+             * Output Share
+             * @description Of the summed norms of what all active experts add.
+             */
             output_share: number;
             /**
              * Promoted
@@ -2306,6 +2362,21 @@ export interface components {
         NoteRequest: {
             /** Note */
             note: string;
+        };
+        /**
+         * OutputDimension
+         * @description An entry of an expert's scaling.
+         */
+        OutputDimension: {
+            /** Dimension */
+            dimension: number;
+            /**
+             * Relative
+             * @description In units of the root mean square over all experts of that dimension.
+             */
+            relative: number;
+            /** Scaling */
+            scaling: number;
         };
         /** PassageHit */
         PassageHit: {
@@ -3270,6 +3341,24 @@ export interface components {
             by: "gate" | "output" | "tokens" | "together";
             /** Experts */
             experts: components["schemas"]["SimilarExpert"][];
+        };
+        /**
+         * SingularDirection
+         * @description Something that the expert writes more or less of, with either sign.
+         */
+        SingularDirection: {
+            /**
+             * One End
+             * @description Tokens by logit above the mean, as final norm and unembedding read the direction.
+             */
+            one_end: components["schemas"]["TokenEffect"][];
+            /** Other End */
+            other_end: components["schemas"]["TokenEffect"][];
+            /**
+             * Share
+             * @description Of the squared singular values of its matrix.
+             */
+            share: number;
         };
         /**
          * StartEvent
@@ -4538,6 +4627,49 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+        };
+    };
+    expert_map: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the expert. */
+                expert: number;
+                /** @description Name of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ExpertMap"];
+                };
             };
         };
     };

@@ -20,6 +20,7 @@ export type ExpertList = Schemas["ExpertList"];
 export type ExpertPage = Schemas["ExpertPage"];
 export type ExpertRow = Schemas["ExpertRow"];
 export type Fact = Schemas["Fact"];
+export type ExpertMap = Schemas["ExpertMap"];
 export type ProbeSummary = Schemas["ProbeSummary"];
 export type FigureData = Schemas["Figure"];
 export type FigureName = FigureData["name"];

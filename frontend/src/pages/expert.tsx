@@ -22,6 +22,7 @@ import { ExpertHead } from "./expert/expert-head";
 import { EXPERT_PARAMS } from "./expert/expert-params";
 import { useMarker } from "./expert/marker";
 import { Influence } from "./expert/influence";
+import { hasMatrix, Matrix } from "./expert/matrix";
 import { Notes } from "./expert/notes";
 import { Similar } from "./expert/similar";
 import { Statistics } from "./expert/statistics";
@@ -80,6 +81,7 @@ function ExpertBody({ run, detail }: { readonly run: RunSummary; readonly detail
         ) : (
           <>
             <Influence run={run.name} expert={row.expert} />
+            {hasMatrix(run) && <Matrix key={row.expert} run={run.name} expert={row.expert} />}
             <TopContexts {...shown} />
           </>
         )}

@@ -94,6 +94,7 @@ function Row({ name, note, children, other = "", direction = "" }: RowProps) {
   );
 }
 
+const percent = (value: number | null) => (value === null ? "–" : formatPercent(value, 1));
 const loss = (value: number | null) => (value === null ? "–" : formatSigned(value, 4));
 
 function Matters({ influence }: { readonly influence: Measured }) {
@@ -133,13 +134,13 @@ function Matters({ influence }: { readonly influence: Measured }) {
           >
             {formatFixed(influence.kl_up, 4)}
           </Row>
-          <Row name="Share of output" note="%, of all active experts’ norms">
+          <Row name="Share of output" note="%, of active norms" other={percent(influence.other_output_share)}>
             {formatPercent(influence.output_share, 1)}
           </Row>
         </tbody>
       </table>
       <p className="influence-words">
-        Controls: a random expert of the same usage (switched off on its own contexts, turned up on this one’s), and a
+        Controls: a random expert of the same usage (turned up on this one’s contexts; the rest on its own), and a
         random direction as long as what turning up adds.
       </p>
     </section>
