@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -10,18 +12,27 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine, Table, select
 from sqlalchemy.orm import Session
 
 from backend import notes, sessions
 from backend.schemas import SteeringRequest
 from trainer.config import IndexConfig
-from trainer.errors import NotFoundError
+from trainer.documents import fingerprint
+from trainer.errors import NotFoundError, UserError
 from trainer.excerpts import LEFT_OUT, insert_checked
 from trainer.registration import register_run
 from trainer.rows_as_json import from_json
 from trainer.run import Run, run_names
-from trainer.store import EvaluationRecord, IndexRecord, RunRecord, utc_now, writing
+from trainer.store import (
+    EvaluationRecord,
+    ExpertRecord,
+    IndexRecord,
+    InfluenceRecord,
+    RunRecord,
+    utc_now,
+    writing,
+)
 from trainer.tables import AutomaticLabelRecord
 
 INDEX_FILE = "index.json"
@@ -32,6 +43,10 @@ SESSIONS_FILE = "sessions.json"
 """Where there are any: run -> name -> steering session, the first to be shown first."""
 EVALUATIONS_FILE = "evaluations.json"
 """Where there are any: rows of evaluations as JSON, each with the ``run`` that it hangs on."""
+
+INFLUENCE_FILE = "influence.json.gz"
+"""Where there is any: run -> ``weights``, their digest; ``index``, settings of the index whose contexts were read;
+``rows``, as JSON."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +130,28 @@ class Sample:
                 units = sessions.kept_units(self._units(run, steering))
                 sessions.save_session(session, run.name, name, steering.model_dump(mode="json"), units)
 
+    def enter_influence(self, run: Run, store: Engine) -> None:
+        """Give an indexed run what was measured of its experts, if it is of these very weights and of an index made
+        with these settings. What somebody has measured stays.
+
+        Raises:
+            UserError: what was measured is damaged.
+        """
+        table: Table = InfluenceRecord.__table__  # type: ignore[assignment]
+        if _has(InfluenceRecord.run_id, run, store):
+            return
+        shipped = _read_packed(self.folder / INFLUENCE_FILE).get(run.name)
+        if shipped is None or shipped["index"] != index_settings(self.index) or not _is_of(run, shipped["weights"]):
+            return
+        from trainer.influence.write import write_influences  # brings PyTorch
+
+        values = [from_json(table, row, LEFT_OUT) for row in shipped["rows"]]
+        with writing(store) as session:
+            run_id = session.scalars(select(RunRecord.id).where(RunRecord.name == run.name)).one()
+            active = select(ExpertRecord.expert).where(ExpertRecord.run_id == run_id, ExpertRecord.active_tokens > 0)
+            known = set(session.scalars(active))
+            write_influences(session, run_id, [row for row in values if row["expert"] in known])
+
     def _units(self, run: Run, steering: SteeringRequest) -> dict[str, dict[int, float]]:
         """As the runs' own files have them, since not all of them may be indexed yet."""
         units: dict[str, dict[int, float]] = {run.name: {}}
@@ -138,6 +175,27 @@ def _has(column: Any, run: Run, store: Engine) -> bool:
     with Session(store) as session:
         wanted = select(column).join(RunRecord).where(RunRecord.name == run.name).limit(1)
         return session.scalar(wanted) is not None
+
+
+def index_settings(config: IndexConfig) -> dict[str, Any]:
+    """What an index depends on, without the folder that its text lies in."""
+    return {**config.model_dump(mode="json", exclude={"text": {"text"}}), "fingerprint": fingerprint(config.text)}
+
+
+def _is_of(run: Run, weights: str) -> bool:
+    from trainer.evaluation.write import weights_digest  # brings PyTorch
+
+    return weights_digest([run]) == weights
+
+
+def _read_packed(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        found: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        raise UserError(f"{path} is damaged; get it back with git checkout.") from error
+    return found
 
 
 def _read(path: Path) -> dict[str, Any]:

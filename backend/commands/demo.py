@@ -125,6 +125,7 @@ def _prepare_run(run: Run, sample: Sample, store: Engine, device: str) -> None:
 
     if not is_indexed(run, store):
         index_run(run, sample.index, store, device, ALONE)
+    sample.enter_influence(run, store)
     if not is_ready(run, store):
         sample.enter_written(run, store)
         label_run(run, store)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 from pathlib import Path
@@ -15,17 +16,31 @@ from backend.commands import demo
 from backend.commands.demo_rest import Beside
 from backend.database import opened
 from backend.notes import LabelRecord
-from backend.sample import EVALUATIONS_FILE, INDEX_FILE, LABELS_FILE, SESSIONS_FILE
+from backend.sample import EVALUATIONS_FILE, INDEX_FILE, INFLUENCE_FILE, LABELS_FILE, SESSIONS_FILE, Sample
 from backend.sessions import sessions_of
 from backend.settings import Settings
+from scripts.sample_runs import take_influence
 from tests.language_models import saved_language_model
 from tests.processes import wait_for
 from tests.runs import small_world
+from trainer.config import InfluenceConfig
 from trainer.errors import NotFoundError, UserError
 from trainer.excerpts import LEFT_OUT
+from trainer.influence import build_influence
+from trainer.language_model import LanguageModel
 from trainer.rows_as_json import as_json
 from trainer.run import Run
-from trainer.store import EvaluationRecord, IndexRecord, RunRecord, sqlite_url, utc_now
+from trainer.store import (
+    EvaluationRecord,
+    ExpertRecord,
+    IndexRecord,
+    InfluenceRecord,
+    RunRecord,
+    delete_influences,
+    sqlite_url,
+    utc_now,
+    writing,
+)
 from trainer.tables import AutomaticLabelRecord
 from trainer.train import train_together
 
@@ -98,6 +113,49 @@ def test_everything_is_there_once_and_what_is_deleted_stays_away(settings: Setti
         session.delete(first)
     demo.prepare(settings)
     assert has(settings) == found | {"sessions": 1}
+
+
+def test_what_experts_do_is_entered_where_weights_and_index_are_the_same(settings: Settings) -> None:
+    demo.prepare(settings)
+    with opened(settings.store_url) as store:
+        run = Run.load("small", settings.data)
+        build_influence(run, InfluenceConfig(), LanguageModel.load(run.language_model_source, "cpu"), store)
+    measured = influences(settings)
+    take_influence(settings.data, settings.store_url, ["small"])
+
+    def entered_anew(**changed: Any) -> dict[int, list[float]]:
+        path = settings.data / INFLUENCE_FILE
+        shipped = json.loads(gzip.decompress(path.read_bytes()))
+        path.write_bytes(gzip.compress(json.dumps({"small": {**shipped["small"], **changed}}).encode()))
+        with opened(settings.store_url) as store:
+            with writing(store) as session:
+                delete_influences(session, 1)
+            Sample.open(settings.data).enter_influence(Run.load("small", settings.data), store)
+        path.write_bytes(gzip.compress(json.dumps(shipped).encode()))
+        return influences(settings)
+
+    again = entered_anew()
+    assert again.keys() == measured.keys()
+    assert all(again[expert] == pytest.approx(measured[expert], rel=1e-5) for expert in measured)
+    assert entered_anew(weights="others") == {}
+    assert entered_anew(index={}) == {}
+    (settings.data / INFLUENCE_FILE).write_bytes(b"broken")
+    with pytest.raises(UserError, match="damaged"):
+        demo.prepare(settings)
+
+
+def influences(settings: Settings) -> dict[int, list[float]]:
+    """Of the first run: what is kept with each measured expert, beside what is kept of it by itself."""
+    with opened(settings.store_url) as store, Session(store) as session:
+        rows = session.execute(
+            select(InfluenceRecord, ExpertRecord)
+            .join(
+                ExpertRecord,
+                (ExpertRecord.run_id == InfluenceRecord.run_id) & (ExpertRecord.expert == InfluenceRecord.expert),
+            )
+            .where(InfluenceRecord.run_id == 1)
+        )
+        return {it.expert: [it.kl_up, it.output_share, it.promoted[0][1], kept.kl_up] for it, kept in rows}
 
 
 def test_the_first_run_is_ready_before_the_others_and_is_the_newest(settings: Settings) -> None:

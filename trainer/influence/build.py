@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 import torch
-from sqlalchemy import Engine, insert, update
+from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from trainer.config import InfluenceConfig
@@ -29,17 +28,16 @@ from trainer.influence.picks import (
     read_sequences,
 )
 from trainer.influence.summary import Influence, summarise
+from trainer.influence.write import write_influences
 from trainer.language_model import LanguageModel
 from trainer.progress import Progress, ShouldStop, never, silent
 from trainer.routing import check_fits, refuse_several_layers
 from trainer.run import Run
-from trainer.store import ExpertRecord, InfluenceRecord, delete_influences, writing
+from trainer.store import writing
 
 EXPERTS_PER_CHUNK = 4096
 """Experts whose contributions and residual streams are held at a time."""
 CONTEXTS_PER_FORWARD = 16
-IN_TABLE = ("added_loss", "kl_up", "output_share", "input_dependence")
-"""What the table of experts is sorted by, kept with the experts too."""
 
 
 class Stopped(UserError):
@@ -90,7 +88,7 @@ def build_influence(
         run_id = record.id
     found = list(measuring.go(progress, should_stop))
     with writing(store) as session:
-        _write(session, run_id, found)
+        write_influences(session, run_id, [asdict(influence) for influence in found])
     return _result(run.name, found)
 
 
@@ -157,15 +155,6 @@ class _Measuring:
             own = Measured(*(values[torch.from_numpy(rows)] for values in measured))
             weight_M = torch.from_numpy(picks.weight[rows]).float()
             yield summarise(self.language_model, expert, int(self.others[expert]), own, weight_M)
-
-
-def _write(session: Session, run_id: int, found: list[Influence]) -> None:
-    delete_influences(session, run_id)
-    rows: list[dict[str, Any]] = [{"run_id": run_id, **asdict(influence)} for influence in found]
-    if rows:
-        session.execute(insert(InfluenceRecord), rows)
-        short = [{name: row[name] or 0.0 for name in ("run_id", "expert", *IN_TABLE)} for row in rows]
-        session.execute(update(ExpertRecord), short)
 
 
 def _result(run: str, found: list[Influence]) -> InfluenceResult:
