@@ -197,7 +197,9 @@ def routed_experts(layer: SparseLayer, dense_TM: Tensor, routing: LayerRouting) 
     shares_TK = norms_TK / norms_TK.sum(dim=1, keepdim=True).clamp_min(1e-12)
     columns = (routing.indices_TK.tolist(), routing.coefficients_TK.tolist(), shares_TK.tolist())
     rows = zip(*columns, _shares_in_layers(layer, dense_TM, routing), strict=True)
-    return [tuple(RoutedExpert(*expert) for expert in zip(*row, strict=True) if expert[1] != 0) for row in rows]
+    active = ([RoutedExpert(*expert) for expert in zip(*row, strict=True) if expert[1] != 0] for row in rows)
+    # A gate without a top-k has them by id.
+    return [tuple(sorted(experts, key=lambda expert: -expert.coefficient)) for experts in active]
 
 
 def _shares_in_layers(layer: SparseLayer, dense_TM: Tensor, routing: LayerRouting) -> list[list[tuple[float, ...]]]:

@@ -75,15 +75,28 @@ def active_pairs(routing: Routing, length: int, numbers_S: Ints) -> tuple[Pairs,
     slot_P = keys_P & ((1 << slot_bits) - 1)
     token_P = slot_P >> column_bits
     column_P = slot_P & ((1 << column_bits) - 1)
+    coefficient_P = coefficients_TK[token_P, column_P]
+    # A top-k has the largest first; gates that let any number through do not.
+    falls = bool((coefficients_TK[:, 1:] <= coefficients_TK[:, :-1]).all())
+    rank_P = column_P if falls else ranks_of(token_P, coefficient_P)
     row_P, position_P = np.divmod(token_P.astype(np.int32), np.int32(length))
     pairs = Pairs(
         expert=(keys_P >> slot_bits).astype(np.int32),
         sequence=numbers_S.astype(np.int32)[row_P],
         position=position_P.astype(np.uint16),
-        coefficient=coefficients_TK[token_P, column_P],
-        rank=np.minimum(column_P, LAST_RANK).astype(np.uint16),
+        coefficient=coefficient_P,
+        rank=np.minimum(rank_P, LAST_RANK).astype(np.uint16),
     )
     return pairs, token_P
+
+
+def ranks_of(token_P: Ints, coefficient_P: NDArray[np.float32]) -> Ints:
+    """Each pair's place among those of its token, 0 the one with the largest coefficient."""
+    order_P = np.lexsort((-coefficient_P, token_P))
+    starts = run_starts(token_P[order_P])
+    rank_P = np.empty(len(order_P), np.int64)
+    rank_P[order_P] = np.arange(len(order_P)) - np.repeat(starts, run_lengths(starts, len(order_P)))
+    return rank_P
 
 
 def run_starts(*columns: NDArray[Any]) -> Ints:

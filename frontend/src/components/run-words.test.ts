@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import { layersInWords, writtenLayers } from "./run-words";
+import { hasHidden, layersInWords, saysTokens, writtenLayers } from "./run-words";
 
 describe("the layers of a run", () => {
   it("are one, as a rule", () => {
@@ -11,5 +11,18 @@ describe("the layers of a run", () => {
   it("are said from the first to the last where there are several", () => {
     expect(writtenLayers({ layer: 2, last_layer: 4 })).toBe("2 to 4");
     expect(layersInWords({ layer: 0, last_layer: 1 })).toBe("layers 0 to 1");
+  });
+});
+
+describe("a run of another program", () => {
+  it("may not say how many tokens it was fitted on", () => {
+    expect(saysTokens({ tokens_wanted: 0 })).toBe(false);
+    expect(saysTokens({ tokens_wanted: 2048 })).toBe(true);
+  });
+
+  it("has a hidden vector only where it is a mixture", () => {
+    expect(hasHidden({ method: "jumprelu-skip-transcoder" })).toBe(false);
+    expect(hasHidden({ method: "autoencoder" })).toBe(false);
+    expect(hasHidden({ method: "relu-mxd" })).toBe(true);
   });
 });

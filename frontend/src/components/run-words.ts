@@ -63,6 +63,16 @@ export function statusName(status: RunStatus): string {
   return STATUSES[status];
 }
 
+/** Whether a run says how many tokens it was fitted on; formats of other programs may not. */
+export function saysTokens(run: Pick<RunSummary, "tokens_wanted">): boolean {
+  return run.tokens_wanted > 0;
+}
+
+/** Whether a method has a hidden vector with an activation, as an MLP has: transcoders and autoencoders have none. */
+export function hasHidden(run: Pick<RunSummary, "method">): boolean {
+  return !/transcoder|autoencoder/.test(run.method);
+}
+
 /** The format of an imported run and the last part of where it came from. */
 export function shortOrigin(origin: string): string {
   return `${origin.split(":")[0] ?? ""}: ${shortSource(origin)}`;

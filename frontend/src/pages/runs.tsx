@@ -10,7 +10,7 @@ import type { RunSummary } from "@/api/types";
 import { Command } from "@/components/command";
 import { pageLinks, usePageLinks } from "@/components/links";
 import { useNow } from "@/components/now";
-import { methodName, shortSource, writtenLayers } from "@/components/run-words";
+import { methodName, saysTokens, shortSource, writtenLayers } from "@/components/run-words";
 import { PageBar } from "@/components/shell/page-bar";
 import { EmptyState, ErrorState, LoadingState } from "@/components/states";
 import { formatAgo, formatCompact, formatCount, formatFixed, formatPercent } from "@/lib/format";
@@ -20,6 +20,7 @@ import { StatusWord } from "./runs/status-word";
 const TRAIN = "mxd train LANGUAGE_MODEL --layer 3 --text PATH_OR_DATASET --tokens 2M --k 16";
 
 function Progress({ run }: { readonly run: RunSummary }) {
+  if (!saysTokens(run)) return <span className="dim">not stated</span>;
   const share = run.tokens_wanted > 0 ? Math.min(1, run.tokens_done / run.tokens_wanted) : 0;
   return (
     <>

@@ -102,6 +102,9 @@ def test_indexes_routes_and_steers(world: World, monkeypatch: pytest.MonkeyPatch
     routing = route(language_model, run, "The bridge may have cracked.")
     active = [expert for token in routing.tokens for expert in token.experts]
     assert active and all(expert.coefficient > 0 for expert in active)
+    for token in routing.tokens:
+        coefficients = [expert.coefficient for expert in token.experts]
+        assert coefficients == sorted(coefficients, reverse=True)
     edits = (Edit(expert=active[0].expert, mode="add", strength=40),)
     sampling = Sampling(temperature=0, max_tokens=8)
     texts = {

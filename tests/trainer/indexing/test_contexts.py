@@ -82,6 +82,14 @@ def test_pairs_are_in_order_whatever_k_is() -> None:
     assert token_P.tolist() == [s // 2 * LENGTH + p for _, s, p in rows]
 
 
+def test_ranks_go_by_coefficient_whatever_the_order_of_the_gate() -> None:
+    """A gate without a top-k has its experts by id."""
+    routing = Routing(torch.tensor([[0.0, 2.0, 0.5, 3.0], [1.0, 0.0, 4.0, 0.0]]), torch.arange(4).expand(2, 4))
+    pairs, token_P = active_pairs(routing, 1, np.arange(2))
+    ranks = {(int(t), int(e)): int(r) for t, e, r in zip(token_P, pairs.expert, pairs.rank, strict=True)}
+    assert ranks == {(0, 1): 1, (0, 2): 2, (0, 3): 0, (1, 0): 1, (1, 2): 0}
+
+
 def test_random_contexts_are_a_fair_sample() -> None:
     """Each of 400 equal pairs is drawn about as often as another over many seeds."""
     routing = Routing(torch.ones(400, 1), torch.zeros(400, 1, dtype=torch.int64))

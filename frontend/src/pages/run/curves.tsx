@@ -88,6 +88,22 @@ function useCurveFigure({
   return { figure, hasRanks, isPending: own.isPending, error: own.error, refetch: own.refetch };
 }
 
+function NoCurve({ imported }: { readonly imported: boolean }) {
+  return (
+    <section className="pane">
+      {imported ? (
+        <EmptyState title="Fitted by another program">
+          Its training curve is not in what was imported; mxd evaluate measures what it adds to the loss.
+        </EmptyState>
+      ) : (
+        <EmptyState title="No step has been measured yet">
+          The first comes a few seconds after fitting begins.
+        </EmptyState>
+      )}
+    </section>
+  );
+}
+
 export function Curves({ detail, curve, compare, wanted, onCurve, children }: CurvesProps) {
   const { figure, hasRanks, isPending, error, refetch } = useCurveFigure({ detail, curve, compare, wanted });
   const words = CURVE_WORDS[curve];
@@ -114,15 +130,7 @@ export function Curves({ detail, curve, compare, wanted, onCurve, children }: Cu
       </section>
     );
   }
-  if (figure.drawn === 0) {
-    return (
-      <section className="pane">
-        <EmptyState title="No step has been measured yet">
-          The first comes a few seconds after fitting begins.
-        </EmptyState>
-      </section>
-    );
-  }
+  if (figure.drawn === 0) return <NoCurve imported={detail.run.origin !== null} />;
   return (
     <section className="pane">
       <FigureView

@@ -3,11 +3,13 @@
 import type { RunDetail, RunSummary } from "@/api/types";
 import { Command } from "@/components/command";
 import { useNow } from "@/components/now";
+import { saysTokens } from "@/components/run-words";
 import { formatAgo, formatCompact, formatCount, formatDuration } from "@/lib/format";
 
 import { StatusWord } from "../runs/status-word";
 
 function Progress({ run }: { readonly run: RunSummary }) {
+  if (!saysTokens(run)) return null;
   const share = run.tokens_wanted > 0 ? Math.min(1, run.tokens_done / run.tokens_wanted) : 0;
   const rate = run.last_metric?.tokens_per_second ?? 0;
   const left = rate > 0 ? (run.tokens_wanted - run.tokens_done) / rate : null;
