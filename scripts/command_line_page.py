@@ -27,7 +27,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def page() -> str:
     """The page, as Markdown."""
-    os.environ["COLUMNS"] = "100"  # what argparse wraps its lines to
+    os.environ["COLUMNS"] = "84"  # what argparse wraps its lines to
     sections = (
         f"## {parser.prog}\n\n```text\n{parser.format_help().rstrip()}\n```\n"
         for parser in _leaves(parser_of_everything())

@@ -31,6 +31,10 @@ class DemoCommand(Command):
     """Serve the shipped sample. The first time a run's contexts are indexed, which takes about a minute; those of the
     other runs while the first is looked at."""
 
+    data: Path | None = None
+    """Folder of a sample; by default the shipped one, of a wheel a copy in your own data folder."""
+    store: str | None = None
+    """SQLAlchemy URL of the store; by default a file beside the sample."""
     host: str | None = None
     """Address to listen on (127.0.0.1: this machine only)."""
     port: Annotated[int | None, Field(ge=0, le=65_535)] = None
