@@ -33,9 +33,12 @@ def faithfulness(session: Session) -> Figure:
             lambda r: float(r["ce_mean_ablated"] - r["ce_original"]),
         ),
     )
-    names = [_named(result) for result in results]
+    with_text = len({result["text"] for result in results}) > 1
+    names = [_named(it) + (f", on {it['text'].rsplit('/', 1)[-1]}" if with_text else "") for it in results]
+    bars = error_bars((it["delta_ce"]["value"], it["delta_ce"]["low"], it["delta_ce"]["high"]) for it in results)
     traces = [
         go.Scatter(
+            error_x=bars if role == "this-run" else None,
             x=[max(value(result), SMALLEST_LOSS) for result in results],
             y=names,
             name=name,

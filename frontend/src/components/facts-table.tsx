@@ -10,7 +10,19 @@ export function shown(value: number | null | undefined, unit: Fact["unit"]): str
   return Math.abs(value) < 0.001 && value !== 0 ? value.toExponential(1) : value.toFixed(4);
 }
 
-export function FactsTable({ label, facts }: { readonly label: string; readonly facts: readonly Fact[] }) {
+/** The same figures on another text. */
+export interface OtherFacts {
+  readonly name: string;
+  readonly facts: readonly Fact[];
+}
+
+interface FactsTableProps {
+  readonly label: string;
+  readonly facts: readonly Fact[];
+  readonly others?: readonly OtherFacts[];
+}
+
+export function FactsTable({ label, facts, others = [] }: FactsTableProps) {
   const hasIntervals = facts.some(({ low }) => low !== null && low !== undefined);
   return (
     // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- a box that scrolls must be reachable by key
@@ -21,6 +33,11 @@ export function FactsTable({ label, facts }: { readonly label: string; readonly 
             <th>Figure</th>
             <th className="num">Value</th>
             {hasIntervals && <th className="num">95 % interval</th>}
+            {others.map(({ name }) => (
+              <th key={name} className="num">
+                On {name}
+              </th>
+            ))}
             <th>What it is</th>
           </tr>
         </thead>
@@ -36,6 +53,11 @@ export function FactsTable({ label, facts }: { readonly label: string; readonly 
                     : ""}
                 </td>
               )}
+              {others.map((other) => (
+                <td key={other.name} className="num">
+                  {shown(other.facts.find(({ name }) => name === fact.name)?.value, fact.unit)}
+                </td>
+              ))}
               <td className="ink2">{fact.meaning}</td>
             </tr>
           ))}

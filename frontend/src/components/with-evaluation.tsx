@@ -1,4 +1,4 @@
-/** The newest evaluation of the page's run, or the command that makes one. */
+/** The newest evaluation of the page's run on each text, or the command that makes one. */
 
 import { useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
@@ -7,11 +7,13 @@ import { evaluationsQuery } from "@/api/queries";
 import type { EvaluationSummary } from "@/api/types";
 
 import { Command } from "./command";
+import { onOtherTexts } from "./other-texts";
 import { EmptyState, ErrorState, LoadingState } from "./states";
 
 interface WithEvaluationProps {
   readonly run: string;
-  readonly children: (evaluation: EvaluationSummary) => ReactNode;
+  /** The newest, and the newest on each other text. */
+  readonly children: (evaluation: EvaluationSummary, others: readonly EvaluationSummary[]) => ReactNode;
 }
 
 export const evaluateCommand = (run: string | null) =>
@@ -29,7 +31,7 @@ export function WithEvaluation({ run, children }: WithEvaluationProps) {
         <Command text={evaluateCommand(run)} />
       </EmptyState>
     );
-  return <>{children(newest)}</>;
+  return <>{children(newest, onOtherTexts(data.evaluations))}</>;
 }
 
 export function Verdicts({ evaluation }: { readonly evaluation: EvaluationSummary }) {

@@ -11,21 +11,27 @@ import { ServerFigure } from "@/components/figure/server-figure";
 import { PageBar } from "@/components/shell/page-bar";
 import { Verdicts, WithEvaluation } from "@/components/with-evaluation";
 
+const textName = (text: string) => text.split("/").at(-1) ?? text;
+
 function OfRun({ run: { name: run, layer, last_layer: last } }: { readonly run: RunSummary }) {
   return (
     <WithEvaluation run={run}>
-      {(evaluation) => (
+      {(evaluation, others) => (
         <>
           <section className="pane settings">
             <div className="pane-h">
               <h2>{run}</h2>
               <span className="note">
-                {evaluation.tokens.toLocaleString("en")} tokens of {evaluation.text.split("/").at(-1)}
+                {evaluation.tokens.toLocaleString("en")} tokens of {textName(evaluation.text)}
                 {evaluation.seen_text ? ", which it was fitted on" : ""}
               </span>
             </div>
             <Verdicts evaluation={evaluation} />
-            <FactsTable label="Faithfulness" facts={evaluation.faithfulness} />
+            <FactsTable
+              label="Faithfulness"
+              facts={evaluation.faithfulness}
+              others={others.map(({ text, faithfulness }) => ({ name: textName(text), facts: faithfulness }))}
+            />
           </section>
           {layer !== last && <ServerFigure name="layer-errors" run={run} prepare={withLegend} />}
         </>
