@@ -11,7 +11,7 @@ import { Command } from "@/components/command";
 import { useCurrentRun, WithRun } from "@/components/current-run";
 import { usePageLinks } from "@/components/links";
 import { oneOfEachLayer } from "@/components/one-of-each-layer";
-import { layersInWords, shortSource } from "@/components/run-words";
+import { hasHidden, layersInWords, shortSource } from "@/components/run-words";
 import { PageBar } from "@/components/shell/page-bar";
 import { EmptyState, ErrorState, LoadingState } from "@/components/states";
 import { FIRST_STRENGTH } from "@/lib/edits";
@@ -49,15 +49,19 @@ function howManyMlps({ layer, last_layer: last }: RunSummary): string {
   return layer === last ? "One MLP" : `${last - layer + 1} MLPs`;
 }
 
+function howManyAToken({ has_top_k: hasTopK, k }: RunSummary): string {
+  return hasTopK ? `Each token uses ${String(k)} of them.` : "A token uses those that its gate lets through.";
+}
+
 function Intro({ run }: { readonly run: RunSummary }) {
   return (
     <section className="intro">
       <h1>
-        {howManyMlps(run)}, written as {formatCount(run.num_experts)} experts. Each token uses {run.k} of them.
+        {howManyMlps(run)}, written as {formatCount(run.num_experts)} experts. {howManyAToken(run)}
       </h1>
       <p>
         {run.layer === run.last_layer ? "This is" : "These are"} {layersInWords(run)} of{" "}
-        {shortSource(run.language_model)}, and every expert is a full linear map.
+        {shortSource(run.language_model)}, and every expert is {hasHidden(run) ? "a full linear map" : "one direction"}.
         {run.indexed_tokens !== null &&
           " Here is one: what it fires on, where it fires in a prompt, and what changes when you turn it up."}
         <AllLayers run={run} />
