@@ -26,6 +26,9 @@ from trainer.evaluation.seeds import Seeds, same_settings
 IN_THE_NAME = ("method", "layer", "language_model")
 """Settings that are not among what a line's name is given in addition."""
 NOT_OF_A_LINE = ("k", "language_model_dtype")
+STEPS = 40
+LEAST_SHARE = 0.05
+"""Below it a ratio of two small figures says nothing."""
 AROUND = 1.6
 """How far the axis goes to either side of its smallest and largest K."""
 
@@ -57,7 +60,11 @@ def error_frontier(session: Session) -> Figure:
 
 
 def routing_frontier(session: Session) -> Figure:
-    """Added loss against routing share: faithful and telling is to the lower right."""
+    """Added loss against routing share: faithful and telling is to the lower right.
+
+    A layer that leaves part of the MLP in place has a smaller share and adds less, whatever it is: both fall about as
+    the square of its own part. Where all is of one layer and text a line shows what the best point comes to so.
+    """
     lines = _lines(session)
     names = _names(lines)
     traces = []
@@ -78,10 +85,39 @@ def routing_frontier(session: Session) -> Figure:
                 hovertemplate="%{customdata[0]}<br>routing share %{x:.2f}, added loss %{y:.4f} nats<extra></extra>",
             )
         )
-    figure = go.Figure(traces)
+    figure = go.Figure([*_with_part_of_the_mlp(lines, names), *traces])
     figure.update_xaxes(title={"text": "Routing share"}, range=[-0.05, 1.1])
     figure.update_yaxes(type="log", title={"text": "Added loss, nats"})
-    return as_figure("routing-frontier", "Added loss against routing share", figure, points_of(figure))
+    return as_figure(
+        "routing-frontier", "Added loss against routing share", figure, sum(len(line.points) for line in lines)
+    )
+
+
+def _with_part_of_the_mlp(lines: Sequence[Line], names: Sequence[str]) -> list[go.Scatter]:
+    """From the point that adds least for its share straight on to none of both."""
+    if len({(line.text, line.settings.get("layer"), line.settings.get("language_model")) for line in lines}) != 1:
+        return []
+    points = [(name, point) for line, name in zip(lines, names, strict=True) for point in line.points]
+    each = [
+        (_drawable(_added(point)) / share, share, f"{name}, K {_k(point)}")
+        for name, point in points
+        if (share := point.measure("routing_share").value) > LEAST_SHARE
+    ]
+    if len(points) < 2 or not each:
+        return []
+    slope, share, name = min(each)
+    shares = [share * step / STEPS for step in range(1, STEPS + 1)]
+    return [
+        go.Scatter(
+            x=shares,
+            y=[slope * at for at in shares],
+            mode="lines",
+            line={"dash": "dot", "width": 1},
+            name=f"{name}, with part of the MLP left in place",
+            meta={"role": "reference"},
+            hoverinfo="skip",
+        )
+    ]
 
 
 def _added(point: Seeds) -> Interval:

@@ -227,3 +227,26 @@ def test_one_layer_at_several_k_is_a_line_of_its_own(
     content = target.read_text()
     assert "first at K 2" in content
     assert re.search(r"mxd evaluate first .*--k 2", content)
+
+
+def test_what_the_best_run_comes_to_with_part_of_the_mlp_left_in_place(measured: Path, tmp_path: Path) -> None:
+    data = shutil.copytree(measured, tmp_path / "copy")
+    store = open_database(sqlite_url(data))
+    shares = {"first": 0.8, "across": 0.4}
+    with writing(store) as session:
+        for record in session.scalars(select(EvaluationRecord)).all():
+            if record.subject not in shares:
+                session.delete(record)
+                continue
+            share = dict.fromkeys(("value", "low", "high"), shares[record.subject])
+            intervals = record.result["intervals"] | {"routing_share": share}
+            loss = dict.fromkeys(("value", "low", "high"), 0.02)
+            record.result = record.result | {"delta_ce": loss, "intervals": intervals}
+    store.dispose()
+    with TestClient(create_app(Settings(data=data, frontend=data / "dist"))) as client:
+        drawn = figure(client, "routing-frontier")
+    reference = drawn["data"][0]
+    assert reference["name"] == "mxd, layer 1, K 4, with part of the MLP left in place"
+    assert drawn["total"] == 2
+    assert reference["x"][-1] == pytest.approx(0.8)
+    assert reference["y"] == pytest.approx([0.02 / 0.8 * share for share in reference["x"]])
