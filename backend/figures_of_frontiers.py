@@ -227,8 +227,12 @@ def _name(line: Line, alike: Sequence[Line]) -> str:
     own = _flat(line.settings)
     differ = sorted({name for one in settings for name in one if any(it.get(name) != one[name] for it in settings)})
     words = [f"{line.run}, one layer" if line.run else f"{own['method']}, layer {own['layer']}"]
-    words += [f"{name.replace('_', ' ')} {own[name]}" for name in differ if name in own]
+    words += [f"{name.replace('_', ' ')} {_value(own[name])}" for name in differ if name in own]
     return ", ".join(words)
+
+
+def _value(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:

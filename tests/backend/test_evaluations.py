@@ -112,7 +112,21 @@ def test_seeds_are_one_point_and_other_settings_another_line(seen: TestClient, m
     store.dispose()
     with TestClient(create_app(Settings(data=data, frontend=data / "dist"))) as client:
         names = {trace["name"] for trace in figure(client, "error-frontier")["data"]}
-    assert names == {"mxd, layer 1, start auto", "mxd, layer 1, start paper", "cross-layer-mxd, layer 1"}
+    assert names == {"mxd, layer 1", "mxd, layer 1, start paper", "cross-layer-mxd, layer 1"}
+
+
+def test_a_setting_that_came_later_does_not_part_seeds(measured: Path, tmp_path: Path) -> None:
+    data = shutil.copytree(measured, tmp_path / "copy")
+    store = open_database(sqlite_url(data))
+    later = {"gate", "next_token_weight", "began_as"}
+    with writing(store) as session:
+        run = session.scalars(select(RunRecord).where(RunRecord.name == "second")).one()
+        assert later <= run.config.keys()
+        run.config = {name: value for name, value in run.config.items() if name not in later}
+    store.dispose()
+    with TestClient(create_app(Settings(data=data, frontend=data / "dist"))) as client:
+        lines = {trace["name"]: trace for trace in figure(client, "error-frontier")["data"]}
+    assert lines["mxd, layer 1"]["customdata"][0][0] == "first, second"
 
 
 def test_the_probed_run_stands_out_and_each_class_has_a_distribution(seen: TestClient) -> None:

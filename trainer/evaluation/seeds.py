@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from trainer.config import EvaluateConfig
+from trainer.config import EvaluateConfig, TrainConfig
 from trainer.evaluation.intervals import Bootstrap, Floats, Interval
 from trainer.store import EvaluationRecord
 
@@ -59,11 +60,21 @@ class Seeds:
 def same_settings(settings: Settings, left_out: Collection[str] = ()) -> dict[str, Any]:
     """What has to be equal for runs to be seeds of one another, and may still differ by ``left_out``."""
     # What was not chosen may also be missing: settings that came later.
+    defaults = _defaults()
     return {
         name: value
         for name, value in sorted(settings.items())
-        if name not in NOT_COMPARED and name not in left_out and value is not None
+        if name not in NOT_COMPARED and name not in left_out and value is not None and value != defaults.get(name)
     }
+
+
+@cache
+def _defaults() -> Mapping[str, Any]:
+    """Of settings that need not be chosen, as they stand in a run's file; a method and a K are always told."""
+    fields = TrainConfig.model_fields.items()
+    optional = {name: field for name, field in fields if not field.is_required() and name not in ("method", "k")}
+    chosen = {name: field.get_default(call_default_factory=True) for name, field in optional.items()}
+    return TrainConfig.model_construct(**chosen).model_dump(mode="json", include=set(optional))
 
 
 def by_seeds(records: Iterable[tuple[EvaluationRecord, Settings]]) -> list[Seeds]:
