@@ -167,7 +167,9 @@ def test_the_first_run_is_ready_before_the_others_and_is_the_newest(settings: Se
     assert has(settings)["evaluations"] == 1
 
 
-def test_the_others_are_indexed_beside_and_end_with_the_server(settings: Settings) -> None:
+def test_the_others_are_indexed_beside_and_end_with_the_server_without_a_word(
+    settings: Settings, capfd: pytest.CaptureFixture[str]
+) -> None:
     demo.prepare_first(settings)
     said: list[str] = []
     with Beside(settings) as beside:
@@ -178,6 +180,9 @@ def test_the_others_are_indexed_beside_and_end_with_the_server(settings: Setting
     with Beside(settings) as again:
         again.begin()
     assert again.exit_code is not None
+    told = capfd.readouterr().err
+    assert "Stopping" not in told
+    assert "interrupted" not in told
 
 
 def test_stopped_on_the_way_it_goes_on_at_the_next_start(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
