@@ -9,7 +9,14 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from trainer.store import EvaluationRecord, InfluenceRecord, ProbeRecord, RunRecord, SteeringDoseRecord
+from trainer.store import (
+    EvaluationRecord,
+    InfluenceRecord,
+    MeasurementRecord,
+    ProbeRecord,
+    RunRecord,
+    SteeringDoseRecord,
+)
 
 Settings = Mapping[str, Any]
 PARTS = ("text", "optimizer", "collapse", "gate")
@@ -30,7 +37,7 @@ def commands(session: Session) -> list[str]:
     for probe in session.scalars(select(ProbeRecord).order_by(ProbeRecord.id)):
         lines.append(_line("probe", [runs[probe.run_id].name], probe.settings))
     measured = session.scalars(select(InfluenceRecord.run_id).distinct())
-    lines += [_line("influence", [runs[run_id].name], {}) for run_id in sorted(measured)]
+    lines += [_line("influence", [runs[it].name], _settings(session, it, "influence")) for it in sorted(measured)]
     lines += [_steering(session, run) for run in runs.values()]
     return [line for line in dict.fromkeys(lines) if line]
 
@@ -42,8 +49,18 @@ def _steering(session: Session, run: RunRecord) -> str:
     ).all()
     if not found:
         return ""
-    strengths = ",".join(f"{strength:g}" for strength in sorted({strength for _, strength in found}))
-    return _line("evaluate-steering", [run.name], {"experts": len({it for it, _ in found}), "strengths": strengths})
+    known = _settings(session, run.id, "evaluate-steering")
+    strengths = known.get("strengths", sorted({strength for _, strength in found}))
+    flags = {"experts": len({it for it, _ in found})} | {name: it for name, it in known.items() if name != "prompts"}
+    flags |= {"strengths": ",".join(f"{strength:g}" for strength in strengths)}
+    prompts = [word for prompt in known.get("prompts", ()) for word in ("--prompt", prompt)]
+    return " ".join([_line("evaluate-steering", [run.name], flags), shlex.join(prompts)]).rstrip()
+
+
+def _settings(session: Session, run_id: int, command: str) -> dict[str, Any]:
+    """With which something was measured; none where it was measured before that was kept."""
+    record = session.get(MeasurementRecord, (run_id, command))
+    return {} if record is None else dict(record.settings)
 
 
 def fit(config: Settings) -> str:

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 
 from backend import notes, sessions
 from backend.schemas import SteeringRequest
-from trainer.config import IndexConfig
+from trainer.config import IndexConfig, InfluenceConfig
 from trainer.documents import fingerprint
 from trainer.errors import NotFoundError, UserError
 from trainer.excerpts import LEFT_OUT, insert_checked
@@ -150,7 +150,8 @@ class Sample:
             run_id = session.scalars(select(RunRecord.id).where(RunRecord.name == run.name)).one()
             active = select(ExpertRecord.expert).where(ExpertRecord.run_id == run_id, ExpertRecord.active_tokens > 0)
             known = set(session.scalars(active))
-            write_influences(session, run_id, [row for row in values if row["expert"] in known])
+            shown = [row for row in values if row["expert"] in known]
+            write_influences(session, run_id, shown, InfluenceConfig.model_validate(shipped.get("settings", {})))
 
     def _units(self, run: Run, steering: SteeringRequest) -> dict[str, dict[int, float]]:
         """As the runs' own files have them, since not all of them may be indexed yet."""

@@ -29,7 +29,7 @@ from trainer.layers.saved import WEIGHTS_FILE
 from trainer.layers.sparse import save_tensors
 from trainer.rows_as_json import as_json
 from trainer.run import Run, runs_folder
-from trainer.store import EvaluationRecord, InfluenceRecord, RunRecord
+from trainer.store import EvaluationRecord, InfluenceRecord, MeasurementRecord, RunRecord
 
 LANGUAGE_MODEL = "language-model"
 """Its folder in the sample."""
@@ -66,9 +66,11 @@ def take_influence(sample: Path, store_url: str, names: list[str]) -> None:
         for name in names:
             record = session.scalars(select(RunRecord).where(RunRecord.name == name)).one()
             rows = list(rows_of_run(session, record, InfluenceRecord.__table__))  # type: ignore[arg-type]
+            measured = session.get(MeasurementRecord, (record.id, "influence"))
             taken[name] = {
                 "weights": weights_digest([Run.load(name, sample)]),
                 "index": index_settings(opened_sample.index),
+                "settings": {} if measured is None else measured.settings,
                 "rows": _short(rows),
             }
             print(f"{name}: {len(rows):,} experts")

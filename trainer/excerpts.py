@@ -19,6 +19,7 @@ from trainer.store import (
     ExpertRecord,
     IndexRecord,
     InfluenceRecord,
+    MeasurementRecord,
     ProbeRecord,
     RunRecord,
     SequenceRecord,
@@ -37,6 +38,7 @@ OF_RUNS: dict[str, Table] = {
         AutomaticLabelRecord,
         InfluenceRecord,
         SteeringDoseRecord,
+        MeasurementRecord,
         EvaluationRecord,
         ProbeRecord,
     )

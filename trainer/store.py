@@ -198,6 +198,17 @@ class SteeringDoseRecord(Base):
     promoted_share: Mapped[float]
 
 
+class MeasurementRecord(Base):
+    """With which settings what stands in other tables was measured of a run, so that it can be done again."""
+
+    __tablename__ = "measurements"
+
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
+    command: Mapped[str] = mapped_column(String(32), primary_key=True)
+    """``influence`` or ``evaluate-steering``."""
+    settings: Mapped[dict[str, Any]] = mapped_column(JSON)
+
+
 class SequenceRecord(Base):
     """A token sequence of the indexed text, stored once however many contexts point at it."""
 

@@ -7,14 +7,33 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy.orm import Session
 
+from backend.commands.base import part_of
+from backend.commands.evaluate_steering import EvaluateSteeringCommand
 from backend.commands.finetune import FinetuneCommand
 from backend.commands.importing import ImportCommand
+from backend.commands.influence import InfluenceCommand
 from backend.commands.parsing import command_from
 from backend.commands.train import TrainCommand
-from backend.repeating import fit
-from trainer.config import CollapseConfig, OptimizerConfig, Origin, TextConfig, TrainConfig
+from backend.repeating import commands, fit
+from tests.runs import small_world
+from trainer.config import (
+    CollapseConfig,
+    IndexConfig,
+    InfluenceConfig,
+    OptimizerConfig,
+    Origin,
+    SteeringEvaluationConfig,
+    TextConfig,
+    TrainConfig,
+)
 from trainer.gate_config import GateConfig
+from trainer.indexing.build import build_index
+from trainer.influence import build_influence
+from trainer.run import Run
+from trainer.steering_evaluation.build import evaluate_steering
+from trainer.train import train
 
 CONFIG = TrainConfig(
     name="a-run",
@@ -56,3 +75,24 @@ def test_what_was_fine_tuned_or_imported_has_its_own_command() -> None:
     imported = typed(CONFIG.model_copy(update={"origin": origin}))
     assert isinstance(imported, ImportCommand)
     assert (imported.source, imported.part, imported.layer) == ("owner/name", "layers.3", 3)
+
+
+def test_what_was_measured_of_experts_is_repeated_with_its_settings(tmp_path: Path) -> None:
+    world = small_world(tmp_path)
+    train(world.config(), world.data, world.store, world.language_model)
+    run = Run.load("small", world.data)
+    index_text = IndexConfig(text=world.text, tokens=320)
+    build_index(run, index_text, world.language_model, world.store)
+    influence = InfluenceConfig(per_interval=2, seed=3)
+    steering = SteeringEvaluationConfig(
+        experts=2, strengths=(1.5, 4.0), prompts=("the fox", "a 'red' dog"), samples=2, max_tokens=3, seed=5
+    )
+    build_influence(run, influence, world.language_model, world.store)
+    evaluate_steering(run, steering, world.language_model, world.store)
+    with Session(world.store) as session:
+        typed_lines = [command_from(shlex.split(line)[1:]) for line in commands(session)]
+    world.store.dispose()
+    measured = next(it for it in typed_lines if isinstance(it, InfluenceCommand))
+    assert part_of(InfluenceConfig, measured) == influence
+    steered = next(it for it in typed_lines if isinstance(it, EvaluateSteeringCommand))
+    assert part_of(SteeringEvaluationConfig, steered, prompts=tuple(steered.prompt or ())) == steering

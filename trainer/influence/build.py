@@ -88,7 +88,7 @@ def build_influence(
         run_id = record.id
     found = list(measuring.go(progress, should_stop))
     with writing(store) as session:
-        write_influences(session, run_id, [asdict(influence) for influence in found])
+        write_influences(session, run_id, [asdict(influence) for influence in found], config)
     return _result(run.name, found)
 
 

@@ -23,7 +23,7 @@ from trainer.routing import check_fits, prompt_ids, refuse_several_layers
 from trainer.run import Run
 from trainer.steering_evaluation.doses import KINDS, Dose, Kind
 from trainer.steering_evaluation.texts import Pushed, Pushes, score, self_similarity, write
-from trainer.store import ExpertRecord, InfluenceRecord, RunRecord, SteeringDoseRecord, writing
+from trainer.store import ExpertRecord, InfluenceRecord, MeasurementRecord, RunRecord, SteeringDoseRecord, writing
 
 
 class Stopped(UserError):
@@ -69,6 +69,8 @@ def evaluate_steering(
     with writing(store) as session:
         session.execute(delete(SteeringDoseRecord).where(SteeringDoseRecord.run_id == run_id))
         session.execute(insert(SteeringDoseRecord), [{"run_id": run_id, **asdict(dose)} for dose in doses])
+        settings = config.model_dump(mode="json")
+        session.merge(MeasurementRecord(run_id=run_id, command="evaluate-steering", settings=settings))
     return doses
 
 
