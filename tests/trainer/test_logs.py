@@ -143,9 +143,13 @@ def test_trackio_goes_on_with_a_resumed_run(world: World, monkeypatch: pytest.Mo
 
 def test_a_failed_fit_closes_its_log(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     made = stand_in("wandb", monkeypatch)
-    config = world.config(tokens=500_000, start="paper")
-    with pytest.raises(UserError, match="has"):
-        train(config, world.data, world.store, world.language_model, log=log_to("wandb"))
+
+    def enough(done: int, *_: object) -> None:
+        if done > 512:
+            raise UserError("That was enough.")
+
+    with pytest.raises(UserError, match="enough"):
+        train(world.config(), world.data, world.store, world.language_model, progress=enough, log=log_to("wandb"))
     assert [it.finished for it in made] == [1]
 
 

@@ -76,7 +76,7 @@ def traced_ids(language_model: LanguageModel, runs: Sequence[Run], config: Targe
         raise UserError("There is no run to trace a circuit through; name one at least.")
     for run in runs:
         refuse_several_layers(run, "A circuit")
-    if unfit := [run.name for run in runs if run.layer_config.method == "peer"]:
+    if unfit := [run.name for run in runs if run.config.method == "peer"]:
         raise UserError(
             f"A coefficient of {unfit[0]} is a product of two numbers of its input, and a circuit follows one; leave "
             "runs of the method peer out."
