@@ -144,7 +144,7 @@ def test_trackio_goes_on_with_a_resumed_run(world: World, monkeypatch: pytest.Mo
 def test_a_failed_fit_closes_its_log(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     made = stand_in("wandb", monkeypatch)
 
-    def enough(done: int, total: int, note: str) -> None:  # noqa: ARG001
+    def enough(done: int, total: int, note: str) -> None:
         if done > 512:
             raise UserError("That was enough.")
 
