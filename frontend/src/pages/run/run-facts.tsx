@@ -1,7 +1,15 @@
 /** What was fitted, in one strip. */
 
 import type { RunSummary } from "@/api/types";
-import { activeK, gateName, hasHidden, methodName, shortOrigin, shortSource, writtenLayers } from "@/components/run-words";
+import {
+  activeK,
+  gateName,
+  hasHidden,
+  methodName,
+  shortOrigin,
+  shortSource,
+  writtenLayers,
+} from "@/components/run-words";
 import { formatCompact, formatCount } from "@/lib/format";
 
 export function RunFacts({ run }: { readonly run: RunSummary }) {
