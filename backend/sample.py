@@ -29,6 +29,7 @@ from trainer.store import (
     ExpertRecord,
     IndexRecord,
     InfluenceRecord,
+    ProbeRecord,
     RunRecord,
     utc_now,
     writing,
@@ -42,11 +43,16 @@ LABELS_FILE = "labels.json"
 SESSIONS_FILE = "sessions.json"
 """Where there are any: run -> name -> steering session, the first to be shown first."""
 EVALUATIONS_FILE = "evaluations.json"
-"""Where there are any: rows of evaluations as JSON, each with the ``run`` that it hangs on."""
-
+"""Where there are any: rows of evaluations and of probes as JSON, each with the ``run`` that it hangs on."""
 INFLUENCE_FILE = "influence.json.gz"
 """Where there is any: run -> ``weights``, their digest; ``index``, settings of the index whose contexts were read;
 ``rows``, as JSON."""
+
+MEASURED: dict[type[EvaluationRecord | ProbeRecord], tuple[str, ...]] = {
+    EvaluationRecord: ("subject", "fingerprint"),
+    ProbeRecord: ("run_id", "fingerprint", "level"),
+}
+"""What ``EVALUATIONS_FILE`` holds, under its table's name: the record, and the columns of which one is never twice."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +102,7 @@ class Sample:
             register_run(run, store)
         with writing(store) as session:
             self._put_in_order(session, new)
-            self._enter_evaluations(session)
+            self._enter_measured(session)
 
     def _put_in_order(self, session: Session, new: Sequence[Run]) -> None:
         """By the time of their files, which is that of a checkout, no run would come before another."""
@@ -105,15 +111,17 @@ class Sample:
             record = session.scalars(select(RunRecord).where(RunRecord.name == run.name)).one()
             record.started_at = now - timedelta(seconds=place)
 
-    def _enter_evaluations(self, session: Session) -> None:
+    def _enter_measured(self, session: Session) -> None:
         ids = {record.name: record.id for record in session.scalars(select(RunRecord))}
-        wanted = select(EvaluationRecord.subject, EvaluationRecord.fingerprint)
-        known = {(subject, fingerprint) for subject, fingerprint in session.execute(wanted)}
-        for row in _read(self.folder / EVALUATIONS_FILE).get("evaluations", []):
-            run = row.pop("run")
-            values = from_json(EvaluationRecord.__table__, row, LEFT_OUT)  # type: ignore[arg-type]
-            if run in ids and (values["subject"], values["fingerprint"]) not in known:
-                insert_checked(session, EvaluationRecord.__table__, [values | {"run_id": ids[run]}])  # type: ignore[arg-type]
+        measured = _read(self.folder / EVALUATIONS_FILE)
+        for record, key in MEASURED.items():
+            table: Table = record.__table__  # type: ignore[assignment]
+            known = {tuple(row) for row in session.execute(select(*(table.c[column] for column in key)))}
+            for row in measured.get(table.name, []):
+                run = row.pop("run")
+                values = from_json(table, row, LEFT_OUT) | {"run_id": ids.get(run)}
+                if run in ids and tuple(values[column] for column in key) not in known:
+                    insert_checked(session, table, [values])
 
     def enter_written(self, run: Run, store: Engine) -> None:
         """Give an indexed run its labels and sessions; once, so that a person's own are never undone, and what a

@@ -5,7 +5,7 @@ python scripts/sample_runs.py evaluations data/demo STORE_URL
 python scripts/sample_runs.py influence data/demo STORE_URL NAME…
 
 Before the second, ``mxd evaluate --data data/demo --store STORE_URL`` measures what is shipped, not what it was made
-of; before the third, so does ``mxd influence``, in the store that ``mxd demo`` has made.
+of, and so does ``mxd probe``; before the third, so does ``mxd influence``, in the store that ``mxd demo`` has made.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from sqlalchemy import select
+from sqlalchemy import Table, select
 from sqlalchemy.orm import Session
 
 from backend.bundles.pack import portable_row
 from backend.database import opened
-from backend.sample import EVALUATIONS_FILE, INFLUENCE_FILE, Sample, index_settings
+from backend.sample import EVALUATIONS_FILE, INFLUENCE_FILE, MEASURED, Sample, index_settings
 from trainer.evaluation.write import weights_digest
 from trainer.excerpts import LEFT_OUT, rows_of_run
 from trainer.layers.saved import WEIGHTS_FILE
 from trainer.layers.sparse import save_tensors
 from trainer.rows_as_json import as_json
 from trainer.run import Run, runs_folder
-from trainer.store import EvaluationRecord, InfluenceRecord, MeasurementRecord, RunRecord
+from trainer.store import InfluenceRecord, MeasurementRecord, RunRecord
 
 LANGUAGE_MODEL = "language-model"
 """Its folder in the sample."""
@@ -48,15 +48,17 @@ def take_runs(sample: Path, data: Path, names: list[str]) -> None:
 
 def take_evaluations(sample: Path, store_url: str) -> None:
     """Write what was measured of the sample's runs beside them."""
-    table = EvaluationRecord.__tablename__
+    taken: dict[str, list[dict[str, Any]]] = {}
     with opened(store_url) as store, Session(store) as session:
-        wanted = select(EvaluationRecord, RunRecord.name).join(RunRecord, RunRecord.id == EvaluationRecord.run_id)
-        rows = [
-            portable_row(table, as_json(EvaluationRecord.__table__, vars(record), LEFT_OUT)) | {"run": run}  # type: ignore[arg-type]
-            for record, run in session.execute(wanted.order_by(EvaluationRecord.subject))
-        ]
-    (sample / EVALUATIONS_FILE).write_text(json.dumps({"evaluations": rows}, ensure_ascii=False) + "\n", "utf-8")
-    print(f"{len(rows)} evaluations")
+        for record, key in MEASURED.items():
+            table: Table = record.__table__  # type: ignore[assignment]
+            wanted = select(record, RunRecord.name).join(RunRecord, RunRecord.id == record.run_id)
+            taken[table.name] = [
+                portable_row(table.name, as_json(table, vars(row), LEFT_OUT)) | {"run": run}
+                for row, run in session.execute(wanted.order_by(*(table.c[column] for column in key)))
+            ]
+            print(f"{len(taken[table.name])} {table.name}")
+    (sample / EVALUATIONS_FILE).write_text(json.dumps(taken, ensure_ascii=False) + "\n", "utf-8")
 
 
 def take_influence(sample: Path, store_url: str, names: list[str]) -> None:

@@ -232,7 +232,6 @@ def fresh(shape: str, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
 def arguments(recipe: Recipe, steps: int, held_out: Rows, checkpoint: str | None) -> TrainingArguments:
     """What ``Trainer`` is told. In bfloat16, weights and optimizer in float32, where the device has units for it."""
     on_gpu = torch.cuda.is_available()
-    # No more is read for the held-out loss than is trained on.
     times = max(1, min(recipe.held_out_times, steps * recipe.batch // len(held_out)))
     return TrainingArguments(
         output_dir=str(recipe.output / "checkpoints"),
@@ -311,6 +310,7 @@ def train(recipe: Recipe, more: Sequence[TrainerCallback] = ()) -> None:
     if trainer.state.global_step < steps:
         raise Interrupted("stopped; the same line with --resume goes on from here.", stop.exit_code)
     trainer.evaluate()
+    module.config.use_cache = True  # Trainer has taken it away, and without it every token is written by reading all
     module.save_pretrained(recipe.output)
     tokenizer.save_pretrained(recipe.output)
     told = json.dumps(record(recipe, trainer.state, rows, module.num_parameters()), indent=1)

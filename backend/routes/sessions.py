@@ -17,6 +17,7 @@ from backend.queries.steering import units_of
 from backend.schemas import SavedSession, SaveSessionRequest, SessionList, SessionSummary, SteeringRequest
 from backend.services import RunName, ServicesDep
 from backend.sessions import SessionRecord
+from trainer.config import Edit
 from trainer.errors import NotFoundError
 from trainer.store import writing
 
@@ -68,23 +69,25 @@ def _summary(record: SessionRecord) -> SessionSummary:
 def _fields(record: SessionRecord) -> dict[str, object]:
     steering = SteeringRequest.model_validate(record.steering)
     prompt = steering.turns[-1].text if steering.turns else steering.prompt
+    alone = _alone(record.run, steering)
     return {
         "id": record.id,
         "name": record.name,
         "run": record.run,
         "prompt": prompt[:PROMPT_SHOWN],
         "edits": len(steering.edits),
-        "expert": _alone(record.run, steering),
+        "expert": None if alone is None else alone.expert,
+        "strength": None if alone is None else alone.strength,
         "saved_at": record.saved_at_utc,
     }
 
 
-def _alone(run: str, steering: SteeringRequest) -> int | None:
-    """The expert that is turned up, where nothing else is done."""
+def _alone(run: str, steering: SteeringRequest) -> Edit | None:
+    """The edit that turns an expert up, where nothing else is done."""
     if len(steering.edits) != 1:
         return None
     (edit,) = steering.edits
-    return edit.expert if edit.mode == "add" and edit.strength > 0 and edit.run in (None, run) else None
+    return edit if edit.mode == "add" and edit.strength > 0 and edit.run in (None, run) else None
 
 
 def _opened(session: Session, library: Library, record: SessionRecord) -> SavedSession:

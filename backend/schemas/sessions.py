@@ -29,6 +29,8 @@ class SessionSummary(Schema):
     edits: int
     expert: int | None
     """The expert that is turned up, where that is all that it does: one edit that adds, to this very run."""
+    strength: float | None
+    """How far it is turned up, in units of its 99th percentile."""
     saved_at: datetime
 
 

@@ -35,6 +35,7 @@ from trainer.store import (
     ExpertRecord,
     IndexRecord,
     InfluenceRecord,
+    ProbeRecord,
     RunRecord,
     delete_influences,
     sqlite_url,
@@ -61,6 +62,14 @@ def evaluation(run: str) -> dict[str, Any]:
     return as_json(table, {**row, "sequences": b"abc", "created_at": utc_now()}, LEFT_OUT) | {"run": run}
 
 
+def probes(run: str, level: str) -> dict[str, Any]:
+    """A row of the probes in ``EVALUATIONS_FILE``."""
+    row = {"labels": "l", "fingerprint": "f", "level": level, "settings": {}, "result": {"examples": 5}}
+    table = ProbeRecord.__table__
+    assert isinstance(table, Table)
+    return as_json(table, {**row, "created_at": utc_now()}, LEFT_OUT) | {"run": run}
+
+
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     """Of a sample: two runs, their text, a label, sessions and an evaluation, and no store yet."""
@@ -80,7 +89,10 @@ def settings(tmp_path: Path) -> Settings:
         INDEX_FILE: {"first": "small", "text": {"text": "text.jsonl", "context": 16}, "tokens": 1600},
         LABELS_FILE: {"small": {"3": "A fox"}},
         SESSIONS_FILE: {"small": SESSIONS},
-        EVALUATIONS_FILE: {"evaluations": [evaluation("small"), evaluation("not here")]},
+        EVALUATIONS_FILE: {
+            "evaluations": [evaluation("small"), evaluation("not here")],
+            "probes": [probes("small", "text"), probes("small", "token"), probes("not here", "text")],
+        },
     }
     for name, content in written.items():
         (sample / name).write_text(json.dumps(content), "utf-8")
@@ -90,7 +102,7 @@ def settings(tmp_path: Path) -> Settings:
 def has(settings: Settings) -> dict[str, int]:
     """How much of everything is in the store."""
     with opened(settings.store_url) as store, Session(store) as session:
-        tables = (RunRecord, IndexRecord, LabelRecord, EvaluationRecord, AutomaticLabelRecord)
+        tables = (RunRecord, IndexRecord, LabelRecord, EvaluationRecord, ProbeRecord, AutomaticLabelRecord)
         counts = {table.__tablename__: session.scalar(select(func.count()).select_from(table)) or 0 for table in tables}
         return counts | {"sessions": len(sessions_of(session, "small"))}
 
@@ -104,6 +116,7 @@ def test_everything_is_there_once_and_what_is_deleted_stays_away(settings: Setti
         "indexes": 2,
         "labels": 1,
         "evaluations": 1,
+        "probes": 2,
         "sessions": 2,
     }
     with opened(settings.store_url) as store, Session(store) as session, session.begin():

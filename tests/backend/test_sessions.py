@@ -94,15 +94,16 @@ def test_an_opened_session_writes_the_same_tokens(live_client: TestClient) -> No
 
 
 @pytest.mark.parametrize(
-    ("edit", "expert"),
+    ("edit", "turned_up"),
     [
-        ({"expert": 4, "mode": "add", "strength": 2.5}, 4),
-        ({"expert": 4, "mode": "add", "strength": 2.5, "run": "first"}, 4),
-        ({"expert": 4, "mode": "add", "strength": -1}, None),
-        ({"expert": 4, "mode": "off"}, None),
+        ({"expert": 4, "mode": "add", "strength": 2.5}, (4, 2.5)),
+        ({"expert": 4, "mode": "add", "strength": 2.5, "run": "first"}, (4, 2.5)),
+        ({"expert": 4, "mode": "add", "strength": -1}, (None, None)),
+        ({"expert": 4, "mode": "off"}, (None, None)),
     ],
 )
 def test_an_expert_that_is_turned_up_alone_is_named(
-    own_client: TestClient, edit: dict[str, Any], expert: int | None
+    own_client: TestClient, edit: dict[str, Any], turned_up: tuple[int | None, float | None]
 ) -> None:
-    assert save(own_client, edits=[edit])["expert"] == expert
+    saved = save(own_client, edits=[edit])
+    assert (saved["expert"], saved["strength"]) == turned_up

@@ -15,11 +15,11 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from backend.sample import INDEX_FILE
 from backend.settings import Settings
+from tests.browser.sample import RUN
 from tests.browser.watch import Watch
 from tests.processes import demo, document, mxd
 from trainer.config import SAMPLE
 
-RUN = "demo-l3-k16"
 INDEX_TOKENS = 20_000
 PATIENCE_MS = 20_000
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")

@@ -11,10 +11,11 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.conftest import OpenPage
+from tests.browser.sample import ANSWERING, UNLABELLED
 
 pytestmark = pytest.mark.browser
 
-EXPERT = "/experts/2603?run=demo-l3-k16"
+EXPERT = f"/experts/{ANSWERING}?run=demo-l3-k16"
 NUMBER = re.compile(r"^\d+\.\d\d$")
 
 
@@ -121,7 +122,7 @@ def test_a_lock_holds_until_escape_and_travels_in_the_address(expert: Page) -> N
 
 
 def test_a_label_stays(page: Page) -> None:
-    page.goto("/experts/3999?run=demo-l3-k16")
+    page.goto(f"/experts/{UNLABELLED}?run=demo-l3-k16")
     expect(page.get_by_role("button", name="Give it a label")).to_be_visible()
     page.keyboard.press("l")
     box = page.get_by_role("textbox", name="Label")
@@ -143,7 +144,7 @@ def test_a_label_stays(page: Page) -> None:
 
 
 def test_a_note_stays(page: Page) -> None:
-    page.goto("/experts/3999?run=demo-l3-k16")
+    page.goto(f"/experts/{UNLABELLED}?run=demo-l3-k16")
     expect(page.get_by_role("button", name="Add a note")).to_be_visible()
     page.keyboard.press("n")
     box = page.get_by_role("textbox", name="Note")
@@ -162,10 +163,10 @@ def test_a_note_stays(page: Page) -> None:
 
 def test_keys_go_to_neighbours(expert: Page) -> None:
     expert.keyboard.press("k")
-    expect(expert).not_to_have_url(re.compile("/experts/2603"))
-    expect(expert.get_by_role("button", name="Previous expert")).to_have_text(re.compile("2603"))
+    expect(expert).not_to_have_url(re.compile(f"/experts/{ANSWERING}"))
+    expect(expert.get_by_role("button", name="Previous expert")).to_have_text(str(ANSWERING))
     expert.keyboard.press("j")
-    expect(expert).to_have_url(re.compile("/experts/2603"))
+    expect(expert).to_have_url(re.compile(f"/experts/{ANSWERING}"))
 
 
 def test_the_tray_follows_to_steering(expert: Page) -> None:
@@ -173,16 +174,16 @@ def test_the_tray_follows_to_steering(expert: Page) -> None:
     expect(tray).to_contain_text("Tray0")
     expert.keyboard.press("a")
     expect(expert.get_by_role("button", name="In tray")).to_have_attribute("aria-pressed", "true")
-    expect(tray).to_contain_text(re.compile(r"2603[×+] \d"))
+    expect(tray).to_contain_text(re.compile(rf"{ANSWERING}[×+] \d"))
     expert.keyboard.press("t")
-    expect(expert).to_have_url(re.compile(r"/steering\?.*edits=2603"))
+    expect(expert).to_have_url(re.compile(rf"/steering\?.*edits={ANSWERING}"))
     card = expert.get_by_role("region", name="Edits").get_by_role("listitem").first
     expect(card).to_contain_text("answering a question")
-    slider = card.get_by_role("slider", name="Strength of expert 2603")
+    slider = card.get_by_role("slider", name=f"Strength of expert {ANSWERING}")
     strength = slider.input_value()
     expert.reload()
     expect(slider).to_have_value(strength)
-    card.get_by_role("button", name="Take expert 2603 out of the tray").click()
+    card.get_by_role("button", name=f"Take expert {ANSWERING} out of the tray").click()
     expect(expert.get_by_text("The tray is empty.")).to_be_visible()
     expect(expert).not_to_have_url(re.compile("edits="))
 
@@ -193,7 +194,7 @@ def test_a_context_goes_to_steering_with_the_expert_in_the_tray(expert: Page) ->
     expect(row).to_be_visible()
     token = row.locator("[data-token][tabindex='0']").inner_text()
     row.get_by_role("link", name="Use in Steering").click()
-    expect(expert).to_have_url(re.compile(r"/steering\?.*edits=2603:add:3"))
+    expect(expert).to_have_url(re.compile(rf"/steering\?.*edits={ANSWERING}:add:3"))
     (prompt,) = parse_qs(urlsplit(expert.url).query)["prompt"]
     assert token in prompt
     card = expert.get_by_role("region", name="Edits").get_by_role("listitem")
@@ -203,12 +204,12 @@ def test_a_context_goes_to_steering_with_the_expert_in_the_tray(expert: Page) ->
 
 
 def test_what_the_tray_holds_comes_along_to_steering(expert: Page) -> None:
-    expert.goto("/steering?run=demo-l3-k16&edits=40:off,2603:scale:2")
+    expert.goto(f"/steering?run=demo-l3-k16&edits=40:off,{ANSWERING}:scale:2")
     expect(expert.get_by_role("region", name="Edits").get_by_role("listitem")).to_have_count(2)
     expert.get_by_role("link", name="answering a question").first.click()
     expert.get_by_role("radio", name="Full").click()
     contexts(expert).first.get_by_role("link", name="Use in Steering").click()
-    expect(expert).to_have_url(re.compile(r"/steering\?.*edits=40:off,2603:scale:2"))
+    expect(expert).to_have_url(re.compile(rf"/steering\?.*edits=40:off,{ANSWERING}:scale:2"))
 
 
 def random_rows(page: Page) -> Locator:
@@ -268,7 +269,7 @@ def test_the_download_is_what_is_shown(expert: Page) -> None:
 
 def test_long_labels_of_similar_experts_fit_a_phone(open_page: OpenPage) -> None:
     page = open_page(viewport={"width": 390, "height": 844})
-    page.goto("/experts/2603")
+    page.goto(f"/experts/{ANSWERING}")
     label = page.locator("table.similar td.lab a", has=page.locator(".sr")).first
     label.evaluate("(link) => link.prepend('a long label '.repeat(9))")
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0

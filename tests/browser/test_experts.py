@@ -7,6 +7,8 @@ import re
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from tests.browser.sample import CLOSING_TAG
+
 pytestmark = pytest.mark.browser
 
 ALL = "4,096 of 4,096"
@@ -135,7 +137,7 @@ def test_scrolling_loads_the_next_page_and_keeps_few_rows(experts: Page) -> None
 def test_an_expert_is_opened_and_back_returns(experts: Page) -> None:
     experts.goto("/experts?search=closing+html&run=demo-l3-k16")
     experts.get_by_role("link", name="Closing HTML tag").click()
-    expect(experts).to_have_url(re.compile(r"/experts/1272\?"))
+    expect(experts).to_have_url(re.compile(rf"/experts/{CLOSING_TAG}\?"))
     expect(experts.get_by_role("heading", name="Closing HTML tag")).to_be_visible()
     expect(experts).to_have_title("Closing HTML tag · MxD Explorer")
     experts.go_back()

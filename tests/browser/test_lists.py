@@ -12,10 +12,11 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.conftest import Site
+from tests.browser.sample import ANSWERING, CALL, CLOSING_TAG, DECIMAL_POINT, UNLABELLED
 
 pytestmark = pytest.mark.browser
 
-EXPERTS = (560, 2228, 1816)
+EXPERTS = (DECIMAL_POINT, CLOSING_TAG, CALL)
 
 
 def lists_of(page: Page, expert: int) -> Locator:
@@ -31,6 +32,12 @@ def order(page: Page) -> list[int]:
     return [int(cell) for cell in cells]
 
 
+def without_a_label(page: Page, site: Site) -> list[int]:
+    """Experts that only a program has labelled, and that no other test names."""
+    rows = page.request.get(f"/api/runs/{site.run}/experts?limit=200&sort=usage").json()["experts"]
+    return [row["expert"] for row in rows if row["label"] is None and row["automatic"] and row["expert"] != UNLABELLED]
+
+
 def test_a_list_is_made_put_in_order_noted_on_and_exported(page: Page) -> None:
     dialog = lists_of(page, EXPERTS[0])
     dialog.get_by_role("textbox", name="Name of a new list").fill("Worth showing")
@@ -42,31 +49,29 @@ def test_a_list_is_made_put_in_order_noted_on_and_exported(page: Page) -> None:
     page.goto("/lists")
     page.get_by_role("link", name="Worth showing").click()
     expect(page.get_by_role("navigation", name="Where you are").get_by_text("Worth showing")).to_be_visible()
-    expect(page.get_by_role("button", name="Move 1816 up")).to_be_enabled()
+    expect(page.get_by_role("button", name=f"Move {CALL} up")).to_be_enabled()
     assert order(page) == list(EXPERTS)
-    page.get_by_role("button", name="Move 1816 up").click()
-    expect(page.locator("table.entries tbody td.mono")).to_have_text(["560", "1816", "2228"])
-    note = page.get_by_role("textbox", name="Why 560 is in the list")
-    note.fill("speaks Spanish")
+    page.get_by_role("button", name=f"Move {CALL} up").click()
+    expect(page.locator("table.entries tbody td.mono")).to_have_text([str(DECIMAL_POINT), str(CALL), str(CLOSING_TAG)])
+    note = page.get_by_role("textbox", name=f"Why {DECIMAL_POINT} is in the list")
+    note.fill("splits numbers")
     with page.expect_response(lambda answer: answer.request.method in ("PUT", "PATCH", "POST") and answer.ok):
         note.press("Enter")
-    page.get_by_role("button", name="Take 2228 out of the list").click()
-    expect(page.locator("table.entries tbody td.mono")).to_have_text(["560", "1816"])
+    page.get_by_role("button", name=f"Take {CLOSING_TAG} out of the list").click()
+    expect(page.locator("table.entries tbody td.mono")).to_have_text([str(DECIMAL_POINT), str(CALL)])
     page.reload()
-    expect(note).to_have_value("speaks Spanish")
-    assert order(page) == [560, 1816]
+    expect(note).to_have_value("splits numbers")
+    assert order(page) == [DECIMAL_POINT, CALL]
     rows = list(csv.DictReader(io.StringIO(downloaded(page, "CSV"))))
-    assert [int(row["expert"]) for row in rows] == [560, 1816]
-    assert "speaks Spanish" in rows[0].values()
+    assert [int(row["expert"]) for row in rows] == [DECIMAL_POINT, CALL]
+    assert "splits numbers" in rows[0].values()
     found = json.loads(downloaded(page, "JSON"))
-    assert "speaks Spanish" in json.dumps(found)
+    assert "splits numbers" in json.dumps(found)
 
 
 def test_experts_of_the_tray_become_a_list_that_is_labelled_in_place(page: Page, site: Site) -> None:
-    rows = page.request.get(f"/api/runs/{site.run}/experts?limit=200&sort=usage").json()["experts"]
-    # None that other tests name, so that those find it as it was.
-    chosen = next(row["expert"] for row in rows if row["label"] is None and row["automatic"] and row["expert"] > 3000)
-    page.goto(f"/experts?run={site.run}&edits=2603:add:3,{chosen}:add:3")
+    chosen = without_a_label(page, site)[0]
+    page.goto(f"/experts?run={site.run}&edits={ANSWERING}:add:3,{chosen}:add:3")
     page.get_by_role("complementary", name="Tray").get_by_role("button", name="Tray").click()
     tray = page.get_by_role("region", name="All edits in the tray")
     expect(tray.get_by_role("listitem").first).to_contain_text("answering a question")
@@ -105,8 +110,8 @@ def test_a_tag_leads_to_its_experts(page: Page) -> None:
     expect(page.get_by_role("region", name="Search and filters").get_by_role("status")).to_have_text("1 of 4,096")
 
 
-def test_a_label_of_ones_own_goes_before_the_automatic_one(page: Page) -> None:
-    page.goto("/experts/4007")
+def test_a_label_of_ones_own_goes_before_the_automatic_one(page: Page, site: Site) -> None:
+    page.goto(f"/experts/{without_a_label(page, site)[-1]}")
     expect(page.get_by_role("heading", level=1)).to_contain_text("no label of a person yet: automatic label")
     page.keyboard.press("l")
     box = page.get_by_role("textbox", name=re.compile("label", re.I))

@@ -11,10 +11,11 @@ from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.browser.axe import violations
 from tests.browser.conftest import OpenPage
+from tests.browser.sample import ANSWERING
 
 pytestmark = pytest.mark.browser
 
-TRAY = "edits=2603:scale:3,40:off"
+TRAY = f"edits={ANSWERING}:scale:3,40:off"
 NARROW = {"width": 390, "height": 844}
 
 
@@ -54,12 +55,12 @@ OVERLAYS = {
         lambda page: page.get_by_role("region", name="All edits in the tray"),
     ),
     "tip": Overlay(
-        "/experts/2603?run=demo-l3-k16",
+        f"/experts/{ANSWERING}?run=demo-l3-k16",
         lambda page: page.get_by_role("group", name="Context 1", exact=True).first.get_by_role("button").first.hover(),
         lambda page: page.get_by_role("tooltip"),
     ),
     "label": Overlay(
-        "/experts/2603?run=demo-l3-k16",
+        f"/experts/{ANSWERING}?run=demo-l3-k16",
         lambda page: page.get_by_role("button", name="Edit label").click(),
         lambda page: page.get_by_role("textbox", name="Label"),
     ),

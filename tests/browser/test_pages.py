@@ -12,6 +12,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.axe import violations
 from tests.browser.conftest import OpenPage
+from tests.browser.sample import ANSWERING
 
 pytestmark = pytest.mark.browser
 
@@ -36,14 +37,16 @@ PLACES = {
     "runs": Place("/runs", lambda page: page.get_by_role("link", name="second", exact=True)),
     "run": Place("/runs/demo-l3-k16", lambda page: page.get_by_role("heading", name="demo-l3-k16")),
     "experts": Place("/experts", lambda page: page.get_by_role("row").nth(20)),
-    "expert": Place("/experts/2603", lambda page: page.get_by_role("group", name="Context 1", exact=True).first),
+    "expert": Place(
+        f"/experts/{ANSWERING}", lambda page: page.get_by_role("group", name="Context 1", exact=True).first
+    ),
     "routing": Place(f"/routing?prompt={PROMPT}", lambda page: page.get_by_role("table", name="Coefficients")),
     "circuits": Place(
         f"/circuits?run=demo-l3-k16&prompt={PROMPT}", lambda page: page.get_by_role("group", name="Circuit")
     ),
     "privacy": Place("/privacy?run=demo-l3-k16", lambda page: page.get_by_role("textbox", name="Passages")),
     "steering": Place(
-        f"/steering?run=demo-l3-k16&prompt={PROMPT}&edits=2603:add:4&tokens=16",
+        f"/steering?run=demo-l3-k16&prompt={PROMPT}&edits={ANSWERING}:add:4&tokens=16",
         lambda page: page.get_by_text("done, 16 tokens").first,
     ),
     "frontier": Place("/frontier", lambda page: page.get_by_role("img", name="Normalised MSE against K")),

@@ -11,6 +11,7 @@ from playwright.sync_api import Page, expect
 
 from backend.sample import SESSIONS_FILE
 from tests.browser.conftest import OpenPage, Site
+from tests.browser.sample import ANSWERING
 from tests.browser.test_steering import PROMPT, address, card, texts
 from tests.processes import wait_for
 
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.browser
 
 
 def test_a_session_is_saved_shared_opened_and_deleted(page: Page, open_page: OpenPage, site: Site) -> None:
-    page.goto(address("2603:add:4", 12) + "&seed=5&temperature=1.1")
+    page.goto(address(f"{ANSWERING}:add:4", 12) + "&seed=5&temperature=1.1")
     written = texts(page)
     page.get_by_role("button", name="Sessions").click()
     dialog = page.get_by_role("dialog", name="Saved sessions")
@@ -32,7 +33,7 @@ def test_a_session_is_saved_shared_opened_and_deleted(page: Page, open_page: Ope
     other.goto(short)
     expect(other).to_have_url(re.compile(r"/steering\?.*session="))
     assert texts(other) == written
-    expect(card(other, 2603)).to_be_visible()
+    expect(card(other, ANSWERING)).to_be_visible()
     expect(other.get_by_role("status").filter(has_text="Session")).to_contain_text("Questions back")
     other.get_by_role("button", name="Sessions").click()
     listed = other.get_by_role("dialog", name="Saved sessions")
@@ -57,7 +58,7 @@ def test_an_unknown_session_says_so(page: Page, forgiven: list[str]) -> None:
 
 
 def test_doses_are_measured_and_the_suggestion_taken(page: Page) -> None:
-    page.goto(address("2603:add:1", 8))
+    page.goto(address(f"{ANSWERING}:add:1", 8))
     texts(page)
     dose = page.get_by_role("region", name="Dose")
     dose.get_by_role("button", name="Measure").click()
@@ -66,12 +67,12 @@ def test_doses_are_measured_and_the_suggestion_taken(page: Page) -> None:
     dose.get_by_role("button", name="As a table").click()
     expect(dose.get_by_role("row")).to_have_count(8)
     dose.get_by_role("row").nth(4).get_by_role("button").click()
-    expect(page).to_have_url(re.compile(r"edits=2603(:|%3A)add(:|%3A)3\b"))
+    expect(page).to_have_url(re.compile(rf"edits={ANSWERING}(:|%3A)add(:|%3A)3\b"))
     texts(page)
 
 
 def test_tokens_of_the_prompt_are_chosen_by_clicking(page: Page) -> None:
-    page.goto(address("2603:add:60", 12) + "&scope=chosen")
+    page.goto(address(f"{ANSWERING}:add:60", 12) + "&scope=chosen")
     default, steered = texts(page)
     assert steered == default, "no token is chosen yet"
     page.get_by_text("Where edits apply", exact=True).click()
@@ -100,13 +101,13 @@ def test_experts_of_two_layers_are_edited_at_once(page: Page) -> None:
 
 
 def test_a_strength_beyond_all_bounds_is_brought_back(page: Page) -> None:
-    page.goto(address("2603:add:1e9", 4))
-    expect(card(page, 2603)).to_contain_text("as far as a strength goes")
+    page.goto(address(f"{ANSWERING}:add:1e9", 4))
+    expect(card(page, ANSWERING)).to_contain_text("as far as a strength goes")
     expect(page.get_by_role("alert")).to_have_count(0)
     texts(page)
 
 
 def test_where_there_is_no_chat_template_it_is_said(page: Page) -> None:
-    page.goto(address("2603:add:1", 4))
+    page.goto(address(f"{ANSWERING}:add:1", 4))
     page.locator("summary").filter(has_text="plain text").click()
     expect(page.get_by_text("has no chat template")).to_be_visible()

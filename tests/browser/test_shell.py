@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import OpenPage, Site
+from tests.browser.sample import ANSWERING
 
 pytestmark = pytest.mark.browser
 
@@ -109,13 +110,13 @@ def test_the_tray_opens_and_is_emptied(page: Page) -> None:
 
 def test_copied_links_carry_the_tray(open_page: OpenPage) -> None:
     page = open_page(permissions=["clipboard-read", "clipboard-write"])
-    page.goto("/experts/2603?run=demo-l3-k16")
+    page.goto(f"/experts/{ANSWERING}?run=demo-l3-k16")
     expect(page.get_by_role("button", name="Add to tray")).to_be_visible()
     page.keyboard.press("a")
     page.get_by_role("button", name="Copy link").click()
     expect(page.get_by_role("status").filter(has_text="opied").first).to_be_attached()
     copied = str(page.evaluate("navigator.clipboard.readText()"))
-    assert re.search(r"/experts/2603\?run=demo-l3-k16&edits=2603", copied)
+    assert re.search(rf"/experts/{ANSWERING}\?run=demo-l3-k16&edits={ANSWERING}", copied)
 
 
 def test_the_first_page_tells_the_story(page: Page) -> None:
@@ -140,7 +141,7 @@ def test_the_first_page_tells_the_story(page: Page) -> None:
 
 
 def test_the_first_page_routes_what_one_types(page: Page) -> None:
-    page.goto("/?run=demo-l3-k16&expert=2603")
+    page.goto(f"/?run=demo-l3-k16&expert={ANSWERING}")
     page.get_by_role("button", name="Edit the prompt").click()
     page.get_by_role("textbox", name="Prompt to route").fill("System: yes")
     page.get_by_role("textbox", name="Prompt to route").press("Enter")

@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.conftest import OpenPage
+from tests.browser.sample import ANSWERING, CALL
 
 pytestmark = pytest.mark.browser
 
@@ -41,11 +42,11 @@ def card(page: Page, expert: int) -> Locator:
 
 
 def test_a_slider_moved_by_key_writes_another_text(page: Page) -> None:
-    page.goto(address("2603:add:0", 24))
+    page.goto(address(f"{ANSWERING}:add:0", 24))
     default, steered = texts(page)
     assert steered == default, "nothing is added"
-    slider = card(page, 2603).get_by_role("slider")
-    number = card(page, 2603).get_by_role("textbox", name="Strength of expert 2603")
+    slider = card(page, ANSWERING).get_by_role("slider")
+    number = card(page, ANSWERING).get_by_role("textbox", name=f"Strength of expert {ANSWERING}")
     slider.focus()
     page.keyboard.press("ArrowRight")
     step = float(slider.input_value())
@@ -56,14 +57,14 @@ def test_a_slider_moved_by_key_writes_another_text(page: Page) -> None:
     page.keyboard.press("End")
     largest = slider.get_attribute("max") or ""
     expect(slider).to_have_value(largest)
-    expect(page).to_have_url(re.compile(rf"edits=2603(:|%3A)add(:|%3A){largest}\b"))
+    expect(page).to_have_url(re.compile(rf"edits={ANSWERING}(:|%3A)add(:|%3A){largest}\b"))
     again, louder = texts(page)
     assert again == default
     assert louder != default
 
 
 def test_the_layer_in_place_with_fewer_experts_writes_another_text(page: Page) -> None:
-    page.goto(address("2603:add:0", 24) + "&apply=replace&temperature=0")
+    page.goto(address(f"{ANSWERING}:add:0", 24) + "&apply=replace&temperature=0")
     default, _ = texts(page)
     page.get_by_text("Experts of a token", exact=True).click()
     slider = page.get_by_role("slider", name="Experts of a token")
@@ -79,20 +80,20 @@ def test_the_layer_in_place_with_fewer_experts_writes_another_text(page: Page) -
 
 
 def test_a_number_typed_counts_on_enter_and_nonsense_is_marked(page: Page) -> None:
-    page.goto(address("2603:add:0", 8))
+    page.goto(address(f"{ANSWERING}:add:0", 8))
     texts(page)
-    number = card(page, 2603).get_by_role("textbox", name="Strength of expert 2603")
+    number = card(page, ANSWERING).get_by_role("textbox", name=f"Strength of expert {ANSWERING}")
     number.fill("lots")
     expect(number).to_have_attribute("aria-invalid", "true")
     number.fill("2.5")
     number.press("Enter")
-    expect(page).to_have_url(re.compile(r"edits=2603(:|%3A)add(:|%3A)2\.5\b"))
-    expect(card(page, 2603).get_by_role("slider")).to_have_value("2.5")
+    expect(page).to_have_url(re.compile(rf"edits={ANSWERING}(:|%3A)add(:|%3A)2\.5\b"))
+    expect(card(page, ANSWERING).get_by_role("slider")).to_have_value("2.5")
     texts(page)
 
 
 def test_both_texts_come_token_by_token_and_stop_keeps_them(page: Page) -> None:
-    page.goto(address("2603:add:2", 400))
+    page.goto(address(f"{ANSWERING}:add:2", 400))
     for arm in ARMS:
         expect(pane(page, arm)).to_contain_text(re.compile(r"\d+ of 400 tokens, \d+ tokens/s"))
     page.get_by_role("button", name="Stop").click()
@@ -107,24 +108,24 @@ def test_both_texts_come_token_by_token_and_stop_keeps_them(page: Page) -> None:
 
 
 def test_reset_makes_both_texts_one_and_back_undoes_it(page: Page) -> None:
-    page.goto(address("2603:add:6,40:off", 16))
+    page.goto(address(f"{ANSWERING}:add:6,40:off", 16))
     default, steered = texts(page)
     assert steered != default
     page.get_by_role("button", name="Reset").click()
-    expect(card(page, 2603).get_by_role("slider")).to_have_value("0")
+    expect(card(page, ANSWERING).get_by_role("slider")).to_have_value("0")
     expect(card(page, 40).get_by_role("slider")).to_have_value("1")
     assert texts(page) == (default, default)
     page.go_back()
-    expect(card(page, 2603).get_by_role("slider")).to_have_value("6")
+    expect(card(page, ANSWERING).get_by_role("slider")).to_have_value("6")
     assert texts(page) == (default, steered)
 
 
 def test_the_address_writes_the_same_texts_elsewhere(page: Page, open_page: OpenPage) -> None:
     page.goto("/steering?run=demo-l3-k16")
     page.get_by_role("textbox", name="Prompt").fill(PROMPT)
-    page.get_by_role("combobox", name="Add an expert").fill("560")
+    page.get_by_role("combobox", name="Add an expert").fill(str(ANSWERING))
     page.get_by_role("option").first.click()
-    expect(card(page, 560)).to_be_visible()
+    expect(card(page, ANSWERING)).to_be_visible()
     page.get_by_text("Sampling", exact=True).click()
     for setting, value in (("Seed", "7"), ("Tokens", "20"), ("Temperature", "1.2")):
         page.get_by_role("textbox", name=setting, exact=True).fill(value)
@@ -136,12 +137,12 @@ def test_the_address_writes_the_same_texts_elsewhere(page: Page, open_page: Open
     other = open_page(color_scheme="dark")
     other.goto(page.url)
     assert texts(other) == written
-    expect(card(other, 560)).to_be_visible()
+    expect(card(other, ANSWERING)).to_be_visible()
     expect(other.get_by_text("temperature 1.2, 20 tokens, seed 7")).to_be_visible()
 
 
 def test_a_token_says_what_the_edits_changed_and_can_be_held(page: Page) -> None:
-    page.goto(address("2603:add:4", 12))
+    page.goto(address(f"{ANSWERING}:add:4", 12))
     texts(page)
     tokens = page.get_by_role("group", name="Steered text").get_by_role("button")
     tokens.nth(3).hover()
@@ -157,23 +158,23 @@ def test_a_token_says_what_the_edits_changed_and_can_be_held(page: Page) -> None
 
 
 def test_the_texts_as_plain_text_and_the_same_on_the_command_line(page: Page) -> None:
-    page.goto(address("2603:add:4", 12))
+    page.goto(address(f"{ANSWERING}:add:4", 12))
     texts(page)
     page.get_by_role("button", name="Show as text").click()
     expect(page.get_by_role("region", name="default", exact=True)).to_contain_text(PROMPT)
     command = page.get_by_role("region", name="The same, elsewhere").get_by_role("code")
     expect(command).to_contain_text("mxd steer demo-l3-k16")
-    expect(command).to_contain_text("--edit 2603:add:4")
+    expect(command).to_contain_text(f"--edit {ANSWERING}:add:4")
     expect(command).to_contain_text("--max-tokens 12")
     page.get_by_role("radio", name="Python").click()
-    expect(command).to_contain_text('Edit(expert=2603, mode="add", strength=4)')
+    expect(command).to_contain_text(f'Edit(expert={ANSWERING}, mode="add", strength=4)')
 
 
 def test_an_expert_that_is_silent_here_says_so(page: Page) -> None:
-    page.goto(address("3396:scale:4", 4))
-    expect(card(page, 3396)).to_contain_text("Not active in this prompt or text")
-    card(page, 3396).get_by_role("button", name="Add to it instead").click()
-    expect(page).to_have_url(re.compile(r"edits=3396(:|%3A)add"))
+    page.goto(address(f"{CALL}:scale:4", 4))
+    expect(card(page, CALL)).to_contain_text("Not active in this prompt or text")
+    card(page, CALL).get_by_role("button", name="Add to it instead").click()
+    expect(page).to_have_url(re.compile(rf"edits={CALL}(:|%3A)add"))
     texts(page)
 
 

@@ -93,6 +93,7 @@ def test_the_folder_is_a_language_model_that_has_learnt(made: Path) -> None:
         == "The cat says ¡né!"
     )
     assert len(language_model.tokenizer) == language_model.module.config.vocab_size == 300
+    assert language_model.module.config.use_cache, "Trainer takes it away"
     losses = said(made)["held_out_losses"]
     assert list(losses) == ["0", "256", "512", "768"]
     assert said(made)["tokens"] == STEPS * 64

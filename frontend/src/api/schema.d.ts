@@ -3241,6 +3241,11 @@ export interface components {
              */
             saved_at: string;
             steering: components["schemas"]["SteeringRequest"];
+            /**
+             * Strength
+             * @description How far it is turned up, in units of its 99th percentile.
+             */
+            strength: number | null;
         };
         /** SaveSessionRequest */
         SaveSessionRequest: {
@@ -3309,6 +3314,11 @@ export interface components {
              * Format: date-time
              */
             saved_at: string;
+            /**
+             * Strength
+             * @description How far it is turned up, in units of its 99th percentile.
+             */
+            strength: number | null;
         };
         /** SignInRequest */
         SignInRequest: {

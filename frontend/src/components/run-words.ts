@@ -33,8 +33,10 @@ export function layersInWords(run: Pick<RunSummary, "layer" | "last_layer">): st
   return `${run.layer === run.last_layer ? "layer" : "layers"} ${writtenLayers(run)}`;
 }
 
-/** `16`, or `2 to 16` where it was fitted to be used with fewer experts too. */
-export function activeK({ k, smallest_k: smallest }: Pick<RunSummary, "k" | "smallest_k">): string {
+/** `16`, `2 to 16` where it was fitted to be used with fewer experts too, or that a threshold lets through how many. */
+export function activeK(run: Pick<RunSummary, "k" | "smallest_k" | "has_top_k">): string {
+  const { k, smallest_k: smallest, has_top_k: hasTopK } = run;
+  if (!hasTopK) return "by threshold";
   return smallest === null || smallest === k ? String(k) : `${smallest} to ${k}`;
 }
 

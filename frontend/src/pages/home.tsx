@@ -73,10 +73,12 @@ function Intro({ run }: { readonly run: RunSummary }) {
 interface BandsProps {
   readonly run: RunSummary;
   readonly detail: ExpertDetail;
+  /** How far the expert is turned up at first. */
+  readonly firstStrength: number;
   readonly onAnother: () => void;
 }
 
-function Bands({ run, detail, onAnother }: BandsProps) {
+function Bands({ run, detail, firstStrength, onAnother }: BandsProps) {
   const [params, setParams] = useUrlState(HOME_PARAMS);
   const { expert } = detail.row;
   const { data } = useInfiniteQuery(contextsQuery(run.name, expert, 0, HOME_CONTEXTS));
@@ -100,7 +102,7 @@ function Bands({ run, detail, onAnother }: BandsProps) {
         row={detail.row}
         prompt={ask}
         mode={params.mode}
-        strength={params.strength ?? FIRST_STRENGTH[params.mode]}
+        strength={params.strength ?? (params.mode === "add" ? firstStrength : FIRST_STRENGTH[params.mode])}
         onPrompt={(text) => setParams({ ask: text }, "push")}
         onMode={(mode) => setParams({ mode, strength: null })}
         onStrength={(strength) => setParams({ strength })}
@@ -109,19 +111,19 @@ function Bands({ run, detail, onAnother }: BandsProps) {
   );
 }
 
-function HomeExpert({ run, expert, onAnother }: Omit<BandsProps, "detail"> & { readonly expert: number }) {
-  const { data, error, refetch } = useQuery(expertQuery(run.name, expert));
+function HomeExpert({ expert, ...props }: Omit<BandsProps, "detail"> & { readonly expert: number }) {
+  const { data, error, refetch } = useQuery(expertQuery(props.run.name, expert));
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
   if (data === undefined) return <LoadingState label="Loading an expert" rows={10} rowHeight={28} />;
-  return <Bands run={run} detail={data} onAnother={onAnother} />;
+  return <Bands {...props} detail={data} />;
 }
 
 function Indexed({ run }: { readonly run: RunSummary }) {
-  const { expert, error, isPending, another } = useHomeExpert(run.name);
+  const { expert, strength, error, isPending, another } = useHomeExpert(run.name);
   if (error !== null) return <ErrorState error={error} />;
   if (isPending) return <LoadingState label="Choosing an expert" rows={10} rowHeight={28} />;
   if (expert === null) return <EmptyState title="No expert is active">Not one, on any indexed token.</EmptyState>;
-  return <HomeExpert run={run} expert={expert} onAnother={another} />;
+  return <HomeExpert run={run} expert={expert} firstStrength={strength} onAnother={another} />;
 }
 
 function NotIndexed({ run }: { readonly run: RunSummary }) {

@@ -72,17 +72,19 @@ function LayerChoice({ run, layers, chosen, onChoose }: LayerChoiceProps) {
   const all = [{ name: run.name, layer: run.layer }, ...layers].toSorted((a, b) => a.layer - b.layer);
   const isAlone = (layer: number) => all.filter((one) => one.layer === layer).length === 1;
   return (
-    <Segmented
-      label="Layer of the expert"
-      className="layer-choice"
-      value={chosen}
-      onChange={onChoose}
-      segments={all.map(({ name, layer }) => ({
-        value: name,
-        label: isAlone(layer) ? `Layer ${layer}` : name,
-        name: `${name}, layer ${layer}`,
-      }))}
-    />
+    <div className="layer-choice">
+      <span className="dim">Layer</span>
+      <Segmented
+        label="Layer of the expert"
+        value={chosen}
+        onChange={onChoose}
+        segments={all.map(({ name, layer }) => ({
+          value: name,
+          label: isAlone(layer) ? String(layer) : name,
+          name: `${name}, layer ${layer}`,
+        }))}
+      />
+    </div>
   );
 }
 

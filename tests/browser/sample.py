@@ -1,0 +1,26 @@
+"""Experts of the shipped sample's first run, found by their labels: another sample has them at other numbers."""
+
+from __future__ import annotations
+
+import json
+
+from backend.sample import LABELS_FILE
+from trainer.config import SAMPLE
+
+RUN = "demo-l3-k16"
+_LABELS: dict[str, str] = json.loads((SAMPLE / LABELS_FILE).read_text("utf-8"))[RUN]
+
+
+def labelled(label: str) -> int:
+    """The expert of this label."""
+    return next(int(expert) for expert, its in _LABELS.items() if its == label)
+
+
+ANSWERING = labelled("“System:” answering a question")
+"""Fires often, and changes a text visibly."""
+CLOSING_TAG = labelled("Closing HTML tag")
+DECIMAL_POINT = labelled("Decimal point")
+CALL = labelled("Opening bracket of a call in C")
+"""Never fires in a story."""
+UNLABELLED, *_ = (expert for expert in range(3999, 4096) if str(expert) not in _LABELS)
+"""Has no label of a person's."""
