@@ -45,8 +45,8 @@ SESSIONS_FILE = "sessions.json"
 EVALUATIONS_FILE = "evaluations.json"
 """Where there are any: rows of evaluations and of probes as JSON, each with the ``run`` that it hangs on."""
 INFLUENCE_FILE = "influence.json.gz"
-"""Where there is any: run -> ``weights``, their digest; ``index``, settings of the index whose contexts were read;
-``rows``, as JSON."""
+"""Where there is any: run -> ``weights``, their digest; ``index``, settings of the index whose contexts were read, and
+``indexed_tokens`` of it; ``settings`` of the measurement; ``rows``, as JSON."""
 
 MEASURED: dict[type[EvaluationRecord | ProbeRecord], tuple[str, ...]] = {
     EvaluationRecord: ("subject", "fingerprint"),
@@ -139,8 +139,8 @@ class Sample:
                 sessions.save_session(session, run.name, name, steering.model_dump(mode="json"), units)
 
     def enter_influence(self, run: Run, store: Engine) -> None:
-        """Give an indexed run what was measured of its experts, if it is of these very weights and of an index made
-        with these settings. What somebody has measured stays.
+        """Give an indexed run what was measured of its experts, if it is of these very weights, and of an index made
+        with these settings, as that of the store was. What somebody has measured stays.
 
         Raises:
             UserError: what was measured is damaged.
@@ -151,6 +151,8 @@ class Sample:
         shipped = _read_packed(self.folder / INFLUENCE_FILE).get(run.name)
         if shipped is None or shipped["index"] != index_settings(self.index) or not _is_of(run, shipped["weights"]):
             return
+        if not self._has_index_of(run, shipped["indexed_tokens"], store):
+            return
         from trainer.influence.write import write_influences  # brings PyTorch
 
         values = [from_json(table, row, LEFT_OUT) for row in shipped["rows"]]
@@ -160,6 +162,14 @@ class Sample:
             known = set(session.scalars(active))
             shown = [row for row in values if row["expert"] in known]
             write_influences(session, run_id, shown, InfluenceConfig.model_validate(shipped.get("settings", {})))
+
+    def _has_index_of(self, run: Run, tokens: int, store: Engine) -> bool:
+        """Whether the index in the store is the sample's, and not one that somebody has made since."""
+        columns = (IndexRecord.text, IndexRecord.seed, IndexRecord.context, IndexRecord.tokens)
+        with Session(store) as session:
+            made = session.execute(select(*columns).join(RunRecord).where(RunRecord.name == run.name)).one_or_none()
+        text = self.index.text
+        return made is not None and tuple(made) == (text.text, self.index.seed, text.context, tokens)
 
     def _units(self, run: Run, steering: SteeringRequest) -> dict[str, dict[int, float]]:
         """As the runs' own files have them, since not all of them may be indexed yet."""

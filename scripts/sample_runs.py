@@ -29,7 +29,7 @@ from trainer.layers.saved import WEIGHTS_FILE
 from trainer.layers.sparse import save_tensors
 from trainer.rows_as_json import as_json
 from trainer.run import Run, runs_folder
-from trainer.store import InfluenceRecord, MeasurementRecord, RunRecord
+from trainer.store import IndexRecord, InfluenceRecord, MeasurementRecord, RunRecord
 
 LANGUAGE_MODEL = "language-model"
 """Its folder in the sample."""
@@ -72,6 +72,7 @@ def take_influence(sample: Path, store_url: str, names: list[str]) -> None:
             taken[name] = {
                 "weights": weights_digest([Run.load(name, sample)]),
                 "index": index_settings(opened_sample.index),
+                "indexed_tokens": session.get_one(IndexRecord, record.id).tokens,
                 "settings": {} if measured is None else measured.settings,
                 "rows": _short(rows),
             }

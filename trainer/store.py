@@ -323,7 +323,7 @@ def delete_index(session: Session, run_id: int) -> None:
     """Delete what an index of the run wrote, in the caller's transaction."""
     delete_search(session, run_id)
     of_labels = (RoutedRecord, AutomaticLabelRecord)
-    of_experts = (SteeringDoseRecord, InfluenceRecord, ContextRecord, SequenceRecord, ExpertRecord)
+    of_experts = (MeasurementRecord, SteeringDoseRecord, InfluenceRecord, ContextRecord, SequenceRecord, ExpertRecord)
     for table in (*of_labels, *of_experts, IndexRecord):
         session.execute(delete(table).where(table.run_id == run_id))
 

@@ -152,6 +152,7 @@ def test_what_experts_do_is_entered_where_weights_and_index_are_the_same(setting
     assert all(again[expert] == pytest.approx(measured[expert], rel=1e-5) for expert in measured)
     assert entered_anew(weights="others") == {}
     assert entered_anew(index={}) == {}
+    assert entered_anew(indexed_tokens=1) == {}, "somebody has indexed it anew"
     (settings.data / INFLUENCE_FILE).write_bytes(b"broken")
     with pytest.raises(UserError, match="damaged"):
         demo.prepare(settings)
