@@ -11,7 +11,8 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.axe import violations
-from tests.browser.conftest import RUN, OpenPage, Site
+from tests.browser.conftest import OpenPage, Site
+from tests.browser.sample import RUN
 from tests.processes import mxd
 
 pytestmark = pytest.mark.browser
