@@ -32,8 +32,14 @@ export function useHomeExpert(run: string) {
   const kept = expert === null ? undefined : turnedUp.strengths.get(expert);
   const another = () => {
     const next = experts[(experts.findIndex((one) => one === expert) + 1) % experts.length];
-    if (next !== undefined) setParams({ expert: next, prompt: null, token: null, ask: null }, "push");
+    if (next !== undefined) setParams({ expert: next, prompt: null, token: null, ask: null, strength: null }, "push");
   };
   useShortcut("random", another);
-  return { expert, strength: Math.min(kept ?? FIRST_STRENGTH.add, MAX_STRENGTH), another, isPending, error: best.error };
+  return {
+    expert,
+    strength: Math.min(kept ?? FIRST_STRENGTH.add, MAX_STRENGTH),
+    another,
+    isPending,
+    error: best.error,
+  };
 }
