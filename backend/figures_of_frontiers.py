@@ -63,7 +63,7 @@ def routing_frontier(session: Session) -> Figure:
     """Added loss against routing share: faithful and telling is to the lower right.
 
     A layer that leaves part of the MLP in place has a smaller share and adds less, whatever it is: both fall about as
-    the square of its own part. Where all is of one layer and text a line shows what the best point comes to so.
+    the square of its own part. Where all is of the same MLPs and text a line shows what the best point comes to so.
     """
     lines = _lines(session)
     names = _names(lines)
@@ -95,7 +95,8 @@ def routing_frontier(session: Session) -> Figure:
 
 def _with_part_of_the_mlp(lines: Sequence[Line], names: Sequence[str]) -> list[go.Scatter]:
     """From the point that adds least for its share straight on to none of both."""
-    if len({(line.text, line.settings.get("layer"), line.settings.get("language_model")) for line in lines}) != 1:
+    of_one_mlp = ("language_model", "layer", "span")
+    if len({(line.text, *(line.settings.get(name) for name in of_one_mlp)) for line in lines}) != 1:
         return []
     points = [(name, point) for line, name in zip(lines, names, strict=True) for point in line.points]
     each = [

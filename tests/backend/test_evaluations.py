@@ -247,6 +247,11 @@ def test_what_the_best_run_comes_to_with_part_of_the_mlp_left_in_place(measured:
     data = shutil.copytree(measured, tmp_path / "copy")
     store = open_database(sqlite_url(data))
     shares = {"first": 0.8, "across": 0.4}
+
+    def drawn() -> dict[str, Any]:
+        with TestClient(create_app(Settings(data=data, frontend=data / "dist"))) as client:
+            return figure(client, "routing-frontier")
+
     with writing(store) as session:
         for record in session.scalars(select(EvaluationRecord)).all():
             if record.subject not in shares:
@@ -256,11 +261,13 @@ def test_what_the_best_run_comes_to_with_part_of_the_mlp_left_in_place(measured:
             intervals = record.result["intervals"] | {"routing_share": share}
             loss = dict.fromkeys(("value", "low", "high"), 0.02)
             record.result = record.result | {"delta_ce": loss, "intervals": intervals}
+    assert all(trace["meta"]["role"] == "method" for trace in drawn()["data"]), "one of them replaces two MLPs"
+    with writing(store) as session:
+        across = session.scalars(select(RunRecord).where(RunRecord.name == "across")).one()
+        across.config = {name: value for name, value in across.config.items() if name != "span"}
     store.dispose()
-    with TestClient(create_app(Settings(data=data, frontend=data / "dist"))) as client:
-        drawn = figure(client, "routing-frontier")
-    reference = drawn["data"][0]
+    reference = (both := drawn())["data"][0]
     assert reference["name"] == "mxd, layer 1, K 4, with part of the MLP left in place"
-    assert drawn["total"] == 2
+    assert both["total"] == 2
     assert reference["x"][-1] == pytest.approx(0.8)
     assert reference["y"] == pytest.approx([0.02 / 0.8 * share for share in reference["x"]])
