@@ -20,7 +20,7 @@ ANSWERING = labelled("“System:” answering a question")
 """Fires often, and changes a text visibly."""
 CLOSING_TAG = labelled("Closing HTML tag")
 DECIMAL_POINT = labelled("Decimal point")
-CALL = labelled("Opening bracket of a call in C")
+BRACKET = labelled("Opening bracket of a declaration")
 """Never fires in a story."""
 UNLABELLED, *_ = (expert for expert in range(3999, 4096) if str(expert) not in _LABELS)
 """Has no label of a person's."""

@@ -12,11 +12,11 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.conftest import Site
-from tests.browser.sample import ANSWERING, CALL, CLOSING_TAG, DECIMAL_POINT, UNLABELLED
+from tests.browser.sample import ANSWERING, BRACKET, CLOSING_TAG, DECIMAL_POINT, UNLABELLED
 
 pytestmark = pytest.mark.browser
 
-EXPERTS = (DECIMAL_POINT, CLOSING_TAG, CALL)
+EXPERTS = (DECIMAL_POINT, CLOSING_TAG, BRACKET)
 
 
 def lists_of(page: Page, expert: int) -> Locator:
@@ -49,21 +49,23 @@ def test_a_list_is_made_put_in_order_noted_on_and_exported(page: Page) -> None:
     page.goto("/lists")
     page.get_by_role("link", name="Worth showing").click()
     expect(page.get_by_role("navigation", name="Where you are").get_by_text("Worth showing")).to_be_visible()
-    expect(page.get_by_role("button", name=f"Move {CALL} up")).to_be_enabled()
+    expect(page.get_by_role("button", name=f"Move {BRACKET} up")).to_be_enabled()
     assert order(page) == list(EXPERTS)
-    page.get_by_role("button", name=f"Move {CALL} up").click()
-    expect(page.locator("table.entries tbody td.mono")).to_have_text([str(DECIMAL_POINT), str(CALL), str(CLOSING_TAG)])
+    page.get_by_role("button", name=f"Move {BRACKET} up").click()
+    expect(page.locator("table.entries tbody td.mono")).to_have_text(
+        [str(DECIMAL_POINT), str(BRACKET), str(CLOSING_TAG)]
+    )
     note = page.get_by_role("textbox", name=f"Why {DECIMAL_POINT} is in the list")
     note.fill("splits numbers")
     with page.expect_response(lambda answer: answer.request.method in ("PUT", "PATCH", "POST") and answer.ok):
         note.press("Enter")
     page.get_by_role("button", name=f"Take {CLOSING_TAG} out of the list").click()
-    expect(page.locator("table.entries tbody td.mono")).to_have_text([str(DECIMAL_POINT), str(CALL)])
+    expect(page.locator("table.entries tbody td.mono")).to_have_text([str(DECIMAL_POINT), str(BRACKET)])
     page.reload()
     expect(note).to_have_value("splits numbers")
-    assert order(page) == [DECIMAL_POINT, CALL]
+    assert order(page) == [DECIMAL_POINT, BRACKET]
     rows = list(csv.DictReader(io.StringIO(downloaded(page, "CSV"))))
-    assert [int(row["expert"]) for row in rows] == [DECIMAL_POINT, CALL]
+    assert [int(row["expert"]) for row in rows] == [DECIMAL_POINT, BRACKET]
     assert "splits numbers" in rows[0].values()
     found = json.loads(downloaded(page, "JSON"))
     assert "splits numbers" in json.dumps(found)

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.conftest import OpenPage
-from tests.browser.sample import ANSWERING, CALL
+from tests.browser.sample import ANSWERING, BRACKET
 
 pytestmark = pytest.mark.browser
 
@@ -171,10 +171,10 @@ def test_the_texts_as_plain_text_and_the_same_on_the_command_line(page: Page) ->
 
 
 def test_an_expert_that_is_silent_here_says_so(page: Page) -> None:
-    page.goto(address(f"{CALL}:scale:4", 4))
-    expect(card(page, CALL)).to_contain_text("Not active in this prompt or text")
-    card(page, CALL).get_by_role("button", name="Add to it instead").click()
-    expect(page).to_have_url(re.compile(rf"edits={CALL}(:|%3A)add"))
+    page.goto(address(f"{BRACKET}:scale:4", 4))
+    expect(card(page, BRACKET)).to_contain_text("Not active in this prompt or text")
+    card(page, BRACKET).get_by_role("button", name="Add to it instead").click()
+    expect(page).to_have_url(re.compile(rf"edits={BRACKET}(:|%3A)add"))
     texts(page)
 
 

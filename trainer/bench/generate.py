@@ -86,8 +86,8 @@ def steering_config(run: Run, tokens: int, seed: int) -> SteeringConfig:
     """A pair whose arms part at once and write ``tokens`` each."""
     # No end of text is wanted before the last token, so every way generates the same number.
     sampling = Sampling(max_tokens=tokens, seed=seed, temperature=0.8)
-    # The sample's Spanish, so strong that the arms soon differ: what is equal is read once, and would flatter.
-    edit = Edit(expert=min(560, run.layer.config.num_experts - 1), mode="add", strength=30.0)
+    # The sample's French, so strong that the arms soon differ: what is equal is read once, and would flatter.
+    edit = Edit(expert=min(2627, run.layer.config.num_experts - 1), mode="add", strength=30.0)
     return SteeringConfig(prompt=PROMPT, edits=(edit,), sampling=sampling)
 
 
