@@ -56,7 +56,8 @@ OVERLAYS = {
     ),
     "tip": Overlay(
         f"/experts/{ANSWERING}?run=demo-l3-k16",
-        lambda page: page.get_by_role("group", name="Context 1", exact=True).first.get_by_role("button").first.hover(),
+        # The token that it is kept for; those before it may lie under the column beside.
+        lambda page: page.get_by_role("group", name="Context 1", exact=True).first.locator("[tabindex='0']").hover(),
         lambda page: page.get_by_role("tooltip"),
     ),
     "label": Overlay(
