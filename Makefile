@@ -3,9 +3,6 @@
 PYTHON ?= python3
 # As many tests at once as there are cores; one after the other where somebody chooses.
 PYTEST ?= -n auto --maxprocesses 8 --dist loadscope
-# What failed is tried once more by itself: browsers, servers and clocks of many tests at once starve one another on a
-# small machine. Both runs are on screen, and what fails alone too has failed.
-AGAIN := echo "What failed, once more and alone" && $(BIN)/python -m pytest --last-failed --last-failed-no-failures=none
 # How much make fuzz tries of everything.
 EXAMPLES ?= 1000
 VENV := .venv
@@ -20,6 +17,9 @@ NODE := $(VENV)/.node
 MODULES := frontend/node_modules/.modules
 DIST := frontend/dist/index.html
 DIST_SOURCES := $(shell find frontend -type f -not -path '*/node_modules/*' -not -path '*/dist/*' -not -path '*/.*')
+# What failed is tried once more by itself: browsers, servers and clocks of many tests at once starve one another on a
+# small machine. Both runs are on screen, and what fails alone too has failed.
+AGAIN := echo "What failed, once more and alone" && $(BIN)/python -m pytest --last-failed --last-failed-no-failures=none
 BENCHES := layer train index browse generate
 
 .DEFAULT_GOAL := help

@@ -40,7 +40,7 @@ def circuits(page: Page) -> Page:
 def test_from_a_prompt_to_steering(circuits: Page) -> None:
     expect(circuits).to_have_url(re.compile(r"prompt=Once\+upon"))
     expect(graph(circuits).get_by_role("button", name=re.compile("^Next token"))).to_have_count(1)
-    assert experts(circuits).count() > 3
+    assert experts(circuits).count() > 1
     assert violations(circuits) == []
     first = experts(circuits).first
     first.hover()
