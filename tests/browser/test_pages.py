@@ -53,6 +53,7 @@ PLACES = {
     "faithfulness": Place("/faithfulness", lambda page: page.get_by_role("region", name="Faithfulness")),
     "health": Place("/health", lambda page: page.get_by_role("region", name="Health of the experts")),
     "not-evaluated": Place("/health?run=second", lambda page: page.get_by_text("mxd evaluate").first),
+    "unprobed": Place("/probing?run=second", lambda page: page.get_by_text("mxd probe").first),
     "probing": Place("/probing", lambda page: page.get_by_role("region", name="Probes on").first),
     "not-found": Place("/nowhere", lambda page: page.get_by_role("heading", name="There is no page here")),
 }
