@@ -18,11 +18,12 @@ WORKDIR /app
 
 # Packages before sources: a change of ours does not install torch again.
 COPY pyproject.toml constraints.txt README.md LICENSE ./
-RUN mkdir trainer backend \
-    && touch trainer/__init__.py backend/__init__.py \
+RUN mkdir mxd \
+    && touch mxd/__init__.py \
     && pip install "$(grep '^torch==' constraints.txt)" \
     && pip install -c constraints.txt -e '.[postgres]'
 
+COPY mxd/ mxd/
 COPY trainer/ trainer/
 COPY backend/ backend/
 COPY data/demo/ data/demo/

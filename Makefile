@@ -1,15 +1,15 @@
-# Each target makes what it needs and nothing twice: the stamps in .venv and frontend say what is up to date.
+# Each target builds what it needs, once: stamp files in .venv and frontend record what is up to date.
 
 PYTHON ?= python3
-# As many tests at once as there are cores; one after the other where somebody chooses.
+# One test process per core.
 PYTEST ?= -n auto --maxprocesses 8 --dist loadscope
-# How much make fuzz tries of everything.
+# Examples per property in make fuzz.
 EXAMPLES ?= 1000
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 TORCH := $(shell grep '^torch==' constraints.txt)
-# Node from the machine or, where that is missing or too old, from the virtual environment.
+# Node of the machine or, if it is missing or too old, of the virtual environment.
 NPM := PATH="$(CURDIR)/$(VENV)/node:$$PATH" npm --prefix frontend
 
 PACKAGES := $(VENV)/.packages
@@ -17,26 +17,26 @@ NODE := $(VENV)/.node
 MODULES := frontend/node_modules/.modules
 DIST := frontend/dist/index.html
 DIST_SOURCES := $(shell find frontend -type f -not -path '*/node_modules/*' -not -path '*/dist/*' -not -path '*/.*')
-# What failed is tried once more by itself: browsers, servers and clocks of many tests at once starve one another on a
-# small machine. Both runs are on screen, and what fails alone too has failed.
-AGAIN := echo "What failed, once more and alone" && $(BIN)/python -m pytest --last-failed --last-failed-no-failures=none
+# Failed tests are retried once, alone: parallel browsers and servers starve one another on a small machine. A test that
+# fails alone too has failed.
+AGAIN := echo "Retrying the failed tests, alone" && $(BIN)/python -m pytest --last-failed --last-failed-no-failures=none
 BENCHES := layer train index browse generate
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check fuzz bench install docs wheel generate pins clean
 
 help:
-	@echo "make demo      open the dashboard on the shipped run"
-	@echo "make test      Python tests, browser tests, front-end tests (PYTEST='-k steering' to choose)"
-	@echo "make check     lint, formatting, types, import directions, generated files"
-	@echo "make fuzz      hostile input and properties, 1000 examples of each kind (EXAMPLES=100 for fewer)"
-	@echo "make bench     speed and memory, as ratios taken in one run"
-	@echo "make install   the environment and the built front end, nothing else"
-	@echo "make docs      the site of docs, in site"
-	@echo "make wheel     a wheel with the built front end and the sample inside, in dist"
-	@echo "make generate  openapi.json and the front end's types, from the server"
-	@echo "make pins      constraints.txt, from what is installed"
-	@echo "make clean     remove all that the others made"
+	@echo "make demo      serve the dashboard with the demo"
+	@echo "make test      run Python, browser and frontend tests (PYTEST='-k steering' to select)"
+	@echo "make check     lint, formatting, types, import order, prose, generated files"
+	@echo "make fuzz      hostile input and properties, 1000 examples each (EXAMPLES=100 for fewer)"
+	@echo "make bench     measure speed and memory, as ratios within one run"
+	@echo "make install   create the environment and build the frontend"
+	@echo "make docs      build the documentation site, in site"
+	@echo "make wheel     build a wheel with the frontend and the demo, in dist"
+	@echo "make generate  write openapi.json, the frontend's types and the reference pages"
+	@echo "make pins      write constraints.txt from the installed packages"
+	@echo "make clean     delete everything that the other targets made"
 
 # ---------------------------------------------------------------- environment
 
@@ -44,11 +44,11 @@ install: $(PACKAGES) $(DIST)
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-		|| { echo "Python 3.11 or newer is needed; name one with PYTHON=, for example make demo PYTHON=python3.12"; exit 1; }
-	@echo "Making a Python environment in $(VENV)"
+		|| { echo "Python 3.11 or newer is required. Choose one, for example: make demo PYTHON=python3.12"; exit 1; }
+	@echo "Creating a Python environment in $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 
-# torch comes first and alone, so that pip takes a CPU build where the machine offers one.
+# torch is installed first and alone, so that pip can use a local CPU build.
 $(PACKAGES): pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing $(TORCH)"
 	@$(PIP) '$(TORCH)'
@@ -61,12 +61,12 @@ $(NODE): scripts/node.sh | $(BIN)/python
 	@touch $@
 
 $(MODULES): frontend/package.json frontend/package-lock.json | $(NODE)
-	@echo "Installing the front end's packages"
+	@echo "Installing the frontend packages"
 	@$(NPM) ci --loglevel=error --no-audit --no-fund --no-progress >/dev/null
 	@touch $@
 
 $(DIST): $(MODULES) $(DIST_SOURCES)
-	@echo "Building the front end"
+	@echo "Building the frontend"
 	@$(NPM) run --silent build -- --logLevel warn
 	@touch $@
 
@@ -80,7 +80,7 @@ test: install
 	@bash scripts/postgresql.sh
 	@echo "Python and browser tests"
 	@$(BIN)/python -m pytest $(PYTEST) || { test $$? = 1 && $(AGAIN); }
-	@echo "Front-end tests"
+	@echo "Frontend tests"
 	@$(NPM) run --silent test
 
 check: install
@@ -89,38 +89,43 @@ check: install
 	@$(BIN)/ruff format --check
 	@echo "Python types"
 	@$(BIN)/mypy
-	@echo "Import directions"
+	@echo "Import order"
 	@$(BIN)/lint-imports
-	@echo "Front-end types and lint"
+	@echo "Frontend types and lint"
 	@$(NPM) run --silent typecheck
 	@$(NPM) run --silent lint
+	@echo "Prose and spelling"
+	@$(BIN)/python scripts/check_prose.py
+	@$(BIN)/codespell
 	@echo "Generated files"
-	@$(BIN)/python -m backend.openapi | diff frontend/openapi.json - >/dev/null \
-		|| { echo "frontend/openapi.json is not what the server says; run make generate"; exit 1; }
+	@$(BIN)/python scripts/reference_pages.py --check
+	@$(BIN)/python -m mxd.backend.api.openapi | diff frontend/openapi.json - >/dev/null \
+		|| { echo "frontend/openapi.json is out of date. Run: make generate"; exit 1; }
 	@$(NPM) run --silent generate -- --check \
-		|| { echo "frontend/src/api/schema.d.ts is not what openapi.json says; run make generate"; exit 1; }
+		|| { echo "frontend/src/api/schema.d.ts is out of date. Run: make generate"; exit 1; }
 
-# Whatever strangers may send or hand over, much more of it than in make test, and other things each time.
+# Many more examples than in make test, and other ones each time.
 fuzz: $(PACKAGES)
-	@FUZZ_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -q tests/backend/fuzz tests/trainer/fuzz
+	@FUZZ_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -q tests/backend/fuzz tests/trainer/data/test_readers_fuzz.py tests/trainer/storage/test_run_fuzz.py
 	@FUZZ_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -q -m hypothesis --ignore-glob '*/fuzz/*'
 
 bench: install
-	@for name in $(BENCHES); do $(BIN)/mxd bench $$name || exit 1; done
+	@for name in $(BENCHES); do $(BIN)/python -m benchmarks $$name || exit 1; done
 
-# Its theme says at length that it has a successor.
+# The variable silences an advertisement of the theme.
 docs: $(PACKAGES)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "In site: index.html"
 
-# build would hand on modules that are no longer there.
+# A stale build folder would put deleted modules into the wheel.
 wheel: $(PACKAGES) $(DIST)
 	@rm -rf build
 	@$(BIN)/python -m pip wheel . -qq --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist
 	@echo "In dist: $$(ls -t dist | head -1)"
 
 generate: $(PACKAGES) $(MODULES)
-	@$(BIN)/python -m backend.openapi > frontend/openapi.json
+	@$(BIN)/python -m mxd.backend.api.openapi > frontend/openapi.json
+	@$(BIN)/python scripts/reference_pages.py
 	@$(NPM) run --silent generate
 
 pins: $(PACKAGES)

@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say: a wheel takes the built front end and the sample into the packages that use them."""
+"""Build steps that pyproject.toml cannot express: a wheel contains the built frontend and the demo's data."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from setuptools.command.build_py import build_py
 from setuptools.errors import SetupError
 
 ROOT = Path(__file__).resolve().parent
-TAKEN = {"frontend/dist": "backend/built_frontend", "data/demo": "trainer/sample"}
-"""Folder of a checkout -> where a wheel has it; ``backend.settings`` and ``trainer.config`` look there."""
+COPIES = {"frontend/dist": "mxd/backend/built_frontend", "data/demo": "mxd/trainer/sample"}
+"""Folder of a checkout -> folder in a wheel, where ``mxd.backend.settings`` and ``mxd.trainer.config`` look for it."""
 
 
-class BuildWhole(build_py):
-    """Builds the packages with what is shipped in them. An editable install finds it in the checkout."""
+class BuildWithData(build_py):
+    """Copies the front end and the demo into the wheel. An editable install uses those of the checkout."""
 
     def run(self) -> None:
         """Build.
@@ -27,11 +27,11 @@ class BuildWhole(build_py):
         if self.editable_mode:
             return
         if not (ROOT / "frontend/dist/index.html").is_file():
-            raise SetupError("The front end has not been built; run make wheel, which builds it first.")
-        for source, target in TAKEN.items():
+            raise SetupError("The front end has not been built. Run: make wheel")
+        for source, target in COPIES.items():
             folder = Path(self.build_lib) / target
-            shutil.rmtree(folder, ignore_errors=True)  # what an earlier build left there
+            shutil.rmtree(folder, ignore_errors=True)  # left over from an earlier build
             shutil.copytree(ROOT / source, folder, ignore=shutil.ignore_patterns(".*"))
 
 
-setup(cmdclass={"build_py": BuildWhole})
+setup(cmdclass={"build_py": BuildWithData})

@@ -1,4 +1,4 @@
-"""Errors that reach a client, each with a status and a code that never changes."""
+"""Errors that clients receive, each with an HTTP status and a stable code."""
 
 from __future__ import annotations
 
@@ -6,94 +6,94 @@ from typing import ClassVar
 
 from sqlalchemy.exc import DataError, DBAPIError
 
-from backend.schemas import ErrorBody
-from trainer.errors import DamagedStoreError, NotFoundError, TooLongError, UserError
-from trainer.opening import trouble_with
+from mxd.backend.schemas import ErrorBody
+from mxd.trainer.errors import CancelledError, DamagedDatabaseError, NotFoundError, TooLongError, UserError
+from mxd.trainer.storage.database.engine import database_error_message
 
 
 class RunNotFoundError(NotFoundError):
-    """No run has this name."""
+    """There is no run with this name."""
 
     code: ClassVar[str] = "run-not-found"
 
 
 class ExpertNotFoundError(NotFoundError):
-    """The run has no expert of this number."""
+    """The run has no expert with this id."""
 
     code: ClassVar[str] = "expert-not-found"
 
 
 class SessionNotFoundError(NotFoundError):
-    """No saved session has this id."""
+    """There is no saved session with this id."""
 
     code: ClassVar[str] = "session-not-found"
 
 
 class NoIndexError(NotFoundError):
-    """The run has not been indexed, so nothing is known of its experts."""
+    """The run has not been indexed."""
 
     code: ClassVar[str] = "no-index"
 
 
 class ListNotFoundError(NotFoundError):
-    """The run has no list of this number, or the list has no such entry."""
+    """The run has no list with this id, or the list has no such entry."""
 
     code: ClassVar[str] = "list-not-found"
 
 
 class NoEvaluationsError(NotFoundError):
-    """There is nothing to draw the frontier from."""
+    """There are no evaluations to plot."""
 
     code: ClassVar[str] = "no-evaluations"
 
 
 class CursorError(UserError):
-    """A cursor that was not given out for this very list."""
+    """The cursor belongs to another list, or is no cursor."""
 
     code: ClassVar[str] = "bad-cursor"
 
 
 class BusyError(Exception):
-    """More requests are waiting than the settings allow."""
+    """The request queue is full."""
 
     code: ClassVar[str] = "busy"
 
 
 class ClientGoneError(Exception):
-    """Whoever asked has closed the connection; nobody reads this answer, the log does."""
+    """The client closed the connection. The response only appears in the log."""
 
     code: ClassVar[str] = "client-gone"
 
 
 class NotSignedInError(Exception):
-    """A token is needed, and there is none or one that is not in use."""
+    """The request has no valid access token, and one is required."""
 
     code: ClassVar[str] = "not-signed-in"
 
 
 class ForbiddenError(Exception):
-    """Whoever asks may not do this."""
+    """The access token does not permit this request."""
 
     code: ClassVar[str] = "forbidden"
 
 
 class MisdirectedError(Exception):
-    """The request was meant for a server of another name."""
+    """The Host header names another server."""
 
     code: ClassVar[str] = "wrong-host"
 
 
 class BodyTooLargeError(Exception):
-    """The request's body is larger than the settings allow."""
+    """The body of the request exceeds the limit."""
 
     code: ClassVar[str] = "request-too-large"
 
 
 class TooManyRequestsError(Exception):
-    """A client asks more often than the settings allow.
+    """The client exceeded its rate limit.
 
     Args:
-        seconds: after which it may ask again.
+        seconds: seconds until the next request is accepted.
     """
 
     code: ClassVar[str] = "too-many-requests"
@@ -103,19 +103,20 @@ class TooManyRequestsError(Exception):
         self.seconds = seconds
 
 
-class StoreError(Exception):
-    """The store cannot be used now; the message says why."""
+class DatabaseUnavailableError(Exception):
+    """The database is temporarily unusable; the message states the reason."""
 
-    code: ClassVar[str] = "store-unavailable"
+    code: ClassVar[str] = "database-unavailable"
 
 
 INTERNAL = "internal"
-UNSTORABLE = "The store cannot keep or look for that: it holds the character NUL, or is too large for it; change it."
+UNSTORABLE_MESSAGE = "The database cannot store or search this text: it contains a NUL character or is too long."
 
 _BY_KIND: tuple[tuple[type[Exception], int, str], ...] = (
     (NotFoundError, 404, "not-found"),
     (TooLongError, 413, "prompt-too-long"),
-    (DamagedStoreError, 503, "store-unavailable"),
+    (DamagedDatabaseError, 503, "database-unavailable"),
+    (CancelledError, 499, ClientGoneError.code),
     (UserError, 400, "bad-input"),
     (NotSignedInError, 401, NotSignedInError.code),
     (ForbiddenError, 403, ForbiddenError.code),
@@ -124,31 +125,33 @@ _BY_KIND: tuple[tuple[type[Exception], int, str], ...] = (
     (TooManyRequestsError, 429, TooManyRequestsError.code),
     (ClientGoneError, 499, ClientGoneError.code),
     (BusyError, 503, "busy"),
-    (StoreError, 503, StoreError.code),
+    (DatabaseUnavailableError, 503, DatabaseUnavailableError.code),
     (DataError, 422, "cannot-be-stored"),
 )
 
 
 def status_and_code(error: BaseException) -> tuple[int, str]:
-    """HTTP status and code of an error; 500 and ``internal`` for what is a defect of ours."""
+    """Return the HTTP status and code of an error: 500 and ``internal`` for a defect of the server."""
     for kind, status, code in _BY_KIND:
         if isinstance(error, kind):
-            # SQLAlchemy's errors have a code too, which means something else.
+            # SQLAlchemy errors have a ``code`` attribute with another meaning.
             return status, code if kind is DataError else str(getattr(error, "code", code))
     return 500, INTERNAL
 
 
-def told_of(error: BaseException) -> BaseException:
-    """The error that a client is told of: ``StoreError`` where a database says that the store cannot be used now."""
-    told = trouble_with(error) if isinstance(error, DBAPIError) and not isinstance(error, DataError) else None
-    return error if told is None else StoreError(told)
+def to_client_error(error: BaseException) -> BaseException:
+    """Return the error to send to the client: ``DatabaseUnavailableError`` for an unusable database, else ``error``."""
+    if not isinstance(error, DBAPIError) or isinstance(error, DataError):
+        return error
+    message = database_error_message(error)
+    return error if message is None else DatabaseUnavailableError(message)
 
 
 def error_body(error: BaseException) -> ErrorBody:
-    """What a client is told. Of a defect it learns nothing but that there is one."""
+    """Return the error body for a client. It does not reveal the details of a defect of the server."""
     _, code = status_and_code(error)
     if code == INTERNAL:
-        return ErrorBody(code=code, message="Something went wrong in the server; its log says what.")
+        return ErrorBody(code=code, message="Internal server error. The server log has the details.")
     if isinstance(error, DataError):
-        return ErrorBody(code=code, message=UNSTORABLE)
+        return ErrorBody(code=code, message=UNSTORABLE_MESSAGE)
     return ErrorBody(code=code, message=str(error))

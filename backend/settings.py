@@ -1,25 +1,46 @@
-"""Every setting of the server, as one frozen pydantic model; each can also be given as ``MXD_`` and its name."""
+"""Settings of the server. Each can also be set by an environment variable: ``MXD_`` and its name."""
 
 from __future__ import annotations
 
+import ipaddress
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from backend.addresses import is_loopback
+
+def host_name(header: str) -> str:
+    """Return the host of a Host header in lower case, without port and brackets; empty if the header is invalid."""
+    try:
+        return (urlsplit(f"//{header}").hostname or "").lower().rstrip(".")
+    except ValueError:
+        return ""
+
+
+def is_ip_address(name: str) -> bool:
+    """Return whether ``name`` is an IP address."""
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a server bound to ``host`` can only be reached from this machine."""
+    return host == "localhost" or (is_ip_address(host) and ipaddress.ip_address(host).is_loopback)
+
 
 Positive = Annotated[int, Field(gt=0)]
 Rate = Annotated[float, Field(gt=0)]
 LogFormat = Literal["quiet", "text", "json"]
 Access = Literal["auto", "tokens", "open"]
 Role = Literal["read", "write"]
-"""read: browse, and route within limits. write: steer, label, delete, too."""
-
-
+"""read: browse, and route within limits. write: also steer, label and delete."""
 INSTALLED_FRONTEND = Path(__file__).resolve().parent / "built_frontend"
-"""Where a wheel has the built front end; a checkout builds it elsewhere."""
+"""Folder of the built frontend in an installed package."""
 
 
 def _frontend() -> Path:
@@ -27,66 +48,70 @@ def _frontend() -> Path:
     return INSTALLED_FRONTEND if INSTALLED_FRONTEND.is_dir() else checkout
 
 
-def _names(value: object) -> object:
-    return tuple(name for part in value.split(",") if (name := part.strip())) if isinstance(value, str) else value
+def _split_names(value: object) -> object:
+    """Split comma-separated names, given as one text or as several."""
+    parts = [value] if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
+        return value
+    return tuple(name for part in parts for item in part.split(",") if (name := item.strip()))
 
 
-Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)]
-"""Names with commas between them."""
+NameList = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_names)]
+"""Comma-separated names."""
 
 
 class Settings(BaseSettings):
-    """Where things are, where to listen, and how much one request may ask for."""
+    """Paths, network address, access control and limits of the server."""
 
     model_config = SettingsConfigDict(env_prefix="MXD_", frozen=True, extra="ignore", use_attribute_docstrings=True)
 
     data: Path = Path("data")
-    """Folder of the runs and, by default, of the store."""
-    store: str | None = None
-    """SQLAlchemy URL of the store; by default mxd.sqlite in the data folder."""
+    """Folder of the runs and the database."""
+    database: str | None = None
+    """SQLAlchemy URL of the database. Default: mxd.sqlite in the data folder."""
     host: str = "127.0.0.1"
-    """Address to listen on."""
+    """Address to listen on. The default is only reachable from this machine."""
     port: Annotated[int, Field(ge=0, le=65_535)] = 8000
-    """Port to listen on; 0 takes a free one."""
+    """Port to listen on. 0 picks a free one."""
     frontend: Path = Field(default_factory=_frontend)
-    """Folder of the built front end."""
+    """Folder of the built frontend. Default: the one of this installation."""
     device: str = "auto"
-    """Where language models run: auto, cpu, cuda or cuda:1."""
+    """Device of the language models: auto, cpu, cuda or cuda:1."""
     prompt_tokens: Positive = 1024
-    """Longest prompt to route or steer, in tokens (less where the language model allows less)."""
-    rows: Positive = 64
-    """Rows of one batch of generations: four for each sample of a request. What does not fit waits its turn."""
-    waiting: Positive = 128
-    """Routing and steering requests that may wait or run at once; further ones are refused."""
+    """Maximum length of a prompt, in tokens. The language model may allow less."""
+    batch_rows: Positive = 64
+    """Maximum rows of one generation batch. Each sample of a request takes four rows; further requests wait."""
+    max_inference_requests: Positive = 128
+    """Maximum number of queued or running routing and steering requests. Further ones are rejected."""
     runs_in_memory: Positive = 8
-    """Runs whose weights and tokenizers are kept; the one used longest ago makes room."""
+    """Number of runs whose weights and tokenizers stay in memory. The least recently used one is evicted."""
 
     access: Access = "auto"
-    """auto: anybody on this machine, and elsewhere only with a token. tokens: always with a token. open: anybody who
-    reaches the port; only for a port that nobody else can reach."""
-    allowed_hosts: Names = ()
-    """Names besides localhost and addresses under which browsers may reach the server, with commas between them."""
+    """auto: require a token unless the server is only reachable from this machine. tokens: always require a token.
+    open: never require one; use it only on a port that no one else can reach."""
+    allowed_hosts: NameList = ()
+    """Comma-separated host names under which browsers may reach the server, besides localhost and IP addresses."""
     body_bytes: Positive = 2 * 1024 * 1024
-    """Largest body of a request, in bytes."""
-    waiting_requests: Positive = 200
-    """Requests that may wait for their answers at a time; more are refused with status 503 until there are fewer."""
+    """Maximum size of a request body, in bytes."""
+    max_pending_requests: Positive = 200
+    """Maximum number of requests in progress. Further ones are rejected with status 503."""
     log: LogFormat = "quiet"
-    """quiet: problems alone. text or json: a line for each request too, on stderr."""
+    """quiet: log problems only. text, json: also log one line per request, to stderr."""
     browse_rate: Rate = 50.0
-    """Requests a second that each token may make for what is stored; four seconds' worth may come at once."""
+    """Rate limit per token for browsing, in requests per second. Bursts of four seconds' worth are allowed."""
     compute_rate: Rate = 5.0
-    """The same for routing, steering and writing."""
+    """Rate limit per token for routing, steering and writing, in requests per second."""
     sign_in_rate: Rate = 1.0
-    """Attempts a second to sign in from one address."""
+    """Rate limit per address for sign-in attempts, per second."""
 
     @property
     def requires_tokens(self) -> bool:
-        """Whether the API is for signed-in clients only."""
+        """True if the API requires an access token."""
         return self.access == "tokens" or (self.access == "auto" and not is_loopback(self.host))
 
     @property
-    def store_url(self) -> str:
-        """SQLAlchemy URL of the store."""
-        from trainer.store import sqlite_url  # SQLAlchemy takes a while, and --help has no need of it
+    def database_url(self) -> str:
+        """SQLAlchemy URL of the database."""
+        from mxd.trainer.storage.database.open import sqlite_url
 
-        return self.store or sqlite_url(self.data)
+        return self.database or sqlite_url(self.data)

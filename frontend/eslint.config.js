@@ -4,21 +4,34 @@ import jsxA11y from "eslint-plugin-jsx-a11y";
 import reactHooks from "eslint-plugin-react-hooks";
 import tseslint from "typescript-eslint";
 
-/** Imports run one way: pages, components, api, lib. Each folder lists what lies above it. */
-const oneWay = (folder, above) => ({
+/** Top to bottom: a folder may import only from the ones after it. */
+const LAYERS = ["app", "pages", "components", "hooks", "api", "lib"];
+
+const oneWayImports = LAYERS.slice(1).map((folder, index) => ({
   files: [`src/${folder}/**/*.{ts,tsx}`],
   rules: {
     "no-restricted-imports": [
       "error",
       {
-        patterns: above.map((name) => ({
-          group: [`@/${name}`, `@/${name}/*`, `../${name}/*`, `../../${name}/*`],
-          message: `src/${folder} must not import from src/${name}.`,
+        patterns: LAYERS.slice(0, index + 1).map((above) => ({
+          group: [`@/${above}`, `@/${above}/*`],
+          message: `src/${folder} must not import from src/${above}.`,
         })),
       },
     ],
   },
-});
+}));
+
+/** Within a folder imports are relative to the file ("./x"); everywhere else they begin with "@/". */
+const noParentImports = {
+  files: ["src/**/*.{ts,tsx}"],
+  rules: {
+    "no-restricted-syntax": [
+      "error",
+      { selector: "ImportDeclaration[source.value=/^\\.\\./]", message: 'Import from "@/…" instead of "../…".' },
+    ],
+  },
+};
 
 export default tseslint.config(
   { ignores: ["dist", "node_modules", "src/api/schema.d.ts"] },
@@ -46,7 +59,6 @@ export default tseslint.config(
     },
   },
   { files: ["src/**/*.test.ts"], rules: { "max-lines-per-function": "off" } },
-  oneWay("lib", ["api", "components", "pages"]),
-  oneWay("api", ["components", "pages"]),
-  oneWay("components", ["pages"]),
+  noParentImports,
+  ...oneWayImports,
 );

@@ -10,14 +10,14 @@ import { defineConfig } from "vitest/config";
 const OTHER_LANGUAGE = /react-(aria|stately).*\/intl\/.*\/(?!en-US)[a-z]{2}-[A-Z]{2}\.m?js$/;
 const SERVER = process.env.MXD_SERVER ?? "http://127.0.0.1:8000";
 
-/** What the components say by themselves (“1 option available”) in the language of the page, not in thirty more. */
+/** Drops React Aria's translations into other languages: the page is in English only. */
 const oneLanguage: Plugin = {
   name: "one-language",
   enforce: "pre",
   load: (id) => (OTHER_LANGUAGE.test(id) ? "export default {}" : null),
 };
 
-/** Each script and style sheet a second time, compressed once and as far as it goes; the server hands these out. */
+/** Adds a gzip copy of each script and style sheet at the highest level, which the server sends as is. */
 const compressed: Plugin = {
   name: "compressed",
   apply: "build",
@@ -35,11 +35,11 @@ export default defineConfig({
   server: { proxy: { "/api": SERVER } },
   build: {
     target: "es2023",
-    // light-dark() stays as it is: every browser of this list knows it.
+    // Every browser in this list supports light-dark(), so it is not transpiled.
     cssTarget: ["chrome123", "firefox120", "safari17.5"],
-    // Fonts stay files, so that a strict content security policy needs no data: source.
+    // Fonts are not inlined, so that the content security policy needs no data: source.
     assetsInlineLimit: 0,
-    // Plotly alone is 1.5 MB; it is a chunk of its own that only figures load.
+    // Plotly is a 1.5 MB chunk that only pages with figures load.
     chunkSizeWarningLimit: 1600,
   },
   test: { include: ["src/**/*.test.ts"], environment: "node" },

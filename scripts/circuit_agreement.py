@@ -1,10 +1,10 @@
-"""How far circuits can be believed: predicted against measured effects of switching experts off, over many prompts.
+"""Compare predicted and measured ablation effects of circuits over many prompts.
 
     python scripts/circuit_agreement.py RUN… --text data/demo/text.jsonl.gz [--prompts 50] [--tokens 32] [--data data]
 
-Each prompt is the beginning of a document; its most probable next token is traced, and every expert that the graph
-keeps is switched off by itself. Prints one JSON document: over all experts of all prompts, over those of each layer,
-and how much influence the kept nodes hold.
+Each prompt is the beginning of a document. Its most probable next token is traced, and every expert in the graph is
+ablated on its own. Prints one JSON document: correlations over all experts, per layer, and the influence of the kept
+nodes.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from itertools import islice
 from pathlib import Path
 from statistics import fmean, median
 
-from trainer.circuits.agreement import agreement, check
-from trainer.circuits.config import CircuitConfig
-from trainer.circuits.effects import Effect
-from trainer.circuits.graph import Circuit
-from trainer.circuits.tracing import trace
-from trainer.config import TextConfig
-from trainer.documents import documents
-from trainer.language_model import LanguageModel
-from trainer.run import Run
+from mxd.trainer.analysis.circuits.ablation import AblationEffect
+from mxd.trainer.analysis.circuits.agreement import ablate_each_expert, agreement
+from mxd.trainer.analysis.circuits.graph import Circuit
+from mxd.trainer.analysis.circuits.tracing import trace
+from mxd.trainer.config import TextConfig
+from mxd.trainer.config.analysis import CircuitConfig
+from mxd.trainer.data.documents import documents
+from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.storage.run import Run
 
-Found = list[tuple[Circuit, tuple[Effect, ...]]]
+Found = list[tuple[Circuit, tuple[AblationEffect, ...]]]
 
 
 def main() -> None:
-    """Measure, and print it."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+")
     parser.add_argument("--text", required=True)
@@ -47,13 +47,13 @@ def main() -> None:
     for prompt in prompts(language_model, words.text, words.prompts, words.tokens):
         config = CircuitConfig(prompt=prompt, nodes=words.nodes)
         circuit = trace(language_model, runs, config)
-        found.append((circuit, check(language_model, runs, config, circuit)))
+        found.append((circuit, ablate_each_expert(language_model, runs, config, circuit)))
         print(f"{len(found)} of {words.prompts}", file=sys.stderr)
     print(json.dumps(summary(found), indent=1))
 
 
 def prompts(language_model: LanguageModel, text: str, count: int, tokens: int) -> list[str]:
-    """Beginnings of documents that are long enough, evenly spread over the text."""
+    """Beginnings of documents that are long enough, evenly spaced over the text."""
     tokenizer, beginnings = language_model.tokenizer, []
     for document in documents(TextConfig(text=text)):
         ids = tokenizer(document, add_special_tokens=False, verbose=False)["input_ids"]
@@ -64,14 +64,14 @@ def prompts(language_model: LanguageModel, text: str, count: int, tokens: int) -
 
 
 def summary(found: Found) -> dict[str, object]:
-    """Figures over all prompts."""
-    layers: defaultdict[int, list[Effect]] = defaultdict(list)
+    """Summarise all prompts."""
+    layers: defaultdict[int, list[AblationEffect]] = defaultdict(list)
     for circuit, effects in found:
         experts = [node for node in circuit.nodes if node.kind == "expert"]
         for node, effect in zip(experts, effects, strict=True):
             layers[node.layer or 0].append(effect)
     within = [agreement(effects).correlation for _, effects in found if len(effects) > 2]
-    kinds = {kind for circuit, _ in found for kind in circuit.begins}
+    kinds = {kind for circuit, _ in found for kind in circuit.origins}
     return {
         "prompts": len(found),
         "all": asdict(agreement(effect for _, effects in found for effect in effects)),
@@ -80,9 +80,9 @@ def summary(found: Found) -> dict[str, object]:
         "least correlation within a prompt": min(within),
         "kept nodes": fmean(len(circuit.nodes) - 1 for circuit, _ in found),
         "nodes": fmean(circuit.num_nodes for circuit, _ in found),
-        "kept influence": fmean(circuit.kept_influence for circuit, _ in found),
-        "kept edges": fmean(circuit.kept_edges for circuit, _ in found),
-        "begins": {kind: fmean(circuit.begins.get(kind, 0.0) for circuit, _ in found) for kind in sorted(kinds)},
+        "kept influence": fmean(circuit.retained_influence for circuit, _ in found),
+        "kept edges": fmean(circuit.retained_edge_influence for circuit, _ in found),
+        "origins": {kind: fmean(circuit.origins.get(kind, 0.0) for circuit, _ in found) for kind in sorted(kinds)},
         "largest rounding": max(abs(circuit.rounding) for circuit, _ in found),
     }
 

@@ -1,45 +1,29 @@
-"""A page of the site: every command with its flags, from the parser that reads them."""
+"""Generate the command line reference of the documentation from the parser."""
 
 from __future__ import annotations
 
 import os
-from argparse import ArgumentParser, _SubParsersAction
-from collections.abc import Iterator
 
-from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files
+from mxd.backend.cli.parser import command_parser
+from mxd.backend.cli.registry import SECTIONS
 
-from backend.commands.parsing import parser_of_everything
-
-PAGE = "reference/command-line.md"
+WIDTH = 84
+"""Line width of the help texts."""
 HEAD = """# Command line
 
-One program, `mxd`. Every flag can also stand in a `.toml` or `.json` file that `--config` names; with `--json`
-a command prints one document on stdout and nothing else there. Bad input ends with exit code 2 and one sentence.
+The global options `--data`, `--database`, `--config` and `--json` may be given before or after the command.
+`--config` names a `.toml` or `.json` file of options, or a preset. Flags take precedence over the file. With `--json`,
+a command prints one JSON document on stdout. Invalid input ends with exit code 2 and one line on stderr.
+`mxd --version` prints the versions in use.
 """
 
 
-def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the page. MkDocs calls this by its name."""
-    files.append(File.generated(config, PAGE, content=page()))
-    return files
-
-
 def page() -> str:
-    """The page, as Markdown."""
-    os.environ["COLUMNS"] = "84"  # what argparse wraps its lines to
-    sections = (
-        f"## {parser.prog}\n\n```text\n{parser.format_help().rstrip()}\n```\n"
-        for parser in _leaves(parser_of_everything())
-    )
-    return "\n".join([HEAD, *sections])
-
-
-def _leaves(parser: ArgumentParser) -> Iterator[ArgumentParser]:
-    """The parsers of commands that do something, in the order of ``mxd --help``."""
-    below = [action for action in parser._actions if isinstance(action, _SubParsersAction)]
-    if not below:
-        yield parser
-    for action in below:
-        for inner in action.choices.values():
-            yield from _leaves(inner)
+    """Return the page as Markdown: one section per command group, one subsection per command."""
+    os.environ["COLUMNS"] = str(WIDTH)
+    lines = [HEAD]
+    for title, commands in SECTIONS.items():
+        lines.append(f"## {title}\n")
+        for name in commands:
+            lines.append(f"### mxd {name}\n\n```text\n{command_parser(name).format_help().rstrip()}\n```\n")
+    return "\n".join(lines)

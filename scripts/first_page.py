@@ -1,4 +1,7 @@
-"""How long ``mxd serve`` takes to its first page, and how much CPU time: python scripts/first_page.py DATA [TIMES]."""
+"""Measure the time and CPU time from the start of ``mxd serve`` to its first page.
+
+python scripts/first_page.py DATA [REPEATS]
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ MXD = Path(sys.executable).with_name("mxd")
 
 
 def first_page(data: str, path: str) -> tuple[float, float]:
-    """Seconds from the start of a new server to the answer on ``path``, and the CPU time that it took until then."""
+    """Start a new server. Returns seconds until it answers on ``path``, and the CPU seconds used until then."""
     started = time.perf_counter()
     with subprocess.Popen([MXD, "serve", "--data", data, "--port", "0"], stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
@@ -30,7 +33,7 @@ def first_page(data: str, path: str) -> tuple[float, float]:
 
 
 def main() -> None:
-    """Print the least of several starts, for the page itself and for the list of runs that it asks for."""
+    """Print the minimum of several starts, for the page and for the list of runs that it requests."""
     data, times = sys.argv[1], int((*sys.argv[2:], "3")[0])
     for path in ("/", "/api/runs"):
         found = [first_page(data, path) for _ in range(times)]

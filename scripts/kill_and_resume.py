@@ -1,8 +1,8 @@
-"""Kill a fit with SIGKILL at random moments, resume it each time, and compare it with one that was never stopped.
+"""Kill training with SIGKILL at random moments, resume it each time, and compare it with an uninterrupted run.
 
     .venv/bin/python scripts/kill_and_resume.py --kills 20 --seed 0
 
-Needs nothing but the shipped sample. Prints one JSON document; the exit code is 1 where a weight differs.
+Needs only the demo. Prints one JSON document; the exit code is 1 if any weight differs.
 """
 
 from __future__ import annotations
@@ -25,21 +25,32 @@ SAMPLE = Path(__file__).resolve().parents[1] / "data" / "demo"
 
 
 def command(name: str, tokens: int) -> list[str]:
-    """``mxd train`` of two runs on one pass over the sample's text."""
-    fixed = ["--layer", "1", "--method", "mxd,transcoder", "--num-experts", "256", "--k", "8", "--when-short", "repeat"]
-    sizes = ["--tokens", str(tokens), "--batch", "512", "--window", "8192", "--checkpoint-every", "4096"]
+    """Command line that trains two runs in one pass over the demo's text."""
+    fixed = [
+        "--layer",
+        "1",
+        "--method",
+        "mxd,transcoder",
+        "--num-experts",
+        "256",
+        "--k",
+        "8",
+        "--on-short-text",
+        "repeat",
+    ]
+    sizes = ["--tokens", str(tokens), "--batch-tokens", "512", "--buffer-tokens", "8192", "--checkpoint-every", "4096"]
     text = ["--text", str(SAMPLE / "text.jsonl.gz"), "--log-every", "4", "--resume", "--device", "cpu"]
-    words = [sys.executable, "-m", "backend.cli", "train", str(SAMPLE / "language-model"), "--name", name]
+    words = [sys.executable, "-m", "mxd.backend.cli.main", "train", str(SAMPLE / "language-model"), "--name", name]
     return [*words, *fixed, *sizes, *text]
 
 
 def environment(data: Path) -> dict[str, str]:
-    """One thread, so that both fits add in the same order, and a data folder that is thrown away."""
+    """One thread, so that both runs add in the same order, and a temporary data folder."""
     return {**os.environ, "MXD_DATA": str(data), "OMP_NUM_THREADS": "1"}
 
 
 def fit_until_killed(words: list[str], data: Path, seconds: float) -> bool:
-    """Start or resume, and kill after ``seconds``. Whether it was still going."""
+    """Start or resume, and kill after ``seconds``. Returns True if training was still running."""
     with subprocess.Popen(words, env=environment(data), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         try:
             _, said = process.communicate(timeout=seconds)
@@ -52,7 +63,7 @@ def fit_until_killed(words: list[str], data: Path, seconds: float) -> bool:
 
 
 def differing(data: Path, one: str, other: str) -> list[str]:
-    """Names of the tensors that are not equal to the bit."""
+    """Names of the tensors that are not bit-identical."""
     first, second = (load_file(data / "runs" / name / "layer.safetensors") for name in (one, other))
     assert first.keys() == second.keys()
     return [name for name in first if not torch.equal(first[name], second[name])]

@@ -1,9 +1,9 @@
-"""List the licences of every package that is installed, Python and JavaScript, as docs/licences.md.
+"""List the licences of all Python and JavaScript packages in docs/licences.md.
 
-    .venv/bin/python scripts/licences.py             writes the file
-    .venv/bin/python scripts/licences.py check     exit code 1 where a package or a licence is not as the file says
+    .venv/bin/python scripts/licences.py           write the file
+    .venv/bin/python scripts/licences.py check     exit code 1 if a package or a licence differs from the file
 
-What has to be there is what constraints.txt and frontend/package-lock.json name; their own metadata are believed.
+The packages are those of constraints.txt and frontend/package-lock.json; licences are read from their metadata.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ themselves. Written by `scripts/licences.py`; versions are in `constraints.txt` 
 
 
 def python_packages() -> dict[str, str]:
-    """Name -> licence of what constraints.txt names."""
+    """Map the packages of constraints.txt to their licences."""
     names = [
         line.partition("==")[0] for line in (ROOT / "constraints.txt").read_text("utf-8").splitlines() if "==" in line
     ]
@@ -38,17 +38,19 @@ def _python_licence(name: str) -> str:
         metadata = importlib.metadata.metadata(name)
     except importlib.metadata.PackageNotFoundError:
         return "not installed here"
-    said = [metadata.get("License-Expression") or metadata.get("License") or ""]
-    known = [line.rpartition(" :: ")[2] for line in metadata.get_all("Classifier") or [] if line.startswith("License")]
-    for words in (*said, ", ".join(known)):
-        line = (words.strip().splitlines() or [""])[0].strip()
-        if line and len(line) <= LONGEST and line.lower() not in ("unknown", "dual license"):
-            return line
-    return ", ".join(known) or "not said"
+    known = ", ".join(
+        line.rpartition(" :: ")[2] for line in metadata.get_all("Classifier") or [] if line.startswith("License")
+    )
+    stated = (metadata.get("License-Expression") or metadata.get("License") or "").strip()
+    # Some packages put the whole licence text into the field instead of its name.
+    is_name = stated and "\n" not in stated and len(stated) <= LONGEST
+    if is_name and stated.lower() not in ("unknown", "dual license"):
+        return stated
+    return known or (stated.splitlines() or ["not stated"])[0][:LONGEST]
 
 
 def javascript_packages() -> dict[str, str]:
-    """Name -> licence of what package-lock.json names."""
+    """Map the packages of package-lock.json to their licences."""
     lock = json.loads((ROOT / "frontend" / "package-lock.json").read_text("utf-8"))
     found: dict[str, str] = {}
     for place, package in lock["packages"].items():
@@ -58,7 +60,7 @@ def javascript_packages() -> dict[str, str]:
 
 
 def page() -> str:
-    """The whole file."""
+    """Contents of the file."""
     parts = [HEAD]
     for title, packages in (("Python", python_packages()), ("JavaScript", javascript_packages())):
         rows = "".join(f"| {name} | {packages[name]} |\n" for name in sorted(packages, key=str.lower))
@@ -67,7 +69,7 @@ def page() -> str:
 
 
 def main() -> int:
-    """Write, or compare."""
+    """Write or compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("check", nargs="?", choices=["check"])
     wanted = page()
@@ -77,7 +79,7 @@ def main() -> int:
     if TARGET.read_text("utf-8") == wanted:
         print(f"{TARGET.name} names all packages and their licences.")
         return 0
-    print(f"{TARGET.name} is not what is installed; write it anew: python scripts/licences.py", file=sys.stderr)
+    print(f"{TARGET.name} is out of date. Run: python scripts/licences.py", file=sys.stderr)
     return 1
 
 

@@ -1,9 +1,9 @@
-"""What a browser sees of a running server: first load of the Experts page, expert to expert, scrolling the table.
+"""Measure the dashboard in a browser: first load of the Experts page, next expert, scrolling the table.
 
     python scripts/measure_browser.py http://127.0.0.1:8000 demo-l3-k16
 
-Times are those of the page's own clock, medians of several; a frame is long when more than 50 ms pass between two, to
-the millisecond. The page is scrolled once it has been drawn whole, its figures included.
+Times come from the page's own clock; medians of several rounds. A frame is long if it takes more than 50 ms. Scrolling
+starts when the page and its figures are complete.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ FRAMES = """(milliseconds) => new Promise((resolve) => {
 
 
 def first_load(browser: Browser, url: str, run: str) -> tuple[float, int]:
-    """Milliseconds until rows are there, and bytes of JavaScript, compressed, without Plotly."""
+    """Milliseconds until rows are visible, and compressed bytes of JavaScript without Plotly."""
     page = browser.new_context(viewport={"width": 1440, "height": 900}).new_page()
     session = page.context.new_cdp_session(page)
     session.send("Network.enable")
@@ -70,7 +70,7 @@ def first_load(browser: Browser, url: str, run: str) -> tuple[float, int]:
 
 
 def next_expert(page: Page, looked_at_ms: int = 0) -> float:
-    """Milliseconds from the key to the next expert's contexts on screen, after the one before was looked at."""
+    """Milliseconds from the key press to the next expert's examples on screen."""
     page.wait_for_timeout(looked_at_ms)
     page.evaluate(NEXT)
     page.keyboard.press("k")
@@ -78,7 +78,7 @@ def next_expert(page: Page, looked_at_ms: int = 0) -> float:
 
 
 def scrolling(page: Page) -> list[float]:
-    """Milliseconds between frames while the table is scrolled."""
+    """Milliseconds between frames while the table scrolls."""
     page.mouse.move(700, 700)
     page.evaluate(f"(ms) => {{ window.frames_ = ({FRAMES})(ms); }}", SCROLL_SECONDS * 1000)
     for _ in range(SCROLL_SECONDS * 20):
@@ -89,7 +89,7 @@ def scrolling(page: Page) -> list[float]:
 
 
 def measure(url: str, run: str) -> dict[str, Any]:
-    """All of it."""
+    """Run all measurements."""
     executable = os.environ.get("MXD_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox", "--disable-gpu"])

@@ -1,10 +1,10 @@
-"""What a routing share below 1 is worth: loss and share of layers that answer together with the MLP they stand for.
+"""Measure loss increase and routing share of layers that replace only a part p of their MLP.
 
     python scripts/partial_replacement.py RUN… --text HELD_OUT [--tokens 25600] [--parts 1,0.8,0.6,0.4] [--data data]
 
-The answer is (1 - p) of the MLP's output and p of the layer's. Whatever the layer is, p dials both figures: the added
-loss falls about as p², and so does the routing share. So a layer with a small share is ahead of another one only if it
-is ahead of that other one at the same share. Prints one JSON document, a row a run and part.
+The output is (1 - p) of the MLP's output plus p of the layer's. For any layer, loss increase and routing share fall
+roughly with p². A layer with a small share is better than another only if it is better at the same share. Prints one
+JSON document with a row per run and part.
 """
 
 from __future__ import annotations
@@ -17,16 +17,24 @@ from pathlib import Path
 
 from torch import Tensor
 
-from trainer.config import EvaluateConfig, TextConfig
-from trainer.evaluation.arms import ORIGINAL, Answer, LayerArms, arm_of, constant_in, paired
-from trainer.evaluation.evaluate import Session
-from trainer.evaluation.statistics import gather
-from trainer.language_model import LanguageModel
-from trainer.run import Run
+from mxd.trainer.config import EvaluateConfig, TextConfig
+from mxd.trainer.evaluation.evaluate import Evaluator
+from mxd.trainer.evaluation.interventions import (
+    ORIGINAL,
+    LayerInterventions,
+    OutputFunction,
+    constant_output,
+    intervene,
+    loss_increases,
+)
+from mxd.trainer.evaluation.metrics import collect_statistics
+from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.storage.run import Run
+from mxd.trainer.utils.callbacks import NO_CALLBACKS
 
 
 def main(given: list[str] | None = None) -> None:
-    """Measure, and print it."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+")
     parser.add_argument("--text", required=True)
@@ -37,39 +45,42 @@ def main(given: list[str] | None = None) -> None:
     runs = [Run.load(name, words.data) for name in words.runs]
     language_model = LanguageModel.load(runs[0].language_model_source, "cpu")
     config = EvaluateConfig(text=TextConfig(text=words.text), tokens=words.tokens)
-    session = Session.open(config, language_model, lambda *_: None, lambda: False)
+    evaluator = Evaluator.open(config, language_model, NO_CALLBACKS)
     rows = []
     for run in runs:
-        rows += measured(session, run, [float(part) for part in words.parts.split(",")])
+        rows += measured(evaluator, run, [float(part) for part in words.parts.split(",")])
         print(f"{run.name} is measured", file=sys.stderr)
     print(json.dumps(rows, indent=1))
 
 
-def measured(session: Session, run: Run, parts: list[float]) -> list[dict[str, object]]:
-    """Added loss in nats and routing share, each with its 95 % interval, of every part of a run."""
-    layer, layers = run.layer, run.config.layers
-    found = gather(session.language_model, layers, layer, session.ids_SL, session.progress)
-    own = LayerArms(layer, found, ())
-    arms = [ORIGINAL, constant_in(run, found.output_O)]
+def measured(evaluator: Evaluator, run: Run, parts: list[float]) -> list[dict[str, object]]:
+    """Loss increase in nats and routing share of every part of a run, with 95 % intervals."""
+    sparse_layer, bootstrap = run.layer, evaluator.bootstrap
+    statistics = collect_statistics(
+        evaluator.language_model, run.config.layer, sparse_layer, evaluator.ids_SL, evaluator.callbacks
+    )
+    layer_interventions = LayerInterventions(sparse_layer, statistics, ())
+    interventions = [ORIGINAL, intervene(run, constant_output(statistics.output_O))]
     for part in parts:
-        arms += [arm_of(run, beside_the_mlp(answer, part)) for answer in (own.replaced, own.frozen)]
-    losses = session.losses(arms)
-    mean_S = paired(losses, 1)
+        outputs = (layer_interventions.replaced, layer_interventions.frozen)
+        interventions += [intervene(run, mixed_with_mlp(output, part)) for output in outputs]
+    losses = evaluator.losses(interventions)
+    mean_S = loss_increases(losses, 1)
     rows: list[dict[str, object]] = []
     for number, part in enumerate(parts):
-        added_S, frozen_S = paired(losses, 2 + 2 * number), paired(losses, 3 + 2 * number)
-        added, share = session.bootstrap.mean(added_S), session.bootstrap.ratio(frozen_S, mean_S)
-        rows.append({"run": run.name, "part": part, "delta_ce": asdict(added), "routing_share": asdict(share)})
+        replaced_S, frozen_S = loss_increases(losses, 2 + 2 * number), loss_increases(losses, 3 + 2 * number)
+        increase, share = bootstrap.mean(replaced_S), bootstrap.ratio(frozen_S, mean_S)
+        rows.append({"run": run.name, "part": part, "loss_increase": asdict(increase), "routing_share": asdict(share)})
     return rows
 
 
-def beside_the_mlp(answer: Answer, part: float) -> Answer:
-    """So much of an answer, and the rest of what the MLP says itself."""
+def mixed_with_mlp(function: OutputFunction, part: float) -> OutputFunction:
+    """Mix a part of the intervention's output with the MLP's own output."""
 
-    def together(x_TI: Tensor, output_TO: Tensor) -> Tensor:
-        return (1 - part) * output_TO + part * answer(x_TI, output_TO)
+    def mixed(x_TI: Tensor, output_TO: Tensor) -> Tensor:
+        return (1 - part) * output_TO + part * function(x_TI, output_TO)
 
-    return together
+    return mixed
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Train a small language model, or go on with one: how the sample's own was made.
+"""Train a small language model, or continue training one. The demo's model was made with it.
 
     python scripts/train_language_model.py my-model --text texts.jsonl.gz --epochs 2
     python scripts/train_language_model.py better --text texts.jsonl.gz --from my-model --learning-rate 1e-3
 
-Without --from it begins at random, with the sample's shape or that of --config, and with a byte-level BPE tokenizer of
-the text's own. The folder becomes a Hugging Face language model, training.json beside it says how it was made. Stopped,
-by Ctrl-C or by a power cut, the same line with --resume goes on from the last checkpoint, bit for bit on a CPU.
+Without --from the weights are random, the architecture is the demo's or that of --config, and a byte-level BPE
+tokenizer is trained on the text. The output folder becomes a Hugging Face model with a training.json. Interrupted runs
+continue with --resume, bit-identically on a CPU.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from typing import Annotated, Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from pydantic import Field
-from pydantic_settings import CliApp, CliPositionalArg, SettingsConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
 from torch.utils.data import Dataset
@@ -41,79 +40,78 @@ from transformers import (
     set_seed,
 )
 
-from backend.commands.console import Interrupted, StopRequest, progress
-from backend.commands.parsing import CommandLine
-from backend.commands.running import guarded
-from trainer.config import SAMPLE, Count, Size, TextConfig
-from trainer.errors import UserError
-from trainer.files import read_json, write_whole
-from trainer.heap import keep_freed_memory
-from trainer.loading import load_module, load_outline
-from trainer.precision import has_bfloat16_units
-from trainer.progress import Progress
-from trainer.text import documents, token_ids
-from trainer.tokens import load_tokenizer, separator_id
+from mxd.backend.cli.base import Positional
+from mxd.backend.cli.console import Interrupted, StopRequest, progress
+from mxd.backend.cli.parser import parse
+from mxd.backend.cli.runner import guarded
+from mxd.trainer.config import SAMPLE, Count, Size, TextConfig
+from mxd.trainer.data.sequences import documents, tokenize_documents
+from mxd.trainer.errors import UserError
+from mxd.trainer.language_model.loading import load_module, load_outline
+from mxd.trainer.language_model.tokenizer import load_tokenizer, start_token_id
+from mxd.trainer.training.planning.dtypes import has_bfloat16_units
+from mxd.trainer.utils.callbacks import Callbacks
+from mxd.trainer.utils.files import atomic_write, read_json
+from mxd.trainer.utils.memory import keep_freed_memory
 
 END = "<|endoftext|>"
-"""Separator of documents in a tokenizer that is trained here."""
+"""Token that separates documents, if the tokenizer is trained here."""
 LARGEST_HELD_OUT_SHARE = 10
-"""Of a text from which the held-out sequences are taken too, they are at most one in so many."""
+"""If the held-out text comes from the training text, it is at most this fraction (1 / value) of the sequences."""
 
 Rows = npt.NDArray[np.int32]
-"""Token ids [sequences, tokens of each]."""
+"""Token ids [sequences, tokens per sequence]."""
 
 
-class Recipe(CommandLine):
-    """Train a small language model, or go on with one."""
+class Recipe(BaseModel):
+    """Train a small language model, or continue training one."""
 
-    model_config = SettingsConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, cli_prog_name="train_language_model.py"
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
-    output: CliPositionalArg[Path]
-    """Folder that becomes the language model."""
+    output: Positional[Path]
+    """Output folder."""
     text: str
-    """A .txt, .jsonl, .csv (also .gz, .zst) or .parquet file, a folder of them, or a data set on the hub."""
+    """A .txt, .jsonl, .csv (also .gz, .zst) or .parquet file, a folder of them, or a Hub dataset."""
     column: str = "text"
-    """Name of the field that holds the text."""
-    begun: Annotated[str | None, Field(alias="from")] = None
-    """A language model to go on with, by folder or hub name; without, one begins at random."""
+    """Name of the text field."""
+    base: Annotated[str | None, Field(alias="from")] = None
+    """Language model to continue, a folder or Hub name. Default: random weights."""
     config: str = str(SAMPLE / "language-model")
-    """Folder whose config.json gives the shape of one that begins at random; by default the sample's."""
+    """Folder whose config.json defines the architecture of a new model. Default: the demo's."""
     tokenizer: str | None = None
-    """Folder or hub name of a tokenizer; without, that of --from, or one is trained on the text."""
+    """Folder or Hub name of a tokenizer. Default: that of --from, or a new one trained on the text."""
     vocabulary: Size = 8192
-    """Tokens of a tokenizer that is trained."""
+    """Vocabulary size of a new tokenizer."""
     epochs: Annotated[float, Field(gt=0)] = 1.0
     """Passes over the text."""
     tokens: Count | None = None
-    """Tokens to train on, such as 30M; said instead of --epochs."""
-    context: Annotated[int, Field(ge=8)] = 256
-    """Tokens of a sequence."""
+    """Training tokens, such as 30M. Replaces --epochs."""
+    context_length: Annotated[int, Field(ge=8)] = 256
+    """Tokens per sequence."""
     batch: Size = 16
-    """Sequences of a step."""
+    """Sequences per step."""
     learning_rate: Annotated[float, Field(gt=0)] = 3e-3
     """Peak learning rate of AdamW."""
     warmup: Annotated[float, Field(ge=0, lt=1)] = 0.02
-    """Share of the steps over which the learning rate rises from 0; over the others it falls to 0 as a cosine does."""
+    """Warm-up as a fraction of all steps; a cosine decay to 0 follows."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.05
-    """Of AdamW, on matrices."""
+    """Weight decay of AdamW, on matrices."""
     held_out: str | None = None
-    """Text for the held-out loss; without, the beginning of --text is kept out of training."""
+    """Text for the held-out loss. Default: the beginning of --text, excluded from training."""
     held_out_tokens: Count = 65_536
-    """How many of its tokens are read, from its beginning."""
+    """Number of held-out tokens, from the beginning of the text."""
     held_out_times: Annotated[int, Field(ge=1)] = 20
-    """How often the held-out loss is measured on the way; more seldom where that would read more than is trained on."""
+    """How often the held-out loss is measured during training; less often for short training."""
     checkpoint_minutes: Annotated[float, Field(ge=0)] = 5.0
-    """Between two checkpoints."""
+    """Minutes between checkpoints."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
-    """Of the first weights and of the order of the sequences."""
+    """Seed of the initial weights and of the order of the sequences."""
     resume: bool = False
-    """Go on from the last checkpoint in the folder."""
+    """Continue from the last checkpoint in the folder."""
 
 
 class Packed(Dataset[dict[str, Tensor]]):
-    """Sequences as ``Trainer`` wants them: every token is input, and label of the one before."""
+    """Sequences in the format of ``Trainer``: every token is an input and the label of the previous one."""
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
@@ -127,33 +125,35 @@ class Packed(Dataset[dict[str, Tensor]]):
 
 
 class Pace(TrainerCallback):
-    """Saves every few minutes and when asked to stop, and tells how far it is."""
+    """Saves a checkpoint every few minutes and on interruption, and reports progress."""
 
-    def __init__(self, minutes: float, tokens_a_step: int, stop: StopRequest, shown: Progress) -> None:
-        self._seconds, self._tokens, self._stop, self._shown = 60 * minutes, tokens_a_step, stop, shown
+    def __init__(self, minutes: float, tokens_a_step: int, callbacks: Callbacks) -> None:
+        self._seconds, self._tokens, self._callbacks = 60 * minutes, tokens_a_step, callbacks
         self._saved, self._notes = time.monotonic(), dict[str, str]()
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Between two steps."""
+        """Called between two steps."""
         del args, kwargs
         due = time.monotonic() - self._saved >= self._seconds
-        if state.global_step < state.max_steps and (due or self._stop()):
+        if state.global_step < state.max_steps and (due or self._callbacks.is_cancelled()):
             self._saved = time.monotonic()
             control.should_save = True
-        control.should_training_stop = control.should_training_stop or self._stop()
+        control.should_training_stop = control.should_training_stop or self._callbacks.is_cancelled()
         done, all_of_it = state.global_step * self._tokens, state.max_steps * self._tokens
-        self._shown(done, all_of_it, ", ".join(f"{name} {value}" for name, value in self._notes.items()))
+        self._callbacks.on_progress(
+            done, all_of_it, ", ".join(f"{name} {value}" for name, value in self._notes.items())
+        )
 
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """What there is to tell."""
+        """Called with metrics."""
         del args, state, control
         for name, words in (("loss", "loss"), ("eval_loss", "held out")):
             if name in kwargs["logs"]:
                 self._notes[words] = f"{float(kwargs['logs'][name]):.3f}"
 
 
-def trained_tokenizer(text: TextConfig, vocabulary: int) -> PreTrainedTokenizerBase:
-    """A byte-level BPE tokenizer of a text's own; token 0 separates documents."""
+def train_tokenizer(text: TextConfig, vocabulary: int) -> PreTrainedTokenizerBase:
+    """Train a byte-level BPE tokenizer on a text; token 0 separates documents."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -165,72 +165,79 @@ def trained_tokenizer(text: TextConfig, vocabulary: int) -> PreTrainedTokenizerB
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=END, eos_token=END)
 
 
-def packed(text: TextConfig, tokenizer: PreTrainedTokenizerBase, most: int | None = None) -> Rows:
-    """All documents one after the other, the separator before each, cut into rows; ``most`` tokens of them.
+def pack(text: TextConfig, tokenizer: PreTrainedTokenizerBase, most: int | None = None) -> Rows:
+    """Concatenate all documents, each after a separator, and cut them into rows; at most ``most`` tokens in total.
 
     Raises:
-        UserError: there is no text, or less than a row of it.
+        UserError: the text is empty or shorter than one row.
     """
     found, count = list[npt.NDArray[np.int32]](), 0
-    for ids in token_ids(text, tokenizer):
+    for ids in tokenize_documents(text, tokenizer):
         found.append(ids)
         count += len(ids)
         if most is not None and count >= most:
             break
     ids = np.concatenate(found)[:most]
-    if len(ids) < text.context:
-        raise UserError(f"{text.text} holds {len(ids)} tokens, fewer than a sequence has; give more text.")
-    return ids[: len(ids) // text.context * text.context].reshape(-1, text.context)
+    if len(ids) < text.context_length:
+        raise UserError(f"{text.text} has {len(ids)} tokens, fewer than one sequence. Provide more text.")
+    return ids[: len(ids) // text.context_length * text.context_length].reshape(-1, text.context_length)
 
 
-def parted(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> tuple[Rows, Rows]:
-    """Rows to train on, and rows held out.
+def split_held_out(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> tuple[Rows, Rows]:
+    """Return training rows and held-out rows.
 
     Raises:
         UserError: a text is missing or too short.
     """
-    text = TextConfig(text=recipe.text, column=recipe.column, context=recipe.context)
-    rows = packed(text, tokenizer)
+    text = TextConfig(text=recipe.text, column=recipe.column, context_length=recipe.context_length)
+    rows = pack(text, tokenizer)
     if len(rows) < 2 * recipe.batch:
-        raise UserError(f"{recipe.text} has {len(rows)} sequences, too few for two steps; give more, or less --batch.")
+        raise UserError(
+            f"{recipe.text} has {len(rows)} sequences, too few for two steps. Provide more text or lower --batch."
+        )
     if recipe.held_out is not None:
-        return rows, packed(text.model_copy(update={"text": recipe.held_out}), tokenizer, recipe.held_out_tokens)
-    share = max(1, min(recipe.held_out_tokens // recipe.context, len(rows) // LARGEST_HELD_OUT_SHARE))
+        return rows, pack(text.model_copy(update={"text": recipe.held_out}), tokenizer, recipe.held_out_tokens)
+    share = max(1, min(recipe.held_out_tokens // recipe.context_length, len(rows) // LARGEST_HELD_OUT_SHARE))
     return rows[share:], rows[:share]
 
 
-def prepared(recipe: Recipe, checkpoint: str | None) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """The language model as it begins, in float32, and its tokenizer.
+def load_or_create(recipe: Recipe, checkpoint: str | None) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Return the initial language model in float32, and its tokenizer.
 
     Raises:
-        UserError: something that is named cannot be read, or the parts do not go together.
+        UserError: a file cannot be read, or model and tokenizer do not match.
     """
-    named, begun = checkpoint or recipe.tokenizer or recipe.begun, checkpoint or recipe.begun
+    tokenizer_source, base = checkpoint or recipe.tokenizer or recipe.base, checkpoint or recipe.base
     text = TextConfig(text=recipe.text, column=recipe.column)
-    tokenizer = load_tokenizer(named) if named else trained_tokenizer(text, recipe.vocabulary)
+    tokenizer = load_tokenizer(tokenizer_source) if tokenizer_source else train_tokenizer(text, recipe.vocabulary)
     set_seed(recipe.seed)
-    module = load_module(begun, torch.float32) if begun else fresh(recipe.config, tokenizer)
-    positions, known = getattr(module.config, "max_position_embeddings", recipe.context), module.config.vocab_size
-    if recipe.context > positions:
-        raise UserError(f"The language model has {positions} positions; give --context {positions} or less.")
+    module = load_module(base, torch.float32) if base else random_model(recipe.config, tokenizer)
+    positions, known = (
+        getattr(module.config, "max_position_embeddings", recipe.context_length),
+        module.config.vocab_size,
+    )
+    if recipe.context_length > positions:
+        raise UserError(f"The language model has {positions} positions. Use --context-length {positions} or less.")
     if len(tokenizer) > known:
-        raise UserError(f"The tokenizer has {len(tokenizer)} tokens, the language model knows {known}; give its own.")
+        raise UserError(
+            f"The tokenizer has {len(tokenizer)} tokens, but the language model has {known}. Use its own tokenizer."
+        )
     tokenizer.model_max_length = positions
     embedding: Any = module.get_input_embeddings()
-    embedding.padding_idx = None  # nothing is padded; a separator named as padding is learnt too
+    embedding.padding_idx = None  # nothing is padded; a separator tokenizer_source as padding is learnt too
     return module, tokenizer
 
 
-def fresh(shape: str, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
-    """A language model with random weights, shaped as another, for a tokenizer."""
-    config, separator = load_outline(shape).config, separator_id(tokenizer)
+def random_model(shape: str, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+    """Create a language model with random weights from the config of another, for a tokenizer."""
+    config, separator = load_outline(shape).config, start_token_id(tokenizer)
     config.update({"vocab_size": len(tokenizer), "bos_token_id": separator, "eos_token_id": separator})
     module: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     return module
 
 
 def arguments(recipe: Recipe, steps: int, held_out: Rows, checkpoint: str | None) -> TrainingArguments:
-    """What ``Trainer`` is told. In bfloat16, weights and optimizer in float32, where the device has units for it."""
+    """Arguments of ``Trainer``: bfloat16 with float32 weights and optimizer state, if the hardware supports it."""
     on_gpu = torch.cuda.is_available()
     times = max(1, min(recipe.held_out_times, steps * recipe.batch // len(held_out)))
     return TrainingArguments(
@@ -261,20 +268,22 @@ def arguments(recipe: Recipe, steps: int, held_out: Rows, checkpoint: str | None
 
 
 def last_checkpoint(recipe: Recipe) -> str | None:
-    """The newest one that is whole, where it is to be gone on with.
+    """Return the newest complete checkpoint, if --resume was given.
 
     Raises:
-        UserError: there are some, or a language model, and it was not said that they are to be gone on with.
+        UserError: the folder has checkpoints or a model, and --resume was not given.
     """
     ends = recipe.output.glob("checkpoints/checkpoint-*/trainer_state.json")
     folders = [end.parent for end in ends if is_whole(end)]
     if not recipe.resume and (folders or (recipe.output / "config.json").exists()):
-        raise UserError(f"{recipe.output} holds a language model already; add --resume, or name another folder.")
+        raise UserError(
+            f"{recipe.output} already contains a language model. Use --resume to continue, or another folder."
+        )
     return str(max(folders, key=lambda folder: int(folder.name.rpartition("-")[2]))) if folders else None
 
 
 def is_whole(state: Path) -> bool:
-    """Whether a checkpoint was written to its end, which is this file."""
+    """True if the checkpoint has the file that is written last."""
     try:
         return bool(read_json(state))
     except ValueError:
@@ -282,17 +291,17 @@ def is_whole(state: Path) -> bool:
 
 
 def train(recipe: Recipe, more: Sequence[TrainerCallback] = ()) -> None:
-    """Train, and write the folder. ``more`` are callbacks of ``Trainer``.
+    """Train and write the output folder. ``more`` are callbacks of ``Trainer``.
 
     Raises:
-        UserError: something that was given cannot be used.
-        Interrupted: it was asked to stop, and has, with a checkpoint.
+        UserError: an input cannot be used.
+        Interrupted: stopped on request, with a checkpoint.
     """
     keep_freed_memory()
     checkpoint = last_checkpoint(recipe)
-    module, tokenizer = prepared(recipe, checkpoint)
-    rows, held_out = parted(recipe, tokenizer)
-    tokens_a_step = recipe.batch * recipe.context
+    module, tokenizer = load_or_create(recipe, checkpoint)
+    rows, held_out = split_held_out(recipe, tokenizer)
+    tokens_a_step = recipe.batch * recipe.context_length
     steps = max(1, math.ceil((recipe.tokens or recipe.epochs * rows.size) / tokens_a_step))
     stop = StopRequest()
     with progress("Training") as shown, stop.listening():
@@ -303,7 +312,7 @@ def train(recipe: Recipe, more: Sequence[TrainerCallback] = ()) -> None:
             eval_dataset=Packed(held_out),
             data_collator=default_data_collator,
             processing_class=tokenizer,
-            callbacks=[Pace(recipe.checkpoint_minutes, tokens_a_step, stop, shown), *more],
+            callbacks=[Pace(recipe.checkpoint_minutes, tokens_a_step, Callbacks(shown, stop)), *more],
         )
         trainer.remove_callback(PrinterCallback)
         trainer.train(resume_from_checkpoint=checkpoint)
@@ -314,15 +323,15 @@ def train(recipe: Recipe, more: Sequence[TrainerCallback] = ()) -> None:
     module.save_pretrained(recipe.output)
     tokenizer.save_pretrained(recipe.output)
     told = json.dumps(record(recipe, trainer.state, rows, module.num_parameters()), indent=1)
-    write_whole(recipe.output / "training.json", told + "\n")
+    atomic_write(recipe.output / "training.json", told + "\n")
 
 
 def record(recipe: Recipe, state: TrainerState, rows: Rows, parameters: int) -> dict[str, Any]:
-    """How the language model was made: tokens, losses in nats, settings."""
-    tokens_a_step, history = recipe.batch * recipe.context, state.log_history
+    """Contents of training.json: tokens, losses in nats, settings."""
+    tokens_a_step, history = recipe.batch * recipe.context_length, state.log_history
     held_out = {entry["step"] * tokens_a_step: entry["eval_loss"] for entry in history if "eval_loss" in entry}
     losses = {entry["step"] * tokens_a_step: float(entry["loss"]) for entry in history if "loss" in entry}
-    before = Path(recipe.begun or "") / "training.json"
+    before = Path(recipe.base or "") / "training.json"
     return {
         "tokens": state.global_step * tokens_a_step,
         "tokens_of_text": rows.size,
@@ -331,16 +340,16 @@ def record(recipe: Recipe, state: TrainerState, rows: Rows, parameters: int) -> 
         "held_out_losses": held_out,
         "train_losses": losses,
         "settings": recipe.model_dump(mode="json", by_alias=True),
-        "before": read_json(before) if recipe.begun and before.is_file() else None,
+        "before": read_json(before) if recipe.base and before.is_file() else None,
     }
 
 
 def main(words: Sequence[str]) -> int:
-    """Do what the words say. Returns the exit code."""
+    """Run the command line. Returns the exit code."""
 
     def work() -> int:
-        train(recipe := CliApp.run(Recipe, list(words)))
-        print(f"In {recipe.output}: a Hugging Face language model, and training.json.")
+        train(recipe := parse(Recipe, words, "train_language_model.py"))
+        print(f"Wrote a Hugging Face language model and training.json to {recipe.output}")
         return 0
 
     return guarded(work)

@@ -1,4 +1,4 @@
-"""What holds for every test: one thread, no hub, and no time limit per example on a machine that others use too."""
+"""Settings for every test: one thread, no Hub access, and no time limit per Hypothesis example."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ import pytest
 from hypothesis import settings
 from xdist.remote import Producer
 
-from tests.fuzzing import WANTED
-from tests.postgresql import Server, postgresql
-from tests.scheduling import ByFile
+from tests.helpers.fuzzing import WANTED
+from tests.helpers.postgresql import Server, postgresql
+from tests.helpers.scheduling import ByFile
 
-# Read when huggingface_hub is first imported, hence here and not in a fixture.
+# huggingface_hub reads it at import, so a fixture would be too late.
 os.environ["HF_HUB_OFFLINE"] = "1"
-# The name under which Starlette's test client asks.
+# Host name of Starlette's test client.
 os.environ["MXD_ALLOWED_HOSTS"] = "testserver"
-# Read when a Triton kernel is first named: without a GPU they run in its interpreter.
+# Triton reads it when a kernel is defined: without a GPU, kernels run in its interpreter.
 os.environ["TRITON_INTERPRET"] = "1"
-# Read when torch and the others are first imported, here and in processes that tests start: there are as many workers
-# as cores already.
+# One thread per worker, here and in child processes, because there are as many workers as cores.
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS"), "1"))
 settings.register_profile("unhurried", deadline=None, max_examples=int(WANTED or 40))
 settings.load_profile("unhurried")
@@ -35,5 +34,5 @@ def postgresql_server() -> Iterator[Server]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFile:
-    """With several workers a file's tests stay together, for its fixtures, as do all in the browser, for its server."""
+    """Distribute whole files over the workers: tests of a file share fixtures, browser tests share a server."""
     return ByFile(config, log)

@@ -1,4 +1,4 @@
-"""What can be said of the containers without an engine: they may do little, and what their files name is there."""
+"""Static checks of the container files: minimal privileges, and every file that they name exists."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from backend.access.roles import needed_role
-from backend.commands.parsing import command_from
-from backend.commands.serve import ServeCommand
+from mxd.backend.api.middleware.roles import needed_role
+from mxd.backend.cli.commands.serve import ServeCommand
+from mxd.backend.cli.parser import command_from
 
 ROOT = Path(__file__).parents[1]
 DOCKERFILES = ("Dockerfile", "Dockerfile.trainer")
@@ -66,4 +66,4 @@ def test_the_app_is_started_with_words_that_mxd_knows() -> None:
     words = json.loads(next(line for line in lines if line.startswith("CMD")).removeprefix("CMD"))
     command = command_from(words)
     assert isinstance(command, ServeCommand)
-    assert (command.host, command.port) == ("0.0.0.0", 8000)
+    assert command.flags == {"host": "0.0.0.0", "port": "8000"}

@@ -1,4 +1,4 @@
-"""From the command line to HTTP, in processes of their own: what works, what is refused, what is interrupted."""
+"""Commands and HTTP end to end, in separate processes: success, rejected input, interruption."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.language_models import saved_language_model
-from tests.processes import document, ended, installed, mxd, server, start, wait_for
-from tests.runs import small_world
+from tests.helpers.language_models import saved_language_model
+from tests.helpers.processes import document, ended, installed, mxd, server, start, wait_for
+from tests.helpers.runs import small_world
 
-TEXT = ("--text", "text.jsonl", "--when-short", "repeat")
-SIZES = ("--num-experts", "40", "--k", "4", "--context", "16", "--batch", "64", "--window", "512")
+TEXT = ("--text", "text.jsonl", "--on-short-text", "repeat")
+SIZES = ("--num-experts", "40", "--k", "4", "--context-length", "16", "--batch-tokens", "64", "--buffer-tokens", "512")
 FIT = ("train", "lm", "--layer", "1", *TEXT, *SIZES)
 INDEX_TOKENS = 2000
 PROMPT = "the old fox"
@@ -30,16 +30,16 @@ SAMPLING = {"max_tokens": 12, "temperature": 1.0, "seed": 5}
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with text, a language model, things that are damaged, and the fitted and indexed run ``small``."""
+    """A folder with text, a language model, damaged files, and the indexed run ``small``."""
     folder = tmp_path_factory.mktemp("end-to-end")
-    small_world(folder).store.dispose()
+    small_world(folder).database.dispose()
     saved_language_model(folder / "lm")
     with installed(*FIT, "--tokens", "1536", "--name", "small", "--json", folder=folder) as fitting:
         trained = document(ended(fitting))
-    assert trained.keys() >= {"run", "tokens", "normalised_mse", "dead_share", "tokens_per_second"}
+    assert trained.keys() >= {"run", "tokens", "normalized_mse", "dead_share", "tokens_per_second"}
     assert (trained["run"], trained["tokens"]) == ("small", 1536)
     indexed = document(mxd("index", "small", *TEXT, "--tokens", str(INDEX_TOKENS), "--json", folder=folder))
-    assert indexed.keys() >= {"run", "tokens", "contexts", "experts_active"}
+    assert indexed.keys() >= {"run", "tokens", "examples", "active_experts"}
     assert (indexed["run"], indexed["tokens"]) == ("small", INDEX_TOKENS)
     return folder
 
@@ -53,7 +53,7 @@ def client(place: Path) -> Iterator[httpx.Client]:
 
 @pytest.fixture(scope="module")
 def said(place: Path) -> dict[str, Any]:
-    """What the commands that read a run printed, by command."""
+    """Output of each command that reads a run."""
     edits = [word for edit in ("12:set:100", "30:off") for word in ("--edit", edit)]
     sampling = ["--max-tokens", "12", "--temperature", "1", "--seed", "5"]
     commands = (["runs"], ["route", "small", PROMPT], ["steer", "small", PROMPT, *edits, *sampling])
@@ -66,17 +66,17 @@ def test_runs_are_the_same_on_the_command_line_and_over_http(client: httpx.Clien
     served = client.get("/runs").json()["runs"]
     assert said["runs"] == served
     (run,) = served
-    assert (run["name"], run["status"], run["tokens_done"]) == ("small", "finished", 1536)
+    assert (run["name"], run["status"], run["trained_tokens"]) == ("small", "finished", 1536)
     assert (run["indexed_tokens"], run["num_experts"]) == (INDEX_TOKENS, 40)
 
 
 def test_experts_and_their_contexts(client: httpx.Client) -> None:
-    page = client.get("/runs/small/experts", params={"sort": "largest", "order": "desc", "limit": 5}).json()
+    page = client.get("/runs/small/experts", params={"sort": "max_activation", "order": "desc", "limit": 5}).json()
     assert (len(page["experts"]), page["total"]) == (5, 40)
     strongest = page["experts"][0]
-    contexts = client.get(f"/runs/small/experts/{strongest['expert']}/contexts").json()["contexts"]
+    contexts = client.get(f"/runs/small/experts/{strongest['expert']}/examples").json()["examples"]
     first = contexts[0]
-    assert first["coefficient"] == pytest.approx(strongest["largest"])
+    assert first["coefficient"] == pytest.approx(strongest["max_activation"])
     assert {position: value for position, value, _ in first["active"]}[first["position"]] == pytest.approx(
         first["coefficient"]
     )
@@ -99,10 +99,11 @@ def test_steering_is_the_same_on_the_command_line_and_over_http(client: httpx.Cl
         events = [json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: ")]
     assert [events[0]["event"], events[-1]["event"]] == ["start", "done"]
     texts = {
-        arm: "".join(event["text"] for event in events if event.get("arm") == arm) for arm in ("default", "steered")
+        arm: "".join(event["text"] for event in events if event.get("variant") == arm)
+        for arm in ("baseline", "steered")
     }
     assert texts == {arm: said["steer"][arm]["text"] for arm in texts}
-    assert texts["default"] != texts["steered"]
+    assert texts["baseline"] != texts["steered"]
 
 
 # ---------------------------------------------------------------- what is refused
@@ -110,23 +111,23 @@ def test_steering_is_the_same_on_the_command_line_and_over_http(client: httpx.Cl
 REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
     "hub name that is unknown": (
         ("train", "some-one/nothing", *FIT[2:], "--tokens", "1k"),
-        "check its name, or give a folder",
+        "Check its name, or give a folder",
     ),
     "folder that is missing": (("train", "./missing", *FIT[2:], "--tokens", "1k"), "There is no folder ./missing"),
-    "layer out of range": ((*FIT, "--layer", "7", "--tokens", "1k"), "lm has layers 0 to 2; there is no layer 7"),
+    "layer out of range": ((*FIT, "--layer", "7", "--tokens", "1k"), "lm has layers 0 to 2"),
     "empty text": ((*FIT, "--text", "empty.txt", "--tokens", "1k", "--name", "e"), "empty.txt holds no documents"),
     "damaged language model": (
         ("train", "damaged-lm", *FIT[2:], "--tokens", "1k"),
         "damaged-lm are damaged",
     ),
-    "damaged run": (("route", "damaged-data/runs/small", "text"), "layer.safetensors cannot be read"),
+    "damaged run": (("route", "damaged-data/runs/small", "text"), "layer.safetensors: Error while deserializing"),
     "prompt too long": (("steer", "small", "fox " * 100), "401 tokens"),
 }
 
 
 @pytest.fixture(scope="module")
 def complaints(place: Path) -> dict[str, CompletedProcess[str]]:
-    """How each command of ``REFUSED`` ended."""
+    """Result of each command of ``REFUSED``."""
     (place / "empty.txt").touch()
     damage(place / "lm", place / "damaged-lm", "model.safetensors")
     damage(place / "data" / "runs" / "small", place / "damaged-data" / "runs" / "small", "layer.safetensors")
@@ -136,7 +137,7 @@ def complaints(place: Path) -> dict[str, CompletedProcess[str]]:
 
 
 def damage(folder: Path, copy: Path, weights: str) -> None:
-    """Copy a folder, its weights cut off in the middle."""
+    """Copy a folder, with its weights truncated."""
     for path in folder.rglob("*"):
         if path.is_file():
             target = copy / path.relative_to(folder)
@@ -160,7 +161,7 @@ def test_a_taken_port_is_one_sentence(place: Path) -> None:
         port = taken.getsockname()[1]
         finished = mxd("serve", "--port", str(port), folder=place)
     assert (finished.returncode, finished.stdout) == (2, "")
-    assert finished.stderr == f"mxd: Port {port} on 127.0.0.1 is taken; choose another with --port.\n"
+    assert finished.stderr == f"mxd: Port {port} on 127.0.0.1 is in use. Choose another one with --port.\n"
 
 
 def test_http_says_the_same_of_a_prompt_that_is_too_long(client: httpx.Client) -> None:
@@ -176,20 +177,20 @@ def test_http_says_the_same_of_a_prompt_that_is_too_long(client: httpx.Client) -
 
 
 def snapshot(client: httpx.Client) -> Any:
-    """All that a reader sees of the index of ``small``."""
+    """The part of the index of ``small`` that readers see."""
     run = client.get("/runs/small").json()["run"]
     experts = client.get("/runs/small/experts", params={"limit": 200}).json()
-    contexts = client.get("/runs/small/experts/3/contexts").json()
-    return run["indexed_tokens"], run["experts_active"], experts, contexts
+    contexts = client.get("/runs/small/experts/3/examples").json()
+    return run["indexed_tokens"], run["active_experts"], experts, contexts
 
 
 def checkpoints(folder: Path) -> set[str]:
-    """Checkpoints of a run, whole and half-written ones."""
+    """Checkpoints of a run, complete and half-written ones."""
     return {path.name for path in folder.glob("*checkpoint-*")}
 
 
 def interrupted_index(words: Sequence[str], place: Path, number: int) -> CompletedProcess[str]:
-    """``mxd index``, sent a signal once it has begun to read."""
+    """Send a signal to ``mxd index`` after it has started to read."""
     with start(*words, folder=place) as process:
         assert process.stderr is not None
         assert process.stderr.readline().startswith("Indexing small: ")
@@ -198,7 +199,7 @@ def interrupted_index(words: Sequence[str], place: Path, number: int) -> Complet
 
 
 def interrupted_fit(words: Sequence[str], place: Path, number: int, folder: Path) -> CompletedProcess[str]:
-    """``mxd train``, sent a signal once it has written a checkpoint."""
+    """Send a signal to ``mxd train`` after it has written a checkpoint."""
     left = checkpoints(folder)
     with start(*words, folder=place) as process:
         wait_for(lambda: any(name.startswith("checkpoint-") for name in checkpoints(folder) - left))
@@ -224,8 +225,8 @@ def test_interrupted_work_leaves_nothing_half_done(place: Path, client: httpx.Cl
         assert snapshot(client) == before
         run = client.get("/runs/stopped").json()["run"]
         assert run["status"] == "stopped"
-        assert tokens < run["tokens_done"] < 64_000
-        tokens = run["tokens_done"]
+        assert tokens < run["trained_tokens"] < 64_000
+        tokens = run["trained_tokens"]
         assert not (folder / "layer.safetensors").exists()
 
     with start(*index, "--json", folder=place) as indexing, start(*fit, "--json", folder=place) as fitting:

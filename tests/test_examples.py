@@ -1,4 +1,4 @@
-"""The examples of the documents run as they stand, one after the other, in an empty folder on the shipped sample."""
+"""The examples of the documents run unmodified and in order, in an empty folder, on the demo."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any
 
 import pytest
 
-from backend.cli import run
+from mxd.backend.cli.main import run
+from mxd.trainer.config import SAMPLE
 from tests.test_docs import commands
-from trainer.config import SAMPLE
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^```python\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 
 
 def run_blocks(document: Path) -> dict[str, Any]:
-    """Run a document's Python blocks one after the other; returns the names that they leave."""
+    """Run a document's Python blocks in order. Returns the variables that they define."""
     names: dict[str, Any] = {}
     blocks = BLOCK.findall(document.read_text("utf-8"))
     assert blocks
-    for place, block in enumerate(blocks):
-        exec(compile(block, f"{document.name} block {place + 1}", "exec"), names)
+    for number, block in enumerate(blocks, 1):
+        exec(compile(block, f"{document.name} block {number}", "exec"), names)
     return names
 
 
@@ -30,12 +30,12 @@ def test_the_page_on_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.chdir(tmp_path)
     names = run_blocks(ROOT / "docs" / "python.md")
     assert names["run"].folder == Path("data/runs/first")
-    assert names["indexed"].experts_active > 50
-    assert sum(count for _, count in names["found"].top_tokens) > 0
+    assert names["indexed"].active_experts > 50
+    assert sum(count for _, count in names["info"].top_tokens) > 0
     assert len(names["routing"].strongest()) == 8
-    default, steered = (names["generation"].text(arm) for arm in ("default", "steered"))
-    assert default and steered and default != steered
-    for shown in ("found", "routing", "generation"):
+    baseline, steered = (names["generation"].text(variant) for variant in ("baseline", "steered"))
+    assert baseline and steered and baseline != steered
+    for shown in ("info", "routing", "generation"):
         html = names[shown]._repr_html_()
         assert "background:rgba(" in html
         assert "<script" not in html
@@ -51,8 +51,8 @@ def test_the_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "demo").symlink_to(SAMPLE)
-    # A server does not end, and the influence of 256 experts takes a minute; both have tests of their own.
-    lines = [words for words in commands(ROOT / "docs" / "tutorial.md") if words[0] not in ("serve", "influence")]
+    # The server runs forever and ablating 256 experts takes a minute; both have their own tests.
+    lines = [words for words in commands(ROOT / "docs" / "tutorial.md") if words[0] not in ("serve", "ablate")]
     printed = {}
     for words in lines:
         assert run(words) == 0, words

@@ -1,4 +1,4 @@
-"""The notebooks run from the first cell to the last, in an empty folder; what they gave is not kept in git."""
+"""The notebooks run from the first cell to the last in an empty folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NOTEBOOKS = sorted(path.name for path in FOLDER.glob("*.ipynb"))
 
 
 def read(name: str) -> nbformat.NotebookNode:
-    """A notebook, as version 4."""
+    """Read a notebook as version 4."""
     notebook: nbformat.NotebookNode = nbformat.read(FOLDER / name, as_version=4)
     return notebook
 
@@ -39,4 +39,4 @@ def test_first_steps_end_in_a_steered_generation(tmp_path: Path) -> None:
     assert len(shown) == 4, "a routing, an expert and two generations show themselves"
     assert all("background:rgba(" in html for html in shown)
     assert (tmp_path / "data" / "runs" / "first-steps" / "units.json").is_file()
-    assert notebook.cells[-2].outputs[0].text.endswith(" nats a token\n")
+    assert notebook.cells[-2].outputs[0].text.endswith(" nats per token\n")

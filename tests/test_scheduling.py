@@ -1,4 +1,4 @@
-"""With two workers each file's tests run in one of them; what takes long begins first."""
+"""With two workers, the tests of a file run in one of them, and slow files start first."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.processes import ROOT
-from tests.scheduling import BROWSER, LONG, group_of
+from tests.helpers.processes import ROOT
+from tests.helpers.scheduling import BROWSER, LONG, group_of
 
 TESTS = "import pytest\n@pytest.mark.parametrize('number', range(6))\ndef test_it(number): pass\n"
 
 CONFTEST = """
-from tests.scheduling import ByFile
+from tests.helpers.scheduling import ByFile
 def pytest_xdist_make_scheduler(config, log): return ByFile(config, log)
 """
 

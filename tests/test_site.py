@@ -1,4 +1,4 @@
-"""The site of the documents: built without a warning, with what is generated, and fetching nothing from elsewhere."""
+"""The documentation site builds without a warning, contains the generated pages and loads nothing from other hosts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.commands.catalogue import COMMANDS
+from mxd.backend.cli.registry import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 FETCHED = re.compile(
@@ -20,7 +20,7 @@ FETCHED = re.compile(
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, strictly built."""
+    """The site, built with --strict."""
     folder = tmp_path_factory.mktemp("site")
     words = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(folder)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
@@ -29,7 +29,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_every_page_is_there(site: Path) -> None:
+def test_every_page_is_in_the_navigation(site: Path) -> None:
     pages = {path.relative_to(ROOT / "docs").with_suffix(".html") for path in (ROOT / "docs").rglob("*.md")}
     assert sorted(str(page) for page in pages if not (site / page).is_file()) == []
     navigation = (site / "index.html").read_text("utf-8")
@@ -41,11 +41,11 @@ def test_the_references_are_generated(site: Path) -> None:
     assert sorted(name for name in COMMANDS if f"mxd {name}" not in commands) == []
     assert "--learning-rate" in commands
     python = (site / "reference" / "python.html").read_text("utf-8")
-    for name in ("fit", "index", "expert", "route", "steer"):
-        assert re.search(rf'id="trainer\.\w+\.{name}"', python), name
+    for name in ("train", "index", "expert", "route", "steer"):
+        assert re.search(rf'id="mxd\.trainer\.[\w.]+\.{name}"', python), name
     assert "Peak learning rate of AdamW" in python
 
 
-def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
-    found = {str(page): FETCHED.findall(page.read_text("utf-8")) for page in site.rglob("*.html")}
-    assert {page: addresses for page, addresses in found.items() if addresses} == {}
+def test_nothing_is_loaded_from_other_hosts(site: Path) -> None:
+    loaded = {str(page): FETCHED.findall(page.read_text("utf-8")) for page in site.rglob("*.html")}
+    assert {page: addresses for page, addresses in loaded.items() if addresses} == {}

@@ -1,4 +1,4 @@
-"""What is imported before it is needed: the program says what it can do before the slow packages are there."""
+"""Slow packages are imported only when needed, so that ``mxd --help`` answers quickly."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import sys
 import pytest
 
 SLOW = ("numpy", "torch", "transformers", "fastapi", "starlette", "sqlalchemy", "sklearn", "scipy", "plotly", "pyarrow")
-SLOW_TO_OVERLOOK = (*SLOW, "pydantic", "pydantic_settings", "asyncio", "backend.commands.train")
+SLOW_TO_OVERLOOK = (*SLOW, "pydantic", "pydantic_settings", "asyncio", "mxd.backend.cli.commands.train")
 SLOW_TO_SERVE = ("torch", "transformers", "sklearn", "scipy", "sympy", "plotly.graph_objs", "pyarrow", "datasets")
 LOADED = "import sys; print(*sorted({*%r} & sys.modules.keys()))"
 
 
 def loaded_by(code: str, slow: tuple[str, ...] = SLOW) -> str:
-    """Which of the slow packages a fresh interpreter has loaded after ``code``."""
+    """Return the slow packages that a fresh interpreter has loaded after ``code``."""
     words = [sys.executable, "-c", f"{code}\n{LOADED % (slow,)}"]
     finished = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
     assert finished.returncode == 0, finished.stderr
@@ -22,12 +22,12 @@ def loaded_by(code: str, slow: tuple[str, ...] = SLOW) -> str:
 
 
 def test_what_commands_there_are_is_told_without_any_of_them() -> None:
-    assert loaded_by("from backend.cli import run\nassert run(['--help']) == 0", SLOW_TO_OVERLOOK) == ""
+    assert loaded_by("from mxd.backend.cli.main import run\nassert run(['--help']) == 0", SLOW_TO_OVERLOOK) == ""
 
 
 @pytest.mark.parametrize("words", [["train", "--help"], ["serve", "--help"], ["train"]])
 def test_the_command_line_is_read_without_slow_packages(words: list[str]) -> None:
-    read = f"from backend.cli import run\ntry:\n    run({words!r})\nexcept SystemExit:\n    pass"
+    read = f"from mxd.backend.cli.main import run\ntry:\n    run({words!r})\nexcept SystemExit:\n    pass"
     assert loaded_by(read) == ""
 
 
@@ -36,4 +36,4 @@ def test_the_slow_packages_are_seen_where_they_are_loaded() -> None:
 
 
 def test_a_server_starts_without_what_only_language_models_need() -> None:
-    assert loaded_by("import uvicorn, backend.app", SLOW_TO_SERVE) == ""
+    assert loaded_by("import uvicorn, mxd.backend.api.app", SLOW_TO_SERVE) == ""

@@ -1,4 +1,4 @@
-"""The rules about the shape of the sources that no linter checks: sizes, and nothing that holds on one machine only."""
+"""Rules about the source tree that no linter checks: sizes, registries and local paths."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-MAX_FILE_LINES = 350
+MAX_FILE_LINES = 420
 MAX_FUNCTION_LINES = 60
-SOURCE_FOLDERS = ("trainer", "backend", "frontend/src", "tests", "scripts")
+SOURCE_FOLDERS = ("mxd", "trainer", "backend", "benchmarks", "frontend/src", "tests", "scripts", "results")
 SOURCE_SUFFIXES = {".py", ".ts", ".tsx", ".css", ".sh"}
 GENERATED = {"frontend/src/api/schema.d.ts"}
 
-# In pieces, so that this file does not hold what it looks for.
+# In pieces, so that this file does not match itself.
 REGISTRY = re.compile(
     "|".join([r'"resol' + 'ved"', "index" + "-url", r"://[\w.]*regis" + "try", "python" + r"hosted\."])
 )
 
 
 def tracked() -> list[Path]:
-    """Files under version control, relative to the root; those deleted but not yet committed left out."""
+    """Files under version control, relative to the root, except deleted ones."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -35,7 +35,7 @@ def tracked() -> list[Path]:
 
 
 def sources() -> list[Path]:
-    """Files that people write and read as code."""
+    """Source files that people write and read."""
     return [
         path
         for path in tracked()
@@ -46,7 +46,7 @@ def sources() -> list[Path]:
 
 
 def functions(path: Path) -> Iterator[tuple[str, int]]:
-    """Name and lines, signature and docstring included, of each function in a Python file."""
+    """Yield name and number of lines of each function in a Python file."""
     for node in ast.walk(ast.parse((ROOT / path).read_text("utf-8"))):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             assert node.end_lineno is not None
@@ -54,7 +54,7 @@ def functions(path: Path) -> Iterator[tuple[str, int]]:
 
 
 def texts() -> Iterator[tuple[Path, str]]:
-    """Tracked files that are text of ours: what data/demo holds is somebody's prose."""
+    """Tracked text files, except the demo's data."""
     for path in tracked():
         if path.is_relative_to("data/demo"):
             continue

@@ -1,4 +1,4 @@
-"""What a wheel holds, and what it does where there is no checkout. Made of the tracked files, without network."""
+"""The wheel: its contents, and what it does without a checkout. Built from the tracked files, without network."""
 
 from __future__ import annotations
 
@@ -12,101 +12,121 @@ from pathlib import Path
 
 import pytest
 
-from backend.commands import demo
+from mxd.backend.cli.commands import demo
+from mxd.trainer.config import SAMPLE
 from tests.test_structure import ROOT, tracked
-from trainer.config import SAMPLE
 
-NEEDED = ("trainer", "backend", "data/demo", "setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE")
-BUILT = {"index.html": "<title>MxD Explorer</title>", "assets/index-1a2b.js": "go()", "assets/index-1a2b.js.gz": "z"}
+SOURCES = (
+    "mxd",
+    "trainer",
+    "backend",
+    "data/demo",
+    "setup.py",
+    "pyproject.toml",
+    "MANIFEST.in",
+    "README.md",
+    "LICENSE",
+)
+FRONTEND = {"index.html": "<title>MxD Explorer</title>", "assets/index-1a2b.js": "go()", "assets/index-1a2b.js.gz": "z"}
 
 
-def checkout(folder: Path) -> Path:
-    """The tracked files that a wheel is made of, in ``folder``."""
+def copy_checkout(folder: Path) -> Path:
+    """Copy the tracked files that a wheel is built from into ``folder``."""
     for path in tracked():
-        if any(path.is_relative_to(part) for part in NEEDED):
+        if any(path.is_relative_to(part) for part in SOURCES):
             target = folder / path
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(ROOT / path, target)
+            shutil.copy(ROOT / path, target, follow_symlinks=False)
+    for name in ("trainer", "backend"):
+        (folder / "mxd" / name).symlink_to(f"../{name}")
     return folder
 
 
-def wheel_of(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    """What pip says when it makes a wheel of ``folder`` there, with the build tools of this environment."""
+def build_wheel(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    """Run ``pip wheel`` in ``folder`` with the build tools of this environment."""
     words = ["pip", "wheel", ".", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", "made", *more]
     return subprocess.run([sys.executable, "-m", *words], cwd=folder, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="module")
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel, unpacked; its front end is a stand-in, as tests of Python need no Node."""
-    source = checkout(tmp_path_factory.mktemp("checkout"))
-    for name, content in BUILT.items():
+    """An unpacked wheel with a placeholder front end, because Python tests do not need Node."""
+    source = copy_checkout(tmp_path_factory.mktemp("checkout"))
+    for name, content in FRONTEND.items():
         path = source / "frontend" / "dist" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
     (source / "data" / "demo" / "runs" / "demo-l3-k16" / ".indexing").touch()
-    made = wheel_of(source)
-    assert made.returncode == 0, made.stderr
+    built = build_wheel(source)
+    assert built.returncode == 0, built.stderr
     (wheel,) = (source / "made").glob("*.whl")
     folder = tmp_path_factory.mktemp("unpacked")
     zipfile.ZipFile(wheel).extractall(folder)
     return folder
 
 
-def mxd(unpacked: Path, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """``mxd`` of the wheel, in ``folder``."""
+def run_mxd(unpacked: Path, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run the wheel's ``mxd`` in ``folder``."""
     environment = {**os.environ, "PYTHONPATH": str(unpacked)}
-    call = [sys.executable, "-c", "from backend.cli import main; main()", *words]
+    call = [sys.executable, "-m", "mxd", *words]
     return subprocess.run(call, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=120)
 
 
-def test_a_wheel_has_the_front_end_and_the_sample(unpacked: Path) -> None:
-    front_end = unpacked / "backend" / "built_frontend"
-    assert {name: (front_end / name).read_text() for name in BUILT} == BUILT
-    sample = unpacked / "trainer" / "sample"
-    wanted = {path.relative_to("data/demo") for path in tracked() if path.is_relative_to("data/demo")}
-    assert {path.relative_to(sample) for path in sample.rglob("*") if path.is_file()} == wanted
-    assert all((sample / path).read_bytes() == (SAMPLE / path).read_bytes() for path in wanted)
+def test_a_wheel_has_the_front_end_and_the_demo(unpacked: Path) -> None:
+    front_end = unpacked / "mxd" / "backend" / "built_frontend"
+    assert {name: (front_end / name).read_text() for name in FRONTEND} == FRONTEND
+    sample = unpacked / "mxd" / "trainer" / "sample"
+    expected = {path.relative_to("data/demo") for path in tracked() if path.is_relative_to("data/demo")}
+    assert {path.relative_to(sample) for path in sample.rglob("*") if path.is_file()} == expected
+    assert all((sample / path).read_bytes() == (SAMPLE / path).read_bytes() for path in expected)
 
 
-def test_a_wheel_has_every_module_and_nothing_else(unpacked: Path) -> None:
-    wanted = {path for path in tracked() if path.suffix == ".py" and path.parts[0] in ("trainer", "backend")}
-    assert {path.relative_to(unpacked) for path in unpacked.rglob("*.py")} == wanted
+def test_a_wheel_has_every_module_below_mxd_and_nothing_else(unpacked: Path) -> None:
+    python = [path for path in tracked() if path.suffix == ".py"]
+    expected = {Path("mxd") / path for path in python if path.parts[0] in ("trainer", "backend")}
+    expected |= {path for path in python if path.parts[0] == "mxd"}
+    assert {path.relative_to(unpacked) for path in unpacked.rglob("*.py")} == expected
     folders = {path.name for path in unpacked.iterdir()}
-    assert {name for name in folders if not name.endswith(".dist-info")} == {"trainer", "backend"}
+    assert {name for name in folders if not name.endswith(".dist-info")} == {"mxd"}
+    assert (unpacked / "mxd" / "py.typed").exists()
 
 
-def test_mxd_of_a_wheel_in_an_empty_folder(unpacked: Path, tmp_path: Path) -> None:
-    help_text = mxd(unpacked, tmp_path, "--help")
+def test_the_wheel_works_in_an_empty_folder(unpacked: Path, tmp_path: Path) -> None:
+    help_text = run_mxd(unpacked, tmp_path, "--help")
     assert help_text.returncode == 0, help_text.stderr
-    assert "serve the shipped sample at once" in help_text.stdout
-    examined = mxd(unpacked, tmp_path, "doctor", "--json")
-    assert examined.returncode == 0, examined.stderr
-    found = {finding["check"]: finding for finding in json.loads(examined.stdout)}
-    assert found["front end"]["found"] == f"built, in {unpacked / 'backend' / 'built_frontend'}"
+    assert "demo" in help_text.stdout
+    doctor = run_mxd(unpacked, tmp_path, "doctor", "--json")
+    assert doctor.returncode == 0, doctor.stderr
+    findings = {finding["check"]: finding for finding in json.loads(doctor.stdout)}
+    assert str(unpacked / "mxd" / "backend" / "built_frontend") in findings["frontend"]["found"]
     assert list(tmp_path.iterdir()) == []
 
 
+def test_modules_called_trainer_and_backend_do_not_collide(unpacked: Path, tmp_path: Path) -> None:
+    for name in ("trainer", "backend"):
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError('imported the module of the user')\n")
+    runs = run_mxd(unpacked, tmp_path, "doctor", "--json")
+    assert runs.returncode == 0, runs.stderr
+
+
 def test_without_a_front_end_there_is_no_wheel(tmp_path: Path) -> None:
-    refused = wheel_of(checkout(tmp_path))
-    assert refused.returncode != 0
-    assert "The front end has not been built; run make wheel" in refused.stderr + refused.stdout
+    rejected = build_wheel(copy_checkout(tmp_path))
+    assert rejected.returncode != 0
+    assert "The front end has not been built. Run: make wheel" in rejected.stderr + rejected.stdout
 
 
-def test_the_sample_of_a_wheel_is_copied_once_to_where_it_can_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_installed_demo_is_copied_once_to_a_writable_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     installed = shutil.copytree(SAMPLE, tmp_path / "sample", ignore=shutil.ignore_patterns(".*"))
     monkeypatch.setattr("platformdirs.user_data_path", lambda name: tmp_path / "home" / name)
     for name in ("SAMPLE", "INSTALLED_SAMPLE"):
         monkeypatch.setattr(demo, name, installed)
-    copy = demo.writable_sample()
+    copy = demo.writable_demo()
     assert copy.parent == tmp_path / "home" / "mxd-explorer"
     assert (copy / "index.json").read_bytes() == (installed / "index.json").read_bytes()
     (copy / "mine").touch()
-    assert demo.writable_sample() == copy
+    assert demo.writable_demo() == copy
     assert (copy / "mine").exists()
 
 
-def test_the_sample_of_a_checkout_stays_where_it_is() -> None:
-    assert demo.writable_sample() == ROOT / "data" / "demo"
+def test_the_demo_of_a_checkout_stays_where_it_is() -> None:
+    assert demo.writable_demo() == ROOT / "data" / "demo"

@@ -1,36 +1,41 @@
-"""The errors that a user can cause and mend.
+"""Errors that users can cause and fix.
 
-Everything here carries one sentence that says what to do. The command line prints it and exits with 2; the server
-answers with the status. Anything else that is raised is a defect of ours and shows its traceback.
+Each carries a message for the user. The command line prints it and exits with 2; the server answers with a 4xx status
+or 503. Any other exception is a bug and shows its traceback.
 """
 
 from __future__ import annotations
 
 
 class UserError(ValueError):
-    """Bad input: the message is one sentence for the person who gave it."""
+    """Invalid input. The message says what is wrong and what to do."""
 
 
 class NotFoundError(UserError):
-    """Something that was named does not exist."""
+    """A named run, expert, file or repository does not exist."""
 
 
 class TooLongError(UserError):
-    """A text has more tokens than the language model or the limits allow."""
+    """A text has more tokens than the model or a limit allows."""
 
 
-class LostError(UserError):
-    """Another process of the same piece of work has ended, so this one cannot go on."""
+class CancelledError(UserError):
+    """The task was cancelled. The message says whether anything was saved."""
 
 
-class DamagedStoreError(UserError):
-    """What is in a store cannot be read."""
+class PeerLostError(UserError):
+    """Another process of the distributed job ended before the job was done."""
+
+
+class DamagedDatabaseError(UserError):
+    """The database holds values that cannot be decoded."""
 
     def __init__(self) -> None:
         super().__init__(
-            "The store is damaged; go back to a copy of it, or move it away and index again; mxd store check says more."
+            "The database is damaged. Restore a backup, or move the file away and index again. "
+            "Run mxd database check for details."
         )
 
 
 class SilentError(UserError):
-    """The same piece of work has failed in another process too, and that one tells why."""
+    """The distributed job failed, and another process reports the cause."""

@@ -1,4 +1,4 @@
-"""Experts of one run matched with those of another.
+"""Comparison of the experts of two runs.
 
 Shapes: Q experts that look for their nearest.
 """
@@ -6,66 +6,69 @@ Shapes: Q experts that look for their nearest.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from backend import notes
-from backend.importing import ALONE
-from backend.library import Library
-from backend.queries.automatic import shown_labels
-from backend.queries.columns import among
-from backend.queries.held import HeldPerPair
-from backend.queries.matched import MatchedExperts
-from backend.schemas import ComparedExpert, MatchedPair, RunComparison
-from backend.vocabulary import Vocabulary
-from trainer.store import ExpertRecord, RunRecord
+from mxd.backend.database import annotations as notes
+from mxd.backend.database.sql import among
+from mxd.backend.inference.lazy_imports import IMPORT_LOCK
+from mxd.backend.inference.run_loader import RunLoader
+from mxd.backend.inference.token_text import Vocabulary
+from mxd.backend.queries.automatic_labels import shown_labels
+from mxd.backend.queries.caches import PairCache
+from mxd.backend.schemas import ComparedExpert, MatchedPair, RunComparison
+from mxd.trainer.storage.database.tables import ExpertRecord, RunRecord
+
+if TYPE_CHECKING:
+    from mxd.backend.queries.matching import MatchedExperts
 
 TOKENS_SHOWN = 5
 
 
-def kept_matches(library: Library) -> HeldPerPair[MatchedExperts]:
-    """Of one application: made when first asked for, and again after a new index or new weights of either run."""
+def match_cache(library: RunLoader) -> PairCache[MatchedExperts]:
+    """Return a cache of matches, rebuilt after a new index or new weights of either run."""
 
     def build(session: Session, run_id: int, other_id: int) -> MatchedExperts:
-        with ALONE:
-            from backend.queries.matching import match_experts
+        with IMPORT_LOCK:
+            from mxd.backend.queries.matching import match_experts
 
         return match_experts(session, session.get_one(RunRecord, run_id), session.get_one(RunRecord, other_id), library)
 
     def stamp(session: Session, run_id: int) -> int:
-        return library.stamp(session.get_one(RunRecord, run_id).name)
+        return library.fingerprint(session.get_one(RunRecord, run_id).name)
 
-    return HeldPerPair(build, stamp)
+    return PairCache(build, stamp)
 
 
 def run_comparison(
-    session: Session, run: RunRecord, other: RunRecord, found: MatchedExperts, vocabularies: Sequence[Vocabulary]
+    session: Session, run: RunRecord, other: RunRecord, matched: MatchedExperts, vocabularies: Sequence[Vocabulary]
 ) -> RunComparison:
-    """The matched experts with what is known of them.
+    """Return the matched experts with labels and top tokens.
 
     Args:
-        session: of the store.
-        run: the first run.
-        other: the one it is compared with.
-        found: their matches.
-        vocabularies: of the first and of the other run.
+        session: database session.
+        run: first run.
+        other: second run.
+        matched: their matched experts.
+        vocabularies: vocabularies of both runs.
     """
-    ones = _described(session, run, found.one_Q, vocabularies[0])
-    others = _described(session, other, found.other_Q, vocabularies[1])
+    ones = _described(session, run, matched.one_Q, vocabularies[0])
+    others = _described(session, other, matched.other_Q, vocabularies[1])
     return RunComparison(
         run=run.name,
         other=other.name,
-        by=found.by,
-        active=found.active,
-        other_active=found.other_active,
-        mutual_share=sum(found.mutual_Q) / len(found.mutual_Q),
-        median_cosine=found.median_cosine,
-        chance_cosine=found.chance_cosine,
+        by=matched.by,
+        active=matched.active,
+        other_active=matched.other_active,
+        mutual_share=sum(matched.mutual_Q) / len(matched.mutual_Q),
+        median_cosine=matched.median_cosine,
+        chance_cosine=matched.chance_cosine,
         pairs=tuple(
             MatchedPair(one=ones[one], other=others[two], cosine=cosine, mutual=mutual)
             for one, two, cosine, mutual in zip(
-                found.one_Q, found.other_Q, found.cosines_Q, found.mutual_Q, strict=True
+                matched.one_Q, matched.other_Q, matched.cosines_Q, matched.mutual_Q, strict=True
             )
         ),
     )
@@ -75,16 +78,16 @@ def _described(
     session: Session, run: RunRecord, experts: Sequence[int], vocabulary: Vocabulary
 ) -> dict[int, ComparedExpert]:
     labels, automatic = notes.labels_of(session, run.name, experts), shown_labels(session, run, experts)
-    # Not whole records: there are thousands, and most of each would be read for nothing.
-    columns = select(ExpertRecord.expert, ExpertRecord.usage, ExpertRecord.top_tokens)
+    # Selected columns only: there are thousands of records.
+    columns = select(ExpertRecord.expert, ExpertRecord.density, ExpertRecord.top_tokens)
     wanted = columns.where(ExpertRecord.run_id == run.id, among(session, ExpertRecord.expert, set(experts)))
     return {
         expert: ComparedExpert(
             expert=expert,
             label=labels.get(expert),
             automatic=automatic.get(expert),
-            usage=usage,
+            density=density,
             top_tokens=tuple(vocabulary.name(token) for token, _ in top_tokens[:TOKENS_SHOWN]),
         )
-        for expert, usage, top_tokens in session.execute(wanted)
+        for expert, density, top_tokens in session.execute(wanted)
     }

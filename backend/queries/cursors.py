@@ -1,4 +1,4 @@
-"""Cursors: where the last page of a list ended, as an opaque word for the client."""
+"""Pagination cursors: the end of a page as an opaque string."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from backend.errors import CursorError
-from backend.schemas import ExpertSort, Order
+from mxd.backend.errors import CursorError
+from mxd.backend.schemas import ExpertSort, Order
 
 Id = Annotated[int, Field(ge=0, lt=2**31)]
 
 
 class Cursor(BaseModel):
-    """Base of all cursors."""
+    """Base class of all cursors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     def encode(self) -> str:
-        """As it goes into an address."""
+        """Return the cursor as a URL-safe string."""
         return base64.urlsafe_b64encode(self.model_dump_json().encode()).decode().rstrip("=")
 
     @classmethod
     def decode(cls, word: str) -> Self:
-        """Read what ``encode`` wrote.
+        """Decode the output of ``encode``.
 
         Raises:
-            CursorError: it is something else.
+            CursorError: it is invalid.
         """
         try:
             return cls.model_validate_json(base64.b64decode(word + "=" * (-len(word) % 4), b"-_", validate=True))
         except (ValidationError, binascii.Error, ValueError) as error:
-            raise CursorError("The cursor is not one that this list gave out; begin at its first page.") from error
+            raise CursorError("Invalid cursor. Start at the first page.") from error
 
 
 class ExpertCursor(Cursor):
-    """The last expert of a page, under the order that it was listed in."""
+    """Last expert of a page, with the sort order."""
 
     sort: ExpertSort
     order: Order
@@ -45,8 +45,8 @@ class ExpertCursor(Cursor):
     expert: Id
 
 
-class ContextCursor(Cursor):
-    """The last context of a page."""
+class ExampleCursor(Cursor):
+    """Last example of a page."""
 
-    interval: Id
+    bin: Id
     rank: Id

@@ -1,6 +1,6 @@
-"""Experts of a run: pages in any order, one in full, its neighbours.
+"""Experts of a run: pages in any order, and single experts.
 
-Every order on screen has an index of its own in the store, so a page is a scan of as many entries as it has rows.
+Every sort order has its own index in the database, so a page is a range scan.
 """
 
 from __future__ import annotations
@@ -13,32 +13,28 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import ColumnElement, Select, select, tuple_
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from backend import notes, tags
-from backend.errors import CursorError, ExpertNotFoundError, NoIndexError
-from backend.queries.automatic import shown_labels
-from backend.queries.columns import among
-from backend.queries.cursors import ExpertCursor
-from backend.queries.runs import find_index
-from backend.queries.search_index import SearchText
-from backend.queries.table import DEAD, NUMBERS, WHOLE, Columns
-from backend.schemas import (
-    ExpertRow,
-    ExpertSort,
-    Order,
-    SimilarExpert,
-    TokenCount,
-)
-from backend.vocabulary import Vocabulary
-from trainer.store import ExpertRecord, RunRecord
+from mxd.backend.database import annotations as notes
+from mxd.backend.database import annotations as tags
+from mxd.backend.database.sql import among
+from mxd.backend.errors import CursorError, ExpertNotFoundError, NoIndexError
+from mxd.backend.inference.token_text import Vocabulary
+from mxd.backend.queries.automatic_labels import shown_labels
+from mxd.backend.queries.cursors import ExpertCursor
+from mxd.backend.queries.expert_table import DEAD, NUMBERS, WHOLE, Columns
+from mxd.backend.queries.runs import find_index
+from mxd.backend.queries.search_index import SearchText
+from mxd.backend.schemas import ExpertRow, ExpertSort, Order, SimilarExpert, TokenCount
+from mxd.trainer.storage.database.tables import ExpertRecord, RunRecord
+from mxd.trainer.utils.suggestions import unknown_expert
 
 SORT_COLUMNS: dict[ExpertSort, InstrumentedAttribute[int] | InstrumentedAttribute[float]] = {
     "expert": ExpertRecord.expert,
-    "usage": ExpertRecord.usage,
-    "mean": ExpertRecord.mean,
-    "largest": ExpertRecord.largest,
+    "density": ExpertRecord.density,
+    "mean_activation": ExpertRecord.mean_activation,
+    "max_activation": ExpertRecord.max_activation,
     "entropy": ExpertRecord.entropy,
-    "added_loss": ExpertRecord.added_loss,
-    "kl_up": ExpertRecord.kl_up,
+    "loss_increase": ExpertRecord.loss_increase,
+    "kl_amplified": ExpertRecord.kl_amplified,
     "output_share": ExpertRecord.output_share,
     "input_dependence": ExpertRecord.input_dependence,
 }
@@ -48,38 +44,38 @@ Condition = ColumnElement[bool]
 
 
 class ExpertQuery(BaseModel):
-    """Which experts of a run to give, and in which order."""
+    """Filters and order of a page of experts."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
-    sort: ExpertSort = "largest"
+    sort: ExpertSort = "max_activation"
     order: Order = "desc"
     search: SearchText | None = None
-    """Words in the label, among the most frequent tokens, or in a context."""
-    min_usage: Bound = None
-    """Share of tokens; anything above 0 leaves out dead experts."""
-    max_usage: Bound = None
-    min_mean: Bound = None
-    """Of the mean coefficient where active."""
-    max_mean: Bound = None
-    min_largest: Bound = None
-    """Of the largest coefficient."""
-    max_largest: Bound = None
+    """Text to search in labels, top tokens and examples."""
+    min_density: Bound = None
+    """Lower bound on density. Any value above 0 excludes dead experts."""
+    max_density: Bound = None
+    min_mean_activation: Bound = None
+    """Lower bound on the mean activation."""
+    max_mean_activation: Bound = None
+    min_max_activation: Bound = None
+    """Lower bound on the largest activation."""
+    max_max_activation: Bound = None
     token: Annotated[str | None, Field(min_length=1, max_length=100)] = None
-    """Only those that have it among their most frequent tokens, whatever its case and the spaces around it."""
+    """Only experts with this top token, ignoring case and surrounding spaces."""
     tag: Annotated[str | None, Field(max_length=60)] = None
-    """Only those that have it."""
+    """Only experts with this tag."""
     list: Annotated[int | None, Field(ge=0, lt=2**31)] = None
-    """Only those in the list of this number."""
+    """Only experts in the list with this id."""
     among: Annotated[str | None, Field(max_length=30_000, pattern=r"^\d{1,9}(,\d{1,9})*$")] = None
-    """Only these, as numbers with commas: what a lasso holds."""
+    """Only these comma-separated expert ids."""
     cursor: Annotated[str | None, Field(max_length=1000)] = None
-    """``next_cursor`` of the page before, under the same order and filters."""
+    """``next_cursor`` of the previous page, with the same order and filters."""
     limit: Annotated[int, Field(ge=1, le=200)] = 50
 
 
-def stored_page(session: Session, run: RunRecord, query: ExpertQuery, vocabulary: Vocabulary) -> dict[str, Any]:
-    """A page without filters, straight from the store: for a run that is not in memory yet."""
+def database_page(session: Session, run: RunRecord, query: ExpertQuery, vocabulary: Vocabulary) -> dict[str, Any]:
+    """Return a page without filters from the database, for a run that is not cached yet."""
     records = _stored(session, run, query)
     shown = records[: query.limit]
     more = len(records) > query.limit
@@ -92,12 +88,12 @@ def stored_page(session: Session, run: RunRecord, query: ExpertQuery, vocabulary
 
 
 def puts_dead_last(query: ExpertQuery) -> bool:
-    """Whether experts that were never active come after all others: where the smallest figures come first."""
+    """Return whether dead experts are sorted last, as in ascending orders."""
     return query.order == "asc" and query.sort not in ("expert", "label")
 
 
 def _stored(session: Session, run: RunRecord, query: ExpertQuery) -> list[ExpertRecord]:
-    """The experts of a page and one more, in order; each statement is a scan of an index."""
+    """Return the experts of a page and one more, in order. Each statement is an index scan."""
     own = ExpertRecord.run_id == run.id
     if not puts_dead_last(query):
         return list(session.scalars(page_statement(query, [own])))
@@ -112,31 +108,31 @@ def _stored(session: Session, run: RunRecord, query: ExpertQuery) -> list[Expert
 
 
 def _place_of(record: ExpertRecord, query: ExpertQuery) -> float:
-    """Where an expert stands in the order of a query."""
+    """Return the sort key of an expert."""
     return DEAD if puts_dead_last(query) and not record.active_tokens else float(getattr(record, query.sort))
 
 
 def last_of(query: ExpertQuery) -> tuple[float, int] | None:
-    """(value, expert) where the page before ended.
+    """Return (value, expert) at the end of the previous page.
 
     Raises:
-        CursorError: it was another list that ended there.
+        CursorError: the cursor belongs to another order.
     """
     if query.cursor is None:
         return None
     last = ExpertCursor.decode(query.cursor)
     if (last.sort, last.order) != (query.sort, query.order):
-        raise CursorError("The cursor belongs to another order; begin again at the first page.")
+        raise CursorError("The cursor belongs to another sort order. Start at the first page.")
     return last.value, last.expert
 
 
 def cursor_at(query: ExpertQuery, value: float, expert: int) -> str:
-    """The cursor of the page that comes after an expert."""
+    """Return the cursor of the page after an expert."""
     return ExpertCursor(sort=query.sort, order=query.order, value=value, expert=expert).encode()
 
 
 def page_statement(query: ExpertQuery, conditions: Sequence[Condition]) -> Select[ExpertRecord]:
-    """One page and one row more, which tells whether there is a next page."""
+    """Return a statement for one page and one more row, which shows whether there is a next page."""
     column = SORT_COLUMNS[query.sort]
     wanted = select(ExpertRecord).where(*conditions)
     place = [ExpertRecord.expert] if query.sort == "expert" else [column, ExpertRecord.expert]
@@ -151,7 +147,7 @@ def page_statement(query: ExpertQuery, conditions: Sequence[Condition]) -> Selec
 def _described(
     session: Session, run: RunRecord, records: Sequence[ExpertRecord], vocabulary: Vocabulary
 ) -> list[dict[str, Any]]:
-    """Rows in the shape of ``ExpertRow``: a table has hundreds of small things, which would each be checked."""
+    """Return ``ExpertRow`` dicts: validating every value of a table would be slow."""
     ids = [record.expert for record in records]
     labels, tagged = notes.labels_of(session, run.name, ids), tags.tags_of(session, run.name, ids)
     automatic = shown_labels(session, run, ids)
@@ -167,24 +163,24 @@ def _described(
 
 
 def rows_of(session: Session, run: RunRecord, experts: Collection[int], vocabulary: Vocabulary) -> dict[int, ExpertRow]:
-    """Rows of those of ``experts`` that have been indexed."""
+    """Return the rows of those of ``experts`` that are indexed."""
     records = list(known(session, run, experts).values())
     rows = (ExpertRow.model_validate(row) for row in _described(session, run, records, vocabulary))
     return {row.expert: row for row in rows}
 
 
 FIGURES = (*WHOLE, *NUMBERS, "histogram")
-"""What a row has as the store has it."""
+"""Columns of a row that are copied from the database."""
 
 
 def _figures(record: ExpertRecord, vocabulary: Vocabulary) -> dict[str, Any]:
-    """What the index says of an expert; labels and tags are looked up for many at once."""
+    """Return the statistics of a row. Labels and tags are read for many experts at once."""
     figures = {name: getattr(record, name) for name in FIGURES}
     return {**figures, "measured": record.output_share > 0, "top_tokens": _top_tokens(record, vocabulary)}
 
 
 def top_tokens(record: ExpertRecord, vocabulary: Vocabulary) -> tuple[TokenCount, ...]:
-    """The tokens that an expert is active on most often."""
+    """Return the top tokens of an expert."""
     return tuple(map(TokenCount.model_validate, _top_tokens(record, vocabulary)))
 
 
@@ -196,7 +192,7 @@ def _top_tokens(record: ExpertRecord, vocabulary: Vocabulary) -> list[dict[str, 
 def token_counts(
     tokens: Sequence[int], counts: Sequence[int], active_tokens: int, vocabulary: Vocabulary
 ) -> list[dict[str, Any]]:
-    """Token ids and how often each is among the tokens that an expert is active on, in the shape of ``TokenCount``."""
+    """Return token ids with their counts as ``TokenCount`` dicts."""
     active = max(active_tokens, 1)
     return [
         {"id": token, "text": text, "count": count, "share": count / active}
@@ -205,11 +201,11 @@ def token_counts(
 
 
 def find_expert(session: Session, run: RunRecord, expert: int) -> ExpertRecord:
-    """The statistics of one expert.
+    """Return the statistics of an expert.
 
     Raises:
-        NoIndexError: the run has not been indexed.
-        ExpertNotFoundError: it has no such expert.
+        NoIndexError: the run is not indexed.
+        ExpertNotFoundError: the run has no such expert.
     """
     record = session.get(ExpertRecord, (run.id, expert))
     if record is None:
@@ -220,18 +216,18 @@ def find_expert(session: Session, run: RunRecord, expert: int) -> ExpertRecord:
 
 
 def not_indexed(run: RunRecord, expert: int) -> ExpertNotFoundError:
-    """What is said of an expert of the run that its index leaves out."""
-    return ExpertNotFoundError(f"The index of {run.name} says nothing of expert {expert}; make it again.")
+    """Return the error for an expert that is missing from the index."""
+    return ExpertNotFoundError(f"Expert {expert} is missing from the index of '{run.name}'. Index the run again.")
 
 
 def check_expert(run: RunRecord, expert: int) -> None:
-    """Refuse a number that is no expert of the run.
+    """Check that an expert exists.
 
     Raises:
         ExpertNotFoundError: it is not.
     """
     if not 0 <= expert < run.num_experts:
-        raise ExpertNotFoundError(f"{run.name} has experts 0 to {run.num_experts - 1}; there is no expert {expert}.")
+        raise ExpertNotFoundError(unknown_expert(expert, run.name, run.num_experts))
 
 
 def random_expert(run: RunRecord, columns: Columns, chance: random.Random) -> int:
@@ -241,14 +237,14 @@ def random_expert(run: RunRecord, columns: Columns, chance: random.Random) -> in
         NoIndexError: no expert was active in the index.
     """
     if len(columns.active) == 0:
-        raise NoIndexError(f"No expert of {run.name} was active in its index; index more text.")
+        raise NoIndexError(f"Run '{run.name}' has no active experts. Index more text.")
     return int(chance.choice(columns.active))
 
 
 def with_names(
     session: Session, run: RunRecord, similar: Sequence[tuple[int, float]], vocabulary: Vocabulary
 ) -> tuple[SimilarExpert, ...]:
-    """Experts and cosines with what is known of the experts; without an index that is their label alone."""
+    """Return similar experts with labels and top tokens; without an index, labels only."""
     ids = [expert for expert, _ in similar]
     labels, automatic = notes.labels_of(session, run.name, ids), shown_labels(session, run, ids)
     records = known(session, run, ids)
@@ -265,12 +261,12 @@ def with_names(
 
 
 def known(session: Session, run: RunRecord, experts: Collection[int]) -> dict[int, ExpertRecord]:
-    """Statistics of those of ``experts`` that have been indexed."""
+    """Return the statistics of those of ``experts`` that are indexed."""
     wanted = select(ExpertRecord).where(ExpertRecord.run_id == run.id, among(session, ExpertRecord.expert, experts))
     return {record.expert: record for record in session.scalars(wanted)}
 
 
 def units(session: Session, run: RunRecord, experts: Collection[int]) -> dict[int, float]:
-    """The 99th percentile of each expert's coefficient, the unit of edits; 1 where it is not known."""
+    """Return the 99th percentile of each expert's activation, the unit of edits; 1 if unknown."""
     records = known(session, run, experts)
     return {expert: records[expert].p99 if expert in records else 1.0 for expert in experts}

@@ -1,11 +1,12 @@
-"""The experts of two runs as their index has them, each with the one that is most like it.
+"""Matching of the experts of two runs by similarity.
 
-Shapes: E active experts, Q of them that look for their nearest.
+Shapes: E active experts, Q experts to match.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -13,31 +14,45 @@ import torch
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from backend.errors import NoIndexError
-from backend.library import Library, LoadedRun
-from backend.matching import match
-from backend.queries.matched import MatchedExperts
-from backend.schemas import MatchedBy
-from backend.vectors import Directions, Vectors, token_shares
-from trainer.errors import UserError
-from trainer.store import ExpertRecord, RunRecord
-
-MOST_COMPARED = 2000
-"""Experts that are matched, the most used ones of the first run."""
+from mxd.backend.errors import NoIndexError
+from mxd.backend.inference.expert_matching import Directions, Vectors, match, token_shares
+from mxd.backend.inference.run_loader import LoadedRun, RunLoader
+from mxd.backend.schemas import MatchedBy
+from mxd.trainer.errors import UserError
+from mxd.trainer.storage.database.tables import ExpertRecord, RunRecord
 
 
-def match_experts(session: Session, run: RunRecord, other: RunRecord, library: Library) -> MatchedExperts:
-    """Match the most used experts of ``run`` with all active ones of ``other``.
+@dataclass(frozen=True)
+class MatchedExperts:
+    """Matched pairs of experts, densest expert of the first run first."""
+
+    by: MatchedBy
+    active: int
+    other_active: int
+    one_Q: list[int]
+    other_Q: list[int]
+    cosines_Q: list[float]
+    mutual_Q: list[bool]
+    median_cosine: float
+    chance_cosine: float
+
+
+MAX_MATCHED = 2000
+"""Number of experts to match, the densest of the first run."""
+
+
+def match_experts(session: Session, run: RunRecord, other: RunRecord, library: RunLoader) -> MatchedExperts:
+    """Match the densest experts of ``run`` with all active ones of ``other``.
 
     Raises:
-        NoIndexError: no expert of one of them is active.
-        UserError: they neither read the same nor have they the same tokens.
+        NoIndexError: one of the runs has no active expert.
+        UserError: the runs have different inputs and different tokenizers.
     """
     one, two = _active(session, run), _active(session, other)
     loaded = library.run(run.name), library.run(other.name)
     by = matched_by(*loaded)
-    # Stable, so that of equal usages the lower id comes first.
-    most_used = np.argsort([-each.active_tokens for each in one], kind="stable")[:MOST_COMPARED]
+    # Stable: lower ids first among equal densities.
+    most_used = np.argsort([-each.active_tokens for each in one], kind="stable")[:MAX_MATCHED]
     found = match(*_VECTORS[by](one, two, loaded), torch.from_numpy(most_used))
     return MatchedExperts(
         by=by,
@@ -53,10 +68,10 @@ def match_experts(session: Session, run: RunRecord, other: RunRecord, library: L
 
 
 def matched_by(one: LoadedRun, other: LoadedRun) -> MatchedBy:
-    """By their gates where these read the same, at the same place of the same language model; else by tokens.
+    """Return ``gate`` if both runs read the same MLP input, else ``tokens``.
 
     Raises:
-        UserError: nor have they the same tokens.
+        UserError: the tokenizers differ, too.
     """
     runs = one.run, other.run
     same_place = len({(run.language_model_source, run.config.layer) for run in runs}) == 1
@@ -64,8 +79,8 @@ def matched_by(one: LoadedRun, other: LoadedRun) -> MatchedBy:
         return "gate"
     if one.tokenizer.get_vocab() != other.tokenizer.get_vocab():
         raise UserError(
-            f"The language models of {one.run.name} and {other.run.name} have different tokens, so their experts "
-            "cannot be matched; choose runs of one tokenizer."
+            f"The language models of '{one.run.name}' and '{other.run.name}' have different tokenizers, so their "
+            "experts cannot be matched. Choose runs with one tokenizer."
         )
     return "tokens"
 
@@ -107,5 +122,5 @@ def _active(session: Session, run: RunRecord) -> list[_ActiveExpert]:
     wanted = columns.where(ExpertRecord.run_id == run.id, ExpertRecord.active_tokens > 0)
     found = [_ActiveExpert(*row) for row in session.execute(wanted.order_by(ExpertRecord.expert))]
     if not found:
-        raise NoIndexError(f"No expert of {run.name} was active in its index; index more text.")
+        raise NoIndexError(f"Run '{run.name}' has no active experts. Index more text.")
     return found

@@ -1,4 +1,4 @@
-"""Runs that protect passages, as the store has them, and the text that their index was made of."""
+"""Stored results of privacy fine-tuning, and the indexed text used as retain text."""
 
 from __future__ import annotations
 
@@ -9,57 +9,57 @@ import numpy.typing as npt
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from backend.queries.runs import aware, find_index
-from backend.schemas import PrivacyList, PrivacyResult, ProtectedRuns
-from trainer.errors import UserError
-from trainer.packing import TOKEN_IDS
-from trainer.protect_config import SUBJECT
-from trainer.store import EvaluationRecord, RunRecord, SequenceRecord
+from mxd.backend.queries.runs import aware, find_index
+from mxd.backend.schemas import PrivacyList, PrivacyResult, ProtectedRuns
+from mxd.trainer.config.privacy import SUBJECT
+from mxd.trainer.errors import UserError
+from mxd.trainer.storage.database.column_types import TOKEN_IDS
+from mxd.trainer.storage.database.tables import EvaluationRecord, RunRecord, SequenceRecord
 
 
 def protected_runs(session: Session, run: RunRecord) -> PrivacyList:
-    """What protects passages and began as this run, or is this run itself; the newest first."""
+    """Return the results that involve a run, newest first."""
     wanted = select(EvaluationRecord).where(EvaluationRecord.subject.startswith(SUBJECT))
     found = [
         record
         for record in session.scalars(wanted.order_by(EvaluationRecord.created_at.desc(), EvaluationRecord.id.desc()))
-        if run.name in (*record.result["runs"], *record.result["began_as"])
+        if run.name in (*record.result["runs"], *record.result["parents"])
     ]
     return PrivacyList(protected=tuple(described(record) for record in found))
 
 
 def newest_of(session: Session, run: str) -> ProtectedRuns:
-    """What was measured when this run was made."""
+    """Return the result stored with a new run."""
     wanted = select(EvaluationRecord).join(RunRecord, RunRecord.id == EvaluationRecord.run_id)
     record = session.scalars(wanted.where(RunRecord.name == run, EvaluationRecord.subject.startswith(SUBJECT))).one()
     return described(record)
 
 
 def described(record: EvaluationRecord) -> ProtectedRuns:
-    """One of them as it travels."""
+    """Return a result as served."""
     return ProtectedRuns(
         created_at=aware(record.created_at),
         text=record.text,
-        most_added=record.settings["most_added"],
+        max_added_loss=record.settings["max_added_loss"],
         result=PrivacyResult.model_validate(record.result),
     )
 
 
 def indexed_text(session: Session, run: RunRecord, tokens: int, seed: int) -> npt.NDArray[np.int64]:
-    """Sequences [S, L] of the text that a run's index keeps contexts of, drawn at random, in the order of the text.
+    """Return random sequences [S, L] of a run's indexed text, in text order.
 
     Raises:
-        NoIndexError: it has no index.
-        UserError: there are none of the length that it was made with.
+        NoIndexError: the run has no index.
+        UserError: the index has no sequences.
     """
     find_index(session, run)
     of_run = select(SequenceRecord.sequence).where(SequenceRecord.run_id == run.id)
-    places = session.scalars(of_run.order_by(SequenceRecord.sequence)).all()
-    wanted = min(len(places), max(1, tokens // run.context))
-    drawn = random.Random(seed).sample(places, wanted)
+    sequences = session.scalars(of_run.order_by(SequenceRecord.sequence)).all()
+    wanted = min(len(sequences), max(1, tokens // run.context_length))
+    drawn = random.Random(seed).sample(sequences, wanted)
     chosen = of_run.with_only_columns(SequenceRecord.token_ids).where(SequenceRecord.sequence.in_(drawn))
     rows = [np.frombuffer(ids, TOKEN_IDS) for ids in session.scalars(chosen.order_by(SequenceRecord.sequence))]
     found = [row.astype(np.int64) for row in rows if len(row) == len(rows[0])]
     if not found:
-        raise UserError(f"The index of {run.name} keeps no text; index it again.")
+        raise UserError(f"The index of '{run.name}' has no text. Index the run again.")
     return np.stack(found)

@@ -1,4 +1,4 @@
-"""What ``mxd probe`` has written."""
+"""Stored probes."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from backend.errors import NoEvaluationsError
-from backend.schemas import ProbedClass, ProbeList, ProbeScore, ProbeSummary
-from trainer.store import ProbeRecord, RunRecord
+from mxd.backend.errors import NoEvaluationsError
+from mxd.backend.schemas import ProbedClass, ProbeList, ProbeScore, ProbeSummary
+from mxd.trainer.storage.database.tables import ProbeRecord, RunRecord
 
 Result = Mapping[str, Any]
 
 
 def probes(session: Session) -> list[tuple[ProbeRecord, RunRecord]]:
-    """All probes, by labels and method.
+    """Return all probes, sorted by label file and method.
 
     Raises:
-        NoEvaluationsError: there are none.
+        NoEvaluationsError: there are no probes.
     """
     wanted = select(ProbeRecord, RunRecord).join(RunRecord, RunRecord.id == ProbeRecord.run_id)
     order = (ProbeRecord.labels, ProbeRecord.level, RunRecord.method, RunRecord.k, RunRecord.name)
     found = [(probe, run) for probe, run in session.execute(wanted.order_by(*order))]
     if not found:
-        raise NoEvaluationsError("No run has been probed yet; do it with mxd probe NAME --labels FILE.")
+        raise NoEvaluationsError("No run has been probed yet. Run 'mxd probe NAME --labels FILE'.")
     return found
 
 
 def probes_of(session: Session, run: RunRecord) -> list[ProbeRecord]:
-    """Those of one run, by labels."""
+    """Return the probes of a run, sorted by label file."""
     wanted = select(ProbeRecord).where(ProbeRecord.run_id == run.id)
     return list(session.scalars(wanted.order_by(ProbeRecord.labels, ProbeRecord.level)))
 
 
 def described_probes(session: Session, run: RunRecord) -> ProbeList:
-    """Those of one run, class by class."""
+    """Return the probes of a run with the scores of each class."""
     return ProbeList(probes=tuple(_summary(probe) for probe in probes_of(session, run)))
 
 
@@ -51,10 +51,10 @@ def _summary(probe: ProbeRecord) -> ProbeSummary:
                 name=name,
                 examples=found["examples"],
                 expert=found["expert"],
-                one=_score(found["one"]),
-                five=_score(found["five"]),
-                neuron=_score(kinds["neurons"][name]["one"]),
-                random_gate=_score(kinds["random-gate"][name]["one"]),
+                top1=_score(found["top1"]),
+                top5=_score(found["top5"]),
+                neuron=_score(kinds["neurons"][name]["top1"]),
+                random_gate=_score(kinds["random-gate"][name]["top1"]),
             )
             for name, found in kinds["experts"].items()
         ),

@@ -1,4 +1,4 @@
-"""Runs and how their fitting went."""
+"""Runs and their training metrics."""
 
 from __future__ import annotations
 
@@ -9,49 +9,47 @@ from typing import cast
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from backend.errors import NoIndexError, RunNotFoundError
-from backend.schemas import MetricPoint, RunDetail, RunList, RunStatus, RunSummary
-from trainer.config import DEFAULT_SPAN, Method
-from trainer.gate_config import GateConfig, settled
-from trainer.methods import NO_TOP_K
-from trainer.run import resume_command
-from trainer.store import IndexRecord, MetricRecord, RunRecord
+from mxd.backend.errors import NoIndexError, RunNotFoundError
+from mxd.backend.schemas import MetricPoint, RunDetail, RunList, RunStatus, RunSummary
+from mxd.trainer.config import Method
+from mxd.trainer.config.gates import GateConfig, resolve_gate
+from mxd.trainer.config.methods import method_traits
+from mxd.trainer.storage.database.tables import IndexRecord, MetricRecord, RunRecord
+from mxd.trainer.storage.run import resume_command
+from mxd.trainer.utils.suggestions import unknown_run
 
 IsFitting = Callable[[str], bool | None]
-"""Whether a run of this name is being fitted now; None where nobody here can know."""
+"""Tells whether a run is being trained; None if unknown."""
 
 Scalar = str | int | float | bool | None
 
 
 def find_run(session: Session, name: str) -> RunRecord:
-    """The run of this name.
+    """Return the run with this name.
 
     Raises:
-        RunNotFoundError: the store has none.
+        RunNotFoundError: the database has no such run.
     """
     record = session.scalar(select(RunRecord).where(RunRecord.name == name))
     if record is None:
-        known = ", ".join(session.scalars(select(RunRecord.name).order_by(RunRecord.name).limit(20))) or "none yet"
-        raise RunNotFoundError(f"The store has no run {name} (there are: {known}); fit one with mxd train.")
+        raise RunNotFoundError(unknown_run(name, session.scalars(select(RunRecord.name))))
     return record
 
 
 def find_index(session: Session, run: RunRecord) -> IndexRecord:
-    """The index of a run.
+    """Return the index of a run.
 
     Raises:
-        NoIndexError: it has none.
+        NoIndexError: the run is not indexed.
     """
     record = session.get(IndexRecord, run.id)
     if record is None:
-        raise NoIndexError(
-            f"The run {run.name} has no index of contexts; make one with mxd index {run.name} --text … --tokens …."
-        )
+        raise NoIndexError(f"Run '{run.name}' is not indexed. Run 'mxd index {run.name} --text DATASET --tokens N'.")
     return record
 
 
 def list_runs(session: Session, is_fitting: IsFitting) -> RunList:
-    """All runs, the newest first."""
+    """Return all runs, newest first."""
     runs = session.scalars(select(RunRecord).order_by(RunRecord.started_at.desc(), RunRecord.id.desc())).all()
     indexes = {record.run_id: record for record in session.scalars(select(IndexRecord))}
     newest = select(MetricRecord.run_id, func.max(MetricRecord.step).label("step")).group_by(MetricRecord.run_id)
@@ -64,10 +62,10 @@ def list_runs(session: Session, is_fitting: IsFitting) -> RunList:
 
 
 def run_detail(session: Session, name: str, is_fitting: IsFitting) -> RunDetail:
-    """One run with all its metrics.
+    """Return a run with all its metrics.
 
     Raises:
-        RunNotFoundError: the store has none of this name.
+        RunNotFoundError: the database has no such run.
     """
     run = find_run(session, name)
     index = session.get(IndexRecord, run.id)
@@ -76,9 +74,9 @@ def run_detail(session: Session, name: str, is_fitting: IsFitting) -> RunDetail:
         run=_summary(run, metrics[-1] if metrics else None, index, is_fitting),
         input_width=run.input_width,
         output_width=run.output_width,
-        context=run.context,
+        context_length=run.context_length,
         error=run.error,
-        resume_command=resume_command(run.name, run.config.get("began_as", ())),
+        resume_command=resume_command(run.name, run.config.get("parents", ())),
         index_text=index.text if index else None,
         config=flatten(run.config),
         metrics=tuple(point(record) for record in metrics),
@@ -86,43 +84,43 @@ def run_detail(session: Session, name: str, is_fitting: IsFitting) -> RunDetail:
 
 
 def metrics_after(session: Session, run: RunRecord, step: int) -> list[MetricRecord]:
-    """Metrics of a run past ``step``, in order."""
+    """Return the metrics after ``step`` in order."""
     wanted = select(MetricRecord).where(MetricRecord.run_id == run.id, MetricRecord.step > step)
     return list(session.scalars(wanted.order_by(MetricRecord.step)))
 
 
 def last_step(session: Session, run: RunRecord) -> int:
-    """The step of a run's newest metric; -1 where it has none."""
+    """Return the step of the newest metric; -1 if there is none."""
     newest = session.scalar(select(func.max(MetricRecord.step)).where(MetricRecord.run_id == run.id))
     return -1 if newest is None else newest
 
 
 def point(record: MetricRecord) -> MetricPoint:
-    """A metric as it travels."""
+    """Return a metric as served."""
     return MetricPoint(
         step=record.step,
         tokens=record.tokens,
-        normalised_mse=record.normalised_mse,
+        normalized_mse=record.normalized_mse,
         dead_share=record.dead_share,
         l0=record.l0,
-        largest_usage=record.largest_usage,
+        max_density=record.max_density,
         tokens_per_second=record.tokens_per_second,
         seconds=record.seconds,
-        normalised_rank=record.normalised_rank,
+        normalized_rank=record.normalized_rank,
         stable_rank=record.stable_rank,
-        smallest_singular_value=record.smallest_singular_value,
-        smallest_scaling=record.smallest_scaling,
+        min_singular_value=record.min_singular_value,
+        min_scaling=record.min_scaling,
     )
 
 
 def status_of(run: RunRecord, is_fitting: IsFitting) -> RunStatus:
-    """How a run stands now: one whose process was killed still says ``training`` in the store."""
+    """Return the current status. A killed run still has the status ``training`` in the database."""
     killed = run.status == "training" and is_fitting(run.name) is False
     return "stopped" if killed else cast(RunStatus, run.status)
 
 
 def flatten(config: Mapping[str, object], prefix: str = "") -> dict[str, Scalar]:
-    """Nested settings as ``optimizer.learning_rate`` and the like."""
+    """Flatten a nested config to names such as ``optimizer.learning_rate``."""
     flat: dict[str, Scalar] = {}
     for name, value in config.items():
         if isinstance(value, Mapping):
@@ -134,50 +132,42 @@ def flatten(config: Mapping[str, object], prefix: str = "") -> dict[str, Scalar]
     return flat
 
 
-def last_layer(run: RunRecord) -> int:
-    """The last layer whose MLP it writes."""
-    if run.method != "cross-layer-mxd":
-        return run.layer
-    return run.layer + cast(int, run.config.get("span") or DEFAULT_SPAN) - 1
-
-
 def _summary(run: RunRecord, last: MetricRecord | None, index: IndexRecord | None, is_fitting: IsFitting) -> RunSummary:
     return RunSummary(
         name=run.name,
         status=status_of(run, is_fitting),
         language_model=run.language_model,
         layer=run.layer,
-        last_layer=last_layer(run),
         method=cast(Method, run.method),
         activation=run.activation,
         num_experts=run.num_experts,
         k=run.k,
-        smallest_k=cast(int | None, run.config.get("smallest_k")),
-        has_top_k=run.method not in NO_TOP_K,
+        min_k=cast(int | None, run.config.get("min_k")),
+        has_top_k=method_traits(run.method).has_top_k,
         gate=gate_of(run),
         hidden_width=run.hidden_width,
         parameters=run.parameters,
         origin=origin_of(run.config),
         text=run.text,
         seed=run.seed,
-        tokens_wanted=run.tokens_wanted,
-        tokens_done=run.tokens_done,
+        target_tokens=run.target_tokens,
+        trained_tokens=run.trained_tokens,
         started_at=aware(run.started_at),
         updated_at=aware(run.updated_at),
         last_metric=point(last) if last else None,
         indexed_tokens=index.tokens if index else None,
-        experts_active=index.experts_active if index else None,
+        active_experts=index.active_experts if index else None,
     )
 
 
 def gate_of(run: RunRecord) -> str:
-    """How a run finds its experts, in a few words; those that say nothing of it are of before there was a choice."""
+    """Describe a run's gate."""
     gate = GateConfig.model_validate(run.config.get("gate", {}))
-    return settled(gate, run.num_experts, run.k).in_words()
+    return resolve_gate(gate, run.num_experts, run.k).describe()
 
 
 def origin_of(config: Mapping[str, object]) -> str | None:
-    """Where an imported run came from, in words; None of one that was fitted here."""
+    """Describe the source of an imported run; None if it was trained here."""
     origin = config.get("origin")
     if not isinstance(origin, Mapping):
         return None
@@ -186,11 +176,11 @@ def origin_of(config: Mapping[str, object]) -> str | None:
 
 
 def aware(moment: datetime) -> datetime:
-    """SQLite gives times back without their zone; they were written in UTC."""
+    """Add the time zone: SQLite returns times without one, and they are stored in UTC."""
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def count_contexts(session: Session) -> int:
-    """Contexts of all indexes."""
-    # PostgreSQL's sums of large integers are decimals.
-    return int(session.scalar(select(func.sum(IndexRecord.contexts))) or 0)
+def count_examples(session: Session) -> int:
+    """Return the number of examples of all indexes."""
+    # PostgreSQL sums large integers to decimals.
+    return int(session.scalar(select(func.sum(IndexRecord.examples))) or 0)

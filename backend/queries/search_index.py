@@ -1,6 +1,6 @@
-"""What searching the index of a run needs in memory: who is active on which token, and what was searched for last.
+"""In-memory data for searching a run: which experts have which top tokens, and recent results.
 
-A megaword of pairs (86,015 experts with 12 tokens each) takes 12 MB, the searches 44 MB at most.
+86,015 experts with 12 tokens each take 12 MB, cached searches at most 44 MB.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from pydantic import Field
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from backend.queries.table import PackedLists
+from mxd.backend.queries.expert_table import PackedLists
 
 SEARCHES_HELD = 128
-"""Of 86,015 experts: 344 kB each at most, when a word is in the contexts of all of them."""
+"""Cached searches; at most 344 kB each for 86,015 experts."""
 RANKINGS_HELD = 1_024
 
 SearchText = Annotated[str, Field(min_length=1, max_length=200)]
@@ -28,46 +28,46 @@ Ints = NDArray[np.int32]
 T = TypeVar("T")
 
 
-class Held(Generic[T]):
-    """What was found for the searches last asked for."""
+class LruCache(Generic[T]):
+    """LRU cache of search results."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._found: OrderedDict[Hashable, T] = OrderedDict()
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._results: OrderedDict[Hashable, T] = OrderedDict()
 
     def known(self, typed: Hashable) -> T | None:
-        """What was found for a search; None where it has to be looked for."""
-        return self._found.get(typed)
+        """Return a cached result, or None."""
+        return self._results.get(typed)
 
     def of(self, typed: Hashable, find: Callable[[], T]) -> T:
-        """What was found for a search, or is found now."""
-        found = self._found.get(typed)
-        if found is None:
-            found = self._found[typed] = find()
-            while len(self._found) > self._most:
-                self._found.popitem(last=False)
-        return found
+        """Return a cached result, or compute it."""
+        result = self._results.get(typed)
+        if result is None:
+            result = self._results[typed] = find()
+            while len(self._results) > self._size:
+                self._results.popitem(last=False)
+        return result
 
 
 @dataclass(frozen=True)
 class SearchIndex:
-    """What searching a run's index needs beside the store: who is active on a token."""
+    """Experts by top token."""
 
     token: Ints
-    """Of every (token, expert) pair, sorted by token."""
+    """Token of every (token, expert) pair, ascending."""
     expert: Ints
     share: NDArray[np.float32]
-    """Of the expert's active tokens."""
+    """Share of the expert's active tokens."""
 
     @cached_property
-    def found_in_contexts(self) -> Held[Ints]:
-        """Experts whose contexts fit what was searched for last: every page of a list asks for the same again."""
-        return Held(SEARCHES_HELD)
+    def found_in_examples(self) -> LruCache[Ints]:
+        """Experts whose examples match recent searches; every page of a list needs them again."""
+        return LruCache(SEARCHES_HELD)
 
     @cached_property
-    def best_in_contexts(self) -> Held[tuple[int, ...]]:
-        """The best of them, for more searches: what is common is searched for often, and takes longest to rank."""
-        return Held(RANKINGS_HELD)
+    def best_in_examples(self) -> LruCache[tuple[int, ...]]:
+        """Best matches of recent searches. Common words are slow to rank."""
+        return LruCache(RANKINGS_HELD)
 
     def users(self, tokens: Collection[int]) -> Ints:
         """Experts whose most frequent tokens include one of ``tokens``; some more than once."""

@@ -1,68 +1,63 @@
-"""What travels over HTTP: one frozen pydantic model a thing, in the vocabulary of the whole project.
+"""Request and response bodies of the HTTP API, as frozen pydantic models and documented dataclasses.
 
-The front end's types are generated from these (through ``openapi.json``), so a name changed here changes everywhere.
-Units: coefficients are the gate's raw values, usage and shares are between 0 and 1, times are in seconds unless the
-name says ``_ms``, losses and divergences are in nats.
+The front end's types are generated from them through ``openapi.json``. Activations are raw gate values, densities and
+shares lie between 0 and 1, and losses and divergences are in nats. Times are in seconds, unless
+the name ends in ``_ms``.
 """
 
 from __future__ import annotations
 
-from backend.schemas.access import AccessInfo, SignInRequest
-from backend.schemas.base import ErrorBody, ErrorResponse, Schema
-from backend.schemas.circuits import (
+from mxd.backend.schemas.ablation import Ablation, ExpertAblation, ExpertMap, OutputDimension, SingularDirection
+from mxd.backend.schemas.auth import AccessInfo, SignInRequest
+from mxd.backend.schemas.base import ErrorBody, ErrorResponse, Schema
+from mxd.backend.schemas.circuits import (
+    AblatedExpert,
     CircuitAgreement,
-    CircuitEdge,
     CircuitEffect,
     CircuitEffectsRequest,
     CircuitEffectsResponse,
-    CircuitGraph,
-    CircuitNode,
     CircuitRequest,
     CircuitResponse,
     CircuitTarget,
-    CircuitToken,
-    NextToken,
-    SwitchedExpert,
 )
-from backend.schemas.comparison import ComparedExpert, MatchedBy, MatchedPair, RunComparison
-from backend.schemas.evaluations import (
+from mxd.backend.schemas.comparison import ComparedExpert, MatchedBy, MatchedPair, RunComparison
+from mxd.backend.schemas.evaluations import (
     EvaluationList,
+    EvaluationMetric,
     EvaluationSummary,
-    Fact,
+    EvaluationWarning,
     ProbedClass,
     ProbeList,
     ProbeScore,
     ProbeSummary,
-    Verdict,
 )
-from backend.schemas.experts import (
+from mxd.backend.schemas.experts import (
+    ActivationBin,
     AutomaticLabel,
-    Companion,
-    Context,
-    ContextPage,
+    CoactivatingExpert,
+    CoactivatingExperts,
+    Example,
+    ExamplePage,
     ExpertDetail,
     ExpertPage,
     ExpertRow,
     ExpertSort,
-    Interval,
     LabelRequest,
     ListRef,
     NoteRequest,
     Order,
-    RandomContexts,
+    RandomExamples,
     RandomExpert,
     SearchHit,
     SearchResult,
     SimilarBy,
     SimilarExpert,
     SimilarExperts,
-    TogetherExperts,
     TokenCount,
 )
-from backend.schemas.figures import Figure, FigureName
-from backend.schemas.health import Health, LoadedLanguageModel
-from backend.schemas.influence import ExpertInfluence, ExpertMap, Influence, OutputDimension, SingularDirection
-from backend.schemas.lists import (
+from mxd.backend.schemas.figures import Figure, FigureName
+from mxd.backend.schemas.health import Health, LoadedLanguageModel
+from mxd.backend.schemas.lists import (
     ChangeListRequest,
     EntriesRequest,
     EntryNoteRequest,
@@ -74,22 +69,17 @@ from backend.schemas.lists import (
     TagCount,
     TagList,
 )
-from backend.schemas.live import (
-    JointRoutingRequest,
-    JointRoutingResponse,
-    LayerRun,
-    LiveOptions,
-)
-from backend.schemas.passages import PassageHit, PassageRequest, PassageResult, PassageToken
-from backend.schemas.privacy import (
-    AddedLoss,
-    Certainty,
-    CheckedStep,
-    ComparedCertainty,
-    ExpectedToken,
+from mxd.backend.schemas.multi_layer_routing import JointRoutingRequest, JointRoutingResponse, LayerRun, LiveOptions
+from mxd.backend.schemas.privacy import (
+    Confidence,
+    ConfidenceComparison,
+    ConfidenceRequest,
+    ConfidenceResponse,
+    EvalPoint,
+    LossIncrease,
+    NextTokenConfidence,
     PassageToProtect,
     PrivacyBound,
-    PrivacyCertificate,
     PrivacyList,
     PrivacyResult,
     ProtectDoneEvent,
@@ -99,11 +89,9 @@ from backend.schemas.privacy import (
     ProtectRequest,
     RelearningAttack,
     RetainedText,
-    SureToken,
-    SureTokensRequest,
-    SureTokensResponse,
+    TokenConfidence,
 )
-from backend.schemas.routing import (
+from mxd.backend.schemas.routing import (
     EffectsRequest,
     EffectsResponse,
     ExpertEffect,
@@ -118,11 +106,11 @@ from backend.schemas.routing import (
     RoutingResponse,
     TokenEffect,
 )
-from backend.schemas.runs import MetricPoint, RunDetail, RunList, RunStatus, RunSummary, StatusChange
-from backend.schemas.sessions import SavedSession, SaveSessionRequest, SessionList, SessionSummary
-from backend.schemas.steering import (
+from mxd.backend.schemas.runs import MetricPoint, RunDetail, RunList, RunStatus, RunSummary, StatusChange
+from mxd.backend.schemas.search import PassageHit, PassageRequest, PassageResult, PassageToken
+from mxd.backend.schemas.sessions import SavedSession, SaveSessionRequest, SessionList, SessionSummary
+from mxd.backend.schemas.steering import (
     Alternative,
-    Arm,
     DoneEvent,
     DoseDoneEvent,
     DoseEvent,
@@ -135,33 +123,31 @@ from backend.schemas.steering import (
     SteeringEvent,
     SteeringRequest,
     TokenEvent,
+    Variant,
 )
 
 __all__ = [
+    "AblatedExpert",
+    "Ablation",
     "AccessInfo",
-    "AddedLoss",
+    "ActivationBin",
     "Alternative",
-    "Arm",
     "AutomaticLabel",
-    "Certainty",
     "ChangeListRequest",
-    "CheckedStep",
     "CircuitAgreement",
-    "CircuitEdge",
     "CircuitEffect",
     "CircuitEffectsRequest",
     "CircuitEffectsResponse",
-    "CircuitGraph",
-    "CircuitNode",
     "CircuitRequest",
     "CircuitResponse",
     "CircuitTarget",
-    "CircuitToken",
-    "Companion",
-    "ComparedCertainty",
+    "CoactivatingExpert",
+    "CoactivatingExperts",
     "ComparedExpert",
-    "Context",
-    "ContextPage",
+    "Confidence",
+    "ConfidenceComparison",
+    "ConfidenceRequest",
+    "ConfidenceResponse",
     "DoneEvent",
     "DoseDoneEvent",
     "DoseEvent",
@@ -175,24 +161,25 @@ __all__ = [
     "ErrorBody",
     "ErrorEvent",
     "ErrorResponse",
+    "EvalPoint",
     "EvaluationList",
+    "EvaluationMetric",
     "EvaluationSummary",
-    "ExpectedToken",
+    "EvaluationWarning",
+    "Example",
+    "ExamplePage",
+    "ExpertAblation",
     "ExpertDetail",
     "ExpertEffect",
-    "ExpertInfluence",
     "ExpertList",
     "ExpertLists",
     "ExpertMap",
     "ExpertPage",
     "ExpertRow",
     "ExpertSort",
-    "Fact",
     "Figure",
     "FigureName",
     "Health",
-    "Influence",
-    "Interval",
     "JointRoutingRequest",
     "JointRoutingResponse",
     "LabelRequest",
@@ -202,11 +189,12 @@ __all__ = [
     "ListSummary",
     "LiveOptions",
     "LoadedLanguageModel",
+    "LossIncrease",
     "MakeListRequest",
     "MatchedBy",
     "MatchedPair",
     "MetricPoint",
-    "NextToken",
+    "NextTokenConfidence",
     "NoteRequest",
     "Order",
     "OutputDimension",
@@ -219,7 +207,6 @@ __all__ = [
     "Prediction",
     "PredictionsResponse",
     "PrivacyBound",
-    "PrivacyCertificate",
     "PrivacyList",
     "PrivacyResult",
     "ProbeList",
@@ -233,7 +220,7 @@ __all__ = [
     "ProtectProgressEvent",
     "ProtectRequest",
     "ProtectedRuns",
-    "RandomContexts",
+    "RandomExamples",
     "RandomExpert",
     "RelearningAttack",
     "RetainedText",
@@ -263,15 +250,11 @@ __all__ = [
     "StatusChange",
     "SteeringEvent",
     "SteeringRequest",
-    "SureToken",
-    "SureTokensRequest",
-    "SureTokensResponse",
-    "SwitchedExpert",
     "TagCount",
     "TagList",
-    "TogetherExperts",
+    "TokenConfidence",
     "TokenCount",
     "TokenEffect",
     "TokenEvent",
-    "Verdict",
+    "Variant",
 ]

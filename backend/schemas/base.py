@@ -1,4 +1,4 @@
-"""What all wire models share, and the one shape of every error."""
+"""Base class of the API's bodies, and the error body."""
 
 from __future__ import annotations
 
@@ -6,20 +6,23 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Schema(BaseModel):
-    """Base of every wire model: immutable, and unknown fields are refused."""
+    """Base class: immutable, and unknown fields are rejected."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
 class ErrorBody(Schema):
+    """Description of the error."""
+
     code: str
-    """Stable, machine-readable: ``run-not-found``, ``prompt-too-long``, …"""
+    """Stable, machine-readable code, such as ``run-not-found`` or ``prompt-too-long``."""
     message: str
-    """One sentence that says what to do."""
+    """Error message for users, with what to do."""
     detail: dict[str, str | int | float | None] = {}
+    """Values that the message mentions."""
 
 
 class ErrorResponse(Schema):
-    """The one shape of every error."""
+    """Body of every error response."""
 
     error: ErrorBody

@@ -1,4 +1,4 @@
-"""Circuits: the graph of a prompt, and what comes of switching its experts off."""
+"""Circuits: the attribution graph of a prompt, and the effects of ablating its experts."""
 
 from __future__ import annotations
 
@@ -6,141 +6,93 @@ from typing import Annotated
 
 from pydantic import Field
 
-from backend.schemas.base import Schema
-from backend.schemas.routing import PromptText, RoutedExpertInfo
-from trainer.circuits.config import Errors
-from trainer.circuits.graph import Kind, Source
+from mxd.backend.schemas.base import Schema
+from mxd.backend.schemas.routing import PromptText, RoutedExpertInfo
+from mxd.trainer.analysis.circuits.graph import Circuit
+from mxd.trainer.config.analysis import Errors
 
 
 class CircuitTarget(PromptText):
-    """The logit that is explained."""
+    """The logit to explain."""
 
     runs: Annotated[tuple[str, ...], Field(min_length=1, max_length=16)]
-    """Of different layers of one language model."""
+    """Names of runs for different layers of one language model."""
     target: Annotated[int, Field(ge=0, lt=2**31)] | None = None
-    """Id of the next token; by default the most probable one."""
+    """Id of the next token to explain. Default: the most probable one."""
     position: Annotated[int, Field(ge=0)] | None = None
-    """The token behind which it is expected, 0 being the start token; by default the last one."""
+    """Position of the token before it; 0 is the start token. Default: the last token."""
     errors: Errors = "kept"
-    """kept: what each layer misses of its MLP is added. dropped: the layers answer alone."""
+    """kept: each layer's reconstruction error is added to its output. dropped: the layers replace the MLPs as they
+    are."""
 
 
 class CircuitRequest(CircuitTarget):
+    """A prompt to trace, and how far to prune its graph."""
+
     nodes: Annotated[int, Field(ge=2, le=300)] = 40
-    """Kept at most."""
+    """Maximum number of nodes after pruning."""
     share: Annotated[float, Field(gt=0, le=1)] = 0.8
-    """Of all influence that the kept nodes hold, where as many are allowed."""
-
-
-class CircuitToken(Schema):
-    id: int
-    text: str
-    start: bool
-
-
-class NextToken(Schema):
-    id: int
-    text: str
-    probability: float
-    logit: float
-    """Less the mean over the vocabulary."""
-
-
-class CircuitNode(Schema):
-    kind: Kind
-    """error: what a layer misses of its MLP. mlp: an MLP without a run. embedding: what enters the first block."""
-    position: int
-    layer: int | None
-    run: str | None
-    expert: int | None
-    coefficient: float | None
-    influence: float
-    """Share of what reaches the target that passes through it or begins there."""
-    direct: float
-    """What it adds to the logit past no other expert; for the target, the logit."""
-    effect: float
-    """The same along all paths."""
-    followed: bool
-    """Whether its own causes were looked for."""
-
-
-class CircuitEdge(Schema):
-    source: int
-    """Places in ``nodes``."""
-    target: int
-    weight: float
-    """What the source adds to the coefficient of the target, or to the logit."""
-    influence: float
-
-
-class CircuitGraph(Schema):
-    """The pruned graph."""
-
-    runs: tuple[str, ...]
-    """By layer."""
-    layers: tuple[int, ...]
-    tokens: tuple[CircuitToken, ...]
-    target: NextToken
-    candidates: tuple[NextToken, ...]
-    nodes: tuple[CircuitNode, ...]
-    """The target first, then by influence."""
-    edges: tuple[CircuitEdge, ...]
-    """Most influence first."""
-    direct: dict[Source, float]
-    """What the logit is the sum of, by kind of source."""
-    begins: dict[Source, float]
-    """Where paths begin, as shares; of experts those that were not followed."""
-    num_nodes: int
-    """Before pruning."""
-    kept_influence: float
-    kept_edges: float
-    rounding: float
+    """Keep nodes until they hold this share of the total influence, up to ``nodes``."""
 
 
 class CircuitResponse(Schema):
-    graph: CircuitGraph
+    """The pruned attribution graph, with the labels of its experts."""
+
+    graph: Circuit
     experts: dict[str, dict[int, RoutedExpertInfo]]
-    """By run, of every expert in the graph."""
+    """Labels and statistics of the graph's experts, by run and expert."""
     took_ms: float
+    """Computation time in milliseconds."""
 
 
-class SwitchedExpert(Schema):
+class AblatedExpert(Schema):
+    """An expert to ablate on one token."""
+
     run: str
+    """Name of its run."""
     position: Annotated[int, Field(ge=0)]
+    """Position of the token; 0 is the start token."""
     expert: Annotated[int, Field(ge=0)]
+    """Id of the expert."""
 
 
 class CircuitEffectsRequest(CircuitTarget):
+    """Groups of experts to ablate."""
+
     groups: Annotated[
-        tuple[Annotated[tuple[SwitchedExpert, ...], Field(min_length=1, max_length=64)], ...],
+        tuple[Annotated[tuple[AblatedExpert, ...], Field(min_length=1, max_length=64)], ...],
         Field(min_length=1, max_length=64),
     ]
-    """Each switched off by itself and together."""
+    """The experts of a group are ablated jointly, each group in its own forward pass."""
 
 
 class CircuitEffect(Schema):
-    """What comes of switching a group of experts off."""
+    """The effect of ablating one group of experts."""
 
     predicted: float
-    """Change of the target's logit less the mean, by the graph."""
+    """Change of the target's logit, minus the mean over the vocabulary, that the graph predicts."""
     measured: float
-    """The same in the language model."""
+    """The change that the language model shows."""
     probability: float
-    """Of the target, without them."""
+    """Probability of the target with the group ablated."""
 
 
 class CircuitAgreement(Schema):
-    """Of the groups of one request."""
+    """Agreement between predicted and measured effects. Null if undefined."""
 
     correlation: float | None
-    """Pearson's; null where it is not defined."""
+    """Pearson correlation."""
     same_sign: float | None
+    """Share of the effects whose predicted sign is right."""
     slope: float | None
-    """Measured on predicted, through zero."""
+    """Slope of measured on predicted effects, through zero."""
 
 
 class CircuitEffectsResponse(Schema):
+    """Predicted and measured effects of the requested groups."""
+
     effects: tuple[CircuitEffect, ...]
-    """In the order that was asked for."""
+    """One effect per group, in the requested order."""
     agreement: CircuitAgreement
     took_ms: float
+    """Computation time in milliseconds."""

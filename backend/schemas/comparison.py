@@ -1,53 +1,56 @@
-"""Two runs beside each other, expert by expert. What the runs are, they say themselves."""
+"""Comparison of two runs, expert by expert."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from backend.schemas.base import Schema
-from backend.schemas.experts import AutomaticLabel
+from mxd.backend.schemas.base import Schema
+from mxd.backend.schemas.experts import AutomaticLabel
 
 MatchedBy = Literal["gate", "tokens"]
 
 
 class ComparedExpert(Schema):
-    """What a reader needs to tell what an expert is about."""
+    """An expert of a matched pair."""
 
     expert: int
     label: str | None
+    """User label."""
     automatic: AutomaticLabel | None
-    usage: float
-    """Share of indexed tokens on which it is active."""
+    density: float
+    """Share of indexed tokens on which the expert is active."""
     top_tokens: tuple[str, ...]
-    """Texts of the few that it is active on most often."""
+    """Tokens on which it is active most often."""
 
 
 class MatchedPair(Schema):
-    """An expert with the most similar one of the other run."""
+    """An expert and the most similar expert of the other run."""
 
     one: ComparedExpert
     other: ComparedExpert
     cosine: float
-    """-1 to 1."""
+    """Cosine similarity, -1 to 1."""
     mutual: bool
-    """Whether it is also the most similar one to the other, among all active ones of its run."""
+    """True if each is the other's most similar expert among all active experts."""
 
 
 class RunComparison(Schema):
+    """Experts of one run matched with experts of another."""
+
     run: str
     other: str
     by: MatchedBy
-    """gate: cosine of gate directions (rows of G), where both read the same. tokens: cosine of how the tokens that each
-    is active on most often are spread, where their gates read something else."""
+    """gate: cosine of gate directions (rows of G), if both runs read the same input. tokens: cosine of the
+    distributions over each expert's top tokens, if they do not."""
     active: int
-    """Active experts of the run, of which the most used are matched."""
+    """Number of active experts of ``run``. The densest of them are matched."""
     other_active: int
-    """Active experts of the other run, all of which are looked through."""
+    """Number of active experts of ``other``. All are candidates."""
     mutual_share: float
-    """Of the pairs."""
+    """Share of pairs that are mutual."""
     median_cosine: float
+    """Median cosine of the pairs."""
     chance_cosine: float
-    """The median cosine with the nearest where every number that describes an expert of the other run (of an input, or
-    a token's share) is dealt to one of them at random."""
+    """Median cosine after shuffling every dimension of the other run's experts independently."""
     pairs: tuple[MatchedPair, ...]
-    """The most used experts of the run, the most used first."""
+    """Pairs by density of the first expert, densest first."""

@@ -1,89 +1,109 @@
-"""Evaluations of runs on held-out text."""
+"""Evaluations and probes of a run."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Literal
 
-from backend.schemas.base import Schema
+from mxd.backend.schemas.base import Schema
 
 
-class Verdict(Schema):
-    """What a figure means, in a sentence."""
+class EvaluationWarning(Schema):
+    """An interpretation of the metrics."""
 
     level: Literal["alarm", "warning", "note"]
+    """Severity."""
     text: str
+    """One sentence."""
 
 
-class Fact(Schema):
-    """One figure, with its 95 % interval where there is one."""
+class EvaluationMetric(Schema):
+    """A metric with its 95 % confidence interval, if it has one."""
 
     name: str
     value: float | None
     low: float | None = None
+    """Lower end of the interval."""
     high: float | None = None
+    """Upper end of the interval."""
     unit: Literal["nats", "share", "count", "plain"]
-    meaning: str
+    description: str
+    """Meaning of the metric."""
 
 
 class EvaluationSummary(Schema):
-    """A run on one text."""
+    """A run evaluated on one dataset."""
 
     run: str
     text: str
+    """Name of the dataset."""
     tokens: int
+    """Number of tokens evaluated."""
     created_at: datetime
     seen_text: bool
-    """Whether the run was fitted on this text."""
-    faithfulness: tuple[Fact, ...]
-    health: tuple[Fact, ...]
-    verdicts: tuple[Verdict, ...]
+    """True if the run was trained on this dataset."""
+    faithfulness: tuple[EvaluationMetric, ...]
+    """Loss and reconstruction metrics."""
+    health: tuple[EvaluationMetric, ...]
+    """Metrics of how experts are used."""
+    warnings: tuple[EvaluationWarning, ...]
 
 
 class EvaluationList(Schema):
-    """Those of one run, the newest first."""
+    """Evaluations of a run."""
 
     evaluations: tuple[EvaluationSummary, ...]
+    """Newest first."""
 
 
 class ProbeScore(Schema):
-    """A probe on test texts, with the 95 % interval of its F1 over them."""
+    """Scores of a probe on test texts."""
 
     f1: float
+    """F1 score."""
     low: float
+    """Lower end of the 95 % confidence interval of F1."""
     high: float
+    """Upper end of the interval."""
     balanced_accuracy: float | None
-    """Null where the test texts are of one class alone; so is the next."""
+    """Null if all test texts have the same class."""
     roc_auc: float | None
+    """Area under the ROC curve; null if all test texts have the same class."""
 
 
 class ProbedClass(Schema):
-    """One class against all others."""
+    """Probes of one class against all others."""
 
     name: str
+    """Name of the class."""
     examples: int
+    """Number of texts or tokens of the class."""
     expert: int
-    """Chosen on validation texts."""
-    one: ProbeScore
-    five: ProbeScore
-    """Of five experts together."""
+    """Best expert on the validation texts."""
+    top1: ProbeScore
+    """Probe on that expert."""
+    top5: ProbeScore
+    """Probe on the best five experts."""
     neuron: ProbeScore
-    """Of the MLP's best neuron."""
+    """Probe on the MLP's best neuron."""
     random_gate: ProbeScore
-    """Of the best expert of a gate that was never fitted."""
+    """Probe on the best expert of an untrained gate."""
 
 
 class ProbeSummary(Schema):
-    """A run on one set of labelled texts."""
+    """Probes of a run on one set of labelled texts."""
 
     labels: str
+    """Name of the label file."""
     level: Literal["text", "token"]
-    """Whether coefficients are averaged over a text, or are those of single tokens."""
+    """text: activations averaged over a text. token: activations of single tokens."""
     examples: int
+    """Number of texts or tokens."""
     classes: tuple[ProbedClass, ...]
 
 
 class ProbeList(Schema):
-    """Those of one run, by labels."""
+    """Probes of a run."""
 
     probes: tuple[ProbeSummary, ...]
+    """Sorted by label file."""

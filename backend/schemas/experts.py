@@ -1,4 +1,4 @@
-"""Experts, their contexts, and what people write about them."""
+"""Experts, their top examples and user annotations."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from typing import Annotated, Literal
 
 from pydantic import StringConstraints
 
-from backend.schemas.base import Schema
+from mxd.backend.schemas.base import Schema
 
 ExpertSort = Literal[
     "expert",
     "label",
-    "usage",
-    "mean",
-    "largest",
+    "density",
+    "mean_activation",
+    "max_activation",
     "entropy",
-    "added_loss",
-    "kl_up",
+    "loss_increase",
+    "kl_amplified",
     "output_share",
     "input_dependence",
 ]
@@ -24,205 +24,255 @@ Order = Literal["asc", "desc"]
 
 
 class TokenCount(Schema):
+    """A token on which an expert is active."""
+
     id: int
     text: str
     count: int
+    """Number of occurrences among the expert's active tokens."""
     share: float
-    """Of the expert's active tokens."""
+    """Share of the expert's active tokens."""
 
 
 class AutomaticLabel(Schema):
-    """A label that a program gave, with how well it tells, on text held back, where the expert is active."""
+    """An automatic label with its scores on held-out text."""
 
     label: str
-    maker: str
-    """``features``, or the name of the language model that was asked."""
+    labeller: str
+    """``features``, or the name of the language model that wrote the label."""
     balanced_accuracy: float
-    """Mean of the shares of the expert's contexts that it describes, and of other text that it does not; 0.5 is
-    chance."""
+    """Balanced accuracy of predicting activity from the label, on held-out examples and other text; chance is 0.5."""
     precision: float | None
-    """Of the tokens that it describes, the share on which the expert is active."""
+    """Share of the tokens that match the label on which the expert is active."""
     recall: float | None
-    """Of the tokens on which the expert is active, the share that it describes."""
-    tested: int
-    """Contexts held back to test it on."""
+    """Share of the expert's active tokens that match the label."""
+    test_examples: int
+    """Number of held-out examples."""
 
 
 class ExpertRow(Schema):
+    """An expert in a table."""
+
     expert: int
     label: str | None
-    """Given by a person."""
+    """User label."""
     automatic: AutomaticLabel | None
-    """Given by a program; a person's label goes before it."""
+    """Automatic label, shown if there is no user label."""
     tags: tuple[str, ...]
-    usage: float
-    """Share of indexed tokens on which it is active."""
+    density: float
+    """Share of indexed tokens on which the expert is active."""
     active_tokens: int
-    mean: float
-    """Mean coefficient where active."""
-    largest: float
+    """Number of indexed tokens on which it is active."""
+    mean_activation: float
+    """Mean gate activation on active tokens."""
+    max_activation: float
+    """Largest gate activation."""
     p99: float
-    """99th percentile of the coefficient where active: the unit of ``add`` edits."""
+    """99th percentile of its activation on active tokens: the unit of ``add`` and ``set`` edits."""
     entropy: float
-    """Entropy in bits of the tokens it is active on."""
+    """Entropy of its active tokens' ids, in bits."""
     measured: bool
-    """Whether its influence has been measured; the four figures that follow are 0 otherwise."""
-    added_loss: float
-    """Nats that the next token's loss gains when it alone is switched off, on its own contexts."""
-    kl_up: float
-    """Nats by which its 99th percentile, added, changes the next token's distribution there."""
+    """True if its ablation effects are measured. If not, the four fields below are 0."""
+    loss_increase: float
+    """Increase of the next-token loss when it is ablated, on its own examples, in nats."""
+    kl_amplified: float
+    """KL divergence of the next-token distribution when it is amplified by its 99th percentile, in nats."""
     output_share: float
-    """Of the summed norms of what all active experts add."""
+    """Share of the summed norms of all active experts' outputs."""
     input_dependence: float
-    """Share of what it writes that lies outside its mean direction."""
+    """Share of its output that lies outside its mean direction."""
     top_tokens: tuple[TokenCount, ...]
     histogram: tuple[int, ...]
-    """Counts of its coefficient in equal bins from 0 to ``histogram_high``."""
+    """Counts of its activation in equal bins from 0 to ``histogram_high``."""
     histogram_high: float
+    """Upper end of the histogram."""
 
 
 class ExpertPage(Schema):
+    """A page of experts."""
+
     experts: tuple[ExpertRow, ...]
     next_cursor: str | None
-    """Give it back as ``cursor`` for the next page; null on the last."""
+    """Value of ``cursor`` for the next page; null on the last page."""
     matching: int
-    """Experts that fit the filters and the search."""
+    """Number of experts that match the filters and the search."""
     total: int
+    """Number of experts of the run."""
 
 
-class Interval(Schema):
-    """A stretch of coefficients, of which a few contexts are kept at random."""
+class ActivationBin(Schema):
+    """A range of activations with a random sample of examples."""
 
-    interval: int
-    """0 is the list of the largest; 1, 2, … are intervals from the highest to the lowest."""
+    bin: int
+    """0: top examples. 1, 2, …: activation bins from the highest to the lowest."""
     low: float
+    """Lower end of the range."""
     high: float
+    """Upper end of the range."""
     active_tokens: int
+    """Number of active tokens in the range."""
     share: float
-    """Of the expert's active tokens."""
-    contexts: int
-    """How many are stored."""
+    """Share of the expert's active tokens."""
+    examples: int
+    """Number of stored examples."""
 
 
 class ListRef(Schema):
+    """A list that contains an expert."""
+
     id: int
     name: str
 
 
 class ExpertDetail(Schema):
+    """An expert with its annotations and bins."""
+
     row: ExpertRow
     note: str | None
     lists: tuple[ListRef, ...]
-    """Those that it is in, by name."""
+    """Lists that contain the expert, by name."""
     previous: int | None
-    """The neighbour in id that is active at all."""
+    """Active expert with the next lower id."""
     next: int | None
-    intervals: tuple[Interval, ...]
+    """Active expert with the next higher id."""
+    bins: tuple[ActivationBin, ...]
     automatic_labels: tuple[AutomaticLabel, ...]
-    """All that it has, the one that is shown elsewhere first."""
+    """All automatic labels, the displayed one first."""
 
 
-class Context(Schema):
-    """A whole stored sequence in which the expert is active, with the position it is shown for."""
+class Example(Schema):
+    """A stored sequence in which the expert is active."""
 
-    interval: int
+    bin: int
+    """0: top example. 1, 2, …: activation bin of a random example."""
     rank: int
+    """Order within the bin."""
     sequence: int
+    """Index of the sequence in the indexed text."""
     position: int
-    """Index into ``tokens`` of the token it is kept for (the peak, in the top list)."""
+    """Index into ``tokens`` of the token that the example shows; the peak, for a top example."""
     coefficient: float
+    """Gate activation at ``position``."""
     token_ids: tuple[int, ...]
     tokens: tuple[str, ...]
-    """Text of each token; empty where a character continues in the next token."""
+    """Text of each token. Empty if a character continues in the next token."""
     active: tuple[tuple[int, float, int], ...]
-    """(position, coefficient, rank) wherever the expert is active; rank 0 is the largest coefficient on that token."""
+    """(position, activation, rank) of each active token. Rank 0 is the largest activation of all experts on it."""
 
 
-class ContextPage(Schema):
-    contexts: tuple[Context, ...]
+class ExamplePage(Schema):
+    """A page of examples."""
+
+    examples: tuple[Example, ...]
     next_cursor: str | None
+    """Value of ``cursor`` for the next page; null on the last page."""
 
 
-class RandomContexts(Schema):
-    """Contexts at random over all active tokens, in the order in which they were drawn."""
+class RandomExamples(Schema):
+    """A random sample over all active tokens."""
 
     seed: int
     active_tokens: int
-    short_of: int | None
-    """The interval whose turn it was when none of its kept contexts was left, which ended the draw."""
-    contexts: tuple[Context, ...]
+    """Number of active tokens of the expert."""
+    exhausted_bin: int | None
+    """Bin that ran out of stored examples, which ended the sample; null if none did."""
+    examples: tuple[Example, ...]
+    """Examples in sampling order."""
 
 
 class RandomExpert(Schema):
+    """An active expert, chosen at random."""
+
     expert: int
-    """Active in the index."""
 
 
 class SimilarExpert(Schema):
+    """An expert similar to another one."""
+
     expert: int
     label: str | None
+    """User label."""
     automatic: AutomaticLabel | None
     similarity: float
-    """Cosine, -1 to 1."""
+    """Cosine similarity, -1 to 1, or the Jaccard index for ``coactivation``."""
     top_tokens: tuple[TokenCount, ...]
 
 
-SimilarBy = Literal["gate", "output", "tokens", "together"]
+SimilarBy = Literal["gate", "output", "tokens", "coactivation"]
 
 
 class SimilarExperts(Schema):
+    """Experts similar to another one."""
+
     by: SimilarBy
-    """gate, output: cosine of gate directions (rows of G), or of output scalings (rows of C). tokens: cosine of how
-    often each fires on which token. together: tokens on which both fire among those on which either does."""
+    """gate: cosine of gate directions (rows of G). output: cosine of output scalings (rows of C). tokens: cosine of
+    activation counts per token id. coactivation: Jaccard index of active tokens."""
     experts: tuple[SimilarExpert, ...]
+    """Most similar first."""
 
 
-class Companion(Schema):
-    """An expert that fires where another one does, or a token before or after."""
+class CoactivatingExpert(Schema):
+    """An expert that is active near another one."""
 
     expert: int
     label: str | None
+    """User label."""
     automatic: AutomaticLabel | None
     top_tokens: tuple[TokenCount, ...]
     share: float
-    """Of the other's tokens in the sample."""
+    """Share of the other expert's active tokens in the sample."""
     lift: float
-    """How many times as often as on any token of the sample."""
-    overlap: float
-    """Tokens on which both fire among those on which either does."""
+    """``share`` divided by the share of all sampled tokens."""
+    jaccard: float
+    """Tokens on which both are active, divided by tokens on which either is."""
     tokens: int
+    """Number of tokens on which both are active."""
 
 
-class TogetherExperts(Schema):
-    """What fires around an expert, counted over whole sequences drawn at random from the indexed text."""
+class CoactivatingExperts(Schema):
+    """Experts active near an expert's active tokens, counted over random sequences of the indexed text."""
 
     sampled_tokens: int
-    """0 where the index keeps no sample."""
+    """Size of the sample; 0 if the index has none."""
     active_tokens: int
-    """Of the sample, on which the expert fires."""
-    before: tuple[Companion, ...]
-    together: tuple[Companion, ...]
-    after: tuple[Companion, ...]
+    """Number of sampled tokens on which the expert is active."""
+    before: tuple[CoactivatingExpert, ...]
+    """Experts active on the previous token."""
+    same_token: tuple[CoactivatingExpert, ...]
+    """Experts active on the same token."""
+    after: tuple[CoactivatingExpert, ...]
+    """Experts active on the next token."""
 
 
 class SearchHit(Schema):
+    """An expert that matches a search."""
+
     expert: int
     label: str | None
+    """User label."""
     automatic: AutomaticLabel | None
-    matched: Literal["label", "token", "context"]
-    context: Context | None
-    """The best matching stored context, where the match was in one."""
+    matched: Literal["label", "token", "example"]
+    """Field in which the text was found."""
+    example: Example | None
+    """Best matching example, if the text was found in one."""
 
 
 class SearchResult(Schema):
+    """Experts that match a search."""
+
     text: str
     hits: tuple[SearchHit, ...]
     took_ms: float
+    """Search time in milliseconds."""
 
 
 class LabelRequest(Schema):
+    """A user label."""
+
     label: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
 
 
 class NoteRequest(Schema):
+    """A note on an expert."""
+
     note: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=10_000)]

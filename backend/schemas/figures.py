@@ -1,16 +1,16 @@
-"""Figures."""
+"""Plotly figures."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from backend.schemas.base import Schema
+from mxd.backend.schemas.base import Schema
 
 FigureName = Literal[
     "training",
-    "usage-strength",
+    "density-activation",
     "similarity-map",
-    "usage-histogram",
+    "density-histogram",
     "frontier",
     "coefficients",
     "steering",
@@ -19,22 +19,23 @@ FigureName = Literal[
     "faithfulness",
     "routing-frontier",
     "added-layers",
-    "layer-errors",
     "load",
-    "usage-evaluated",
+    "density-evaluated",
     "probing",
     "probe-coefficients",
 ]
 
 
 class Figure(Schema):
-    """A Plotly figure. Colours are left to the front end, which knows the theme; traces say their role in ``meta``."""
+    """A Plotly figure without colours. The client sets them by theme, from each trace's role in ``meta``."""
 
     name: FigureName
     title: str
     data: list[dict[str, object]]
+    """Plotly traces."""
     layout: dict[str, object]
+    """Plotly layout."""
     drawn: int
-    """Points drawn …"""
+    """Number of points drawn."""
     total: int
-    """… of how many."""
+    """Number of points before sampling."""

@@ -1,23 +1,30 @@
-"""What the server says of itself."""
+"""State of the server."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from backend.schemas.base import Schema
+from mxd.backend.schemas.base import Schema
 
 
 class LoadedLanguageModel(Schema):
+    """A language model in memory."""
+
     source: str
-    """Hub name or folder."""
+    """Hugging Face Hub name or local folder."""
     device: str
     dtype: str
 
 
 class Health(Schema):
+    """State of the server."""
+
     status: Literal["ok"]
     version: str
-    store_bytes: int
-    contexts: int
+    """Version of MxD Explorer."""
+    database_bytes: int
+    """Size of the database on disk."""
+    examples: int
+    """Number of top examples of all runs."""
     language_models: tuple[LoadedLanguageModel, ...]
-    """Those in memory now; the others load on first use."""
+    """Language models in memory. Others are loaded on first use."""

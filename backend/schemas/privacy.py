@@ -1,4 +1,4 @@
-"""Protecting passages: what is asked for, how far it is, and what came of it."""
+"""Privacy fine-tuning: requests, progress and measured results."""
 
 from __future__ import annotations
 
@@ -7,182 +7,202 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from backend.schemas.base import Schema
-from backend.schemas.steering import ErrorEvent
-from trainer.in_place import PLACE
-from trainer.protect_config import ProtectionLoss
+from mxd.backend.schemas.base import Schema
+from mxd.backend.schemas.steering import ErrorEvent
+from mxd.trainer.config.privacy import ProtectionLoss
+from mxd.trainer.config.training import PLACE
 
 Names = Annotated[tuple[str, ...], Field(min_length=1, max_length=16)]
 PassageText = Annotated[str, Field(min_length=1, max_length=20_000)]
 
 
 class PassageToProtect(Schema):
+    """A passage on which predictions should become uncertain."""
+
     text: PassageText
     paraphrases: Annotated[tuple[PassageText, ...], Field(max_length=8)] = ()
-    """The same said otherwise, to measure on."""
+    """Paraphrases for measurement only."""
 
 
 class ProtectRequest(Schema):
-    """Runs, and passages to be unsure on. The other text is that of the first run's index."""
+    """Runs and passages. The retain text is the indexed text of the first run."""
 
     runs: Names
-    """MxDs of different layers of one language model; moved together."""
+    """MxDs for different layers of one language model, fine-tuned jointly."""
     name: Annotated[str, Field(max_length=100)] = f"{PLACE}-private"
-    """Of the new runs; {run} is the name of the one that each begins as."""
+    """Name pattern of the new runs; {run} stands for the parent's name."""
     passages: Annotated[tuple[PassageToProtect, ...], Field(min_length=1, max_length=64)]
     theta: Annotated[float, Field(gt=0, lt=1)] = 0.75
-    """Weight of being unsure on the passages."""
+    """Weight of the loss on the passages; the retain loss has weight 1 - theta."""
     steps: Annotated[int, Field(ge=1, le=200)] = 60
+    """Maximum number of optimisation steps."""
     learning_rate: Annotated[float, Field(gt=0, le=1)] = 3e-3
-    after: Annotated[int, Field(ge=0, le=512)] = 4
-    """Tokens of a passage before its first protected prediction."""
-    most_added: Annotated[float, Field(ge=0, le=20)] = 0.05
-    """Nats a token that the other text may lose."""
+    """Learning rate of Adam."""
+    skip_tokens: Annotated[int, Field(ge=0, le=512)] = 4
+    """Number of initial predictions of each passage that are not protected."""
+    max_added_loss: Annotated[float, Field(ge=0, le=20)] = 0.05
+    """Largest allowed loss increase on the retain text, in nats per token."""
     loss: ProtectionLoss = "kl-from-uniform"
+    """Loss on the passages."""
 
 
-class Certainty(Schema):
-    """Means over predictions. Uniform predictions have a distance of 0 and an entropy of 1."""
+class Confidence(Schema):
+    """Mean confidence of next-token predictions. Uniform predictions have distance 0 and entropy 1."""
 
     predictions: int
+    """Number of predictions."""
     confidence_distance: float
-    """The largest probability less 1/V, where it is above."""
+    """Largest probability minus 1/V, at least 0."""
     entropy: float
-    """As a share of ln V."""
+    """Entropy divided by ln V."""
     top_five: float
-    """Probability of the five most probable tokens together."""
+    """Summed probability of the five most probable tokens."""
     true_token: float
-    """Probability of the token that came next."""
+    """Probability of the actual next token."""
     divergence: float
-    """KL(U || p) in nats."""
+    """KL(U || p) in nats, with U uniform."""
     missing_entropy: float
     """KL(p || U) in nats."""
 
 
-class ComparedCertainty(Schema):
-    before: Certainty
-    after: Certainty
+class ConfidenceComparison(Schema):
+    """Confidence before and after fine-tuning."""
+
+    before: Confidence
+    after: Confidence
 
 
-class AddedLoss(Schema):
-    """In nats a token, with its 95 % interval."""
+class LossIncrease(Schema):
+    """Loss increase in nats per token, with its 95 % confidence interval."""
 
     value: float
     low: float | None
+    """Lower end of the interval."""
     high: float | None
+    """Upper end of the interval."""
 
 
 class RetainedText(Schema):
-    """Loss in nats a token on other text that was only measured on."""
+    """Losses on held-out retain text, in nats per token."""
 
     tokens: int
+    """Number of tokens measured."""
     left_out: int
-    """Sequences that held a part of a passage."""
+    """Number of sequences left out because they overlap a passage."""
     original: float
-    """With the MLPs of the language model."""
+    """Loss of the original model."""
     before: float
-    """With the runs as they were."""
+    """Loss with the parents."""
     after: float
-    added: AddedLoss
-    certainty: ComparedCertainty
+    """Loss with the new runs."""
+    loss_increase: LossIncrease
+    """``after`` minus ``before``."""
+    confidence: ConfidenceComparison
 
 
 class PrivacyBound(Schema):
-    """(1 - theta)/theta (L_A(uniform) - L_A), which a minimum keeps to where the weights can predict uniformly."""
+    """Bound (1 - theta)/theta (L_A(uniform) - L_A), which a minimum satisfies if uniform predictions are reachable."""
 
     theta: float
     uniform: float
+    """Retain loss of uniform predictions, in nats per token."""
     bound: float
+    """Bound on the passages' KL(U || p), in nats."""
     measured: float
+    """Measured KL(U || p) of the passages, in nats."""
 
 
 class RelearningAttack(Schema):
-    """Fine-tuning on half of the passages, and how sure the other half is."""
+    """Fine-tuning on half of the passages, measured on the other half."""
 
     steps: int
+    """Number of fine-tuning steps."""
     passages: int
-    original: Certainty
-    protected: Certainty
-    attacked: Certainty
-    original_attacked: Certainty
+    """Number of passages fine-tuned on."""
+    original: Confidence
+    """Original model."""
+    protected: Confidence
+    """New runs."""
+    attacked: Confidence
+    """New runs after fine-tuning."""
+    original_attacked: Confidence
+    """Original model after fine-tuning."""
 
 
-class PrivacyCertificate(Schema):
-    """Of a Newton step: what was used, and what follows from it."""
-
-    status: Literal["holds", "refused", "estimated"]
-    reason: str
-    epsilon: float
-    delta: float
-    damping: float
-    radius: float
-    hessian_lipschitz: float
-    is_lipschitz_given: bool
-    smallest_eigenvalue: float
-    step_length: float
-    sensitivity: float | None
-    calibrated_sigma: float | None
-    sigma: float
-
-
-class CheckedStep(Schema):
-    """One of the steps among which the best is chosen."""
+class EvalPoint(Schema):
+    """Evaluation at one step."""
 
     step: int
-    protected: Certainty
-    added: float
-    """Loss in nats a token that the text to choose by has gained."""
+    protected: Confidence
+    """Confidence on the passages."""
+    loss_increase: float
+    """Loss increase on the validation part of the retain text, in nats per token."""
 
 
 class PrivacyResult(Schema):
-    """What came of protecting passages; no part of a passage is in it."""
+    """Results of privacy fine-tuning. Contains no part of a passage."""
 
     runs: tuple[str, ...]
-    """The new ones."""
-    began_as: tuple[str, ...]
+    """Names of the new runs."""
+    parents: tuple[str, ...]
+    """Names of the runs that were fine-tuned."""
     theta: float
     loss: ProtectionLoss
     learning_rate: float
     vocabulary: int
+    """Vocabulary size V."""
     passages: int
+    """Number of passages."""
     steps: int
-    kept_step: int
-    path: tuple[CheckedStep, ...]
-    protected: ComparedCertainty
-    otherwise: dict[str, ComparedCertainty]
-    """The passages in other words: given, later beginning, swapped case."""
+    """Number of steps taken."""
+    best_step: int
+    """Step whose weights were saved."""
+    eval_points: tuple[EvalPoint, ...]
+    """Evaluations that the best step was selected from."""
+    protected: ConfidenceComparison
+    """Confidence on the passages."""
+    variations: dict[str, ConfidenceComparison]
+    """Confidence on variations of the passages: paraphrases, later beginnings, swapped case."""
     retained: RetainedText
     bound: PrivacyBound
     relearning: RelearningAttack | None
-    certificate: PrivacyCertificate | None
+    """Null if not measured."""
 
 
 class ProtectedRuns(Schema):
-    """A result as the store has it."""
+    """A stored result."""
 
     created_at: datetime
     text: str
-    """What the other text is called."""
-    most_added: float
+    """Name of the retain dataset."""
+    max_added_loss: float
+    """Allowed loss increase on the retain text, in nats per token."""
     result: PrivacyResult
 
 
 class PrivacyList(Schema):
-    """The newest first."""
+    """Results that involve a run."""
 
     protected: tuple[ProtectedRuns, ...]
+    """Newest first."""
 
 
 class ProtectProgressEvent(Schema):
+    """Progress of privacy fine-tuning."""
+
     event: Literal["progress"] = "progress"
     step: int
-    of: int
+    total: int
+    """Maximum number of steps."""
     confidence_distance: float
-    """At the last step that was looked at."""
-    added: float
+    """Confidence distance on the passages at the last evaluated step."""
+    loss_increase: float
+    """Loss increase on the retain text at the last evaluated step, in nats per token."""
 
 
 class ProtectDoneEvent(Schema):
+    """Result of privacy fine-tuning."""
+
     event: Literal["done"] = "done"
     protected: ProtectedRuns
 
@@ -190,31 +210,39 @@ class ProtectDoneEvent(Schema):
 ProtectEvent = Annotated[ProtectProgressEvent | ProtectDoneEvent | ErrorEvent, Field(discriminator="event")]
 
 
-class SureTokensRequest(Schema):
-    """A text, and two sets of runs to read it with."""
+class ConfidenceRequest(Schema):
+    """A text, and two sets of runs to compare on it."""
 
     before: Names
     after: Names
     text: Annotated[str, Field(min_length=1, max_length=200_000)]
 
 
-class ExpectedToken(Schema):
+class NextTokenConfidence(Schema):
+    """Confidence of one prediction."""
+
     probability: float
-    """Of the token that came."""
+    """Probability of the actual token."""
     entropy: float
-    """As a share of ln V."""
+    """Entropy divided by ln V."""
     likely: str
-    """The most probable token."""
+    """Most probable token."""
     likely_probability: float
+    """Probability of the most probable token."""
 
 
-class SureToken(Schema):
+class TokenConfidence(Schema):
+    """Confidence of both sets of runs before one token."""
+
     text: str
-    before: ExpectedToken
-    after: ExpectedToken
+    before: NextTokenConfidence
+    after: NextTokenConfidence
 
 
-class SureTokensResponse(Schema):
-    tokens: tuple[SureToken, ...]
-    """Behind the start token."""
+class ConfidenceResponse(Schema):
+    """Confidence on each token of a text."""
+
+    tokens: tuple[TokenConfidence, ...]
+    """Tokens after the start token."""
     took_ms: float
+    """Computation time in milliseconds."""

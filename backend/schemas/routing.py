@@ -1,4 +1,4 @@
-"""Routing of a text."""
+"""Routing of a text, next-token predictions and direct effects."""
 
 from __future__ import annotations
 
@@ -6,102 +6,127 @@ from typing import Annotated
 
 from pydantic import Field
 
-from backend.schemas.base import Schema
-from backend.schemas.experts import AutomaticLabel
-from trainer.chat import Turn
-from trainer.config import Size
+from mxd.backend.schemas.base import Schema
+from mxd.backend.schemas.experts import AutomaticLabel
+from mxd.trainer.config import Size
+from mxd.trainer.language_model.chat_template import Turn
 
 
 class PromptText(Schema):
-    """A text, or chat turns that the tokenizer's template makes into one."""
+    """A text, or chat turns formatted with the tokenizer's chat template."""
 
     text: Annotated[str, Field(max_length=200_000)] = ""
     turns: Annotated[tuple[Turn, ...], Field(max_length=200)] = ()
-    """In place of the text, where there are any."""
+    """Chat turns; used instead of the text if not empty."""
 
 
 class RoutingRequest(PromptText):
-    """What is to be routed."""
+    """A text to route."""
 
     k: Size | None = None
-    """Experts of each token that are let through, the strongest first; by default the run's K."""
+    """Number of experts per token, strongest first. Default: the run's K."""
 
 
 class RoutedExpert(Schema):
+    """An active expert on one token."""
+
     expert: int
     coefficient: float
+    """Gate activation."""
     share: float
-    """Of the summed norms of all active experts' contributions on this token."""
-    shares: tuple[float, ...] = ()
-    """The same in each layer that is written, from the first on; empty of a run that writes one."""
+    """Share of the summed L2 norms of all active experts' outputs on this token."""
 
 
 class Prediction(Schema):
+    """A candidate for the next token."""
+
     id: int
     text: str
     original: float
-    """Probability of being next with the original MLP."""
+    """Probability with the original MLP."""
     replaced: float
-    """Probability with the layer's MLP replaced by the run's layer."""
+    """Probability with the MLP replaced by the run's layer."""
 
 
 class RoutedToken(Schema):
+    """A token with its active experts."""
+
     id: int
     text: str
     start: bool
-    """The beginning-of-text token that we put in front; hidden by default on screen."""
+    """True if this is the start token added before the text."""
     experts: tuple[RoutedExpert, ...]
-    """Largest coefficient first."""
+    """Active experts, largest activation first."""
 
 
 class PredictedToken(Schema):
-    """What is expected after one token of the routed text."""
+    """The next-token distribution after one token of the text."""
 
     kl: float
-    """KL from the original next-token distribution to that with the layer replaced, in nats."""
+    """KL divergence from the original distribution to the one with the replaced layer, in nats."""
     predictions: tuple[Prediction, ...]
-    """The union of both arms' most probable next tokens, by original probability."""
+    """Union of the most probable next tokens of both, by original probability."""
 
 
 class PredictionsResponse(Schema):
+    """Next-token distributions with the original MLP and with the run's layer."""
+
     run: str
     tokens: tuple[PredictedToken, ...]
-    """As many as the routing of the same text has."""
+    """One entry per token of the routing of the same text."""
     took_ms: float
+    """Computation time in milliseconds."""
 
 
 class RoutedExpertInfo(Schema):
+    """Label and statistics of an expert."""
+
     label: str | None
+    """User label."""
     automatic: AutomaticLabel | None
-    usage: float | None
-    largest: float | None
+    density: float | None
+    """Share of indexed tokens on which the expert is active; null without an index."""
+    max_activation: float | None
+    """Largest gate activation in the index; null without an index."""
     top_tokens: tuple[str, ...]
+    """Tokens on which it is active most often."""
 
 
 class RoutingResponse(Schema):
+    """The active experts on each token of a text."""
+
     run: str
     tokens: tuple[RoutedToken, ...]
     experts: dict[int, RoutedExpertInfo]
-    """Of every expert that appears."""
+    """Labels and statistics of all experts in ``tokens``, by id."""
     max_tokens: int
+    """Maximum number of tokens that the server routes."""
     took_ms: float
+    """Computation time in milliseconds."""
 
 
 class EffectsRequest(RoutingRequest):
+    """A token of a text."""
+
     position: Annotated[int, Field(ge=0)]
-    """Of the token, as in the routing of the same text; 0 is the start token."""
+    """Position of the token, as in the routing of the same text; 0 is the start token."""
 
 
 class TokenEffect(Schema):
+    """Effect of an expert on the probability of one token."""
+
     id: int
     text: str
     change: float
-    """log p with the expert's contribution minus log p without it, in nats."""
+    """Log-probability with the expert's output minus log-probability without it, in nats."""
 
 
 class ExpertEffect(Schema):
+    """Tokens that an expert promotes and suppresses."""
+
     expert: int
     coefficient: float
+    """Gate activation."""
     promoted: tuple[TokenEffect, ...]
     """Largest change first."""
     suppressed: tuple[TokenEffect, ...]
@@ -109,9 +134,9 @@ class ExpertEffect(Schema):
 
 
 class EffectsResponse(Schema):
-    """Direct effects on the next token, through final norm and unembedding alone."""
+    """Direct effects on the next token, through final norm and unembedding only."""
 
     run: str
     position: int
     experts: tuple[ExpertEffect, ...]
-    """Largest coefficient first."""
+    """Active experts, largest activation first."""

@@ -1,92 +1,113 @@
-"""Runs and their metrics."""
+"""Runs and their training metrics."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Literal
 
-from backend.schemas.base import Schema
-from trainer.config import Method
+from mxd.backend.schemas.base import Schema
+from mxd.trainer.config import Method
 
 RunStatus = Literal["training", "stopped", "finished", "failed"]
 
 
 class MetricPoint(Schema):
+    """Metrics of one training step."""
+
     step: int
     tokens: int
-    normalised_mse: float
+    """Number of tokens trained on so far."""
+    normalized_mse: float
+    """Mean of ‖ŷ − y‖² / ‖y‖²; 1 for predicting zero."""
     dead_share: float
-    """Share of experts that were active on no token of the last logging interval's usage window."""
+    """Share of experts that were active on no token since the last logged step."""
     l0: float
     """Mean number of active experts per token."""
-    largest_usage: float
+    max_density: float
+    """Density of the most used expert."""
     tokens_per_second: float
     seconds: float
-    """Since fitting began, over all resumptions."""
-    normalised_rank: float | None = None
-    """Rank of an expert's matrix over the largest that there can be, mean of a few experts; null where not measured."""
+    """Training time so far, including earlier sessions."""
+    normalized_rank: float | None = None
+    """Rank of the experts' matrices divided by the full rank, mean over a sample of experts; null if not measured."""
     stable_rank: float | None = None
-    """‖W‖²_F / ‖W‖²₂, mean of the same."""
-    smallest_singular_value: float | None = None
-    """Smallest of the same, as a share of the largest one of its expert."""
-    smallest_scaling: float | None = None
-    """Smallest |c_n| over all entries of all experts."""
+    """Stable rank ‖W‖²_F / ‖W‖²₂, mean over the same sample."""
+    min_singular_value: float | None = None
+    """Smallest singular value of the sample, relative to the largest of its expert."""
+    min_scaling: float | None = None
+    """Smallest absolute output scaling over all entries of all experts."""
 
 
 class RunSummary(Schema):
+    """A run without its metrics."""
+
     name: str
     status: RunStatus
     language_model: str
+    """Hugging Face Hub name or local folder."""
     layer: int
-    """Whose MLP it reads the input of."""
-    last_layer: int
-    """The last whose MLP it writes, from that one on; the same but for a cross-layer-mxd."""
+    """Index of the replaced MLP's block."""
     method: Method
     activation: str
+    """Activation function of the encoder."""
     num_experts: int
     k: int
-    smallest_k: int | None
-    """The smallest K that it was fitted to be used with; null where it was fitted with its K alone."""
+    """Number of active experts per token; a mean for methods without a fixed K."""
+    min_k: int | None
+    """Smallest K of Matryoshka training; null if trained with one K."""
     has_top_k: bool
-    """Whether it can be routed and steered through with a smaller K."""
+    """True if a smaller K can be chosen for routing and steering."""
     gate: str
-    """How the K are found: flat, product-key, two-level, cells or projected, and with how many groups or numbers."""
+    """Kind of gate, with its number of groups if it has groups."""
     hidden_width: int
     parameters: int
+    """Number of parameters of the layer."""
     origin: str | None
-    """Where an imported run came from: format, source and the part of it; null of one that was fitted here."""
+    """Format and source of an imported run; null if trained here."""
     text: str
+    """Training dataset."""
     seed: int
-    tokens_wanted: int
-    tokens_done: int
+    target_tokens: int
+    """Number of tokens to train on."""
+    trained_tokens: int
+    """Number of tokens trained on so far."""
     started_at: datetime
     updated_at: datetime
     last_metric: MetricPoint | None
     indexed_tokens: int | None
-    """Tokens in the index of contexts; null before ``mxd index``."""
-    experts_active: int | None
-    """Experts active on at least one indexed token."""
+    """Number of tokens in the index; null if not indexed."""
+    active_experts: int | None
+    """Number of experts active on at least one indexed token; null if not indexed."""
 
 
 class RunList(Schema):
+    """All runs."""
+
     runs: tuple[RunSummary, ...]
+    """Newest first."""
 
 
 class RunDetail(Schema):
+    """A run with its config and metrics."""
+
     run: RunSummary
     input_width: int
     output_width: int
-    context: int
-    """Tokens per sequence in fitting and indexing."""
+    context_length: int
+    """Tokens per training sequence."""
     error: str | None
-    """Why it failed, and the command that resumes."""
+    """Error message of a failed run."""
     resume_command: str
+    """Command that resumes training."""
     index_text: str | None
+    """Indexed dataset; null if not indexed."""
     config: dict[str, str | int | float | bool | None]
+    """Config, with nested settings as ``optimizer.learning_rate``."""
     metrics: tuple[MetricPoint, ...]
+    """Metrics in order of steps."""
 
 
 class StatusChange(Schema):
-    """How a run stands from now on."""
+    """New status of a run."""
 
     status: RunStatus

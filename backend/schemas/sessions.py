@@ -1,4 +1,4 @@
-"""Steering sessions that were saved under a name."""
+"""Saved steering sessions."""
 
 from __future__ import annotations
 
@@ -7,39 +7,48 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from backend.schemas.base import Schema
-from backend.schemas.steering import SteeringRequest
+from mxd.backend.schemas.base import Schema
+from mxd.backend.schemas.steering import SteeringRequest
 
 SessionName = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
 
 
 class SaveSessionRequest(Schema):
+    """A session to save."""
+
     name: SessionName
     steering: SteeringRequest
-    """All that its texts depend on."""
+    """The complete request, so that the session can be reproduced."""
 
 
 class SessionSummary(Schema):
+    """A saved session without its request."""
+
     id: Annotated[str, Field(max_length=32)]
-    """Short; the session's address is ``/s/`` and this."""
+    """Short id. The session's page is ``/s/{id}``."""
     name: str
     run: str
     prompt: str
-    """Its beginning."""
+    """Beginning of the prompt."""
     edits: int
+    """Number of edits."""
     expert: int | None
-    """The expert that is turned up, where that is all that it does: one edit that adds, to this very run."""
+    """Amplified expert, if the only edit amplifies an expert of this run; else null."""
     strength: float | None
-    """How far it is turned up, in units of its 99th percentile."""
+    """Its strength in units of its 99th percentile."""
     saved_at: datetime
 
 
 class SessionList(Schema):
+    """Saved sessions of a run."""
+
     sessions: tuple[SessionSummary, ...]
-    """The newest first."""
+    """Newest first."""
 
 
 class SavedSession(SessionSummary):
+    """A saved session."""
+
     steering: SteeringRequest
     changed: tuple[str, ...]
-    """Why the same request may write other texts now, one sentence each; none where it writes the same."""
+    """Reasons why the same request may generate different texts now, one sentence each."""

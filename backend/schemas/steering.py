@@ -1,4 +1,4 @@
-"""Steered generation."""
+"""Steered generation and strength sweeps, as streams of events."""
 
 from __future__ import annotations
 
@@ -6,70 +6,77 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from backend.schemas.base import ErrorBody, Schema
-from backend.schemas.routing import RoutedExpert
-from trainer.chat import Turn
-from trainer.config import DoseConfig, SteeringConfig
+from mxd.backend.schemas.base import ErrorBody, Schema
+from mxd.backend.schemas.routing import RoutedExpert
+from mxd.trainer.config import DoseConfig, SteeringConfig
+from mxd.trainer.language_model.chat_template import Turn
 
-Arm = Literal["default", "steered"]
+Variant = Literal["baseline", "steered"]
 
 
 class SteeringRequest(SteeringConfig):
-    """What the trainer's steering takes, or chat turns in place of the prompt."""
+    """A prompt, or chat turns, and edits."""
 
     prompt: Annotated[str, Field(max_length=200_000)] = ""
     turns: Annotated[tuple[Turn, ...], Field(max_length=200)] = ()
+    """Chat turns; used instead of the prompt if not empty."""
 
 
 class DoseRequest(DoseConfig):
-    """One edit at several strengths."""
+    """A prompt, or chat turns, and one edit at several strengths."""
 
     prompt: Annotated[str, Field(max_length=200_000)] = ""
     turns: Annotated[tuple[Turn, ...], Field(max_length=200)] = ()
+    """Chat turns; used instead of the prompt if not empty."""
 
 
 class DoseProgressEvent(Schema):
+    """Progress of a strength sweep."""
+
     event: Literal["progress"] = "progress"
     tokens: int
-    """Written so far, of all strengths."""
-    of: int
-    """At most."""
-    before: int
-    """Requests that come first, while it has to wait."""
+    """Number of tokens generated so far, over all strengths."""
+    total: int
+    """Maximum number of tokens."""
+    queue_position: int
+    """Number of requests served before this one."""
 
 
 class DosePoint(Schema):
-    """What one strength did."""
+    """Effect of one strength."""
 
     strength: float
     kl: float
-    """KL from the steered next-token distribution to that without edits, after the same text, in nats a token."""
+    """Mean KL divergence from the steered to the baseline next-token distribution after the same text, nats/token."""
     lift: float
-    """How much probability the tokens that the expert promotes gain, among the five most probable."""
+    """Probability gained by the expert's promoted tokens, counted within the five most probable tokens."""
     loss: float
-    """Of the steered text under the language model without edits, in nats a token: how little it reads like a text."""
+    """Loss of the steered text under the baseline, in nats per token. High values mean broken text."""
     text: str
-    """The first of the steered texts."""
+    """First steered text."""
 
 
 class DoseDoneEvent(Schema):
-    """The whole curve."""
+    """The complete dose curve."""
 
     event: Literal["done"] = "done"
     points: tuple[DosePoint, ...]
-    """In ascending order of strength."""
-    default_loss: float
-    """Of the language model's own texts."""
-    default_text: str
+    """Points by ascending strength."""
+    baseline_loss: float
+    """Loss of the baseline texts, in nats per token."""
+    baseline_text: str
+    """First baseline text."""
     suggested: float | None
-    """The largest strength that shows (0.05 nats of KL more than where the edit changes nothing) before one costs 0.5
-    nats a token; null where there is none."""
+    """Largest strength with a visible effect (0.05 nats of KL above no effect) before one costs 0.5 nats per token;
+    null if there is none."""
     promoted: tuple[str, ...]
-    """Tokens that the expert by itself makes more likely after the prompt, most of all first."""
+    """Tokens that the expert alone promotes after the prompt, strongest first."""
     seconds: float
 
 
 class Alternative(Schema):
+    """A candidate for a token."""
+
     id: int
     text: str
     probability: float
@@ -80,52 +87,61 @@ class StartEvent(Schema):
 
     event: Literal["start"] = "start"
     prompt_tokens: int
+    """Number of tokens of the prompt."""
     max_tokens: int
+    """Maximum number of new tokens per continuation."""
 
 
 class ProgressEvent(Schema):
-    """The request has to wait for room."""
+    """The request is queued."""
 
     event: Literal["progress"] = "progress"
-    before: int
-    """Requests that come first."""
+    queue_position: int
+    """Number of requests served before this one."""
 
 
 class TokenEvent(Schema):
-    """One new token of one arm; never text that was sent before."""
+    """One new token of one variant."""
 
     event: Literal["token"] = "token"
-    arm: Arm
+    variant: Variant
     sample: int
-    """Which of the continuations of this arm, from 0."""
+    """Index of the continuation within the variant."""
     position: int
-    """0 for the first generated token."""
+    """Index of the new token within the continuation."""
     id: int
     text: str
-    """The new characters; empty where a character continues in the next token."""
+    """New characters. Empty if a character continues in the next token."""
     probability: float
-    """Under the arm that generated it."""
+    """Probability under the variant that generated it."""
     delta_log_probability: float
-    """log p with the edits minus log p without them, for this token after this very text, in nats."""
+    """Log-probability with the edits minus log-probability without them, after this text, in nats."""
     kl: float
-    """KL from the distribution of this arm to the other's, after this very text, in nats."""
+    """KL divergence from this variant's next-token distribution to the other's, after this text, in nats."""
     alternatives: tuple[Alternative, ...]
-    """The five most probable tokens of this arm."""
+    """Five most probable tokens of this variant."""
     other_alternatives: tuple[Alternative, ...]
-    """The five most probable after the same text with the edits taken away (or, in the default arm, applied)."""
+    """Five most probable tokens of the other variant after the same text."""
     experts: tuple[RoutedExpert, ...]
-    """Routing of the position that chose this token, before edits; at most eight."""
+    """Routing before edits at the position that predicts this token, at most eight experts."""
 
 
 class DoneEvent(Schema):
+    """Last event of a stream."""
+
     event: Literal["done"] = "done"
-    default_reason: Literal["length", "stop", "end-of-text"]
+    baseline_reason: Literal["length", "stop", "end-of-text"]
+    """Why the baseline ended."""
     steered_reason: Literal["length", "stop", "end-of-text"]
+    """Why the steered continuation ended."""
     tokens: int
+    """Number of tokens generated."""
     seconds: float
 
 
 class ErrorEvent(Schema):
+    """Last event of a stream that failed."""
+
     event: Literal["error"] = "error"
     error: ErrorBody
 

@@ -3,18 +3,17 @@ import "./styles/index.css";
 import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 
-import { fetchFonts } from "@/lib/fonts";
-import { applyTheme, currentTheme } from "@/lib/theme";
-
-import { App, newQueryClient } from "./app";
-import { preloadPage } from "./pages";
+import { App, newQueryClient } from "./app/app";
+import { preloadPage } from "./app/routes";
+import { fetchFonts } from "./lib/fonts";
+import { applyTheme, currentTheme } from "./lib/theme";
 
 applyTheme(currentTheme());
 
 const root = document.querySelector("#root");
 if (root === null) throw new Error("index.html has no #root");
 const queries = newQueryClient();
-// Drawn once the page's own script is here: what stands in for it would be kept on screen longer than it takes.
+// Render once the page's chunk is loaded: a placeholder would stay on screen for longer than the load takes.
 void preloadPage(window.location.pathname).finally(() => {
   createRoot(root).render(
     <StrictMode>
@@ -22,5 +21,5 @@ void preloadPage(window.location.pathname).finally(() => {
     </StrictMode>,
   );
 });
-// Behind all that the page itself has asked for.
+// After everything that the page itself has requested.
 window.addEventListener("load", () => setTimeout(fetchFonts, 1500));

@@ -1,4 +1,4 @@
-"""Fixtures of the backend's tests: one store of made-up statistics, one real run, and servers on both."""
+"""Fixtures of the backend's tests: one database of made-up statistics, one real run, and servers on both."""
 
 from __future__ import annotations
 
@@ -10,81 +10,81 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import Engine, make_url
 
-from backend.app import create_app
-from backend.database import open_database
-from backend.settings import Settings
-from tests.backend.stores import made_up_store
-from tests.language_models import saved_language_model
-from tests.postgresql import Server
-from tests.runs import World, small_world
-from trainer.config import IndexConfig
-from trainer.indexing import build_index
-from trainer.language_model import LanguageModel
-from trainer.run import Run
-from trainer.store import sqlite_url
-from trainer.train import train
+from mxd.backend.api.app import create_app
+from mxd.backend.database.engine import open_database
+from mxd.backend.settings import Settings
+from mxd.trainer.analysis.indexing import build_index
+from mxd.trainer.config import IndexConfig
+from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.storage.database.open import sqlite_url
+from mxd.trainer.storage.run import Run
+from mxd.trainer.training.train import train_layer
+from tests.helpers.databases import made_up_database
+from tests.helpers.language_models import saved_language_model
+from tests.helpers.postgresql import Server
+from tests.helpers.runs import World, small_world
 
-IN_BOTH = ("browsing", "contexts", "experts", "influence", "lists", "notes", "random_contexts", "search", "sessions")
-"""Files of tests that run on a store in SQLite and on one in PostgreSQL; all others on SQLite alone."""
-NewStore = Callable[[Path], str]
-"""URL of a store that is not there yet, for a data folder."""
+IN_BOTH = ("browsing", "contexts", "experts", "influence", "lists", "notes", "random_examples", "search", "sessions")
+"""Files of tests that run on a database in SQLite and on one in PostgreSQL; all others on SQLite alone."""
+NewDatabase = Callable[[Path], str]
+"""URL of a database that is not there yet, for a data folder."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run the tests of ``IN_BOTH`` once a database."""
-    if "store_kind" in metafunc.fixturenames and metafunc.module.__name__.rpartition("test_")[2] in IN_BOTH:
-        metafunc.parametrize("store_kind", ["sqlite", "postgresql"], indirect=True, scope="session")
+    if "database_kind" in metafunc.fixturenames and metafunc.module.__name__.rpartition("test_")[2] in IN_BOTH:
+        metafunc.parametrize("database_kind", ["sqlite", "postgresql"], indirect=True, scope="session")
 
 
 @pytest.fixture(scope="session")
-def store_kind(request: pytest.FixtureRequest) -> str:
-    """The database that stores are in."""
+def database_kind(request: pytest.FixtureRequest) -> str:
+    """The database that databases are in."""
     kind: str = getattr(request, "param", "sqlite")
     return kind
 
 
 @pytest.fixture(scope="session")
-def new_store(store_kind: str, request: pytest.FixtureRequest) -> NewStore:
-    """Gives a new store at each call."""
-    if store_kind == "sqlite":
+def new_database(database_kind: str, request: pytest.FixtureRequest) -> NewDatabase:
+    """Gives a new database at each call."""
+    if database_kind == "sqlite":
         return sqlite_url
     server: Server = request.getfixturevalue("postgresql_server")
     return lambda _data: server.new()
 
 
 @pytest.fixture(scope="session")
-def made_up_place(tmp_path_factory: pytest.TempPathFactory, new_store: NewStore) -> tuple[Path, str]:
-    """Data folder and URL of the made-up store. Tests only read it."""
+def made_up_place(tmp_path_factory: pytest.TempPathFactory, new_database: NewDatabase) -> tuple[Path, str]:
+    """Data folder and URL of the made-up database. Tests only read it."""
     data = tmp_path_factory.mktemp("made-up")
-    url = new_store(data)
-    made_up_store(data, url).dispose()
+    url = new_database(data)
+    made_up_database(data, url).dispose()
     return data, url
 
 
 @pytest.fixture(scope="session")
 def made_up(made_up_place: tuple[Path, str]) -> Path:
-    """Data folder of the made-up store."""
+    """Data folder of the made-up database."""
     return made_up_place[0]
 
 
 @pytest.fixture(scope="session")
 def made_up_url(made_up_place: tuple[Path, str]) -> str:
-    """URL of the made-up store."""
+    """URL of the made-up database."""
     return made_up_place[1]
 
 
 @pytest.fixture(scope="session")
-def template(tmp_path_factory: pytest.TempPathFactory, new_store: NewStore) -> tuple[Path, str]:
-    """Data folder and URL of a made-up store that nobody opens, to be copied: making one takes ten times as long."""
+def template(tmp_path_factory: pytest.TempPathFactory, new_database: NewDatabase) -> tuple[Path, str]:
+    """Data folder and URL of a synthetic template database; copying it is ten times faster than creating one."""
     data = tmp_path_factory.mktemp("template")
-    url = new_store(data)
-    made_up_store(data, url).dispose()
+    url = new_database(data)
+    made_up_database(data, url).dispose()
     return data, url
 
 
 @pytest.fixture
 def own(tmp_path: Path, template: tuple[Path, str], request: pytest.FixtureRequest) -> Iterator[Engine]:
-    """A made-up store of the test's own, its data folder under ``tmp_path``."""
+    """A made-up database of the test's own, its data folder under ``tmp_path``."""
     data, url = template
     shutil.copytree(data, tmp_path, dirs_exist_ok=True)
     if url == sqlite_url(data):
@@ -98,22 +98,22 @@ def own(tmp_path: Path, template: tuple[Path, str], request: pytest.FixtureReque
 
 @pytest.fixture(scope="session")
 def client(made_up_place: tuple[Path, str]) -> Iterator[TestClient]:
-    """A client of a server on the made-up store."""
+    """A client of a server on the made-up database."""
     data, url = made_up_place
-    with TestClient(create_app(Settings(data=data, store=url, frontend=data / "dist"))) as it:
+    with TestClient(create_app(Settings(data=data, database=url, frontend=data / "dist"))) as it:
         yield it
 
 
 @pytest.fixture
 def own_settings(own: Engine, tmp_path: Path) -> Settings:
-    """Settings of a server on a store of the test's own."""
+    """Settings of a server on a database of the test's own."""
     url = own.url.render_as_string(hide_password=False)
-    return Settings(data=tmp_path, store=url, frontend=tmp_path / "dist")
+    return Settings(data=tmp_path, database=url, frontend=tmp_path / "dist")
 
 
 @pytest.fixture
 def own_client(own_settings: Settings) -> Iterator[TestClient]:
-    """A client of a server on a store of the test's own."""
+    """A client of a server on a database of the test's own."""
     with TestClient(create_app(own_settings)) as it:
         yield it
 
@@ -125,11 +125,11 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     world = small_world(folder)
     source = str(saved_language_model(folder / "language-model"))
     language_model = LanguageModel.load(source, "cpu")
-    train(world.config(language_model=source), world.data, world.store, language_model)
+    train_layer(world.config(language_model=source), world.data, world.database, language_model)
     config = IndexConfig(text=world.text, tokens=2_000)
-    build_index(Run.load("small", world.data), config, language_model, world.store)
+    build_index(Run.load("small", world.data), config, language_model, world.database)
     yield world
-    world.store.dispose()
+    world.database.dispose()
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from playwright.sync_api import Page
 SOURCE = Path(__file__).parents[2] / "frontend/node_modules/axe-core/axe.min.js"
 
 # While a list of hits is open the rest of the page is hidden from screen readers but not inert: Tab leaves the list and
-# closes it, so nobody gets to what is hidden. The rule cannot know that.
+# closes it, so hidden content is out of reach. The rule cannot know that.
 OPTIONS = "{resultTypes: ['violations'], rules: {'aria-hidden-focus': {enabled: false}}}"
 
 

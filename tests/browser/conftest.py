@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from backend.sample import INDEX_FILE
-from backend.settings import Settings
+from mxd.backend.export.sample_data import INDEX_FILE
+from mxd.backend.settings import Settings
+from mxd.trainer.config import SAMPLE
 from tests.browser.sample import RUN
 from tests.browser.watch import Watch
-from tests.processes import demo, document, mxd
-from trainer.config import SAMPLE
+from tests.helpers.processes import demo, document, mxd
 
 INDEX_TOKENS = 20_000
 PATIENCE_MS = 20_000
@@ -42,15 +42,15 @@ class Site:
 
     url: str
     data: Path
-    store: str
+    database: str
     run: str
     other_run: str
 
     def fit(self, name: str, tokens: int) -> list[str]:
         """The command line that fits a small layer of the sample's language model."""
-        sizes = "--num-experts 64 --k 4 --batch 512 --window 2048 --log-every 1"
-        text = f"--text {self.data / 'text.jsonl.gz'} --tokens {tokens} --when-short repeat"
-        places = f"--data {self.data} --store {self.store} --name {name} --json"
+        sizes = "--num-experts 64 --k 4 --batch-tokens 512 --buffer-tokens 2048 --log-every 1"
+        text = f"--text {self.data / 'text.jsonl.gz'} --tokens {tokens} --on-short-text repeat"
+        places = f"--data {self.data} --database {self.database} --name {name} --json"
         return f"train {self.data / 'language-model'} --layer 1 {text} {sizes} {places}".split()
 
 
@@ -69,9 +69,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     shutil.copytree(SAMPLE, data, ignore=_other_runs)
     settings = json.loads((data / INDEX_FILE).read_text("utf-8"))
     (data / INDEX_FILE).write_text(json.dumps({**settings, "tokens": INDEX_TOKENS}), "utf-8")
-    store = f"sqlite:///{folder / 'store.sqlite'}"
-    with demo(data, store) as (url, process):
-        it = Site(url, data, store, run=RUN, other_run="second")
+    database = f"sqlite:///{folder / 'database.sqlite'}"
+    with demo(data, database) as (url, process):
+        it = Site(url, data, database, run=RUN, other_run="second")
         document(mxd(*it.fit(it.other_run, 4096), folder=folder))
         yield it
         alive = process.poll() is None
@@ -103,7 +103,7 @@ def forgiven() -> list[str]:
 
 @pytest.fixture
 def open_page(browser: Browser, site: Site, forgiven: list[str]) -> Iterator[OpenPage]:
-    """Pages on that server; at the end, nobody must have complained."""
+    """Pages on that server; fails if the browser reported an error."""
     watches = []
 
     def open_one(**options: Any) -> Page:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from backend.sample import LABELS_FILE
-from trainer.config import SAMPLE
+from mxd.backend.export.sample_data import LABELS_FILE
+from mxd.trainer.config import SAMPLE
 
 RUN = "demo-l3-k16"
 _LABELS: dict[str, str] = json.loads((SAMPLE / LABELS_FILE).read_text("utf-8"))[RUN]

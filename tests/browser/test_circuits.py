@@ -30,7 +30,7 @@ def experts(page: Page) -> Locator:
 def circuits(page: Page) -> Page:
     """The graph of a prompt that was typed."""
     page.goto(ADDRESS)
-    expect(page.get_by_role("heading", name="Type the beginning of a text")).to_be_visible()
+    expect(page.get_by_role("heading", name="Type a prompt to trace")).to_be_visible()
     page.get_by_role("textbox", name="Prompt").fill(PROMPT)
     page.keyboard.press("Control+Enter")
     expect(graph(page)).to_be_visible()
@@ -44,21 +44,21 @@ def test_from_a_prompt_to_steering(circuits: Page) -> None:
     assert violations(circuits) == []
     first = experts(circuits).first
     first.hover()
-    expect(circuits.get_by_role("tooltip")).to_contain_text("Effect on the logit")
+    expect(circuits.get_by_role("tooltip")).to_contain_text("Total effect on the logit")
     first.click()
     expect(first).to_have_attribute("aria-pressed", "true")
     expect(circuits).to_have_url(re.compile(r"chosen=\d+\.3\.\d+"))
     circuits.mouse.move(5, 5)
-    off = circuits.get_by_role("region", name="Switched off")
+    off = circuits.get_by_role("region", name="Ablation")
     expect(off.get_by_role("rowheader", name="Measured")).to_be_visible()
     for row in ("Predicted by the graph", "Measured"):
         expect(off.get_by_role("row", name=row).get_by_role("cell")).to_have_text(re.compile(r"^([+−]\d|0)\S*$"))
     nodes = circuits.get_by_role("region", name="Nodes of the circuit")
     expect(nodes.get_by_role("checkbox", checked=True)).to_have_count(1)
-    circuits.get_by_role("button", name="Check the graph").click()
-    expect(circuits.get_by_role("status").filter(has_text="same sign")).to_be_visible()
+    circuits.get_by_role("button", name="Verify graph").click()
+    expect(circuits.get_by_role("status").filter(has_text="the sign agrees")).to_be_visible()
     expect(nodes.get_by_role("columnheader", name="Measured")).to_be_visible()
-    off.get_by_role("link", name="Steer without them").click()
+    off.get_by_role("link", name="Open in Steering").click()
     expect(circuits).to_have_url(
         re.compile(r"/steering\?run=demo-l3-k16.*prompt=Once.*edits=\d+:off.*scope=chosen.*at=\d+")
     )
@@ -99,5 +99,5 @@ def test_on_a_phone(open_page: OpenPage, scheme: str) -> None:
     expect(graph(page)).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     experts(page).first.tap()
-    expect(page.get_by_role("region", name="Switched off").get_by_role("rowheader", name="Measured")).to_be_visible()
+    expect(page.get_by_role("region", name="Ablation").get_by_role("rowheader", name="Measured")).to_be_visible()
     assert violations(page) == []

@@ -16,8 +16,8 @@ OTHER = "The little boy said that she was hungry."
 
 
 def difference(page: Page) -> Locator:
-    """What two texts differ in."""
-    return page.get_by_role("region", name="Difference of the two routings")
+    """Differences between two texts."""
+    return page.get_by_role("region", name="Difference between the two routings")
 
 
 def test_two_texts_and_their_difference(page: Page) -> None:
@@ -34,10 +34,10 @@ def test_two_texts_and_their_difference(page: Page) -> None:
     first = table.get_by_role("row").nth(1).get_by_role("cell").all_inner_texts()
     # Nothing before the first token that differs can differ.
     assert first[:2] == ["", ""]
-    page.get_by_role("radio", name="Each text as a whole").click()
-    gained = page.get_by_role("region", name="Gained in the second")
+    page.get_by_role("radio", name="Whole texts").click()
+    gained = page.get_by_role("region", name="Stronger in the second text")
     expect(gained.get_by_role("row").nth(1)).to_contain_text(re.compile(r"\+\d"))
-    expect(page.get_by_role("region", name="Lost from the first").get_by_role("row").nth(1)).to_contain_text("−")
+    expect(page.get_by_role("region", name="Stronger in the first text").get_by_role("row").nth(1)).to_contain_text("−")
     page.reload()
     expect(gained).to_be_visible()
     page.get_by_role("button", name="Compare").click()
@@ -46,7 +46,7 @@ def test_two_texts_and_their_difference(page: Page) -> None:
 
 def test_a_text_does_not_differ_from_itself(page: Page) -> None:
     page.goto(f"/routing?run=demo-l3-k16&prompt={quote(PROMPT)}&against={quote(PROMPT)}")
-    expect(difference(page)).to_contain_text("the same experts, equally strongly")
+    expect(difference(page)).to_contain_text("the same experts equally strongly")
 
 
 def test_another_layer_is_routed_in_the_same_view(page: Page) -> None:
@@ -57,7 +57,7 @@ def test_another_layer_is_routed_in_the_same_view(page: Page) -> None:
     expect(layer.get_by_role("table")).to_be_visible()
     expect(page).to_have_url(re.compile("layers=second"))
     token(page, "girl").first.click()
-    expect(panel(page).get_by_role("region", name="The token in layer 1")).to_contain_text("shares of all")
+    expect(panel(page).get_by_role("region", name="Token in layer 1")).to_contain_text("shares of all")
     plus = layer.get_by_role("rowheader").get_by_role("button").first
     plus.click()
     expect(plus).to_have_attribute("aria-pressed", "true")
@@ -70,8 +70,8 @@ def test_rows_are_ranked_by_tokens_and_filtered_by_usage(page: Page) -> None:
     expect(heat_map(page).get_by_role("columnheader", name="Tokens")).to_be_visible()
     counts = [int(row.get_by_role("cell").last.inner_text()) for row in rows.all()[1:10]]
     assert counts == sorted(counts, reverse=True)
-    before = page.get_by_text(re.compile(r"experts, by tokens")).inner_text()
-    page.get_by_role("textbox", name="Usage at most").fill("0.5")
-    page.get_by_role("textbox", name="Usage at most").press("Enter")
-    expect(page).to_have_url(re.compile(r"usage=0\.5"))
-    expect(page.get_by_text(re.compile(r"experts, by tokens"))).not_to_have_text(before)
+    before = page.get_by_text(re.compile(r"experts, by number")).inner_text()
+    page.get_by_role("textbox", name="Density at most").fill("0.5")
+    page.get_by_role("textbox", name="Density at most").press("Enter")
+    expect(page).to_have_url(re.compile(r"density=0\.5"))
+    expect(page.get_by_text(re.compile(r"experts, by number"))).not_to_have_text(before)

@@ -29,7 +29,7 @@ def expert(page: Page) -> Page:
 
 def contexts(page: Page) -> Locator:
     """The rows of the strongest contexts."""
-    return page.get_by_role("region", name="Largest").get_by_role("listitem")
+    return page.get_by_role("region", name="Top examples").get_by_role("listitem")
 
 
 def peak(page: Page, row: int) -> Locator:
@@ -64,16 +64,16 @@ def test_contexts_in_three_ways(expert: Page) -> None:
     expert.goto(f"{EXPERT}&view=full")
     expect(contexts(expert).first.get_by_text(whole)).to_be_visible()
     contexts(expert).first.get_by_role("link", name="Use in Routing").click()
-    expect(expert.get_by_role("table", name="Coefficients, tokens by experts")).to_be_visible()
+    expect(expert.get_by_role("table", name="Activations, tokens by experts")).to_be_visible()
 
 
 def test_one_context_opens_and_more_are_shown(expert: Page) -> None:
     row = contexts(expert).first
     row.hover()
-    row.get_by_role("button", name="Show the whole context").click()
+    row.get_by_role("button", name="Show the full example").click()
     expect(row.get_by_text("Use in Routing")).to_be_visible()
     before = contexts(expert).count()
-    expert.get_by_role("region", name="Largest").get_by_role("button", name=re.compile(r"^7 of \d+$")).click()
+    expert.get_by_role("region", name="Top examples").get_by_role("button", name=re.compile(r"^7 of \d+$")).click()
     expect(contexts(expert).nth(before)).to_be_visible()
 
 
@@ -83,7 +83,7 @@ def test_hovering_marks_the_histogram_and_says_what_it_is(expert: Page) -> None:
     for row in (0, 4):
         peak(expert, row).hover()
         tip = expert.get_by_role("tooltip")
-        expect(tip).to_contain_text("Coefficient")
+        expect(tip).to_contain_text("Activation")
         expect(marker(expert)).to_be_visible()
         expect(marker(expert)).to_have_text(contexts(expert).nth(row).locator(".v").inner_text())
         said.append(marker(expert).evaluate("mark => mark.style.left"))
@@ -97,8 +97,8 @@ def test_the_keyboard_shows_what_the_pointer_does(expert: Page) -> None:
     token = peak(expert, 0)
     token.focus()
     tip = expert.get_by_role("tooltip")
-    expect(tip).to_contain_text("Share of its largest")
-    expect(token).to_have_accessible_description(re.compile("Coefficient"))
+    expect(tip).to_contain_text("Share of maximum")
+    expect(token).to_have_accessible_description(re.compile("Activation"))
     expect(marker(expert)).to_have_text(NUMBER)
     expert.keyboard.press("Escape")
     expect(tip).to_have_count(0)
@@ -123,7 +123,7 @@ def test_a_lock_holds_until_escape_and_travels_in_the_address(expert: Page) -> N
 
 def test_a_label_stays(page: Page) -> None:
     page.goto(f"/experts/{UNLABELLED}?run=demo-l3-k16")
-    expect(page.get_by_role("button", name="Give it a label")).to_be_visible()
+    expect(page.get_by_role("button", name="Add label")).to_be_visible()
     page.keyboard.press("l")
     box = page.get_by_role("textbox", name="Label")
     expect(box).to_be_focused()
@@ -140,12 +140,12 @@ def test_a_label_stays(page: Page) -> None:
     page.get_by_role("button", name="Edit label").click()
     box.fill("")
     box.press("Enter")
-    expect(page.get_by_role("button", name="Give it a label")).to_be_visible()
+    expect(page.get_by_role("button", name="Add label")).to_be_visible()
 
 
 def test_a_note_stays(page: Page) -> None:
     page.goto(f"/experts/{UNLABELLED}?run=demo-l3-k16")
-    expect(page.get_by_role("button", name="Add a note")).to_be_visible()
+    expect(page.get_by_role("button", name="Add note")).to_be_visible()
     page.keyboard.press("n")
     box = page.get_by_role("textbox", name="Note")
     box.fill("Before somebody speaks.\nNot before code.")
@@ -155,10 +155,10 @@ def test_a_note_stays(page: Page) -> None:
     expect(page.get_by_text("Not before code.")).to_be_visible()
     page.reload()
     expect(page.get_by_text("Not before code.")).to_be_visible()
-    page.get_by_role("button", name="Edit the note").click()
+    page.get_by_role("button", name="Edit note").click()
     box.fill("")
     page.get_by_role("button", name="Save").click()
-    expect(page.get_by_role("button", name="Add a note")).to_be_visible()
+    expect(page.get_by_role("button", name="Add note")).to_be_visible()
 
 
 def test_keys_go_to_neighbours(expert: Page) -> None:
@@ -183,7 +183,7 @@ def test_the_tray_follows_to_steering(expert: Page) -> None:
     strength = slider.input_value()
     expert.reload()
     expect(slider).to_have_value(strength)
-    card.get_by_role("button", name=f"Take expert {ANSWERING} out of the tray").click()
+    card.get_by_role("button", name=f"Remove expert {ANSWERING} from the tray").click()
     expect(expert.get_by_text("The tray is empty.")).to_be_visible()
     expect(expert).not_to_have_url(re.compile("edits="))
 
@@ -214,20 +214,22 @@ def test_what_the_tray_holds_comes_along_to_steering(expert: Page) -> None:
 
 def random_rows(page: Page) -> Locator:
     """The contexts at random over all active tokens."""
-    return page.get_by_role("region", name="At random").get_by_role("listitem")
+    return page.get_by_role("region", name="Random sample").get_by_role("listitem")
 
 
 def test_contexts_at_random_say_how_they_were_drawn(expert: Page) -> None:
-    region = expert.get_by_role("region", name="At random")
-    expect(region).to_contain_text(re.compile("Drawn with seed 0 as if from all [\\d,]+ active tokens"))
+    region = expert.get_by_role("region", name="Random sample")
+    expect(region).to_contain_text(
+        re.compile(r"Seed 0: a random sample weighted by bin, as if from all [\d,]+ activations")
+    )
     first = random_rows(expert).all_inner_texts()
-    region.get_by_role("button", name="Draw again").click()
-    expect(region).to_contain_text("Drawn with seed 1")
-    expect(expert).to_have_url(re.compile(r"[?&]draw=1\b"))
+    region.get_by_role("button", name="Resample").click()
+    expect(region).to_contain_text("Seed 1:")
+    expect(expert).to_have_url(re.compile(r"[?&]seed=1\b"))
     second = random_rows(expert).all_inner_texts()
     assert first != second
     expert.reload()
-    expect(region).to_contain_text("Drawn with seed 1")
+    expect(region).to_contain_text("Seed 1:")
     assert random_rows(expert).all_inner_texts() == second
 
 
@@ -242,7 +244,7 @@ def test_a_token_at_random_is_locked_in_its_own_group(expert: Page) -> None:
 
 def saved(page: Page, kind: str) -> str:
     """The text of a file of the download menu."""
-    page.get_by_role("button", name="Download what is shown").click()
+    page.get_by_role("button", name="Download").click()
     with page.expect_download() as download:
         page.get_by_role("menuitem", name=kind).click()
     return download.value.path().read_text("utf-8")
@@ -254,14 +256,14 @@ def test_the_download_is_what_is_shown(expert: Page) -> None:
     expect(random_rows(expert).first).to_be_visible()
     expect(expert.get_by_role("status", name=re.compile("Loading"))).to_have_count(0)
     shown = [(row.locator(".v").inner_text(), row.locator(".w").text_content() or "") for row in rows.all()]
-    table = list(csv.DictReader(saved(expert, "Contexts, CSV").splitlines()))
+    table = list(csv.DictReader(saved(expert, "Examples, CSV").splitlines()))
     assert [f"{float(row['coefficient']):.2f}" for row in table] == [coefficient for coefficient, _ in shown]
     texts = [row["before"] + row["token"] + row["after"] for row in table]
     assert texts == [text.removeprefix("… ").removesuffix(" …") for _, text in shown]
 
-    everything = json.loads(saved(expert, "All that is shown, JSON"))
-    assert everything["shown"] == {"view": "snippet", "breaks": True, "draw": 0}
-    listed = [context for group in everything["groups"] for context in group["contexts"]]
+    everything = json.loads(saved(expert, "Everything shown, JSON"))
+    assert everything["shown"] == {"view": "snippet", "breaks": True, "seed": 0}
+    listed = [context for group in everything["groups"] for context in group["examples"]]
     assert [context["position"] for context in listed] == [int(row["position"]) for row in table]
     statistics = dict(list(csv.reader(saved(expert, "Statistics, CSV").splitlines()))[1:])
     assert int(statistics["active tokens"]) == everything["row"]["active_tokens"]

@@ -40,7 +40,7 @@ def experts(page: Page) -> Page:
 
 
 def test_search_finds_labels_and_words_of_contexts(experts: Page) -> None:
-    box = experts.get_by_role("searchbox", name="Search labels, tokens and contexts")
+    box = experts.get_by_role("searchbox", name="Search labels, tokens and examples")
     experts.keyboard.press("/")
     expect(box).to_be_focused()
     box.press_sequentially("closing html")
@@ -50,22 +50,22 @@ def test_search_finds_labels_and_words_of_contexts(experts: Page) -> None:
     experts.reload()
     expect(box).to_have_value("closing html")
     box.fill("nobody has ever written this")
-    experts.get_by_role("button", name="Drop the search for").click()
+    experts.get_by_role("button", name="Clear search").click()
     expect(count(experts)).to_have_text(ALL)
     expect(box).to_have_value("")
 
 
 def test_a_head_sorts_and_sorts_the_other_way(experts: Page) -> None:
-    head = experts.get_by_role("columnheader", name="Usage")
+    head = experts.get_by_role("columnheader", name="Density")
     first = body(experts).first.get_by_role("cell")
-    for order, usage in (
+    for order, density in (
         ("descending", re.compile(r"^\d{2,3}\.\d+$")),
         ("ascending", re.compile(r"^0\.000[1-9]$|^0\.00[1-9]")),
     ):
         head.get_by_role("button").click()
         expect(head).to_have_attribute("aria-sort", order)
-        expect(experts.get_by_role("columnheader", name="Largest")).to_have_attribute("aria-sort", "none")
-        expect(first.nth(3)).to_have_text(usage)
+        expect(experts.get_by_role("columnheader", name="Max")).to_have_attribute("aria-sort", "none")
+        expect(first.nth(3)).to_have_text(density)
         shown = column(experts, 3)
         assert shown == sorted(shown, reverse=order == "descending")
     experts.go_back()
@@ -74,33 +74,33 @@ def test_a_head_sorts_and_sorts_the_other_way(experts: Page) -> None:
 
 def test_a_filter_is_a_chip_that_can_be_changed_and_removed(experts: Page) -> None:
     experts.keyboard.press("f")
-    bound = experts.get_by_role("textbox", name="Usage at least, %")
+    bound = experts.get_by_role("textbox", name="Density at least, %")
     expect(bound).to_be_focused()
     bound.fill("much")
     expect(experts.get_by_role("button", name="Apply")).to_be_disabled()
     bound.fill("1")
     bound.press("Enter")
-    chip = experts.get_by_role("button", name="Filter usage ≥ 1 %, change it")
+    chip = experts.get_by_role("button", name="Edit filter density ≥ 1 %")
     expect(chip).to_be_visible()
-    expect(experts).to_have_url(re.compile(r"[?&]min_usage=0\.01\b"))
+    expect(experts).to_have_url(re.compile(r"[?&]min_density=0\.01\b"))
     expect(count(experts)).to_have_text(re.compile(r"^\d{1,3} of 4,096$"))
     expect(body(experts).first).not_to_contain_text("0.526")
     assert min(column(experts, 3)) >= 1
 
     chip.click()
-    bound = experts.get_by_role("dialog", name="Change the filter").get_by_role("textbox")
+    bound = experts.get_by_role("dialog", name="Edit filter").get_by_role("textbox")
     expect(bound).to_have_value("1")
     bound.fill("500")
     bound.press("Enter")
-    expect(experts.get_by_role("heading", name="No expert fits")).to_be_visible()
-    experts.get_by_role("button", name="Remove the filter").click()
+    expect(experts.get_by_role("heading", name="No matching experts")).to_be_visible()
+    experts.get_by_role("button", name="Remove filter").click()
     expect(count(experts)).to_have_text(ALL)
 
 
 def test_experts_are_found_by_a_token_that_they_fire_on(experts: Page) -> None:
     experts.keyboard.press("f")
-    experts.get_by_role("combobox", name="What to filter by").select_option("Fires on the token")
-    token = experts.get_by_role("textbox", name="Fires on the token")
+    experts.get_by_role("combobox", name="Filter by").select_option("Fires on token")
+    token = experts.get_by_role("textbox", name="Fires on token")
     token.fill("return")
     token.press("Enter")
     expect(experts).to_have_url(re.compile(r"[?&]token=return\b"))
@@ -109,16 +109,16 @@ def test_experts_are_found_by_a_token_that_they_fire_on(experts: Page) -> None:
     fires = experts.get_by_role("link", name=re.compile(r"^Experts that fire on\s+return$", re.I)).first
     fires.click()
     expect(experts).to_have_url(re.compile(r"[?&]token=[^&]*return\b"))
-    experts.get_by_role("button", name="Remove the filter fires on").click()
+    experts.get_by_role("button", name="Remove filter fires on").click()
     expect(count(experts)).to_have_text(ALL)
 
 
 def test_backspace_removes_a_chip(experts: Page) -> None:
-    experts.goto("/experts?max_usage=0.001&min_largest=2")
+    experts.goto("/experts?max_density=0.001&min_max_activation=2")
     expect(count(experts)).not_to_have_text(ALL)
-    experts.get_by_role("button", name="Filter largest ≥ 2, change it").press("Backspace")
-    expect(experts).to_have_url(re.compile(r"/experts\?(?!.*min_largest).*max_usage=0.001"))
-    experts.get_by_role("button", name="Filter usage ≤ 0.1 %, change it").press("Backspace")
+    experts.get_by_role("button", name="Edit filter max activation ≥ 2").press("Backspace")
+    expect(experts).to_have_url(re.compile(r"/experts\?(?!.*min_max_activation).*max_density=0.001"))
+    experts.get_by_role("button", name="Edit filter density ≤ 0.1 %").press("Backspace")
     expect(count(experts)).to_have_text(ALL)
 
 
@@ -141,24 +141,24 @@ def test_an_expert_is_opened_and_back_returns(experts: Page) -> None:
     expect(experts.get_by_role("heading", name="Closing HTML tag")).to_be_visible()
     expect(experts).to_have_title("Closing HTML tag · MxD Explorer")
     experts.go_back()
-    expect(experts.get_by_role("searchbox", name="Search labels, tokens and contexts")).to_have_value("closing html")
+    expect(experts.get_by_role("searchbox", name="Search labels, tokens and examples")).to_have_value("closing html")
 
 
 def test_random_opens_one_that_is_active(experts: Page) -> None:
     experts.keyboard.press("r")
     expect(experts).to_have_url(re.compile(r"/experts/\d+"))
-    expect(experts.get_by_role("group", name="Context 1", exact=True).first).to_be_visible()
+    expect(experts.get_by_role("group", name="Example 1", exact=True).first).to_be_visible()
 
 
 def test_the_overview_is_a_table_and_a_download_too(experts: Page) -> None:
     overview = experts.get_by_role("main")
-    overview.get_by_role("button", name="As a table").first.click()
-    table = experts.get_by_role("region", name="Figure as a table")
+    overview.get_by_role("button", name="Show as table").first.click()
+    table = experts.get_by_role("region", name="Figure as table")
     expect(table.get_by_role("row").nth(5)).to_be_visible()
     overview.get_by_role("button", name="Download").first.click()
     with experts.expect_download() as download:
         experts.get_by_role("menuitem", name="Data, CSV").click()
-    assert download.value.suggested_filename == "usage-strength.csv"
+    assert download.value.suggested_filename == "density-activation.csv"
 
 
 def expect_place(page: Page, opened: str | None, place: float) -> None:
@@ -168,7 +168,7 @@ def expect_place(page: Page, opened: str | None, place: float) -> None:
 
 
 def test_the_way_back_leads_to_the_same_place(experts: Page) -> None:
-    experts.goto("/experts?run=demo-l3-k16&sort=usage&min_usage=0.001")
+    experts.goto("/experts?run=demo-l3-k16&sort=density&min_density=0.001")
     listed = experts.url
     expect(body(experts).nth(8)).to_be_visible()
     experts.mouse.move(700, 700)
@@ -185,14 +185,14 @@ def test_the_way_back_leads_to_the_same_place(experts: Page) -> None:
     opened = link.get_attribute("href")
     link.click()
     expect(experts).to_have_url(re.compile(r"/experts/\d+\?"))
-    # What had been fetched is forgotten: the place must not depend on it.
+    # The cache is cleared: the position must not depend on it.
     experts.reload()
     experts.go_back()
     expect(experts).to_have_url(listed)
     expect_place(experts, opened, place)
     experts.go_forward()
     experts.reload()
-    experts.get_by_role("navigation", name="Where you are").get_by_role("link", name="Experts").click()
+    experts.get_by_role("navigation", name="Breadcrumbs").get_by_role("link", name="Experts").click()
     expect(experts).to_have_url(listed)
     expect_place(experts, opened, place)
 
@@ -209,11 +209,11 @@ def test_a_lasso_holds_experts_and_puts_them_into_the_table(experts: Page) -> No
     for place in places[1:]:
         experts.mouse.move(*place, steps=6)
     experts.mouse.up()
-    expect(experts.get_by_role("heading", name="Lasso")).to_be_visible()
+    expect(experts.get_by_role("heading", name="Selection")).to_be_visible()
     held = experts.locator(".selection .chip").inner_text().split()[0]
     assert 0 < int(held.replace(",", "")) < 4096
-    experts.get_by_role("button", name="In the table").click()
+    experts.get_by_role("button", name="Show in table").click()
     expect(count(experts)).to_have_text(f"{held} of 4,096")
     expect(experts).to_have_url(re.compile(r"[?&]among=\d"))
-    experts.get_by_role("button", name="Let go of the lasso").click()
-    expect(experts.get_by_role("heading", name="Lasso")).to_have_count(0)
+    experts.get_by_role("button", name="Clear selection").click()
+    expect(experts.get_by_role("heading", name="Selection")).to_have_count(0)

@@ -34,32 +34,32 @@ def order(page: Page) -> list[int]:
 
 def without_a_label(page: Page, site: Site) -> list[int]:
     """Experts that only a program has labelled, and that no other test names."""
-    rows = page.request.get(f"/api/runs/{site.run}/experts?limit=200&sort=usage").json()["experts"]
+    rows = page.request.get(f"/api/runs/{site.run}/experts?limit=200&sort=density").json()["experts"]
     return [row["expert"] for row in rows if row["label"] is None and row["automatic"] and row["expert"] != UNLABELLED]
 
 
 def test_a_list_is_made_put_in_order_noted_on_and_exported(page: Page) -> None:
     dialog = lists_of(page, EXPERTS[0])
-    dialog.get_by_role("textbox", name="Name of a new list").fill("Worth showing")
-    dialog.get_by_role("button", name="Make").click()
+    dialog.get_by_role("textbox", name="New list name").fill("Worth showing")
+    dialog.get_by_role("button", name="Create").click()
     expect(dialog.get_by_role("checkbox", name="Worth showing")).to_be_visible()
     for expert in EXPERTS[1:]:
         with page.expect_response(lambda answer: answer.request.method != "GET" and answer.ok):
             lists_of(page, expert).get_by_role("checkbox", name="Worth showing").check()
     page.goto("/lists")
     page.get_by_role("link", name="Worth showing").click()
-    expect(page.get_by_role("navigation", name="Where you are").get_by_text("Worth showing")).to_be_visible()
+    expect(page.get_by_role("navigation", name="Breadcrumbs").get_by_text("Worth showing")).to_be_visible()
     expect(page.get_by_role("button", name=f"Move {BRACKET} up")).to_be_enabled()
     assert order(page) == list(EXPERTS)
     page.get_by_role("button", name=f"Move {BRACKET} up").click()
     expect(page.locator("table.entries tbody td.mono")).to_have_text(
         [str(DECIMAL_POINT), str(BRACKET), str(CLOSING_TAG)]
     )
-    note = page.get_by_role("textbox", name=f"Why {DECIMAL_POINT} is in the list")
+    note = page.get_by_role("textbox", name=f"Note on expert {DECIMAL_POINT}")
     note.fill("splits numbers")
     with page.expect_response(lambda answer: answer.request.method in ("PUT", "PATCH", "POST") and answer.ok):
         note.press("Enter")
-    page.get_by_role("button", name=f"Take {CLOSING_TAG} out of the list").click()
+    page.get_by_role("button", name=f"Remove {CLOSING_TAG} from the list").click()
     expect(page.locator("table.entries tbody td.mono")).to_have_text([str(DECIMAL_POINT), str(BRACKET)])
     page.reload()
     expect(note).to_have_value("splits numbers")
@@ -75,13 +75,13 @@ def test_experts_of_the_tray_become_a_list_that_is_labelled_in_place(page: Page,
     chosen = without_a_label(page, site)[0]
     page.goto(f"/experts?run={site.run}&edits={ANSWERING}:add:3,{chosen}:add:3")
     page.get_by_role("complementary", name="Tray").get_by_role("button", name="Tray").click()
-    tray = page.get_by_role("region", name="All edits in the tray")
+    tray = page.get_by_role("region", name="Edits in the tray")
     expect(tray.get_by_role("listitem").first).to_contain_text("answering a question")
     tray.get_by_role("button", name="Add to list").click()
-    page.get_by_role("textbox", name="Name of a new list").fill("Two of them")
-    page.get_by_role("button", name="Make").click()
+    page.get_by_role("textbox", name="New list name").fill("Two of them")
+    page.get_by_role("button", name="Create").click()
     expect(page.get_by_role("checkbox", name="Two of them")).to_be_checked()
-    page.get_by_role("link", name="Open the list Two of them").click()
+    page.get_by_role("link", name="Open list Two of them").click()
     row = page.get_by_role("row").filter(has=page.get_by_role("button", name=f"Label {chosen}"))
     expect(row.get_by_role("link")).to_contain_text("automatic label:")
     row.get_by_role("button", name=f"Label {chosen}").click()
@@ -104,7 +104,7 @@ def downloaded(page: Page, kind: str) -> str:
 
 def test_a_tag_leads_to_its_experts(page: Page) -> None:
     page.goto("/experts/873")
-    page.get_by_label("Add a tag").fill("asterisks")
+    page.get_by_label("Add tag").fill("asterisks")
     page.keyboard.press("Enter")
     expect(page.get_by_role("link", name="asterisks")).to_be_visible()
     page.get_by_role("link", name="asterisks").click()
@@ -114,7 +114,7 @@ def test_a_tag_leads_to_its_experts(page: Page) -> None:
 
 def test_a_label_of_ones_own_goes_before_the_automatic_one(page: Page, site: Site) -> None:
     page.goto(f"/experts/{without_a_label(page, site)[-1]}")
-    expect(page.get_by_role("heading", level=1)).to_contain_text("no label of a person yet: automatic label")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("no user label yet: automatic label")
     page.keyboard.press("l")
     box = page.get_by_role("textbox", name=re.compile("label", re.I))
     box.fill("Something new")

@@ -1,4 +1,4 @@
-"""What opens over a page can be used by everybody, and what fails can be tried again."""
+"""Overlays are accessible, and failed requests can be retried."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Overlay(NamedTuple):
 
 def search(page: Page) -> None:
     """Type into the search over every page."""
-    page.get_by_role("combobox", name="Search labels and contexts").press_sequentially("html")
+    page.get_by_role("combobox", name="Search labels and examples").press_sequentially("html")
 
 
 OVERLAYS = {
@@ -47,17 +47,17 @@ OVERLAYS = {
     "filter": Overlay(
         "/experts?run=demo-l3-k16",
         lambda page: page.get_by_role("button", name="Filter").click(),
-        lambda page: page.get_by_role("dialog", name="Add a filter"),
+        lambda page: page.get_by_role("dialog", name="Add filter"),
     ),
     "tray": Overlay(
         f"/runs?run=demo-l3-k16&{TRAY}",
         lambda page: page.get_by_role("complementary", name="Tray").get_by_role("button", name="Tray").click(),
-        lambda page: page.get_by_role("region", name="All edits in the tray"),
+        lambda page: page.get_by_role("region", name="Edits in the tray"),
     ),
     "tip": Overlay(
         f"/experts/{ANSWERING}?run=demo-l3-k16",
         # The token that it is kept for; those before it may lie under the column beside.
-        lambda page: page.get_by_role("group", name="Context 1", exact=True).first.locator("[tabindex='0']").hover(),
+        lambda page: page.get_by_role("group", name="Example 1", exact=True).first.locator("[tabindex='0']").hover(),
         lambda page: page.get_by_role("tooltip"),
     ),
     "label": Overlay(
@@ -67,13 +67,13 @@ OVERLAYS = {
     ),
     "context": Overlay(
         "/routing?run=demo-l3-k16",
-        lambda page: page.get_by_role("button", name="From a context").click(),
-        lambda page: page.get_by_role("dialog", name="Prompt from a context").get_by_role("listitem").first,
+        lambda page: page.get_by_role("button", name="From an example").click(),
+        lambda page: page.get_by_role("dialog", name="Prompt from an example").get_by_role("listitem").first,
     ),
     "list": Overlay(
         "/routing?run=demo-l3-k16&prompt=One+day",
-        lambda page: page.get_by_role("button", name="As a table").click(),
-        lambda page: page.get_by_role("region", name="Routing as a table"),
+        lambda page: page.get_by_role("button", name="Show as table").click(),
+        lambda page: page.get_by_role("region", name="Routing as table"),
     ),
     "settings": Overlay(
         f"/steering?run=demo-l3-k16&{TRAY}",
@@ -118,12 +118,12 @@ def test_what_fails_is_said_and_can_be_tried_again(page: Page, forgiven: list[st
 
 
 def test_a_page_that_cannot_be_fetched_says_so(page: Page, forgiven: list[str]) -> None:
-    forgiven += ["Failed to load", "net::ERR_FAILED", "Unable to preload", "imported module", "could not be fetched"]
+    forgiven += ["Failed to load", "net::ERR_FAILED", "Unable to preload", "imported module", "could not be loaded"]
     page.goto("/experts?run=demo-l3-k16")
     expect(page.get_by_role("table").first).to_be_visible()
     page.route(re.compile(r"/assets/"), lambda route: route.abort())
     page.get_by_role("navigation").get_by_role("link", name="Runs").first.click()
-    expect(page.get_by_role("alert")).to_contain_text("could not be fetched")
+    expect(page.get_by_role("alert")).to_contain_text("could not be loaded")
     page.unroute_all()
     page.get_by_role("button", name="Try again").click()
     expect(page.get_by_role("link", name="demo-l3-k16").first).to_be_visible()

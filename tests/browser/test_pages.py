@@ -38,9 +38,9 @@ PLACES = {
     "run": Place("/runs/demo-l3-k16", lambda page: page.get_by_role("heading", name="demo-l3-k16")),
     "experts": Place("/experts", lambda page: page.get_by_role("row").nth(20)),
     "expert": Place(
-        f"/experts/{ANSWERING}", lambda page: page.get_by_role("group", name="Context 1", exact=True).first
+        f"/experts/{ANSWERING}", lambda page: page.get_by_role("group", name="Example 1", exact=True).first
     ),
-    "routing": Place(f"/routing?prompt={PROMPT}", lambda page: page.get_by_role("table", name="Coefficients")),
+    "routing": Place(f"/routing?prompt={PROMPT}", lambda page: page.get_by_role("table", name="Activations")),
     "circuits": Place(
         f"/circuits?run=demo-l3-k16&prompt={PROMPT}", lambda page: page.get_by_role("group", name="Circuit")
     ),
@@ -51,18 +51,18 @@ PLACES = {
     ),
     "frontier": Place("/frontier", lambda page: page.get_by_role("img", name="Normalised MSE against K")),
     "faithfulness": Place("/faithfulness", lambda page: page.get_by_role("region", name="Faithfulness")),
-    "health": Place("/health", lambda page: page.get_by_role("region", name="Health of the experts")),
+    "health": Place("/health", lambda page: page.get_by_role("region", name="Expert health")),
     "not-evaluated": Place("/health?run=second", lambda page: page.get_by_text("mxd evaluate").first),
     "unprobed": Place("/probing?run=second", lambda page: page.get_by_text("mxd probe").first),
     "probing": Place("/probing", lambda page: page.get_by_role("region", name="Probes on").first),
-    "not-found": Place("/nowhere", lambda page: page.get_by_role("heading", name="There is no page here")),
+    "not-found": Place("/nowhere", lambda page: page.get_by_role("heading", name="Page not found")),
 }
 
 
 def settle(page: Page) -> None:
     """Wait until nothing on the page says that it is waiting."""
     expect(page.get_by_role("status", name=WAITING)).to_have_count(0)
-    expect(page.get_by_text("Loading the figure")).to_have_count(0)
+    expect(page.get_by_text("Loading figure")).to_have_count(0)
     expect(page.locator("[aria-busy=true]")).to_have_count(0)
 
 

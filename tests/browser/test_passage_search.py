@@ -1,4 +1,4 @@
-"""Which experts fire on a passage, whole and at one token."""
+"""Experts that fire on a passage, or on one token of it."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def test_a_passage_and_one_of_its_tokens(page: Page) -> None:
     tokens.filter(has_text="gust").click()
     expect(page.locator(".search-bar .count")).to_have_text(re.compile(r"; ([1-9]|1[0-6]) fire on the token"))
     assert 0 < counted(page) <= 16 < whole
-    page.get_by_role("button", name="Usage ≤ 1 % only").click()
-    expect(page).to_have_url(re.compile(r"max_usage="))
+    page.get_by_role("button", name="Density ≤ 1 % only").click()
+    expect(page).to_have_url(re.compile(r"max_density="))
     page.reload()
     expect(page.locator(".search-bar .count")).to_contain_text("fire on the token")
     first = page.locator("table tbody tr").first

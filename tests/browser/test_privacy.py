@@ -13,7 +13,7 @@ from playwright.sync_api import Locator, Page, expect
 from tests.browser.axe import violations
 from tests.browser.conftest import OpenPage, Site
 from tests.browser.sample import RUN
-from tests.processes import mxd
+from tests.helpers.processes import mxd
 
 pytestmark = pytest.mark.browser
 
@@ -30,16 +30,16 @@ MADE = (f"{RUN}-private", f"{RUN}-phone")
 
 @pytest.fixture(scope="module", autouse=True)
 def restored(site: Site) -> Iterator[None]:
-    """What is made here is taken away again: others count the runs."""
+    """Delete the new runs, because other tests count runs."""
     yield
     for name in MADE:
-        mxd("remove", name, "--data", str(site.data), "--store", site.store, "--json", folder=site.data)
+        mxd("remove", name, "--yes", "--data", str(site.data), "--database", site.database, "--json", folder=site.data)
 
 
 @pytest.fixture(scope="module")
 def protected(site: Site) -> str:
     """The name of a run that was protected over HTTP."""
-    body = {"runs": [RUN], "name": "{run}-phone", "steps": 2, "most_added": 5}
+    body = {"runs": [RUN], "name": "{run}-phone", "steps": 2, "max_added_loss": 5}
     passages = [{"text": text} for text in PASSAGES.split("\n\n")]
     sent = json.dumps({**body, "passages": passages}).encode()
     asked = Request(f"{site.url}/api/privacy", sent, {"content-type": "application/json"})
@@ -55,7 +55,7 @@ def address(run: str, settings: str = SETTINGS) -> str:
 
 def passage(page: Page, name: str) -> Locator:
     """The first passage's tokens, before or after."""
-    return page.get_by_role("group", name=f"The passage {name}").first
+    return page.get_by_role("group", name=f"Passage {name}").first
 
 
 def test_from_passages_to_a_new_run(page: Page) -> None:
@@ -66,8 +66,8 @@ def test_from_passages_to_a_new_run(page: Page) -> None:
     assert violations(page) == []
     page.get_by_role("textbox", name="Passages").fill(PASSAGES)
     start.click()
-    expect(page.get_by_role("status").filter(has_text=re.compile(r"Step \d of 6|Measuring"))).to_be_visible()
-    figures = page.get_by_role("region", name="What came of it")
+    expect(page.get_by_role("status").filter(has_text=re.compile(r"Step \d of 6|Evaluating"))).to_be_visible()
+    figures = page.get_by_role("region", name="Result")
     expect(figures).to_be_visible(timeout=LONG_MS)
     expect(figures).to_contain_text(re.compile(r"0\.\d{3} → 0\.\d{3}"))
     assert "little" not in page.url
@@ -76,11 +76,11 @@ def test_from_passages_to_a_new_run(page: Page) -> None:
         expect(passage(page, name)).to_contain_text("little girl")
     token = passage(page, "after").get_by_role("button").nth(6)
     token.hover()
-    expect(page.get_by_role("tooltip")).to_contain_text("Most probable")
+    expect(page.get_by_role("tooltip")).to_contain_text("Most likely token")
     page.get_by_role("radio", name="Entropy").click()
     expect(page).to_have_url(re.compile("by=entropy"))
-    rows = page.get_by_role("region", name="How sure, before and after").get_by_role("row")
-    for name in ("Passages, after", "Swapped case, before", "Other text, after", "protected, attacked"):
+    rows = page.get_by_role("region", name="Confidence before and after").get_by_role("row")
+    for name in ("Passages, after", "Swapped case, before", "Retain set, after", "protected, attacked"):
         expect(rows.filter(has_text=name)).to_have_count(1)
     expect(page.get_by_role("group", name="Trade-off by step").get_by_role("img", name="Step 6")).to_have_count(1)
     page.mouse.move(5, 5)
@@ -101,7 +101,7 @@ def test_stopped_work_writes_nothing(page: Page) -> None:
     page.get_by_role("button", name=re.compile("^Protect")).click()
     expect(page.get_by_role("status").filter(has_text="Step 1 of 200")).to_be_visible()
     page.get_by_role("button", name="Stop").click()
-    expect(page.get_by_text("Stopped; nothing was written.")).to_be_visible()
+    expect(page.get_by_text("Cancelled. Nothing was saved.")).to_be_visible()
     expect(page.get_by_role("button", name=re.compile("^Protect"))).to_be_enabled()
 
 
@@ -110,7 +110,7 @@ def test_what_is_refused_is_said(page: Page, forgiven: list[str]) -> None:
     page.goto(address(RUN))
     page.get_by_role("textbox", name="Passages").fill("Too short")
     page.get_by_role("button", name=re.compile("^Protect")).click()
-    expect(page.get_by_role("alert")).to_contain_text("make it longer")
+    expect(page.get_by_role("alert")).to_contain_text("Make it longer")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -118,7 +118,7 @@ def test_on_a_phone(open_page: OpenPage, protected: str, scheme: str) -> None:
     page = open_page(color_scheme=scheme, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
     page.goto(address(protected))
     page.get_by_role("textbox", name="Passages").fill(PASSAGES)
-    expect(page.get_by_role("region", name="What came of it")).to_be_visible()
+    expect(page.get_by_role("region", name="Result")).to_be_visible()
     expect(passage(page, "after")).to_contain_text("little girl")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     assert violations(page) == []

@@ -17,7 +17,7 @@ TOKENS = ["The", "little", "girl", "said", "that", "she", "was"]
 
 def heat_map(page: Page) -> Locator:
     """The map; it is a table."""
-    return page.get_by_role("table", name="Coefficients, tokens by experts")
+    return page.get_by_role("table", name="Activations, tokens by experts")
 
 
 def token(page: Page, text: str) -> Locator:
@@ -27,7 +27,7 @@ def token(page: Page, text: str) -> Locator:
 
 def panel(page: Page) -> Locator:
     """The token in full."""
-    return page.get_by_role("complementary", name="The token in full")
+    return page.get_by_role("complementary", name="Token details")
 
 
 def typed(page: Page, text: str) -> None:
@@ -41,7 +41,7 @@ def typed(page: Page, text: str) -> None:
 def routing(page: Page) -> Page:
     """The map of a prompt that was typed."""
     page.goto("/routing?run=demo-l3-k16")
-    expect(page.get_by_role("heading", name="Type a text to see where it goes")).to_be_visible()
+    expect(page.get_by_role("heading", name="Type a text to see its routing")).to_be_visible()
     typed(page, PROMPT)
     return page
 
@@ -102,8 +102,8 @@ def test_hover_previews_click_locks_escape_releases(routing: Page) -> None:
 
 
 def test_a_cell_locks_its_expert_and_a_reload_shows_the_same(routing: Page) -> None:
-    routing.get_by_role("radio", name="Largest").click()
-    expect(heat_map(routing).get_by_role("columnheader", name="Largest")).to_be_visible()
+    routing.get_by_role("radio", name="Max").click()
+    expect(heat_map(routing).get_by_role("columnheader", name="Max")).to_be_visible()
     first = heat_map(routing).get_by_role("row").nth(2)
     plus = first.get_by_role("rowheader").get_by_role("button").get_attribute("aria-label") or ""
     expert = plus.split()[1]
@@ -115,8 +115,8 @@ def test_a_cell_locks_its_expert_and_a_reload_shows_the_same(routing: Page) -> N
     expect(routing).to_have_url(re.compile("rank=largest"))
     routing.mouse.move(5, 5)
     expect(routing.get_by_role("tooltip")).to_have_count(0)
-    # What experts promote is asked for once a token is locked, and comes a moment later.
-    promotes = panel(routing).get_by_role("columnheader", name="promotes next")
+    # Promoted tokens are requested when a token is locked, and arrive a moment later.
+    promotes = panel(routing).get_by_role("columnheader", name="promoted tokens")
     expect(promotes).to_be_visible()
     routing.wait_for_load_state("networkidle")  # labels of experts too
     shown = (heat_map(routing).aria_snapshot(), panel(routing).aria_snapshot())
@@ -139,7 +139,7 @@ def test_arrows_walk_over_the_map_and_enter_locks(routing: Page) -> None:
 
 
 def test_fewer_experts_of_a_token_by_key_and_by_address(routing: Page) -> None:
-    slider = routing.get_by_role("slider", name="Experts of a token")
+    slider = routing.get_by_role("slider", name="Active experts per token")
     expect(slider).to_have_value("16")
     slider.focus()
     routing.keyboard.press("Home")
@@ -160,7 +160,7 @@ def test_fewer_experts_of_a_token_by_key_and_by_address(routing: Page) -> None:
 def test_more_experts_of_a_token_than_there_are_are_refused(page: Page, forgiven: list[str]) -> None:
     forgiven.append("400")
     page.goto("/routing?run=demo-l3-k16&k=17&prompt=One+day")
-    expect(page.get_by_text("A token has 16 experts at most, and 17 are asked for")).to_be_visible()
+    expect(page.get_by_text("k=17 exceeds the layer's K=16")).to_be_visible()
 
 
 def test_an_expert_of_a_token_goes_to_the_tray_and_to_its_page(routing: Page) -> None:
@@ -177,8 +177,8 @@ def test_an_expert_of_a_token_goes_to_the_tray_and_to_its_page(routing: Page) ->
 
 
 def test_the_same_as_a_list_and_as_a_file(routing: Page) -> None:
-    routing.get_by_role("button", name="As a table").click()
-    listed = routing.get_by_role("region", name="Routing as a table")
+    routing.get_by_role("button", name="Show as table").click()
+    listed = routing.get_by_role("region", name="Routing as table")
     expect(listed.get_by_role("row").nth(20)).to_contain_text(re.compile(r"\d\.\d{4}"))
     routing.get_by_role("button", name="Download").click()
     with routing.expect_download() as download:
@@ -188,9 +188,9 @@ def test_the_same_as_a_list_and_as_a_file(routing: Page) -> None:
 
 
 def test_a_prompt_comes_from_a_context(routing: Page) -> None:
-    routing.get_by_role("button", name="From a context").click()
-    dialog = routing.get_by_role("dialog", name="Prompt from a context")
-    dialog.get_by_role("textbox", name="Search contexts").fill("restaurant")
+    routing.get_by_role("button", name="From an example").click()
+    dialog = routing.get_by_role("dialog", name="Prompt from an example")
+    dialog.get_by_role("textbox", name="Search examples").fill("restaurant")
     dialog.get_by_role("listitem").filter(has_text="restaurant").first.get_by_role("button").click()
     expect(dialog).to_have_count(0)
     expect(routing.get_by_role("textbox", name="Prompt")).not_to_have_value(PROMPT)
@@ -215,6 +215,6 @@ def test_a_long_text_is_drawn_in_part_and_scrolls(routing: Page) -> None:
 def test_a_prompt_that_is_too_long_is_refused_in_a_sentence(routing: Page, forgiven: list[str]) -> None:
     forgiven += ["413"]
     routing.get_by_role("textbox", name="Prompt").fill("hungry " * 600)
-    expect(routing.get_by_role("alert")).to_contain_text(re.compile(r"\d+ tokens.*512.*shorten"))
+    expect(routing.get_by_role("alert")).to_contain_text(re.compile(r"\d+ tokens.*512.*Shorten"))
     typed(routing, PROMPT)
     expect(routing.get_by_role("alert")).to_have_count(0)

@@ -11,21 +11,21 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Site
-from tests.outside import save_sparsify
-from tests.processes import document, ended, mxd, start, wait_for
+from tests.helpers.outside import save_sparsify
+from tests.helpers.processes import document, ended, mxd, start, wait_for
 
 pytestmark = pytest.mark.browser
 
 
 def done(page: Page) -> float:
     """Share of the tokens that are done."""
-    return float(page.get_by_role("progressbar", name="Tokens done").evaluate("bar => bar.value"))
+    return float(page.get_by_role("progressbar", name="Training progress").evaluate("bar => bar.value"))
 
 
 def test_a_run_is_followed_while_it_is_fitted(page: Page, site: Site, tmp_path: Path) -> None:
     with start(*site.fit("live", 2_000_000), folder=tmp_path) as fitting:
         assert fitting.stderr is not None
-        assert "Fitting live" in fitting.stderr.readline()
+        assert "Training live" in fitting.stderr.readline()
         page.goto("/runs/live")
         expect(page.get_by_text("training").first).to_be_visible()
         before = done(page)
@@ -33,7 +33,7 @@ def test_a_run_is_followed_while_it_is_fitted(page: Page, site: Site, tmp_path: 
         fitting.send_signal(signal.SIGTERM)
         assert ended(fitting).returncode == 143
     expect(page.get_by_text("stopped").first).to_be_visible()
-    resume = page.get_by_role("region", name="How to go on")
+    resume = page.get_by_role("region", name="Resume training")
     expect(resume).to_contain_text("mxd train")
     expect(resume).to_contain_text("--resume")
     page.goto("/runs")
@@ -56,7 +56,7 @@ def test_an_imported_run_says_where_it_is_from(page: Page, site: Site, tmp_path:
     language_model = site.data / "language-model"
     width = json.loads((language_model / "config.json").read_text("utf-8"))["hidden_size"]
     save_sparsify(tmp_path / "theirs", width=width)
-    places = ["--data", str(site.data), "--store", site.store, "--json"]
+    places = ["--data", str(site.data), "--database", site.database, "--json"]
     words = ["import", "theirs", "--language-model", str(language_model), "--layer", "1", "--name", "imported"]
     document(mxd(*words, *places, folder=tmp_path))
     page.goto("/runs/imported")
@@ -64,4 +64,4 @@ def test_an_imported_run_says_where_it_is_from(page: Page, site: Site, tmp_path:
     page.goto(f"/runs/{site.run}")
     expect(page.locator("dl.facts")).to_contain_text("Language model")
     expect(page.locator("dl.facts")).not_to_contain_text("Imported from")
-    document(mxd("remove", "imported", *places, folder=tmp_path))
+    document(mxd("remove", "imported", "--yes", *places, folder=tmp_path))

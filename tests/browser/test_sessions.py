@@ -9,11 +9,11 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Page, expect
 
-from backend.sample import SESSIONS_FILE
+from mxd.backend.export.sample_data import SESSIONS_FILE
 from tests.browser.conftest import OpenPage, Site
 from tests.browser.sample import ANSWERING
 from tests.browser.test_steering import PROMPT, address, card, texts
-from tests.processes import wait_for
+from tests.helpers.processes import wait_for
 
 pytestmark = pytest.mark.browser
 
@@ -23,7 +23,7 @@ def test_a_session_is_saved_shared_opened_and_deleted(page: Page, open_page: Ope
     written = texts(page)
     page.get_by_role("button", name="Sessions").click()
     dialog = page.get_by_role("dialog", name="Saved sessions")
-    dialog.get_by_role("textbox", name="Name of the session").fill("Questions back")
+    dialog.get_by_role("textbox", name="Session name").fill("Questions back")
     dialog.get_by_role("button", name="Save", exact=True).click()
     link = dialog.get_by_role("link", name="Questions back")
     expect(link).to_contain_text("1 edit")
@@ -54,7 +54,7 @@ def test_a_shipped_session_is_offered_and_opened(page: Page, site: Site) -> None
 def test_an_unknown_session_says_so(page: Page, forgiven: list[str]) -> None:
     forgiven += ["404"]
     page.goto("/s/zzzzzzz")
-    expect(page.get_by_role("alert")).to_contain_text("no saved session zzzzzzz")
+    expect(page.get_by_role("alert")).to_contain_text("Unknown session: zzzzzzz")
 
 
 def test_doses_are_measured_and_the_suggestion_taken(page: Page) -> None:
@@ -62,9 +62,9 @@ def test_doses_are_measured_and_the_suggestion_taken(page: Page) -> None:
     texts(page)
     dose = page.get_by_role("region", name="Dose")
     dose.get_by_role("button", name="Measure").click()
-    expect(dose.get_by_role("button", name="nats a token")).to_have_count(7)
-    expect(dose).to_contain_text("Own tokens here")
-    dose.get_by_role("button", name="As a table").click()
+    expect(dose.get_by_role("button", name="nats per token")).to_have_count(7)
+    expect(dose).to_contain_text("Tokens it promotes")
+    dose.get_by_role("button", name="Show as table").click()
     expect(dose.get_by_role("row")).to_have_count(8)
     dose.get_by_role("row").nth(4).get_by_role("button").click()
     expect(page).to_have_url(re.compile(rf"edits={ANSWERING}(:|%3A)add(:|%3A)3\b"))
@@ -75,8 +75,8 @@ def test_tokens_of_the_prompt_are_chosen_by_clicking(page: Page) -> None:
     page.goto(address(f"{ANSWERING}:add:60", 12) + "&scope=chosen")
     default, steered = texts(page)
     assert steered == default, "no token is chosen yet"
-    page.get_by_text("Where edits apply", exact=True).click()
-    tokens = page.get_by_role("group", name="Tokens of the prompt that the edits touch")
+    page.get_by_text("Scope of edits", exact=True).click()
+    tokens = page.get_by_role("group", name="Prompt tokens to edit")
     tokens.get_by_role("button", name="said").click()
     expect(page).to_have_url(re.compile(r"[?&]at=4\b"))
     wait_for(lambda: len(set(texts(page))) == 2)
@@ -102,7 +102,7 @@ def test_experts_of_two_layers_are_edited_at_once(page: Page) -> None:
 
 def test_a_strength_beyond_all_bounds_is_brought_back(page: Page) -> None:
     page.goto(address(f"{ANSWERING}:add:1e9", 4))
-    expect(card(page, ANSWERING)).to_contain_text("as far as a strength goes")
+    expect(card(page, ANSWERING)).to_contain_text("Strengths are limited")
     expect(page.get_by_role("alert")).to_have_count(0)
     texts(page)
 

@@ -1,4 +1,4 @@
-"""What surrounds every page: search, theme, keys, the run, the tray, the home page's story, and pages that are not."""
+"""The app shell: search, theme, shortcuts, run selection, tray, home page, missing pages."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def test_all_keys_are_listed_and_escape_closes_the_list(page: Page) -> None:
     expect(page.get_by_role("link", name="second", exact=True)).to_be_visible()
     page.keyboard.press("?")
     dialog = page.get_by_role("dialog", name="Keyboard shortcuts")
-    expect(dialog).to_contain_text("Search labels and contexts")
-    expect(dialog).to_contain_text("Edit the prompt")
+    expect(dialog).to_contain_text("Search labels and examples")
+    expect(dialog).to_contain_text("Edit prompt")
     page.keyboard.press("t")
     expect(dialog).to_be_visible()
     page.keyboard.press("Escape")
@@ -59,7 +59,7 @@ def test_search_finds_and_opens_an_expert(page: Page) -> None:
     page.goto("/runs?run=demo-l3-k16")
     expect(page.get_by_role("link", name="second", exact=True)).to_be_visible()
     page.keyboard.press("/")
-    box = page.get_by_role("combobox", name="Search labels and contexts")
+    box = page.get_by_role("combobox", name="Search labels and examples")
     expect(box).to_be_focused()
     box.press_sequentially("decimal")
     expect(page.get_by_role("option", name=re.compile("Decimal point"))).to_be_visible()
@@ -79,7 +79,7 @@ def test_the_run_is_chosen_once_for_all_pages(page: Page, site: Site) -> None:
     page.get_by_role("option", name=re.compile(site.other_run)).click()
     expect(page).to_have_url(re.compile(rf"/experts\?run={site.other_run}$"))
     expect(page.get_by_text(f"mxd index {site.other_run}")).to_be_visible()
-    for name, words in (("Home", "No contexts yet"), ("Routing", "Type a text"), ("Steering", "The tray is empty")):
+    for name, words in (("Home", "Not indexed yet"), ("Routing", "Type a text"), ("Steering", "The tray is empty")):
         page.get_by_role("navigation", name="Pages").get_by_role("link", name=name).click()
         expect(page).to_have_url(re.compile(f"run={site.other_run}"))
         expect(page.get_by_text(words).first).to_be_visible()
@@ -91,7 +91,7 @@ def test_the_run_is_chosen_once_for_all_pages(page: Page, site: Site) -> None:
 
 def test_a_run_without_an_index_can_be_routed_and_steered(page: Page, site: Site) -> None:
     page.goto(f"/routing?run={site.other_run}&prompt=One+day")
-    expect(page.get_by_role("table", name="Coefficients, tokens by experts")).to_be_visible()
+    expect(page.get_by_role("table", name="Activations, tokens by experts")).to_be_visible()
     page.goto(f"/steering?run={site.other_run}&prompt=One+day&edits=3:add:2&tokens=4")
     expect(page.get_by_role("region", name="Steered")).to_contain_text("done, 4 tokens")
 
@@ -101,11 +101,11 @@ def test_the_tray_opens_and_is_emptied(page: Page) -> None:
     tray = page.get_by_role("complementary", name="Tray")
     expect(tray).to_contain_text("Tray2")
     tray.get_by_role("button", name="Tray").click()
-    opened = page.get_by_role("region", name="All edits in the tray")
-    opened.get_by_role("button", name="Take 40 out").click()
+    opened = page.get_by_role("region", name="Edits in the tray")
+    opened.get_by_role("button", name="Remove 40 from the tray").click()
     expect(opened.get_by_role("listitem")).to_have_count(1)
-    opened.get_by_role("button", name="Empty the tray").click()
-    expect(tray).to_contain_text("Fill it with")
+    opened.get_by_role("button", name="Clear tray").click()
+    expect(tray).to_contain_text("Add experts with")
 
 
 def test_copied_links_carry_the_tray(open_page: OpenPage) -> None:
@@ -121,11 +121,11 @@ def test_copied_links_carry_the_tray(open_page: OpenPage) -> None:
 
 def test_the_first_page_tells_the_story(page: Page) -> None:
     page.goto("/")
-    expect(page.get_by_role("heading", name="It fires here")).to_be_visible()
-    prompt = page.get_by_role("group", name="The prompt")
+    expect(page.get_by_role("heading", name="Top examples")).to_be_visible()
+    prompt = page.get_by_role("group", name="Prompt")
     prompt.get_by_role("button").nth(1).hover()
     expect(page.get_by_role("tooltip")).to_be_visible()
-    default = page.get_by_role("group", name="Text by default")
+    default = page.get_by_role("group", name="Baseline text")
     steered = page.get_by_role("group", name="Steered text")
     expect(page.locator("[aria-busy=true]")).to_have_count(0)
     before = (default.inner_text(), steered.inner_text())
@@ -136,16 +136,16 @@ def test_the_first_page_tells_the_story(page: Page) -> None:
     expect(page.locator("[aria-busy=true]")).to_have_count(0)
     expect(steered).to_have_text(default.inner_text())
     assert default.inner_text() == before[0]
-    page.get_by_role("button", name="Another").click()
+    page.get_by_role("button", name="Next expert").click()
     expect(page).to_have_url(re.compile(r"expert=\d+"))
 
 
 def test_the_first_page_routes_what_one_types(page: Page) -> None:
     page.goto(f"/?run=demo-l3-k16&expert={ANSWERING}")
-    page.get_by_role("button", name="Edit the prompt").click()
+    page.get_by_role("button", name="Edit prompt").click()
     page.get_by_role("textbox", name="Prompt to route").fill("System: yes")
     page.get_by_role("textbox", name="Prompt to route").press("Enter")
-    prompt = page.get_by_role("group", name="The prompt")
+    prompt = page.get_by_role("group", name="Prompt")
     expect(prompt.get_by_role("button", name="yes")).to_be_visible()
     prompt.get_by_role("button", name="yes").click()
     expect(page.get_by_role("heading", name="Experts on ␣yes")).to_be_visible()
@@ -156,7 +156,7 @@ def test_the_first_tab_skips_to_the_page(page: Page) -> None:
     page.goto("/runs")
     expect(page.get_by_role("link", name="second", exact=True)).to_be_visible()
     page.keyboard.press("Tab")
-    expect(page.get_by_role("link", name="Skip to the page")).to_be_focused()
+    expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
     page.keyboard.press("Enter")
     expect(page.get_by_role("main")).to_be_focused()
 
@@ -164,12 +164,12 @@ def test_the_first_tab_skips_to_the_page(page: Page) -> None:
 def test_what_is_not_there_is_said(page: Page, forgiven: list[str]) -> None:
     forgiven += ["404"]
     page.goto("/nowhere/at/all")
-    page.get_by_role("link", name="Go home").click()
-    expect(page.get_by_role("heading", name="It fires here")).to_be_visible()
+    page.get_by_role("link", name="Go to Home").click()
+    expect(page.get_by_role("heading", name="Top examples")).to_be_visible()
     page.goto("/experts/99999?run=demo-l3-k16")
     expect(page.get_by_role("alert")).to_contain_text("99999")
     page.goto("/experts/first?run=demo-l3-k16")
-    expect(page.get_by_role("heading", name="first is no expert")).to_be_visible()
+    expect(page.get_by_role("heading", name="Expert first not found")).to_be_visible()
     page.goto("/runs/no-such-run")
     expect(page.get_by_role("alert")).to_contain_text("no-such-run")
     page.goto("/experts?run=no-such-run")

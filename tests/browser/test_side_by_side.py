@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from backend.database import open_database
+from mxd.backend.database.engine import open_database
+from mxd.trainer.storage.run import Run
+from mxd.trainer.storage.run_records import remove_run
 from tests.browser.axe import violations
 from tests.browser.conftest import OpenPage, Site
 from tests.browser.test_pages import LOOKS, hidden_words, settle
-from tests.copies import permuted_copy
-from trainer.removal import remove_run
-from trainer.run import Run
+from tests.helpers.copies import permuted_copy
 
 pytestmark = pytest.mark.browser
 
@@ -27,16 +27,16 @@ ADDRESS = f"/compare?run=demo-l3-k16&with={COPY}"
 @pytest.fixture(scope="module", autouse=True)
 def shuffled(site: Site) -> Iterator[None]:
     """The sample's run once more, with its experts in another order."""
-    store = open_database(site.store)
-    permuted_copy(Run.load(site.run, site.data), COPY, ORDER, store)
+    database = open_database(site.database)
+    permuted_copy(Run.load(site.run, site.data), COPY, ORDER, database)
     yield
-    remove_run(COPY, site.data, store)
-    store.dispose()
+    remove_run(COPY, site.data, database)
+    database.dispose()
 
 
 def pairs(page: Page) -> Locator:
     """Rows of the table of matched experts, without its head."""
-    table = page.get_by_role("table", name="Pairs of experts")
+    table = page.get_by_role("table", name="Matched experts")
     return table.get_by_role("row").filter(has=page.get_by_role("cell"))
 
 
@@ -47,8 +47,8 @@ def test_a_shuffled_copy_is_seen_through(page: Page, site: Site) -> None:
     expect(another).to_have_count(0)
     page.get_by_role("main").get_by_role("link", name=COPY, exact=True).click()
     expect(page).to_have_url(re.compile(f"with={COPY}"))
-    expect(page.get_by_text("they differ in none")).to_be_visible()
-    expect(page.get_by_role("list", name="How alike they are")).to_contain_text("100.0 %")
+    expect(page.get_by_text("no differences")).to_be_visible()
+    expect(page.get_by_role("list", name="Similarity of the two runs")).to_contain_text("100.0 %")
     for row in pairs(page).all()[:5]:
         expect(row).to_contain_text(re.compile(r"1\.00\s*mutual"))
         one, other = (int(link.locator(".id").inner_text()) for link in row.get_by_role("link").all())
@@ -57,12 +57,12 @@ def test_a_shuffled_copy_is_seen_through(page: Page, site: Site) -> None:
     there.focus()
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile(rf"/experts/\d+\?run={COPY}"))
-    expect(page.get_by_role("group", name="Context 1", exact=True).first).to_be_visible()
+    expect(page.get_by_role("group", name="Example 1", exact=True).first).to_be_visible()
 
 
 def test_order_and_selection_are_in_the_address(page: Page) -> None:
     page.goto(ADDRESS)
-    table = page.get_by_role("table", name="Pairs of experts")
+    table = page.get_by_role("table", name="Matched experts")
     table.get_by_role("button", name="Cosine").click()
     expect(table.get_by_role("columnheader", name="Cosine")).to_have_attribute("aria-sort", "descending")
     page.get_by_role("radio", name="Mutual only").click()
@@ -80,13 +80,13 @@ def test_what_differs_is_marked_and_what_is_missing_is_said(page: Page, site: Si
     page.goto(ADDRESS)
     page.get_by_role("button", name="Compare with").click()
     page.get_by_role("option", name=site.other_run).click()
-    facts = page.get_by_role("table", name="Facts of both runs")
-    expect(facts.get_by_role("row", name="Active K")).to_contain_text("differs")
-    expect(facts.get_by_role("row", name=re.compile("^Language model language-model"))).not_to_contain_text("differs")
+    facts = page.get_by_role("table", name="Properties of both runs")
+    expect(facts.get_by_role("row", name="Active K")).to_contain_text("different")
+    expect(facts.get_by_role("row", name=re.compile("^Language model language-model"))).not_to_contain_text("different")
     matched = page.get_by_role("region", name="Matched experts")
     expect(matched).to_contain_text(f"mxd index {site.other_run}")
     page.goto(f"/compare?run={site.run}&with={site.run}")
-    expect(page.get_by_role("heading", name="is compared with itself")).to_be_visible()
+    expect(page.get_by_role("heading", name="cannot be compared with itself")).to_be_visible()
 
 
 @pytest.mark.parametrize("look", LOOKS)

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from backend.access.tokens import create_token
-from backend.database import open_database
+from mxd.backend.database.access_tokens import create_token
+from mxd.backend.database.engine import open_database
+from mxd.trainer.storage.database.open import writing
 from tests.browser.axe import violations
 from tests.browser.conftest import OpenPage, Site
-from tests.processes import server
-from trainer.store import writing
+from tests.helpers.processes import server
 
 pytestmark = pytest.mark.browser
 
@@ -22,13 +22,13 @@ pytestmark = pytest.mark.browser
 @pytest.fixture
 def guarded(site: Site, tmp_path: Path) -> Iterator[tuple[str, str]]:
     """Address of a server that asks for tokens, and a token that may read."""
-    path = tmp_path / "store.sqlite"
-    shutil.copy(site.store.removeprefix("sqlite:///"), path)
-    store = open_database(f"sqlite:///{path}")
-    with writing(store) as session:
+    path = tmp_path / "database.sqlite"
+    shutil.copy(site.database.removeprefix("sqlite:///"), path)
+    database = open_database(f"sqlite:///{path}")
+    with writing(database) as session:
         token = create_token(session, "read", "browser").token
-    store.dispose()
-    with server(site.data, "--store", f"sqlite:///{path}", "--access", "tokens") as (url, _):
+    database.dispose()
+    with server(site.data, "--database", f"sqlite:///{path}", "--access", "tokens") as (url, _):
         yield url, token
 
 
@@ -41,10 +41,10 @@ def test_a_token_opens_the_dashboard(guarded: tuple[str, str], open_page: OpenPa
     assert violations(page) == []
     page.get_by_label("Token").fill("mxd_wrong")
     page.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_role("alert")).to_contain_text("not in use")
+    expect(page.get_by_role("alert")).to_contain_text("Unknown token")
     page.get_by_label("Token").fill(token)
     page.get_by_role("button", name="Sign in").click()
     expect(page.get_by_role("heading", name="Runs", exact=True)).to_be_visible()
-    expect(page.get_by_text("Your token may read")).to_be_visible()
+    expect(page.get_by_text("Signed in: read access")).to_be_visible()
     page.get_by_role("button", name="Sign out").click()
     expect(page.get_by_role("heading", name="Sign in to MxD Explorer")).to_be_visible()

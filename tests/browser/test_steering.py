@@ -14,12 +14,12 @@ from tests.browser.sample import ANSWERING, BRACKET
 pytestmark = pytest.mark.browser
 
 PROMPT = "The little girl said"
-ARMS = ("Default", "Steered")
+ARMS = ("Baseline", "Steered")
 DONE = re.compile(r"done, \d+ tokens")
 
 
 def address(edits: str, tokens: int) -> str:
-    """Of a generation."""
+    """Seconds to wait for a generation."""
     return f"/steering?run=demo-l3-k16&prompt={quote(PROMPT)}&edits={edits}&tokens={tokens}"
 
 
@@ -38,7 +38,7 @@ def texts(page: Page) -> tuple[str, ...]:
 def card(page: Page, expert: int) -> Locator:
     """The card of an edit."""
     cards = page.get_by_role("region", name="Edits").get_by_role("listitem")
-    return cards.filter(has=page.get_by_role("button", name=f"Take expert {expert} out of the tray"))
+    return cards.filter(has=page.get_by_role("button", name=f"Remove expert {expert} from the tray"))
 
 
 def test_a_slider_moved_by_key_writes_another_text(page: Page) -> None:
@@ -64,16 +64,16 @@ def test_a_slider_moved_by_key_writes_another_text(page: Page) -> None:
 
 
 def test_the_layer_in_place_with_fewer_experts_writes_another_text(page: Page) -> None:
-    page.goto(address(f"{ANSWERING}:add:0", 24) + "&apply=replace&temperature=0")
+    page.goto(address(f"{ANSWERING}:add:0", 24) + "&mode=replace&temperature=0")
     default, _ = texts(page)
-    page.get_by_text("Experts of a token", exact=True).click()
-    slider = page.get_by_role("slider", name="Experts of a token")
+    page.get_by_text("Active experts per token", exact=True).click()
+    slider = page.get_by_role("slider", name="Active experts per token")
     expect(slider).to_have_value("16")
     slider.focus()
     page.keyboard.press("Home")
     expect(page).to_have_url(re.compile(r"[?&]k=1\b"))
-    expect(page.get_by_role("region", name="The same, elsewhere")).to_contain_text("--k 1")
-    expect(page.get_by_role("group", name="Default text")).not_to_have_text(default)
+    expect(page.get_by_role("region", name="Use this in code")).to_contain_text("--k 1")
+    expect(page.get_by_role("group", name="Baseline text")).not_to_have_text(default)
     fewer, _ = texts(page)
     page.reload()
     assert texts(page)[0] == fewer != default
@@ -102,9 +102,9 @@ def test_both_texts_come_token_by_token_and_stop_keeps_them(page: Page) -> None:
         assert page.get_by_role("group", name=f"{arm} text").get_by_role("button").count() > 0
     expect(page.get_by_role("button", name="Generate")).to_be_visible()
     page.reload()
-    expect(pane(page, "Default")).to_contain_text("of 400 tokens")
+    expect(pane(page, "Baseline")).to_contain_text("of 400 tokens")
     page.keyboard.press("Escape")
-    expect(pane(page, "Default")).to_contain_text("stopped after")
+    expect(pane(page, "Baseline")).to_contain_text("stopped after")
 
 
 def test_reset_makes_both_texts_one_and_back_undoes_it(page: Page) -> None:
@@ -147,7 +147,7 @@ def test_a_token_says_what_the_edits_changed_and_can_be_held(page: Page) -> None
     tokens = page.get_by_role("group", name="Steered text").get_by_role("button")
     tokens.nth(3).hover()
     tip = page.get_by_role("tooltip")
-    expect(tip).to_contain_text("KL between the arms")
+    expect(tip).to_contain_text("KL between variants")
     tokens.nth(3).click()
     expect(page).to_have_url(re.compile(r"lock=steered\.0\.3"))
     page.mouse.move(5, 5)
@@ -160,9 +160,9 @@ def test_a_token_says_what_the_edits_changed_and_can_be_held(page: Page) -> None
 def test_the_texts_as_plain_text_and_the_same_on_the_command_line(page: Page) -> None:
     page.goto(address(f"{ANSWERING}:add:4", 12))
     texts(page)
-    page.get_by_role("button", name="Show as text").click()
-    expect(page.get_by_role("region", name="default", exact=True)).to_contain_text(PROMPT)
-    command = page.get_by_role("region", name="The same, elsewhere").get_by_role("code")
+    page.get_by_role("button", name="Show as plain text").click()
+    expect(page.get_by_role("region", name="Baseline", exact=True)).to_contain_text(PROMPT)
+    command = page.get_by_role("region", name="Use this in code").get_by_role("code")
     expect(command).to_contain_text("mxd steer demo-l3-k16")
     expect(command).to_contain_text(f"--edit {ANSWERING}:add:4")
     expect(command).to_contain_text("--max-tokens 12")
@@ -189,5 +189,5 @@ def test_cards_come_from_suggestions_and_go(page: Page) -> None:
     card(page, expert).get_by_role("radio", name="off").click()
     expect(card(page, expert).get_by_role("slider")).to_have_count(0)
     expect(page).to_have_url(re.compile(rf"edits={expert}(:|%3A)off"))
-    card(page, expert).get_by_role("button", name="out of the tray").click()
+    card(page, expert).get_by_role("button", name="from the tray").click()
     expect(page.get_by_text("The tray is empty.")).to_be_visible()

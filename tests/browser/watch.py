@@ -1,4 +1,4 @@
-"""What a browser complains about while a test goes on."""
+"""Errors that a browser reports during a test."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What happens to a store and its runs when processes are killed and disks fail: ``python -m tests.faults``."""
+"""Fault injection: databases and runs when processes are killed and disks fail. Run ``python -m tests.faults``."""

@@ -1,9 +1,9 @@
-"""Kill, spoil and lock, and say what was lost.
+"""Kill processes, damage files, lock databases, and report what was lost.
 
     .venv/bin/python -m tests.faults --kills 20 --seed 0
 
-Needs nothing from outside. Prints one JSON document; the exit code is 1 where anything was lost, half written, or ended
-without a sentence that says what to do. Training is killed by ``scripts/kill_and_resume.py``.
+Needs no network. Prints one JSON document. The exit code is 1 if anything was lost or half written, or if a command
+ended without a clear error message. ``scripts/kill_and_resume.py`` kills training.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.faults.world import make_place
 
 
 def main() -> int:
-    """Do what was chosen, each on a place of its own."""
+    """Run the selected faults, each in its own data folder."""
     every = (*kills.KINDS, *spoiled.KINDS)
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"all by default: {', '.join(every)}")

@@ -12,18 +12,18 @@ import httpx
 from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
-from backend.database import opened
-from backend.notes import LabelRecord
+from mxd.backend.database.annotations import LabelRecord
+from mxd.backend.database.engine import opened
+from mxd.trainer.storage.database.open import writing
+from mxd.trainer.storage.database.tables import AutomaticLabelRecord, EvaluationRecord, IndexRecord
 from tests.faults.world import Place, start, to_its_end
-from trainer.store import EvaluationRecord, IndexRecord, writing
-from trainer.tables import AutomaticLabelRecord
 
 Check = Callable[[], list[str]]
-"""What is wrong after a kill, a sentence each."""
+"""Problems after a kill, one sentence each."""
 
 
 def killed(words: list[str], place: Place, kills: int, chance: random.Random, check: Check) -> list[str]:
-    """Start a command ``kills`` times, kill it each time, and look; then let it run to its end."""
+    """Start a command ``kills`` times, kill it each time and check the data; then let it finish."""
     wrong = []
     to_its_end(["runs"], place)  # the first process waits until everything is imported
     whole = to_its_end(words, place)
@@ -47,11 +47,11 @@ def killed(words: list[str], place: Place, kills: int, chance: random.Random, ch
 
 
 def index(place: Place, kills: int, chance: random.Random) -> list[str]:
-    """An index is the one before or the new one, whole."""
+    """Check that the index is either the previous or the new one, complete."""
     sizes = (2_000, 3_200)
 
     def check() -> list[str]:
-        with opened(place.store) as store, Session(store) as session:
+        with opened(place.database) as database, Session(database) as session:
             tokens = session.scalar(select(IndexRecord.tokens))
         lost = [] if tokens is not None and tokens in sizes else [f"an index of {tokens} tokens"]
         return lost + place.findings()
@@ -60,31 +60,31 @@ def index(place: Place, kills: int, chance: random.Random) -> list[str]:
 
 
 def evaluate_words(place: Place) -> list[str]:
-    """A short evaluation."""
+    """Evaluate the run on a few tokens."""
     text = ["--text", place.text, "--seen-text", "--tokens", "1600", "--device", "cpu"]
     return ["evaluate", "small", *text, "--prompts", "2", "--resamples", "200"]
 
 
 def evaluate(place: Place, kills: int, chance: random.Random) -> list[str]:
-    """There is a whole evaluation, or none."""
+    """Check that there is a complete evaluation, or none."""
 
     def check() -> list[str]:
-        with opened(place.store) as store, writing(store) as session:
+        with opened(place.database) as database, writing(database) as session:
             results = session.scalars(select(EvaluationRecord.result)).all()
             session.execute(delete(EvaluationRecord))
-        return [] if all("delta_ce" in result for result in results) else ["half an evaluation"]
+        return [] if all("loss_increase" in result for result in results) else ["half an evaluation"]
 
     return killed(evaluate_words(place), place, kills, chance, check)
 
 
 def label(place: Place, kills: int, chance: random.Random) -> list[str]:
-    """There are all automatic labels, or none."""
-    with opened(place.store) as store, Session(store) as session:
+    """Check that there are all automatic labels, or none."""
+    with opened(place.database) as database, Session(database) as session:
         every = session.scalar(select(func.count()).select_from(AutomaticLabelRecord))
     assert every
 
     def check() -> list[str]:
-        with opened(place.store) as store, writing(store) as session:
+        with opened(place.database) as database, writing(database) as session:
             there = session.scalar(select(func.count()).select_from(AutomaticLabelRecord))
             session.execute(delete(AutomaticLabelRecord))
         return [] if there in (0, every) else [f"{there} of {every} labels"]
@@ -93,7 +93,7 @@ def label(place: Place, kills: int, chance: random.Random) -> list[str]:
 
 
 def export(place: Place, kills: int, chance: random.Random) -> list[str]:
-    """The file is not there, or whole."""
+    """Check that the file is missing or complete."""
     target = place.folder / "report.html"
     evaluated = to_its_end(evaluate_words(place), place)
     assert evaluated.code == 0, evaluated.said
@@ -110,11 +110,11 @@ def export(place: Place, kills: int, chance: random.Random) -> list[str]:
 
 
 def serve(place: Place, kills: int, chance: random.Random) -> list[str]:
-    """What a client was told is written is there after the kill."""
+    """Check that every acknowledged write is there after the kill."""
     wrong = []
     for number in range(kills):
         acknowledged = _write_until_killed(place, number, chance)
-        with opened(place.store) as store, Session(store) as session:
+        with opened(place.database) as database, Session(database) as session:
             there = {(one.run, one.expert): one.label for one in session.scalars(select(LabelRecord))}
         lost = [expert for expert, label in acknowledged.items() if there.get(("small", expert), "") < label]
         if lost:
@@ -124,7 +124,7 @@ def serve(place: Place, kills: int, chance: random.Random) -> list[str]:
 
 
 def _write_until_killed(place: Place, number: int, chance: random.Random) -> dict[int, str]:
-    """Labels that a server has acknowledged before it was killed, by expert; later ones sort behind earlier ones."""
+    """Labels that the server acknowledged before it was killed, by expert; a later label overwrites an earlier one."""
     port = free_port()
     process = start(["serve", "--port", str(port), "--device", "cpu"], place, place.folder / "said.txt")
     acknowledged: dict[int, str] = {}
@@ -155,7 +155,7 @@ def _write_until_killed(place: Place, number: int, chance: random.Random) -> dic
 
 
 def free_port() -> int:
-    """A port that nobody listens on now."""
+    """A free port."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Disks that are full or read-only, stores and runs that are damaged or locked, a server that loses its files."""
+"""Full or read-only disks, damaged or locked databases and runs, and a server that loses its files."""
 
 from __future__ import annotations
 
@@ -20,30 +20,48 @@ import httpx
 from tests.faults.kills import free_port, wait_for
 from tests.faults.world import Ended, Place, start, to_its_end
 
-SOME_COMMANDS = (["runs"], ["store", "check"], ["label", "small"], ["route", "small", "the old fox", "--device", "cpu"])
+SOME_COMMANDS = (
+    ["runs"],
+    ["database", "check"],
+    ["label", "small"],
+    ["route", "small", "the old fox", "--device", "cpu"],
+)
 TIMES = 10
 
 
 def index_words(place: Place) -> list[str]:
-    """An index of the run anew."""
+    """Index the run again."""
     return ["index", "small", "--text", place.text, "--tokens", "3000", "--device", "cpu"]
 
 
 def train_words(place: Place) -> list[str]:
-    """Another run."""
-    sizes = ["--layer", "1", "--tokens", "1k", "--k", "4", "--num-experts", "40", "--context", "16", "--batch", "64"]
+    """Train another run."""
+    sizes = [
+        "--layer",
+        "1",
+        "--tokens",
+        "1k",
+        "--k",
+        "4",
+        "--num-experts",
+        "40",
+        "--context-length",
+        "16",
+        "--batch-tokens",
+        "64",
+    ]
     source = str(place.folder / "language-model")
     return ["train", source, *sizes, "--text", place.text, "--name", "another", "--device", "cpu"]
 
 
 def writing_commands(place: Place) -> list[list[str]]:
-    """Those that write into the data folder."""
+    """Commands that write into the data folder."""
     return [index_words(place), ["label", "small"], train_words(place)]
 
 
 @contextmanager
 def copy_of(place: Place, folder: Path | None = None) -> Iterator[Place]:
-    """The place once more, to be spoiled."""
+    """Copy the data folder, to damage the copy."""
     with tempfile.TemporaryDirectory(dir=folder) as made:
         copy = Path(made) / "place"
         shutil.copytree(place.folder, copy)
@@ -51,12 +69,12 @@ def copy_of(place: Place, folder: Path | None = None) -> Iterator[Place]:
 
 
 def not_good(what: str, words: list[str], ended: Ended) -> list[str]:
-    """A finding where a command neither worked nor said what to do."""
+    """Report a command that neither worked nor printed a clear error."""
     return [] if ended.is_good else [f"{what}: {words[0]} ended with {ended.code}: {ended.said[-300:]}"]
 
 
 def after_all(what: str, place: Place) -> list[str]:
-    """What is wrong once the disk is well again."""
+    """Problems that remain after the disk works again."""
     wrong = [f"{what}: {finding}" for finding in place.findings()]
     ended = to_its_end(index_words(place), place)
     return wrong + (
@@ -69,7 +87,7 @@ def after_all(what: str, place: Place) -> list[str]:
 
 @contextmanager
 def small_disk(megabytes: int) -> Iterator[Path | None]:
-    """A file system in memory; None where this user may not mount one."""
+    """A file system in memory; None if this user may not mount one."""
     with tempfile.TemporaryDirectory() as folder:
         words = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "none", folder]
         if os.geteuid() or subprocess.run(words, capture_output=True, check=False).returncode:
@@ -82,7 +100,7 @@ def small_disk(megabytes: int) -> Iterator[Path | None]:
 
 
 def disk_full(place: Place, chance: random.Random) -> list[str]:
-    """A disk with little room left, or, where none can be mounted, files that may not grow."""
+    """A disk with little space left or, without the right to mount one, a limit on file sizes."""
     wrong: list[str] = []
     used = sum(path.stat().st_size for path in place.folder.rglob("*") if path.is_file())
     with small_disk(used // 10**6 + 3) as disk, copy_of(place, disk) as copy:
@@ -99,7 +117,7 @@ def disk_full(place: Place, chance: random.Random) -> list[str]:
 
 
 def read_only(place: Place, _chance: random.Random) -> list[str]:
-    """A data folder that may not be written."""
+    """A data folder without write permission."""
     with small_disk(64) as disk:
         if disk is None:
             return ["read-only: skipped, as only root may mount a disk"]
@@ -120,7 +138,7 @@ def read_only(place: Place, _chance: random.Random) -> list[str]:
 
 
 def damage(path: Path, chance: random.Random) -> None:
-    """Cut a file off, or change some of its bits."""
+    """Truncate a file, or flip some of its bits."""
     content = bytearray(path.read_bytes())
     if chance.random() < 0.3:
         content = content[: chance.randrange(len(content))]
@@ -130,19 +148,19 @@ def damage(path: Path, chance: random.Random) -> None:
     path.write_bytes(content)
 
 
-def damaged_store(place: Place, chance: random.Random) -> list[str]:
-    """A store that was cut off or changed in some places."""
+def damaged_database(place: Place, chance: random.Random) -> list[str]:
+    """A database that is truncated or modified in several places."""
     wrong = []
     for number in range(TIMES):
         with copy_of(place) as copy:
             damage(copy.data / "mxd.sqlite", chance)
             for words in SOME_COMMANDS[:3]:
-                wrong += not_good(f"damaged store {number}", words, to_its_end(words, copy))
+                wrong += not_good(f"damaged database {number}", words, to_its_end(words, copy))
     return wrong
 
 
 def damaged_run(place: Place, chance: random.Random) -> list[str]:
-    """Files of a run and of its language model that were cut off or changed in some places."""
+    """Files of a run and its language model that are truncated or modified in several places."""
     wrong = []
     for number in range(TIMES):
         with copy_of(place) as copy:
@@ -157,7 +175,7 @@ def damaged_run(place: Place, chance: random.Random) -> list[str]:
 
 
 def locked(place: Place, _chance: random.Random) -> list[str]:
-    """A store that another program writes to, and does not stop."""
+    """A database that another process keeps locked."""
     with copy_of(place) as copy:
         holder = sqlite3.connect(copy.data / "mxd.sqlite", isolation_level=None)
         holder.execute("BEGIN IMMEDIATE")
@@ -173,7 +191,7 @@ def locked(place: Place, _chance: random.Random) -> list[str]:
 
 @contextmanager
 def server(place: Place) -> Iterator[tuple[httpx.Client, int]]:
-    """A server on the place, a client of it, and its process's id."""
+    """A server on the data folder, its client and its process id."""
     port = free_port()
     process = start(["serve", "--port", str(port), "--device", "cpu"], place, place.folder / "said.txt")
     assert process.pid is not None
@@ -188,7 +206,7 @@ def server(place: Place) -> Iterator[tuple[httpx.Client, int]]:
 
 
 def language_model_gone(place: Place, _chance: random.Random) -> list[str]:
-    """The language model's folder removed under a running server: browsing goes on, the rest is refused."""
+    """Delete the language model's folder under a running server: browsing works, other requests fail."""
     with copy_of(place) as copy:
         settings = copy.data / "runs" / "small" / "run.json"
         own = copy.folder / "language-model"
@@ -205,7 +223,7 @@ def language_model_gone(place: Place, _chance: random.Random) -> list[str]:
 
 
 def stopped_with_streams(place: Place, _chance: random.Random) -> list[str]:
-    """SIGTERM with a stream open: no more is taken, the stream may end, the process stops within seconds."""
+    """Send SIGTERM during a stream: new requests fail, the stream may finish, the process ends in seconds."""
     body = {"prompt": "the old fox", "sampling": {"max_tokens": 12, "temperature": 1.0}}
     lines: list[str] = []
     first = threading.Event()
@@ -241,7 +259,7 @@ def _is_alive(pid: int) -> bool:
 KINDS: dict[str, Callable[[Place, random.Random], list[str]]] = {
     "disk-full": disk_full,
     "read-only": read_only,
-    "damaged-store": damaged_store,
+    "damaged-database": damaged_database,
     "damaged-run": damaged_run,
     "locked": locked,
     "language-model-gone": language_model_gone,

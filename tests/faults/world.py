@@ -1,4 +1,4 @@
-"""A small run with its index, and ``mxd`` commands on it in processes that can be killed at any moment."""
+"""A small indexed run, and ``mxd`` commands on it in processes that can be killed at any moment."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from dataclasses import dataclass
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
-from backend.cli import run as run_command
-from backend.database import opened, reading
-from backend.upkeep.check import check_store
-from tests.forked import PROCESSES
-from tests.language_models import saved_language_model
-from tests.runs import small_world
-from trainer.config import IndexConfig
-from trainer.indexing import build_index
-from trainer.labelling import label_experts
-from trainer.language_model import LanguageModel
-from trainer.run import Run
-from trainer.store import sqlite_url
-from trainer.train import train
+from mxd.backend.cli.main import run as run_command
+from mxd.backend.database.engine import opened, reading
+from mxd.backend.database.maintenance.check import check_database
+from mxd.trainer.analysis.indexing import build_index
+from mxd.trainer.analysis.labelling import label_experts
+from mxd.trainer.config import IndexConfig
+from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.storage.database.open import sqlite_url
+from mxd.trainer.storage.run import Run
+from mxd.trainer.training.train import train_layer
+from tests.helpers.forked import PROCESSES
+from tests.helpers.language_models import saved_language_model
+from tests.helpers.runs import small_world
 
 PATIENCE_SECONDS = 120
 SENTENCE_CHARACTERS = 1000
@@ -33,7 +33,7 @@ SENTENCE_CHARACTERS = 1000
 
 @dataclass(frozen=True)
 class Place:
-    """A data folder with the fitted and indexed run ``small``, its text, and its language model."""
+    """A data folder with the indexed run ``small``, its text and its language model."""
 
     folder: Path
 
@@ -44,46 +44,46 @@ class Place:
 
     @property
     def text(self) -> str:
-        """The text that it is fitted on and indexed with."""
+        """Text for training and indexing."""
         return str(self.folder / "text.jsonl")
 
     @property
-    def store(self) -> str:
-        """URL of its store."""
+    def database(self) -> str:
+        """Database URL."""
         return sqlite_url(self.data)
 
     def findings(self) -> list[str]:
-        """What ``mxd store check`` finds wrong."""
-        with opened(self.store) as store, reading(store) as session:
-            return list(check_store(session, 200))
+        """Problems that ``mxd database check`` reports."""
+        with opened(self.database) as database, reading(database) as session:
+            return list(check_database(session, 200))
 
 
 def make_place(folder: Path) -> Place:
-    """Fit and index the run, and label its experts."""
+    """Train and index the run, and label its experts."""
     world = small_world(folder)
     source = str(saved_language_model(folder / "language-model"))
     language_model = LanguageModel.load(source, "cpu")
-    train(world.config(language_model=source), world.data, world.store, language_model)
+    train_layer(world.config(language_model=source), world.data, world.database, language_model)
     run = Run.load("small", world.data)
-    build_index(run, IndexConfig(text=world.text, tokens=2_000), language_model, world.store)
-    label_experts(run, world.store)
-    world.store.dispose()
+    build_index(run, IndexConfig(text=world.text, tokens=2_000), language_model, world.database)
+    label_experts(run, world.database)
+    world.database.dispose()
     return Place(folder)
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended."""
+    """Result of a command."""
 
     code: int | None
-    """Exit code; negative where a signal ended it."""
+    """Exit code; negative if a signal ended the process."""
     said: str
-    """On stderr."""
+    """Contents of stderr."""
     seconds: float
 
     @property
     def is_good(self) -> bool:
-        """Whether it did what it was asked, or said in one sentence what to do."""
+        """True if the command worked or printed one clear error message."""
         last = (self.said.strip().splitlines() or [""])[-1]
         sentence = last.startswith("mxd: ") and len(last) < SENTENCE_CHARACTERS
         # 1: what was looked at is not in order; which is said on stdout.
@@ -91,14 +91,14 @@ class Ended:
 
 
 def start(words: Sequence[str], place: Place, said: Path) -> ForkServerProcess:
-    """An ``mxd`` command that goes on; what it says goes into the file ``said``."""
+    """Start an ``mxd`` command; its output goes into the file ``said``."""
     process = PROCESSES.Process(target=_command, args=(list(words), str(place.data), str(said)))
     process.start()
     return process
 
 
 def to_its_end(words: Sequence[str], place: Place, limit_bytes: int | None = None, said: Path | None = None) -> Ended:
-    """An ``mxd`` command, to its end; with ``limit_bytes`` no file may grow beyond that."""
+    """Run an ``mxd`` command to its end; ``limit_bytes`` limits the size of the files that it writes."""
     began = time.monotonic()
     said = said or Path(tempfile.gettempdir()) / f"mxd-faults-{os.getpid()}.txt"
     process = PROCESSES.Process(target=_command, args=(list(words), str(place.data), str(said), limit_bytes))
@@ -112,7 +112,7 @@ def to_its_end(words: Sequence[str], place: Place, limit_bytes: int | None = Non
 
 
 def _command(words: list[str], data: str, said: str, limit_bytes: int | None = None) -> None:
-    """In the new process: the command line, its words on stderr kept."""
+    """Run the command line in the new process, with stderr redirected to a file."""
     os.environ["MXD_DATA"] = data
     with open(said, "w", encoding="utf-8", buffering=1) as kept:
         if limit_bytes is not None:

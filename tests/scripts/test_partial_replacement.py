@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from mxd.trainer.config import SAMPLE, EvaluateConfig, TextConfig
+from mxd.trainer.evaluation.evaluate import Evaluator, evaluate
+from mxd.trainer.evaluation.results import Evaluation
+from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.storage.run import Run
+from mxd.trainer.utils.callbacks import NO_CALLBACKS
 from scripts.partial_replacement import main
-from trainer.config import SAMPLE, EvaluateConfig, TextConfig
-from trainer.evaluation.evaluate import Session, evaluate
-from trainer.evaluation.result import Evaluation
-from trainer.language_model import LanguageModel
-from trainer.run import Run
 
 TEXT = str(SAMPLE / "text.jsonl.gz")
 
@@ -25,11 +26,11 @@ def test_the_whole_layer_is_what_is_evaluated_and_none_of_it_is_the_mlp(
     run = Run.load("demo-l3-k16", tmp_path)
     config = EvaluateConfig(text=TextConfig(text=TEXT), tokens=1024, prompts=0)
     language_model = LanguageModel.load(run.language_model_source, "cpu")
-    wanted = evaluate(Session.open(config, language_model, lambda *_: None, lambda: False), run, seen_text=False).result
+    wanted = evaluate(Evaluator.open(config, language_model, NO_CALLBACKS), run, seen_text=False).result
     assert isinstance(wanted, Evaluation)
-    assert whole["delta_ce"]["value"] == pytest.approx(wanted.delta_ce.value, abs=1e-5)
+    assert whole["loss_increase"]["value"] == pytest.approx(wanted.loss_increase.value, abs=1e-5)
     assert whole["routing_share"]["value"] == pytest.approx(wanted.routing_share, abs=1e-3)
-    assert half["delta_ce"]["value"] < whole["delta_ce"]["value"] / 2
+    assert half["loss_increase"]["value"] < whole["loss_increase"]["value"] / 2
     assert half["routing_share"]["value"] < whole["routing_share"]["value"] / 2
-    assert none["delta_ce"]["value"] == pytest.approx(0, abs=1e-5)
+    assert none["loss_increase"]["value"] == pytest.approx(0, abs=1e-5)
     assert none["routing_share"]["value"] == pytest.approx(0, abs=1e-3)

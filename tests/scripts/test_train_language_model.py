@@ -1,4 +1,4 @@
-"""The recipe of a small language model: from text to a folder, on with another, stopped and gone on with."""
+"""Training a small language model: from scratch, from another model, interrupted and resumed."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from typing import Any
 
 import pytest
 import torch
-from pydantic_settings import CliApp
 from safetensors.torch import load_file
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from mxd.backend.cli.parser import parse
+from mxd.trainer.language_model.model import LanguageModel
 from scripts.train_language_model import Recipe, main, train
-from tests.language_models import CONFIGS, saved_language_model
+from tests.helpers.language_models import CONFIGS, saved_language_model
 from tests.test_docs import PAGES, blocks
-from trainer.language_model import LanguageModel
 
 STEPS = 12
 SMALL = shlex.split(
-    "--context 16 --batch 4 --vocabulary 300 --held-out-tokens 64 --held-out-times 3 --learning-rate 1e-2"
+    "--context-length 16 --batch 4 --vocabulary 300 --held-out-tokens 64 --held-out-times 3 --learning-rate 1e-2"
 )
 
 
@@ -81,7 +81,7 @@ def made(words: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def said(folder: Path) -> dict[str, Any]:
-    """What training.json holds."""
+    """Contents of training.json."""
     found: dict[str, Any] = json.loads((folder / "training.json").read_text("utf-8"))
     return found
 
@@ -124,8 +124,8 @@ def test_cut_short_and_resumed_it_ends_with_the_same_weights(made: Path, words: 
     often = [str(folder), *words, "--checkpoint-minutes", "0"]
     for step, more in ((5, []), (9, ["--resume"])):
         with pytest.raises(PowerCut):
-            train(CliApp.run(Recipe, [*often, *more]), [CutAfter(step)])
-        # What a cut in the middle of writing leaves, newer than all that is whole.
+            train(parse(Recipe, [*often, *more], "train_language_model.py"), [CutAfter(step)])
+        # A truncated checkpoint, newer than all complete ones.
         half = folder / "checkpoints" / f"checkpoint-{step + 1}"
         half.mkdir()
         (half / "trainer_state.json").write_text("{")
@@ -151,7 +151,7 @@ def test_it_goes_on_with_another(made: Path, words: list[str], tmp_path: Path) -
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
-        (["--context", "999"], "128 positions"),
+        (["--context-length", "999"], "128 positions"),
         (["--text", "nowhere.txt"], "nowhere.txt"),
         (["--from", "./nowhere"], "nowhere"),
         (["--epochs", "0"], "--epochs"),
@@ -169,7 +169,7 @@ def test_a_text_that_is_too_short(words: list[str], tmp_path: Path, capsys: pyte
     short = tmp_path / "short.txt"
     short.write_text("Few words.")
     assert main([str(tmp_path / "new"), *words, "--text", str(short)]) == 2
-    assert "give more text" in capsys.readouterr().err
+    assert "Provide more text" in capsys.readouterr().err
     short.write_text("Few words. " * 20)
     assert main([str(tmp_path / "new"), *words, "--text", str(short), "--batch", "40"]) == 2
     assert "too few for two steps" in capsys.readouterr().err
@@ -189,7 +189,7 @@ def test_a_tokenizer_must_fit_the_language_model(
 ) -> None:
     other = saved_language_model(tmp_path / "other")
     assert main([str(tmp_path / "new"), *words, "--from", str(other), "--tokenizer", str(made)]) == 2
-    assert "300 tokens, the language model knows 257" in capsys.readouterr().err
+    assert "300 tokens, but the language model has 257" in capsys.readouterr().err
 
 
 def test_lines_in_the_documents_are_taken() -> None:
@@ -197,6 +197,6 @@ def test_lines_in_the_documents_are_taken() -> None:
     for document in PAGES:
         for block in blocks(document):
             for line in re.findall(r"scripts/train_language_model\.py (.*)$", block, flags=re.MULTILINE):
-                CliApp.run(Recipe, shlex.split(line))
+                parse(Recipe, shlex.split(line), "train_language_model.py")
                 found += 1
     assert found >= 2

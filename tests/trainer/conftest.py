@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runs import World, small_world
+from tests.helpers.runs import World, small_world
 
 
 @pytest.fixture
@@ -15,4 +15,4 @@ def world(tmp_path: Path) -> Iterator[World]:
     """A small world of its own."""
     made = small_world(tmp_path)
     yield made
-    made.store.dispose()
+    made.database.dispose()

@@ -1,1 +1,1 @@
-"""What a run adds to the loss of its language model, and whether its experts do anything; start at ``evaluate``."""
+"""Evaluation of runs: loss increase on held-out text, health of the experts, probing and steering. See ``evaluate``."""

@@ -1,224 +1,290 @@
-"""Measuring a run on held-out text: what it adds to the loss, and whether its experts do anything.
+"""Evaluation of runs on held-out text: loss increase in the language model, routing share, and health of the experts.
 
 Shapes: S sequences, L tokens of a sequence.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from trainer.config import EvaluateConfig
-from trainer.errors import UserError
-from trainer.evaluation.arms import ORIGINAL, Arm, LayerArms, Losses, arm_of, constant_in, measure, paired, zeroed_in
-from trainer.evaluation.continuations import agreement
-from trainer.evaluation.health import health_of, shared_experts
-from trainer.evaluation.intervals import Bootstrap, Floats, Interval
-from trainer.evaluation.result import Added, Evaluation, SharedExpert, Together
-from trainer.evaluation.statistics import Statistics, gather
-from trainer.evaluation.verdicts import verdicts
-from trainer.in_place import refuse_overlapping
-from trainer.language_model import LanguageModel
-from trainer.layers.sparse import SparseLayer
-from trainer.progress import Progress, ShouldStop
-from trainer.run import Run
-from trainer.text import sequences
-
-
-class Stopped(UserError):
-    """Somebody asked to stop; nothing of what was under way is kept."""
+from mxd.trainer.config import EvaluateConfig, TextConfig
+from mxd.trainer.data.sequences import fingerprint, sequences
+from mxd.trainer.errors import UserError
+from mxd.trainer.evaluation.health import find_shared_experts, measure_health
+from mxd.trainer.evaluation.interventions import (
+    ORIGINAL,
+    Intervention,
+    LayerInterventions,
+    Losses,
+    constant_output,
+    intervene,
+    loss_increases,
+    measure_losses,
+    zero_output,
+)
+from mxd.trainer.evaluation.metrics import LayerStatistics, collect_statistics, continuation_agreement
+from mxd.trainer.evaluation.results import Evaluation, JointEvaluation, LayerByLayer, SharedExpertAblation
+from mxd.trainer.evaluation.warnings import find_warnings
+from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.layers.base import SparseLayer
+from mxd.trainer.storage.run import Run
+from mxd.trainer.storage.run_sets import check_disjoint_layers
+from mxd.trainer.utils.bootstrap import Bootstrap, Floats, Interval
+from mxd.trainer.utils.callbacks import Callbacks
 
 
 @dataclass(frozen=True)
-class Measured:
-    """An evaluation, and the loss that each sequence gains, [S]."""
+class Measurement:
+    """An evaluation, with the loss increase of each sequence."""
 
-    result: Evaluation | Together | Added
-    added_S: Floats
+    result: Evaluation | JointEvaluation | LayerByLayer
+    loss_increase_S: Floats
     subject: str
-    """What it is of, as the store has it."""
+    """Name of what was evaluated, used as its key in the database."""
 
 
 @dataclass(frozen=True)
-class Session:
-    """What every measurement on one text shares."""
+class Evaluator:
+    """Language model, text and bootstrap resamples, shared by all evaluations on one text."""
 
     config: EvaluateConfig
     language_model: LanguageModel
     ids_SL: Tensor
     bootstrap: Bootstrap
-    progress: Progress
-    should_stop: ShouldStop
+    callbacks: Callbacks
 
     @classmethod
-    def open(
-        cls, config: EvaluateConfig, language_model: LanguageModel, progress: Progress, should_stop: ShouldStop
-    ) -> Session:
+    def open(cls, config: EvaluateConfig, language_model: LanguageModel, callbacks: Callbacks) -> Evaluator:
         """Read the text.
 
         Raises:
-            UserError: it is too short, or cannot be read.
+            UserError: the text is too short, or cannot be read.
         """
         stream = sequences(config.text, language_model.tokenizer, config.tokens, config.seed, "as-is")
         ids_SL = torch.from_numpy(np.stack(list(stream))).long()
         bootstrap = Bootstrap(len(ids_SL), config.resamples, config.seed)
-        return cls(config, language_model, ids_SL, bootstrap, progress, should_stop)
+        return cls(config, language_model, ids_SL, bootstrap, callbacks)
 
-    def losses(self, arms: Sequence[Arm]) -> Losses:
-        """Of arms of which the first is the original.
+    def losses(self, interventions: Sequence[Intervention]) -> Losses:
+        """Measure the losses under interventions, the first of which is the original.
 
         Raises:
-            Stopped: somebody asked for it.
+            CancelledError: the task was cancelled.
         """
-        found = measure(self.language_model, arms, self.ids_SL, self.progress, self.should_stop)
-        if found is None:
-            raise Stopped("Evaluating was stopped; what was finished is in the store. Run the same command to go on.")
-        return found
+        return measure_losses(self.language_model, interventions, self.ids_SL, self.callbacks)
 
 
-def evaluate(session: Session, run: Run, seen_text: bool) -> Measured:
-    """One run in place of its layer's MLP."""
-    layer = run.at_k(session.config.k).to(session.language_model.device_of(run.config.layer))
-    found = gather(session.language_model, run.config.layers, layer, session.ids_SL, session.progress)
-    shared = shared_experts(found, session.config.always_on)
-    own = LayerArms(layer, found, shared.experts)
-    losses = _losses(session, run, found, own)
-    zero_S, mean_S, added_S, frozen_S, without_S, only_S = (paired(losses, arm) for arm in range(1, 7))
-    intervals = _intervals(session, found) | {
-        "kl": session.bootstrap.mean(losses.kl[3]),
-        "agreement": session.bootstrap.mean(losses.agreement[3]),
-        "routing_share": session.bootstrap.ratio(frozen_S, mean_S),
-        "ce_frozen": session.bootstrap.mean(losses.ce[4]),
+def evaluate(evaluator: Evaluator, run: Run, seen_text: bool) -> Measurement:
+    """Evaluate a run that replaces its layer's MLP.
+
+    Args:
+        seen_text: whether the run was trained on the text.
+
+    Raises:
+        UserError: the run cannot be used with the requested K.
+        CancelledError: the task was cancelled.
+    """
+    config, bootstrap = evaluator.config, evaluator.bootstrap
+    layer = run.config.layer
+    sparse_layer = run.at_k(config.k).to(evaluator.language_model.device_of(layer))
+    statistics = collect_statistics(
+        evaluator.language_model, layer, sparse_layer, evaluator.ids_SL, evaluator.callbacks
+    )
+    shared = find_shared_experts(statistics, config.always_on)
+    losses = _measure_losses(evaluator, run, statistics, LayerInterventions(sparse_layer, statistics, shared.experts))
+    zero_S, mean_S, replaced_S, frozen_S, without_S, only_S = (loss_increases(losses, number) for number in range(1, 7))
+    intervals = _reconstruction_intervals(evaluator, statistics) | {
+        "kl": bootstrap.mean(losses.kl[3]),
+        "agreement": bootstrap.mean(losses.agreement[3]),
+        "routing_share": bootstrap.ratio(frozen_S, mean_S),
+        "ce_frozen": bootstrap.mean(losses.ce[4]),
     }
-    health = health_of(layer, found, session.config.seed)
-    recovered, ce = session.bootstrap.ratio(mean_S - added_S, mean_S), losses.ce.mean(axis=1)
+    health = measure_health(sparse_layer, statistics, config.seed)
+    recovered = bootstrap.ratio(mean_S - replaced_S, mean_S)
+    continuations = continuation_agreement(
+        evaluator.language_model, {layer: sparse_layer}, evaluator.ids_SL, config.prompts
+    )
     result = Evaluation(
-        run=run.name,
-        method=run.config.method,
-        language_model=run.config.language_model,
-        layer=run.config.layer,
-        layers=tuple(run.config.layers),
-        num_experts=layer.config.num_experts,
-        k=layer.config.k,
-        fitted_k=run.layer.config.k,
-        smallest_k=layer.config.smallest_k,
-        parameters=layer.num_parameters,
-        seed=run.config.seed,
-        fitted_tokens=run.config.tokens,
-        text=session.config.text.text,
-        tokens=session.ids_SL.numel(),
-        sequences=len(session.ids_SL),
+        **_run_fields(run, sparse_layer),
+        **_text_fields(evaluator),
         seen_text=seen_text,
-        ce_original=float(ce[0]),
-        ce_zeroed=float(ce[1]),
-        ce_mean_ablated=float(ce[2]),
-        ce_replaced=float(ce[3]),
-        ce_frozen=float(ce[4]),
-        delta_ce=session.bootstrap.mean(added_S),
-        loss_recovered_zero=session.bootstrap.ratio(zero_S - added_S, zero_S),
+        **_metric_fields(losses, intervals),
+        loss_increase=bootstrap.mean(replaced_S),
+        loss_recovered_zero=bootstrap.ratio(zero_S - replaced_S, zero_S),
         loss_recovered_mean=recovered,
-        normalised_mse_of_layers=_of_layers(session, found),
         dead_share=health.load.dead_share,
         intervals=intervals,
-        continuations=_continuations(session, {run.config.layer: layer}),
-        shared_expert=SharedExpert(
-            **asdict(shared), delta_ce_without=float(without_S.mean()), delta_ce_only=float(only_S.mean())
+        continuations={str(length): share for length, share in continuations.items()},
+        shared_expert=SharedExpertAblation(
+            **asdict(shared),
+            loss_increase_without=float(without_S.mean()),
+            loss_increase_only=float(only_S.mean()),
         ),
         health=health,
-        verdicts=verdicts(
+        warnings=find_warnings(
             run.config.method,
             health,
             shared,
             recovered,
             intervals["routing_share"],
-            only=float(1 - only_S.mean() / mean_S.mean()),
+            loss_recovered_by_shared=float(1 - only_S.mean() / mean_S.mean()),
+            tokens=statistics.tokens,
         ),
-        **{name: intervals[name].value for name in VALUES},
     )
-    return Measured(result, added_S, subject_at(run.name, session.config.k))
+    return Measurement(result, replaced_S, subject_name(run.name, config.k))
 
 
-def _losses(session: Session, run: Run, found: Statistics, own: LayerArms) -> Losses:
-    """Original, MLPs zeroed, at their means; the run in place, frozen, without its shared experts, with them alone."""
-    answers = (own.replaced, own.frozen, own.without_shared, own.only_shared)
-    baselines = [ORIGINAL, zeroed_in(run), constant_in(run, found.output_O)]
-    return session.losses([*baselines, *(arm_of(run, answer) for answer in answers)])
+LOSSES = ("ce_original", "ce_zeroed", "ce_mean_ablated", "ce_replaced", "ce_frozen")
+"""Fields of the losses under the first interventions, in the order of ``_measure_losses``."""
 
 
-def subject_at(run: str, k: int | None) -> str:
-    """What an evaluation is of, in the store: a run, or a run with fewer experts of each token."""
-    return run if k is None else f"{run} at K {k}"
-
-
-VALUES = (
+PLAIN_VALUES = (
     "kl",
     "agreement",
-    "normalised_mse",
+    "normalized_mse",
     "paper_error",
     "variance_explained",
     "l0",
     "routing_share",
 )
-"""Measures that stand in the result as plain values, beside their intervals."""
+"""Metrics that the result contains as plain values in addition to their intervals."""
 
 
-def evaluate_together(session: Session, runs: Sequence[Run], single: Sequence[float]) -> Measured:
-    """Several runs in place at once; ``single`` is what each adds alone.
+def _metric_fields(losses: Losses, intervals: Mapping[str, Interval]) -> dict[str, Any]:
+    """Fields of an evaluation that are plain numbers."""
+    means = dict(zip(LOSSES, losses.ce.mean(axis=1).tolist(), strict=False))
+    return means | {name: intervals[name].value for name in PLAIN_VALUES}
+
+
+def _run_fields(run: Run, sparse_layer: SparseLayer) -> dict[str, Any]:
+    """Fields of an evaluation that describe the run."""
+    return {
+        "run": run.name,
+        "method": run.config.method,
+        "language_model": run.config.language_model,
+        "layer": run.config.layer,
+        "num_experts": sparse_layer.config.num_experts,
+        "k": sparse_layer.config.k,
+        "trained_k": run.layer.config.k,
+        "min_k": sparse_layer.config.min_k,
+        "parameters": sparse_layer.num_parameters,
+        "seed": run.config.seed,
+        "trained_tokens": run.config.tokens,
+    }
+
+
+def _text_fields(evaluator: Evaluator) -> dict[str, Any]:
+    """Fields of an evaluation that describe the text."""
+    ids_SL = evaluator.ids_SL
+    return {"text": evaluator.config.text.text, "tokens": ids_SL.numel(), "sequences": len(ids_SL)}
+
+
+def _measure_losses(
+    evaluator: Evaluator, run: Run, statistics: LayerStatistics, layer_interventions: LayerInterventions
+) -> Losses:
+    """Losses of the original model and of six replacements of the MLP.
+
+    In order: original, zero, mean output, sparse layer, mean-ablated mixing vector, without the shared experts, and
+    with the shared experts only.
+    """
+    replacements = (
+        zero_output,
+        constant_output(statistics.output_O),
+        layer_interventions.replaced,
+        layer_interventions.frozen,
+        layer_interventions.without_shared,
+        layer_interventions.only_shared,
+    )
+    return evaluator.losses([ORIGINAL, *(intervene(run, replacement) for replacement in replacements)])
+
+
+def subject_name(run: str, k: int | None) -> str:
+    """Key of an evaluation in the database: the run's name, with K if it is not the run's own."""
+    return run if k is None else f"{run} at K {k}"
+
+
+def evaluate_jointly(evaluator: Evaluator, runs: Sequence[Run], individual_losses: Sequence[float]) -> Measurement:
+    """Evaluate several runs that replace their layers' MLPs at the same time.
+
+    Args:
+        individual_losses: loss increase of each run on its own.
 
     Raises:
-        UserError: two are of one layer.
+        UserError: two runs are of the same layer.
+        CancelledError: the task was cancelled.
     """
-    refuse_overlapping(runs)
+    check_disjoint_layers(runs)
     replaced, zeros, means = dict(ORIGINAL), dict(ORIGINAL), dict(ORIGINAL)
     for run in runs:
-        layer = run.layer.to(session.language_model.device_of(run.config.layer))
-        found = gather(session.language_model, run.config.layers, layer, session.ids_SL, session.progress)
-        replaced |= arm_of(run, LayerArms(layer, found, ()).replaced)
-        zeros |= zeroed_in(run)
-        means |= constant_in(run, found.output_O)
-    losses = session.losses([ORIGINAL, zeros, means, replaced])
-    mean_S, added_S = paired(losses, 2), paired(losses, 3)
+        layer = run.config.layer
+        sparse_layer = run.layer.to(evaluator.language_model.device_of(layer))
+        statistics = collect_statistics(
+            evaluator.language_model, layer, sparse_layer, evaluator.ids_SL, evaluator.callbacks
+        )
+        replaced |= intervene(run, LayerInterventions(sparse_layer, statistics, ()).replaced)
+        zeros |= intervene(run, zero_output)
+        means |= intervene(run, constant_output(statistics.output_O))
+    losses = evaluator.losses([ORIGINAL, zeros, means, replaced])
+    mean_S, replaced_S = loss_increases(losses, 2), loss_increases(losses, 3)
     ce = losses.ce.mean(axis=1)
-    result = Together(
+    result = JointEvaluation(
         run=" + ".join(run.name for run in runs),
         runs=tuple(run.name for run in runs),
-        text=session.config.text.text,
-        tokens=session.ids_SL.numel(),
+        text=evaluator.config.text.text,
+        tokens=evaluator.ids_SL.numel(),
         ce_original=float(ce[0]),
         ce_zeroed=float(ce[1]),
         ce_mean_ablated=float(ce[2]),
         ce_replaced=float(ce[3]),
-        delta_ce=session.bootstrap.mean(added_S),
-        sum_of_single=sum(single),
-        loss_recovered_mean=session.bootstrap.ratio(mean_S - added_S, mean_S),
+        loss_increase=evaluator.bootstrap.mean(replaced_S),
+        summed_loss_increase=sum(individual_losses),
+        loss_recovered_mean=evaluator.bootstrap.ratio(mean_S - replaced_S, mean_S),
         kl=float(losses.kl[3].mean()),
         agreement=float(losses.agreement[3].mean()),
     )
-    return Measured(result, added_S, result.run)
+    return Measurement(result, replaced_S, result.run)
 
 
-def _of_layers(session: Session, found: Statistics) -> tuple[Interval, ...]:
-    of_layers_SJ = np.array(found.errors.of_layers)
-    return tuple(session.bootstrap.mean(of_layer_S) for of_layer_S in of_layers_SJ.T)
-
-
-def _intervals(session: Session, found: Statistics) -> dict[str, Interval]:
-    """Of how close the layer's output is."""
-    errors, bootstrap = found.errors, session.bootstrap
-    deviation_S = errors.squared_deviation(found.output_O, session.ids_SL.shape[1])
+def _reconstruction_intervals(evaluator: Evaluator, statistics: LayerStatistics) -> dict[str, Interval]:
+    """Reconstruction errors of the layer, variance explained and L0."""
+    errors, bootstrap = statistics.errors, evaluator.bootstrap
+    deviation_S = errors.squared_deviation(statistics.output_O, evaluator.ids_SL.shape[1])
     unexplained = bootstrap.ratio(np.array(errors.squared_error), deviation_S)
     return {
-        "normalised_mse": bootstrap.mean(np.array(errors.normalised_mse)),
+        "normalized_mse": bootstrap.mean(np.array(errors.normalized_mse)),
         "paper_error": bootstrap.mean(np.array(errors.paper_error)),
         "variance_explained": Interval(1 - unexplained.value, 1 - unexplained.high, 1 - unexplained.low),
         "l0": bootstrap.mean(np.array(errors.l0)),
     }
 
 
-def _continuations(session: Session, layers: Mapping[int, SparseLayer]) -> dict[str, float]:
-    found = agreement(session.language_model, layers, session.ids_SL, session.config.prompts)
-    return {str(length): share for length, share in found.items()}
+def is_training_text(text: TextConfig, trained: TextConfig) -> bool:
+    """Return whether ``text`` is the training text or a part of its folder. False if that no longer exists."""
+    path, trained_path = Path(os.path.expanduser(text.text)), Path(os.path.expanduser(trained.text))
+    if path.exists() and trained_path.is_dir() and path.resolve().is_relative_to(trained_path.resolve()):
+        return True
+    try:
+        return fingerprint(text) == fingerprint(trained)
+    except UserError:
+        return False
+
+
+def check_held_out(name: str, text: TextConfig, trained: TextConfig) -> None:
+    """Check that a run was not trained on a text.
+
+    Raises:
+        UserError: it was.
+    """
+    if is_training_text(text, trained):
+        raise UserError(
+            f"{name} was trained on {text.text}, so results would be optimistic. Pass held-out data with --text, or "
+            "--seen-text to evaluate anyway (the result is flagged)."
+        )

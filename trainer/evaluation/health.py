@@ -1,4 +1,4 @@
-"""Whether a layer's experts share the work, differ from each other, and are the full maps that they could be.
+"""Health of a layer's experts: load balance, near-duplicates, matrix ranks, shared experts and variation of the mixing.
 
 Shapes: N experts, H hidden width, O output width, E sampled experts.
 """
@@ -11,129 +11,136 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainer.evaluation.statistics import Statistics
-from trainer.expert_ranks import ExpertRanks, measure_ranks
-from trainer.layers.mxd import MxD
-from trainer.layers.sparse import SparseLayer
-from trainer.metrics import effective_number, gini
+from mxd.trainer.evaluation.metrics import LayerStatistics
+from mxd.trainer.layers.base import SparseLayer
+from mxd.trainer.layers.metrics import ExpertRanks, effective_number, gini, measure_ranks
+from mxd.trainer.layers.mxd import MxD
 
-DUPLICATE = 0.95
-"""Cosine from which two experts count as one."""
-COMPARED = 4096
-"""Experts, drawn at random, that are compared with all others; a run of 86,015 would take minutes whole."""
-SAMPLED = 32
-"""Experts whose matrices are taken apart."""
-POINTS = 101
+DUPLICATE_COSINE = 0.95
+"""Cosine similarity from which two experts are near-duplicates."""
+MAX_COMPARED = 4096
+"""Number of random experts compared with all others. Comparing all pairs of 86,015 experts would take minutes."""
+MAX_SAMPLED = 32
+"""Number of random experts whose matrices are decomposed."""
+LORENZ_POINTS = 101
 _CHUNK = 1024
 
 
 @dataclass(frozen=True)
-class Load:
-    """How the work is shared over the experts. Load is a share of all activations."""
+class LoadBalance:
+    """Distribution of load over the experts. An expert's load is its share of all activations."""
 
     dead_share: float
-    """Experts active on none of the tokens."""
+    """Share of experts that are active on no token."""
     entropy: float
-    """Of the load, in bits; log2 N where all are used alike."""
+    """Entropy of the load, in bits; log2 N if all experts are equally active."""
     effective_experts: float
     """2 to the power of the entropy."""
     gini: float
-    """0: all are used alike. 1: one does it all."""
-    largest_usage: float
-    """Share of tokens on which the most used expert is active."""
-    shares: tuple[float, ...]
-    """Lorenz curve: share of the activations that the least used 0, 1, … 100 % of the experts have."""
-    usage_edges: tuple[float, ...]
-    """Edges of usage, equally wide on a logarithmic scale."""
-    usage_counts: tuple[int, ...]
-    """Experts between them; dead ones are in none."""
+    """Gini coefficient of the load: 0 if all experts are equally active, 1 if one expert has all activations."""
+    max_density: float
+    """Largest activation density of an expert."""
+    lorenz_curve: tuple[float, ...]
+    """Share of all activations of the least active 0, 1, … 100 % of the experts."""
+    density_edges: tuple[float, ...]
+    """Edges of the density histogram's bins, equally spaced on a logarithmic scale."""
+    density_counts: tuple[int, ...]
+    """Number of experts in each bin of the density histogram. Dead experts are in none."""
 
 
 @dataclass(frozen=True)
-class Twins:
-    """How close each expert is to the nearest other, by cosine; over a sample where there are many."""
+class NearDuplicates:
+    """Cosine similarity of experts to their nearest neighbours, over a random sample of experts."""
 
     compared: int
+    """Number of sampled experts."""
     share: float
-    """Experts with a duplicate: a cosine of 0.95 or more, for gate and scaling both where there are both."""
+    """Share of sampled experts with a near-duplicate: the same neighbour at a cosine of 0.95 or more for gate and
+    scaling."""
     gate_median: float
-    gate_largest: float
+    """Median cosine of gate vectors to their nearest neighbours."""
+    gate_max: float
     scaling_median: float
-    scaling_largest: float
+    """Median cosine of scaling vectors to their nearest neighbours."""
+    scaling_max: float
 
 
 @dataclass(frozen=True)
-class Matrices(ExpertRanks):
-    """The same, over experts that are active."""
+class SampledExpertRanks(ExpertRanks):
+    """Ranks of the matrices of a random sample of active experts."""
 
     sampled: int
+    """Number of sampled experts."""
 
 
 @dataclass(frozen=True)
 class Health:
-    """All of it."""
+    """Health of a layer's experts."""
 
-    load: Load
-    twins: Twins
-    matrices: Matrices | None
-    """None for methods whose experts are single directions."""
+    load: LoadBalance
+    near_duplicates: NearDuplicates
+    expert_ranks: SampledExpertRanks | None
+    """None for methods whose experts are vectors, and if no expert is active."""
     mixing_variation: float
-    """Standard deviation of the mixing over tokens, as a share of its mean (root mean square over outputs of each)."""
+    """Standard deviation of the mixing vector over tokens relative to its mean, each as a norm over entries."""
 
 
-def load_of(active_N: Tensor, tokens: int) -> Load:
-    """From on how many of the tokens each expert is active."""
+def measure_load(active_N: Tensor, tokens: int) -> LoadBalance:
+    """Measure the load balance from the number of active tokens of each expert, [N]."""
     counts_N = np.sort(active_N.double().numpy())
     load = counts_N / max(counts_N.sum(), 1.0)
-    usage = counts_N / tokens
+    density = counts_N / tokens
     effective = effective_number(active_N)
-    first = np.floor(np.log10(1 / tokens))
-    edges = np.logspace(first, 0, round(-first) * 4 + 1)
-    lorenz = np.concatenate([[0.0], load.cumsum()])
-    return Load(
+    lowest = np.floor(np.log10(1 / tokens))
+    edges = np.logspace(lowest, 0, round(-lowest) * 4 + 1)
+    cumulative = np.concatenate([[0.0], load.cumsum()])
+    points = np.linspace(0, len(load), LORENZ_POINTS)
+    return LoadBalance(
         dead_share=float((counts_N == 0).mean()),
         entropy=float(np.log2(effective)),
         effective_experts=effective,
         gini=gini(active_N),
-        largest_usage=float(usage[-1]),
-        shares=tuple(np.interp(np.linspace(0, len(load), POINTS), np.arange(len(lorenz)), lorenz).tolist()),
-        usage_edges=tuple(edges.tolist()),
-        usage_counts=tuple(np.histogram(usage[usage > 0].clip(edges[0], 1), edges)[0].tolist()),
+        max_density=float(density[-1]),
+        lorenz_curve=tuple(np.interp(points, np.arange(len(cumulative)), cumulative).tolist()),
+        density_edges=tuple(edges.tolist()),
+        density_counts=tuple(np.histogram(density[density > 0].clip(edges[0], 1), edges)[0].tolist()),
     )
 
 
 @torch.no_grad()
-def health_of(layer: SparseLayer, statistics: Statistics, seed: int) -> Health:
-    """From what a pass over text has counted, and from the weights."""
+def measure_health(sparse_layer: SparseLayer, statistics: LayerStatistics, seed: int) -> Health:
+    """Measure a layer's health from its statistics on a text and from its weights."""
     generator = torch.Generator().manual_seed(seed)
     spread = statistics.mixing_variance_M.double().sum().sqrt()
     level = statistics.mixing_M.double().norm()
     return Health(
-        load=load_of(statistics.active_N, statistics.tokens),
-        twins=_twins(layer, generator),
-        matrices=_matrices(layer, statistics.active_N, generator) if isinstance(layer, MxD) else None,
+        load=measure_load(statistics.active_N, statistics.tokens),
+        near_duplicates=_near_duplicates(sparse_layer, generator),
+        expert_ranks=_expert_ranks(sparse_layer, statistics.active_N, generator)
+        if isinstance(sparse_layer, MxD)
+        else None,
         mixing_variation=float(spread / level) if level > 0 else float("nan"),
     )
 
 
-def _twins(layer: SparseLayer, generator: torch.Generator) -> Twins:
-    count = layer.config.num_experts
-    chosen_E = torch.randperm(count, generator=generator)[:COMPARED].to(layer.table.device)
-    gate_E, gate_ids_E = _nearest(layer.gate.rows(slice(None)), chosen_E)
-    scaling_E, scaling_ids_E = _nearest(layer.table, chosen_E)
-    both_E = (gate_E >= DUPLICATE) & (scaling_E >= DUPLICATE) & (gate_ids_E == scaling_ids_E)
-    return Twins(
+def _near_duplicates(sparse_layer: SparseLayer, generator: torch.Generator) -> NearDuplicates:
+    count = sparse_layer.config.num_experts
+    chosen_E = torch.randperm(count, generator=generator)[:MAX_COMPARED].to(sparse_layer.table.device)
+    gate_E, gate_ids_E = _nearest(sparse_layer.gate.rows(slice(None)), chosen_E)
+    scaling_E, scaling_ids_E = _nearest(sparse_layer.table, chosen_E)
+    both_E = (gate_E >= DUPLICATE_COSINE) & (scaling_E >= DUPLICATE_COSINE) & (gate_ids_E == scaling_ids_E)
+    return NearDuplicates(
         compared=len(chosen_E),
         share=both_E.float().mean().item(),
         gate_median=gate_E.median().item(),
-        gate_largest=gate_E.max().item(),
+        gate_max=gate_E.max().item(),
         scaling_median=scaling_E.median().item(),
-        scaling_largest=scaling_E.max().item(),
+        scaling_max=scaling_E.max().item(),
     )
 
 
 def _nearest(rows_NW: Tensor, chosen_E: Tensor) -> tuple[Tensor, Tensor]:
-    """Cosine with, and id of, the nearest other row, for some rows; a few at a time against all."""
+    """Cosine similarity and index of the nearest other row, [E] each, for the chosen rows."""
     unit_NW = torch.nn.functional.normalize(rows_NW, dim=1)
     cosines, ids = [], []
     for part_C in chosen_E.split(_CHUNK):
@@ -145,43 +152,43 @@ def _nearest(rows_NW: Tensor, chosen_E: Tensor) -> tuple[Tensor, Tensor]:
     return torch.cat(cosines).clamp(-1, 1).cpu(), torch.cat(ids).cpu()
 
 
-def _matrices(layer: MxD, active_N: Tensor, generator: torch.Generator) -> Matrices | None:
+def _expert_ranks(sparse_layer: SparseLayer, active_N: Tensor, generator: torch.Generator) -> SampledExpertRanks | None:
     active_E = torch.nonzero(active_N).flatten()
-    chosen_E = active_E[torch.randperm(len(active_E), generator=generator)[:SAMPLED]]
-    if not len(chosen_E):
+    chosen_E = active_E[torch.randperm(len(active_E), generator=generator)[:MAX_SAMPLED]]
+    if not isinstance(sparse_layer, MxD) or not len(chosen_E):
         return None
-    return Matrices(sampled=len(chosen_E), **asdict(measure_ranks(layer, chosen_E.tolist())))
+    return SampledExpertRanks(sampled=len(chosen_E), **asdict(measure_ranks(sparse_layer, chosen_E.tolist())))
 
 
 @dataclass(frozen=True)
-class Shared:
-    """The experts that are always on or, where none is, the one that is used most."""
+class SharedExperts:
+    """Always-on experts or, if there are none, the most active expert."""
 
     experts: tuple[int, ...]
     always_on: int
-    """How many are on at so many tokens that they count as always on."""
-    usage: float
-    """Of the most used one."""
-    share: float
-    """Their share of all coefficients."""
+    """Number of always-on experts."""
+    density: float
+    """Density of the most active expert."""
+    coefficient_share: float
+    """Their share of the sum of all coefficients."""
     output_share: float
-    """Their share of the norms of what the experts add."""
+    """Their share of the summed norms of all experts' contributions."""
 
 
-def shared_experts(statistics: Statistics, threshold: float) -> Shared:
-    """Which experts these are; ``threshold`` is the usage from which one is always on."""
-    usage_N = statistics.active_N.double() / statistics.tokens
-    found_E = torch.nonzero(usage_N >= threshold).flatten()
-    experts_E = found_E if len(found_E) else usage_N.argmax().unsqueeze(0)
-    return Shared(
+def find_shared_experts(statistics: LayerStatistics, threshold: float) -> SharedExperts:
+    """Find the always-on experts. ``threshold`` is the density from which an expert is always on."""
+    density_N = statistics.active_N.double() / statistics.tokens
+    always_on_E = torch.nonzero(density_N >= threshold).flatten()
+    experts_E = always_on_E if len(always_on_E) else density_N.argmax().unsqueeze(0)
+    return SharedExperts(
         experts=tuple(experts_E.tolist()),
-        always_on=len(found_E),
-        usage=usage_N.max().item(),
-        share=_part(statistics.mass_N, experts_E),
-        output_share=_part(statistics.norm_N, experts_E),
+        always_on=len(always_on_E),
+        density=density_N.max().item(),
+        coefficient_share=_share_of_sum(statistics.mass_N, experts_E),
+        output_share=_share_of_sum(statistics.norm_N, experts_E),
     )
 
 
-def _part(values_N: Tensor, chosen_E: Tensor) -> float:
-    whole = values_N.sum().item()
-    return values_N[chosen_E].sum().item() / whole if whole > 0 else 0.0
+def _share_of_sum(values_N: Tensor, chosen_E: Tensor) -> float:
+    total = values_N.sum().item()
+    return values_N[chosen_E].sum().item() / total if total > 0 else float("nan")

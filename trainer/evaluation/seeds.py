@@ -1,4 +1,4 @@
-"""Evaluations of runs that differ in their seed alone, taken together."""
+"""Evaluations of several seeds of one configuration, grouped. This module does not import PyTorch."""
 
 from __future__ import annotations
 
@@ -10,83 +10,82 @@ from typing import Any
 
 import numpy as np
 
-from trainer.config import EvaluateConfig, TrainConfig
-from trainer.evaluation.intervals import Bootstrap, Floats, Interval
-from trainer.store import EvaluationRecord
+from mxd.trainer.config import EvaluateConfig, TrainConfig
+from mxd.trainer.storage.database.tables import EvaluationRecord
+from mxd.trainer.utils.bootstrap import Bootstrap, Floats, Interval
 
-Settings = Mapping[str, Any]
-"""A run's settings, as they stand in its file and in the store."""
-
-NOT_COMPARED = ("name", "seed", "text_seed", "checkpoint_every", "log_every")
-"""Settings in which runs may differ and still be seeds of one another. Several seeds that are fitted on one pass have
-the order of the text in common, the first as its own seed and the others as their ``text_seed``."""
+RunSettings = Mapping[str, Any]
+"""A run's config, as stored in its file and in the database."""
+SEED_SETTINGS = ("name", "seed", "data_seed", "checkpoint_every", "log_every")
+"""Settings in which seeds of one configuration may differ. Seeds trained in one pass share the data order, so their
+``data_seed`` may differ from their own seed."""
 
 
 @dataclass(frozen=True)
-class Seeds:
-    """Evaluations of one or more seeds of the same fit, on the same text."""
+class SeedGroup:
+    """Evaluations of one or more seeds of the same configuration, on the same text."""
 
     records: tuple[EvaluationRecord, ...]
-    settings: Settings
-    """Those of the first."""
+    settings: RunSettings
+    """Config of the first run."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the runs, with their K where that is not their own."""
+        """Names of the runs, with K if it is not the run's own."""
         return tuple(record.subject for record in self.records)
 
     @property
-    def delta_ce(self) -> Interval:
-        """Added loss, its interval over sequences and, where there are several, over seeds."""
+    def loss_increase(self) -> Interval:
+        """Mean loss increase, with its interval over sequences and seeds."""
         if len(self.records) == 1:
-            return Interval(**self.records[0].result["delta_ce"])
-        values_RS: list[Floats] = [np.frombuffer(it.sequences, "<f4").astype(np.float64) for it in self.records]
+            return Interval(**self.records[0].result["loss_increase"])
+        values_RS: list[Floats] = [np.frombuffer(record.sequences, "<f4").astype(np.float64) for record in self.records]
         config = EvaluateConfig.model_validate(self.records[0].settings)
         return Bootstrap(len(values_RS[0]), config.resamples, config.seed).mean_over_seeds(values_RS)
 
     def measure(self, name: str) -> Interval:
-        """Mean over the seeds of a measure that has an interval, between the lowest and the highest end of theirs."""
-        found = [record.result["intervals"][name] for record in self.records]
-        known = [it for it in found if it["value"] is not None]
+        """Mean of a metric over the seeds, with the lowest and the highest end of their intervals."""
+        intervals = [record.result["intervals"][name] for record in self.records]
+        known = [interval for interval in intervals if interval["value"] is not None]
         if not known:
             return Interval(float("nan"), float("nan"), float("nan"))
         return Interval(
-            float(np.mean([it["value"] for it in known])),
-            min(it["value"] if it["low"] is None else it["low"] for it in known),
-            max(it["value"] if it["high"] is None else it["high"] for it in known),
+            float(np.mean([interval["value"] for interval in known])),
+            min(interval["value"] if interval["low"] is None else interval["low"] for interval in known),
+            max(interval["value"] if interval["high"] is None else interval["high"] for interval in known),
         )
 
 
-def same_settings(settings: Settings, left_out: Collection[str] = ()) -> dict[str, Any]:
-    """What has to be equal for runs to be seeds of one another, and may still differ by ``left_out``."""
-    # What was not chosen may also be missing: settings that came later.
-    defaults = _defaults()
+def comparable_settings(settings: RunSettings, ignored: Collection[str] = ()) -> dict[str, Any]:
+    """Settings that must be equal for runs to be seeds of one configuration, without the ``ignored`` ones."""
+    # Runs may lack settings that were added later, so default values are omitted.
+    defaults = _default_settings()
     return {
         name: value
         for name, value in sorted(settings.items())
-        if name not in NOT_COMPARED and name not in left_out and value is not None and value != defaults.get(name)
+        if name not in SEED_SETTINGS and name not in ignored and value is not None and value != defaults.get(name)
     }
 
 
 @cache
-def _defaults() -> Mapping[str, Any]:
-    """Of settings that need not be chosen, as they stand in a run's file; a method and a K are always told."""
+def _default_settings() -> Mapping[str, Any]:
+    """Default values of optional settings, except for method and K."""
     fields = TrainConfig.model_fields.items()
     optional = {name: field for name, field in fields if not field.is_required() and name not in ("method", "k")}
-    chosen = {name: field.get_default(call_default_factory=True) for name, field in optional.items()}
-    return TrainConfig.model_construct(**chosen).model_dump(mode="json", include=set(optional))
+    defaults = {name: field.get_default(call_default_factory=True) for name, field in optional.items()}
+    return TrainConfig.model_construct(**defaults).model_dump(mode="json", include=set(optional))
 
 
-def by_seeds(records: Iterable[tuple[EvaluationRecord, Settings]]) -> list[Seeds]:
-    """Evaluations of single runs, those of the same fit, text and settings together.
+def group_by_seeds(records: Iterable[tuple[EvaluationRecord, RunSettings]]) -> list[SeedGroup]:
+    """Group evaluations of single runs by configuration, text and evaluation settings.
 
     Args:
-        records: evaluations, each with the settings of its run.
+        records: evaluations, each with the config of its run. Evaluations of several runs are ignored.
     """
-    groups: dict[str, list[tuple[EvaluationRecord, Settings]]] = defaultdict(list)
+    groups: dict[str, list[tuple[EvaluationRecord, RunSettings]]] = defaultdict(list)
     for record, settings in records:
-        if "verdicts" not in record.result:
-            continue  # of several runs at once
+        if "warnings" not in record.result:
+            continue
         config = EvaluateConfig.model_validate(record.settings)
-        groups[f"{record.fingerprint} {config} {same_settings(settings)}"].append((record, settings))
-    return [Seeds(tuple(record for record, _ in members), members[0][1]) for members in groups.values()]
+        groups[f"{record.fingerprint} {config} {comparable_settings(settings)}"].append((record, settings))
+    return [SeedGroup(tuple(record for record, _ in members), members[0][1]) for members in groups.values()]

@@ -8,7 +8,7 @@
 Expert n is the linear map W_n = D diag(c_n) from z to the output, and y = sum_n a_n z W_n + b_out (Lemma 2). W_n has
 the rank of D as long as no entry of c_n is zero (Lemma 1).
 
-Shapes: T tokens, I input width, H hidden width, O output width, N experts, K active.
+Shapes: T tokens, I input width, H hidden width, O output width, N experts, K active experts.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from trainer.config import Activation, LayerConfig, Method
-from trainer.layers.sparse import Routing, SparseLayer
-from trainer.layers.stock_ops import PAIRS_AT_A_TIME
+from mxd.trainer.config import Activation, LayerConfig, Method
+from mxd.trainer.layers.base import Routing, SparseLayer
+from mxd.trainer.layers.ops.torch_ops import PAIRS_AT_A_TIME
 
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
@@ -35,7 +35,7 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
 
 
 class MxD(SparseLayer):
-    """A Mixture of Decoders. Subclasses differ in the encoder alone."""
+    """Mixture of Decoders. Subclasses differ only in the encoder."""
 
     method: ClassVar[Method] = "mxd"
     expert_tables: ClassVar[tuple[str, ...]] = ("gate.weight", "gate.bias", "scaling_NO")
@@ -44,7 +44,7 @@ class MxD(SparseLayer):
         super().__init__(config)
         self.encoder = nn.Linear(config.input_width, config.hidden_width)
         self.decoder = nn.Linear(config.hidden_width, config.output_width, bias=False)
-        # c_n of torch's Linear from N experts to O outputs, stored an expert a row.
+        # Initialised as torch's Linear from N experts to O outputs, stored with one row c_n per expert.
         self.scaling_NO = nn.Parameter(
             nn.Linear(config.num_experts, config.output_width).weight.detach().T.contiguous()
         )
@@ -54,23 +54,23 @@ class MxD(SparseLayer):
 
     @abstractmethod
     def encode(self, x_TI: Tensor) -> Tensor:
-        """The hidden vector z that every expert reads, [T, H]."""
+        """Hidden vector z that all experts read, [T, H]."""
 
     @property
     def table(self) -> Tensor:
         return self.scaling_NO
 
     def dense_output(self, x_TI: Tensor) -> Tensor:
-        """z D, [T, O]: what the experts scale."""
+        """z D, [T, O], which the experts scale."""
         output: Tensor = self.decoder(self.encode(x_TI))
         return output
 
     def mixing(self, routing: Routing) -> Tensor:
-        """a C, [T, O]: what z D is multiplied with."""
+        """a C, [T, O], which scales z D."""
         return self.mix(routing, self.scaling_NO)
 
-    def decode_mixed(self, dense_TM: Tensor, mixing_TO: Tensor) -> Tensor:
-        return mixing_TO * dense_TM + self.output_bias
+    def decode_mixed(self, dense_TM: Tensor, mixing_TM: Tensor) -> Tensor:
+        return mixing_TM * dense_TM + self.output_bias
 
     def contribution(self, dense_TM: Tensor, routing: Routing) -> Tensor:
         return self.mixing(routing) * dense_TM
@@ -79,14 +79,14 @@ class MxD(SparseLayer):
         return self.contribution(dense_TM, routing) + self.output_bias
 
     def contribution_norms(self, dense_TM: Tensor, routing: Routing) -> Tensor:
-        # No [T, K, O] product is kept beyond a chunk of tokens.
+        # In chunks of tokens, so that no [T, K, O] tensor is built.
         tokens = max(1, PAIRS_AT_A_TIME // routing.indices_TK.shape[1])
         chunks = zip(dense_TM.split(tokens), routing.indices_TK.split(tokens), strict=True)
         norms = [torch.linalg.vector_norm(self.scaling_NO[ids] * dense.unsqueeze(1), dim=2) for dense, ids in chunks]
         return torch.cat(norms) * routing.coefficients_TK.abs()
 
     def expert_matrix(self, expert: int) -> Tensor:
-        """W_n = D diag(c_n), shape [H, O], so that the expert's output is z W_n."""
+        """W_n = D diag(c_n), [H, O]; the expert's output is z W_n."""
         return self.decoder.weight.T * self.scaling_NO[expert]
 
 

@@ -1,4 +1,4 @@
-/** Who is signed in. On a server of this machine alone, everybody is, and nobody is asked. */
+/** Sign-in state. A server that listens only on this machine needs no sign-in. */
 
 import { queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
 
@@ -10,7 +10,7 @@ export const accessQuery = queryOptions({
   staleTime: Infinity,
 });
 
-/** Everything that was asked for without a token is asked for again. */
+/** Signing in or out refetches everything. */
 export function useSignIn() {
   const queries = useQueryClient();
   return useMutation({

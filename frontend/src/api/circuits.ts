@@ -1,4 +1,4 @@
-/** What the Circuits page asks the server for. Both take seconds, so answers are kept and given up with the question. */
+/** Queries of the Circuits page. Tracing takes seconds, so responses are cached. */
 
 import { keepPreviousData, queryOptions, skipToken } from "@tanstack/react-query";
 
@@ -6,9 +6,9 @@ import { client, unwrap } from "./client";
 
 const MINUTE = 60_000;
 
-/** The logit that is explained. */
-export interface CircuitAsked {
-  /** One a layer; the first is the one that the page is about. */
+/** The logit to explain. */
+export interface CircuitRequest {
+  /** At most one run per layer; the first is the page's own run. */
   readonly runs: readonly string[];
   readonly text: string;
   readonly target: number | null;
@@ -16,27 +16,27 @@ export interface CircuitAsked {
   readonly errors: "kept" | "dropped";
 }
 
-export interface Switch {
+export interface AblatedExpert {
   readonly run: string;
   readonly position: number;
   readonly expert: number;
 }
 
-export function circuitQuery(asked: CircuitAsked, nodes: number) {
-  const body = { ...asked, runs: [...asked.runs], nodes };
+export function circuitQuery(request: CircuitRequest, nodes: number) {
+  const body = { ...request, runs: [...request.runs], nodes };
   return queryOptions({
-    queryKey: ["run", asked.runs[0], "circuit", body],
-    queryFn: asked.text === "" ? skipToken : ({ signal }) => unwrap(client.POST("/api/circuits", { body, signal })),
+    queryKey: ["run", request.runs[0], "circuit", body],
+    queryFn: request.text === "" ? skipToken : ({ signal }) => unwrap(client.POST("/api/circuits", { body, signal })),
     staleTime: 5 * MINUTE,
     placeholderData: keepPreviousData,
   });
 }
 
-/** Groups of experts switched off, each by itself; nothing is asked for while there is none. */
-export function circuitEffectsQuery(asked: CircuitAsked, groups: readonly (readonly Switch[])[]) {
-  const body = { ...asked, runs: [...asked.runs], groups: groups.map((group) => [...group]) };
+/** Measured effect of ablating each group of experts; disabled while there are no groups. */
+export function circuitEffectsQuery(request: CircuitRequest, groups: readonly (readonly AblatedExpert[])[]) {
+  const body = { ...request, runs: [...request.runs], groups: groups.map((group) => [...group]) };
   return queryOptions({
-    queryKey: ["run", asked.runs[0], "circuit-effects", body],
+    queryKey: ["run", request.runs[0], "circuit-effects", body],
     queryFn:
       groups.length === 0 ? skipToken : ({ signal }) => unwrap(client.POST("/api/circuits/effects", { body, signal })),
     staleTime: 5 * MINUTE,

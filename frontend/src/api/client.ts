@@ -1,24 +1,24 @@
-/** The typed client. Paths, parameters and answers are checked against the server's OpenAPI. */
+/** The typed HTTP client: paths, parameters and responses are checked against the server's OpenAPI schema. */
 
 import createClient from "openapi-fetch";
 
-import { noAnswer, toApiError } from "./errors";
+import { noResponse, toApiError } from "./errors";
 import type { paths } from "./schema";
 
 export const client = createClient<paths>({ baseUrl: window.location.origin });
 
-interface Answer<T> {
+interface ApiResult<T> {
   readonly data?: T | undefined;
   readonly error?: unknown;
   readonly response: Response;
 }
 
-/** The data of an answer, or an ApiError thrown. Aborted calls keep their own error. */
-export async function unwrap<T>(call: Promise<Answer<T>>): Promise<T> {
-  const answer = await call.catch((error: unknown) => {
-    if (error instanceof TypeError) throw noAnswer();
+/** Return the data of a response or throw an ApiError. Aborted calls keep their own error. */
+export async function unwrap<T>(call: Promise<ApiResult<T>>): Promise<T> {
+  const result = await call.catch((error: unknown) => {
+    if (error instanceof TypeError) throw noResponse();
     throw error;
   });
-  if (!answer.response.ok) throw toApiError(answer.error, answer.response);
-  return answer.data as T;
+  if (!result.response.ok) throw toApiError(result.error, result.response);
+  return result.data as T;
 }

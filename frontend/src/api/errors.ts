@@ -1,4 +1,4 @@
-/** The one shape of every error, as an exception that says what to do. */
+/** The server's error format as an exception. */
 
 export class ApiError extends Error {
   override readonly name = "ApiError";
@@ -6,9 +6,9 @@ export class ApiError extends Error {
   constructor(
     readonly code: string,
     message: string,
-    /** HTTP status; 0 where no answer came. */
+    /** HTTP status; 0 when there was no response. */
     readonly status: number,
-    /** Seconds after which the server asks to be asked again; null where it does not. */
+    /** The server's Retry-After in seconds; null if absent. */
     readonly retryAfter: number | null = null,
   ) {
     super(message);
@@ -26,18 +26,18 @@ function isErrorShape(body: unknown): body is ErrorShape {
 }
 
 export function toApiError(body: unknown, { status, headers }: Response): ApiError {
-  const said = headers.get("Retry-After");
-  const retryAfter = said === null || !/^\d+$/.test(said) ? null : Number(said);
+  const header = headers.get("Retry-After");
+  const retryAfter = header === null || !/^\d+$/.test(header) ? null : Number(header);
   if (isErrorShape(body)) return new ApiError(body.error.code, body.error.message, status, retryAfter);
-  const message = `The server answered with status ${status}, and without a reason.`;
+  const message = `The server returned status ${status} without an error message.`;
   return new ApiError("unreadable-answer", message, status, retryAfter);
 }
 
-export function noAnswer(): ApiError {
-  return new ApiError("no-answer", "The server does not answer. Is mxd serve still running?", 0);
+export function noResponse(): ApiError {
+  return new ApiError("no-answer", "The server does not respond. Check that mxd serve is still running.", 0);
 }
 
-/** A sentence for any failure; only what was written for people gets through. */
+/** A message for any failure. Messages of unexpected exceptions are not meant for users and are replaced. */
 export function messageOf(error: unknown): string {
-  return error instanceof ApiError ? error.message : "Something went wrong in this page. Reload it to try again.";
+  return error instanceof ApiError ? error.message : "Something went wrong on this page. Reload to try again.";
 }

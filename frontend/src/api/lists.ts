@@ -1,4 +1,4 @@
-/** Lists of experts and tags: what is asked for, and what changes them. Each change refreshes what shows it. */
+/** Queries and mutations of lists and tags. Each mutation invalidates the queries that show them. */
 
 import { type QueryClient, queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
 
@@ -28,13 +28,13 @@ export function tagsQuery(run: string) {
   });
 }
 
-/** What shows lists or tags: the lists themselves, experts, and tables that are narrowed to a list or tag. */
+/** Invalidate everything that shows lists or tags: lists, experts, and expert tables filtered by them. */
 function refresh(queries: QueryClient, run: string): Promise<unknown> {
-  const shown = ["lists", "list", "tags", "expert", "experts"];
-  return Promise.all(shown.map((kind) => queries.invalidateQueries({ queryKey: ["run", run, kind] })));
+  const kinds = ["lists", "list", "tags", "expert", "experts"];
+  return Promise.all(kinds.map((kind) => queries.invalidateQueries({ queryKey: ["run", run, kind] })));
 }
 
-function useChange<T, R>(run: string, change: (value: T) => Promise<R>) {
+function useListMutation<T, R>(run: string, change: (value: T) => Promise<R>) {
   const queries = useQueryClient();
   return useMutation({ mutationFn: change, onSuccess: () => refresh(queries, run) });
 }
@@ -44,38 +44,38 @@ export interface NewList {
   readonly experts: readonly number[];
 }
 
-export function useMakeList(run: string) {
-  return useChange(run, ({ name, experts }: NewList) =>
+export function useCreateList(run: string) {
+  return useListMutation(run, ({ name, experts }: NewList) =>
     unwrap(client.POST(LISTS, { params: { path: { run } }, body: { name, experts: [...experts] } })),
   );
 }
 
-export interface ListChange {
+export interface ListUpdate {
   readonly name?: string;
   readonly note?: string;
 }
 
-export function useChangeList(run: string, list: number) {
-  return useChange(run, (body: ListChange) =>
+export function useUpdateList(run: string, list: number) {
+  return useListMutation(run, (body: ListUpdate) =>
     unwrap(client.PATCH(LIST, { params: { path: { run, list_id: list } }, body })),
   );
 }
 
 export function useDeleteList(run: string, list: number) {
-  return useChange(run, () => unwrap(client.DELETE(LIST, { params: { path: { run, list_id: list } } })));
+  return useListMutation(run, () => unwrap(client.DELETE(LIST, { params: { path: { run, list_id: list } } })));
 }
 
-export interface Membership {
+export interface MembershipChange {
   readonly list: number;
   readonly experts: readonly number[];
-  readonly inside: boolean;
+  readonly isMember: boolean;
 }
 
-/** Adds experts to a list, or takes them out. */
-export function useMembership(run: string) {
-  return useChange(run, async ({ list, experts, inside }: Membership) => {
+/** Add experts to a list or remove them from it. */
+export function useSetMembership(run: string) {
+  return useListMutation(run, async ({ list, experts, isMember }: MembershipChange) => {
     const path = { run, list_id: list };
-    if (inside) {
+    if (isMember) {
       await unwrap(client.POST(`${LIST}/experts`, { params: { path }, body: { experts: [...experts] } }));
       return;
     }
@@ -85,8 +85,8 @@ export function useMembership(run: string) {
   });
 }
 
-export function useOrderList(run: string, list: number) {
-  return useChange(run, (experts: readonly number[]) =>
+export function useReorderList(run: string, list: number) {
+  return useListMutation(run, (experts: readonly number[]) =>
     unwrap(
       client.PUT(`${LIST}/experts`, { params: { path: { run, list_id: list } }, body: { experts: [...experts] } }),
     ),
@@ -98,8 +98,8 @@ export interface EntryNote {
   readonly note: string;
 }
 
-export function useNoteEntry(run: string, list: number) {
-  return useChange(run, ({ expert, note }: EntryNote) =>
+export function useSetEntryNote(run: string, list: number) {
+  return useListMutation(run, ({ expert, note }: EntryNote) =>
     unwrap(
       client.PUT(`${LIST}/experts/{expert}/note`, {
         params: { path: { run, list_id: list, expert } },
@@ -111,13 +111,13 @@ export function useNoteEntry(run: string, list: number) {
 
 export interface TagChange {
   readonly tag: string;
-  readonly put: boolean;
+  readonly isTagged: boolean;
 }
 
-export function useTag(run: string, expert: number) {
-  return useChange(run, ({ tag, put }: TagChange) => {
+export function useSetTag(run: string, expert: number) {
+  return useListMutation(run, ({ tag, isTagged }: TagChange) => {
     const params = { path: { run, expert, tag } };
-    return put
+    return isTagged
       ? unwrap(client.PUT("/api/runs/{run}/experts/{expert}/tags/{tag}", { params }))
       : unwrap(client.DELETE("/api/runs/{run}/experts/{expert}/tags/{tag}", { params }));
   });

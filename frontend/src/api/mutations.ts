@@ -1,4 +1,4 @@
-/** What people add: labels, notes and sessions. Each change refreshes what shows it. */
+/** Mutations of labels, notes and sessions. Each invalidates the queries that show them. */
 
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 
@@ -6,7 +6,7 @@ import { client, unwrap } from "./client";
 import { sessionsQuery } from "./queries";
 import type { SteeringRequest } from "./types";
 
-/** null takes the text away. */
+/** null deletes the label. */
 function setLabel(run: string, expert: number, label: string | null): Promise<unknown> {
   const params = { path: { run, expert } };
   return label === null
@@ -21,7 +21,7 @@ function setNote(run: string, expert: number, note: string | null): Promise<unkn
     : unwrap(client.PUT("/api/runs/{run}/experts/{expert}/note", { params, body: { note } }));
 }
 
-/** A label stands in tables, similar experts and routing: the whole run is asked for again. */
+/** Labels also appear in tables, similar experts and routing, so every query of the run is invalidated. */
 export function useSetLabel(run: string, expert: number) {
   const queries = useQueryClient();
   return useMutation({
@@ -38,7 +38,7 @@ export function useSetNote(run: string, expert: number) {
   });
 }
 
-/** Saves a steering session under a name, and gives it with its short address. */
+/** Save a steering session under a name; resolves to the session with its short URL. */
 export function useSaveSession(run: string) {
   const queries = useQueryClient();
   return useMutation({

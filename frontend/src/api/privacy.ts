@@ -1,10 +1,10 @@
-/** What the Privacy page asks the server for. */
+/** Queries of the Privacy page. */
 
 import { keepPreviousData, queryOptions, skipToken } from "@tanstack/react-query";
 
 import { client, unwrap } from "./client";
 
-/** What protects passages and began as this run, the newest first. */
+/** Privacy fine-tunes that started from this run, newest first. */
 export function privacyQuery(run: string) {
   return queryOptions({
     queryKey: ["run", run, "privacy"],
@@ -12,8 +12,8 @@ export function privacyQuery(run: string) {
   });
 }
 
-/** How sure each token of a text is with two sets of runs. The text is kept for as long as the page is open. */
-export function sureTokensQuery(before: readonly string[], after: readonly string[], text: string) {
+/** Confidence on each token of a text with two sets of runs. The text leaves the cache soon after the page closes. */
+export function tokenConfidenceQuery(before: readonly string[], after: readonly string[], text: string) {
   const body = { before: [...before], after: [...after], text };
   return queryOptions({
     queryKey: ["run", after[0], "sure-tokens", body],
@@ -24,5 +24,5 @@ export function sureTokensQuery(before: readonly string[], after: readonly strin
   });
 }
 
-/** Where the file is that holds a run and all that is known of it. */
-export const bundleAddress = (run: string) => `/api/runs/${encodeURIComponent(run)}/bundle`;
+/** URL of a run's bundle: the run with its index and annotations. */
+export const bundleUrl = (run: string) => `/api/runs/${encodeURIComponent(run)}/bundle`;

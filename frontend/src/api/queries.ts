@@ -1,4 +1,4 @@
-/** What pages ask the server for, as options for useQuery and useInfiniteQuery. Keys start with the run, so that one call forgets a run. */
+/** Query options for useQuery and useInfiniteQuery. Keys start with the run, so that one call invalidates a run. */
 
 import { infiniteQueryOptions, keepPreviousData, queryOptions, skipToken } from "@tanstack/react-query";
 
@@ -31,7 +31,7 @@ export function runQuery(run: string) {
   });
 }
 
-/** The experts of a run, each with the most similar one of another. */
+/** Each expert of a run, matched to the most similar expert of another run. */
 export function comparisonQuery(run: string, other: string) {
   return queryOptions({
     queryKey: ["run", run, "comparison", other],
@@ -63,13 +63,13 @@ export function expertQuery(run: string, expert: number) {
   });
 }
 
-export function contextsQuery(run: string, expert: number, interval: number, limit: number) {
+export function contextsQuery(run: string, expert: number, bin: number, limit: number) {
   return infiniteQueryOptions({
-    queryKey: ["run", run, "contexts", expert, interval, limit],
+    queryKey: ["run", run, "contexts", expert, bin, limit],
     queryFn: ({ signal, pageParam }) => {
-      const query = { interval, limit, ...(pageParam === null ? {} : { cursor: pageParam }) };
+      const query = { bin: bin, limit, ...(pageParam === null ? {} : { cursor: pageParam }) };
       const path = { run, expert };
-      return unwrap(client.GET("/api/runs/{run}/experts/{expert}/contexts", { params: { path, query }, signal }));
+      return unwrap(client.GET("/api/runs/{run}/experts/{expert}/examples", { params: { path, query }, signal }));
     },
     initialPageParam: null as string | null,
     getNextPageParam: (page) => page.next_cursor,
@@ -77,25 +77,25 @@ export function contextsQuery(run: string, expert: number, interval: number, lim
   });
 }
 
-/** Contexts at random over all active tokens, drawn with a seed. */
+/** A random sample of all activations, reproducible by its seed. */
 export function randomContextsQuery(run: string, expert: number, seed: number) {
   return queryOptions({
     queryKey: ["run", run, "random-contexts", expert, seed],
     queryFn: ({ signal }) => {
       const params = { path: { run, expert }, query: { seed } };
-      return unwrap(client.GET("/api/runs/{run}/experts/{expert}/contexts/random", { params, signal }));
+      return unwrap(client.GET("/api/runs/{run}/experts/{expert}/examples/random", { params, signal }));
     },
     staleTime: 5 * MINUTE,
   });
 }
 
-/** The few largest contexts of an expert, where no more will be asked for. */
+/** The first few top examples, without paging. */
 export function topContextsQuery(run: string, expert: number, limit: number) {
   return queryOptions({
     queryKey: ["run", run, "top-contexts", expert, limit],
     queryFn: ({ signal }) => {
-      const params = { path: { run, expert }, query: { interval: 0, limit } };
-      return unwrap(client.GET("/api/runs/{run}/experts/{expert}/contexts", { params, signal }));
+      const params = { path: { run, expert }, query: { bin: 0, limit } };
+      return unwrap(client.GET("/api/runs/{run}/experts/{expert}/examples", { params, signal }));
     },
     staleTime: 5 * MINUTE,
   });
@@ -115,32 +115,33 @@ export function similarQuery(run: string, expert: number, by: SimilarBy) {
   });
 }
 
-/** What an expert writes and how much it matters, where that has been measured. */
-export function influenceQuery(run: string, expert: number) {
+/** Promoted tokens and ablation effects of an expert, if measured. */
+export function ablationQuery(run: string, expert: number) {
   return queryOptions({
     queryKey: ["run", run, "influence", expert],
     queryFn: ({ signal }) =>
-      unwrap(client.GET("/api/runs/{run}/experts/{expert}/influence", { params: { path: { run, expert } }, signal })),
+      unwrap(client.GET("/api/runs/{run}/experts/{expert}/ablation", { params: { path: { run, expert } }, signal })),
     staleTime: 5 * MINUTE,
   });
 }
 
-/** What fires just before an expert, with it, and just after. */
-/** An expert's matrix, taken apart; needs the language model, so only on demand. */
-export function expertMapQuery(run: string, expert: number, isWanted: boolean) {
+/** SVD of an expert's matrix. Needs the language model, so it is only fetched on demand. */
+export function expertMapQuery(run: string, expert: number, isEnabled: boolean) {
   return queryOptions({
     queryKey: ["run", run, "expert", expert, "map"],
-    enabled: isWanted,
+    enabled: isEnabled,
     queryFn: ({ signal }) =>
       unwrap(client.GET("/api/runs/{run}/experts/{expert}/map", { params: { path: { run, expert } }, signal })),
   });
 }
 
-export function togetherQuery(run: string, expert: number) {
+export function coactivationQuery(run: string, expert: number) {
   return queryOptions({
     queryKey: ["run", run, "together", expert],
     queryFn: ({ signal }) =>
-      unwrap(client.GET("/api/runs/{run}/experts/{expert}/together", { params: { path: { run, expert } }, signal })),
+      unwrap(
+        client.GET("/api/runs/{run}/experts/{expert}/coactivation", { params: { path: { run, expert } }, signal }),
+      ),
     staleTime: 5 * MINUTE,
   });
 }
@@ -157,15 +158,15 @@ export function searchQuery(run: string, text: string, limit = 20) {
   });
 }
 
-/** What is read: a text, or chat turns in its place. */
+/** A text, or chat turns instead of it. */
 export interface Prompt {
   readonly text: string;
   readonly turns?: readonly Turn[];
-  /** Experts of each token that are let through; null or nothing for all that the run has. */
+  /** Active experts per token; null for the run's own K. */
   readonly k?: number | null;
 }
 
-export function isNoPrompt({ text, turns = [] }: Prompt): boolean {
+export function isEmptyPrompt({ text, turns = [] }: Prompt): boolean {
   return text === "" && turns.every((turn) => turn.text === "");
 }
 
@@ -176,13 +177,13 @@ const promptBody = ({ text, turns = [], k = null }: Prompt) => ({
 
 const asPrompt = (prompt: string | Prompt): Prompt => (typeof prompt === "string" ? { text: prompt } : prompt);
 
-/** Routing of a text; nothing is asked for while there is none. */
+/** Routing of a prompt; disabled while the prompt is empty. */
 export function routingQuery(run: string, prompt: string | Prompt) {
-  const asked = asPrompt(prompt);
-  const body = promptBody(asked);
+  const request = asPrompt(prompt);
+  const body = promptBody(request);
   return queryOptions({
     queryKey: ["run", run, "routing", body],
-    queryFn: isNoPrompt(asked)
+    queryFn: isEmptyPrompt(request)
       ? skipToken
       : ({ signal }) => unwrap(client.POST("/api/runs/{run}/routing", { params: { path: { run } }, body, signal })),
     staleTime: 5 * MINUTE,
@@ -190,13 +191,13 @@ export function routingQuery(run: string, prompt: string | Prompt) {
   });
 }
 
-/** What is expected after each token, with and without the layer: more work than the routing, so it comes after it. */
+/** Next-token distributions with and without the MxD. Slower than the routing itself, so fetched separately. */
 export function predictionsQuery(run: string, prompt: string | Prompt) {
-  const asked = asPrompt(prompt);
-  const body = promptBody(asked);
+  const request = asPrompt(prompt);
+  const body = promptBody(request);
   return queryOptions({
     queryKey: ["run", run, "predictions", body],
-    queryFn: isNoPrompt(asked)
+    queryFn: isEmptyPrompt(request)
       ? skipToken
       : ({ signal }) =>
           unwrap(client.POST("/api/runs/{run}/routing/predictions", { params: { path: { run } }, body, signal })),
@@ -208,21 +209,21 @@ export interface PassageSearch {
   readonly text: string;
   readonly position: number | null;
   readonly by: "mass" | "lift";
-  readonly max_usage: number | null;
+  readonly max_density: number | null;
 }
 
-/** Which experts fire on a passage; nothing is asked for while there is none. */
-export function passageQuery(run: string, asked: PassageSearch) {
+/** Experts that fire on a passage; disabled while the passage is empty. */
+export function passageQuery(run: string, search: PassageSearch) {
   return queryOptions({
-    queryKey: ["run", run, "passage", asked],
+    queryKey: ["run", run, "passage", search],
     queryFn:
-      asked.text === ""
+      search.text === ""
         ? skipToken
         : ({ signal }) =>
             unwrap(
               client.POST("/api/runs/{run}/search/passage", {
                 params: { path: { run } },
-                body: { ...asked, limit: 100 },
+                body: { ...search, limit: 100 },
                 signal,
               }),
             ),
@@ -231,11 +232,11 @@ export function passageQuery(run: string, asked: PassageSearch) {
   });
 }
 
-/** What each expert on a token does by itself to the next one; nothing is asked for without a position. */
-export function effectsQuery(run: string, prompt: string | Prompt, position: number | null) {
-  const asked = promptBody(asPrompt(prompt));
+/** Effect of each of a token's experts on the next token; disabled without a position. */
+export function directEffectsQuery(run: string, prompt: string | Prompt, position: number | null) {
+  const request = promptBody(asPrompt(prompt));
   return queryOptions({
-    queryKey: ["run", run, "effects", asked, position],
+    queryKey: ["run", run, "effects", request, position],
     queryFn:
       position === null
         ? skipToken
@@ -243,7 +244,7 @@ export function effectsQuery(run: string, prompt: string | Prompt, position: num
             unwrap(
               client.POST("/api/runs/{run}/routing/effects", {
                 params: { path: { run } },
-                body: { ...asked, position },
+                body: { ...request, position },
                 signal,
               }),
             ),
@@ -251,13 +252,13 @@ export function effectsQuery(run: string, prompt: string | Prompt, position: num
   });
 }
 
-/** Routing through several runs of one language model at once. */
+/** Routing through several runs of one language model in a single pass. */
 export function jointRoutingQuery(runs: readonly string[], prompt: Prompt) {
   const body = { runs: [...runs], ...promptBody(prompt) };
   return queryOptions({
     queryKey: ["run", runs[0], "joint-routing", body],
     queryFn:
-      isNoPrompt(prompt) || runs.length < 2
+      isEmptyPrompt(prompt) || runs.length < 2
         ? skipToken
         : ({ signal }) => unwrap(client.POST("/api/routing", { body, signal })),
     staleTime: 5 * MINUTE,
@@ -265,8 +266,8 @@ export function jointRoutingQuery(runs: readonly string[], prompt: Prompt) {
   });
 }
 
-/** Runs of other layers that go together with this one, and whether its prompts can be chats. */
-export function liveQuery(run: string) {
+/** Runs of other layers that can be combined with this one, and whether the model accepts chats. */
+export function routingOptionsQuery(run: string) {
   return queryOptions({
     queryKey: ["run", run, "live"],
     queryFn: ({ signal }) => unwrap(client.GET("/api/runs/{run}/live", { params: { path: { run } }, signal })),
@@ -318,19 +319,19 @@ export function figureQuery(name: FigureName, query: FigureQuery) {
   });
 }
 
-/** An expert at random, never cached. */
+/** Not cached: each call returns another random expert. */
 export function fetchRandomExpert(run: string) {
   return unwrap(client.GET("/api/runs/{run}/experts/random", { params: { path: { run } } }));
 }
 
-const EXPORT_PAGE = 200;
+const EXPORT_PAGE_SIZE = 200;
 
-/** Every expert that fits, page by page. `onRows` hears how many have come. */
+/** Fetch all experts that match the filters, page by page. `onRows` receives the number fetched so far. */
 export async function fetchAllExperts(run: string, filters: ExpertFilters, onRows: (count: number) => void) {
   const rows: ExpertRow[] = [];
   let cursor: string | null = null;
   do {
-    const query: ExpertQuery = { ...filters, limit: EXPORT_PAGE, ...(cursor === null ? {} : { cursor }) };
+    const query: ExpertQuery = { ...filters, limit: EXPORT_PAGE_SIZE, ...(cursor === null ? {} : { cursor }) };
     const page: ExpertPage = await unwrap(client.GET("/api/runs/{run}/experts", { params: { path: { run }, query } }));
     rows.push(...page.experts);
     onRows(rows.length);

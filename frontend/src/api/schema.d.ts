@@ -13,18 +13,18 @@ export interface paths {
         };
         /**
          * Access
-         * @description What the sender may do.
+         * @description The role of the client.
          */
         get: operations["access"];
         put?: never;
         /**
          * Sign In
-         * @description Keep a token in a cookie that scripts cannot read and other sites cannot send.
+         * @description Store a token in a cookie that scripts cannot read and other sites cannot send.
          */
         post: operations["sign_in"];
         /**
          * Sign Out
-         * @description Forget the cookie.
+         * @description Delete the cookie.
          */
         delete: operations["sign_out"];
         options?: never;
@@ -43,9 +43,9 @@ export interface paths {
         put?: never;
         /**
          * Trace Circuit
-         * @description From which tokens and experts a next token comes: attribution from expert to expert, pruned.
+         * @description Attribution graph of a next token through experts and tokens, pruned.
          *
-         *     Given up when the client closes the connection.
+         *     Cancelled when the client closes the connection.
          */
         post: operations["trace_circuit"];
         delete?: never;
@@ -65,7 +65,7 @@ export interface paths {
         put?: never;
         /**
          * Circuit Effects
-         * @description What switching groups of experts off does to the target, as the graph predicts it and in the language model.
+         * @description Effect of ablating groups of experts on the target: predicted by the graph, and measured.
          */
         post: operations["circuit_effects"];
         delete?: never;
@@ -83,7 +83,7 @@ export interface paths {
         };
         /**
          * Figure
-         * @description One figure; colours are left to whoever draws it.
+         * @description One figure; the client chooses the colours.
          */
         get: operations["figure"];
         put?: never;
@@ -103,7 +103,7 @@ export interface paths {
         };
         /**
          * Health
-         * @description Version, store and language models in memory.
+         * @description Version, database, and language models in memory.
          */
         get: operations["health"];
         put?: never;
@@ -125,9 +125,9 @@ export interface paths {
         put?: never;
         /**
          * Protect
-         * @description Server-sent events: ``progress`` after each step, then ``done`` once new runs are written, or ``error``.
+         * @description Server-sent events: ``progress`` after each step, then ``done`` when new runs are written, or ``error``.
          *
-         *     Closing the connection ends it; nothing is written then.
+         *     Closing the connection cancels; nothing is written then.
          */
         post: operations["protect"];
         delete?: never;
@@ -147,7 +147,7 @@ export interface paths {
         put?: never;
         /**
          * Sure Tokens
-         * @description How sure every token of a text is, with some runs in place of their MLPs and with others.
+         * @description Confidence of every next-token prediction of a text, with two sets of runs spliced in.
          */
         post: operations["sure_tokens"];
         delete?: never;
@@ -167,7 +167,7 @@ export interface paths {
         put?: never;
         /**
          * Route Together
-         * @description The routing of one text through several layers of a language model, in one forward pass.
+         * @description Routing of one text through several layers of a language model, in one forward pass.
          */
         post: operations["route_together"];
         delete?: never;
@@ -185,7 +185,7 @@ export interface paths {
         };
         /**
          * Runs
-         * @description All runs, the newest first.
+         * @description All runs, newest first.
          */
         get: operations["runs"];
         put?: never;
@@ -225,7 +225,7 @@ export interface paths {
         };
         /**
          * Bundle
-         * @description The file that ``mxd pack`` writes, for ``mxd open``: weights, tokenizer, contexts, labels, evaluations.
+         * @description The file of ``mxd pack``, for ``mxd serve``: weights, tokenizer, examples, labels, evaluations.
          */
         get: operations["bundle"];
         put?: never;
@@ -245,7 +245,7 @@ export interface paths {
         };
         /**
          * Comparison
-         * @description The most used experts of a run, each with the most similar expert of another, and what that is by chance.
+         * @description The densest experts of a run, each with the most similar expert of another run, and the similarity by chance.
          */
         get: operations["comparison"];
         put?: never;
@@ -265,7 +265,7 @@ export interface paths {
         };
         /**
          * Evaluations
-         * @description Evaluations of a run, the newest first; none before ``mxd evaluate``.
+         * @description Evaluations of a run, newest first; none before ``mxd evaluate``.
          */
         get: operations["evaluations"];
         put?: never;
@@ -285,9 +285,9 @@ export interface paths {
         };
         /**
          * Run Events
-         * @description Server-sent events: ``status`` at once and when it changes, ``metric`` for each new one.
+         * @description Server-sent events: ``status`` first and on change, ``metric`` for each new one.
          *
-         *     Metrics are new that were measured after step ``after``, by default after those that are there now.
+         *     Only metrics after step ``after`` are sent, by default those that arrive from now on.
          */
         get: operations["run_events"];
         put?: never;
@@ -307,7 +307,7 @@ export interface paths {
         };
         /**
          * Experts
-         * @description A page of experts in the order asked for; dead ones are included unless a filter leaves them out.
+         * @description A page of experts in the requested order; dead ones are included unless a filter excludes them.
          */
         get: operations["experts"];
         put?: never;
@@ -327,7 +327,7 @@ export interface paths {
         };
         /**
          * Expert
-         * @description One expert with its intervals, its note and its active neighbours.
+         * @description One expert with its activation bins, its note and its active neighbours by id.
          */
         get: operations["expert"];
         put?: never;
@@ -338,7 +338,47 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/runs/{run}/experts/{expert}/contexts": {
+    "/api/runs/{run}/experts/{expert}/ablation": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Influence
+         * @description Ablation and steering effects of an expert, measured on its own examples by ``mxd ablate``.
+         */
+        get: operations["influence"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/{run}/experts/{expert}/coactivation": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Together
+         * @description Experts that fire on the token before an expert's tokens, on the same token, and on the token after.
+         */
+        get: operations["together"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/{run}/experts/{expert}/examples": {
         parameters: {
             query?: never;
             header?: never;
@@ -347,7 +387,7 @@ export interface paths {
         };
         /**
          * Contexts
-         * @description Stored contexts of an expert: interval by interval, the largest first.
+         * @description Stored examples of an expert, bin by bin, strongest first.
          */
         get: operations["contexts"];
         put?: never;
@@ -358,7 +398,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/runs/{run}/experts/{expert}/contexts/random": {
+    "/api/runs/{run}/experts/{expert}/examples/random": {
         parameters: {
             query?: never;
             header?: never;
@@ -366,30 +406,10 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Random Contexts
-         * @description Contexts at random over all tokens that an expert is active on, whatever the interval.
+         * Random Examples
+         * @description Random examples over all tokens on which an expert is active, whatever the bin.
          */
-        get: operations["random_contexts"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/runs/{run}/experts/{expert}/influence": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Influence
-         * @description What an expert does and how much it matters, measured on its own contexts by ``mxd influence``.
-         */
-        get: operations["influence"];
+        get: operations["random_examples"];
         put?: never;
         post?: never;
         delete?: never;
@@ -408,13 +428,13 @@ export interface paths {
         get?: never;
         /**
          * Set Label
-         * @description Give an expert a label.
+         * @description Set the label of an expert.
          */
         put: operations["set_label"];
         post?: never;
         /**
          * Remove Label
-         * @description Take its label away; nothing happens where it has none.
+         * @description Remove the label of an expert (idempotent).
          */
         delete: operations["remove_label"];
         options?: never;
@@ -431,7 +451,7 @@ export interface paths {
         };
         /**
          * Expert Map
-         * @description An expert as a linear map: leading singular directions, and output dimensions that it opens and closes.
+         * @description An expert as a matrix: leading singular directions, and output dimensions that it scales most.
          */
         get: operations["expert_map"];
         put?: never;
@@ -452,13 +472,13 @@ export interface paths {
         get?: never;
         /**
          * Set Note
-         * @description Give an expert a note.
+         * @description Set the note of an expert.
          */
         put: operations["set_note"];
         post?: never;
         /**
          * Remove Note
-         * @description Take its note away; nothing happens where it has none.
+         * @description Remove the note of an expert (idempotent).
          */
         delete: operations["remove_note"];
         options?: never;
@@ -475,7 +495,7 @@ export interface paths {
         };
         /**
          * Similar
-         * @description The experts most like one: by gate directions, by output scalings, by tokens, or by when they fire.
+         * @description Experts most similar to one: by gate directions, output scalings, tokens or co-activation.
          */
         get: operations["similar"];
         put?: never;
@@ -496,35 +516,15 @@ export interface paths {
         get?: never;
         /**
          * Add Tag
-         * @description Put a tag on an expert; nothing happens where it has it.
+         * @description Add a tag to an expert (idempotent).
          */
         put: operations["add_tag"];
         post?: never;
         /**
          * Remove Tag
-         * @description Take a tag off; nothing happens where the expert does not have it.
+         * @description Remove a tag from an expert (idempotent).
          */
         delete: operations["remove_tag"];
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/runs/{run}/experts/{expert}/together": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Together
-         * @description The experts that fire on the token before an expert's, with it, and on the token after.
-         */
-        get: operations["together"];
-        put?: never;
-        post?: never;
-        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -539,7 +539,7 @@ export interface paths {
         };
         /**
          * Random Expert
-         * @description An active expert, each as likely as the others.
+         * @description A uniformly random active expert.
          */
         get: operations["random_expert"];
         put?: never;
@@ -559,13 +559,13 @@ export interface paths {
         };
         /**
          * Expert Lists
-         * @description All lists of a run, the last changed first.
+         * @description All lists of a run, last changed first.
          */
         get: operations["expert_lists"];
         put?: never;
         /**
          * Make List
-         * @description A new list, with some experts in it at once if wanted.
+         * @description Create a list, optionally with experts.
          */
         post: operations["make_list"];
         delete?: never;
@@ -590,14 +590,14 @@ export interface paths {
         post?: never;
         /**
          * Delete List
-         * @description Delete a list; what people wrote about its experts stays.
+         * @description Delete a list; annotations of its experts stay.
          */
         delete: operations["delete_list"];
         options?: never;
         head?: never;
         /**
          * Change List
-         * @description Give a list another name, or note.
+         * @description Change the name or the note of a list.
          */
         patch: operations["change_list"];
         trace?: never;
@@ -612,12 +612,12 @@ export interface paths {
         get?: never;
         /**
          * Order List
-         * @description Bring a list into another order: all of its experts, in that order.
+         * @description Reorder a list: all of its experts, in the new order.
          */
         put: operations["order_list"];
         /**
          * Add To List
-         * @description Add experts at the end; those that are in it stay where they are.
+         * @description Append experts; those already in the list keep their position.
          */
         post: operations["add_to_list"];
         delete?: never;
@@ -638,7 +638,7 @@ export interface paths {
         post?: never;
         /**
          * Remove From List
-         * @description Take an expert out of a list; nothing happens where it is not in it.
+         * @description Remove an expert from a list (idempotent).
          */
         delete: operations["remove_from_list"];
         options?: never;
@@ -656,7 +656,7 @@ export interface paths {
         get?: never;
         /**
          * Note Entry
-         * @description Say why an expert is in a list.
+         * @description Set the note of an expert in a list.
          */
         put: operations["note_entry"];
         post?: never;
@@ -675,7 +675,7 @@ export interface paths {
         };
         /**
          * Options
-         * @description Runs of other layers that can be watched together with this one, and whether prompts can be chat turns.
+         * @description Runs of other layers that can be routed together with this one, and whether chat turns are supported.
          */
         get: operations["options"];
         put?: never;
@@ -695,7 +695,7 @@ export interface paths {
         };
         /**
          * Protected
-         * @description What protects passages and began as this run, or is this run, with what was measured; the newest first.
+         * @description Privacy results of a run and of the runs made from it, newest first.
          */
         get: operations["protected"];
         put?: never;
@@ -715,7 +715,7 @@ export interface paths {
         };
         /**
          * Probes
-         * @description How well single experts of a run tell labelled texts apart; none before ``mxd probe``.
+         * @description Single-expert probes of a run on labelled texts; none before ``mxd probe``.
          */
         get: operations["probes"];
         put?: never;
@@ -737,9 +737,9 @@ export interface paths {
         put?: never;
         /**
          * Route
-         * @description Which experts are active on each token of a text.
+         * @description Active experts on each token of a text.
          *
-         *     Given up when the client closes the connection before its turn has come.
+         *     Cancelled when the client closes the connection before its turn.
          */
         post: operations["route"];
         delete?: never;
@@ -759,7 +759,7 @@ export interface paths {
         put?: never;
         /**
          * Effects
-         * @description What each expert that is active on a token does, by itself, to the prediction of the next one.
+         * @description Direct effect of each active expert on a token on the next-token prediction.
          */
         post: operations["effects"];
         delete?: never;
@@ -779,7 +779,7 @@ export interface paths {
         put?: never;
         /**
          * Predictions
-         * @description What the language model expects after each token of a text, with its own MLP and with the layer in its place.
+         * @description Next-token distributions at each token of a text, with the original MLP and with the layer in its place.
          */
         post: operations["predictions"];
         delete?: never;
@@ -797,7 +797,7 @@ export interface paths {
         };
         /**
          * Search
-         * @description Experts by words: in labels first, then among their tokens, then in their contexts.
+         * @description Search experts: labels first, then tokens, then examples.
          */
         get: operations["search"];
         put?: never;
@@ -819,7 +819,7 @@ export interface paths {
         put?: never;
         /**
          * Search Passage
-         * @description Which experts fire on a passage, whole or at one of its tokens.
+         * @description Experts that fire on a passage, or on one of its tokens.
          */
         post: operations["search_passage"];
         delete?: never;
@@ -837,13 +837,13 @@ export interface paths {
         };
         /**
          * List Sessions
-         * @description The saved sessions of a run, the newest first.
+         * @description Saved sessions of a run, newest first.
          */
         get: operations["list_sessions"];
         put?: never;
         /**
          * Save Session
-         * @description Save a session: prompt, edits, sampling and seed, which write the same texts whenever it is opened.
+         * @description Save a session: prompt, edits, sampling and seed reproduce the same texts.
          */
         post: operations["save_session"];
         delete?: never;
@@ -863,7 +863,7 @@ export interface paths {
         put?: never;
         /**
          * Steer
-         * @description Server-sent events: ``start``, then ``token`` for each new token of either arm, then ``done`` or ``error``.
+         * @description Server-sent events: ``start``, ``token`` for each new token of either variant, then ``done`` or ``error``.
          */
         post: operations["steer"];
         delete?: never;
@@ -901,7 +901,7 @@ export interface paths {
         };
         /**
          * Tag List
-         * @description All tags of a run, in alphabetical order, with how many experts have each.
+         * @description All tags of a run in alphabetical order, each with its number of experts.
          */
         get: operations["tag_list"];
         put?: never;
@@ -921,7 +921,7 @@ export interface paths {
         };
         /**
          * Open Session
-         * @description A saved session, and whether anything has changed that its texts depend on.
+         * @description A saved session, and whether anything that its texts depend on has changed.
          */
         get: operations["open_session"];
         put?: never;
@@ -940,32 +940,154 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
-        /** AccessInfo */
+        /**
+         * AblatedExpert
+         * @description An expert to ablate on one token.
+         */
+        AblatedExpert: {
+            /**
+             * Expert
+             * @description Id of the expert.
+             */
+            expert: number;
+            /**
+             * Position
+             * @description Position of the token; 0 is the start token.
+             */
+            position: number;
+            /**
+             * Run
+             * @description Name of its run.
+             */
+            run: string;
+        };
+        /**
+         * Ablation
+         * @description Effects on an expert's own examples, weighted to represent all its active tokens.
+         */
+        Ablation: {
+            /**
+             * Examples
+             * @description Number of examples measured.
+             */
+            examples: number;
+            /**
+             * Input Dependence
+             * @description Share of the expert's output that lies outside its mean direction.
+             */
+            input_dependence: number;
+            /**
+             * Kl Ablated
+             * @description KL divergence from the original next-token distribution with the expert ablated, in nats.
+             */
+            kl_ablated: number;
+            /**
+             * Kl Amplified
+             * @description KL divergence with the expert's activation raised by its 99th percentile.
+             */
+            kl_amplified: number;
+            /**
+             * Kl Random Direction
+             * @description KL divergence with a random direction added, of the same norm as in ``kl_amplified``.
+             */
+            kl_random_direction: number;
+            /**
+             * Kl Random Expert
+             * @description KL divergence with a random expert of similar density raised by its own 99th percentile, on the same tokens.
+             */
+            kl_random_expert: number;
+            /**
+             * Loss Increase
+             * @description Increase of the next-token loss when the expert is ablated, in nats; null if no example has a next token.
+             */
+            loss_increase: number | null;
+            /**
+             * Output Share
+             * @description Share of the summed norms of all active experts' outputs.
+             */
+            output_share: number;
+            /**
+             * Promoted
+             * @description Tokens that the mean output promotes through final norm and unembedding, largest change first.
+             */
+            promoted: components["schemas"]["TokenEffect"][];
+            /**
+             * Random Expert
+             * @description Id of the random expert of similar density.
+             */
+            random_expert: number;
+            /**
+             * Random Loss Increase
+             * @description Loss increase of the random expert, on its own examples.
+             */
+            random_loss_increase: number | null;
+            /**
+             * Random Output Share
+             * @description Output share of the random expert, on its own examples.
+             */
+            random_output_share: number | null;
+            /**
+             * Suppressed
+             * @description Tokens that it suppresses, most negative change first.
+             */
+            suppressed: components["schemas"]["TokenEffect"][];
+        };
+        /**
+         * AccessInfo
+         * @description Authentication state of the client.
+         */
         AccessInfo: {
             /**
              * Role
-             * @description What you may do; null before you have signed in.
+             * @description Permissions of the client; null before sign-in.
              */
             role: ("read" | "write") | null;
             /**
              * Tokens Required
-             * @description Whether this server asks for a token at all.
+             * @description True if the server requires an access token.
              */
             tokens_required: boolean;
         };
         /**
-         * AddedLoss
-         * @description In nats a token, with its 95 % interval.
+         * ActivationBin
+         * @description A range of activations with a random sample of examples.
          */
-        AddedLoss: {
-            /** High */
-            high: number | null;
-            /** Low */
-            low: number | null;
-            /** Value */
-            value: number;
+        ActivationBin: {
+            /**
+             * Active Tokens
+             * @description Number of active tokens in the range.
+             */
+            active_tokens: number;
+            /**
+             * Bin
+             * @description 0: top examples. 1, 2, …: activation bins from the highest to the lowest.
+             */
+            bin: number;
+            /**
+             * Examples
+             * @description Number of stored examples.
+             */
+            examples: number;
+            /**
+             * High
+             * @description Upper end of the range.
+             */
+            high: number;
+            /**
+             * Low
+             * @description Lower end of the range.
+             */
+            low: number;
+            /**
+             * Share
+             * @description Share of the expert's active tokens.
+             */
+            share: number;
         };
-        /** Alternative */
+        /**
+         * Alternative
+         * @description A candidate for a token.
+         */
         Alternative: {
             /** Id */
             id: number;
@@ -976,56 +1098,495 @@ export interface components {
         };
         /**
          * AutomaticLabel
-         * @description A label that a program gave, with how well it tells, on text held back, where the expert is active.
+         * @description An automatic label with its scores on held-out text.
          */
         AutomaticLabel: {
             /**
              * Balanced Accuracy
-             * @description Mean of the shares of the expert's contexts that it describes, and of other text that it does not; 0.5 is
-             *     chance.
+             * @description Balanced accuracy of predicting activity from the label, on held-out examples and other text; chance is 0.5.
              */
             balanced_accuracy: number;
             /** Label */
             label: string;
             /**
-             * Maker
-             * @description ``features``, or the name of the language model that was asked.
+             * Labeller
+             * @description ``features``, or the name of the language model that wrote the label.
              */
-            maker: string;
+            labeller: string;
             /**
              * Precision
-             * @description Of the tokens that it describes, the share on which the expert is active.
+             * @description Share of the tokens that match the label on which the expert is active.
              */
             precision: number | null;
             /**
              * Recall
-             * @description Of the tokens on which the expert is active, the share that it describes.
+             * @description Share of the expert's active tokens that match the label.
              */
             recall: number | null;
             /**
-             * Tested
-             * @description Contexts held back to test it on.
+             * Test Examples
+             * @description Number of held-out examples.
              */
-            tested: number;
+            test_examples: number;
         };
         /**
-         * Certainty
-         * @description Means over predictions. Uniform predictions have a distance of 0 and an entropy of 1.
+         * ChangeListRequest
+         * @description Changes to a list. Omitted fields stay as they are.
          */
-        Certainty: {
+        ChangeListRequest: {
+            /** Name */
+            name?: string | null;
+            /**
+             * Note
+             * @description An empty string deletes the note.
+             */
+            note?: string | null;
+        };
+        /**
+         * Circuit
+         * @description Pruned attribution graph of a prompt.
+         */
+        Circuit: {
+            /**
+             * Candidates
+             * @description Most probable next tokens.
+             */
+            candidates: components["schemas"]["NextToken"][];
+            /**
+             * Direct
+             * @description Direct contributions to the target's logit, summed by kind of source. Their sum is the logit.
+             */
+            direct: {
+                [key: string]: number;
+            };
+            /**
+             * Edges
+             * @description Edges by descending influence.
+             */
+            edges: components["schemas"]["CircuitEdge"][];
+            /** Layers */
+            layers: number[];
+            /**
+             * Nodes
+             * @description The target, then all other nodes by descending influence.
+             */
+            nodes: components["schemas"]["CircuitNode"][];
+            /**
+             * Num Nodes
+             * @description Number of nodes before pruning.
+             */
+            num_nodes: number;
+            /**
+             * Origins
+             * @description Shares of influence that originate in each kind of source. ``expert`` counts experts that were not traced.
+             */
+            origins: {
+                [key: string]: number;
+            };
+            /**
+             * Retained Edge Influence
+             * @description Share of the influence between the remaining nodes that the edges represent.
+             */
+            retained_edge_influence: number;
+            /**
+             * Retained Influence
+             * @description Share of all nodes' influence that remains after pruning.
+             */
+            retained_influence: number;
+            /**
+             * Rounding
+             * @description Sum of all direct contributions minus the logit.
+             */
+            rounding: number;
+            /**
+             * Runs
+             * @description Names of the runs, in the order of their layers.
+             */
+            runs: string[];
+            target: components["schemas"]["NextToken"];
+            /**
+             * Tokens
+             * @description Tokens up to the traced position, which is the last.
+             */
+            tokens: components["schemas"]["CircuitToken"][];
+        };
+        /**
+         * CircuitAgreement
+         * @description Agreement between predicted and measured effects. Null if undefined.
+         */
+        CircuitAgreement: {
+            /**
+             * Correlation
+             * @description Pearson correlation.
+             */
+            correlation: number | null;
+            /**
+             * Same Sign
+             * @description Share of the effects whose predicted sign is right.
+             */
+            same_sign: number | null;
+            /**
+             * Slope
+             * @description Slope of measured on predicted effects, through zero.
+             */
+            slope: number | null;
+        };
+        /**
+         * CircuitEdge
+         * @description Direct contribution of a node to an expert's coefficient or to the target's logit.
+         */
+        CircuitEdge: {
+            /**
+             * Influence
+             * @description Share of the target's total influence that flows along the edge.
+             */
+            influence: number;
+            /**
+             * Source
+             * @description Index in ``Circuit.nodes``.
+             */
+            source: number;
+            /**
+             * Target
+             * @description Index in ``Circuit.nodes``.
+             */
+            target: number;
+            /**
+             * Weight
+             * @description Size of the contribution, with sign.
+             */
+            weight: number;
+        };
+        /**
+         * CircuitEffect
+         * @description The effect of ablating one group of experts.
+         */
+        CircuitEffect: {
+            /**
+             * Measured
+             * @description The change that the language model shows.
+             */
+            measured: number;
+            /**
+             * Predicted
+             * @description Change of the target's logit, minus the mean over the vocabulary, that the graph predicts.
+             */
+            predicted: number;
+            /**
+             * Probability
+             * @description Probability of the target with the group ablated.
+             */
+            probability: number;
+        };
+        /**
+         * CircuitEffectsRequest
+         * @description Groups of experts to ablate.
+         */
+        CircuitEffectsRequest: {
+            /**
+             * Errors
+             * @description kept: each layer's reconstruction error is added to its output. dropped: the layers replace the MLPs as they
+             *     are.
+             * @default kept
+             * @enum {string}
+             */
+            errors?: "kept" | "dropped";
+            /**
+             * Groups
+             * @description The experts of a group are ablated jointly, each group in its own forward pass.
+             */
+            groups: components["schemas"]["AblatedExpert"][][];
+            /**
+             * Position
+             * @description Position of the token before it; 0 is the start token. Default: the last token.
+             */
+            position?: number | null;
+            /**
+             * Runs
+             * @description Names of runs for different layers of one language model.
+             */
+            runs: string[];
+            /**
+             * Target
+             * @description Id of the next token to explain. Default: the most probable one.
+             */
+            target?: number | null;
+            /**
+             * Text
+             * @default
+             */
+            text?: string;
+            /**
+             * Turns
+             * @description Chat turns; used instead of the text if not empty.
+             * @default []
+             */
+            turns?: components["schemas"]["Turn"][];
+        };
+        /**
+         * CircuitEffectsResponse
+         * @description Predicted and measured effects of the requested groups.
+         */
+        CircuitEffectsResponse: {
+            agreement: components["schemas"]["CircuitAgreement"];
+            /**
+             * Effects
+             * @description One effect per group, in the requested order.
+             */
+            effects: components["schemas"]["CircuitEffect"][];
+            /**
+             * Took Ms
+             * @description Computation time in milliseconds.
+             */
+            took_ms: number;
+        };
+        /**
+         * CircuitNode
+         * @description A node of the pruned graph.
+         */
+        CircuitNode: {
+            /** Coefficient */
+            coefficient: number | null;
+            /**
+             * Direct
+             * @description Direct contribution to the target's logit, through no other expert; for the target, the logit.
+             */
+            direct: number;
+            /**
+             * Effect
+             * @description Contribution to the target's logit along all paths: the predicted decrease when the node is ablated.
+             */
+            effect: number;
+            /** Expert */
+            expert: number | null;
+            /**
+             * Influence
+             * @description Share of the target's total influence that passes through the node or originates in it; 1 for the target.
+             */
+            influence: number;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "target" | "expert" | "error" | "mlp" | "embedding";
+            /**
+             * Layer
+             * @description Layer of an expert, error or mlp node.
+             */
+            layer: number | null;
+            /**
+             * Position
+             * @description Index of its token.
+             */
+            position: number;
+            /**
+             * Run
+             * @description Run of an expert or error node.
+             */
+            run: string | null;
+            /**
+             * Traced
+             * @description True if its incoming edges were computed.
+             */
+            traced: boolean;
+        };
+        /**
+         * CircuitRequest
+         * @description A prompt to trace, and how far to prune its graph.
+         */
+        CircuitRequest: {
+            /**
+             * Errors
+             * @description kept: each layer's reconstruction error is added to its output. dropped: the layers replace the MLPs as they
+             *     are.
+             * @default kept
+             * @enum {string}
+             */
+            errors?: "kept" | "dropped";
+            /**
+             * Nodes
+             * @description Maximum number of nodes after pruning.
+             * @default 40
+             */
+            nodes?: number;
+            /**
+             * Position
+             * @description Position of the token before it; 0 is the start token. Default: the last token.
+             */
+            position?: number | null;
+            /**
+             * Runs
+             * @description Names of runs for different layers of one language model.
+             */
+            runs: string[];
+            /**
+             * Share
+             * @description Keep nodes until they hold this share of the total influence, up to ``nodes``.
+             * @default 0.8
+             */
+            share?: number;
+            /**
+             * Target
+             * @description Id of the next token to explain. Default: the most probable one.
+             */
+            target?: number | null;
+            /**
+             * Text
+             * @default
+             */
+            text?: string;
+            /**
+             * Turns
+             * @description Chat turns; used instead of the text if not empty.
+             * @default []
+             */
+            turns?: components["schemas"]["Turn"][];
+        };
+        /**
+         * CircuitResponse
+         * @description The pruned attribution graph, with the labels of its experts.
+         */
+        CircuitResponse: {
+            /**
+             * Experts
+             * @description Labels and statistics of the graph's experts, by run and expert.
+             */
+            experts: {
+                [key: string]: {
+                    [key: string]: components["schemas"]["RoutedExpertInfo"];
+                };
+            };
+            graph: components["schemas"]["Circuit"];
+            /**
+             * Took Ms
+             * @description Computation time in milliseconds.
+             */
+            took_ms: number;
+        };
+        /**
+         * CircuitToken
+         * @description A token of the text.
+         */
+        CircuitToken: {
+            /** Id */
+            id: number;
+            /**
+             * Start
+             * @description True for the start token that precedes every text.
+             */
+            start: boolean;
+            /** Text */
+            text: string;
+        };
+        /**
+         * CoactivatingExpert
+         * @description An expert that is active near another one.
+         */
+        CoactivatingExpert: {
+            automatic: components["schemas"]["AutomaticLabel"] | null;
+            /** Expert */
+            expert: number;
+            /**
+             * Jaccard
+             * @description Tokens on which both are active, divided by tokens on which either is.
+             */
+            jaccard: number;
+            /**
+             * Label
+             * @description User label.
+             */
+            label: string | null;
+            /**
+             * Lift
+             * @description ``share`` divided by the share of all sampled tokens.
+             */
+            lift: number;
+            /**
+             * Share
+             * @description Share of the other expert's active tokens in the sample.
+             */
+            share: number;
+            /**
+             * Tokens
+             * @description Number of tokens on which both are active.
+             */
+            tokens: number;
+            /** Top Tokens */
+            top_tokens: components["schemas"]["TokenCount"][];
+        };
+        /**
+         * CoactivatingExperts
+         * @description Experts active near an expert's active tokens, counted over random sequences of the indexed text.
+         */
+        CoactivatingExperts: {
+            /**
+             * Active Tokens
+             * @description Number of sampled tokens on which the expert is active.
+             */
+            active_tokens: number;
+            /**
+             * After
+             * @description Experts active on the next token.
+             */
+            after: components["schemas"]["CoactivatingExpert"][];
+            /**
+             * Before
+             * @description Experts active on the previous token.
+             */
+            before: components["schemas"]["CoactivatingExpert"][];
+            /**
+             * Same Token
+             * @description Experts active on the same token.
+             */
+            same_token: components["schemas"]["CoactivatingExpert"][];
+            /**
+             * Sampled Tokens
+             * @description Size of the sample; 0 if the index has none.
+             */
+            sampled_tokens: number;
+        };
+        /**
+         * ComparedExpert
+         * @description An expert of a matched pair.
+         */
+        ComparedExpert: {
+            automatic: components["schemas"]["AutomaticLabel"] | null;
+            /**
+             * Density
+             * @description Share of indexed tokens on which the expert is active.
+             */
+            density: number;
+            /** Expert */
+            expert: number;
+            /**
+             * Label
+             * @description User label.
+             */
+            label: string | null;
+            /**
+             * Top Tokens
+             * @description Tokens on which it is active most often.
+             */
+            top_tokens: string[];
+        };
+        /**
+         * Confidence
+         * @description Mean confidence of next-token predictions. Uniform predictions have distance 0 and entropy 1.
+         */
+        Confidence: {
             /**
              * Confidence Distance
-             * @description The largest probability less 1/V, where it is above.
+             * @description Largest probability minus 1/V, at least 0.
              */
             confidence_distance: number;
             /**
              * Divergence
-             * @description KL(U || p) in nats.
+             * @description KL(U || p) in nats, with U uniform.
              */
             divergence: number;
             /**
              * Entropy
-             * @description As a share of ln V.
+             * @description Entropy divided by ln V.
              */
             entropy: number;
             /**
@@ -1033,420 +1594,69 @@ export interface components {
              * @description KL(p || U) in nats.
              */
             missing_entropy: number;
-            /** Predictions */
+            /**
+             * Predictions
+             * @description Number of predictions.
+             */
             predictions: number;
             /**
              * Top Five
-             * @description Probability of the five most probable tokens together.
+             * @description Summed probability of the five most probable tokens.
              */
             top_five: number;
             /**
              * True Token
-             * @description Probability of the token that came next.
+             * @description Probability of the actual next token.
              */
             true_token: number;
         };
-        /** ChangeListRequest */
-        ChangeListRequest: {
-            /** Name */
-            name?: string | null;
-            /**
-             * Note
-             * @description Empty takes it away; left out, it stays.
-             */
-            note?: string | null;
+        /**
+         * ConfidenceComparison
+         * @description Confidence before and after fine-tuning.
+         */
+        ConfidenceComparison: {
+            after: components["schemas"]["Confidence"];
+            before: components["schemas"]["Confidence"];
         };
         /**
-         * CheckedStep
-         * @description One of the steps among which the best is chosen.
+         * ConfidenceRequest
+         * @description A text, and two sets of runs to compare on it.
          */
-        CheckedStep: {
-            /**
-             * Added
-             * @description Loss in nats a token that the text to choose by has gained.
-             */
-            added: number;
-            protected: components["schemas"]["Certainty"];
-            /** Step */
-            step: number;
-        };
-        /**
-         * CircuitAgreement
-         * @description Of the groups of one request.
-         */
-        CircuitAgreement: {
-            /**
-             * Correlation
-             * @description Pearson's; null where it is not defined.
-             */
-            correlation: number | null;
-            /** Same Sign */
-            same_sign: number | null;
-            /**
-             * Slope
-             * @description Measured on predicted, through zero.
-             */
-            slope: number | null;
-        };
-        /** CircuitEdge */
-        CircuitEdge: {
-            /** Influence */
-            influence: number;
-            /**
-             * Source
-             * @description Places in ``nodes``.
-             */
-            source: number;
-            /** Target */
-            target: number;
-            /**
-             * Weight
-             * @description What the source adds to the coefficient of the target, or to the logit.
-             */
-            weight: number;
-        };
-        /**
-         * CircuitEffect
-         * @description What comes of switching a group of experts off.
-         */
-        CircuitEffect: {
-            /**
-             * Measured
-             * @description The same in the language model.
-             */
-            measured: number;
-            /**
-             * Predicted
-             * @description Change of the target's logit less the mean, by the graph.
-             */
-            predicted: number;
-            /**
-             * Probability
-             * @description Of the target, without them.
-             */
-            probability: number;
-        };
-        /** CircuitEffectsRequest */
-        CircuitEffectsRequest: {
-            /**
-             * Errors
-             * @description kept: what each layer misses of its MLP is added. dropped: the layers answer alone.
-             * @default kept
-             * @enum {string}
-             */
-            errors?: "kept" | "dropped";
-            /**
-             * Groups
-             * @description Each switched off by itself and together.
-             */
-            groups: components["schemas"]["SwitchedExpert"][][];
-            /**
-             * Position
-             * @description The token behind which it is expected, 0 being the start token; by default the last one.
-             */
-            position?: number | null;
-            /**
-             * Runs
-             * @description Of different layers of one language model.
-             */
-            runs: string[];
-            /**
-             * Target
-             * @description Id of the next token; by default the most probable one.
-             */
-            target?: number | null;
-            /**
-             * Text
-             * @default
-             */
-            text?: string;
-            /**
-             * Turns
-             * @description In place of the text, where there are any.
-             * @default []
-             */
-            turns?: components["schemas"]["Turn"][];
-        };
-        /** CircuitEffectsResponse */
-        CircuitEffectsResponse: {
-            agreement: components["schemas"]["CircuitAgreement"];
-            /**
-             * Effects
-             * @description In the order that was asked for.
-             */
-            effects: components["schemas"]["CircuitEffect"][];
-            /** Took Ms */
-            took_ms: number;
-        };
-        /**
-         * CircuitGraph
-         * @description The pruned graph.
-         */
-        CircuitGraph: {
-            /**
-             * Begins
-             * @description Where paths begin, as shares; of experts those that were not followed.
-             */
-            begins: {
-                [key: string]: number;
-            };
-            /** Candidates */
-            candidates: components["schemas"]["NextToken"][];
-            /**
-             * Direct
-             * @description What the logit is the sum of, by kind of source.
-             */
-            direct: {
-                [key: string]: number;
-            };
-            /**
-             * Edges
-             * @description Most influence first.
-             */
-            edges: components["schemas"]["CircuitEdge"][];
-            /** Kept Edges */
-            kept_edges: number;
-            /** Kept Influence */
-            kept_influence: number;
-            /** Layers */
-            layers: number[];
-            /**
-             * Nodes
-             * @description The target first, then by influence.
-             */
-            nodes: components["schemas"]["CircuitNode"][];
-            /**
-             * Num Nodes
-             * @description Before pruning.
-             */
-            num_nodes: number;
-            /** Rounding */
-            rounding: number;
-            /**
-             * Runs
-             * @description By layer.
-             */
-            runs: string[];
-            target: components["schemas"]["NextToken"];
-            /** Tokens */
-            tokens: components["schemas"]["CircuitToken"][];
-        };
-        /** CircuitNode */
-        CircuitNode: {
-            /** Coefficient */
-            coefficient: number | null;
-            /**
-             * Direct
-             * @description What it adds to the logit past no other expert; for the target, the logit.
-             */
-            direct: number;
-            /**
-             * Effect
-             * @description The same along all paths.
-             */
-            effect: number;
-            /** Expert */
-            expert: number | null;
-            /**
-             * Followed
-             * @description Whether its own causes were looked for.
-             */
-            followed: boolean;
-            /**
-             * Influence
-             * @description Share of what reaches the target that passes through it or begins there.
-             */
-            influence: number;
-            /**
-             * Kind
-             * @description error: what a layer misses of its MLP. mlp: an MLP without a run. embedding: what enters the first block.
-             * @enum {string}
-             */
-            kind: "target" | "expert" | "error" | "mlp" | "embedding";
-            /** Layer */
-            layer: number | null;
-            /** Position */
-            position: number;
-            /** Run */
-            run: string | null;
-        };
-        /** CircuitRequest */
-        CircuitRequest: {
-            /**
-             * Errors
-             * @description kept: what each layer misses of its MLP is added. dropped: the layers answer alone.
-             * @default kept
-             * @enum {string}
-             */
-            errors?: "kept" | "dropped";
-            /**
-             * Nodes
-             * @description Kept at most.
-             * @default 40
-             */
-            nodes?: number;
-            /**
-             * Position
-             * @description The token behind which it is expected, 0 being the start token; by default the last one.
-             */
-            position?: number | null;
-            /**
-             * Runs
-             * @description Of different layers of one language model.
-             */
-            runs: string[];
-            /**
-             * Share
-             * @description Of all influence that the kept nodes hold, where as many are allowed.
-             * @default 0.8
-             */
-            share?: number;
-            /**
-             * Target
-             * @description Id of the next token; by default the most probable one.
-             */
-            target?: number | null;
-            /**
-             * Text
-             * @default
-             */
-            text?: string;
-            /**
-             * Turns
-             * @description In place of the text, where there are any.
-             * @default []
-             */
-            turns?: components["schemas"]["Turn"][];
-        };
-        /** CircuitResponse */
-        CircuitResponse: {
-            /**
-             * Experts
-             * @description By run, of every expert in the graph.
-             */
-            experts: {
-                [key: string]: {
-                    [key: string]: components["schemas"]["RoutedExpertInfo"];
-                };
-            };
-            graph: components["schemas"]["CircuitGraph"];
-            /** Took Ms */
-            took_ms: number;
-        };
-        /** CircuitToken */
-        CircuitToken: {
-            /** Id */
-            id: number;
-            /** Start */
-            start: boolean;
+        ConfidenceRequest: {
+            /** After */
+            after: string[];
+            /** Before */
+            before: string[];
             /** Text */
             text: string;
         };
         /**
-         * Companion
-         * @description An expert that fires where another one does, or a token before or after.
+         * ConfidenceResponse
+         * @description Confidence on each token of a text.
          */
-        Companion: {
-            automatic: components["schemas"]["AutomaticLabel"] | null;
-            /** Expert */
-            expert: number;
-            /** Label */
-            label: string | null;
-            /**
-             * Lift
-             * @description How many times as often as on any token of the sample.
-             */
-            lift: number;
-            /**
-             * Overlap
-             * @description Tokens on which both fire among those on which either does.
-             */
-            overlap: number;
-            /**
-             * Share
-             * @description Of the other's tokens in the sample.
-             */
-            share: number;
-            /** Tokens */
-            tokens: number;
-            /** Top Tokens */
-            top_tokens: components["schemas"]["TokenCount"][];
-        };
-        /** ComparedCertainty */
-        ComparedCertainty: {
-            after: components["schemas"]["Certainty"];
-            before: components["schemas"]["Certainty"];
-        };
-        /**
-         * ComparedExpert
-         * @description What a reader needs to tell what an expert is about.
-         */
-        ComparedExpert: {
-            automatic: components["schemas"]["AutomaticLabel"] | null;
-            /** Expert */
-            expert: number;
-            /** Label */
-            label: string | null;
-            /**
-             * Top Tokens
-             * @description Texts of the few that it is active on most often.
-             */
-            top_tokens: string[];
-            /**
-             * Usage
-             * @description Share of indexed tokens on which it is active.
-             */
-            usage: number;
-        };
-        /**
-         * Context
-         * @description A whole stored sequence in which the expert is active, with the position it is shown for.
-         */
-        Context: {
-            /**
-             * Active
-             * @description (position, coefficient, rank) wherever the expert is active; rank 0 is the largest coefficient on that token.
-             */
-            active: [
-                number,
-                number,
-                number
-            ][];
-            /** Coefficient */
-            coefficient: number;
-            /** Interval */
-            interval: number;
-            /**
-             * Position
-             * @description Index into ``tokens`` of the token it is kept for (the peak, in the top list).
-             */
-            position: number;
-            /** Rank */
-            rank: number;
-            /** Sequence */
-            sequence: number;
-            /** Token Ids */
-            token_ids: number[];
+        ConfidenceResponse: {
             /**
              * Tokens
-             * @description Text of each token; empty where a character continues in the next token.
+             * @description Tokens after the start token.
              */
-            tokens: string[];
+            tokens: components["schemas"]["TokenConfidence"][];
+            /**
+             * Took Ms
+             * @description Computation time in milliseconds.
+             */
+            took_ms: number;
         };
-        /** ContextPage */
-        ContextPage: {
-            /** Contexts */
-            contexts: components["schemas"]["Context"][];
-            /** Next Cursor */
-            next_cursor: string | null;
-        };
-        /** DoneEvent */
+        /**
+         * DoneEvent
+         * @description Last event of a stream.
+         */
         DoneEvent: {
             /**
-             * Default Reason
+             * Baseline Reason
+             * @description Why the baseline ended.
              * @enum {string}
              */
-            default_reason: "length" | "stop" | "end-of-text";
+            baseline_reason: "length" | "stop" | "end-of-text";
             /**
              * @description discriminator enum property added by openapi-typescript
              * @enum {string}
@@ -1456,24 +1666,31 @@ export interface components {
             seconds: number;
             /**
              * Steered Reason
+             * @description Why the steered continuation ended.
              * @enum {string}
              */
             steered_reason: "length" | "stop" | "end-of-text";
-            /** Tokens */
+            /**
+             * Tokens
+             * @description Number of tokens generated.
+             */
             tokens: number;
         };
         /**
          * DoseDoneEvent
-         * @description The whole curve.
+         * @description The complete dose curve.
          */
         DoseDoneEvent: {
             /**
-             * Default Loss
-             * @description Of the language model's own texts.
+             * Baseline Loss
+             * @description Loss of the baseline texts, in nats per token.
              */
-            default_loss: number;
-            /** Default Text */
-            default_text: string;
+            baseline_loss: number;
+            /**
+             * Baseline Text
+             * @description First baseline text.
+             */
+            baseline_text: string;
             /**
              * @description discriminator enum property added by openapi-typescript
              * @enum {string}
@@ -1481,105 +1698,110 @@ export interface components {
             event: "done";
             /**
              * Points
-             * @description In ascending order of strength.
+             * @description Points by ascending strength.
              */
             points: components["schemas"]["DosePoint"][];
             /**
              * Promoted
-             * @description Tokens that the expert by itself makes more likely after the prompt, most of all first.
+             * @description Tokens that the expert alone promotes after the prompt, strongest first.
              */
             promoted: string[];
             /** Seconds */
             seconds: number;
             /**
              * Suggested
-             * @description The largest strength that shows (0.05 nats of KL more than where the edit changes nothing) before one costs 0.5
-             *     nats a token; null where there is none.
+             * @description Largest strength with a visible effect (0.05 nats of KL above no effect) before one costs 0.5 nats per token;
+             *     null if there is none.
              */
             suggested: number | null;
         };
         /**
          * DosePoint
-         * @description What one strength did.
+         * @description Effect of one strength.
          */
         DosePoint: {
             /**
              * Kl
-             * @description KL from the steered next-token distribution to that without edits, after the same text, in nats a token.
+             * @description Mean KL divergence from the steered to the baseline next-token distribution after the same text, nats/token.
              */
             kl: number;
             /**
              * Lift
-             * @description How much probability the tokens that the expert promotes gain, among the five most probable.
+             * @description Probability gained by the expert's promoted tokens, counted within the five most probable tokens.
              */
             lift: number;
             /**
              * Loss
-             * @description Of the steered text under the language model without edits, in nats a token: how little it reads like a text.
+             * @description Loss of the steered text under the baseline, in nats per token. High values mean broken text.
              */
             loss: number;
             /** Strength */
             strength: number;
             /**
              * Text
-             * @description The first of the steered texts.
+             * @description First steered text.
              */
             text: string;
         };
-        /** DoseProgressEvent */
+        /**
+         * DoseProgressEvent
+         * @description Progress of a strength sweep.
+         */
         DoseProgressEvent: {
-            /**
-             * Before
-             * @description Requests that come first, while it has to wait.
-             */
-            before: number;
             /**
              * @description discriminator enum property added by openapi-typescript
              * @enum {string}
              */
             event: "progress";
             /**
-             * Of
-             * @description At most.
+             * Queue Position
+             * @description Number of requests served before this one.
              */
-            of: number;
+            queue_position: number;
             /**
              * Tokens
-             * @description Written so far, of all strengths.
+             * @description Number of tokens generated so far, over all strengths.
              */
             tokens: number;
+            /**
+             * Total
+             * @description Maximum number of tokens.
+             */
+            total: number;
         };
         /**
          * DoseRequest
-         * @description One edit at several strengths.
+         * @description A prompt, or chat turns, and one edit at several strengths.
          */
         DoseRequest: {
             /**
-             * Apply
-             * @description on-top: the untouched MLP plus the difference that the edits make. replace: the run's layer in its place.
-             * @default on-top
-             * @enum {string}
-             */
-            apply?: "on-top" | "replace";
-            /**
              * Edit
-             * @description Which of the edits is varied, from 0; its own strength plays no part.
+             * @description Index of the edit to vary, from 0; its own strength is not used. Default: 0.
              * @default 0
              */
             edit?: number;
             /**
              * Edits
+             * @description Edits to apply, at most 64. Default: none.
              * @default []
              */
             edits?: components["schemas"]["Edit"][];
             /**
              * K
-             * @description K', experts of a token that the gate of the steered run lets through, the strongest first; by default its K.
+             * @description Number of active experts per token, at most the run's K. Default: the run's K.
              */
             k?: number | null;
             /**
+             * Mode
+             * @description How edits are applied. residual: add the difference that the edits make to the original MLP's output. replace:
+             *     replace the MLP by the run's layer. Default: residual.
+             * @default residual
+             * @enum {string}
+             */
+            mode?: "residual" | "replace";
+            /**
              * Positions
-             * @description Where given, edits touch only these tokens of the prompt (0 is the start token), whatever the scope.
+             * @description Prompt positions that the edits change, whatever the scope; 0 is the start token. Default: as the scope says.
              */
             positions?: number[] | null;
             /**
@@ -1588,7 +1810,7 @@ export interface components {
              */
             prompt?: string;
             /**
-             * @description Short and several: enough to tell a nudge from a wreck.
+             * @description Sampling settings. Default: 4 samples of 24 tokens.
              * @default {
              *       "max_tokens": 24,
              *       "temperature": 0.7,
@@ -1603,13 +1825,14 @@ export interface components {
             sampling?: components["schemas"]["Sampling"];
             /**
              * Scope
-             * @description Which tokens the edits touch: all, generated ones only, or the prompt's only.
+             * @description Tokens that the edits change: all, generated or prompt. Default: all.
              * @default all
              * @enum {string}
              */
             scope?: "all" | "generated" | "prompt";
             /**
              * Strengths
+             * @description Strengths to test, at most 12. Default: 0,1,2,3,4,6,8.
              * @default [
              *       0,
              *       1,
@@ -1623,48 +1846,53 @@ export interface components {
             strengths?: number[];
             /**
              * Turns
+             * @description Chat turns; used instead of the prompt if not empty.
              * @default []
              */
             turns?: components["schemas"]["Turn"][];
         };
         /**
          * Edit
-         * @description A change to the coefficient of one expert.
+         * @description Change to the gate activation of one expert.
          */
         Edit: {
             /**
              * Expert
-             * @description Its id.
+             * @description Id of the expert.
              */
             expert: number;
             /**
              * Mode
-             * @description scale: multiply the live coefficient. add: add to it. set: put a constant in its place. off: zero.
+             * @description Kind of change. scale: multiply the gate activation. add: add to it. set: replace it. off: ablate the expert.
              * @enum {string}
              */
             mode: "scale" | "add" | "set" | "off";
             /**
              * Run
-             * @description Name of the run whose expert it is; by default the run that is steered. Others must be of other layers.
+             * @description Name of the expert's run. Default: the steered run. Other runs must replace other layers.
              */
             run?: string | null;
             /**
              * Strength
-             * @description The factor of scale; for add and set, in units of the expert's 99th percentile. Unused by off.
+             * @description Strength, −1000 to 1000. For scale, the factor; for add and set, in units of the expert's 99th-percentile gate
+             *     activation. Not used by off. Default: 1.
              * @default 1
              */
             strength?: number;
         };
-        /** EffectsRequest */
+        /**
+         * EffectsRequest
+         * @description A token of a text.
+         */
         EffectsRequest: {
             /**
              * K
-             * @description Experts of each token that are let through, the strongest first; by default the run's K.
+             * @description Number of experts per token, strongest first. Default: the run's K.
              */
             k?: number | null;
             /**
              * Position
-             * @description Of the token, as in the routing of the same text; 0 is the start token.
+             * @description Position of the token, as in the routing of the same text; 0 is the start token.
              */
             position: number;
             /**
@@ -1674,19 +1902,19 @@ export interface components {
             text?: string;
             /**
              * Turns
-             * @description In place of the text, where there are any.
+             * @description Chat turns; used instead of the text if not empty.
              * @default []
              */
             turns?: components["schemas"]["Turn"][];
         };
         /**
          * EffectsResponse
-         * @description Direct effects on the next token, through final norm and unembedding alone.
+         * @description Direct effects on the next token, through final norm and unembedding only.
          */
         EffectsResponse: {
             /**
              * Experts
-             * @description Largest coefficient first.
+             * @description Active experts, largest activation first.
              */
             experts: components["schemas"]["ExpertEffect"][];
             /** Position */
@@ -1694,28 +1922,38 @@ export interface components {
             /** Run */
             run: string;
         };
-        /** EntriesRequest */
+        /**
+         * EntriesRequest
+         * @description Experts to add, or the new order of a list.
+         */
         EntriesRequest: {
             /** Experts */
             experts: number[];
         };
-        /** EntryNoteRequest */
+        /**
+         * EntryNoteRequest
+         * @description Note on an entry.
+         */
         EntryNoteRequest: {
             /**
              * Note
-             * @description Empty takes it away.
+             * @description An empty string deletes the note.
              */
             note: string;
         };
-        /** ErrorBody */
+        /**
+         * ErrorBody
+         * @description Description of the error.
+         */
         ErrorBody: {
             /**
              * Code
-             * @description Stable, machine-readable: ``run-not-found``, ``prompt-too-long``, …
+             * @description Stable, machine-readable code, such as ``run-not-found`` or ``prompt-too-long``.
              */
             code: string;
             /**
              * Detail
+             * @description Values that the message mentions.
              * @default {}
              */
             detail?: {
@@ -1723,11 +1961,14 @@ export interface components {
             };
             /**
              * Message
-             * @description One sentence that says what to do.
+             * @description Error message for users, with what to do.
              */
             message: string;
         };
-        /** ErrorEvent */
+        /**
+         * ErrorEvent
+         * @description Last event of a stream that failed.
+         */
         ErrorEvent: {
             error: components["schemas"]["ErrorBody"];
             /**
@@ -1738,22 +1979,70 @@ export interface components {
         };
         /**
          * ErrorResponse
-         * @description The one shape of every error.
+         * @description Body of every error response.
          */
         ErrorResponse: {
             error: components["schemas"]["ErrorBody"];
         };
         /**
+         * EvalPoint
+         * @description Evaluation at one step.
+         */
+        EvalPoint: {
+            /**
+             * Loss Increase
+             * @description Loss increase on the validation part of the retain text, in nats per token.
+             */
+            loss_increase: number;
+            /** @description Confidence on the passages. */
+            protected: components["schemas"]["Confidence"];
+            /** Step */
+            step: number;
+        };
+        /**
          * EvaluationList
-         * @description Those of one run, the newest first.
+         * @description Evaluations of a run.
          */
         EvaluationList: {
-            /** Evaluations */
+            /**
+             * Evaluations
+             * @description Newest first.
+             */
             evaluations: components["schemas"]["EvaluationSummary"][];
         };
         /**
+         * EvaluationMetric
+         * @description A metric with its 95 % confidence interval, if it has one.
+         */
+        EvaluationMetric: {
+            /**
+             * Description
+             * @description Meaning of the metric.
+             */
+            description: string;
+            /**
+             * High
+             * @description Upper end of the interval.
+             */
+            high?: number | null;
+            /**
+             * Low
+             * @description Lower end of the interval.
+             */
+            low?: number | null;
+            /** Name */
+            name: string;
+            /**
+             * Unit
+             * @enum {string}
+             */
+            unit: "nats" | "share" | "count" | "plain";
+            /** Value */
+            value: number | null;
+        };
+        /**
          * EvaluationSummary
-         * @description A run on one text.
+         * @description A run evaluated on one dataset.
          */
         EvaluationSummary: {
             /**
@@ -1761,72 +2050,166 @@ export interface components {
              * Format: date-time
              */
             created_at: string;
-            /** Faithfulness */
-            faithfulness: components["schemas"]["Fact"][];
-            /** Health */
-            health: components["schemas"]["Fact"][];
+            /**
+             * Faithfulness
+             * @description Loss and reconstruction metrics.
+             */
+            faithfulness: components["schemas"]["EvaluationMetric"][];
+            /**
+             * Health
+             * @description Metrics of how experts are used.
+             */
+            health: components["schemas"]["EvaluationMetric"][];
             /** Run */
             run: string;
             /**
              * Seen Text
-             * @description Whether the run was fitted on this text.
+             * @description True if the run was trained on this dataset.
              */
             seen_text: boolean;
-            /** Text */
+            /**
+             * Text
+             * @description Name of the dataset.
+             */
             text: string;
-            /** Tokens */
+            /**
+             * Tokens
+             * @description Number of tokens evaluated.
+             */
             tokens: number;
-            /** Verdicts */
-            verdicts: components["schemas"]["Verdict"][];
+            /** Warnings */
+            warnings: components["schemas"]["EvaluationWarning"][];
         };
-        /** ExpectedToken */
-        ExpectedToken: {
+        /**
+         * EvaluationWarning
+         * @description An interpretation of the metrics.
+         */
+        EvaluationWarning: {
             /**
-             * Entropy
-             * @description As a share of ln V.
+             * Level
+             * @description Severity.
+             * @enum {string}
              */
-            entropy: number;
+            level: "alarm" | "warning" | "note";
             /**
-             * Likely
-             * @description The most probable token.
+             * Text
+             * @description One sentence.
              */
-            likely: string;
-            /** Likely Probability */
-            likely_probability: number;
-            /**
-             * Probability
-             * @description Of the token that came.
-             */
-            probability: number;
+            text: string;
         };
-        /** ExpertDetail */
+        /**
+         * Example
+         * @description A stored sequence in which the expert is active.
+         */
+        Example: {
+            /**
+             * Active
+             * @description (position, activation, rank) of each active token. Rank 0 is the largest activation of all experts on it.
+             */
+            active: [
+                number,
+                number,
+                number
+            ][];
+            /**
+             * Bin
+             * @description 0: top example. 1, 2, …: activation bin of a random example.
+             */
+            bin: number;
+            /**
+             * Coefficient
+             * @description Gate activation at ``position``.
+             */
+            coefficient: number;
+            /**
+             * Position
+             * @description Index into ``tokens`` of the token that the example shows; the peak, for a top example.
+             */
+            position: number;
+            /**
+             * Rank
+             * @description Order within the bin.
+             */
+            rank: number;
+            /**
+             * Sequence
+             * @description Index of the sequence in the indexed text.
+             */
+            sequence: number;
+            /** Token Ids */
+            token_ids: number[];
+            /**
+             * Tokens
+             * @description Text of each token. Empty if a character continues in the next token.
+             */
+            tokens: string[];
+        };
+        /**
+         * ExamplePage
+         * @description A page of examples.
+         */
+        ExamplePage: {
+            /** Examples */
+            examples: components["schemas"]["Example"][];
+            /**
+             * Next Cursor
+             * @description Value of ``cursor`` for the next page; null on the last page.
+             */
+            next_cursor: string | null;
+        };
+        /**
+         * ExpertAblation
+         * @description Measured effects of an expert.
+         */
+        ExpertAblation: {
+            /** @description Null if not measured. */
+            ablation: components["schemas"]["Ablation"] | null;
+            /**
+             * Command
+             * @description Command that measures it.
+             */
+            command: string;
+        };
+        /**
+         * ExpertDetail
+         * @description An expert with its annotations and bins.
+         */
         ExpertDetail: {
             /**
              * Automatic Labels
-             * @description All that it has, the one that is shown elsewhere first.
+             * @description All automatic labels, the displayed one first.
              */
             automatic_labels: components["schemas"]["AutomaticLabel"][];
-            /** Intervals */
-            intervals: components["schemas"]["Interval"][];
+            /** Bins */
+            bins: components["schemas"]["ActivationBin"][];
             /**
              * Lists
-             * @description Those that it is in, by name.
+             * @description Lists that contain the expert, by name.
              */
             lists: components["schemas"]["ListRef"][];
-            /** Next */
+            /**
+             * Next
+             * @description Active expert with the next higher id.
+             */
             next: number | null;
             /** Note */
             note: string | null;
             /**
              * Previous
-             * @description The neighbour in id that is active at all.
+             * @description Active expert with the next lower id.
              */
             previous: number | null;
             row: components["schemas"]["ExpertRow"];
         };
-        /** ExpertEffect */
+        /**
+         * ExpertEffect
+         * @description Tokens that an expert promotes and suppresses.
+         */
         ExpertEffect: {
-            /** Coefficient */
+            /**
+             * Coefficient
+             * @description Gate activation.
+             */
             coefficient: number;
             /** Expert */
             expert: number;
@@ -1841,186 +2224,188 @@ export interface components {
              */
             suppressed: components["schemas"]["TokenEffect"][];
         };
-        /** ExpertInfluence */
-        ExpertInfluence: {
-            /**
-             * Command
-             * @description What measures it.
-             */
-            command: string;
-            /** @description Null where it has not been measured. */
-            influence: components["schemas"]["Influence"] | null;
-        };
-        /** ExpertList */
+        /**
+         * ExpertList
+         * @description A list with its entries.
+         */
         ExpertList: {
             /**
              * Entries
-             * @description In the list's own order.
+             * @description Entries in the list's order.
              */
             entries: components["schemas"]["ListEntry"][];
             list: components["schemas"]["ListSummary"];
         };
-        /** ExpertLists */
+        /**
+         * ExpertLists
+         * @description Lists of a run.
+         */
         ExpertLists: {
             /**
              * Lists
-             * @description The last changed first.
+             * @description Most recently changed first.
              */
             lists: components["schemas"]["ListSummary"][];
         };
         /**
          * ExpertMap
-         * @description An expert as the linear map that it is, from its weights alone.
+         * @description An expert as a linear map, from its weights alone.
          */
         ExpertMap: {
             /**
-             * Closed
-             * @description … and least; none where experts are not scaled by output.
+             * Directions
+             * @description Largest output directions.
              */
-            closed: components["schemas"]["OutputDimension"][];
-            /**
-             * Closed Share
-             * @description Of all output dimensions, scaled by less than a tenth of what is usual there.
-             */
-            closed_share: number | null;
-            /** Directions */
             directions: components["schemas"]["SingularDirection"][];
             /**
-             * Opened
-             * @description Output dimensions that it scales most …
+             * Largest Scalings
+             * @description Output dimensions with the largest scaling. Empty if experts have no output scaling.
              */
-            opened: components["schemas"]["OutputDimension"][];
+            largest_scalings: components["schemas"]["OutputDimension"][];
+            /**
+             * Small Scaling Share
+             * @description Share of output dimensions scaled by less than a tenth of their root mean square.
+             */
+            small_scaling_share: number | null;
+            /**
+             * Smallest Scalings
+             * @description Output dimensions with the smallest scaling. Empty if experts have no output scaling.
+             */
+            smallest_scalings: components["schemas"]["OutputDimension"][];
             /**
              * Stable Rank
-             * @description 1 for a map that writes one direction.
+             * @description Squared Frobenius norm divided by squared spectral norm; 1 for a single output direction.
              */
             stable_rank: number;
         };
-        /** ExpertPage */
+        /**
+         * ExpertPage
+         * @description A page of experts.
+         */
         ExpertPage: {
             /** Experts */
             experts: components["schemas"]["ExpertRow"][];
             /**
              * Matching
-             * @description Experts that fit the filters and the search.
+             * @description Number of experts that match the filters and the search.
              */
             matching: number;
             /**
              * Next Cursor
-             * @description Give it back as ``cursor`` for the next page; null on the last.
+             * @description Value of ``cursor`` for the next page; null on the last page.
              */
             next_cursor: string | null;
-            /** Total */
+            /**
+             * Total
+             * @description Number of experts of the run.
+             */
             total: number;
         };
-        /** ExpertRow */
+        /**
+         * ExpertRow
+         * @description An expert in a table.
+         */
         ExpertRow: {
-            /** Active Tokens */
-            active_tokens: number;
             /**
-             * Added Loss
-             * @description Nats that the next token's loss gains when it alone is switched off, on its own contexts.
+             * Active Tokens
+             * @description Number of indexed tokens on which it is active.
              */
-            added_loss: number;
-            /** @description Given by a program; a person's label goes before it. */
+            active_tokens: number;
+            /** @description Automatic label, shown if there is no user label. */
             automatic: components["schemas"]["AutomaticLabel"] | null;
             /**
+             * Density
+             * @description Share of indexed tokens on which the expert is active.
+             */
+            density: number;
+            /**
              * Entropy
-             * @description Entropy in bits of the tokens it is active on.
+             * @description Entropy of its active tokens' ids, in bits.
              */
             entropy: number;
             /** Expert */
             expert: number;
             /**
              * Histogram
-             * @description Counts of its coefficient in equal bins from 0 to ``histogram_high``.
+             * @description Counts of its activation in equal bins from 0 to ``histogram_high``.
              */
             histogram: number[];
-            /** Histogram High */
+            /**
+             * Histogram High
+             * @description Upper end of the histogram.
+             */
             histogram_high: number;
             /**
              * Input Dependence
-             * @description Share of what it writes that lies outside its mean direction.
+             * @description Share of its output that lies outside its mean direction.
              */
             input_dependence: number;
             /**
-             * Kl Up
-             * @description Nats by which its 99th percentile, added, changes the next token's distribution there.
+             * Kl Amplified
+             * @description KL divergence of the next-token distribution when it is amplified by its 99th percentile, in nats.
              */
-            kl_up: number;
+            kl_amplified: number;
             /**
              * Label
-             * @description Given by a person.
+             * @description User label.
              */
             label: string | null;
-            /** Largest */
-            largest: number;
             /**
-             * Mean
-             * @description Mean coefficient where active.
+             * Loss Increase
+             * @description Increase of the next-token loss when it is ablated, on its own examples, in nats.
              */
-            mean: number;
+            loss_increase: number;
+            /**
+             * Max Activation
+             * @description Largest gate activation.
+             */
+            max_activation: number;
+            /**
+             * Mean Activation
+             * @description Mean gate activation on active tokens.
+             */
+            mean_activation: number;
             /**
              * Measured
-             * @description Whether its influence has been measured; the four figures that follow are 0 otherwise.
+             * @description True if its ablation effects are measured. If not, the four fields below are 0.
              */
             measured: boolean;
             /**
              * Output Share
-             * @description Of the summed norms of what all active experts add.
+             * @description Share of the summed norms of all active experts' outputs.
              */
             output_share: number;
             /**
              * P99
-             * @description 99th percentile of the coefficient where active: the unit of ``add`` edits.
+             * @description 99th percentile of its activation on active tokens: the unit of ``add`` and ``set`` edits.
              */
             p99: number;
             /** Tags */
             tags: string[];
             /** Top Tokens */
             top_tokens: components["schemas"]["TokenCount"][];
-            /**
-             * Usage
-             * @description Share of indexed tokens on which it is active.
-             */
-            usage: number;
-        };
-        /**
-         * Fact
-         * @description One figure, with its 95 % interval where there is one.
-         */
-        Fact: {
-            /** High */
-            high?: number | null;
-            /** Low */
-            low?: number | null;
-            /** Meaning */
-            meaning: string;
-            /** Name */
-            name: string;
-            /**
-             * Unit
-             * @enum {string}
-             */
-            unit: "nats" | "share" | "count" | "plain";
-            /** Value */
-            value: number | null;
         };
         /**
          * Figure
-         * @description A Plotly figure. Colours are left to the front end, which knows the theme; traces say their role in ``meta``.
+         * @description A Plotly figure without colours. The client sets them by theme, from each trace's role in ``meta``.
          */
         Figure: {
-            /** Data */
+            /**
+             * Data
+             * @description Plotly traces.
+             */
             data: {
                 [key: string]: unknown;
             }[];
             /**
              * Drawn
-             * @description Points drawn …
+             * @description Number of points drawn.
              */
             drawn: number;
-            /** Layout */
+            /**
+             * Layout
+             * @description Plotly layout.
+             */
             layout: {
                 [key: string]: unknown;
             };
@@ -2028,22 +2413,33 @@ export interface components {
              * Name
              * @enum {string}
              */
-            name: "training" | "usage-strength" | "similarity-map" | "usage-histogram" | "frontier" | "coefficients" | "steering" | "loss-frontier" | "error-frontier" | "faithfulness" | "routing-frontier" | "added-layers" | "layer-errors" | "load" | "usage-evaluated" | "probing" | "probe-coefficients";
+            name: "training" | "density-activation" | "similarity-map" | "density-histogram" | "frontier" | "coefficients" | "steering" | "loss-frontier" | "error-frontier" | "faithfulness" | "routing-frontier" | "added-layers" | "load" | "density-evaluated" | "probing" | "probe-coefficients";
             /** Title */
             title: string;
             /**
              * Total
-             * @description … of how many.
+             * @description Number of points before sampling.
              */
             total: number;
         };
-        /** Health */
+        /**
+         * Health
+         * @description State of the server.
+         */
         Health: {
-            /** Contexts */
-            contexts: number;
+            /**
+             * Database Bytes
+             * @description Size of the database on disk.
+             */
+            database_bytes: number;
+            /**
+             * Examples
+             * @description Number of top examples of all runs.
+             */
+            examples: number;
             /**
              * Language Models
-             * @description Those in memory now; the others load on first use.
+             * @description Language models in memory. Others are loaded on first use.
              */
             language_models: components["schemas"]["LoadedLanguageModel"][];
             /**
@@ -2051,110 +2447,25 @@ export interface components {
              * @constant
              */
             status: "ok";
-            /** Store Bytes */
-            store_bytes: number;
-            /** Version */
+            /**
+             * Version
+             * @description Version of MxD Explorer.
+             */
             version: string;
         };
         /**
-         * Influence
-         * @description Measured on the expert's own contexts, weighted to stand for all its active tokens.
+         * JointRoutingRequest
+         * @description A text to route through several runs.
          */
-        Influence: {
-            /**
-             * Added Loss
-             * @description Nats, of the next token, with the expert alone switched off; null where no context has a next token.
-             */
-            added_loss: number | null;
-            /** Contexts */
-            contexts: number;
-            /** Input Dependence */
-            input_dependence: number;
-            /**
-             * Kl Direction
-             * @description With a random direction as long as what was added for ``kl_up``.
-             */
-            kl_direction: number;
-            /**
-             * Kl Off
-             * @description Nats of KL from the untouched next-token distribution.
-             */
-            kl_off: number;
-            /**
-             * Kl Other
-             * @description With a random expert of the same usage raised by its own, on the same tokens.
-             */
-            kl_other: number;
-            /**
-             * Kl Up
-             * @description With its coefficient raised by its 99th percentile.
-             */
-            kl_up: number;
-            /**
-             * Other
-             * @description The random expert of the same usage.
-             */
-            other: number;
-            /**
-             * Other Added Loss
-             * @description Its own added loss, on its own contexts.
-             */
-            other_added_loss: number | null;
-            /**
-             * Other Output Share
-             * @description The random expert's, on its own contexts.
-             */
-            other_output_share: number | null;
-            /**
-             * Output Share
-             * @description Of the summed norms of what all active experts add.
-             */
-            output_share: number;
-            /**
-             * Promoted
-             * @description By its contribution, read by final norm and unembedding, on average; largest change first.
-             */
-            promoted: components["schemas"]["TokenEffect"][];
-            /** Suppressed */
-            suppressed: components["schemas"]["TokenEffect"][];
-        };
-        /**
-         * Interval
-         * @description A stretch of coefficients, of which a few contexts are kept at random.
-         */
-        Interval: {
-            /** Active Tokens */
-            active_tokens: number;
-            /**
-             * Contexts
-             * @description How many are stored.
-             */
-            contexts: number;
-            /** High */
-            high: number;
-            /**
-             * Interval
-             * @description 0 is the list of the largest; 1, 2, … are intervals from the highest to the lowest.
-             */
-            interval: number;
-            /** Low */
-            low: number;
-            /**
-             * Share
-             * @description Of the expert's active tokens.
-             */
-            share: number;
-        };
-        /** JointRoutingRequest */
         JointRoutingRequest: {
             /**
              * K
-             * @description Experts of each token that every run lets through, the strongest first; by default each run's K.
+             * @description Number of experts per token in every run, strongest first. Default: each run's K.
              */
             k?: number | null;
             /**
              * Runs
-             * @description Of different layers of one language model.
+             * @description Names of runs for different layers of one language model.
              */
             runs: string[];
             /**
@@ -2164,29 +2475,38 @@ export interface components {
             text?: string;
             /**
              * Turns
-             * @description In place of the text, where there are any.
+             * @description Chat turns; used instead of the text if not empty.
              * @default []
              */
             turns?: components["schemas"]["Turn"][];
         };
-        /** JointRoutingResponse */
+        /**
+         * JointRoutingResponse
+         * @description Routings of one text, computed in one forward pass.
+         */
         JointRoutingResponse: {
             /**
              * Routings
-             * @description In the order that was asked for, out of one forward pass.
+             * @description Routings in the requested order.
              */
             routings: components["schemas"]["RoutingResponse"][];
-            /** Took Ms */
+            /**
+             * Took Ms
+             * @description Computation time in milliseconds.
+             */
             took_ms: number;
         };
-        /** LabelRequest */
+        /**
+         * LabelRequest
+         * @description A user label.
+         */
         LabelRequest: {
             /** Label */
             label: string;
         };
         /**
          * LayerRun
-         * @description A run of another layer of the same language model: it can be routed and steered together with this one.
+         * @description A run of another layer of the same language model, which can be routed and steered jointly.
          */
         LayerRun: {
             /** Indexed */
@@ -2197,31 +2517,40 @@ export interface components {
              * Method
              * @enum {string}
              */
-            method: "mxd" | "transcoder" | "skip-transcoder" | "autoencoder" | "relu-mxd" | "batch-topk-mxd" | "jumprelu-mxd" | "low-rank-mxd" | "tensor-ring-mxd" | "molt" | "cross-layer-mxd" | "peer" | "jumprelu-transcoder" | "jumprelu-skip-transcoder";
+            method: "mxd" | "transcoder" | "skip-transcoder" | "autoencoder" | "relu-mxd" | "batch-topk-mxd" | "jumprelu-mxd" | "molt" | "low-rank-mxd" | "tensor-ring-mxd" | "peer" | "jumprelu-transcoder" | "jumprelu-skip-transcoder";
             /** Name */
             name: string;
         };
-        /** ListEntry */
+        /**
+         * ListEntry
+         * @description An expert in a list.
+         */
         ListEntry: {
             /**
              * Note
-             * @description Why it is in this list.
+             * @description Note on this entry.
              */
             note: string | null;
             row: components["schemas"]["ExpertRow"];
         };
-        /** ListRef */
+        /**
+         * ListRef
+         * @description A list that contains an expert.
+         */
         ListRef: {
             /** Id */
             id: number;
             /** Name */
             name: string;
         };
-        /** ListSummary */
+        /**
+         * ListSummary
+         * @description A list without its entries.
+         */
         ListSummary: {
             /**
              * Experts
-             * @description How many are in it.
+             * @description Number of experts in the list.
              */
             experts: number;
             /** Id */
@@ -2236,27 +2565,33 @@ export interface components {
              */
             updated_at: string;
         };
-        /** LiveOptions */
+        /**
+         * LiveOptions
+         * @description Runs that can be combined with a run.
+         */
         LiveOptions: {
             /**
              * Chat
-             * @description Whether prompts can be chat turns.
+             * @description True if prompts may be chat turns.
              */
             chat: boolean;
             /**
              * Layers
-             * @description By layer.
+             * @description Compatible runs, sorted by layer.
              */
             layers: components["schemas"]["LayerRun"][];
             /**
              * No Chat
-             * @description Why not, in a sentence.
+             * @description Reason why they may not, in one sentence.
              */
             no_chat: string | null;
             /** Run */
             run: string;
         };
-        /** LoadedLanguageModel */
+        /**
+         * LoadedLanguageModel
+         * @description A language model in memory.
+         */
         LoadedLanguageModel: {
             /** Device */
             device: string;
@@ -2264,14 +2599,36 @@ export interface components {
             dtype: string;
             /**
              * Source
-             * @description Hub name or folder.
+             * @description Hugging Face Hub name or local folder.
              */
             source: string;
         };
-        /** MakeListRequest */
+        /**
+         * LossIncrease
+         * @description Loss increase in nats per token, with its 95 % confidence interval.
+         */
+        LossIncrease: {
+            /**
+             * High
+             * @description Upper end of the interval.
+             */
+            high: number | null;
+            /**
+             * Low
+             * @description Lower end of the interval.
+             */
+            low: number | null;
+            /** Value */
+            value: number;
+        };
+        /**
+         * MakeListRequest
+         * @description A new list.
+         */
         MakeListRequest: {
             /**
              * Experts
+             * @description Ids of the first entries.
              * @default []
              */
             experts?: number[];
@@ -2280,27 +2637,30 @@ export interface components {
         };
         /**
          * MatchedPair
-         * @description An expert with the most similar one of the other run.
+         * @description An expert and the most similar expert of the other run.
          */
         MatchedPair: {
             /**
              * Cosine
-             * @description -1 to 1.
+             * @description Cosine similarity, -1 to 1.
              */
             cosine: number;
             /**
              * Mutual
-             * @description Whether it is also the most similar one to the other, among all active ones of its run.
+             * @description True if each is the other's most similar expert among all active experts.
              */
             mutual: boolean;
             one: components["schemas"]["ComparedExpert"];
             other: components["schemas"]["ComparedExpert"];
         };
-        /** MetricPoint */
+        /**
+         * MetricPoint
+         * @description Metrics of one training step.
+         */
         MetricPoint: {
             /**
              * Dead Share
-             * @description Share of experts that were active on no token of the last logging interval's usage window.
+             * @description Share of experts that were active on no token since the last logged step.
              */
             dead_share: number;
             /**
@@ -2308,151 +2668,211 @@ export interface components {
              * @description Mean number of active experts per token.
              */
             l0: number;
-            /** Largest Usage */
-            largest_usage: number;
-            /** Normalised Mse */
-            normalised_mse: number;
             /**
-             * Normalised Rank
-             * @description Rank of an expert's matrix over the largest that there can be, mean of a few experts; null where not measured.
+             * Max Density
+             * @description Density of the most used expert.
              */
-            normalised_rank?: number | null;
+            max_density: number;
+            /**
+             * Min Scaling
+             * @description Smallest absolute output scaling over all entries of all experts.
+             */
+            min_scaling?: number | null;
+            /**
+             * Min Singular Value
+             * @description Smallest singular value of the sample, relative to the largest of its expert.
+             */
+            min_singular_value?: number | null;
+            /**
+             * Normalized Mse
+             * @description Mean of ‖ŷ − y‖² / ‖y‖²; 1 for predicting zero.
+             */
+            normalized_mse: number;
+            /**
+             * Normalized Rank
+             * @description Rank of the experts' matrices divided by the full rank, mean over a sample of experts; null if not measured.
+             */
+            normalized_rank?: number | null;
             /**
              * Seconds
-             * @description Since fitting began, over all resumptions.
+             * @description Training time so far, including earlier sessions.
              */
             seconds: number;
             /**
-             * Smallest Scaling
-             * @description Smallest |c_n| over all entries of all experts.
-             */
-            smallest_scaling?: number | null;
-            /**
-             * Smallest Singular Value
-             * @description Smallest of the same, as a share of the largest one of its expert.
-             */
-            smallest_singular_value?: number | null;
-            /**
              * Stable Rank
-             * @description ‖W‖²_F / ‖W‖²₂, mean of the same.
+             * @description Stable rank ‖W‖²_F / ‖W‖²₂, mean over the same sample.
              */
             stable_rank?: number | null;
             /** Step */
             step: number;
-            /** Tokens */
+            /**
+             * Tokens
+             * @description Number of tokens trained on so far.
+             */
             tokens: number;
             /** Tokens Per Second */
             tokens_per_second: number;
         };
-        /** NextToken */
+        /**
+         * NextToken
+         * @description A candidate for the next token.
+         */
         NextToken: {
             /** Id */
             id: number;
             /**
              * Logit
-             * @description Less the mean over the vocabulary.
+             * @description Logit minus the mean over the vocabulary.
              */
             logit: number;
-            /** Probability */
+            /**
+             * Probability
+             * @description Probability under the language model; with errors dropped, under the model with the layers in place of MLPs.
+             */
             probability: number;
             /** Text */
             text: string;
         };
-        /** NoteRequest */
+        /**
+         * NextTokenConfidence
+         * @description Confidence of one prediction.
+         */
+        NextTokenConfidence: {
+            /**
+             * Entropy
+             * @description Entropy divided by ln V.
+             */
+            entropy: number;
+            /**
+             * Likely
+             * @description Most probable token.
+             */
+            likely: string;
+            /**
+             * Likely Probability
+             * @description Probability of the most probable token.
+             */
+            likely_probability: number;
+            /**
+             * Probability
+             * @description Probability of the actual token.
+             */
+            probability: number;
+        };
+        /**
+         * NoteRequest
+         * @description A note on an expert.
+         */
         NoteRequest: {
             /** Note */
             note: string;
         };
         /**
          * OutputDimension
-         * @description An entry of an expert's scaling.
+         * @description One entry of an expert's output scaling.
          */
         OutputDimension: {
-            /** Dimension */
+            /**
+             * Dimension
+             * @description Index of the output dimension.
+             */
             dimension: number;
             /**
              * Relative
-             * @description In units of the root mean square over all experts of that dimension.
+             * @description Scaling in units of the root mean square over all experts at this dimension.
              */
             relative: number;
-            /** Scaling */
+            /**
+             * Scaling
+             * @description Scaling c_n at this dimension.
+             */
             scaling: number;
         };
-        /** PassageHit */
+        /**
+         * PassageHit
+         * @description An expert that is active on the passage.
+         */
         PassageHit: {
             /**
              * Active
-             * @description (position, coefficient) wherever it is active among the tokens looked at.
+             * @description (position, activation) of each considered token on which it is active.
              */
             active: [
                 number,
                 number
             ][];
             automatic: components["schemas"]["AutomaticLabel"] | null;
+            /**
+             * Density
+             * @description Null without an index.
+             */
+            density: number | null;
             /** Expert */
             expert: number;
-            /** Label */
+            /**
+             * Label
+             * @description User label.
+             */
             label: string | null;
             /**
-             * Largest
-             * @description Its largest coefficient in the index.
-             */
-            largest: number | null;
-            /**
              * Lift
-             * @description ``share`` over its usage; null where it was active nowhere in the index.
+             * @description ``share`` divided by its density; null if it is dead or not indexed.
              */
             lift: number | null;
             /**
              * Mass
-             * @description Sum of its coefficients.
+             * @description Sum of its activations.
              */
             mass: number;
             /**
+             * Max Activation
+             * @description Largest activation in the index.
+             */
+            max_activation: number | null;
+            /**
              * Peak
-             * @description Position of the token on which it is strongest.
+             * @description Position of the token with its largest activation.
              */
             peak: number;
             /**
              * Share
-             * @description Of the tokens looked at, those on which it is active.
+             * @description Share of the considered tokens on which it is active.
              */
             share: number;
             /** Top Tokens */
             top_tokens: components["schemas"]["TokenCount"][];
-            /**
-             * Usage
-             * @description Null where the run has no index.
-             */
-            usage: number | null;
         };
         /**
          * PassageRequest
-         * @description A passage, whole or at one of its tokens, and how the experts that fire there are ranked.
+         * @description A passage, and how to rank the experts that are active on it.
          */
         PassageRequest: {
             /**
              * By
-             * @description ``mass``: the sum of its coefficients on the passage; ``lift``: its share of the passage over its usage.
+             * @description mass: sum of the expert's activations on the passage. lift: share of its active tokens divided by its density.
              * @default mass
              * @enum {string}
              */
             by?: "mass" | "lift";
             /**
              * Limit
+             * @description Maximum number of experts.
              * @default 50
              */
             limit?: number;
             /**
-             * Max Usage
-             * @description Bounds that are applied before the ranking, so that they never shorten the answer.
+             * Max Density
+             * @description Upper bound on density.
              */
-            max_usage?: number | null;
-            /** Min Usage */
-            min_usage?: number | null;
+            max_density?: number | null;
+            /**
+             * Min Density
+             * @description Lower bound on density.
+             */
+            min_density?: number | null;
             /**
              * Position
-             * @description Only what fires on this token of the passage, as in its routing; null: on any of them, but the start token.
+             * @description Position of the only token to consider. Default: all tokens except the start token.
              */
             position?: number | null;
             /**
@@ -2462,49 +2882,64 @@ export interface components {
             text?: string;
             /**
              * Turns
-             * @description In place of the text, where there are any.
+             * @description Chat turns; used instead of the text if not empty.
              * @default []
              */
             turns?: components["schemas"]["Turn"][];
         };
-        /** PassageResult */
+        /**
+         * PassageResult
+         * @description Ranked experts of a passage.
+         */
         PassageResult: {
             /**
              * Firing
-             * @description Experts that fire there at all.
+             * @description Number of active experts.
              */
             firing: number;
-            /** Hits */
+            /**
+             * Hits
+             * @description Best first.
+             */
             hits: components["schemas"]["PassageHit"][];
             /**
              * Matching
-             * @description Experts that fire there and are within the bounds.
+             * @description Number of active experts within the bounds.
              */
             matching: number;
             /** Run */
             run: string;
             /** Tokens */
             tokens: components["schemas"]["PassageToken"][];
-            /** Took Ms */
+            /**
+             * Took Ms
+             * @description Computation time in milliseconds.
+             */
             took_ms: number;
         };
-        /** PassageToken */
+        /**
+         * PassageToken
+         * @description A token of the passage.
+         */
         PassageToken: {
             /** Id */
             id: number;
             /**
              * Start
-             * @description The beginning-of-text token that we put in front; it counts only where ``position`` names it.
+             * @description True if this is the start token. It counts only if ``position`` selects it.
              */
             start: boolean;
             /** Text */
             text: string;
         };
-        /** PassageToProtect */
+        /**
+         * PassageToProtect
+         * @description A passage on which predictions should become uncertain.
+         */
         PassageToProtect: {
             /**
              * Paraphrases
-             * @description The same said otherwise, to measure on.
+             * @description Paraphrases for measurement only.
              * @default []
              */
             paraphrases?: string[];
@@ -2513,117 +2948,108 @@ export interface components {
         };
         /**
          * PredictedToken
-         * @description What is expected after one token of the routed text.
+         * @description The next-token distribution after one token of the text.
          */
         PredictedToken: {
             /**
              * Kl
-             * @description KL from the original next-token distribution to that with the layer replaced, in nats.
+             * @description KL divergence from the original distribution to the one with the replaced layer, in nats.
              */
             kl: number;
             /**
              * Predictions
-             * @description The union of both arms' most probable next tokens, by original probability.
+             * @description Union of the most probable next tokens of both, by original probability.
              */
             predictions: components["schemas"]["Prediction"][];
         };
-        /** Prediction */
+        /**
+         * Prediction
+         * @description A candidate for the next token.
+         */
         Prediction: {
             /** Id */
             id: number;
             /**
              * Original
-             * @description Probability of being next with the original MLP.
+             * @description Probability with the original MLP.
              */
             original: number;
             /**
              * Replaced
-             * @description Probability with the layer's MLP replaced by the run's layer.
+             * @description Probability with the MLP replaced by the run's layer.
              */
             replaced: number;
             /** Text */
             text: string;
         };
-        /** PredictionsResponse */
+        /**
+         * PredictionsResponse
+         * @description Next-token distributions with the original MLP and with the run's layer.
+         */
         PredictionsResponse: {
             /** Run */
             run: string;
             /**
              * Tokens
-             * @description As many as the routing of the same text has.
+             * @description One entry per token of the routing of the same text.
              */
             tokens: components["schemas"]["PredictedToken"][];
-            /** Took Ms */
+            /**
+             * Took Ms
+             * @description Computation time in milliseconds.
+             */
             took_ms: number;
         };
         /**
          * PrivacyBound
-         * @description (1 - theta)/theta (L_A(uniform) - L_A), which a minimum keeps to where the weights can predict uniformly.
+         * @description Bound (1 - theta)/theta (L_A(uniform) - L_A), which a minimum satisfies if uniform predictions are reachable.
          */
         PrivacyBound: {
-            /** Bound */
+            /**
+             * Bound
+             * @description Bound on the passages' KL(U || p), in nats.
+             */
             bound: number;
-            /** Measured */
+            /**
+             * Measured
+             * @description Measured KL(U || p) of the passages, in nats.
+             */
             measured: number;
             /** Theta */
             theta: number;
-            /** Uniform */
+            /**
+             * Uniform
+             * @description Retain loss of uniform predictions, in nats per token.
+             */
             uniform: number;
         };
         /**
-         * PrivacyCertificate
-         * @description Of a Newton step: what was used, and what follows from it.
-         */
-        PrivacyCertificate: {
-            /** Calibrated Sigma */
-            calibrated_sigma: number | null;
-            /** Damping */
-            damping: number;
-            /** Delta */
-            delta: number;
-            /** Epsilon */
-            epsilon: number;
-            /** Hessian Lipschitz */
-            hessian_lipschitz: number;
-            /** Is Lipschitz Given */
-            is_lipschitz_given: boolean;
-            /** Radius */
-            radius: number;
-            /** Reason */
-            reason: string;
-            /** Sensitivity */
-            sensitivity: number | null;
-            /** Sigma */
-            sigma: number;
-            /** Smallest Eigenvalue */
-            smallest_eigenvalue: number;
-            /**
-             * Status
-             * @enum {string}
-             */
-            status: "holds" | "refused" | "estimated";
-            /** Step Length */
-            step_length: number;
-        };
-        /**
          * PrivacyList
-         * @description The newest first.
+         * @description Results that involve a run.
          */
         PrivacyList: {
-            /** Protected */
+            /**
+             * Protected
+             * @description Newest first.
+             */
             protected: components["schemas"]["ProtectedRuns"][];
         };
         /**
          * PrivacyResult
-         * @description What came of protecting passages; no part of a passage is in it.
+         * @description Results of privacy fine-tuning. Contains no part of a passage.
          */
         PrivacyResult: {
-            /** Began As */
-            began_as: string[];
+            /**
+             * Best Step
+             * @description Step whose weights were saved.
+             */
+            best_step: number;
             bound: components["schemas"]["PrivacyBound"];
-            certificate: components["schemas"]["PrivacyCertificate"] | null;
-            /** Kept Step */
-            kept_step: number;
+            /**
+             * Eval Points
+             * @description Evaluations that the best step was selected from.
+             */
+            eval_points: components["schemas"]["EvalPoint"][];
             /** Learning Rate */
             learning_rate: number;
             /**
@@ -2632,115 +3058,160 @@ export interface components {
              */
             loss: "kl-from-uniform" | "missing-entropy";
             /**
-             * Otherwise
-             * @description The passages in other words: given, later beginning, swapped case.
+             * Parents
+             * @description Names of the runs that were fine-tuned.
              */
-            otherwise: {
-                [key: string]: components["schemas"]["ComparedCertainty"];
-            };
-            /** Passages */
+            parents: string[];
+            /**
+             * Passages
+             * @description Number of passages.
+             */
             passages: number;
-            /** Path */
-            path: components["schemas"]["CheckedStep"][];
-            protected: components["schemas"]["ComparedCertainty"];
+            /** @description Confidence on the passages. */
+            protected: components["schemas"]["ConfidenceComparison"];
+            /** @description Null if not measured. */
             relearning: components["schemas"]["RelearningAttack"] | null;
             retained: components["schemas"]["RetainedText"];
             /**
              * Runs
-             * @description The new ones.
+             * @description Names of the new runs.
              */
             runs: string[];
-            /** Steps */
+            /**
+             * Steps
+             * @description Number of steps taken.
+             */
             steps: number;
             /** Theta */
             theta: number;
-            /** Vocabulary */
+            /**
+             * Variations
+             * @description Confidence on variations of the passages: paraphrases, later beginnings, swapped case.
+             */
+            variations: {
+                [key: string]: components["schemas"]["ConfidenceComparison"];
+            };
+            /**
+             * Vocabulary
+             * @description Vocabulary size V.
+             */
             vocabulary: number;
         };
         /**
          * ProbedClass
-         * @description One class against all others.
+         * @description Probes of one class against all others.
          */
         ProbedClass: {
-            /** Examples */
+            /**
+             * Examples
+             * @description Number of texts or tokens of the class.
+             */
             examples: number;
             /**
              * Expert
-             * @description Chosen on validation texts.
+             * @description Best expert on the validation texts.
              */
             expert: number;
-            /** @description Of five experts together. */
-            five: components["schemas"]["ProbeScore"];
-            /** Name */
+            /**
+             * Name
+             * @description Name of the class.
+             */
             name: string;
-            /** @description Of the MLP's best neuron. */
+            /** @description Probe on the MLP's best neuron. */
             neuron: components["schemas"]["ProbeScore"];
-            one: components["schemas"]["ProbeScore"];
-            /** @description Of the best expert of a gate that was never fitted. */
+            /** @description Probe on the best expert of an untrained gate. */
             random_gate: components["schemas"]["ProbeScore"];
+            /** @description Probe on that expert. */
+            top1: components["schemas"]["ProbeScore"];
+            /** @description Probe on the best five experts. */
+            top5: components["schemas"]["ProbeScore"];
         };
         /**
          * ProbeList
-         * @description Those of one run, by labels.
+         * @description Probes of a run.
          */
         ProbeList: {
-            /** Probes */
+            /**
+             * Probes
+             * @description Sorted by label file.
+             */
             probes: components["schemas"]["ProbeSummary"][];
         };
         /**
          * ProbeScore
-         * @description A probe on test texts, with the 95 % interval of its F1 over them.
+         * @description Scores of a probe on test texts.
          */
         ProbeScore: {
             /**
              * Balanced Accuracy
-             * @description Null where the test texts are of one class alone; so is the next.
+             * @description Null if all test texts have the same class.
              */
             balanced_accuracy: number | null;
-            /** F1 */
+            /**
+             * F1
+             * @description F1 score.
+             */
             f1: number;
-            /** High */
+            /**
+             * High
+             * @description Upper end of the interval.
+             */
             high: number;
-            /** Low */
+            /**
+             * Low
+             * @description Lower end of the 95 % confidence interval of F1.
+             */
             low: number;
-            /** Roc Auc */
+            /**
+             * Roc Auc
+             * @description Area under the ROC curve; null if all test texts have the same class.
+             */
             roc_auc: number | null;
         };
         /**
          * ProbeSummary
-         * @description A run on one set of labelled texts.
+         * @description Probes of a run on one set of labelled texts.
          */
         ProbeSummary: {
             /** Classes */
             classes: components["schemas"]["ProbedClass"][];
-            /** Examples */
+            /**
+             * Examples
+             * @description Number of texts or tokens.
+             */
             examples: number;
-            /** Labels */
+            /**
+             * Labels
+             * @description Name of the label file.
+             */
             labels: string;
             /**
              * Level
-             * @description Whether coefficients are averaged over a text, or are those of single tokens.
+             * @description text: activations averaged over a text. token: activations of single tokens.
              * @enum {string}
              */
             level: "text" | "token";
         };
         /**
          * ProgressEvent
-         * @description The request has to wait for room.
+         * @description The request is queued.
          */
         ProgressEvent: {
-            /**
-             * Before
-             * @description Requests that come first.
-             */
-            before: number;
             /**
              * @description discriminator enum property added by openapi-typescript
              * @enum {string}
              */
             event: "progress";
+            /**
+             * Queue Position
+             * @description Number of requests served before this one.
+             */
+            queue_position: number;
         };
-        /** ProtectDoneEvent */
+        /**
+         * ProtectDoneEvent
+         * @description Result of privacy fine-tuning.
+         */
         ProtectDoneEvent: {
             /**
              * @description discriminator enum property added by openapi-typescript
@@ -2751,7 +3222,7 @@ export interface components {
         };
         /**
          * ProtectedRuns
-         * @description A result as the store has it.
+         * @description A stored result.
          */
         ProtectedRuns: {
             /**
@@ -2759,22 +3230,26 @@ export interface components {
              * Format: date-time
              */
             created_at: string;
-            /** Most Added */
-            most_added: number;
+            /**
+             * Max Added Loss
+             * @description Allowed loss increase on the retain text, in nats per token.
+             */
+            max_added_loss: number;
             result: components["schemas"]["PrivacyResult"];
             /**
              * Text
-             * @description What the other text is called.
+             * @description Name of the retain dataset.
              */
             text: string;
         };
-        /** ProtectProgressEvent */
+        /**
+         * ProtectProgressEvent
+         * @description Progress of privacy fine-tuning.
+         */
         ProtectProgressEvent: {
-            /** Added */
-            added: number;
             /**
              * Confidence Distance
-             * @description At the last step that was looked at.
+             * @description Confidence distance on the passages at the last evaluated step.
              */
             confidence_distance: number;
             /**
@@ -2782,42 +3257,46 @@ export interface components {
              * @enum {string}
              */
             event: "progress";
-            /** Of */
-            of: number;
+            /**
+             * Loss Increase
+             * @description Loss increase on the retain text at the last evaluated step, in nats per token.
+             */
+            loss_increase: number;
             /** Step */
             step: number;
+            /**
+             * Total
+             * @description Maximum number of steps.
+             */
+            total: number;
         };
         /**
          * ProtectRequest
-         * @description Runs, and passages to be unsure on. The other text is that of the first run's index.
+         * @description Runs and passages. The retain text is the indexed text of the first run.
          */
         ProtectRequest: {
             /**
-             * After
-             * @description Tokens of a passage before its first protected prediction.
-             * @default 4
-             */
-            after?: number;
-            /**
              * Learning Rate
+             * @description Learning rate of Adam.
              * @default 0.003
              */
             learning_rate?: number;
             /**
              * Loss
+             * @description Loss on the passages.
              * @default kl-from-uniform
              * @enum {string}
              */
             loss?: "kl-from-uniform" | "missing-entropy";
             /**
-             * Most Added
-             * @description Nats a token that the other text may lose.
+             * Max Added Loss
+             * @description Largest allowed loss increase on the retain text, in nats per token.
              * @default 0.05
              */
-            most_added?: number;
+            max_added_loss?: number;
             /**
              * Name
-             * @description Of the new runs; {run} is the name of the one that each begins as.
+             * @description Name pattern of the new runs; {run} stands for the parent's name.
              * @default {run}-private
              */
             name?: string;
@@ -2825,129 +3304,177 @@ export interface components {
             passages: components["schemas"]["PassageToProtect"][];
             /**
              * Runs
-             * @description MxDs of different layers of one language model; moved together.
+             * @description MxDs for different layers of one language model, fine-tuned jointly.
              */
             runs: string[];
             /**
+             * Skip Tokens
+             * @description Number of initial predictions of each passage that are not protected.
+             * @default 4
+             */
+            skip_tokens?: number;
+            /**
              * Steps
+             * @description Maximum number of optimisation steps.
              * @default 60
              */
             steps?: number;
             /**
              * Theta
-             * @description Weight of being unsure on the passages.
+             * @description Weight of the loss on the passages; the retain loss has weight 1 - theta.
              * @default 0.75
              */
             theta?: number;
         };
         /**
-         * RandomContexts
-         * @description Contexts at random over all active tokens, in the order in which they were drawn.
+         * RandomExamples
+         * @description A random sample over all active tokens.
          */
-        RandomContexts: {
-            /** Active Tokens */
+        RandomExamples: {
+            /**
+             * Active Tokens
+             * @description Number of active tokens of the expert.
+             */
             active_tokens: number;
-            /** Contexts */
-            contexts: components["schemas"]["Context"][];
+            /**
+             * Examples
+             * @description Examples in sampling order.
+             */
+            examples: components["schemas"]["Example"][];
+            /**
+             * Exhausted Bin
+             * @description Bin that ran out of stored examples, which ended the sample; null if none did.
+             */
+            exhausted_bin: number | null;
             /** Seed */
             seed: number;
-            /**
-             * Short Of
-             * @description The interval whose turn it was when none of its kept contexts was left, which ended the draw.
-             */
-            short_of: number | null;
         };
-        /** RandomExpert */
+        /**
+         * RandomExpert
+         * @description An active expert, chosen at random.
+         */
         RandomExpert: {
-            /**
-             * Expert
-             * @description Active in the index.
-             */
+            /** Expert */
             expert: number;
         };
         /**
          * RelearningAttack
-         * @description Fine-tuning on half of the passages, and how sure the other half is.
+         * @description Fine-tuning on half of the passages, measured on the other half.
          */
         RelearningAttack: {
-            attacked: components["schemas"]["Certainty"];
-            original: components["schemas"]["Certainty"];
-            original_attacked: components["schemas"]["Certainty"];
-            /** Passages */
+            /** @description New runs after fine-tuning. */
+            attacked: components["schemas"]["Confidence"];
+            /** @description Original model. */
+            original: components["schemas"]["Confidence"];
+            /** @description Original model after fine-tuning. */
+            original_attacked: components["schemas"]["Confidence"];
+            /**
+             * Passages
+             * @description Number of passages fine-tuned on.
+             */
             passages: number;
-            protected: components["schemas"]["Certainty"];
-            /** Steps */
+            /** @description New runs. */
+            protected: components["schemas"]["Confidence"];
+            /**
+             * Steps
+             * @description Number of fine-tuning steps.
+             */
             steps: number;
         };
         /**
          * RetainedText
-         * @description Loss in nats a token on other text that was only measured on.
+         * @description Losses on held-out retain text, in nats per token.
          */
         RetainedText: {
-            added: components["schemas"]["AddedLoss"];
-            /** After */
+            /**
+             * After
+             * @description Loss with the new runs.
+             */
             after: number;
             /**
              * Before
-             * @description With the runs as they were.
+             * @description Loss with the parents.
              */
             before: number;
-            certainty: components["schemas"]["ComparedCertainty"];
+            confidence: components["schemas"]["ConfidenceComparison"];
             /**
              * Left Out
-             * @description Sequences that held a part of a passage.
+             * @description Number of sequences left out because they overlap a passage.
              */
             left_out: number;
+            /** @description ``after`` minus ``before``. */
+            loss_increase: components["schemas"]["LossIncrease"];
             /**
              * Original
-             * @description With the MLPs of the language model.
+             * @description Loss of the original model.
              */
             original: number;
-            /** Tokens */
+            /**
+             * Tokens
+             * @description Number of tokens measured.
+             */
             tokens: number;
         };
-        /** RoutedExpert */
+        /**
+         * RoutedExpert
+         * @description An active expert on one token.
+         */
         RoutedExpert: {
-            /** Coefficient */
+            /**
+             * Coefficient
+             * @description Gate activation.
+             */
             coefficient: number;
             /** Expert */
             expert: number;
             /**
              * Share
-             * @description Of the summed norms of all active experts' contributions on this token.
+             * @description Share of the summed L2 norms of all active experts' outputs on this token.
              */
             share: number;
-            /**
-             * Shares
-             * @description The same in each layer that is written, from the first on; empty of a run that writes one.
-             * @default []
-             */
-            shares?: number[];
         };
-        /** RoutedExpertInfo */
+        /**
+         * RoutedExpertInfo
+         * @description Label and statistics of an expert.
+         */
         RoutedExpertInfo: {
             automatic: components["schemas"]["AutomaticLabel"] | null;
-            /** Label */
+            /**
+             * Density
+             * @description Share of indexed tokens on which the expert is active; null without an index.
+             */
+            density: number | null;
+            /**
+             * Label
+             * @description User label.
+             */
             label: string | null;
-            /** Largest */
-            largest: number | null;
-            /** Top Tokens */
+            /**
+             * Max Activation
+             * @description Largest gate activation in the index; null without an index.
+             */
+            max_activation: number | null;
+            /**
+             * Top Tokens
+             * @description Tokens on which it is active most often.
+             */
             top_tokens: string[];
-            /** Usage */
-            usage: number | null;
         };
-        /** RoutedToken */
+        /**
+         * RoutedToken
+         * @description A token with its active experts.
+         */
         RoutedToken: {
             /**
              * Experts
-             * @description Largest coefficient first.
+             * @description Active experts, largest activation first.
              */
             experts: components["schemas"]["RoutedExpert"][];
             /** Id */
             id: number;
             /**
              * Start
-             * @description The beginning-of-text token that we put in front; hidden by default on screen.
+             * @description True if this is the start token added before the text.
              */
             start: boolean;
             /** Text */
@@ -2955,12 +3482,12 @@ export interface components {
         };
         /**
          * RoutingRequest
-         * @description What is to be routed.
+         * @description A text to route.
          */
         RoutingRequest: {
             /**
              * K
-             * @description Experts of each token that are let through, the strongest first; by default the run's K.
+             * @description Number of experts per token, strongest first. Default: the run's K.
              */
             k?: number | null;
             /**
@@ -2970,168 +3497,213 @@ export interface components {
             text?: string;
             /**
              * Turns
-             * @description In place of the text, where there are any.
+             * @description Chat turns; used instead of the text if not empty.
              * @default []
              */
             turns?: components["schemas"]["Turn"][];
         };
-        /** RoutingResponse */
+        /**
+         * RoutingResponse
+         * @description The active experts on each token of a text.
+         */
         RoutingResponse: {
             /**
              * Experts
-             * @description Of every expert that appears.
+             * @description Labels and statistics of all experts in ``tokens``, by id.
              */
             experts: {
                 [key: string]: components["schemas"]["RoutedExpertInfo"];
             };
-            /** Max Tokens */
+            /**
+             * Max Tokens
+             * @description Maximum number of tokens that the server routes.
+             */
             max_tokens: number;
             /** Run */
             run: string;
             /** Tokens */
             tokens: components["schemas"]["RoutedToken"][];
-            /** Took Ms */
+            /**
+             * Took Ms
+             * @description Computation time in milliseconds.
+             */
             took_ms: number;
         };
-        /** RunComparison */
+        /**
+         * RunComparison
+         * @description Experts of one run matched with experts of another.
+         */
         RunComparison: {
             /**
              * Active
-             * @description Active experts of the run, of which the most used are matched.
+             * @description Number of active experts of ``run``. The densest of them are matched.
              */
             active: number;
             /**
              * By
-             * @description gate: cosine of gate directions (rows of G), where both read the same. tokens: cosine of how the tokens that each
-             *     is active on most often are spread, where their gates read something else.
+             * @description gate: cosine of gate directions (rows of G), if both runs read the same input. tokens: cosine of the
+             *     distributions over each expert's top tokens, if they do not.
              * @enum {string}
              */
             by: "gate" | "tokens";
             /**
              * Chance Cosine
-             * @description The median cosine with the nearest where every number that describes an expert of the other run (of an input, or
-             *     a token's share) is dealt to one of them at random.
+             * @description Median cosine after shuffling every dimension of the other run's experts independently.
              */
             chance_cosine: number;
-            /** Median Cosine */
+            /**
+             * Median Cosine
+             * @description Median cosine of the pairs.
+             */
             median_cosine: number;
             /**
              * Mutual Share
-             * @description Of the pairs.
+             * @description Share of pairs that are mutual.
              */
             mutual_share: number;
             /** Other */
             other: string;
             /**
              * Other Active
-             * @description Active experts of the other run, all of which are looked through.
+             * @description Number of active experts of ``other``. All are candidates.
              */
             other_active: number;
             /**
              * Pairs
-             * @description The most used experts of the run, the most used first.
+             * @description Pairs by density of the first expert, densest first.
              */
             pairs: components["schemas"]["MatchedPair"][];
             /** Run */
             run: string;
         };
-        /** RunDetail */
+        /**
+         * RunDetail
+         * @description A run with its config and metrics.
+         */
         RunDetail: {
-            /** Config */
+            /**
+             * Config
+             * @description Config, with nested settings as ``optimizer.learning_rate``.
+             */
             config: {
                 [key: string]: string | number | boolean | null;
             };
             /**
-             * Context
-             * @description Tokens per sequence in fitting and indexing.
+             * Context Length
+             * @description Tokens per training sequence.
              */
-            context: number;
+            context_length: number;
             /**
              * Error
-             * @description Why it failed, and the command that resumes.
+             * @description Error message of a failed run.
              */
             error: string | null;
-            /** Index Text */
+            /**
+             * Index Text
+             * @description Indexed dataset; null if not indexed.
+             */
             index_text: string | null;
             /** Input Width */
             input_width: number;
-            /** Metrics */
+            /**
+             * Metrics
+             * @description Metrics in order of steps.
+             */
             metrics: components["schemas"]["MetricPoint"][];
             /** Output Width */
             output_width: number;
-            /** Resume Command */
+            /**
+             * Resume Command
+             * @description Command that resumes training.
+             */
             resume_command: string;
             run: components["schemas"]["RunSummary"];
         };
-        /** RunList */
+        /**
+         * RunList
+         * @description All runs.
+         */
         RunList: {
-            /** Runs */
+            /**
+             * Runs
+             * @description Newest first.
+             */
             runs: components["schemas"]["RunSummary"][];
         };
-        /** RunSummary */
+        /**
+         * RunSummary
+         * @description A run without its metrics.
+         */
         RunSummary: {
-            /** Activation */
+            /**
+             * Activation
+             * @description Activation function of the encoder.
+             */
             activation: string;
             /**
-             * Experts Active
-             * @description Experts active on at least one indexed token.
+             * Active Experts
+             * @description Number of experts active on at least one indexed token; null if not indexed.
              */
-            experts_active: number | null;
+            active_experts: number | null;
             /**
              * Gate
-             * @description How the K are found: flat, product-key, two-level, cells or projected, and with how many groups or numbers.
+             * @description Kind of gate, with its number of groups if it has groups.
              */
             gate: string;
             /**
              * Has Top K
-             * @description Whether it can be routed and steered through with a smaller K.
+             * @description True if a smaller K can be chosen for routing and steering.
              */
             has_top_k: boolean;
             /** Hidden Width */
             hidden_width: number;
             /**
              * Indexed Tokens
-             * @description Tokens in the index of contexts; null before ``mxd index``.
+             * @description Number of tokens in the index; null if not indexed.
              */
             indexed_tokens: number | null;
-            /** K */
-            k: number;
-            /** Language Model */
-            language_model: string;
             /**
-             * Last Layer
-             * @description The last whose MLP it writes, from that one on; the same but for a cross-layer-mxd.
+             * K
+             * @description Number of active experts per token; a mean for methods without a fixed K.
              */
-            last_layer: number;
+            k: number;
+            /**
+             * Language Model
+             * @description Hugging Face Hub name or local folder.
+             */
+            language_model: string;
             last_metric: components["schemas"]["MetricPoint"] | null;
             /**
              * Layer
-             * @description Whose MLP it reads the input of.
+             * @description Index of the replaced MLP's block.
              */
             layer: number;
             /**
              * Method
              * @enum {string}
              */
-            method: "mxd" | "transcoder" | "skip-transcoder" | "autoencoder" | "relu-mxd" | "batch-topk-mxd" | "jumprelu-mxd" | "low-rank-mxd" | "tensor-ring-mxd" | "molt" | "cross-layer-mxd" | "peer" | "jumprelu-transcoder" | "jumprelu-skip-transcoder";
+            method: "mxd" | "transcoder" | "skip-transcoder" | "autoencoder" | "relu-mxd" | "batch-topk-mxd" | "jumprelu-mxd" | "molt" | "low-rank-mxd" | "tensor-ring-mxd" | "peer" | "jumprelu-transcoder" | "jumprelu-skip-transcoder";
+            /**
+             * Min K
+             * @description Smallest K of Matryoshka training; null if trained with one K.
+             */
+            min_k: number | null;
             /** Name */
             name: string;
             /** Num Experts */
             num_experts: number;
             /**
              * Origin
-             * @description Where an imported run came from: format, source and the part of it; null of one that was fitted here.
+             * @description Format and source of an imported run; null if trained here.
              */
             origin: string | null;
-            /** Parameters */
+            /**
+             * Parameters
+             * @description Number of parameters of the layer.
+             */
             parameters: number;
             /** Seed */
             seed: number;
-            /**
-             * Smallest K
-             * @description The smallest K that it was fitted to be used with; null where it was fitted with its K alone.
-             */
-            smallest_k: number | null;
             /**
              * Started At
              * Format: date-time
@@ -3142,12 +3714,21 @@ export interface components {
              * @enum {string}
              */
             status: "training" | "stopped" | "finished" | "failed";
-            /** Text */
+            /**
+             * Target Tokens
+             * @description Number of tokens to train on.
+             */
+            target_tokens: number;
+            /**
+             * Text
+             * @description Training dataset.
+             */
             text: string;
-            /** Tokens Done */
-            tokens_done: number;
-            /** Tokens Wanted */
-            tokens_wanted: number;
+            /**
+             * Trained Tokens
+             * @description Number of tokens trained on so far.
+             */
+            trained_tokens: number;
             /**
              * Updated At
              * Format: date-time
@@ -3156,81 +3737,88 @@ export interface components {
         };
         /**
          * Sampling
-         * @description How the next token is chosen. Both arms use the same random numbers, so they differ by the edits alone.
+         * @description Sampling of the next token. Baseline and steered text share the random numbers, so only the edits differ.
          */
         Sampling: {
             /**
              * Max Tokens
-             * @description New tokens at most.
+             * @description Maximum number of new tokens, 1 to 4,096. Default: 64.
              * @default 64
              */
             max_tokens?: number;
             /**
              * Repetition Penalty
-             * @description Above 1, tokens that have been used are less likely.
+             * @description Repetition penalty, 0.5 to 3; values above 1 discourage repeated tokens. Default: 1.1.
              * @default 1.1
              */
             repetition_penalty?: number;
             /**
              * Samples
-             * @description Continuations of each arm; sample n uses the seed plus n.
+             * @description Number of samples per variant, 1 to 16; sample n uses the seed plus n. Default: 1.
              * @default 1
              */
             samples?: number;
             /**
              * Seed
+             * @description Random seed of the samples. Default: 0.
              * @default 0
              */
             seed?: number;
             /**
              * Stop
-             * @description Texts at which generation ends.
+             * @description Stop sequences, at most 8. Default: none.
              * @default []
              */
             stop?: string[];
             /**
              * Temperature
-             * @description 0 is greedy.
+             * @description Sampling temperature, 0 to 5; 0 is greedy decoding. Default: 0.7.
              * @default 0.7
              */
             temperature?: number;
             /**
              * Top K
-             * @description Most probable tokens to choose from; 0 is all.
+             * @description Top-k sampling: number of most probable tokens to sample from; 0 is all. Default: 0.
              * @default 0
              */
             top_k?: number;
             /**
              * Top P
-             * @description Smallest set of tokens that holds this probability.
+             * @description Nucleus (top-p) sampling threshold. Default: 0.95.
              * @default 0.95
              */
             top_p?: number;
         };
-        /** SavedSession */
+        /**
+         * SavedSession
+         * @description A saved session.
+         */
         SavedSession: {
             /**
              * Changed
-             * @description Why the same request may write other texts now, one sentence each; none where it writes the same.
+             * @description Reasons why the same request may generate different texts now, one sentence each.
              */
             changed: string[];
-            /** Edits */
+            /**
+             * Edits
+             * @description Number of edits.
+             */
             edits: number;
             /**
              * Expert
-             * @description The expert that is turned up, where that is all that it does: one edit that adds, to this very run.
+             * @description Amplified expert, if the only edit amplifies an expert of this run; else null.
              */
             expert: number | null;
             /**
              * Id
-             * @description Short; the session's address is ``/s/`` and this.
+             * @description Short id. The session's page is ``/s/{id}``.
              */
             id: string;
             /** Name */
             name: string;
             /**
              * Prompt
-             * @description Its beginning.
+             * @description Beginning of the prompt.
              */
             prompt: string;
             /** Run */
@@ -3243,68 +3831,93 @@ export interface components {
             steering: components["schemas"]["SteeringRequest"];
             /**
              * Strength
-             * @description How far it is turned up, in units of its 99th percentile.
+             * @description Its strength in units of its 99th percentile.
              */
             strength: number | null;
         };
-        /** SaveSessionRequest */
+        /**
+         * SaveSessionRequest
+         * @description A session to save.
+         */
         SaveSessionRequest: {
             /** Name */
             name: string;
-            /** @description All that its texts depend on. */
+            /** @description The complete request, so that the session can be reproduced. */
             steering: components["schemas"]["SteeringRequest"];
         };
-        /** SearchHit */
+        /**
+         * SearchHit
+         * @description An expert that matches a search.
+         */
         SearchHit: {
             automatic: components["schemas"]["AutomaticLabel"] | null;
-            /** @description The best matching stored context, where the match was in one. */
-            context: components["schemas"]["Context"] | null;
+            /** @description Best matching example, if the text was found in one. */
+            example: components["schemas"]["Example"] | null;
             /** Expert */
             expert: number;
-            /** Label */
+            /**
+             * Label
+             * @description User label.
+             */
             label: string | null;
             /**
              * Matched
+             * @description Field in which the text was found.
              * @enum {string}
              */
-            matched: "label" | "token" | "context";
+            matched: "label" | "token" | "example";
         };
-        /** SearchResult */
+        /**
+         * SearchResult
+         * @description Experts that match a search.
+         */
         SearchResult: {
             /** Hits */
             hits: components["schemas"]["SearchHit"][];
             /** Text */
             text: string;
-            /** Took Ms */
+            /**
+             * Took Ms
+             * @description Search time in milliseconds.
+             */
             took_ms: number;
         };
-        /** SessionList */
+        /**
+         * SessionList
+         * @description Saved sessions of a run.
+         */
         SessionList: {
             /**
              * Sessions
-             * @description The newest first.
+             * @description Newest first.
              */
             sessions: components["schemas"]["SessionSummary"][];
         };
-        /** SessionSummary */
+        /**
+         * SessionSummary
+         * @description A saved session without its request.
+         */
         SessionSummary: {
-            /** Edits */
+            /**
+             * Edits
+             * @description Number of edits.
+             */
             edits: number;
             /**
              * Expert
-             * @description The expert that is turned up, where that is all that it does: one edit that adds, to this very run.
+             * @description Amplified expert, if the only edit amplifies an expert of this run; else null.
              */
             expert: number | null;
             /**
              * Id
-             * @description Short; the session's address is ``/s/`` and this.
+             * @description Short id. The session's page is ``/s/{id}``.
              */
             id: string;
             /** Name */
             name: string;
             /**
              * Prompt
-             * @description Its beginning.
+             * @description Beginning of the prompt.
              */
             prompt: string;
             /** Run */
@@ -3316,57 +3929,75 @@ export interface components {
             saved_at: string;
             /**
              * Strength
-             * @description How far it is turned up, in units of its 99th percentile.
+             * @description Its strength in units of its 99th percentile.
              */
             strength: number | null;
         };
-        /** SignInRequest */
+        /**
+         * SignInRequest
+         * @description An access token.
+         */
         SignInRequest: {
             /** Token */
             token: string;
         };
-        /** SimilarExpert */
+        /**
+         * SimilarExpert
+         * @description An expert similar to another one.
+         */
         SimilarExpert: {
             automatic: components["schemas"]["AutomaticLabel"] | null;
             /** Expert */
             expert: number;
-            /** Label */
+            /**
+             * Label
+             * @description User label.
+             */
             label: string | null;
             /**
              * Similarity
-             * @description Cosine, -1 to 1.
+             * @description Cosine similarity, -1 to 1, or the Jaccard index for ``coactivation``.
              */
             similarity: number;
             /** Top Tokens */
             top_tokens: components["schemas"]["TokenCount"][];
         };
-        /** SimilarExperts */
+        /**
+         * SimilarExperts
+         * @description Experts similar to another one.
+         */
         SimilarExperts: {
             /**
              * By
-             * @description gate, output: cosine of gate directions (rows of G), or of output scalings (rows of C). tokens: cosine of how
-             *     often each fires on which token. together: tokens on which both fire among those on which either does.
+             * @description gate: cosine of gate directions (rows of G). output: cosine of output scalings (rows of C). tokens: cosine of
+             *     activation counts per token id. coactivation: Jaccard index of active tokens.
              * @enum {string}
              */
-            by: "gate" | "output" | "tokens" | "together";
-            /** Experts */
+            by: "gate" | "output" | "tokens" | "coactivation";
+            /**
+             * Experts
+             * @description Most similar first.
+             */
             experts: components["schemas"]["SimilarExpert"][];
         };
         /**
          * SingularDirection
-         * @description Something that the expert writes more or less of, with either sign.
+         * @description An output direction of an expert, with either sign.
          */
         SingularDirection: {
             /**
-             * One End
-             * @description Tokens by logit above the mean, as final norm and unembedding read the direction.
+             * Negative Tokens
+             * @description Tokens with the largest logits when it is subtracted.
              */
-            one_end: components["schemas"]["TokenEffect"][];
-            /** Other End */
-            other_end: components["schemas"]["TokenEffect"][];
+            negative_tokens: components["schemas"]["TokenEffect"][];
+            /**
+             * Positive Tokens
+             * @description Tokens with the largest logits above the mean when the direction is added.
+             */
+            positive_tokens: components["schemas"]["TokenEffect"][];
             /**
              * Share
-             * @description Of the squared singular values of its matrix.
+             * @description Share of the squared singular values of the expert's matrix.
              */
             share: number;
         };
@@ -3380,14 +4011,20 @@ export interface components {
              * @enum {string}
              */
             event: "start";
-            /** Max Tokens */
+            /**
+             * Max Tokens
+             * @description Maximum number of new tokens per continuation.
+             */
             max_tokens: number;
-            /** Prompt Tokens */
+            /**
+             * Prompt Tokens
+             * @description Number of tokens of the prompt.
+             */
             prompt_tokens: number;
         };
         /**
          * StatusChange
-         * @description How a run stands from now on.
+         * @description New status of a run.
          */
         StatusChange: {
             /**
@@ -3398,29 +4035,31 @@ export interface components {
         };
         /**
          * SteeringRequest
-         * @description What the trainer's steering takes, or chat turns in place of the prompt.
+         * @description A prompt, or chat turns, and edits.
          */
         SteeringRequest: {
             /**
-             * Apply
-             * @description on-top: the untouched MLP plus the difference that the edits make. replace: the run's layer in its place.
-             * @default on-top
-             * @enum {string}
-             */
-            apply?: "on-top" | "replace";
-            /**
              * Edits
+             * @description Edits to apply, at most 64. Default: none.
              * @default []
              */
             edits?: components["schemas"]["Edit"][];
             /**
              * K
-             * @description K', experts of a token that the gate of the steered run lets through, the strongest first; by default its K.
+             * @description Number of active experts per token, at most the run's K. Default: the run's K.
              */
             k?: number | null;
             /**
+             * Mode
+             * @description How edits are applied. residual: add the difference that the edits make to the original MLP's output. replace:
+             *     replace the MLP by the run's layer. Default: residual.
+             * @default residual
+             * @enum {string}
+             */
+            mode?: "residual" | "replace";
+            /**
              * Positions
-             * @description Where given, edits touch only these tokens of the prompt (0 is the start token), whatever the scope.
+             * @description Prompt positions that the edits change, whatever the scope; 0 is the start token. Default: as the scope says.
              */
             positions?: number[] | null;
             /**
@@ -3429,6 +4068,7 @@ export interface components {
              */
             prompt?: string;
             /**
+             * @description Sampling settings.
              * @default {
              *       "max_tokens": 64,
              *       "temperature": 0.7,
@@ -3443,108 +4083,74 @@ export interface components {
             sampling?: components["schemas"]["Sampling"];
             /**
              * Scope
-             * @description Which tokens the edits touch: all, generated ones only, or the prompt's only.
+             * @description Tokens that the edits change: all, generated or prompt. Default: all.
              * @default all
              * @enum {string}
              */
             scope?: "all" | "generated" | "prompt";
             /**
              * Turns
+             * @description Chat turns; used instead of the prompt if not empty.
              * @default []
              */
             turns?: components["schemas"]["Turn"][];
         };
-        /** SureToken */
-        SureToken: {
-            after: components["schemas"]["ExpectedToken"];
-            before: components["schemas"]["ExpectedToken"];
-            /** Text */
-            text: string;
-        };
         /**
-         * SureTokensRequest
-         * @description A text, and two sets of runs to read it with.
+         * TagCount
+         * @description A tag and the number of experts that have it.
          */
-        SureTokensRequest: {
-            /** After */
-            after: string[];
-            /** Before */
-            before: string[];
-            /** Text */
-            text: string;
-        };
-        /** SureTokensResponse */
-        SureTokensResponse: {
-            /**
-             * Tokens
-             * @description Behind the start token.
-             */
-            tokens: components["schemas"]["SureToken"][];
-            /** Took Ms */
-            took_ms: number;
-        };
-        /** SwitchedExpert */
-        SwitchedExpert: {
-            /** Expert */
-            expert: number;
-            /** Position */
-            position: number;
-            /** Run */
-            run: string;
-        };
-        /** TagCount */
         TagCount: {
             /** Experts */
             experts: number;
             /** Tag */
             tag: string;
         };
-        /** TagList */
+        /**
+         * TagList
+         * @description Tags of a run.
+         */
         TagList: {
             /** Tags */
             tags: components["schemas"]["TagCount"][];
         };
         /**
-         * TogetherExperts
-         * @description What fires around an expert, counted over whole sequences drawn at random from the indexed text.
+         * TokenConfidence
+         * @description Confidence of both sets of runs before one token.
          */
-        TogetherExperts: {
-            /**
-             * Active Tokens
-             * @description Of the sample, on which the expert fires.
-             */
-            active_tokens: number;
-            /** After */
-            after: components["schemas"]["Companion"][];
-            /** Before */
-            before: components["schemas"]["Companion"][];
-            /**
-             * Sampled Tokens
-             * @description 0 where the index keeps no sample.
-             */
-            sampled_tokens: number;
-            /** Together */
-            together: components["schemas"]["Companion"][];
+        TokenConfidence: {
+            after: components["schemas"]["NextTokenConfidence"];
+            before: components["schemas"]["NextTokenConfidence"];
+            /** Text */
+            text: string;
         };
-        /** TokenCount */
+        /**
+         * TokenCount
+         * @description A token on which an expert is active.
+         */
         TokenCount: {
-            /** Count */
+            /**
+             * Count
+             * @description Number of occurrences among the expert's active tokens.
+             */
             count: number;
             /** Id */
             id: number;
             /**
              * Share
-             * @description Of the expert's active tokens.
+             * @description Share of the expert's active tokens.
              */
             share: number;
             /** Text */
             text: string;
         };
-        /** TokenEffect */
+        /**
+         * TokenEffect
+         * @description Effect of an expert on the probability of one token.
+         */
         TokenEffect: {
             /**
              * Change
-             * @description log p with the expert's contribution minus log p without it, in nats.
+             * @description Log-probability with the expert's output minus log-probability without it, in nats.
              */
             change: number;
             /** Id */
@@ -3554,22 +4160,17 @@ export interface components {
         };
         /**
          * TokenEvent
-         * @description One new token of one arm; never text that was sent before.
+         * @description One new token of one variant.
          */
         TokenEvent: {
             /**
              * Alternatives
-             * @description The five most probable tokens of this arm.
+             * @description Five most probable tokens of this variant.
              */
             alternatives: components["schemas"]["Alternative"][];
             /**
-             * Arm
-             * @enum {string}
-             */
-            arm: "default" | "steered";
-            /**
              * Delta Log Probability
-             * @description log p with the edits minus log p without them, for this token after this very text, in nats.
+             * @description Log-probability with the edits minus log-probability without them, after this text, in nats.
              */
             delta_log_probability: number;
             /**
@@ -3579,45 +4180,50 @@ export interface components {
             event: "token";
             /**
              * Experts
-             * @description Routing of the position that chose this token, before edits; at most eight.
+             * @description Routing before edits at the position that predicts this token, at most eight experts.
              */
             experts: components["schemas"]["RoutedExpert"][];
             /** Id */
             id: number;
             /**
              * Kl
-             * @description KL from the distribution of this arm to the other's, after this very text, in nats.
+             * @description KL divergence from this variant's next-token distribution to the other's, after this text, in nats.
              */
             kl: number;
             /**
              * Other Alternatives
-             * @description The five most probable after the same text with the edits taken away (or, in the default arm, applied).
+             * @description Five most probable tokens of the other variant after the same text.
              */
             other_alternatives: components["schemas"]["Alternative"][];
             /**
              * Position
-             * @description 0 for the first generated token.
+             * @description Index of the new token within the continuation.
              */
             position: number;
             /**
              * Probability
-             * @description Under the arm that generated it.
+             * @description Probability under the variant that generated it.
              */
             probability: number;
             /**
              * Sample
-             * @description Which of the continuations of this arm, from 0.
+             * @description Index of the continuation within the variant.
              */
             sample: number;
             /**
              * Text
-             * @description The new characters; empty where a character continues in the next token.
+             * @description New characters. Empty if a character continues in the next token.
              */
             text: string;
+            /**
+             * Variant
+             * @enum {string}
+             */
+            variant: "baseline" | "steered";
         };
         /**
          * Turn
-         * @description What one side says in a chat.
+         * @description One message of a chat.
          */
         Turn: {
             /**
@@ -3625,19 +4231,6 @@ export interface components {
              * @enum {string}
              */
             role: "system" | "user" | "assistant";
-            /** Text */
-            text: string;
-        };
-        /**
-         * Verdict
-         * @description What a figure means, in a sentence.
-         */
-        Verdict: {
-            /**
-             * Level
-             * @enum {string}
-             */
-            level: "alarm" | "warning" | "note";
             /** Text */
             text: string;
         };
@@ -3853,14 +4446,14 @@ export interface operations {
     figure: {
         parameters: {
             query?: {
-                /** @description Id of an expert; needed for its coefficients. */
+                /** @description Id of an expert, for the figure of its activations. */
                 expert?: number | null;
-                /** @description Name of a run; figures of single runs need it. */
+                /** @description Name of a run, for figures of a single run. */
                 run?: string | null;
             };
             header?: never;
             path: {
-                name: "training" | "usage-strength" | "similarity-map" | "usage-histogram" | "frontier" | "coefficients" | "steering" | "loss-frontier" | "error-frontier" | "faithfulness" | "routing-frontier" | "added-layers" | "layer-errors" | "load" | "usage-evaluated" | "probing" | "probe-coefficients";
+                name: "training" | "density-activation" | "similarity-map" | "density-histogram" | "frontier" | "coefficients" | "steering" | "loss-frontier" | "error-frontier" | "faithfulness" | "routing-frontier" | "added-layers" | "load" | "density-evaluated" | "probing" | "probe-coefficients";
             };
             cookie?: never;
         };
@@ -3984,7 +4577,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["SureTokensRequest"];
+                "application/json": components["schemas"]["ConfidenceRequest"];
             };
         };
         responses: {
@@ -4012,7 +4605,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["SureTokensResponse"];
+                    "application/json": components["schemas"]["ConfidenceResponse"];
                 };
             };
         };
@@ -4309,29 +4902,29 @@ export interface operations {
     experts: {
         parameters: {
             query?: {
-                /** @description Only these, as numbers with commas: what a lasso holds. */
+                /** @description Only these comma-separated expert ids. */
                 among?: string | null;
-                /** @description ``next_cursor`` of the page before, under the same order and filters. */
+                /** @description ``next_cursor`` of the previous page, with the same order and filters. */
                 cursor?: string | null;
                 limit?: number;
-                /** @description Only those in the list of this number. */
+                /** @description Only experts in the list with this id. */
                 list?: number | null;
-                max_largest?: number | null;
-                max_mean?: number | null;
-                max_usage?: number | null;
-                /** @description Of the largest coefficient. */
-                min_largest?: number | null;
-                /** @description Of the mean coefficient where active. */
-                min_mean?: number | null;
-                /** @description Share of tokens; anything above 0 leaves out dead experts. */
-                min_usage?: number | null;
+                max_density?: number | null;
+                max_max_activation?: number | null;
+                max_mean_activation?: number | null;
+                /** @description Lower bound on density. Any value above 0 excludes dead experts. */
+                min_density?: number | null;
+                /** @description Lower bound on the largest activation. */
+                min_max_activation?: number | null;
+                /** @description Lower bound on the mean activation. */
+                min_mean_activation?: number | null;
                 order?: "asc" | "desc";
-                /** @description Words in the label, among the most frequent tokens, or in a context. */
+                /** @description Text to search in labels, top tokens and examples. */
                 search?: string | null;
-                sort?: "expert" | "label" | "usage" | "mean" | "largest" | "entropy" | "added_loss" | "kl_up" | "output_share" | "input_dependence";
-                /** @description Only those that have it. */
+                sort?: "expert" | "label" | "density" | "mean_activation" | "max_activation" | "entropy" | "loss_increase" | "kl_amplified" | "output_share" | "input_dependence";
+                /** @description Only experts with this tag. */
                 tag?: string | null;
-                /** @description Only those that have it among their most frequent tokens, whatever its case and the spaces around it. */
+                /** @description Only experts with this top token, ignoring case and surrounding spaces. */
                 token?: string | null;
             };
             header?: never;
@@ -4415,102 +5008,6 @@ export interface operations {
             };
         };
     };
-    contexts: {
-        parameters: {
-            query?: {
-                /** @description ``next_cursor`` of the page before. */
-                cursor?: string | null;
-                /** @description Only those of one interval; by default all, the largest first. */
-                interval?: number | null;
-                limit?: number;
-            };
-            header?: never;
-            path: {
-                /** @description Id of the expert. */
-                expert: number;
-                /** @description Name of the run. */
-                run: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The request cannot be served; the message says why. */
-            "4XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            /** @description The server cannot answer now. */
-            "5XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ContextPage"];
-                };
-            };
-        };
-    };
-    random_contexts: {
-        parameters: {
-            query?: {
-                limit?: number;
-                /** @description Another one draws others; the same one draws the same. */
-                seed?: number;
-            };
-            header?: never;
-            path: {
-                /** @description Id of the expert. */
-                expert: number;
-                /** @description Name of the run. */
-                run: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The request cannot be served; the message says why. */
-            "4XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            /** @description The server cannot answer now. */
-            "5XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["RandomContexts"];
-                };
-            };
-        };
-    };
     influence: {
         parameters: {
             query?: never;
@@ -4549,7 +5046,148 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["ExpertInfluence"];
+                    "application/json": components["schemas"]["ExpertAblation"];
+                };
+            };
+        };
+    };
+    together: {
+        parameters: {
+            query?: {
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                /** @description Id of the expert. */
+                expert: number;
+                /** @description Name of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CoactivatingExperts"];
+                };
+            };
+        };
+    };
+    contexts: {
+        parameters: {
+            query?: {
+                /** @description Only examples of one bin. Default: all, top examples first. */
+                bin?: number | null;
+                /** @description ``next_cursor`` of the previous page. */
+                cursor?: string | null;
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                /** @description Id of the expert. */
+                expert: number;
+                /** @description Name of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ExamplePage"];
+                };
+            };
+        };
+    };
+    random_examples: {
+        parameters: {
+            query?: {
+                limit?: number;
+                /** @description Seed of the sample. */
+                seed?: number;
+            };
+            header?: never;
+            path: {
+                /** @description Id of the expert. */
+                expert: number;
+                /** @description Name of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RandomExamples"];
                 };
             };
         };
@@ -4772,7 +5410,7 @@ export interface operations {
     similar: {
         parameters: {
             query?: {
-                by?: "gate" | "output" | "tokens" | "together";
+                by?: "gate" | "output" | "tokens" | "coactivation";
                 limit?: number;
             };
             header?: never;
@@ -4824,7 +5462,7 @@ export interface operations {
                 expert: number;
                 /** @description Name of the run. */
                 run: string;
-                /** @description The tag, as it stands on screen. */
+                /** @description The tag. */
                 tag: string;
             };
             cookie?: never;
@@ -4867,7 +5505,7 @@ export interface operations {
                 expert: number;
                 /** @description Name of the run. */
                 run: string;
-                /** @description The tag, as it stands on screen. */
+                /** @description The tag. */
                 tag: string;
             };
             cookie?: never;
@@ -4898,51 +5536,6 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
-            };
-        };
-    };
-    together: {
-        parameters: {
-            query?: {
-                limit?: number;
-            };
-            header?: never;
-            path: {
-                /** @description Id of the expert. */
-                expert: number;
-                /** @description Name of the run. */
-                run: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The request cannot be served; the message says why. */
-            "4XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            /** @description The server cannot answer now. */
-            "5XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["TogetherExperts"];
-                };
             };
         };
     };

@@ -1,8 +1,8 @@
-/** Streams of server-sent events as async generators: `for await` over them, abort the signal to stop. */
+/** Server-sent event streams as async generators. Abort the signal to stop one. */
 
 import { createSseParser, type ServerSentEvent } from "@/lib/sse";
 
-import { noAnswer, toApiError } from "./errors";
+import { noResponse, toApiError } from "./errors";
 import type {
   DoseEvent,
   DoseRequest,
@@ -16,7 +16,7 @@ import type {
 
 async function open(url: string, init: RequestInit): Promise<ReadableStream<Uint8Array>> {
   const response = await fetch(url, init).catch((error: unknown) => {
-    if (error instanceof TypeError) throw noAnswer();
+    if (error instanceof TypeError) throw noResponse();
     throw error;
   });
   if (!response.ok || response.body === null) {
@@ -25,10 +25,10 @@ async function open(url: string, init: RequestInit): Promise<ReadableStream<Uint
   return response.body;
 }
 
-/** The next chunk; a connection that broke is a server that does not answer. */
+/** The next chunk. A broken connection counts as no response. */
 function read(reader: ReadableStreamDefaultReader<Uint8Array>) {
   return reader.read().catch((error: unknown) => {
-    if (error instanceof TypeError) throw noAnswer();
+    if (error instanceof TypeError) throw noResponse();
     throw error;
   });
 }
@@ -47,7 +47,7 @@ async function* serverSentEvents(url: string, init: RequestInit): AsyncGenerator
   }
 }
 
-/** Both arms of a generation, token by token. The last event is `done` or `error`. */
+/** Baseline and steered generation, token by token. The last event is `done` or `error`. */
 export async function* streamSteering(
   run: string,
   request: SteeringRequest,
@@ -73,7 +73,7 @@ export async function* streamDose(run: string, request: DoseRequest, signal: Abo
   for await (const event of events) yield JSON.parse(event.data) as DoseEvent;
 }
 
-/** Passages being protected, step by step. The last event is `done` or `error`; leaving it early writes nothing. */
+/** Privacy fine-tuning, step by step. The last event is `done` or `error`. Leaving early saves nothing. */
 export async function* streamProtection(request: ProtectRequest, signal: AbortSignal): AsyncGenerator<ProtectEvent> {
   const events = serverSentEvents("/api/privacy", {
     method: "POST",
@@ -87,7 +87,7 @@ export async function* streamProtection(request: ProtectRequest, signal: AbortSi
 export type RunEvent =
   { readonly event: "metric"; readonly metric: MetricPoint } | { readonly event: "status"; readonly status: RunStatus };
 
-/** The status of a run, at once and when it changes, and its metrics after step `after` as they come. */
+/** The run's status (now and on every change) and its metrics after step `after`. */
 export async function* streamRunEvents(run: string, after: number, signal: AbortSignal): AsyncGenerator<RunEvent> {
   const url = `/api/runs/${encodeURIComponent(run)}/events?after=${after}`;
   for await (const event of serverSentEvents(url, { signal, headers: { accept: "text/event-stream" } })) {

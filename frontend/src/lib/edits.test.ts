@@ -3,19 +3,19 @@ import { describe, expect, it } from "vitest";
 import { describeEdit, formatEdits, parseEdits } from "./edits";
 
 describe("edits", () => {
-  it("come back from their own notation", () => {
+  it("round-trip", () => {
     const text = "52940:scale:4,7316:add:-2.5,63118:set:0.8,81346:off";
     expect(formatEdits(parseEdits(text))).toBe(text);
   });
 
-  it("drop what cannot be read, and keep the last of an expert", () => {
+  it("drop invalid edits, and keep the last one of an expert", () => {
     expect(parseEdits("x:scale:1,5:melt:1,6:scale:no,7:scale:2,7:add:1,")).toEqual([
       { expert: 7, mode: "add", strength: 1 },
     ]);
     expect(parseEdits("")).toEqual([]);
   });
 
-  it("are described with a sign for their mode", () => {
+  it("are described with the sign of their mode", () => {
     expect(describeEdit({ mode: "scale", strength: 4 })).toBe("× 4.0");
     expect(describeEdit({ mode: "add", strength: 2.5 })).toBe("+ 2.5");
     expect(describeEdit({ mode: "add", strength: -1 })).toBe("− 1.0");

@@ -1,4 +1,4 @@
-/** Edits to the gate, written as on the command line: `12:scale:3,40:off`, `other-run/7:add:2` for another layer. */
+/** Edits, written as on the command line: `12:scale:3,40:off`, `other-run/7:add:2` for another layer. */
 
 export const EDIT_MODES = ["scale", "add", "set", "off"] as const;
 export type EditMode = (typeof EDIT_MODES)[number];
@@ -6,47 +6,51 @@ export type EditMode = (typeof EDIT_MODES)[number];
 export interface Edit {
   readonly expert: number;
   readonly mode: EditMode;
-  /** scale: factor. add and set: in 99th percentiles of the expert. off: unused, 1. */
+  /** scale: factor. add and set: multiples of the expert's 99th percentile. off: unused, 1. */
   readonly strength: number;
-  /** The run whose expert it is, where it is not the one that is steered: of another layer. */
+  /** The expert's run, if it is another layer's and not the steered run. */
   readonly run?: string;
 }
 
-/** As far as the server takes a strength, either way. */
-export const STRONGEST = 1000;
+/** Largest absolute strength that the server accepts. */
+export const MAX_STRENGTH = 1000;
 
-/** Which expert it is about: at most one edit of each. */
+/** Key of an edit's expert; an expert has at most one edit. */
 export function editKey({ expert, run }: Pick<Edit, "expert" | "run">): string {
   return run === undefined ? String(expert) : `${run}/${expert}`;
 }
 
-/** Where an edit of this mode changes nothing, or as little as it can. */
+/** Strength at which an edit of this mode has no effect, or the smallest one. */
 export const NEUTRAL_STRENGTH: Readonly<Record<EditMode, number>> = { scale: 1, add: 0, set: 0, off: 1 };
 
-/** What an edit starts from in each mode: strong enough to be seen, weak enough that the text stays a text. */
-export const FIRST_STRENGTH: Readonly<Record<EditMode, number>> = { scale: 4, add: 3, set: 4, off: 1 };
+/** Initial strength per mode: visible, but weak enough that the text stays fluent. */
+export const INITIAL_STRENGTH: Readonly<Record<EditMode, number>> = { scale: 4, add: 3, set: 4, off: 1 };
 
-/** The edit that an expert comes with: adding shows on any prompt, scaling only where it is active already. */
+/** The default edit of an expert. Adding works on any prompt; scaling only has an effect where the expert is active. */
 export function newEdit(expert: number, run?: string): Edit {
-  return { expert, mode: "add", strength: FIRST_STRENGTH.add, ...(run !== undefined && { run }) };
+  return { expert, mode: "add", strength: INITIAL_STRENGTH.add, ...(run !== undefined && { run }) };
 }
 
-/** What an edit written without a strength means, here and on the command line. */
-const UNWRITTEN_STRENGTH = 1;
+/** Strength of an edit written without one, here and on the command line. */
+const DEFAULT_STRENGTH = 1;
 
 function parseEdit(text: string): Edit | null {
   const slash = text.lastIndexOf("/");
   const run = slash === -1 ? {} : { run: text.slice(0, slash) };
   const [id = "", mode = "", strength = ""] = text.slice(slash + 1).split(":");
-  const known = EDIT_MODES.find((name) => name === mode);
-  if (!/^\d+$/.test(id) || known === undefined) return null;
-  const value = strength === "" ? UNWRITTEN_STRENGTH : Number(strength);
+  const parsedMode = EDIT_MODES.find((name) => name === mode);
+  if (!/^\d+$/.test(id) || parsedMode === undefined) return null;
+  const value = strength === "" ? DEFAULT_STRENGTH : Number(strength);
   if (!Number.isFinite(value)) return null;
-  return { expert: Number(id), mode: known, strength: Math.min(STRONGEST, Math.max(-STRONGEST, value)), ...run };
+  return {
+    expert: Number(id),
+    mode: parsedMode,
+    strength: Math.min(MAX_STRENGTH, Math.max(-MAX_STRENGTH, value)),
+    ...run,
+  };
 }
 
-/** Unreadable entries are dropped, strengths kept within what the server takes; of several for one expert, the last
- *  stands. */
+/** Parse edits. Invalid entries are dropped, strengths clamped; the last of several edits of one expert wins. */
 export function parseEdits(text: string): readonly Edit[] {
   const edits = new Map<string, Edit>();
   for (const entry of text.split(",")) {

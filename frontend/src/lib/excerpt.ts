@@ -1,4 +1,4 @@
-/** The place in a text where something was found, with a little around it. */
+/** A match in a text, with some text around it. */
 
 export interface Excerpt {
   readonly before: string;
@@ -9,20 +9,20 @@ export interface Excerpt {
 const BEFORE = 24;
 const AFTER = 70;
 
-const joined = (text: string) => text.replace(/\s+/g, " ");
+const collapseSpaces = (text: string) => text.replace(/\s+/g, " ");
 
-/** The first of the searched words that the text holds, whatever its case; the beginning where it holds none. */
-export function excerpt(text: string, searched: string): Excerpt {
-  const flat = joined(text);
+/** The first match of the phrase or one of its words, ignoring case; the beginning of the text if there is none. */
+export function excerpt(text: string, query: string): Excerpt {
+  const flat = collapseSpaces(text);
   const lower = flat.toLowerCase();
-  const wanted = [joined(searched.trim()), ...searched.trim().split(/\s+/)].filter((word) => word !== "");
-  const found = wanted.find((word) => lower.includes(word.toLowerCase()));
-  if (found === undefined) return { before: "", match: "", after: flat.slice(0, BEFORE + AFTER) };
-  const at = lower.indexOf(found.toLowerCase());
+  const needles = [collapseSpaces(query.trim()), ...query.trim().split(/\s+/)].filter((word) => word !== "");
+  const needle = needles.find((word) => lower.includes(word.toLowerCase()));
+  if (needle === undefined) return { before: "", match: "", after: flat.slice(0, BEFORE + AFTER) };
+  const at = lower.indexOf(needle.toLowerCase());
   const from = Math.max(0, at - BEFORE);
   return {
     before: (from > 0 ? "…" : "") + flat.slice(from, at),
-    match: flat.slice(at, at + found.length),
-    after: flat.slice(at + found.length, at + found.length + AFTER),
+    match: flat.slice(at, at + needle.length),
+    after: flat.slice(at + needle.length, at + needle.length + AFTER),
   };
 }

@@ -1,7 +1,9 @@
-/** The fonts' rarer letters, fetched before they are wanted. A font that arrives while one scrolls lays out every token
- *  on the page again, and a foreign word among the tokens is enough to want one. */
+/**
+ * Load the remaining font subsets in advance. A font that arrives while scrolling would lay out every token again,
+ * and one foreign word is enough to request it.
+ */
 
-/** All fonts that the page has not asked for yet. One that cannot be had is done without. */
+/** Load all fonts that the page has not requested yet. Failures are ignored: the fallback font remains. */
 export function fetchFonts(): void {
   for (const face of document.fonts) face.load().catch(() => undefined);
 }

@@ -8,13 +8,13 @@ describe("format", () => {
     expect(f.formatFixed(-1.234)).toBe("−1.23");
   });
 
-  it("always signs a difference, except where it rounds to nothing", () => {
+  it("signs differences unless they round to zero", () => {
     expect(f.formatSigned(0.414)).toBe("+0.41");
     expect(f.formatSigned(-0.27)).toBe("−0.27");
     expect(f.formatSigned(-0.001)).toBe("0.00");
   });
 
-  it("writes shares as percent without the unit", () => {
+  it("writes shares in percent without the unit", () => {
     expect(f.formatPercent(0.00087)).toBe("0.087");
     expect(f.formatProbability(0.0004)).toBe("<0.1");
     expect(f.formatProbability(0)).toBe("0.0");
@@ -28,7 +28,7 @@ describe("format", () => {
     expect(f.formatBytes(12)).toBe("12 B");
   });
 
-  it("writes durations in the unit a person would use", () => {
+  it("writes durations in a readable unit", () => {
     expect(f.formatDuration(12.2)).toBe("12 s");
     expect(f.formatDuration(37 * 60)).toBe("37 min");
     expect(f.formatDuration(7500)).toBe("2 h 05 min");

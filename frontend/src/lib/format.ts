@@ -1,4 +1,4 @@
-/** Numbers as they stand on screen. Counts have a thousands separator, ids never do; the minus sign is U+2212. */
+/** Number formats. Counts have a thousands separator, ids never do; the minus sign is U+2212. */
 
 const COUNT = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
 
@@ -10,14 +10,14 @@ export function formatFixed(value: number, digits = 2): string {
   return value.toFixed(digits).replace("-", "−");
 }
 
-/** A difference, always with its sign: `+0.41`, `−0.27`, and `0.00` where it rounds to nothing. */
+/** A difference, always signed: `+0.41`, `−0.27`, but `0.00` if it rounds to zero. */
 export function formatSigned(value: number, digits = 2): string {
   const text = Math.abs(value).toFixed(digits);
   if (Number(text) === 0) return text;
   return (value > 0 ? "+" : "−") + text;
 }
 
-/** A share between 0 and 1 as percent, without the sign: the unit stands in the header. */
+/** A share between 0 and 1 in percent, without the % sign, which the column header shows. */
 export function formatPercent(share: number, digits = 3): string {
   return formatFixed(share * 100, digits);
 }
@@ -29,7 +29,7 @@ const UNITS: readonly (readonly [number, string])[] = [
   [1e3, "k"],
 ];
 
-/** `342.1 M`, `480 M`, `8.2 k`, `611`: for amounts whose last digits do not matter. */
+/** Rounded amounts: `342.1 M`, `480 M`, `8.2 k`, `611`. */
 export function formatCompact(value: number): string {
   const size = Math.abs(value);
   const unit = UNITS.find(([from]) => size >= from);
@@ -53,13 +53,13 @@ export function formatDuration(seconds: number): string {
   return `${Math.floor(minutes / 60)} h ${String(minutes % 60).padStart(2, "0")} min`;
 }
 
-/** How long ago, in words: `4 s ago`, `3 d ago`. */
+/** Relative time: `4 s ago`, `3 d ago`. */
 export function formatAgo(then: string, now: number): string {
   const seconds = Math.max(0, (now - Date.parse(then)) / 1000);
   return seconds > 172_800 ? `${Math.floor(seconds / 86_400)} d ago` : `${formatDuration(seconds)} ago`;
 }
 
-/** A probability as percent with one decimal, `<0.1` where that would read 0.0. */
+/** A probability in percent with one decimal, `<0.1` if it would round to 0.0. */
 export function formatProbability(probability: number): string {
   const percent = probability * 100;
   return percent > 0 && percent < 0.05 ? "<0.1" : percent.toFixed(1);

@@ -13,7 +13,7 @@ const CONTEXT = {
 } as const;
 
 describe("kwic", () => {
-  it("gives each token its id and coefficient", () => {
+  it("gives each token its id and activation", () => {
     expect(pieces(CONTEXT)[2]).toEqual({ index: 2, id: 7, text: " may", value: 6.8 });
     expect(pieces(CONTEXT)[0]?.value).toBeNull();
     expect(joinTokens(CONTEXT)).toBe("It is may be\n");
@@ -26,13 +26,13 @@ describe("kwic", () => {
     expect(window?.right.map((piece) => piece.text)).toEqual([" be", "\n"]);
   });
 
-  it("stops once the characters fill the width", () => {
+  it("stops once the width is filled", () => {
     const window = kwicWindow(CONTEXT, 2, 1);
     expect(window?.left.map((piece) => piece.text)).toEqual([" is"]);
     expect(window?.right.map((piece) => piece.text)).toEqual([" be"]);
   });
 
-  it("has nothing to show for a position outside the sequence", () => {
+  it("is null for a position outside the sequence", () => {
     expect(kwicWindow({ ...CONTEXT, position: 9 }, 10, 10)).toBeNull();
   });
 

@@ -1,13 +1,13 @@
-/** Windows on a context: which tokens are drawn left and right of the one it is shown for. */
+/** Keyword in context (KWIC): the tokens to show left and right of an example's peak. */
 
 export interface Piece {
   /** Position in the sequence. */
   readonly index: number;
   readonly id: number;
   readonly text: string;
-  /** Coefficient (or difference) that shades it; null where there is none. */
+  /** Activation or difference that shades the token; null if there is none. */
   readonly value: number | null;
-  /** Place of the expert among those active on the token, from 1, where it is known. */
+  /** Rank of the expert among the token's active experts, starting at 1, if known. */
   readonly rank?: number;
 }
 
@@ -15,7 +15,7 @@ export interface TokenSequence {
   readonly position: number;
   readonly token_ids: readonly number[];
   readonly tokens: readonly string[];
-  /** (position, coefficient), and the rank from 0 where it is known. */
+  /** (position, activation, rank starting at 0 if known). */
   readonly active: readonly (readonly [number, number, number?])[];
 }
 
@@ -28,37 +28,37 @@ export interface KwicWindow {
 const withRank = (rank: number | undefined) => (rank === undefined ? {} : { rank: rank + 1 });
 
 export function pieces(context: Omit<TokenSequence, "position">): readonly Piece[] {
-  const found = new Map(context.active.map(([position, value, rank]) => [position, { value, rank }]));
+  const activeAt = new Map(context.active.map(([position, value, rank]) => [position, { value, rank }]));
   return context.tokens.map((text, index) => ({
     index,
     id: context.token_ids[index] ?? -1,
     text,
-    value: found.get(index)?.value ?? null,
-    ...withRank(found.get(index)?.rank),
+    value: activeAt.get(index)?.value ?? null,
+    ...withRank(activeAt.get(index)?.rank),
   }));
 }
 
-/** As many neighbours as fit in `budget` characters, nearest first; at least one where there is any. */
-function within(candidates: readonly Piece[], budget: number): readonly Piece[] {
-  const kept: Piece[] = [];
+/** As many neighbours as fit into `budget` characters, nearest first; at least one if there is any. */
+function takeWithinBudget(candidates: readonly Piece[], budget: number): readonly Piece[] {
+  const taken: Piece[] = [];
   let used = 0;
   for (const piece of candidates) {
     if (used >= budget) break;
-    kept.push(piece);
+    taken.push(piece);
     used += piece.text.length;
   }
-  return kept;
+  return taken;
 }
 
-/** The peak with at least `before` and `after` characters around it, where the sequence has them. */
+/** The peak with at least `before` and `after` characters around it, as far as the sequence goes. */
 export function kwicWindow(context: TokenSequence, before: number, after: number): KwicWindow | null {
   const all = pieces(context);
   const peak = all[context.position];
   if (peak === undefined) return null;
   return {
-    left: within(all.slice(0, context.position).reverse(), before).toReversed(),
+    left: takeWithinBudget(all.slice(0, context.position).reverse(), before).toReversed(),
     peak,
-    right: within(all.slice(context.position + 1), after),
+    right: takeWithinBudget(all.slice(context.position + 1), after),
   };
 }
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import { opening, sentence } from "./prompts";
+import { continuationPrompt, sentencePrompt } from "./prompts";
 
 const context = (tokens: readonly string[], position: number) => ({
   position,
@@ -10,30 +10,30 @@ const context = (tokens: readonly string[], position: number) => ({
 });
 const TOKENS = ["He", " left", ".", " It", " may", " rain", ".", " She", " sang"];
 
-describe("prompts out of contexts", () => {
+describe("prompts from examples", () => {
   it("take the sentence around the peak", () => {
-    expect(sentence(context(TOKENS, 4))).toBe("It may rain.");
-    expect(sentence(context(TOKENS, 8))).toBe("She sang");
+    expect(sentencePrompt(context(TOKENS, 4))).toBe("It may rain.");
+    expect(sentencePrompt(context(TOKENS, 8))).toBe("She sang");
   });
 
-  it("end on the peak where a text is to go on", () => {
-    expect(opening(context(TOKENS, 5))).toBe("It may rain");
-    expect(opening(context(TOKENS, 0))).toBe("He");
+  it("end on the peak for continuation", () => {
+    expect(continuationPrompt(context(TOKENS, 5))).toBe("It may rain");
+    expect(continuationPrompt(context(TOKENS, 0))).toBe("He");
   });
 
-  it("leave out the marks between texts", () => {
+  it("leave out special tokens", () => {
     const between = ["Over", "<|endoftext|>", "She", " sang", "<|endoftext|>", "He"];
-    expect(sentence(context(between, 3))).toBe("She sang");
-    expect(opening(context(between, 3))).toBe("She sang");
+    expect(sentencePrompt(context(between, 3))).toBe("She sang");
+    expect(continuationPrompt(context(between, 3))).toBe("She sang");
   });
 
-  it("end with the peak's word where a text is to go on", () => {
-    expect(opening(context([" To", " S", "pei", "-", "Platz"], 1))).toBe("To Spei");
+  it("end with the peak's whole word for continuation", () => {
+    expect(continuationPrompt(context([" To", " S", "pei", "-", "Platz"], 1))).toBe("To Spei");
   });
 
-  it("cut neither end inside a word", () => {
+  it("do not cut words at either end", () => {
     const inner = Array.from({ length: 30 }, () => "y");
-    expect(sentence(context(["x", ...inner, " word", " peak", " end", ...inner], 32))).toBe("word peak");
-    expect(opening(context(["x", ...inner, " word", " peak"], 32))).toBe("word peak");
+    expect(sentencePrompt(context(["x", ...inner, " word", " peak", " end", ...inner], 32))).toBe("word peak");
+    expect(continuationPrompt(context(["x", ...inner, " word", " peak"], 32))).toBe("word peak");
   });
 });

@@ -1,4 +1,4 @@
-/** Hands a file made in the page to the browser's downloads. */
+/** Download a file created in the page. */
 
 export function saveFile(name: string, content: string, type: "application/json" | "text/csv"): void {
   const link = document.createElement("a");

@@ -15,7 +15,7 @@ describe("server-sent events", () => {
     ]);
   });
 
-  it("gives the same events wherever the chunks end", () => {
+  it("are independent of chunk boundaries", () => {
     const text = ": hello\r\nevent: a\r\ndata: 1\r\ndata: 2\r\n\r\ndata: ü 😀\n\n";
     const whole = parse(text);
     expect(whole).toEqual([
@@ -25,7 +25,7 @@ describe("server-sent events", () => {
     for (let cut = 0; cut <= text.length; cut++) expect(parse(text.slice(0, cut), text.slice(cut))).toEqual(whole);
   });
 
-  it("keeps an unfinished event back, and drops events without data", () => {
+  it("buffer unfinished events and drop events without data", () => {
     expect(parse("data: half\n")).toEqual([]);
     expect(parse("event: ping\n\ndata: x\n\n")).toEqual([{ event: "message", data: "x" }]);
   });

@@ -1,7 +1,7 @@
-/** Server-sent events, taken apart as they arrive: chunks may end anywhere, even inside a line ending. */
+/** Incremental parser of server-sent events. Chunks may end anywhere, even within a line ending. */
 
 export interface ServerSentEvent {
-  /** `message` where the server names none. */
+  /** `message` if the server names none. */
   readonly event: string;
   readonly data: string;
 }
@@ -20,17 +20,18 @@ function readLine(line: string, draft: Draft): void {
   if (field === "data") draft.data.push(value);
 }
 
-/** Feed it text; it gives back the events that are complete. One parser a stream. */
+/** Create a parser, one per stream. Feed it text; it returns the events completed so far. */
 export function createSseParser(): (text: string) => readonly ServerSentEvent[] {
-  let rest = "";
+  let buffer = "";
   let draft: Draft = { event: "message", data: [] };
   return (text) => {
     const events: ServerSentEvent[] = [];
-    rest += text;
-    // A lone \r at the very end may be half of \r\n; it waits for the next chunk.
-    for (let end = /\r\n|\n|\r(?!$)/.exec(rest); end !== null; end = /\r\n|\n|\r(?!$)/.exec(rest)) {
-      const line = rest.slice(0, end.index);
-      rest = rest.slice(end.index + end[0].length);
+    buffer += text;
+    // A trailing \r may be half of \r
+    // , so it waits for the next chunk.
+    for (let end = /\r\n|\n|\r(?!$)/.exec(buffer); end !== null; end = /\r\n|\n|\r(?!$)/.exec(buffer)) {
+      const line = buffer.slice(0, end.index);
+      buffer = buffer.slice(end.index + end[0].length);
       if (line !== "") {
         readLine(line, draft);
         continue;

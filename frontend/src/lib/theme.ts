@@ -1,4 +1,4 @@
-/** Auto, light or dark. The choice is kept in this browser; `auto` follows the system. */
+/** Colour theme: auto, light or dark. The choice is kept in the browser; `auto` follows the system. */
 
 export const THEMES = ["auto", "light", "dark"] as const;
 export type Theme = (typeof THEMES)[number];
@@ -11,7 +11,7 @@ export function currentTheme(): Theme {
   return THEMES.find((theme) => theme === stored) ?? "auto";
 }
 
-/** Puts the choice on the document, where the stylesheet reads it. */
+/** Set the theme on the document element, where the stylesheet reads it. */
 export function applyTheme(theme: Theme): void {
   if (theme === "auto") delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = theme;
@@ -28,7 +28,7 @@ function systemScheme(): MediaQueryList {
   return window.matchMedia("(prefers-color-scheme: dark)");
 }
 
-/** Calls back when the theme may look different: another choice, or another system theme. */
+/** Call `listener` when the theme may have changed: another choice, or another system theme. */
 export function subscribeTheme(listener: () => void): () => void {
   const system = systemScheme();
   listeners.add(listener);
@@ -39,7 +39,7 @@ export function subscribeTheme(listener: () => void): () => void {
   };
 }
 
-/** What is really shown. */
+/** The theme in effect. */
 export function resolvedTheme(): "light" | "dark" {
   const theme = currentTheme();
   if (theme !== "auto") return theme;

@@ -1,56 +1,56 @@
 import { describe, expect, it } from "vitest";
 
-import { blankName, onOneLine, splitLead, visibleParts, visibleText } from "./token-text";
+import { whitespaceName, toOneLine, splitLeadingSpace, visibleParts, visibleText } from "./token-text";
 
 describe("splitLead", () => {
   it("keeps leading spaces outside the body", () => {
-    expect(splitLead(" may")).toEqual({ lead: " ", body: "may" });
-    expect(splitLead("may")).toEqual({ lead: "", body: "may" });
-    expect(splitLead("\n")).toEqual({ lead: "", body: "\n" });
+    expect(splitLeadingSpace(" may")).toEqual({ leadingSpace: " ", body: "may" });
+    expect(splitLeadingSpace("may")).toEqual({ leadingSpace: "", body: "may" });
+    expect(splitLeadingSpace("\n")).toEqual({ leadingSpace: "", body: "\n" });
   });
 
-  it("leaves something to shade in a token of spaces", () => {
-    expect(splitLead("   ")).toEqual({ lead: "  ", body: " " });
-    expect(splitLead("")).toEqual({ lead: "", body: "" });
+  it("keeps something to shade in a token of spaces", () => {
+    expect(splitLeadingSpace("   ")).toEqual({ leadingSpace: "  ", body: " " });
+    expect(splitLeadingSpace("")).toEqual({ leadingSpace: "", body: "" });
   });
 });
 
 describe("visible tokens", () => {
-  it("names every invisible character", () => {
+  it("show every invisible character", () => {
     expect(visibleText(" may")).toBe("␣may");
     expect(visibleText("\n\n")).toBe("↵↵");
     expect(visibleText("a\tb")).toBe("a⇥b");
     expect(visibleText("")).toBe("…");
   });
 
-  it("keeps signs that stand together in one part", () => {
+  it("join adjacent symbols", () => {
     expect(visibleParts("\n  a b")).toEqual([
-      { text: "↵␣␣", sign: true },
-      { text: "a", sign: false },
-      { text: "␣", sign: true },
-      { text: "b", sign: false },
+      { text: "↵␣␣", isSymbol: true },
+      { text: "a", isSymbol: false },
+      { text: "␣", isSymbol: true },
+      { text: "b", isSymbol: false },
     ]);
   });
 
-  it("marks stand-ins, so that a real ␣ differs", () => {
+  it("flag symbols, so that a real ␣ differs", () => {
     expect(visibleParts(" ␣")).toEqual([
-      { text: "␣", sign: true },
-      { text: "␣", sign: false },
+      { text: "␣", isSymbol: true },
+      { text: "␣", isSymbol: false },
     ]);
   });
 });
 
 describe("blankName", () => {
-  it("names what cannot be seen", () => {
-    expect(blankName(" ")).toBe("space");
-    expect(blankName("\n  ")).toBe("line break");
-    expect(blankName(" may")).toBeNull();
+  it("names white space", () => {
+    expect(whitespaceName(" ")).toBe("space");
+    expect(whitespaceName("\n  ")).toBe("line break");
+    expect(whitespaceName(" may")).toBeNull();
   });
 });
 
 describe("onOneLine", () => {
-  it("joins lines with a space or a sign", () => {
-    expect(onOneLine("a\nb\r\nc", false)).toBe("a b c");
-    expect(onOneLine("a\nb\tc", true)).toBe("a↵b⇥c");
+  it("replaces line breaks by spaces or symbols", () => {
+    expect(toOneLine("a\nb\r\nc", false)).toBe("a b c");
+    expect(toOneLine("a\nb\tc", true)).toBe("a↵b⇥c");
   });
 });

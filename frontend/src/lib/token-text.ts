@@ -1,37 +1,40 @@
-/** Tokens as text: what is drawn, and how a token is named where its exact characters matter. */
+/** Tokens as text: display, and names that show a token's exact characters. */
 
-export interface TokenBody {
-  /** White space in front, drawn outside the highlight. */
-  readonly lead: string;
+export interface SplitToken {
+  /** Leading white space, rendered outside the highlight. */
+  readonly leadingSpace: string;
   readonly body: string;
 }
 
-/** Splits the leading spaces off; a token of spaces alone keeps its last one as body, so that it can be shaded. */
-export function splitLead(text: string): TokenBody {
+/** Split off leading spaces. A token of spaces only keeps its last one as the body, so that it can be shaded. */
+export function splitLeadingSpace(text: string): SplitToken {
   const body = text.replace(/^ +/, "");
-  if (body === "" && text !== "") return { lead: text.slice(0, -1), body: " " };
-  return { lead: text.slice(0, text.length - body.length), body };
+  if (body === "" && text !== "") return { leadingSpace: text.slice(0, -1), body: " " };
+  return { leadingSpace: text.slice(0, text.length - body.length), body };
 }
 
 export interface VisiblePart {
   readonly text: string;
-  /** A stand-in for something invisible, drawn dimmer. */
-  readonly sign: boolean;
+  /** Whether this is a symbol for an invisible character, rendered dimmer. */
+  readonly isSymbol: boolean;
 }
 
-const SIGNS: Readonly<Record<string, string>> = { " ": "␣", "\n": "↵", "\t": "⇥", "\r": "␍", "\u00a0": "⍽" };
+const SYMBOLS: Readonly<Record<string, string>> = { " ": "␣", "\n": "↵", "\t": "⇥", "\r": "␍", "\u00a0": "⍽" };
 const INVISIBLE = /([ \n\t\r\u00a0]+)/;
 
-/** Every character of a token made visible: `" may"` becomes ␣ and `may`. Empty tokens say that they continue. */
+/**
+ * Show invisible characters: `" may"` becomes ␣ and `may`. An empty token continues a multi-token character and
+ * becomes `…`.
+ */
 export function visibleParts(text: string): readonly VisiblePart[] {
-  if (text === "") return [{ text: "…", sign: true }];
+  if (text === "") return [{ text: "…", isSymbol: true }];
   return text
     .split(INVISIBLE)
     .filter((piece) => piece !== "")
     .map((piece) =>
       INVISIBLE.test(piece)
-        ? { text: piece.replace(/./gs, (character) => SIGNS[character] ?? character), sign: true }
-        : { text: piece, sign: false },
+        ? { text: piece.replace(/./gs, (character) => SYMBOLS[character] ?? character), isSymbol: true }
+        : { text: piece, isSymbol: false },
     );
 }
 
@@ -41,13 +44,13 @@ export function visibleText(text: string): string {
     .join("");
 }
 
-/** What a token of nothing but white space is called, for those who cannot see it; null for any other. */
-export function blankName(text: string): string | null {
+/** Screen-reader name of a token of white space only; null for any other token. */
+export function whitespaceName(text: string): string | null {
   if (text.trim() !== "") return null;
   return /[\n\r]/.test(text) ? "line break" : "space";
 }
 
-/** White space on one line: breaks become a space, or ↵ where they are to be seen. */
-export function onOneLine(text: string, showBreaks: boolean): string {
+/** Put text on one line: line breaks become spaces, or ↵ if `showBreaks`. */
+export function toOneLine(text: string, showBreaks: boolean): string {
   return text.replace(/\r\n?|\n/g, showBreaks ? "↵" : " ").replace(/\t/g, showBreaks ? "⇥" : " ");
 }

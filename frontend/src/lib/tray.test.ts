@@ -16,14 +16,14 @@ function memory(initial: Record<string, string> = {}) {
 const EDIT: Edit = { expert: 5, mode: "scale", strength: 4 };
 
 describe("tray", () => {
-  it("is read from storage once, and is the same array until it changes", () => {
+  it("is read from storage once and referentially stable", () => {
     const store = createTrayStore(memory({ "mxd-tray:a": "5:scale:4" }));
     expect(store.read("a")).toEqual([EDIT]);
     expect(store.read("a")).toBe(store.read("a"));
     expect(store.read("b")).toEqual([]);
   });
 
-  it("takes over what a link brought, once", () => {
+  it("takes over a link's edits once", () => {
     const link = { run: "a", edits: [EDIT] };
     const storage = memory({ "mxd-tray:a": "9:off", "mxd-tray:b": "7:off" });
     const store = createTrayStore(storage, link);
@@ -33,7 +33,7 @@ describe("tray", () => {
     expect(storage.items.get("mxd-tray:a")).toBe("5:scale:4");
   });
 
-  it("gives a link without a run to the first run that is asked for", () => {
+  it("gives a link's edits without a run to the first run read", () => {
     const store = createTrayStore(memory(), { run: null, edits: [EDIT] });
     expect(store.read(null)).toEqual([EDIT]);
     expect(store.read("a")).toEqual([EDIT]);
@@ -41,7 +41,7 @@ describe("tray", () => {
     expect(store.read(null)).toEqual([]);
   });
 
-  it("writes through, tells its listeners, and leaves nothing behind when empty", () => {
+  it("writes through, notifies listeners, and removes empty lists from storage", () => {
     const storage = memory();
     const store = createTrayStore(storage);
     const listener = vi.fn();
@@ -55,7 +55,7 @@ describe("tray", () => {
     expect(listener).toHaveBeenCalledTimes(2);
   });
 
-  it("holds one edit an expert, in the order they came", () => {
+  it("holds one edit per expert, in insertion order", () => {
     const two = withEdit([EDIT], { expert: 9, mode: "off", strength: 1 });
     expect(two.map((edit) => edit.expert)).toEqual([5, 9]);
     expect(withEdit(two, { ...EDIT, strength: 2 })[0]?.strength).toBe(2);

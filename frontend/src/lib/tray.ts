@@ -1,4 +1,4 @@
-/** The tray: edits that follow from page to page. Kept for this browser tab, one list a run. */
+/** The tray: edits that persist across pages, one list per run, kept for the browser tab. */
 
 import { type Edit, editKey, formatEdits, parseEdits } from "./edits";
 
@@ -8,14 +8,14 @@ export interface TrayStorage {
   readonly removeItem: (key: string) => void;
 }
 
-/** Edits that a link brought along: for its run, or for whichever run the page turns out to be about. */
+/** Edits from a link, for a given run or, if null, for the first run the page shows. */
 export interface SharedEdits {
   readonly run: string | null;
   readonly edits: readonly Edit[];
 }
 
 export interface TrayStore {
-  /** The same array until it changes; null while the run is not known yet. */
+  /** Referentially stable until the edits change. `run` is null while it is not known yet. */
   readonly read: (run: string | null) => readonly Edit[];
   readonly write: (run: string, edits: readonly Edit[]) => void;
   readonly subscribe: (listener: () => void) => () => void;
@@ -27,26 +27,26 @@ export function createTrayStore(storage: TrayStorage, shared: SharedEdits | null
   const lists = new Map<string, readonly Edit[]>();
   const listeners = new Set<() => void>();
   const key = (run: string) => `mxd-tray:${run}`;
-  const keep = (run: string, edits: readonly Edit[]) => {
+  const save = (run: string, edits: readonly Edit[]) => {
     lists.set(run, edits);
     if (edits.length === 0) storage.removeItem(key(run));
     else storage.setItem(key(run), formatEdits(edits));
   };
-  let waiting = shared !== null && shared.edits.length > 0 ? shared : null;
+  let pending = shared !== null && shared.edits.length > 0 ? shared : null;
   const read = (run: string | null): readonly Edit[] => {
-    if (run === null) return waiting?.run === null ? waiting.edits : EMPTY;
-    const known = lists.get(run);
-    if (known !== undefined) return known;
-    if (waiting !== null && (waiting.run ?? run) === run) {
-      keep(run, waiting.edits);
-      waiting = null;
+    if (run === null) return pending?.run === null ? pending.edits : EMPTY;
+    const cached = lists.get(run);
+    if (cached !== undefined) return cached;
+    if (pending !== null && (pending.run ?? run) === run) {
+      save(run, pending.edits);
+      pending = null;
     } else {
       lists.set(run, parseEdits(storage.getItem(key(run)) ?? ""));
     }
     return lists.get(run) ?? EMPTY;
   };
   const write = (run: string, edits: readonly Edit[]) => {
-    keep(run, edits);
+    save(run, edits);
     for (const listener of listeners) listener();
   };
   const subscribe = (listener: () => void) => {

@@ -1,4 +1,4 @@
-"""Whatever is sent to any endpoint: an answer within seconds, of the shape that OpenAPI says, and never a 5xx."""
+"""Arbitrary requests to every endpoint: a response within seconds, valid by the OpenAPI schema, never a 5xx."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from backend.app import build_api, create_app
-from backend.schemas import DoseEvent, ProtectEvent, SteeringEvent
-from backend.settings import Settings
-from tests.copies import permuted_copy
-from tests.fuzzing import tried
-from tests.runs import World
-from trainer.run import Run
-from trainer.store import open_store, sqlite_url
+from mxd.backend.api.app import build_api, create_app
+from mxd.backend.schemas import DoseEvent, ProtectEvent, SteeringEvent
+from mxd.backend.settings import Settings
+from mxd.trainer.storage.database.open import open_trainer_database, sqlite_url
+from mxd.trainer.storage.run import Run
+from tests.helpers.copies import permuted_copy
+from tests.helpers.fuzzing import tried
+from tests.helpers.runs import World
 
 EVENTS: TypeAdapter[Any] = TypeAdapter(SteeringEvent | DoseEvent | ProtectEvent)
 CHECKS = [
@@ -40,7 +40,7 @@ CHECKS = [
     response_schema_conformance,
 ]
 PATIENCE_SECONDS = 20
-"""Of one answer, on a machine that others use too."""
+"""Seconds per response, on a shared machine."""
 MOST_TOKENS = 4
 ENDLESS = "/api/runs/{run}/events"
 """A stream that goes on until its client leaves: here, for runs alone that there are not."""
@@ -61,9 +61,9 @@ def hostile_client(fitted: World, tmp_path_factory: pytest.TempPathFactory) -> I
     """A client of a server on two runs, that may write what it likes."""
     data = tmp_path_factory.mktemp("hostile") / "data"
     shutil.copytree(fitted.data, data)
-    store = open_store(sqlite_url(data))
-    permuted_copy(Run.load("small", data), "other", list(reversed(range(40))), store)
-    store.dispose()
+    database = open_trainer_database(sqlite_url(data))
+    permuted_copy(Run.load("small", data), "other", list(reversed(range(40))), database)
+    database.dispose()
     with TestClient(create_app(Settings(data=data, frontend=data / "dist", device="cpu"))) as it:
         yield it
 

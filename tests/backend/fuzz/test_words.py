@@ -12,15 +12,15 @@ from fastapi.testclient import TestClient
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.addresses import host_name, is_address
-from backend.errors import CursorError
-from backend.queries.cursors import ContextCursor, ExpertCursor
-from tests.damage import damaged
-from tests.fuzzing import tried
+from mxd.backend.errors import CursorError
+from mxd.backend.queries.cursors import ExampleCursor, ExpertCursor
+from mxd.backend.settings import host_name, is_ip_address
+from tests.helpers.damage import damaged
+from tests.helpers.fuzzing import tried
 
 EXPERTS = "/api/runs/first/experts"
 SCRIPT = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
-CURSOR = ExpertCursor(sort="usage", order="desc", value=0.5, expert=7).encode().encode()
+CURSOR = ExpertCursor(sort="density", order="desc", value=0.5, expert=7).encode().encode()
 
 
 @tried(60)
@@ -28,7 +28,7 @@ CURSOR = ExpertCursor(sort="usage", order="desc", value=0.5, expert=7).encode().
 def test_any_host_header_has_a_name_or_none(header: str) -> None:
     name = host_name(header)
     assert name == name.lower()
-    assert not is_address(name) or name in header.lower()
+    assert not is_ip_address(name) or name in header.lower()
 
 
 @tried(20)
@@ -42,7 +42,7 @@ def test_a_host_that_is_not_ours_is_refused(client: TestClient, header: bytes) -
 @tried(60)
 @given(word=damaged(CURSOR) | st.binary(max_size=40) | st.text(max_size=30).map(str.encode))
 def test_any_cursor_is_one_or_is_refused(word: bytes) -> None:
-    for kind in (ExpertCursor, ContextCursor):
+    for kind in (ExpertCursor, ExampleCursor):
         try:
             assert kind.decode(word.decode("utf-8", "replace")).encode()
         except CursorError as error:
@@ -55,9 +55,9 @@ VALUE = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_si
 @tried(30)
 @given(values=st.fixed_dictionaries({}, optional=dict.fromkeys(("sort", "order", "value", "expert", "rank"), VALUE)))
 def test_a_page_behind_any_cursor_is_a_page_or_refused(client: TestClient, values: dict[str, Any]) -> None:
-    whole = {"sort": "usage", "order": "desc", "value": 0.1, "expert": 3, **values}
+    whole = {"sort": "density", "order": "desc", "value": 0.1, "expert": 3, **values}
     word = base64.urlsafe_b64encode(json.dumps(whole).encode()).decode().rstrip("=")
-    answer = client.get(EXPERTS, params={"cursor": word, "sort": "usage", "order": "desc"})
+    answer = client.get(EXPERTS, params={"cursor": word, "sort": "density", "order": "desc"})
     assert answer.status_code in (200, 400, 422)
 
 

@@ -9,11 +9,11 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from tests.layers import random_layer
-from trainer.config import Activation, Encoder, LayerConfig
-from trainer.layers.mxd import MxD
-from trainer.layers.registry import build_layer
-from trainer.metrics import normalised_mse
+from mxd.trainer.config import Activation, Encoder, LayerConfig
+from mxd.trainer.layers.metrics import normalized_mse
+from mxd.trainer.layers.mxd import MxD
+from mxd.trainer.layers.registry import build_layer
+from tests.helpers.layers import random_layer
 
 REFERENCE = Path(__file__).parents[2] / "reference"
 CASES: list[tuple[str, Activation, Encoder]] = [
@@ -25,12 +25,12 @@ CASES: list[tuple[str, Activation, Encoder]] = [
 ]
 
 
-def relative_error(found: Tensor, wanted: Tensor) -> float:
-    return float((found - wanted).detach().norm() / wanted.norm())
+def relative_error(actual: Tensor, expected: Tensor) -> float:
+    return float((actual - expected).detach().norm() / expected.norm())
 
 
 def parameters_of(golden: dict[str, Tensor], prefix: str, encoder: Encoder) -> dict[str, Tensor]:
-    """The golden tensors under our names; the paper's code applies the activation to W_enc in a GLU."""
+    """Reference tensors under our parameter names. In a GLU, the paper's code applies the activation to W_enc."""
     activated, plain = {"mlp": ("encoder", ""), "glu": ("encoder_gate", "encoder")}[encoder]
     tensors = {
         "gate.weight": golden[f"{prefix}.gate"],
@@ -47,7 +47,7 @@ def parameters_of(golden: dict[str, Tensor], prefix: str, encoder: Encoder) -> d
 
 
 @pytest.mark.parametrize(("case", "activation", "encoder"), CASES)
-def test_equals_the_papers_code(case: str, activation: Activation, encoder: Encoder) -> None:
+def test_matches_the_papers_code(case: str, activation: Activation, encoder: Encoder) -> None:
     golden = load_file(REFERENCE / f"{case}.safetensors")
     layer = build_layer(
         LayerConfig(
@@ -68,16 +68,16 @@ def test_equals_the_papers_code(case: str, activation: Activation, encoder: Enco
     assert relative_error(coefficients_TN, golden["out.acts"]) < 1e-5
     loss = ((output.output_TO - target).square() / target.norm(dim=1, keepdim=True)).mean()
     assert relative_error(loss, golden["out.ref_mse"]) < 1e-5
-    assert relative_error(normalised_mse(output.output_TO, target), golden["out.nmse"]) < 1e-5
+    assert relative_error(normalized_mse(output.output_TO, target), golden["out.nmse"]) < 1e-5
     loss.backward()
     for name, gradient in parameters_of(golden, "grad_ref_mse", encoder).items():
-        found = layer.get_parameter(name).grad
-        assert found is not None
-        assert relative_error(found, gradient) < 1e-5, name
+        actual = layer.get_parameter(name).grad
+        assert actual is not None
+        assert relative_error(actual, gradient) < 1e-5, name
 
 
 @pytest.mark.parametrize("encoder", ["mlp", "glu"])
-def test_equals_the_sum_over_explicit_experts(encoder: Encoder) -> None:
+def test_matches_the_sum_over_explicit_experts(encoder: Encoder) -> None:
     layer = random_layer(encoder=encoder).double()
     assert isinstance(layer, MxD)
     x_TI = torch.randn(17, layer.config.input_width, dtype=torch.float64)
@@ -89,7 +89,7 @@ def test_equals_the_sum_over_explicit_experts(encoder: Encoder) -> None:
         torch.testing.assert_close(output.output_TO[token], explicit)  # to 1e-7
 
 
-def test_contribution_norms_are_those_of_explicit_experts() -> None:
+def test_contribution_norms_match_explicit_experts() -> None:
     layer = random_layer()
     assert isinstance(layer, MxD)
     x_TI = torch.randn(5, layer.config.input_width)
@@ -98,8 +98,8 @@ def test_contribution_norms_are_those_of_explicit_experts() -> None:
     z_TH = layer.encode(x_TI)
     for token in range(5):
         for column, (a, n) in enumerate(zip(*(values[token].tolist() for values in routing), strict=True)):
-            wanted = (a * (z_TH[token] @ layer.expert_matrix(int(n)))).norm()
-            torch.testing.assert_close(norms_TK[token, column], wanted, rtol=1e-4, atol=1e-6)
+            expected = (a * (z_TH[token] @ layer.expert_matrix(int(n)))).norm()
+            torch.testing.assert_close(norms_TK[token, column], expected, rtol=1e-4, atol=1e-6)
 
 
 def test_an_expert_has_the_rank_of_the_decoder() -> None:
@@ -109,7 +109,7 @@ def test_an_expert_has_the_rank_of_the_decoder() -> None:
     assert torch.linalg.matrix_rank(layer.expert_matrix(3)) == rank == layer.config.output_width
 
 
-def test_starts_at_the_output_bias() -> None:
+def test_initial_output_is_the_output_bias() -> None:
     layer = build_layer(random_layer().config)
     x_TI = torch.randn(4, layer.config.input_width)
     torch.testing.assert_close(layer(x_TI).output_TO, layer.get_parameter("output_bias").expand(4, -1))

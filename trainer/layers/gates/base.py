@@ -1,9 +1,9 @@
-"""What every gate is: scores of N experts that are linear in the input, of which K are let through.
+"""Base class for gates: N expert scores that are linear in the input, of which the K largest are selected.
 
-However its weights are held, an expert's score is x g + b with a row g of its own, so two experts of any gate can be
-compared by their directions, and any gate can start at wanted ones.
+However a gate stores its weights, an expert's score is x g + b with its own row g. So experts of any gate can be
+compared by their directions, and any gate can be initialised with given directions.
 
-Shapes: T tokens, I input width, N experts, K active, E some of the experts.
+Shapes: T tokens, I input width, N experts, K active experts, E some of the experts.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
-Some = Tensor | slice
-"""Ids of some experts, on the CPU, or a range of them."""
+ExpertSelection = Tensor | slice
+"""Ids of some experts on the CPU, or a range of ids."""
 
 
 class Gate(nn.Module, ABC):
-    """Chooses experts."""
+    """Selects experts."""
 
     def __init__(self, input_width: int, num_experts: int) -> None:
         super().__init__()
@@ -26,33 +26,26 @@ class Gate(nn.Module, ABC):
 
     @abstractmethod
     def choose(self, x_TI: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """Coefficients and experts of the K largest scores, relu applied: two tensors [T, K], largest first.
+        """Gate activations and ids of the K experts with the largest scores: two tensors [T, K], largest first.
 
-        A coefficient of 0 marks an expert that is not active.
+        A gate activation of 0 marks an inactive expert.
         """
 
     @abstractmethod
-    def rows(self, some: Some) -> Tensor:
-        """Directions of some experts, [E, I]: a flat gate with these rows would give the same scores."""
+    def rows(self, experts: ExpertSelection) -> Tensor:
+        """Directions of some experts, [E, I]: a flat gate with these rows computes the same scores."""
 
     @abstractmethod
-    def start(self, directions_NI: Tensor, mean_I: Tensor) -> Tensor:
-        """Take directions as the experts' own, as nearly as may be, so that at the mean input all scores are 0.
+    def initialize(self, directions_NI: Tensor, mean_I: Tensor) -> Tensor:
+        """Use the directions as the experts' rows, as closely as possible, with all scores 0 at the mean input.
 
         Returns:
-            Which of the directions each expert was given, [N]: gates that group their experts choose the order.
-        """
-
-    def check(self) -> None:
-        """See that weights from a file make sense.
-
-        Raises:
-            UserError: they do not.
+            Index of the direction that each expert got, [N]; gates that group experts choose the order.
         """
 
 
 @torch.no_grad()
-def point(linear: nn.Linear, rows_EI: Tensor, mean_I: Tensor) -> None:
-    """Give a linear map these rows, and the biases with which it is 0 at the mean."""
+def set_rows(linear: nn.Linear, rows_EI: Tensor, mean_I: Tensor) -> None:
+    """Set the rows of a linear map, and the biases with which its output is 0 at the mean input."""
     linear.weight.copy_(rows_EI)
     linear.bias.copy_(-(linear.weight @ mean_I.to(linear.weight)))

@@ -1,4 +1,4 @@
-/** A button that opens the run's lists: each can be checked, and a new one made, for one expert or many. */
+/** Popover that adds one or more experts to lists, with a field that creates a new list. */
 
 import "./lists.css";
 
@@ -8,59 +8,58 @@ import { Dialog, DialogTrigger, Popover } from "react-aria-components";
 import { Link } from "react-router";
 
 import { messageOf } from "@/api/errors";
-import { listsQuery, useMakeList, useMembership } from "@/api/lists";
+import { listsQuery, useCreateList, useSetMembership } from "@/api/lists";
 import type { ListRef } from "@/api/types";
+import { usePageLinks } from "@/components/runs/page-links";
+import { Button } from "@/components/ui/button";
+import { TriggerButton } from "@/components/ui/button";
+import { Icon } from "@/components/ui/icon";
+import { LoadingState } from "@/components/ui/states";
 import { formatCount } from "@/lib/format";
-
-import { Button } from "../button";
-import { Icon } from "../icon";
-import { usePageLinks } from "../links";
-import { LoadingState } from "../states";
-import { TriggerButton } from "../trigger-button";
 
 interface AddToListProps {
   readonly run: string;
-  /** Which experts; asked for when a list is chosen. */
+  /** Experts to add. */
   readonly experts: readonly number[];
-  /** Lists that hold all of them, where that is known. */
-  readonly inside?: readonly ListRef[];
+  /** Lists that already contain all of them, if known. */
+  readonly containing?: readonly ListRef[];
   readonly className?: string;
   readonly label?: string;
 }
 
 interface NewListProps extends Pick<AddToListProps, "run" | "experts"> {
-  readonly onMade: (list: number) => void;
+  readonly onCreated: (list: number) => void;
 }
 
-function NewList({ run, experts, onMade }: NewListProps) {
+function NewList({ run, experts, onCreated }: NewListProps) {
   const [name, setName] = useState("");
-  const making = useMakeList(run);
+  const creation = useCreateList(run);
   const submit = (event: SubmitEvent) => {
     event.preventDefault();
     if (name.trim() === "") return;
     const onSuccess = ({ id }: { readonly id: number }) => {
       setName("");
-      onMade(id);
+      onCreated(id);
     };
-    making.mutate({ name: name.trim(), experts }, { onSuccess });
+    creation.mutate({ name: name.trim(), experts }, { onSuccess });
   };
   return (
     <form className="new-list" onSubmit={submit}>
       <span className="field">
         <input
-          aria-label="Name of a new list"
+          aria-label="New list name"
           placeholder="New list"
           maxLength={120}
           value={name}
           onChange={(event) => setName(event.target.value)}
         />
       </span>
-      <Button type="submit" size="small" disabled={name.trim() === "" || making.isPending}>
-        Make
+      <Button type="submit" size="small" disabled={name.trim() === "" || creation.isPending}>
+        Create
       </Button>
-      {making.error !== null && (
+      {creation.error !== null && (
         <p className="bad" role="alert">
-          {messageOf(making.error)}
+          {messageOf(creation.error)}
         </p>
       )}
     </form>
@@ -68,23 +67,23 @@ function NewList({ run, experts, onMade }: NewListProps) {
 }
 
 interface ListsProps extends AddToListProps {
-  /** Called when a list is opened: what stands over the page would stay over the next one. */
-  readonly onLeave: () => void;
-  /** Lists that they were put into since this was opened. */
+  /** Closes the popover when a list is opened; it would otherwise stay open on the next page. */
+  readonly onClose: () => void;
+  /** Lists that the experts were added to since the popover opened. */
   readonly added: ReadonlySet<number>;
   readonly onAdded: (added: ReadonlySet<number>) => void;
 }
 
-function Lists({ run, experts, inside = [], onLeave, added, onAdded }: ListsProps) {
+function Lists({ run, experts, containing = [], onClose, added, onAdded }: ListsProps) {
   const { data, error } = useQuery(listsQuery(run));
   const links = usePageLinks();
-  const membership = useMembership(run);
+  const membership = useSetMembership(run);
   if (error !== null) return <p className="bad">{messageOf(error)}</p>;
-  if (data === undefined) return <LoadingState label="Loading the lists" rows={2} />;
-  const has = (list: number) => added.has(list) || inside.some((other) => other.id === list);
+  if (data === undefined) return <LoadingState label="Loading lists" rows={2} />;
+  const has = (list: number) => added.has(list) || containing.some((other) => other.id === list);
   return (
     <>
-      {data.lists.length === 0 && <p className="dim">No list yet. Name one, and it begins with this.</p>}
+      {data.lists.length === 0 && <p className="dim">No lists yet. Name one to create it with this selection.</p>}
       <ul className="list-choices">
         {data.lists.map((list) => (
           <li key={list.id}>
@@ -95,12 +94,12 @@ function Lists({ run, experts, inside = [], onLeave, added, onAdded }: ListsProp
                 onChange={(event) => {
                   const checked = event.target.checked;
                   onAdded(new Set(checked ? [...added, list.id] : [...added].filter((other) => other !== list.id)));
-                  membership.mutate({ list: list.id, experts, inside: checked });
+                  membership.mutate({ list: list.id, experts, isMember: checked });
                 }}
               />
               {list.name}
             </label>
-            <Link className="dim" to={links.list(list.id)} aria-label={`Open the list ${list.name}`} onClick={onLeave}>
+            <Link className="dim" to={links.list(list.id)} aria-label={`Open list ${list.name}`} onClick={onClose}>
               {formatCount(list.experts)}, open
             </Link>
           </li>
@@ -121,14 +120,14 @@ function ListChoices(props: Omit<ListsProps, "added" | "onAdded">) {
   return (
     <>
       <Lists {...props} added={added} onAdded={setAdded} />
-      <NewList run={run} experts={experts} onMade={(list) => setAdded(new Set([...added, list]))} />
+      <NewList run={run} experts={experts} onCreated={(list) => setAdded(new Set([...added, list]))} />
     </>
   );
 }
 
 export function AddToList(props: AddToListProps) {
   const { experts, className = "btn", label = "Add to list" } = props;
-  const what = experts.length === 1 ? `expert ${experts[0] ?? ""}` : `${formatCount(experts.length)} experts`;
+  const subject = experts.length === 1 ? `expert ${experts[0] ?? ""}` : `${formatCount(experts.length)} experts`;
   return (
     <DialogTrigger>
       <TriggerButton className={className} isDisabled={experts.length === 0}>
@@ -136,8 +135,8 @@ export function AddToList(props: AddToListProps) {
         {label}
       </TriggerButton>
       <Popover className="popover" placement="bottom end">
-        <Dialog className="lists-dialog" aria-label={`Lists for ${what}`}>
-          {({ close }) => <ListChoices {...props} onLeave={close} />}
+        <Dialog className="lists-dialog" aria-label={`Lists for ${subject}`}>
+          {({ close }) => <ListChoices {...props} onClose={close} />}
         </Dialog>
       </Popover>
     </DialogTrigger>

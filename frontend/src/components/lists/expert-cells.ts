@@ -1,4 +1,4 @@
-/** Experts as rows of a file: the same columns and names for every list and table of them. */
+/** Columns of exported experts, the same for every list and table. */
 
 import type { ExpertRow } from "@/api/types";
 
@@ -7,10 +7,10 @@ export const EXPERT_COLUMNS = [
   "label",
   "automatic_label",
   "tags",
-  "usage",
+  "density",
   "active_tokens",
-  "mean",
-  "largest",
+  "mean_activation",
+  "max_activation",
   "p99",
   "entropy",
   "top_tokens",
@@ -22,7 +22,7 @@ export function expertCells(row: ExpertRow): readonly string[] {
     row.label ?? "",
     row.automatic?.label ?? "",
     row.tags.join("; "),
-    ...[row.usage, row.active_tokens, row.mean, row.largest, row.p99, row.entropy].map(String),
+    ...[row.density, row.active_tokens, row.mean_activation, row.max_activation, row.p99, row.entropy].map(String),
     row.top_tokens.map((token) => token.text).join(" "),
   ];
 }

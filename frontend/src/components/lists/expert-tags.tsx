@@ -1,4 +1,4 @@
-/** The tags of an expert: each leads to the experts that share it and can be taken off; new ones are typed. */
+/** Tags of an expert. Each links to the experts with the same tag; tags can be removed and added. */
 
 import "./lists.css";
 
@@ -7,9 +7,8 @@ import { type SubmitEvent, useId, useState } from "react";
 import { Link } from "react-router";
 
 import { messageOf } from "@/api/errors";
-import { tagsQuery, useTag } from "@/api/lists";
-
-import { usePageLinks } from "../links";
+import { tagsQuery, useSetTag } from "@/api/lists";
+import { usePageLinks } from "@/components/runs/page-links";
 
 interface ExpertTagsProps {
   readonly run: string;
@@ -19,13 +18,13 @@ interface ExpertTagsProps {
 
 export function ExpertTags({ run, expert, tags }: ExpertTagsProps) {
   const [text, setText] = useState("");
-  const known = useQuery(tagsQuery(run));
+  const allTags = useQuery(tagsQuery(run));
   const links = usePageLinks();
-  const tag = useTag(run, expert);
-  const choices = useId();
+  const tag = useSetTag(run, expert);
+  const datalistId = useId();
   const submit = (event: SubmitEvent) => {
     event.preventDefault();
-    if (text.trim() !== "") tag.mutate({ tag: text.trim(), put: true }, { onSuccess: () => setText("") });
+    if (text.trim() !== "") tag.mutate({ tag: text.trim(), isTagged: true }, { onSuccess: () => setText("") });
   };
   return (
     <form className="expert-tags" aria-label="Tags" onSubmit={submit}>
@@ -35,8 +34,8 @@ export function ExpertTags({ run, expert, tags }: ExpertTagsProps) {
           <button
             type="button"
             className="x"
-            aria-label={`Take the tag ${name} off`}
-            onClick={() => tag.mutate({ tag: name, put: false })}
+            aria-label={`Remove tag ${name}`}
+            onClick={() => tag.mutate({ tag: name, isTagged: false })}
           >
             ×
           </button>
@@ -44,16 +43,16 @@ export function ExpertTags({ run, expert, tags }: ExpertTagsProps) {
       ))}
       <input
         className="tag-input"
-        aria-label="Add a tag"
-        placeholder="Add a tag"
-        list={choices}
+        aria-label="Add tag"
+        placeholder="Add tag"
+        list={datalistId}
         maxLength={60}
         value={text}
         onChange={(event) => setText(event.target.value)}
       />
-      <datalist id={choices}>
-        {known.data?.tags
-          .filter((one) => !tags.includes(one.tag))
+      <datalist id={datalistId}>
+        {allTags.data?.tags
+          .filter((candidate) => !tags.includes(candidate.tag))
           .map((one) => (
             <option key={one.tag} value={one.tag} />
           ))}

@@ -1,13 +1,13 @@
-/** A prompt as chat turns; the tokenizer's own template makes them into one text. */
+/** A prompt as chat turns, combined by the tokenizer's chat template. */
 
 import { type KeyboardEvent, useState } from "react";
 
 import type { Turn } from "@/api/types";
+import { Button } from "@/components/ui/button";
 
-import { Button } from "../button";
 import { ROLES } from "./turns-param";
 
-export const FIRST_TURNS: readonly Turn[] = [{ role: "user", text: "" }];
+export const INITIAL_TURNS: readonly Turn[] = [{ role: "user", text: "" }];
 
 interface ChatBoxProps {
   readonly turns: readonly Turn[];
@@ -15,11 +15,11 @@ interface ChatBoxProps {
   readonly onSubmit: () => void;
 }
 
-/** Who speaks after whom, where nothing else is said. */
-const NEXT = { system: "user", user: "assistant", assistant: "user" } as const;
+/** Role of an added turn, by the role of the one before. */
+const NEXT_ROLE = { system: "user", user: "assistant", assistant: "user" } as const;
 
 export function ChatBox({ turns, onChange, onSubmit }: ChatBoxProps) {
-  const change = (place: number, turn: Turn) => onChange(turns.with(place, turn));
+  const setTurn = (index: number, turn: Turn) => onChange(turns.with(index, turn));
   const onKeyDown = (event: KeyboardEvent) => {
     if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
     event.preventDefault();
@@ -27,12 +27,12 @@ export function ChatBox({ turns, onChange, onSubmit }: ChatBoxProps) {
   };
   return (
     <div className="chat-box" role="group" aria-label="Chat">
-      {turns.map((turn, place) => (
-        <div key={place} className="turn">
+      {turns.map((turn, index) => (
+        <div key={index} className="turn">
           <select
-            aria-label={`Who says turn ${place + 1}`}
+            aria-label={`Role of turn ${index + 1}`}
             value={turn.role}
-            onChange={(event) => change(place, { ...turn, role: event.target.value as Turn["role"] })}
+            onChange={(event) => setTurn(index, { ...turn, role: event.target.value as Turn["role"] })}
           >
             {ROLES.map((role) => (
               <option key={role}>{role}</option>
@@ -41,10 +41,10 @@ export function ChatBox({ turns, onChange, onSubmit }: ChatBoxProps) {
           <div className="prompt-box" data-text={`${turn.text}\u200b`}>
             <textarea
               rows={1}
-              aria-label={`Turn ${place + 1}`}
+              aria-label={`Turn ${index + 1}`}
               spellCheck={false}
               value={turn.text}
-              onChange={(event) => change(place, { ...turn, text: event.target.value })}
+              onChange={(event) => setTurn(index, { ...turn, text: event.target.value })}
               onKeyDown={onKeyDown}
             />
           </div>
@@ -53,8 +53,8 @@ export function ChatBox({ turns, onChange, onSubmit }: ChatBoxProps) {
               size="small"
               variant="ghost"
               icon="close"
-              aria-label={`Take turn ${place + 1} away`}
-              onClick={() => onChange(turns.filter((_, other) => other !== place))}
+              aria-label={`Remove turn ${index + 1}`}
+              onClick={() => onChange(turns.filter((_, other) => other !== index))}
             />
           )}
         </div>
@@ -63,21 +63,21 @@ export function ChatBox({ turns, onChange, onSubmit }: ChatBoxProps) {
         size="small"
         variant="ghost"
         icon="plus"
-        onClick={() => onChange([...turns, { role: NEXT[turns.at(-1)?.role ?? "system"], text: "" }])}
+        onClick={() => onChange([...turns, { role: NEXT_ROLE[turns.at(-1)?.role ?? "system"], text: "" }])}
       >
-        Turn
+        Add turn
       </Button>
     </div>
   );
 }
 
-/** Turns as they are typed, until they are committed; another address replaces them. */
+/** Chat turns while editing; a change of the URL replaces them. */
 export function useTurnsDraft(turns: readonly Turn[], onCommit: (turns: readonly Turn[]) => void) {
-  const written = JSON.stringify(turns);
-  const [draft, setDraft] = useState({ written, turns });
-  if (draft.written !== written) setDraft({ written, turns });
+  const urlTurns = JSON.stringify(turns);
+  const [draft, setDraft] = useState({ written: urlTurns, turns });
+  if (draft.written !== urlTurns) setDraft({ written: urlTurns, turns });
   const commit = () => {
-    if (JSON.stringify(draft.turns) !== written) onCommit(draft.turns);
+    if (JSON.stringify(draft.turns) !== urlTurns) onCommit(draft.turns);
   };
-  return { turns: draft.turns, type: (next: readonly Turn[]) => setDraft({ written, turns: next }), commit };
+  return { turns: draft.turns, type: (next: readonly Turn[]) => setDraft({ written: urlTurns, turns: next }), commit };
 }

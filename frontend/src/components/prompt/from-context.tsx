@@ -1,20 +1,20 @@
-/** A prompt taken from a context: search for one, or take one of those offered. */
+/** Popover that takes a prompt from a top example, by search or from suggestions. */
 
 import { useState } from "react";
 import { Dialog, DialogTrigger, Popover } from "react-aria-components";
 
 import { messageOf } from "@/api/errors";
 import type { Context } from "@/api/types";
+import { useSearchHits } from "@/components/layout/search-results";
+import { TriggerButton } from "@/components/ui/button";
+import { Icon } from "@/components/ui/icon";
 
-import { Icon } from "../icon";
-import { useSearchHits } from "../shell/search-results";
-import { TriggerButton } from "../trigger-button";
-import { type ContextChoice, ContextChoices, useOfferedContexts } from "./context-choices";
+import { type ContextChoice, ContextChoices, useSuggestedContexts } from "./context-search";
 
-/** Many experts have the same sequence among their contexts; as a prompt it is one. */
-function distinct(choices: readonly ContextChoice[]): readonly ContextChoice[] {
-  const seen = new Map(choices.toReversed().map((choice) => [choice.context.sequence, choice]));
-  return choices.filter((choice) => seen.get(choice.context.sequence) === choice);
+/** Several experts can share a sequence; as a prompt it is the same. */
+function withoutRepeatedSequences(choices: readonly ContextChoice[]): readonly ContextChoice[] {
+  const firstBySequence = new Map(choices.toReversed().map((choice) => [choice.context.sequence, choice]));
+  return choices.filter((choice) => firstBySequence.get(choice.context.sequence) === choice);
 }
 
 interface FromContextProps {
@@ -24,26 +24,28 @@ interface FromContextProps {
 
 function Choices({ run, onChoose }: FromContextProps) {
   const [text, setText] = useState("");
-  const { hits, settled, query } = useSearchHits(text);
-  const offered = useOfferedContexts(run);
-  const found = hits.flatMap(({ expert, context }): ContextChoice[] => (context === null ? [] : [{ expert, context }]));
-  const choices = distinct(settled === "" ? offered : found);
+  const { hits, debounced, query } = useSearchHits(text);
+  const suggestions = useSuggestedContexts(run);
+  const matches = hits.flatMap(({ expert, example: context }): ContextChoice[] =>
+    context === null ? [] : [{ expert, context }],
+  );
+  const choices = withoutRepeatedSequences(debounced === "" ? suggestions : matches);
   return (
     <>
       <label className="search">
         <Icon name="search" />
         <input
-          aria-label="Search contexts"
-          placeholder="Words in a context"
-          // eslint-disable-next-line jsx-a11y/no-autofocus -- it was opened in order to search
+          aria-label="Search examples"
+          placeholder="Words in an example"
+          // eslint-disable-next-line jsx-a11y/no-autofocus -- the popover is opened in order to search
           autoFocus
           value={text}
           onChange={(event) => setText(event.target.value)}
         />
       </label>
       {query.error !== null && <p className="bad">{messageOf(query.error)}</p>}
-      {settled === "" && offered.length > 0 && <p className="dim">The strongest contexts of some experts</p>}
-      {settled !== "" && !query.isPending && found.length === 0 && <p className="dim">No context has these words</p>}
+      {debounced === "" && suggestions.length > 0 && <p className="dim">Top examples of some experts</p>}
+      {debounced !== "" && !query.isPending && matches.length === 0 && <p className="dim">No matching examples</p>}
       <ContextChoices choices={choices} onChoose={onChoose} />
     </>
   );
@@ -52,9 +54,9 @@ function Choices({ run, onChoose }: FromContextProps) {
 export function FromContext({ run, onChoose }: FromContextProps) {
   return (
     <DialogTrigger>
-      <TriggerButton className="btn">From a context</TriggerButton>
+      <TriggerButton className="btn">From an example</TriggerButton>
       <Popover className="popover from-context" placement="bottom end">
-        <Dialog aria-label="Prompt from a context">
+        <Dialog aria-label="Prompt from an example">
           {({ close }) => (
             <Choices
               run={run}

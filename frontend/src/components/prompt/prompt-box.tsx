@@ -1,8 +1,8 @@
-/** The box a prompt is typed in; it grows with its text. Ctrl or ⌘ with Enter submits, E comes here. */
+/** A text area for prompts that grows with its text. Ctrl or ⌘ with Enter submits; the shortcut E focuses it. */
 
 import { type KeyboardEvent, useRef } from "react";
 
-import { useShortcut } from "../shortcuts";
+import { useShortcut } from "@/hooks/use-shortcut";
 
 interface PromptBoxProps {
   readonly label: string;
@@ -13,7 +13,7 @@ interface PromptBoxProps {
 }
 
 const isApple = /Mac|iPhone|iPad/.test(navigator.userAgent);
-/** How the key that submits is printed on its cap. */
+/** Label of the key combination that submits. */
 export const SUBMIT_KEY = isApple ? "⌘ ↵" : "Ctrl ↵";
 
 export function PromptBox({ label, placeholder, value, onChange, onSubmit }: PromptBoxProps) {
@@ -25,7 +25,7 @@ export function PromptBox({ label, placeholder, value, onChange, onSubmit }: Pro
     onSubmit();
   };
   return (
-    // The copy behind the box has its text, so that both grow alike.
+    // An invisible copy of the text behind the text area sets its height.
     <div className="prompt-box" data-text={`${value}\u200b`}>
       <textarea
         ref={box}

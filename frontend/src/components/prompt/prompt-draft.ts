@@ -1,41 +1,44 @@
-/** A prompt as it is typed, and as the address has it: typing never waits for the address. */
+/** A prompt while it is edited. Typing never waits for the URL to update. */
 
 import { useEffect, useState } from "react";
 
 export interface PromptDraft {
   readonly text: string;
-  readonly type: (text: string) => void;
-  /** Writes what is typed into the address now. */
+  readonly setText: (text: string) => void;
+  /** Write the text to the URL now. */
   readonly commit: () => void;
 }
 
-interface Known {
-  /** What the address said last. */
+interface UrlHistory {
+  /** Prompt in the URL at the last render. */
   readonly prompt: string;
-  /** What we have written that it is still to say, oldest first: it may come to say it after the next key. */
-  readonly written: readonly string[];
+  /**
+   * Committed texts that the URL has not shown yet, oldest first. The URL may only show them after the next key
+   * press.
+   */
+  readonly committed: readonly string[];
 }
 
-/** `pause`: milliseconds without a key after which the draft is committed by itself; null for never. */
+/** `pause`: milliseconds without a key press before the draft is committed; null for manual commits only. */
 export function usePromptDraft(prompt: string, onCommit: (prompt: string) => void, pause: number | null): PromptDraft {
   const [text, setText] = useState(prompt);
-  const [known, setKnown] = useState<Known>({ prompt, written: [] });
-  if (prompt !== known.prompt) {
-    const ours = known.written.indexOf(prompt);
-    setKnown({ prompt, written: ours === -1 ? [] : known.written.slice(ours + 1) });
-    // Only what others wrote, such as a link or the Back button, replaces what is typed.
-    if (ours === -1) setText(prompt);
+  const [history, setHistory] = useState<UrlHistory>({ prompt, committed: [] });
+  if (prompt !== history.prompt) {
+    const committedIndex = history.committed.indexOf(prompt);
+    setHistory({ prompt, committed: committedIndex === -1 ? [] : history.committed.slice(committedIndex + 1) });
+    // Only a foreign change of the URL, such as a link or the Back button, replaces the draft.
+    if (committedIndex === -1) setText(prompt);
   }
   const commit = () => {
     if (text === prompt) return;
-    setKnown((before) => ({ ...before, written: [...before.written, text] }));
+    setHistory((before) => ({ ...before, committed: [...before.committed, text] }));
     onCommit(text);
   };
   useEffect(() => {
     if (pause === null || text === prompt) return undefined;
     const timer = window.setTimeout(commit, pause);
     return () => window.clearTimeout(timer);
-    // eslint-disable-next-line react-hooks/exhaustive-deps -- a new key or a new address, and nothing else, starts the pause again
+    // eslint-disable-next-line react-hooks/exhaustive-deps -- only a key press or a URL change restarts the timer
   }, [text, prompt, pause]);
-  return { text, type: setText, commit };
+  return { text, setText: setText, commit };
 }

@@ -1,10 +1,9 @@
-/** Whether a prompt is a text or a chat; says why where it cannot be one. */
+/** Choice between a plain-text and a chat prompt; explains why chat is not available. */
 
 import { useQuery } from "@tanstack/react-query";
 
-import { liveQuery } from "@/api/queries";
-
-import { Segmented } from "../segmented";
+import { routingOptionsQuery } from "@/api/queries";
+import { SegmentedControl } from "@/components/ui/segmented-control";
 
 interface PromptKindProps {
   readonly run: string;
@@ -14,12 +13,12 @@ interface PromptKindProps {
 }
 
 export function PromptKind({ run, isChat, onText, onChat }: PromptKindProps) {
-  const { data } = useQuery(liveQuery(run));
+  const { data } = useQuery(routingOptionsQuery(run));
   if (data === undefined) return null;
   if (!data.chat && !isChat) return <p className="card-note">{data.no_chat}</p>;
   return (
-    <Segmented
-      label="The prompt is"
+    <SegmentedControl
+      label="Prompt format"
       value={isChat ? "chat" : "text"}
       onChange={(kind) => (kind === "chat" ? onChat() : onText())}
       segments={[

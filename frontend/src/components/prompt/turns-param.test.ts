@@ -2,8 +2,8 @@ import { describe, expect, it } from "vitest";
 
 import { turnsParam } from "./turns-param";
 
-describe("chat turns in an address", () => {
-  it("come back as they were written", () => {
+describe("chat turns in the URL", () => {
+  it("round-trip", () => {
     const turns = [
       { role: "system", text: "Be brief." },
       { role: "user", text: 'a "quote"\nand a line' },
@@ -12,7 +12,7 @@ describe("chat turns in an address", () => {
     expect(turnsParam.write([])).toBeNull();
   });
 
-  it("drop what nobody says", () => {
+  it("drop invalid turns", () => {
     expect(turnsParam.read('[["pirate","arr"],["user",7],["user","yes"]]')).toEqual([{ role: "user", text: "yes" }]);
     expect(turnsParam.read("nonsense")).toEqual([]);
     expect(turnsParam.read(null)).toEqual([]);

@@ -1,8 +1,8 @@
-/** Head of a column that the server can sort by. */
+/** Column header that sorts the table on the server. */
 
 import type { ReactNode } from "react";
 
-import { Icon } from "../icon";
+import { Icon } from "@/components/ui/icon";
 
 export interface Sorting<K extends string> {
   readonly key: K;

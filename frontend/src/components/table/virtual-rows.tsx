@@ -1,10 +1,9 @@
-/** Table rows of one height, of which only those on screen exist; asks for more as the end comes near. */
+/** Virtualised table rows of equal height. Requests more rows near the end. */
 
 import { type ReactNode, useDeferredValue, useEffect, useState, useSyncExternalStore } from "react";
 
-import { blockAt, rowsInSight } from "@/lib/rows-in-sight";
-
-import { followOutlook, outlook } from "../outlook";
+import { subscribeWindowPosition, windowPosition } from "@/hooks/window-position";
+import { blockAt, visibleRows } from "@/lib/visible-rows";
 
 interface VirtualRowsProps {
   readonly count: number;
@@ -21,7 +20,7 @@ function Spacer({ height }: { readonly height: number }) {
   ) : null;
 }
 
-/** Where the element begins on the page, in pixels; followed as what stands above it grows and shrinks. */
+/** Distance of the element from the top of the page in pixels, updated when the layout above changes. */
 function useDistanceFromTop(element: HTMLElement | null): number {
   const [top, setTop] = useState(0);
   useEffect(() => {
@@ -33,18 +32,20 @@ function useDistanceFromTop(element: HTMLElement | null): number {
   return top;
 }
 
-/** So many rows before the end more of them are asked for. */
-const AHEAD = 30;
+/** Number of rows before the end at which more are requested. */
+const PREFETCH_ROWS = 30;
 
 export function VirtualRows({ count, rowHeight, onNearEnd, children }: VirtualRowsProps) {
   const [body, setBody] = useState<HTMLTableSectionElement | null>(null);
   const distance = useDistanceFromTop(body);
-  const sought = useSyncExternalStore(followOutlook, () => blockAt(outlook().top - distance, rowHeight));
-  // The frame that moves the page draws what is there; rows to come wait for the next, which the rows beyond the edge allow.
-  const block = useDeferredValue(sought);
-  const height = useSyncExternalStore(followOutlook, () => outlook().height);
-  const { first, end } = rowsInSight(block, count, rowHeight, height);
-  const isNearEnd = end + AHEAD >= count;
+  const targetBlock = useSyncExternalStore(subscribeWindowPosition, () =>
+    blockAt(windowPosition().top - distance, rowHeight),
+  );
+  // Deferred: the scrolling frame repaints existing rows, and the overscan rows cover until new ones render.
+  const block = useDeferredValue(targetBlock);
+  const height = useSyncExternalStore(subscribeWindowPosition, () => windowPosition().height);
+  const { first, end } = visibleRows(block, count, rowHeight, height);
+  const isNearEnd = end + PREFETCH_ROWS >= count;
   useEffect(() => {
     if (isNearEnd) onNearEnd();
   }, [isNearEnd, count, onNearEnd]);

@@ -1,4 +1,4 @@
-/** What a tooltip says about a generated token: how edits changed it, and what else could have stood there. */
+/** Tooltip of a generated token: its change in log-probability and the alternatives under both variants. */
 
 import type { Alternative, TokenEvent } from "@/api/types";
 import { formatProbability, formatSigned } from "@/lib/format";
@@ -33,7 +33,7 @@ function Column({ title, alternatives, chosen }: ColumnProps) {
 }
 
 export function AlternativesTip({ token }: { readonly token: TokenEvent }) {
-  const isSteered = token.arm === "steered";
+  const isSteered = token.variant === "steered";
   const delta = token.delta_log_probability;
   return (
     <>
@@ -44,7 +44,7 @@ export function AlternativesTip({ token }: { readonly token: TokenEvent }) {
       </div>
       <div className="two-alternatives">
         <Column
-          title="Default"
+          title="Baseline"
           alternatives={isSteered ? token.other_alternatives : token.alternatives}
           chosen={token.id}
         />

@@ -1,39 +1,39 @@
-/** Contexts of one expert under each other: aligned on the token they are kept for, as snippets, or in full. */
+/** Examples of an expert, one per row: aligned on the peak token, as snippets, or in full. */
 
 import { memo, useMemo, useState } from "react";
 import { Link } from "react-router";
 
 import type { Context } from "@/api/types";
+import { Button } from "@/components/ui/button";
 import { sequentialClass } from "@/lib/colour-scale";
 import { formatFixed } from "@/lib/format";
 import { kwicWindow, type Piece, pieces, snippet } from "@/lib/kwic";
-import { splitLead } from "@/lib/token-text";
+import { splitLeadingSpace } from "@/lib/token-text";
 
-import { Button } from "../button";
 import { TokenGroup } from "./token-group";
-import { drawnText, type Shade, TokenText } from "./token-text";
+import { displayText as displayText, type Shade, TokenText } from "./token-text";
 import { TokenTip } from "./token-tip";
 
 export const CONCORDANCE_MODES = ["aligned", "snippet", "full"] as const;
 export type ConcordanceMode = (typeof CONCORDANCE_MODES)[number];
 
 export const SNIPPET_TOKENS = 16;
-/** Characters drawn on either side; more than fits on any screen is cut away. */
+/** Characters on either side; wider than any screen, so that rows are cut off by the edge. */
 export const ALIGNED_BEFORE = 90;
 export const ALIGNED_AFTER = 150;
 
 export interface ConcordanceProps {
   readonly contexts: readonly Context[];
-  /** End of the colour scale: the expert's largest coefficient, the same for all its contexts. */
+  /** End of the colour scale: the expert's largest activation. */
   readonly largest: number;
   readonly mode: ConcordanceMode;
   readonly showBreaks?: boolean;
-  /** Coefficient under the pointer or in focus, null once left. Keep it stable between renders. */
+  /** Receives the activation under the pointer or focus, null when it leaves. Must be stable between renders. */
   readonly onHover?: (coefficient: number | null) => void;
-  /** Locked token: where its context stands in its interval, and its position. */
+  /** The locked token, if any. */
   readonly locked?: ContextToken | null;
   readonly onLock?: (token: ContextToken) => void;
-  /** Where a context goes as a prompt; given, each row can be opened. */
+  /** Links that use an example as a prompt; with them, rows can be expanded. */
   readonly promptLinks?: (context: Context) => PromptLinks;
 }
 
@@ -43,7 +43,7 @@ export interface PromptLinks {
 }
 
 export interface ContextToken {
-  readonly interval: number;
+  readonly bin: number;
   readonly rank: number;
   readonly position: number;
 }
@@ -53,43 +53,43 @@ interface RowProps extends Omit<ConcordanceProps, "contexts" | "locked"> {
   readonly lockedPosition: number | null;
 }
 
-interface DrawProps {
+interface TextProps {
   readonly context: Context;
   readonly shade: Shade;
   readonly lockedPosition: number | null;
   readonly showBreaks: boolean;
 }
 
-function AlignedText({ context, shade, lockedPosition, showBreaks }: DrawProps) {
+function AlignedText({ context, shade, lockedPosition, showBreaks }: TextProps) {
   const window = useMemo(() => kwicWindow(context, ALIGNED_BEFORE, ALIGNED_AFTER), [context]);
   if (window === null) return null;
-  const { lead, body } = splitLead(drawnText(window.peak.text, "line", showBreaks));
-  const look = { shade, locked: lockedPosition, showBreaks, peak: context.position };
+  const { leadingSpace, body } = splitLeadingSpace(displayText(window.peak.text, "line", showBreaks));
+  const textProps = { shade, locked: lockedPosition, showBreaks, peak: context.position };
   return (
     <>
       <span className="l">
         <span>
-          <TokenText pieces={window.left} {...look} />
-          {lead}
+          <TokenText pieces={window.left} {...textProps} />
+          {leadingSpace}
         </span>
       </span>
       <span className="r">
-        <TokenText pieces={[{ ...window.peak, text: body }]} {...look} />
-        <TokenText pieces={window.right} {...look} />
+        <TokenText pieces={[{ ...window.peak, text: body }]} {...textProps} />
+        <TokenText pieces={window.right} {...textProps} />
       </span>
     </>
   );
 }
 
-function WrappedText({ context, shade, lockedPosition, showBreaks, whole }: DrawProps & { readonly whole: boolean }) {
-  const shown = whole ? pieces(context) : snippet(context, SNIPPET_TOKENS);
-  const first = shown[0]?.index ?? 0;
-  const last = shown.at(-1)?.index ?? 0;
+function WrappedText({ context, shade, lockedPosition, showBreaks, whole }: TextProps & { readonly whole: boolean }) {
+  const visible = whole ? pieces(context) : snippet(context, SNIPPET_TOKENS);
+  const first = visible[0]?.index ?? 0;
+  const last = visible.at(-1)?.index ?? 0;
   return (
     <span className="w">
       {first > 0 && <span className="dim">… </span>}
       <TokenText
-        pieces={shown}
+        pieces={visible}
         shade={shade}
         peak={context.position}
         locked={lockedPosition}
@@ -101,16 +101,16 @@ function WrappedText({ context, shade, lockedPosition, showBreaks, whole }: Draw
   );
 }
 
-function RowText({ mode, ...draw }: DrawProps & { readonly mode: ConcordanceMode }) {
-  return mode === "aligned" ? <AlignedText {...draw} /> : <WrappedText {...draw} whole={mode === "full"} />;
+function RowText({ mode, ...text }: TextProps & { readonly mode: ConcordanceMode }) {
+  return mode === "aligned" ? <AlignedText {...text} /> : <WrappedText {...text} whole={mode === "full"} />;
 }
 
 function useRow({ context, largest, onHover, onLock }: RowProps) {
   return useMemo(() => {
     const shade: Shade = (piece) => sequentialClass(piece.value ?? 0, largest);
-    const place = { interval: context.interval, rank: context.rank };
+    const contextId = { bin: context.bin, rank: context.rank };
     return {
-      all: pieces(context),
+      allPieces: pieces(context),
       shade,
       tip: ({ text, id, value, rank }: Piece) => (
         <TokenTip
@@ -122,12 +122,12 @@ function useRow({ context, largest, onHover, onLock }: RowProps) {
         />
       ),
       hover: onHover === undefined ? undefined : (piece: Piece | null) => onHover(piece?.value ?? null),
-      lock: onLock === undefined ? undefined : (piece: Piece) => onLock({ ...place, position: piece.index }),
+      lock: onLock === undefined ? undefined : (piece: Piece) => onLock({ ...contextId, position: piece.index }),
     };
   }, [context, largest, onHover, onLock]);
 }
 
-function Under({ context, links }: { readonly context: Context; readonly links: PromptLinks }) {
+function RowLinks({ context, links }: { readonly context: Context; readonly links: PromptLinks }) {
   return (
     <span className="under">
       <Link to={links.routing}>Use in Routing</Link>
@@ -142,15 +142,15 @@ function Under({ context, links }: { readonly context: Context; readonly links: 
 const Row = memo(function Row(props: RowProps) {
   const { context, mode, lockedPosition, showBreaks = false, promptLinks } = props;
   const [open, setOpen] = useState(false);
-  const { all, shade, tip, hover, lock } = useRow(props);
+  const { allPieces, shade, tip, hover, lock } = useRow(props);
   const shown = open ? "full" : mode;
   return (
     <li className={shown === "aligned" ? "" : "wrapped"}>
       <span className="v">{formatFixed(context.coefficient)}</span>
       <TokenGroup
         className="line"
-        label={`Context ${context.rank + 1}`}
-        pieces={all}
+        label={`Example ${context.rank + 1}`}
+        pieces={allPieces}
         tip={tip}
         onHover={hover}
         onLock={lock}
@@ -163,13 +163,13 @@ const Row = memo(function Row(props: RowProps) {
             variant="ghost"
             className="bare"
             icon={open ? "chevronUp" : "chevronDown"}
-            aria-label={open ? "Fold" : "Show the whole context"}
+            aria-label={open ? "Collapse" : "Show the full example"}
             aria-expanded={open}
             onClick={() => setOpen(!open)}
           />
         )}
       </span>
-      {promptLinks !== undefined && shown === "full" && <Under context={context} links={promptLinks(context)} />}
+      {promptLinks !== undefined && shown === "full" && <RowLinks context={context} links={promptLinks(context)} />}
     </li>
   );
 });
@@ -178,12 +178,12 @@ export function Concordance({ contexts, locked = null, ...rest }: ConcordancePro
   return (
     <ol className="kwic">
       {contexts.map((context) => {
-        const here = locked?.interval === context.interval && locked.rank === context.rank;
+        const isHere = locked?.bin === context.bin && locked.rank === context.rank;
         return (
           <Row
-            key={`${context.interval}-${context.rank}`}
+            key={`${context.bin}-${context.rank}`}
             context={context}
-            lockedPosition={here ? locked.position : null}
+            lockedPosition={isHere ? locked.position : null}
             {...rest}
           />
         );

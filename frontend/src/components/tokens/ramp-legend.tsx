@@ -1,10 +1,10 @@
-/** The scale, wherever one is used, with its end values. */
+/** Legend of a colour scale with its end values. */
 
 import { DIVERGING_STEPS, SEQUENTIAL_STEPS } from "@/lib/colour-scale";
 
 interface RampLegendProps {
   readonly kind: "sequential" | "diverging";
-  /** What stands at the low end, such as `Coefficient 0`. */
+  /** Label of the low end, e.g. `Activation 0`. */
   readonly low: string;
   readonly high: string;
 }

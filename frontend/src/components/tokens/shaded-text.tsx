@@ -1,16 +1,16 @@
-/** A few tokens of a context on one line, shaded but not to be acted on: inside buttons, options and cards. */
+/** A few shaded, non-interactive tokens of an example on one line, for buttons, options and cards. */
 
 import type { Context } from "@/api/types";
 import { sequentialClass } from "@/lib/colour-scale";
 import { pieces } from "@/lib/kwic";
-import { onOneLine, splitLead } from "@/lib/token-text";
+import { toOneLine, splitLeadingSpace } from "@/lib/token-text";
 
 interface ShadedTextProps {
   readonly context: Context;
-  /** Tokens before and after the one it is kept for. */
+  /** Tokens before and after the peak. */
   readonly before: number;
   readonly after: number;
-  /** End of the colour scale; the context's own coefficient where the expert's largest is not known. */
+  /** End of the colour scale; by default the example's own activation. */
   readonly largest?: number;
 }
 
@@ -19,12 +19,12 @@ export function ShadedText({ context, before, after, largest = context.coefficie
   return pieces(context)
     .slice(from, context.position + after + 1)
     .map((piece) => {
-      const { lead, body } = splitLead(onOneLine(piece.text, false));
+      const { leadingSpace, body } = splitLeadingSpace(toOneLine(piece.text, false));
       const shade = sequentialClass(piece.value ?? 0, largest);
       const peak = piece.index === context.position ? " peak" : "";
       return (
         <span key={piece.index}>
-          {lead}
+          {leadingSpace}
           {shade === "" ? body : <span className={`tok ${shade}${peak}`}>{body}</span>}
         </span>
       );

@@ -1,12 +1,14 @@
-/** One tooltip for all tokens of the page: thousands of tokens stay plain elements, and nothing but the tooltip
- *  renders again when the pointer moves. */
+/**
+ * A single tooltip shared by all tokens of the page. Thousands of tokens stay plain elements, and moving the pointer
+ * re-renders only the tooltip.
+ */
 
 import { createContext, type ReactNode, useContext, useMemo, useRef, useState, useSyncExternalStore } from "react";
 import { useOverlayPosition } from "react-aria";
 import { createPortal } from "react-dom";
 
-import { overlayHost } from "../overlays";
-import { useShortcut } from "../shortcuts";
+import { overlayContainer } from "@/components/ui/overlay-portal";
+import { useShortcut } from "@/hooks/use-shortcut";
 
 interface Tip {
   readonly anchor: Element;
@@ -15,8 +17,8 @@ interface Tip {
   readonly kind: TipKind;
 }
 
-/** `passing`: Escape hides it. `held`: it belongs to something locked, and goes when that is released. */
-export type TipKind = "passing" | "held";
+/** `hover` tooltips close on Escape. `locked` ones belong to a lock and close when it is released. */
+export type TipKind = "hover" | "locked";
 
 export interface Tips {
   readonly show: (anchor: Element, content: ReactNode, kind?: TipKind) => void;
@@ -43,7 +45,7 @@ function createTipStore(): TipStore {
   };
   return {
     read: () => tip,
-    show: (anchor, content, kind = "passing") => {
+    show: (anchor, content, kind = "hover") => {
       count += 1;
       set({ anchor, content, id: count, kind });
     },
@@ -80,8 +82,10 @@ function OpenTip({ tip, onClose }: { readonly tip: Tip; readonly onClose: () => 
 
 function TipView({ store }: { readonly store: TipStore }) {
   const tip = useSyncExternalStore(store.subscribe, store.read);
-  useShortcut("release", store.hide, tip?.kind === "passing");
-  return tip === null ? null : createPortal(<OpenTip key={tip.id} tip={tip} onClose={store.hide} />, overlayHost());
+  useShortcut("release", store.hide, tip?.kind === "hover");
+  return tip === null
+    ? null
+    : createPortal(<OpenTip key={tip.id} tip={tip} onClose={store.hide} />, overlayContainer());
 }
 
 export function TipProvider({ children }: { readonly children: ReactNode }) {

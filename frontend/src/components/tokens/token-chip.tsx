@@ -1,11 +1,11 @@
-/** A token by its exact characters: white space is shown as signs. */
+/** A token with its exact characters; white space is shown as symbols. */
 
 import { visibleParts } from "@/lib/token-text";
 
 export function TokenChip({ text }: { readonly text: string }) {
   return (
     <span className="tk">
-      {visibleParts(text).map((part, i) => (part.sign ? <i key={i}>{part.text}</i> : part.text))}
+      {visibleParts(text).map((part, i) => (part.isSymbol ? <i key={i}>{part.text}</i> : part.text))}
     </span>
   );
 }

@@ -1,4 +1,4 @@
-/** Pointer, focus and keys for all tokens inside: hover previews, click locks, arrows go from token to token. */
+/** Pointer, focus and keyboard handling for all tokens inside: hover previews, click locks, arrow keys move. */
 
 import type { FocusEvent, HTMLAttributes, KeyboardEvent, MouseEvent, PointerEvent, ReactNode } from "react";
 
@@ -7,9 +7,9 @@ import type { Piece } from "@/lib/kwic";
 import { useTips } from "./tip-layer";
 
 export interface TokenHandlers {
-  /** What the tooltip says; none where it gives null. */
+  /** Tooltip content; null for no tooltip. */
   readonly tip?: ((piece: Piece) => ReactNode) | undefined;
-  /** The token under the pointer or in focus, null once it is left. */
+  /** Receives the token under the pointer or focus, null when it leaves. */
   readonly onHover?: ((piece: Piece | null) => void) | undefined;
   readonly onLock?: ((piece: Piece) => void) | undefined;
 }
@@ -21,11 +21,11 @@ interface TokenGroupProps extends TokenHandlers {
   readonly children: ReactNode;
 }
 
-function tokenOf(target: EventTarget): HTMLElement | null {
+function closestToken(target: EventTarget): HTMLElement | null {
   return target instanceof Element ? target.closest<HTMLElement>("[data-token]") : null;
 }
 
-/** The next live token, or the one before; those that lie cut away beyond the edges do not count. */
+/** The next or previous focusable token that is not cut off by the edges of the row. */
 function neighbour(token: HTMLElement, group: HTMLElement, step: 1 | -1): HTMLElement | undefined {
   const { left, right } = group.getBoundingClientRect();
   const all = [...group.querySelectorAll<HTMLElement>("[data-token]")].filter((candidate) => {
@@ -45,7 +45,7 @@ function useTokenEvents(pieces: readonly Piece[], { tip, onHover, onLock }: Toke
   const pieceOf = (token: HTMLElement | null) =>
     token === null ? undefined : pieces.find((piece) => String(piece.index) === token.dataset.token);
   const enter = (target: EventTarget) => {
-    const token = tokenOf(target);
+    const token = closestToken(target);
     const piece = pieceOf(token);
     const content = piece === undefined ? null : (tip?.(piece) ?? null);
     onHover?.(piece ?? null);
@@ -57,7 +57,7 @@ function useTokenEvents(pieces: readonly Piece[], { tip, onHover, onLock }: Toke
     tips.hide();
   };
   const lock = (target: EventTarget): boolean => {
-    const piece = pieceOf(tokenOf(target));
+    const piece = pieceOf(closestToken(target));
     if (piece === undefined || onLock === undefined) return false;
     onLock(piece);
     return true;
@@ -69,7 +69,7 @@ function useTokenEvents(pieces: readonly Piece[], { tip, onHover, onLock }: Toke
     onBlur: leave,
     onClick: (event: MouseEvent) => void lock(event.target),
     onKeyDown: (event: KeyboardEvent<HTMLElement>) => {
-      const token = tokenOf(event.target);
+      const token = closestToken(event.target);
       if (token === null) return;
       const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key] as 1 | -1 | undefined;
       if (step !== undefined) neighbour(token, event.currentTarget, step)?.focus();

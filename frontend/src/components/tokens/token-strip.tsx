@@ -1,4 +1,4 @@
-/** A text whose tokens can be hovered and locked: one group with its keys and tooltip. */
+/** A text whose tokens can be hovered and locked. */
 
 import type { Piece } from "@/lib/kwic";
 

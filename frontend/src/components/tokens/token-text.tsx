@@ -1,31 +1,31 @@
-/** Tokens as running text. Leading spaces stay outside the highlight; tokens that are not live are joined. */
+/** Tokens as running text. Leading spaces are outside the highlight; inactive tokens are plain text. */
 
 import { Fragment } from "react";
 
 import type { Piece } from "@/lib/kwic";
-import { blankName, onOneLine, splitLead } from "@/lib/token-text";
+import { whitespaceName, toOneLine, splitLeadingSpace } from "@/lib/token-text";
 
 export type Shade = (piece: Piece) => string;
 
 export interface TokenTextProps {
   readonly pieces: readonly Piece[];
   readonly shade: Shade;
-  /** Position of the token that is outlined as the strongest. */
+  /** Position of the peak token, which is outlined. */
   readonly peak?: number | null;
   readonly locked?: number | null;
-  /** `line`: one line, breaks as spaces or ↵. `block`: breaks are breaks. */
+  /** `line`: a single line, line breaks as spaces or ↵. `block`: line breaks are kept. */
   readonly layout?: "line" | "block";
   readonly showBreaks?: boolean;
-  /** Which tokens can be hovered, focused and locked; those with a value by default. */
+  /** Which tokens can be hovered, focused and locked; by default those with a value. */
   readonly isLive?: (piece: Piece) => boolean;
-  /** The one token that the Tab key reaches; arrows reach the others. */
+  /** The token in the tab order; arrow keys reach the others. */
   readonly tabStop?: number | null;
 }
 
 const hasValue = (piece: Piece) => piece.value !== null;
 
-export function drawnText(text: string, layout: "line" | "block", showBreaks: boolean): string {
-  if (layout === "line") return onOneLine(text, showBreaks);
+export function displayText(text: string, layout: "line" | "block", showBreaks: boolean): string {
+  if (layout === "line") return toOneLine(text, showBreaks);
   return showBreaks ? text.replace(/\r\n?|\n/g, "↵\n") : text;
 }
 
@@ -38,16 +38,16 @@ interface LiveTokenProps {
 }
 
 export function LiveToken({ piece, text, className, isLocked, isTabStop }: LiveTokenProps) {
-  const { lead, body } = splitLead(text);
+  const { leadingSpace, body } = splitLeadingSpace(text);
   return (
     <>
-      {lead}
+      {leadingSpace}
       <span
         role="button"
         tabIndex={isTabStop ? 0 : -1}
         aria-pressed={isLocked}
         data-token={piece.index}
-        aria-label={blankName(piece.text) ?? undefined}
+        aria-label={whitespaceName(piece.text) ?? undefined}
         className={`tok ${className}${isLocked ? " locked" : ""}`}
       >
         {body}
@@ -59,7 +59,7 @@ export function LiveToken({ piece, text, className, isLocked, isTabStop }: LiveT
 export function TokenText({ pieces, shade, peak = null, locked = null, tabStop = peak, ...rest }: TokenTextProps) {
   const { layout = "line", showBreaks = false, isLive = hasValue } = rest;
   return pieces.map((piece) => {
-    const text = drawnText(piece.text, layout, showBreaks);
+    const text = displayText(piece.text, layout, showBreaks);
     if (text === "" || !isLive(piece)) return <Fragment key={piece.index}>{text}</Fragment>;
     return (
       <LiveToken

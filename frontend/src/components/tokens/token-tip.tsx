@@ -1,22 +1,22 @@
-/** What a tooltip says about a token under an expert. */
+/** Tooltip of a token with an expert's activation. */
 
 import { formatCount, formatFixed } from "@/lib/format";
 
 import { TokenChip } from "./token-chip";
 
-export interface TokenFacts {
+export interface TokenTipProps {
   readonly text: string;
   readonly id: number;
   readonly coefficient: number | null;
-  /** The expert's largest coefficient, to compare with. */
+  /** The expert's largest activation. */
   readonly largest: number | null;
-  /** Place among the experts active on this token, from 1, and how many there are where that is known. */
+  /** Rank among the token's active experts, starting at 1, and their number, if known. */
   readonly rank?: readonly [number, number?];
-  /** Share of the summed norms of what the experts add on this token. */
+  /** Share of the summed L2 norms of all active experts' outputs on this token. */
   readonly share?: number;
 }
 
-export function TokenTip({ text, id, coefficient, largest, rank, share }: TokenFacts) {
+export function TokenTip({ text, id, coefficient, largest, rank, share }: TokenTipProps) {
   return (
     <>
       <div className="hd">
@@ -27,13 +27,13 @@ export function TokenTip({ text, id, coefficient, largest, rank, share }: TokenF
         <span className="dim">Not active here</span>
       ) : (
         <dl>
-          <dt>Coefficient</dt>
+          <dt>Activation</dt>
           <dd>
             <b>{formatFixed(coefficient, 4)}</b>
           </dd>
           {largest !== null && largest > 0 && (
             <>
-              <dt>Share of its largest</dt>
+              <dt>Share of maximum</dt>
               <dd>{formatFixed((100 * coefficient) / largest, 1)} %</dd>
             </>
           )}

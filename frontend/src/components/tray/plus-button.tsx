@@ -1,33 +1,34 @@
-/** Puts an expert in the tray, or takes it out. */
+/** Toggle button that adds an expert to the tray or removes it. */
 
-import { Icon } from "../icon";
+import { Icon } from "@/components/ui/icon";
+
 import { useTray } from "./tray-context";
 
 interface PlusButtonProps {
   readonly expert: number;
-  /** Its run, where that is of another layer than the one that the page is about. */
+  /** The expert's run, if it is another layer's. */
   readonly run?: string | undefined;
-  /** Why it cannot be used here, such as an expert of another run. */
-  readonly refused?: string;
+  /** Reason why the button is disabled, shown as its tooltip. */
+  readonly disabledReason?: string;
 }
 
-export function PlusButton({ expert, run, refused }: PlusButtonProps) {
+export function PlusButton({ expert, run, disabledReason }: PlusButtonProps) {
   const tray = useTray();
-  const inside = tray.has(expert, run);
+  const isInTray = tray.has(expert, run);
   return (
     <button
       type="button"
-      className={inside ? "plus in" : "plus"}
-      aria-pressed={inside}
+      className={isInTray ? "plus in" : "plus"}
+      aria-pressed={isInTray}
       aria-label={`Expert ${expert} in the tray`}
-      title={refused ?? (inside ? "In the tray; take it out" : "Add to the tray")}
-      disabled={refused !== undefined}
+      title={disabledReason ?? (isInTray ? "Remove from tray" : "Add to tray")}
+      disabled={disabledReason !== undefined}
       onClick={(event) => {
         event.stopPropagation();
         tray.toggle(expert, run);
       }}
     >
-      <Icon name={inside ? "check" : "plus"} />
+      <Icon name={isInTray ? "check" : "plus"} />
     </button>
   );
 }

@@ -1,19 +1,18 @@
-/** The tray of the current run, for whatever wants to read or fill it. */
+/** The tray of the current run. */
 
 import { createContext, type ReactNode, useContext, useMemo, useState, useSyncExternalStore } from "react";
 
+import { useCurrentRun } from "@/components/runs/current-run";
+import { editsParam, readParams, textParam } from "@/hooks/use-url-state";
 import { type Edit, newEdit } from "@/lib/edits";
 import { createTrayStore, type TrayStore, withEdit, withoutExpert } from "@/lib/tray";
-import { editsParam, readParams, textParam } from "@/url-state";
-
-import { useCurrentRun } from "../current-run";
 
 const TrayContext = createContext<TrayStore | null>(null);
-const SHARED = { run: textParam(null), edits: editsParam };
+const URL_PARAMS = { run: textParam(null), edits: editsParam };
 
-/** A link that carries edits fills the tray of its run once, when the page is opened. */
+/** A link with edits fills the tray of its run once, on loading the page. */
 function openStore(): TrayStore {
-  return createTrayStore(window.sessionStorage, readParams(SHARED, window.location.search));
+  return createTrayStore(window.sessionStorage, readParams(URL_PARAMS, window.location.search));
 }
 
 export function TrayProvider({ children }: { readonly children: ReactNode }) {
@@ -23,11 +22,11 @@ export function TrayProvider({ children }: { readonly children: ReactNode }) {
 
 export interface Tray {
   readonly edits: readonly Edit[];
-  /** `run`: of another layer, here and below. */
+  /** `run` as in `Edit`, here and below: only for experts of another layer. */
   readonly has: (expert: number, run?: string) => boolean;
-  /** Adds as a new edit, or takes out. */
+  /** Adds a new edit or removes the existing one. */
   readonly toggle: (expert: number, run?: string) => void;
-  /** Adds, or replaces the expert's edit. */
+  /** Adds the edit or replaces the expert's existing one. */
   readonly put: (edit: Edit) => void;
   readonly remove: (expert: number, run?: string) => void;
   readonly replaceAll: (edits: readonly Edit[]) => void;
@@ -42,11 +41,12 @@ export function useTray(): Tray {
     const replaceAll = (next: readonly Edit[]) => {
       if (run !== null) store.write(run, next);
     };
-    const has = (expert: number, other?: string) => edits.some((edit) => edit.expert === expert && edit.run === other);
+    const has = (expert: number, otherRun?: string) =>
+      edits.some((edit) => edit.expert === expert && edit.run === otherRun);
     const put = (edit: Edit) => replaceAll(withEdit(edits, edit));
-    const remove = (expert: number, other?: string) => replaceAll(withoutExpert(edits, expert, other));
-    const toggle = (expert: number, other?: string) =>
-      has(expert, other) ? remove(expert, other) : put(newEdit(expert, other));
+    const remove = (expert: number, otherRun?: string) => replaceAll(withoutExpert(edits, expert, otherRun));
+    const toggle = (expert: number, otherRun?: string) =>
+      has(expert, otherRun) ? remove(expert, otherRun) : put(newEdit(expert, otherRun));
     return { edits, has, toggle, put, remove, replaceAll };
   }, [edits, run, store]);
 }

@@ -1,10 +1,10 @@
 import { expect, test } from "vitest";
 
-import { readParams, writeParams } from "@/url-state";
+import { readParams, writeParams } from "@/hooks/use-url-state";
 
 import { CIRCUIT_PARAMS } from "./circuit-params";
 
-test("what is chosen is written as token, layer and expert", () => {
+test("selected experts are written as position, layer and expert", () => {
   const search = writeParams(CIRCUIT_PARAMS, "?run=a", {
     prompt: "one day",
     chosen: [
@@ -16,11 +16,11 @@ test("what is chosen is written as token, layer and expert", () => {
   expect(readParams(CIRCUIT_PARAMS, search).chosen).toHaveLength(2);
 });
 
-test("what cannot be read is left out", () => {
+test("invalid parts are dropped", () => {
   expect(readParams(CIRCUIT_PARAMS, "?chosen=5.3,x,1.2.3").chosen).toEqual([{ position: 1, layer: 2, expert: 3 }]);
 });
 
-test("no layers, all layers and some are told apart", () => {
+test("no layers, all layers and some layers are distinct", () => {
   for (const layers of [null, [], ["one", "other"]]) {
     expect(readParams(CIRCUIT_PARAMS, writeParams(CIRCUIT_PARAMS, "", { layers })).layers).toEqual(layers);
   }

@@ -1,10 +1,10 @@
-/** What the Circuits page keeps in its address. */
+/** URL parameters of the Circuits page. */
 
-import { choiceParam, numberParam, type Param, textParam } from "@/url-state";
+import { choiceParam, numberParam, type Param, textParam } from "@/hooks/use-url-state";
 
 /** An expert on one token of the graph. */
 export interface ChosenExpert {
-  /** 0 is the start token. */
+  /** Token index; 0 is the start token. */
   readonly position: number;
   readonly layer: number;
   readonly expert: number;
@@ -14,20 +14,20 @@ export const chosenKey = ({ position, layer, expert }: ChosenExpert) => `${posit
 
 const NONE: readonly ChosenExpert[] = [];
 
-/** `5.3.560,6.3.12`: token, layer, expert. */
+/** `5.3.560,6.3.12`: position, layer, expert. */
 const chosenParam: Param<readonly ChosenExpert[]> = {
   read: (text) => {
-    const found = (text ?? "").split(",").flatMap((part) => {
+    const chosen = (text ?? "").split(",").flatMap((part) => {
       const numbers = /^(\d+)\.(\d+)\.(\d+)$/.exec(part);
       if (numbers === null) return [];
       return [{ position: Number(numbers[1]), layer: Number(numbers[2]), expert: Number(numbers[3]) }];
     });
-    return found.length === 0 ? NONE : found;
+    return chosen.length === 0 ? NONE : chosen;
   },
   write: (value) => (value.length === 0 ? null : value.map(chosenKey).join(",")),
 };
 
-/** Names of runs: `one,other`; null for a run of every other layer, `none` for none. */
+/** Run names, e.g. `one,other`; null for one run of every other layer, `none` for none. */
 export const layersParam: Param<readonly string[] | null> = {
   read: (text) => {
     if (text === null) return null;
@@ -39,12 +39,12 @@ export const layersParam: Param<readonly string[] | null> = {
 export const CIRCUIT_PARAMS = {
   prompt: textParam(""),
   layers: layersParam,
-  /** Id of the token that is explained; null for the most probable one. */
+  /** Id of the explained token; null for the most probable one. */
   target: numberParam(null, { min: 0 }),
-  /** The token behind which it comes; null for the last. */
+  /** Position after which it is predicted; null for the last one. */
   at: numberParam(null, { min: 0 }),
   errors: choiceParam(["kept", "dropped"], "kept"),
   nodes: numberParam(40, { min: 2, max: 300 }),
   chosen: chosenParam,
-  list: choiceParam(["nodes", "edges"], "nodes"),
+  table: choiceParam(["nodes", "edges"], "nodes"),
 };

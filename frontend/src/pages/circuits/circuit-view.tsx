@@ -1,99 +1,99 @@
-/** One circuit with all around it: the graph, its table, what is chosen. */
+/** One circuit: graph, tables and side panel. */
 
 import { useQuery } from "@tanstack/react-query";
 import { useCallback, useMemo, useState } from "react";
 
-import { type CircuitAsked, circuitEffectsQuery } from "@/api/circuits";
+import { type CircuitRequest, circuitEffectsQuery } from "@/api/circuits";
 import type { CircuitEffectsResponse, CircuitNode, CircuitResponse } from "@/api/types";
-import { Button } from "@/components/button";
-import { NumberInput } from "@/components/number-input";
-import { Segmented } from "@/components/segmented";
-import { useShortcut } from "@/components/shortcuts";
+import { Button } from "@/components/ui/button";
+import { NumberInput } from "@/components/ui/number-input";
+import { SegmentedControl } from "@/components/ui/segmented-control";
+import { useShortcut } from "@/hooks/use-shortcut";
+import type { SetParams, Values } from "@/hooks/use-url-state";
 import { formatCount, formatFixed, formatPercent } from "@/lib/format";
-import type { SetParams, Values } from "@/url-state";
 
+import { MAX_GROUPS, ablatedExperts } from "./ablation-groups";
+import { AblationPanel } from "./ablation-panel";
 import { type ChosenExpert, type CIRCUIT_PARAMS, chosenKey } from "./circuit-params";
 import { GraphView } from "./graph-view";
-import { EdgeTable, type Measured, NodeTable } from "./node-table";
-import { chosenNodes, expertOf } from "./node-words";
-import { MadeOf, NodePane, TargetPane } from "./side-panel";
-import { SwitchOff } from "./switch-off";
-import { MOST_GROUPS, switches } from "./switches";
+import { chosenNodes, nodeExpert } from "./node-labels";
+import { EdgeTable, type MeasuredEffects, NodeTable } from "./node-table";
+import { LogitAttribution, NodePane, TargetPane } from "./side-panel";
 
 interface CircuitViewProps {
   readonly response: CircuitResponse;
-  readonly asked: CircuitAsked;
+  readonly request: CircuitRequest;
   readonly params: Values<typeof CIRCUIT_PARAMS>;
   readonly setParams: SetParams<typeof CIRCUIT_PARAMS>;
 }
 
-function measuredBy(experts: readonly CircuitNode[], data: CircuitEffectsResponse | undefined): Measured {
+function effectsByExpert(experts: readonly CircuitNode[], data: CircuitEffectsResponse | undefined): MeasuredEffects {
   return new Map(
     (data?.effects ?? []).flatMap((effect, i) => {
       const node = experts[i];
-      const expert = node === undefined ? null : expertOf(node);
+      const expert = node === undefined ? null : nodeExpert(node);
       return expert === null ? [] : [[chosenKey(expert), effect] as const];
     }),
   );
 }
 
-/** Every kept expert switched off by itself, once that is asked for. */
-function useCheck(response: CircuitResponse, asked: CircuitAsked) {
-  const [wanted, setWanted] = useState<CircuitResponse | null>(null);
+/** On request, ablates each of the graph's experts separately. */
+function useVerification(response: CircuitResponse, request: CircuitRequest) {
+  const [verified, setVerified] = useState<CircuitResponse | null>(null);
   const experts = useMemo(
-    () => response.graph.nodes.filter(({ kind }) => kind === "expert").slice(0, MOST_GROUPS),
+    () => response.graph.nodes.filter(({ kind }) => kind === "expert").slice(0, MAX_GROUPS),
     [response],
   );
-  const groups = wanted === response ? switches(experts).map((one) => [one]) : [];
+  const groups = verified === response ? ablatedExperts(experts).map((one) => [one]) : [];
   const { data, isFetching, error } = useQuery(
-    circuitEffectsQuery({ ...asked, target: response.graph.target.id }, groups),
+    circuitEffectsQuery({ ...request, target: response.graph.target.id }, groups),
   );
-  const found = wanted === response ? data : undefined;
-  const measured = useMemo(() => measuredBy(experts, found), [experts, found]);
-  return { experts, measured, found, isFetching, error, start: () => setWanted(response) };
+  const effects = verified === response ? data : undefined;
+  const measured = useMemo(() => effectsByExpert(experts, effects), [experts, effects]);
+  return { experts, measured, effects, isFetching, error, start: () => setVerified(response) };
 }
 
-function Agreement({ found }: { readonly found: CircuitEffectsResponse }) {
-  const { correlation, same_sign } = found.agreement;
+function Agreement({ response }: { readonly response: CircuitEffectsResponse }) {
+  const { correlation, same_sign } = response.agreement;
   return (
     <span className="note" role="status">
-      {found.effects.length} experts off one by one: predicted and measured correlate{" "}
-      {correlation == null ? "–" : formatFixed(correlation, 2)}, same sign{" "}
+      {response.effects.length} experts ablated one at a time: predicted and measured changes correlate with r ={" "}
+      {correlation == null ? "–" : formatFixed(correlation, 2)}, the sign agrees in{" "}
       {same_sign == null ? "–" : formatPercent(same_sign, 0)} %
     </span>
   );
 }
 
 function Tables(props: CircuitViewProps & { readonly onToggle: (expert: ChosenExpert) => void }) {
-  const { response, asked, params, setParams, onToggle } = props;
-  const check = useCheck(response, asked);
+  const { response, request, params, setParams, onToggle } = props;
+  const verification = useVerification(response, request);
   return (
-    <section className="circuit-list" aria-label="The circuit as a table">
+    <section className="circuit-list" aria-label="Circuit as table">
       <div className="pane-h">
-        <Segmented
-          label="Table of"
-          value={params.list}
-          onChange={(list) => setParams({ list })}
+        <SegmentedControl
+          label="Table"
+          value={params.table}
+          onChange={(list) => setParams({ table: list })}
           segments={[
             { value: "nodes", label: "Nodes" },
             { value: "edges", label: "Edges" },
           ]}
         />
-        {check.experts.length > 0 && (
+        {verification.experts.length > 0 && (
           <Button
             size="small"
-            disabled={check.isFetching}
-            title="Switch every expert of the graph off by itself, and compare"
-            onClick={check.start}
+            disabled={verification.isFetching}
+            title="Ablate each expert of the graph separately and compare with the prediction"
+            onClick={verification.start}
           >
-            Check the graph
+            Verify graph
           </Button>
         )}
-        {check.found !== undefined && <Agreement found={check.found} />}
-        {check.error !== null && <span className="note">{check.error.message}</span>}
+        {verification.effects !== undefined && <Agreement response={verification.effects} />}
+        {verification.error !== null && <span className="note">{verification.error.message}</span>}
       </div>
-      {params.list === "nodes" ? (
-        <NodeTable response={response} chosen={params.chosen} measured={check.measured} onToggle={onToggle} />
+      {params.table === "nodes" ? (
+        <NodeTable response={response} chosen={params.chosen} measured={verification.measured} onToggle={onToggle} />
       ) : (
         <EdgeTable response={response} />
       )}
@@ -101,7 +101,7 @@ function Tables(props: CircuitViewProps & { readonly onToggle: (expert: ChosenEx
   );
 }
 
-function Foot({ response, params, setParams }: Omit<CircuitViewProps, "asked">) {
+function Foot({ response, params, setParams }: Omit<CircuitViewProps, "request">) {
   const { graph } = response;
   return (
     <div className="circuit-foot">
@@ -109,23 +109,24 @@ function Foot({ response, params, setParams }: Omit<CircuitViewProps, "asked">) 
         <svg width="34" height="8" aria-hidden="true" className="circuit-edges">
           <path className="up" d="M1 4H33" strokeWidth="2" />
         </svg>
-        + raises
+        + increases
       </span>
       <span className="key">
         <svg width="34" height="8" aria-hidden="true" className="circuit-edges">
           <path className="down" d="M1 4H33" strokeWidth="2" />
         </svg>
-        − lowers
+        − decreases
       </span>
       <span className="dim">
-        {graph.nodes.length - 1} of {formatCount(graph.num_nodes)} nodes hold {formatPercent(graph.kept_influence, 0)} %
-        of the influence, {graph.edges.length} edges {formatPercent(graph.kept_edges, 0)} % of that between them.
+        {graph.nodes.length - 1} of {formatCount(graph.num_nodes)} nodes carry{" "}
+        {formatPercent(graph.retained_influence, 0)} % of the influence; {graph.edges.length} edges{" "}
+        {formatPercent(graph.retained_edge_influence, 0)} % of the influence between them.
       </span>
       <span className="grow" />
-      <label className="usage-filter">
-        Nodes at most{" "}
+      <label className="density-filter">
+        Max nodes{" "}
         <NumberInput
-          label="Nodes at most"
+          label="Max nodes"
           value={params.nodes}
           digits={0}
           min={2}
@@ -133,13 +134,13 @@ function Foot({ response, params, setParams }: Omit<CircuitViewProps, "asked">) 
           onCommit={(nodes) => setParams({ nodes: Math.round(nodes) })}
         />
       </label>
-      <Segmented
-        label="What layers miss"
+      <SegmentedControl
+        label="Error nodes"
         value={params.errors}
         onChange={(errors) => setParams({ errors, chosen: [] }, "push")}
         segments={[
-          { value: "kept", label: "Errors kept" },
-          { value: "dropped", label: "Dropped" },
+          { value: "kept", label: "Include error nodes" },
+          { value: "dropped", label: "Exclude" },
         ]}
       />
     </div>
@@ -147,7 +148,7 @@ function Foot({ response, params, setParams }: Omit<CircuitViewProps, "asked">) 
 }
 
 export function CircuitView(props: CircuitViewProps) {
-  const { response, asked, params, setParams } = props;
+  const { response, request, params, setParams } = props;
   const { chosen } = params;
   const [preview, setPreview] = useState({ response, index: 0 });
   const onPreview = useCallback((index: number) => setPreview({ response, index }), [response]);
@@ -165,10 +166,15 @@ export function CircuitView(props: CircuitViewProps) {
         <Foot response={response} params={params} setParams={setParams} />
         <Tables {...props} onToggle={toggle} />
       </div>
-      <aside className="circuit-panel" aria-label="About the circuit">
+      <aside className="circuit-panel" aria-label="Circuit details">
         <TargetPane response={response} params={params} setParams={setParams} />
-        <SwitchOff response={response} asked={asked} nodes={chosenNodes(response.graph, chosen)} onClear={clear} />
-        <MadeOf response={response} />
+        <AblationPanel
+          response={response}
+          request={request}
+          nodes={chosenNodes(response.graph, chosen)}
+          onClear={clear}
+        />
+        <LogitAttribution response={response} />
         <NodePane response={response} index={preview.response === response ? preview.index : 0} />
       </aside>
     </div>

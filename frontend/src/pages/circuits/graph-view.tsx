@@ -1,4 +1,4 @@
-/** The graph: buttons for nodes, lines for edges. Signs are in dashes and glyphs as well as in colour. */
+/** The graph: nodes are buttons, edges are SVG paths. Dashes and symbols show signs in addition to colour. */
 
 import { type KeyboardEvent, useMemo, useState } from "react";
 
@@ -7,15 +7,15 @@ import { useTips } from "@/components/tokens/tip-layer";
 import { visibleText } from "@/lib/token-text";
 
 import { type ChosenExpert, chosenKey } from "./circuit-params";
-import { type Direction, type Layout, layoutOf, neighbour, type PlacedNode } from "./layout";
+import { type Direction, type Layout, layoutCircuit, neighbour, type PlacedNode } from "./layout";
+import { nodeExpert, signClass, sign, accessibleName, tokenText } from "./node-labels";
 import { NodeTip } from "./node-tip";
-import { expertOf, side, sign, spokenName, tokenText } from "./node-words";
 
-const THICKEST = 4.5;
+const MAX_STROKE_WIDTH = 4.5;
 const DIRECTIONS: ReadonlySet<string> = new Set(["ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight"]);
 
-/** Where the graph does not fit, the newest token is looked at first: the next one comes from there. */
-function showNewest(box: HTMLElement | null) {
+/** Scroll to the last token, from which the next one is predicted. */
+function scrollToLastToken(box: HTMLElement | null) {
   if (box !== null) box.scrollLeft = box.scrollWidth;
 }
 
@@ -23,7 +23,7 @@ interface GraphViewProps {
   readonly response: CircuitResponse;
   readonly chosen: readonly ChosenExpert[];
   readonly onToggle: (expert: ChosenExpert) => void;
-  /** The node that the panel is about. */
+  /** Shows the node in the side panel. */
   readonly onPreview: (index: number) => void;
 }
 
@@ -32,11 +32,11 @@ interface EdgesProps {
   readonly placed: readonly PlacedNode[];
   readonly width: number;
   readonly height: number;
-  /** The node whose edges stand out; null for all alike. */
+  /** Node whose edges are highlighted; null for none. */
   readonly active: number | null;
 }
 
-/** From the top of the source to the bottom of the target, leaving and arriving upright. */
+/** Bézier curve from the top of the source to the bottom of the target, vertical at both ends. */
 function curve(from: PlacedNode, to: PlacedNode): string {
   const [y1, y2] = [from.y - from.height / 2, to.y + to.height / 2];
   const bend = Math.max(14, Math.abs(y1 - y2) * 0.45);
@@ -46,19 +46,19 @@ function curve(from: PlacedNode, to: PlacedNode): string {
 
 function Edges({ response, placed, width, height, active }: EdgesProps) {
   const { edges } = response.graph;
-  const most = Math.max(1e-9, ...edges.map(({ influence }) => influence));
+  const maxInfluence = Math.max(1e-9, ...edges.map(({ influence }) => influence));
   return (
     <svg className="circuit-edges" width={width} height={height} aria-hidden="true">
       {edges.toReversed().map((edge) => {
         const [from, to] = [placed[edge.source], placed[edge.target]];
         if (from === undefined || to === undefined) return null;
-        const touched = edge.source === active || edge.target === active;
+        const isTouched = edge.source === active || edge.target === active;
         return (
           <path
             key={`${edge.source}-${edge.target}`}
             d={curve(from, to)}
-            className={`${side(edge.weight)}${active === null ? "" : touched ? " near" : " far"}`}
-            strokeWidth={0.8 + THICKEST * Math.sqrt(edge.influence / most)}
+            className={`${signClass(edge.weight)}${active === null ? "" : isTouched ? " near" : " far"}`}
+            strokeWidth={0.8 + MAX_STROKE_WIDTH * Math.sqrt(edge.influence / maxInfluence)}
           />
         );
       })}
@@ -81,7 +81,7 @@ function NodeButton(props: NodeButtonProps) {
   const { response, placed, isChosen, isTabStop, isFar, onActive, onArrow, onToggle } = props;
   const { graph } = response;
   const { node, index } = placed;
-  const expert = expertOf(node);
+  const expert = nodeExpert(node);
   const style = {
     left: placed.x - placed.width / 2,
     top: placed.y - placed.height / 2,
@@ -91,11 +91,11 @@ function NodeButton(props: NodeButtonProps) {
   return (
     <button
       type="button"
-      className={`cnode ${node.kind} ${side(node.effect)}${isChosen ? " chosen" : ""}${isFar ? " far" : ""}`}
+      className={`cnode ${node.kind} ${signClass(node.effect)}${isChosen ? " chosen" : ""}${isFar ? " far" : ""}`}
       style={style}
       tabIndex={isTabStop ? 0 : -1}
       data-node={index}
-      aria-label={spokenName(graph, node)}
+      aria-label={accessibleName(graph, node)}
       {...(expert !== null && { "aria-pressed": isChosen })}
       onClick={() => {
         if (expert !== null) onToggle(expert);
@@ -115,14 +115,14 @@ function NodeButton(props: NodeButtonProps) {
   );
 }
 
-/** Tokens that have no node of their own, so that the text can be read. */
+/** Tokens without a node of their own, shown so that the text is readable. */
 function PlainTokens({ response, layout }: { response: CircuitResponse; layout: Layout }) {
   const { graph } = response;
-  const there = new Set(graph.nodes.flatMap(({ kind, position }) => (kind === "embedding" ? [position] : [])));
+  const withNode = new Set(graph.nodes.flatMap(({ kind, position }) => (kind === "embedding" ? [position] : [])));
   const row = layout.rows.at(-1);
   if (row === undefined) return null;
   return layout.columns
-    .filter(({ position }) => !there.has(position))
+    .filter(({ position }) => !withNode.has(position))
     .map(({ position, x, width }) => (
       <span key={position} className="ctoken" style={{ left: x, width, top: row.y + row.height / 2 - 13 }}>
         {tokenText(graph, position)}
@@ -145,9 +145,9 @@ function RowTitles({ layout }: { readonly layout: Layout }) {
   );
 }
 
-/** Arrows go from node to node; one of them is where Tab comes in. */
-function useArrows(layout: Layout) {
-  const [stop, setStop] = useState(0);
+/** Arrow keys move between nodes; one node is in the tab order. */
+function useArrowKeys(layout: Layout) {
+  const [tabStop, setStop] = useState(0);
   const onArrow = (event: KeyboardEvent<HTMLElement>, from: PlacedNode) => {
     if (!DIRECTIONS.has(event.key)) return;
     event.preventDefault();
@@ -156,10 +156,10 @@ function useArrows(layout: Layout) {
     setStop(next.index);
     event.currentTarget.parentElement?.querySelector<HTMLElement>(`[data-node="${next.index}"]`)?.focus();
   };
-  return { stop, onArrow };
+  return { stop: tabStop, onArrow };
 }
 
-/** The node that is pointed at or focused: its tooltip is shown, and its edges stand out. */
+/** The hovered or focused node: shows its tooltip and highlights its edges. */
 function useActive(response: CircuitResponse, onPreview: (index: number) => void) {
   const [active, setActive] = useState<number | null>(null);
   const tips = useTips();
@@ -177,25 +177,30 @@ function useActive(response: CircuitResponse, onPreview: (index: number) => void
 
 export function GraphView({ response, chosen, onToggle, onPreview }: GraphViewProps) {
   const { graph } = response;
-  const layout = useMemo(() => layoutOf(graph), [graph]);
+  const layout = useMemo(() => layoutCircuit(graph), [graph]);
   const { active, onActive } = useActive(response, onPreview);
-  const { stop, onArrow } = useArrows(layout);
+  const { stop, onArrow } = useArrowKeys(layout);
   const { width, height } = layout;
   const keys = new Set(chosen.map(chosenKey));
   const near = new Set(
     graph.edges.flatMap(({ source, target }) => (source === active || target === active ? [source, target] : [])),
   );
   return (
-    <div className="circuit-box" ref={showNewest}>
+    <div className="circuit-box" ref={scrollToLastToken}>
       <RowTitles layout={layout} />
-      <div className="circuit" role="group" aria-label="Circuit: arrows move between nodes" style={{ width, height }}>
+      <div
+        className="circuit"
+        role="group"
+        aria-label="Circuit; use the arrow keys to move between nodes"
+        style={{ width, height }}
+      >
         {layout.rows.map(({ name, y }) => (
           <i key={name} className="circuit-line" style={{ top: y }} />
         ))}
         <Edges response={response} placed={layout.nodes} width={width} height={height} active={active} />
         <PlainTokens response={response} layout={layout} />
         {layout.nodes.map((placed) => {
-          const expert = expertOf(placed.node);
+          const expert = nodeExpert(placed.node);
           return (
             <NodeButton
               key={placed.index}

@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 
 import type { CircuitGraph, CircuitNode } from "@/api/types";
 
-import { layoutOf, neighbour } from "./layout";
+import { layoutCircuit, neighbour } from "./layout";
 
 function node(kind: CircuitNode["kind"], position: number, more: Partial<CircuitNode> = {}): CircuitNode {
   return {
@@ -15,7 +15,7 @@ function node(kind: CircuitNode["kind"], position: number, more: Partial<Circuit
     influence: 0.1,
     direct: 0.2,
     effect: 0.3,
-    followed: true,
+    traced: true,
     ...more,
   };
 }
@@ -34,10 +34,10 @@ function graph(nodes: readonly CircuitNode[]): CircuitGraph {
     nodes: [node("target", 3, { influence: 1 }), ...nodes],
     edges: [],
     direct: {},
-    begins: {},
+    origins: {},
     num_nodes: 100,
-    kept_influence: 0.7,
-    kept_edges: 0.9,
+    retained_influence: 0.7,
+    retained_edge_influence: 0.9,
     rounding: 0,
   };
 }
@@ -50,8 +50,8 @@ const FULL = graph([
   node("mlp", 3, { layer: 2 }),
 ]);
 
-test("layers go up, tokens across, and what was traced or holds a node has a row", () => {
-  const { rows, nodes } = layoutOf(FULL);
+test("layers go from bottom to top, tokens from left to right, and traced layers have a row", () => {
+  const { rows, nodes } = layoutCircuit(FULL);
   expect(rows.map(({ name }) => name)).toEqual(["target", "4", "2", "1", "embedding"]);
   const at = (index: number) => nodes[index] ?? expect.fail("no such node");
   expect(at(0).y).toBeLessThan(at(1).y);
@@ -61,14 +61,14 @@ test("layers go up, tokens across, and what was traced or holds a node has a row
   expect(at(12).x).toBe(at(11).x);
 });
 
-test("a layer that was traced has its row, though none of its nodes was kept", () => {
-  const { rows, nodes } = layoutOf(graph([expert(3, 4, 1)]));
+test("a traced layer has a row even if no node of it was kept", () => {
+  const { rows, nodes } = layoutCircuit(graph([expert(3, 4, 1)]));
   expect(rows.map(({ name }) => name)).toEqual(["target", "4", "1", "embedding"]);
   expect(nodes).toHaveLength(2);
 });
 
-test("no two nodes lie over each other, and all are inside", () => {
-  const { nodes, width, height } = layoutOf(FULL);
+test("nodes do not overlap and are inside the layout", () => {
+  const { nodes, width, height } = layoutCircuit(FULL);
   for (const a of nodes) {
     expect(a.x - a.width / 2).toBeGreaterThanOrEqual(0);
     expect(a.x + a.width / 2).toBeLessThanOrEqual(width);
@@ -82,18 +82,18 @@ test("no two nodes lie over each other, and all are inside", () => {
   }
 });
 
-test("columns are as wide as their tokens", () => {
-  const { columns } = layoutOf(FULL);
+test("columns are at least as wide as their tokens", () => {
+  const { columns } = layoutCircuit(FULL);
   expect(columns[2]?.width).toBeGreaterThan((columns[1]?.width ?? 0) * 1.5);
 });
 
 test("areas grow with influence", () => {
-  const { nodes } = layoutOf(FULL);
+  const { nodes } = layoutCircuit(FULL);
   expect(nodes[1]?.width).toBeGreaterThan(nodes[2]?.width ?? 0);
 });
 
-test("arrows go to what is nearest that way", () => {
-  const { nodes } = layoutOf(FULL);
+test("arrow keys move to the nearest node in their direction", () => {
+  const { nodes } = layoutCircuit(FULL);
   const [target, top] = nodes;
   if (target === undefined || top === undefined) expect.fail("no nodes");
   expect(neighbour(nodes, target, "ArrowDown")).toBe(top);

@@ -1,34 +1,34 @@
-/** The graph as a table: the same nodes, or the same edges, for reading by ear and for choosing. */
+/** The graph as accessible tables of nodes and edges. */
 
 import { Link } from "react-router";
 
 import type { CircuitEffect, CircuitNode, CircuitResponse } from "@/api/types";
-import { ExpertLabel } from "@/components/expert-ref";
-import { pageLinks } from "@/components/links";
+import { ExpertLabel } from "@/components/experts/expert-link";
+import { pageLinks } from "@/components/runs/page-links";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { formatPercent, formatSigned } from "@/lib/format";
 
 import { type ChosenExpert, chosenKey } from "./circuit-params";
-import { expertOf, infoOf, nodeName, side } from "./node-words";
+import { nodeExpert, nodeExpertInfo, nodeName, signClass } from "./node-labels";
 
-/** Of experts that were switched off one by one. */
-export type Measured = ReadonlyMap<string, CircuitEffect>;
+/** Measured effects of single experts, by key. */
+export type MeasuredEffects = ReadonlyMap<string, CircuitEffect>;
 
 interface TableProps {
   readonly response: CircuitResponse;
   readonly chosen: readonly ChosenExpert[];
-  readonly measured: Measured;
+  readonly measured: MeasuredEffects;
   readonly onToggle: (expert: ChosenExpert) => void;
 }
 
 function Signed({ value }: { readonly value: number }) {
-  return <td className={`num ${side(value)}`}>{formatSigned(value, 3)}</td>;
+  return <td className={`num ${signClass(value)}`}>{formatSigned(value, 3)}</td>;
 }
 
-function What({ response, node }: { readonly response: CircuitResponse; readonly node: CircuitNode }) {
-  const info = infoOf(response, node);
+function NodeCell({ response, node }: { readonly response: CircuitResponse; readonly node: CircuitNode }) {
+  const info = nodeExpertInfo(response, node);
   if (node.expert === null || node.run === null) {
-    const names = { target: "Next token", error: "What the layer misses", mlp: "MLP, whole", embedding: "Token" };
+    const names = { target: "Next token", error: "Error node", mlp: "Original MLP", embedding: "Token" };
     return <span>{node.kind === "expert" ? "" : names[node.kind]}</span>;
   }
   return (
@@ -44,10 +44,10 @@ function What({ response, node }: { readonly response: CircuitResponse; readonly
 }
 
 function NodeRow({ response, chosen, measured, onToggle, node }: TableProps & { readonly node: CircuitNode }) {
-  const expert = expertOf(node);
+  const expert = nodeExpert(node);
   const key = expert === null ? "" : chosenKey(expert);
   const isChosen = chosen.some((one) => chosenKey(one) === key);
-  const found = measured.get(key);
+  const effect = measured.get(key);
   return (
     <tr className={isChosen ? "rowlk" : undefined}>
       <td>
@@ -61,7 +61,7 @@ function NodeRow({ response, chosen, measured, onToggle, node }: TableProps & { 
         )}
       </td>
       <td className="what">
-        <What response={response} node={node} />
+        <NodeCell response={response} node={node} />
       </td>
       <td>
         <TokenChip text={response.graph.tokens[node.position]?.text ?? ""} />
@@ -70,7 +70,7 @@ function NodeRow({ response, chosen, measured, onToggle, node }: TableProps & { 
       <td className="num">{formatPercent(node.influence, 1)}</td>
       <Signed value={node.direct} />
       <Signed value={node.effect} />
-      {measured.size > 0 && (found === undefined ? <td /> : <Signed value={-found.measured} />)}
+      {measured.size > 0 && (effect === undefined ? <td /> : <Signed value={-effect.measured} />)}
     </tr>
   );
 }
@@ -78,22 +78,22 @@ function NodeRow({ response, chosen, measured, onToggle, node }: TableProps & { 
 export function NodeTable(props: TableProps) {
   const { response, measured } = props;
   return (
-    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- a box that scrolls must be reachable by key
+    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus
     <div className="figure-table circuit-table" tabIndex={0} role="region" aria-label="Nodes of the circuit">
       <table className="grid plain">
         <thead>
           <tr>
             <th>
-              <span className="sr">Chosen</span>
+              <span className="sr">Selected</span>
             </th>
             <th>Node</th>
-            <th>On token</th>
+            <th>Token</th>
             <th className="num">Layer</th>
             <th className="num">
               Influence <span className="unit">%</span>
             </th>
-            <th className="num">Direct</th>
-            <th className="num">Effect</th>
+            <th className="num">Direct effect</th>
+            <th className="num">Total effect</th>
             {measured.size > 0 && <th className="num">Measured</th>}
           </tr>
         </thead>
@@ -109,19 +109,19 @@ export function NodeTable(props: TableProps) {
 
 export function EdgeTable({ response }: { readonly response: CircuitResponse }) {
   const { graph } = response;
-  const named = (index: number) => {
+  const nameOf = (index: number) => {
     const node = graph.nodes[index];
     return node === undefined ? "" : nodeName(graph, node);
   };
   return (
-    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- a box that scrolls must be reachable by key
+    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus
     <div className="figure-table circuit-table" tabIndex={0} role="region" aria-label="Edges of the circuit">
       <table className="grid plain">
         <thead>
           <tr>
             <th>From</th>
             <th>To</th>
-            <th className="num">Adds</th>
+            <th className="num">Weight</th>
             <th className="num">
               Influence <span className="unit">%</span>
             </th>
@@ -130,8 +130,8 @@ export function EdgeTable({ response }: { readonly response: CircuitResponse }) 
         <tbody>
           {graph.edges.map((edge) => (
             <tr key={`${edge.source}-${edge.target}`}>
-              <td>{named(edge.source)}</td>
-              <td>{named(edge.target)}</td>
+              <td>{nameOf(edge.source)}</td>
+              <td>{nameOf(edge.target)}</td>
               <Signed value={edge.weight} />
               <td className="num">{formatPercent(edge.influence, 1)}</td>
             </tr>

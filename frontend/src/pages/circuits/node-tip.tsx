@@ -1,39 +1,44 @@
-/** What a tooltip says about a node, and the strongest edges in and out of it. */
+/** Tooltip of a node, with its strongest incoming and outgoing edges. */
 
 import type { CircuitResponse } from "@/api/types";
-import { ExpertLabel } from "@/components/expert-ref";
+import { ExpertLabel } from "@/components/experts/expert-link";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { formatFixed, formatPercent, formatSigned } from "@/lib/format";
 
-import { edgesOf, infoOf, nodeName, side } from "./node-words";
+import { nodeEdges, nodeExpertInfo, nodeName, signClass } from "./node-labels";
 
-const SHOWN = 4;
+const MAX_EDGES = 4;
 
 interface NodeProps {
   readonly response: CircuitResponse;
   readonly index: number;
 }
 
-export function EdgeList({ response, index, way, most }: NodeProps & { way: "in" | "out"; most: number }) {
+export function EdgeList({
+  response,
+  index,
+  direction,
+  limit,
+}: NodeProps & { direction: "in" | "out"; limit: number }) {
   const { graph } = response;
-  const edges = edgesOf(graph, index, way);
+  const edges = nodeEdges(graph, index, direction);
   if (edges.length === 0) return null;
   return (
     <div className="edge-list">
-      <h3>{way === "in" ? "Comes from" : "Goes to"}</h3>
+      <h3>{direction === "in" ? "Inputs" : "Outputs"}</h3>
       <ul>
-        {edges.slice(0, most).map((edge) => {
+        {edges.slice(0, limit).map((edge) => {
           const other = graph.nodes[edge.index];
           if (other === undefined) return null;
           return (
             <li key={edge.index}>
-              <span className={`num ${side(edge.weight)}`}>{formatSigned(edge.weight, 3)}</span>{" "}
+              <span className={`num ${signClass(edge.weight)}`}>{formatSigned(edge.weight, 3)}</span>{" "}
               {nodeName(graph, other)}
             </li>
           );
         })}
       </ul>
-      {edges.length > most && <p className="dim">and {edges.length - most} more</p>}
+      {edges.length > limit && <p className="dim">and {edges.length - limit} more</p>}
     </div>
   );
 }
@@ -56,24 +61,24 @@ export function NodeFacts({ response, index }: NodeProps) {
     <dl>
       {node.coefficient !== null && (
         <>
-          <dt>Coefficient</dt>
+          <dt>Activation</dt>
           <dd>{formatFixed(node.coefficient, 3)}</dd>
         </>
       )}
       <dt>Influence</dt>
       <dd>{formatPercent(node.influence, 1)} %</dd>
-      <dt>Effect on the logit</dt>
+      <dt>Total effect on the logit</dt>
       <dd>{formatSigned(node.effect, 3)}</dd>
-      <dt>of it direct</dt>
+      <dt>Direct effect</dt>
       <dd>{formatSigned(node.direct, 3)}</dd>
     </dl>
   );
 }
 
-/** An expert's label, or the tokens that it fires on. */
+/** An expert's label and top activating tokens. */
 export function NodeLabel({ response, index }: NodeProps) {
   const node = response.graph.nodes[index];
-  const info = node === undefined ? undefined : infoOf(response, node);
+  const info = node === undefined ? undefined : nodeExpertInfo(response, node);
   if (info === undefined) return null;
   return (
     <span className="node-label">
@@ -100,9 +105,9 @@ export function NodeTip({ response, index }: NodeProps) {
       </div>
       <NodeLabel response={response} index={index} />
       <NodeFacts response={response} index={index} />
-      <EdgeList response={response} index={index} way="in" most={SHOWN} />
-      <EdgeList response={response} index={index} way="out" most={SHOWN} />
-      {node.kind === "expert" && !node.followed && <p className="dim">What made it active was not looked for.</p>}
+      <EdgeList response={response} index={index} direction="in" limit={MAX_EDGES} />
+      <EdgeList response={response} index={index} direction="out" limit={MAX_EDGES} />
+      {node.kind === "expert" && !node.traced && <p className="dim">Its own inputs were not traced.</p>}
     </>
   );
 }

@@ -1,18 +1,18 @@
-/** Beside the graph: which token is explained, what its logit is made of, and a node in full. */
+/** Side panel of the graph: explained token, logit attribution and node details. */
 
 import { Link } from "react-router";
 
 import type { CircuitResponse } from "@/api/types";
-import { Button } from "@/components/button";
-import { pageLinks } from "@/components/links";
-import { NumberInput } from "@/components/number-input";
+import { pageLinks } from "@/components/runs/page-links";
 import { TokenChip } from "@/components/tokens/token-chip";
+import { Button } from "@/components/ui/button";
+import { NumberInput } from "@/components/ui/number-input";
+import type { SetParams, Values } from "@/hooks/use-url-state";
 import { formatFixed, formatPercent, formatProbability, formatSigned } from "@/lib/format";
-import type { SetParams, Values } from "@/url-state";
 
 import type { CIRCUIT_PARAMS } from "./circuit-params";
+import { nodeName, signClass } from "./node-labels";
 import { EdgeList, NodeFacts, NodeLabel } from "./node-tip";
-import { nodeName, side } from "./node-words";
 
 type Source = "expert" | "embedding" | "mlp" | "error" | "bias";
 
@@ -20,10 +20,10 @@ const SOURCES: readonly (readonly [Source, string])[] = [
   ["expert", "Experts"],
   ["embedding", "Tokens"],
   ["mlp", "MLPs without a run"],
-  ["error", "What layers miss"],
+  ["error", "Error nodes"],
   ["bias", "Biases"],
 ];
-const EDGES = 8;
+const MAX_EDGES = 8;
 
 interface PanelProps {
   readonly response: CircuitResponse;
@@ -31,21 +31,21 @@ interface PanelProps {
   readonly setParams: SetParams<typeof CIRCUIT_PARAMS>;
 }
 
-/** The next token that is explained, chosen among those that are likely. */
+/** Choice of the next token to explain. */
 export function TargetPane({ response, params, setParams }: PanelProps) {
   const { target, candidates, tokens } = response.graph;
-  const offered = candidates.some(({ id }) => id === target.id) ? candidates : [target, ...candidates];
+  const options = candidates.some(({ id }) => id === target.id) ? candidates : [target, ...candidates];
   return (
-    <section aria-label="Next token that is explained">
+    <section aria-label="Explained token">
       <div className="pane-h">
         <h2>
           Next token: <TokenChip text={target.text} />
         </h2>
         <span className="grow" />
-        <label className="usage-filter">
-          behind token{" "}
+        <label className="density-filter">
+          at position{" "}
           <NumberInput
-            label="Behind token"
+            label="Position"
             value={params.at ?? tokens.length - 1}
             digits={0}
             min={0}
@@ -55,15 +55,16 @@ export function TargetPane({ response, params, setParams }: PanelProps) {
         </label>
       </div>
       <div className="candidates" role="group" aria-label="Likely next tokens">
-        {offered.map((one) => (
+        {options.map((candidate) => (
           <Button
-            key={one.id}
+            key={candidate.id}
             size="small"
-            variant={one.id === target.id ? "chosen" : "plain"}
-            aria-pressed={one.id === target.id}
-            onClick={() => setParams({ target: one.id }, "push")}
+            variant={candidate.id === target.id ? "chosen" : "plain"}
+            aria-pressed={candidate.id === target.id}
+            onClick={() => setParams({ target: candidate.id }, "push")}
           >
-            <TokenChip text={one.text} /> <span className="num">{formatProbability(one.probability)} %</span>
+            <TokenChip text={candidate.text} />{" "}
+            <span className="num">{formatProbability(candidate.probability)} %</span>
           </Button>
         ))}
       </div>
@@ -71,23 +72,23 @@ export function TargetPane({ response, params, setParams }: PanelProps) {
   );
 }
 
-function Bar({ value, most }: { readonly value: number; readonly most: number }) {
-  const width = (50 * Math.abs(value)) / most;
+function Bar({ value, largestValue }: { readonly value: number; readonly largestValue: number }) {
+  const width = (50 * Math.abs(value)) / largestValue;
   return (
     <td className="b">
-      <i className={side(value)} style={{ width: `${width}%`, left: value < 0 ? `${50 - width}%` : "50%" }} />
+      <i className={signClass(value)} style={{ width: `${width}%`, left: value < 0 ? `${50 - width}%` : "50%" }} />
     </td>
   );
 }
 
-/** The logit as a sum over kinds of sources, and where paths to it begin. */
-export function MadeOf({ response }: { readonly response: CircuitResponse }) {
-  const { direct, begins, target } = response.graph;
-  const most = Math.max(1e-9, ...Object.values(direct).map((value) => Math.abs(value)));
+/** Logit attribution by kind of source, direct and over all paths. */
+export function LogitAttribution({ response }: { readonly response: CircuitResponse }) {
+  const { direct, origins, target } = response.graph;
+  const largestValue = Math.max(1e-9, ...Object.values(direct).map((value) => Math.abs(value)));
   return (
-    <section aria-label="What the logit is made of" className="made-of">
+    <section aria-label="Logit attribution" className="logit-attribution">
       <div className="pane-h">
-        <h2>What the logit is made of</h2>
+        <h2>Logit attribution</h2>
       </div>
       <table>
         <thead>
@@ -96,10 +97,10 @@ export function MadeOf({ response }: { readonly response: CircuitResponse }) {
               <span className="sr">Source</span>
             </th>
             <th className="num" colSpan={2}>
-              adds
+              direct
             </th>
             <th className="num">
-              paths begin <span className="unit">%</span>
+              source <span className="unit">%</span>
             </th>
           </tr>
         </thead>
@@ -107,9 +108,9 @@ export function MadeOf({ response }: { readonly response: CircuitResponse }) {
           {SOURCES.filter(([kind]) => direct[kind] !== undefined).map(([kind, name]) => (
             <tr key={kind}>
               <th scope="row">{name}</th>
-              <Bar value={direct[kind] ?? 0} most={most} />
-              <td className={`num ${side(direct[kind] ?? 0)}`}>{formatSigned(direct[kind] ?? 0, 2)}</td>
-              <td className="num">{begins[kind] === undefined ? "" : formatPercent(begins[kind], 1)}</td>
+              <Bar value={direct[kind] ?? 0} largestValue={largestValue} />
+              <td className={`num ${signClass(direct[kind] ?? 0)}`}>{formatSigned(direct[kind] ?? 0, 2)}</td>
+              <td className="num">{origins[kind] === undefined ? "" : formatPercent(origins[kind], 1)}</td>
             </tr>
           ))}
         </tbody>
@@ -126,12 +127,12 @@ export function MadeOf({ response }: { readonly response: CircuitResponse }) {
   );
 }
 
-/** The node that was pointed at last, with its edges. */
+/** Details of the node hovered last. */
 export function NodePane({ response, index }: { readonly response: CircuitResponse; readonly index: number }) {
   const node = response.graph.nodes[index];
   if (node === undefined) return null;
   return (
-    <section className="node-pane" aria-label="The node in full">
+    <section className="node-pane" aria-label="Node details">
       <div className="pane-h">
         <h2>{nodeName(response.graph, node)}</h2>
       </div>
@@ -144,8 +145,8 @@ export function NodePane({ response, index }: { readonly response: CircuitRespon
           </Link>
         </p>
       )}
-      <EdgeList response={response} index={index} way="in" most={EDGES} />
-      <EdgeList response={response} index={index} way="out" most={EDGES} />
+      <EdgeList response={response} index={index} direction="in" limit={MAX_EDGES} />
+      <EdgeList response={response} index={index} direction="out" limit={MAX_EDGES} />
     </section>
   );
 }

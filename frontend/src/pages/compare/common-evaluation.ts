@@ -1,4 +1,4 @@
-/** Evaluations of two runs that can stand beside each other: those on the same text. */
+/** Evaluations of two runs that can be compared: those on the same text. */
 
 import type { EvaluationSummary, Fact } from "@/api/types";
 
@@ -7,14 +7,16 @@ export interface CommonEvaluation {
   readonly other: EvaluationSummary;
 }
 
-/** The newest of the first run that the other has too, on as many tokens of the same text; null where there is none. */
+/**
+ * The first run's newest evaluation that the other run also has, on the same text and number of tokens; null if none.
+ */
 export function commonEvaluation(
   ones: readonly EvaluationSummary[],
   others: readonly EvaluationSummary[],
 ): CommonEvaluation | null {
-  for (const one of ones) {
-    const other = others.find(({ text, tokens }) => text === one.text && tokens === one.tokens);
-    if (other !== undefined) return { one, other };
+  for (const evaluation of ones) {
+    const other = others.find(({ text, tokens }) => text === evaluation.text && tokens === evaluation.tokens);
+    if (other !== undefined) return { one: evaluation, other };
   }
   return null;
 }
@@ -25,7 +27,7 @@ export interface FactPair {
   readonly other: Fact;
 }
 
-/** Figures that both have, in the order of the first. */
+/** Metrics that both evaluations have, in the order of the first. */
 export function factPairs(ones: readonly Fact[], others: readonly Fact[]): readonly FactPair[] {
   return ones.flatMap((one) => {
     const other = others.find(({ name }) => name === one.name);

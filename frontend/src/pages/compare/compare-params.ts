@@ -1,18 +1,17 @@
-/** What the address of a comparison holds. */
+/** URL parameters of the Compare page. */
 
-import { choiceParam, flagParam, type SetParams, textParam, type Values } from "@/url-state";
+import { choiceParam, flagParam, type SetParams, textParam, type Values } from "@/hooks/use-url-state";
+import { CURVES } from "@/pages/run/run-params";
 
-import { CURVES } from "../run/run-params";
-
-export const MATCH_SORTS = ["cosine", "usage", "other_usage"] as const;
+export const MATCH_SORTS = ["cosine", "density", "other_density"] as const;
 export type MatchSort = (typeof MATCH_SORTS)[number];
 
 export const COMPARE_PARAMS = {
   run: textParam(null),
   /** The other run. */
   with: textParam(null),
-  curve: choiceParam(CURVES, "normalised_mse"),
-  sort: choiceParam(MATCH_SORTS, "usage"),
+  curve: choiceParam(CURVES, "normalized_mse"),
+  sort: choiceParam(MATCH_SORTS, "density"),
   order: choiceParam(["asc", "desc"], "desc"),
   mutual: flagParam,
 };

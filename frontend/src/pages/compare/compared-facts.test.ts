@@ -10,12 +10,11 @@ const DETAIL: RunDetail = {
     status: "finished",
     language_model: "folder/gpt2",
     layer: 3,
-    last_layer: 3,
     method: "mxd",
     activation: "gelu",
     num_experts: 4096,
     k: 16,
-    smallest_k: null,
+    min_k: null,
     has_top_k: true,
     gate: "flat",
     hidden_width: 512,
@@ -23,21 +22,21 @@ const DETAIL: RunDetail = {
     origin: null,
     text: "folder/text.jsonl",
     seed: 0,
-    tokens_wanted: 1000,
-    tokens_done: 1000,
+    target_tokens: 1000,
+    trained_tokens: 1000,
     started_at: "2026-01-01T00:00:00Z",
     updated_at: "2026-01-01T00:00:00Z",
     last_metric: null,
     indexed_tokens: null,
-    experts_active: null,
+    active_experts: null,
   },
   input_width: 16,
   output_width: 16,
-  context: 128,
+  context_length: 128,
   error: null,
   resume_command: "",
   index_text: null,
-  config: { name: "a", seed: 0, "optimizer.learning_rate": 1e-3, "text.context": 128 },
+  config: { name: "a", seed: 0, "optimizer.learning_rate": 1e-3, "text.context_length": 128 },
   metrics: [],
 };
 
@@ -47,8 +46,8 @@ function other(run: Partial<RunDetail["run"]>, config: RunDetail["config"] = {})
 
 const differing = (detail: RunDetail) => comparedFacts(DETAIL, detail).filter((fact) => fact.differs);
 
-describe("facts of two runs", () => {
-  it("differ in nothing where the runs are alike", () => {
+describe("properties of two runs", () => {
+  it("do not differ for identical runs", () => {
     expect(differing(DETAIL)).toEqual([]);
     expect(comparedFacts(DETAIL, DETAIL)).toContainEqual({
       name: "Experts N",
@@ -58,7 +57,7 @@ describe("facts of two runs", () => {
     });
   });
 
-  it("are marked where they differ, and a setting that stands among them is not told twice", () => {
+  it("are marked where they differ, without repeating settings", () => {
     const facts = differing(other({ k: 32, seed: 1 }, { name: "b", seed: 1, k: 32 }));
     expect(facts.map(({ name, one, other: two }) => [name, one, two])).toEqual([
       ["Active K", "16", "32"],
@@ -66,21 +65,21 @@ describe("facts of two runs", () => {
     ]);
   });
 
-  it("differ by the whole name, though only its end is shown", () => {
+  it("are compared by full name, though only its end is shown", () => {
     expect(differing(other({ language_model: "elsewhere/gpt2" }))).toEqual([
       { name: "Language model", one: "gpt2", other: "gpt2", differs: true },
     ]);
   });
 
-  it("are the same where one folder is named in full and from the data folder", () => {
+  it("treat absolute and relative paths of a folder as the same", () => {
     expect(differing(other({ language_model: "/data/folder/gpt2", text: "text.jsonl" }))).toEqual([]);
   });
 
-  it("have the other settings that differ at their end", () => {
-    const facts = differing(other({}, { "optimizer.learning_rate": 3e-3, start: "paper" }));
+  it("end with the other settings that differ", () => {
+    const facts = differing(other({}, { "optimizer.learning_rate": 3e-3, init: "random" }));
     expect(facts).toEqual([
+      { name: "init", one: "none", other: "random", differs: true },
       { name: "optimizer.learning rate", one: "0.001", other: "0.003", differs: true },
-      { name: "start", one: "none", other: "paper", differs: true },
     ]);
   });
 });

@@ -1,7 +1,7 @@
-/** What two runs are, fact by fact, with those in which they differ marked. */
+/** Properties of two runs, with the differences marked. */
 
 import type { RunDetail } from "@/api/types";
-import { activeK, gateName, methodName, shortSource, statusName, writtenLayers } from "@/components/run-words";
+import { activeK, gateName, methodName, shortSource, statusName } from "@/components/runs/run-labels";
 import { formatCompact, formatCount, formatFixed, formatPercent } from "@/lib/format";
 
 export interface ComparedFact {
@@ -13,16 +13,16 @@ export interface ComparedFact {
 
 interface FactKind {
   readonly name: string;
-  /** What is compared: names in full, numbers with all their digits. */
+  /** Compared value: full names and unrounded numbers. */
   readonly value: (detail: RunDetail) => string | number | null;
   readonly isSame?: (one: string | number | null, other: string | number | null) => boolean;
-  /** What is shown; by default the value itself. */
+  /** Displayed text; by default the value itself. */
   readonly text?: (detail: RunDetail) => string;
 }
 
 const NONE = "none";
 
-/** A folder may be named in full, or from the data folder that it lies in. */
+/** The same folder may be given as a full path or relative to the data folder. */
 function isSameSource(one: string | number | null, other: string | number | null): boolean {
   const [a, b] = [`/${one ?? ""}`, `/${other ?? ""}`];
   return a.endsWith(b) || b.endsWith(a);
@@ -35,7 +35,7 @@ const FACTS: readonly FactKind[] = [
     text: ({ run }) => shortSource(run.language_model),
     isSame: isSameSource,
   },
-  { name: "Layer", value: ({ run }) => writtenLayers(run) },
+  { name: "Layer", value: ({ run }) => run.layer },
   { name: "Method", value: ({ run }) => methodName(run.method) },
   { name: "Activation", value: ({ run }) => run.activation },
   { name: "Experts N", value: ({ run }) => run.num_experts, text: ({ run }) => formatCount(run.num_experts) },
@@ -44,13 +44,17 @@ const FACTS: readonly FactKind[] = [
   { name: "Hidden width H", value: ({ run }) => run.hidden_width, text: ({ run }) => formatCount(run.hidden_width) },
   { name: "Parameters", value: ({ run }) => run.parameters, text: ({ run }) => formatCompact(run.parameters) },
   { name: "Seed", value: ({ run }) => run.seed },
-  { name: "Text", value: ({ run }) => run.text, text: ({ run }) => shortSource(run.text), isSame: isSameSource },
+  { name: "Dataset", value: ({ run }) => run.text, text: ({ run }) => shortSource(run.text), isSame: isSameSource },
   { name: "Status", value: ({ run }) => statusName(run.status) },
-  { name: "Tokens fitted", value: ({ run }) => run.tokens_done, text: ({ run }) => formatCompact(run.tokens_done) },
+  {
+    name: "Tokens trained",
+    value: ({ run }) => run.trained_tokens,
+    text: ({ run }) => formatCompact(run.trained_tokens),
+  },
   {
     name: "Normalised MSE",
-    value: ({ run }) => run.last_metric?.normalised_mse ?? null,
-    text: ({ run }) => (run.last_metric === null ? NONE : formatFixed(run.last_metric.normalised_mse, 4)),
+    value: ({ run }) => run.last_metric?.normalized_mse ?? null,
+    text: ({ run }) => (run.last_metric === null ? NONE : formatFixed(run.last_metric.normalized_mse, 4)),
   },
   {
     name: "Dead share, %",
@@ -63,21 +67,21 @@ const FACTS: readonly FactKind[] = [
     text: ({ run }) => (run.indexed_tokens === null ? "not indexed" : formatCompact(run.indexed_tokens)),
   },
   {
-    name: "Experts active",
-    value: ({ run }) => run.experts_active,
-    text: ({ run }) => (run.experts_active === null ? "not indexed" : formatCount(run.experts_active)),
+    name: "Active experts",
+    value: ({ run }) => run.active_experts,
+    text: ({ run }) => (run.active_experts === null ? "not indexed" : formatCount(run.active_experts)),
   },
 ];
 
-/** Settings that stand among the facts already. */
-const SHOWN = [
+/** Settings that are already among the properties. */
+const SHOWN_SETTINGS = [
   "name",
   "language_model",
   "layer",
   "method",
   "num_experts",
   "k",
-  "smallest_k",
+  "min_k",
   "gate.gate",
   "seed",
   "text.text",
@@ -86,7 +90,7 @@ const SHOWN = [
 
 const settingText = (value: RunDetail["config"][string] | undefined) => String(value ?? NONE);
 
-/** Every fact, then the settings in which the two differ. */
+/** All properties, then the settings that differ. */
 export function comparedFacts(one: RunDetail, other: RunDetail): readonly ComparedFact[] {
   const facts = FACTS.map(({ name, value, text = (detail) => String(value(detail) ?? NONE), isSame = Object.is }) => ({
     name,
@@ -96,7 +100,7 @@ export function comparedFacts(one: RunDetail, other: RunDetail): readonly Compar
   }));
   const names = [...new Set([...Object.keys(one.config), ...Object.keys(other.config)])].sort();
   const settings = names
-    .filter((name) => !SHOWN.includes(name))
+    .filter((name) => !SHOWN_SETTINGS.includes(name))
     .map((name) => ({
       name: name.replaceAll("_", " "),
       one: settingText(one.config[name]),

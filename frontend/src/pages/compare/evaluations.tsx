@@ -1,15 +1,15 @@
-/** What was measured of both runs on the same text. */
+/** Metrics of both runs on the same text. */
 
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "react-router";
 
 import { evaluationsQuery } from "@/api/queries";
 import type { Fact } from "@/api/types";
-import { Command } from "@/components/command";
-import { pageLinks } from "@/components/links";
-import { shown } from "@/components/facts-table";
-import { shortSource } from "@/components/run-words";
-import { ErrorState, LoadingState } from "@/components/states";
+import { formatFact } from "@/components/runs/facts-table";
+import { pageLinks } from "@/components/runs/page-links";
+import { shortSource } from "@/components/runs/run-labels";
+import { Command } from "@/components/ui/copyable-command";
+import { ErrorState, LoadingState } from "@/components/ui/states";
 import { formatCount } from "@/lib/format";
 
 import { commonEvaluation, factPairs, type CommonEvaluation } from "./common-evaluation";
@@ -23,33 +23,33 @@ function Value({ fact }: { readonly fact: Fact }) {
   const { value, low, high, unit } = fact;
   return (
     <td className="num">
-      {shown(value, unit)}
+      {formatFact(value, unit)}
       {low !== null && low !== undefined && (
         <span className="interval">
-          {shown(low, unit)} to {shown(high, unit)}
+          {formatFact(low, unit)} to {formatFact(high, unit)}
         </span>
       )}
     </td>
   );
 }
 
-function Figures({ found }: { readonly found: CommonEvaluation }) {
+function MetricsTable({ common }: { readonly common: CommonEvaluation }) {
   const pairs = [
-    ...factPairs(found.one.faithfulness, found.other.faithfulness),
-    ...factPairs(found.one.health, found.other.health),
+    ...factPairs(common.one.faithfulness, common.other.faithfulness),
+    ...factPairs(common.one.health, common.other.health),
   ];
   return (
-    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- a box that scrolls must be reachable by key
+    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus
     <div className="facts-table" tabIndex={0} role="region" aria-label="Evaluations of both runs">
       <table className="grid plain">
         <thead>
           <tr>
-            <th scope="col">Figure</th>
+            <th scope="col">Metric</th>
             <th scope="col" className="num mono">
-              {found.one.run}
+              {common.one.run}
             </th>
             <th scope="col" className="num mono">
-              {found.other.run}
+              {common.other.run}
             </th>
           </tr>
         </thead>
@@ -71,32 +71,33 @@ export function Evaluations({ one, other }: EvaluationsProps) {
   const queries = [useQuery(evaluationsQuery(one)), useQuery(evaluationsQuery(other))] as const;
   const failed = queries.find(({ error, data }) => error !== null && data === undefined);
   if (failed !== undefined) return <ErrorState error={failed.error} onRetry={() => void failed.refetch()} />;
-  const [ones, others] = queries;
-  if (ones.data === undefined || others.data === undefined) return <LoadingState label="Loading the evaluations" />;
-  const found = commonEvaluation(ones.data.evaluations, others.data.evaluations);
+  const [firstQuery, secondQuery] = queries;
+  if (firstQuery.data === undefined || secondQuery.data === undefined)
+    return <LoadingState label="Loading evaluations" />;
+  const common = commonEvaluation(firstQuery.data.evaluations, secondQuery.data.evaluations);
   return (
     <section className="pane compare-evaluation">
       <div className="pane-h">
         <h2>Evaluation</h2>
-        {found !== null && (
+        {common !== null && (
           <>
             <span className="note">
-              {formatCount(found.one.tokens)} tokens of {shortSource(found.one.text)}
+              {formatCount(common.one.tokens)} tokens of {shortSource(common.one.text)}
             </span>
             <span className="grow" />
             <Link className="link" to={pageLinks(one).page("faithfulness")}>
-              What they mean
+              Descriptions
             </Link>
           </>
         )}
       </div>
-      {found === null ? (
+      {common === null ? (
         <>
-          <p className="ink2">The two have not been measured on the same text; one command does both:</p>
+          <p className="ink2">These runs have not been evaluated on the same text. Run:</p>
           <Command text={`mxd evaluate ${one} ${other} --text HELD_OUT_TEXT --tokens 100k`} />
         </>
       ) : (
-        <Figures found={found} />
+        <MetricsTable common={common} />
       )}
     </section>
   );

@@ -1,4 +1,4 @@
-/** The facts of two runs in two columns, each difference marked. */
+/** Properties of two runs in two columns. */
 
 import type { RunDetail } from "@/api/types";
 
@@ -15,18 +15,18 @@ export function FactsPane({ one, other }: FactsPaneProps) {
   return (
     <section className="pane">
       <div className="pane-h">
-        <h2>Facts</h2>
-        <span className="note">{count === 0 ? "they differ in none" : `they differ in the ${count} marked ≠`}</span>
+        <h2>Properties</h2>
+        <span className="note">{count === 0 ? "no differences" : `${count} differences, marked ≠`}</span>
       </div>
-      <table className="grid plain compare-facts" aria-label="Facts of both runs">
+      <table className="grid plain compare-facts" aria-label="Properties of both runs">
         <thead>
           <tr>
-            <th scope="col">Fact</th>
+            <th scope="col">Property</th>
             <th scope="col" className="mono">
               {one.run.name}
             </th>
             <th scope="col">
-              <span className="sr">Differs</span>
+              <span className="sr">Different</span>
             </th>
             <th scope="col" className="mono">
               {other.run.name}
@@ -42,7 +42,7 @@ export function FactsPane({ one, other }: FactsPaneProps) {
                 {fact.differs && (
                   <>
                     <span aria-hidden="true">≠</span>
-                    <span className="sr">differs</span>
+                    <span className="sr">different</span>
                   </>
                 )}
               </td>

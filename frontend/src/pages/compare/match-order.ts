@@ -1,4 +1,4 @@
-/** Matched experts in the order and selection that is asked for. */
+/** Sorts and filters matched experts. */
 
 import type { MatchedPair } from "@/api/types";
 
@@ -6,12 +6,12 @@ import type { CompareParams, MatchSort } from "./compare-params";
 
 const VALUES: Readonly<Record<MatchSort, (pair: MatchedPair) => number>> = {
   cosine: (pair) => pair.cosine,
-  usage: (pair) => pair.one.usage,
-  other_usage: (pair) => pair.other.usage,
+  density: (pair) => pair.one.density,
+  other_density: (pair) => pair.other.density,
 };
 
-/** Equal values stay in the order they came in: the most used first. */
-export function orderedPairs(
+/** Ties keep their order, which is by density. */
+export function sortPairs(
   pairs: readonly MatchedPair[],
   { sort, order, mutual }: Pick<CompareParams, "sort" | "order" | "mutual">,
 ): readonly MatchedPair[] {

@@ -1,25 +1,25 @@
-/** Pairs of experts, of which only those on screen exist; on narrow screens one stands above the other. */
+/** Virtualised table of matched experts. On narrow screens the two experts of a pair are stacked. */
 
 import { useMemo } from "react";
 import { Link } from "react-router";
 
 import type { ComparedExpert, MatchedPair, RunComparison } from "@/api/types";
-import { Button } from "@/components/button";
-import { ExpertLabel } from "@/components/expert-ref";
-import { pageLinks } from "@/components/links";
-import { useIsNarrow } from "@/components/media";
-import { EmptyState } from "@/components/states";
+import { ExpertLabel } from "@/components/experts/expert-link";
+import { pageLinks } from "@/components/runs/page-links";
 import { SortHeader } from "@/components/table/sort-header";
 import { VirtualRows } from "@/components/table/virtual-rows";
 import { TokenChip } from "@/components/tokens/token-chip";
+import { Button } from "@/components/ui/button";
+import { EmptyState } from "@/components/ui/states";
+import { useIsNarrow } from "@/hooks/use-is-narrow";
 import { formatFixed, formatPercent } from "@/lib/format";
 
 import type { CompareParams, MatchSort, SetCompareParams } from "./compare-params";
-import { orderedPairs } from "./match-order";
+import { sortPairs } from "./match-order";
 
 const ROW_HEIGHT = 31;
 const NARROW_ROW_HEIGHT = 60;
-const FULL_BAR = 33;
+const MAX_BAR_WIDTH = 33;
 
 interface MatchesTableProps {
   readonly comparison: RunComparison;
@@ -32,24 +32,24 @@ interface HeadProps extends MatchesTableProps {
 }
 
 function Head({ comparison, params, setParams, isNarrow }: HeadProps) {
-  const sorted = {
+  const sortProps = {
     sorting: { key: params.sort, order: params.order },
     onSort: ({ key, order }: { key: MatchSort; order: "asc" | "desc" }) => setParams({ sort: key, order }, "push"),
   };
-  const usage = (column: MatchSort) => (
-    <SortHeader<MatchSort> column={column} className="c-usage num" {...sorted}>
+  const densityHeader = (column: MatchSort) => (
+    <SortHeader<MatchSort> column={column} className="c-density num" {...sortProps}>
       <span>
-        Usage <span className="unit">%</span>
+        Density <span className="unit">%</span>
       </span>
     </SortHeader>
   );
-  const name = (run: string) => (
+  const runHeader = (run: string) => (
     <th className="c-label mono" scope="col">
       {run}
     </th>
   );
-  const cosine = (
-    <SortHeader<MatchSort> column="cosine" className="c-cosine num" {...sorted}>
+  const cosineHeader = (
+    <SortHeader<MatchSort> column="cosine" className="c-cosine num" {...sortProps}>
       Cosine
     </SortHeader>
   );
@@ -59,27 +59,27 @@ function Head({ comparison, params, setParams, isNarrow }: HeadProps) {
         <th className="c-label" scope="col">
           <span className="mono">{comparison.run}</span>, <span className="mono">{comparison.other}</span>
         </th>
-        {usage("usage")}
-        {cosine}
+        {densityHeader("density")}
+        {cosineHeader}
       </tr>
     );
   }
   return (
     <tr>
-      {cosine}
+      {cosineHeader}
       <th className="c-mutual" scope="col">
         Mutual
       </th>
-      {name(comparison.run)}
+      {runHeader(comparison.run)}
       <th className="c-tokens" scope="col">
         Top tokens
       </th>
-      {usage("usage")}
-      {name(comparison.other)}
+      {densityHeader("density")}
+      {runHeader(comparison.other)}
       <th className="c-tokens" scope="col">
         Top tokens
       </th>
-      {usage("other_usage")}
+      {densityHeader("other_density")}
     </tr>
   );
 }
@@ -89,11 +89,15 @@ interface ExpertProps {
   readonly expert: ComparedExpert;
 }
 
-function ExpertLink({ run, expert, withTokens }: ExpertProps & { readonly withTokens: readonly string[] }) {
+function ComparedExpertLink({
+  run,
+  expert,
+  withTokens: topTokens,
+}: ExpertProps & { readonly withTokens: readonly string[] }) {
   return (
     <Link to={pageLinks(run).expert(expert.expert)}>
       <span className="mono id">{expert.expert}</span>{" "}
-      <ExpertLabel label={expert.label} automatic={expert.automatic} topTokens={withTokens} />
+      <ExpertLabel label={expert.label} automatic={expert.automatic} topTokens={topTokens} />
       <span className="sr"> of {run}</span>
     </Link>
   );
@@ -103,14 +107,14 @@ function ExpertCells({ run, expert }: ExpertProps) {
   return (
     <>
       <td className="c-label">
-        <ExpertLink run={run} expert={expert} withTokens={[]} />
+        <ComparedExpertLink run={run} expert={expert} withTokens={[]} />
       </td>
       <td className="c-tokens">
         {expert.top_tokens.map((text, i) => (
           <TokenChip key={i} text={text} />
         ))}
       </td>
-      <td className="num c-usage">{formatPercent(expert.usage)}</td>
+      <td className="num c-density">{formatPercent(expert.density)}</td>
     </>
   );
 }
@@ -124,10 +128,10 @@ function WideRow({ comparison, pair }: RowProps) {
   return (
     <tr>
       <td className="num c-cosine">
-        <i style={{ width: Math.round(FULL_BAR * Math.max(0, pair.cosine)) }} />
+        <i style={{ width: Math.round(MAX_BAR_WIDTH * Math.max(0, pair.cosine)) }} />
         {formatFixed(pair.cosine)}
       </td>
-      <td className="c-mutual">{pair.mutual ? "mutual" : <span className="dim">one way</span>}</td>
+      <td className="c-mutual">{pair.mutual ? "mutual" : <span className="dim">one-way</span>}</td>
       <ExpertCells run={comparison.run} expert={pair.one} />
       <ExpertCells run={comparison.other} expert={pair.other} />
     </tr>
@@ -138,35 +142,35 @@ function NarrowRow({ comparison, pair }: RowProps) {
   return (
     <tr>
       <td className="c-label">
-        <ExpertLink run={comparison.run} expert={pair.one} withTokens={pair.one.top_tokens} />
-        <ExpertLink run={comparison.other} expert={pair.other} withTokens={pair.other.top_tokens} />
+        <ComparedExpertLink run={comparison.run} expert={pair.one} withTokens={pair.one.top_tokens} />
+        <ComparedExpertLink run={comparison.other} expert={pair.other} withTokens={pair.other.top_tokens} />
       </td>
-      <td className="num c-usage">
-        <span>{formatPercent(pair.one.usage)}</span>
-        <span>{formatPercent(pair.other.usage)}</span>
+      <td className="num c-density">
+        <span>{formatPercent(pair.one.density)}</span>
+        <span>{formatPercent(pair.other.density)}</span>
       </td>
       <td className="num c-cosine">
         <span>{formatFixed(pair.cosine)}</span>
-        <span className={pair.mutual ? "" : "dim"}>{pair.mutual ? "mutual" : "one way"}</span>
+        <span className={pair.mutual ? "" : "dim"}>{pair.mutual ? "mutual" : "one-way"}</span>
       </td>
     </tr>
   );
 }
 
-/** All pairs came at once: there is nothing to ask for at the end. */
-const nothingMore = () => undefined;
+/** All pairs are loaded in one response, so there are no further pages. */
+const noMoreRows = () => undefined;
 
 export function MatchesTable({ comparison, params, setParams }: MatchesTableProps) {
   const isNarrow = useIsNarrow();
   const { sort, order, mutual } = params;
   const pairs = useMemo(
-    () => orderedPairs(comparison.pairs, { sort, order, mutual }),
+    () => sortPairs(comparison.pairs, { sort, order, mutual }),
     [comparison.pairs, sort, order, mutual],
   );
   const Row = isNarrow ? NarrowRow : WideRow;
   if (pairs.length === 0) {
     return (
-      <EmptyState title="No match is mutual">
+      <EmptyState title="No mutual matches">
         <Button size="small" onClick={() => setParams({ mutual: false }, "push")}>
           Show all
         </Button>
@@ -174,11 +178,11 @@ export function MatchesTable({ comparison, params, setParams }: MatchesTableProp
     );
   }
   return (
-    <table className="grid matches-table" aria-label="Pairs of experts" aria-rowcount={pairs.length + 1}>
+    <table className="grid matches-table" aria-label="Matched experts" aria-rowcount={pairs.length + 1}>
       <thead>
         <Head comparison={comparison} params={params} setParams={setParams} isNarrow={isNarrow} />
       </thead>
-      <VirtualRows count={pairs.length} rowHeight={isNarrow ? NARROW_ROW_HEIGHT : ROW_HEIGHT} onNearEnd={nothingMore}>
+      <VirtualRows count={pairs.length} rowHeight={isNarrow ? NARROW_ROW_HEIGHT : ROW_HEIGHT} onNearEnd={noMoreRows}>
         {(index) => {
           const pair = pairs[index];
           return pair && <Row key={pair.one.expert} comparison={comparison} pair={pair} />;

@@ -1,12 +1,12 @@
-/** Experts of one run with their nearest in the other: how many find each other, and which. */
+/** Each expert of a run with its nearest neighbour in the other run, with summary statistics. */
 
 import { useQuery } from "@tanstack/react-query";
 
 import { comparisonQuery } from "@/api/queries";
 import type { RunComparison, RunSummary } from "@/api/types";
-import { Command } from "@/components/command";
-import { Segmented } from "@/components/segmented";
-import { ErrorState, LoadingState } from "@/components/states";
+import { Command } from "@/components/ui/copyable-command";
+import { SegmentedControl } from "@/components/ui/segmented-control";
+import { ErrorState, LoadingState } from "@/components/ui/states";
 import { formatCount, formatFixed, formatPercent } from "@/lib/format";
 
 import type { CompareParams, SetCompareParams } from "./compare-params";
@@ -19,22 +19,22 @@ interface MatchesProps {
   readonly setParams: SetCompareParams;
 }
 
-const WAYS: Readonly<Record<RunComparison["by"], string>> = {
-  gate: "by cosine of their gates: both read the same layer",
-  tokens: "by cosine of the tokens they fire on most: their gates read different things",
+const MATCHED_BY: Readonly<Record<RunComparison["by"], string>> = {
+  gate: "by cosine similarity of their gate vectors (same layer)",
+  tokens: "by cosine similarity of their top activating tokens (different gate inputs)",
 };
 
-function Figures({ comparison }: { readonly comparison: RunComparison }) {
+function MatchStatistics({ comparison }: { readonly comparison: RunComparison }) {
   const { pairs, active, other_active, run, other } = comparison;
-  const which = pairs.length < active ? `most used of ${formatCount(active)} active experts` : "active experts";
+  const scope = pairs.length < active ? `most used of ${formatCount(active)} active experts` : "active experts";
   const facts: readonly (readonly [string, string])[] = [
-    [`${formatPercent(comparison.mutual_share, 1)} %`, "mutual: neither has one nearer"],
-    [formatFixed(comparison.median_cosine), "median cosine with the nearest"],
-    [formatFixed(comparison.chance_cosine), `the same by chance, with ${other} shuffled`],
-    [formatCount(pairs.length), `${which} of ${run}, among ${formatCount(other_active)} of ${other}`],
+    [`${formatPercent(comparison.mutual_share, 1)} %`, "mutual nearest neighbours"],
+    [formatFixed(comparison.median_cosine), "median cosine to the nearest neighbour"],
+    [formatFixed(comparison.chance_cosine), `chance level, with ${other} shuffled`],
+    [formatCount(pairs.length), `${scope} of ${run}, among ${formatCount(other_active)} of ${other}`],
   ];
   return (
-    <ul className="compare-figures big-figures" aria-label="How alike they are">
+    <ul className="compare-figures big-figures" aria-label="Similarity of the two runs">
       {facts.map(([value, meaning]) => (
         <li key={meaning}>
           <b>{value}</b> <span>{meaning}</span>
@@ -44,7 +44,7 @@ function Figures({ comparison }: { readonly comparison: RunComparison }) {
   );
 }
 
-function Matched({
+function MatchedExperts({
   comparison,
   params,
   setParams,
@@ -54,32 +54,32 @@ function Matched({
       <div className="compare-pane">
         <div className="pane-h">
           <h2>Matched experts</h2>
-          <span className="note">{WAYS[comparison.by]}</span>
+          <span className="note">{MATCHED_BY[comparison.by]}</span>
           <span className="grow" />
-          <Segmented
-            label="Matches shown"
+          <SegmentedControl
+            label="Matches"
             value={params.mutual ? "mutual" : "all"}
-            onChange={(shown) => setParams({ mutual: shown === "mutual" }, "push")}
+            onChange={(value) => setParams({ mutual: value === "mutual" }, "push")}
             segments={[
               { value: "all", label: "All" },
               { value: "mutual", label: "Mutual only" },
             ]}
           />
         </div>
-        <Figures comparison={comparison} />
+        <MatchStatistics comparison={comparison} />
       </div>
       <MatchesTable comparison={comparison} params={params} setParams={setParams} />
     </>
   );
 }
 
-function NotIndexed({ runs }: { readonly runs: readonly RunSummary[] }) {
+function UnindexedRuns({ runs }: { readonly runs: readonly RunSummary[] }) {
   return (
     <div className="compare-pane compare-missing">
       <div className="pane-h">
         <h2>Matched experts</h2>
       </div>
-      <p className="ink2">Experts are matched where both runs have been indexed; one pass over some text is missing:</p>
+      <p className="ink2">Experts are only matched between indexed runs. Run:</p>
       {runs.map(({ name, text }) => (
         <Command key={name} text={`mxd index ${name} --text ${text} --tokens 1M`} />
       ))}
@@ -95,13 +95,13 @@ export function Matches({ one, other, params, setParams }: MatchesProps) {
   });
   return (
     <section className="pane compare-matches" aria-label="Matched experts">
-      {missing.length > 0 && <NotIndexed runs={missing} />}
+      {missing.length > 0 && <UnindexedRuns runs={missing} />}
       {missing.length === 0 && error !== null && <ErrorState error={error} onRetry={() => void refetch()} />}
       {missing.length === 0 && error === null && data === undefined && (
-        <LoadingState label="Matching the experts" rows={12} rowHeight={31} />
+        <LoadingState label="Matching experts" rows={12} rowHeight={31} />
       )}
       {data !== undefined && missing.length === 0 && error === null && (
-        <Matched comparison={data} params={params} setParams={setParams} />
+        <MatchedExperts comparison={data} params={params} setParams={setParams} />
       )}
     </section>
   );

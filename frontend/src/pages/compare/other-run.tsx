@@ -1,16 +1,16 @@
-/** The two runs at the head of a comparison, and what stands there while there is no second one. */
+/** Header of a comparison, and the choice of the second run. */
 
 import { ListBox, Popover, Select, SelectValue } from "react-aria-components";
 import { Link } from "react-router";
 
 import type { RunSummary } from "@/api/types";
-import { Button } from "@/components/button";
-import { Command } from "@/components/command";
-import { Icon } from "@/components/icon";
-import { pageLinks } from "@/components/links";
-import { RunOption, runLine } from "@/components/shell/run-chooser";
-import { EmptyState } from "@/components/states";
-import { TriggerButton } from "@/components/trigger-button";
+import { RunOption, runSummaryLine } from "@/components/layout/run-chooser";
+import { pageLinks } from "@/components/runs/page-links";
+import { Button } from "@/components/ui/button";
+import { TriggerButton } from "@/components/ui/button";
+import { Command } from "@/components/ui/copyable-command";
+import { Icon } from "@/components/ui/icon";
+import { EmptyState } from "@/components/ui/states";
 
 interface OtherRunProps {
   readonly other: string | null;
@@ -18,7 +18,7 @@ interface OtherRunProps {
   readonly onOther: (name: string) => void;
 }
 
-function OtherRun({ other, others, onOther }: OtherRunProps) {
+function OtherRunSelect({ other, others, onOther }: OtherRunProps) {
   return (
     <Select
       aria-label="Compare with"
@@ -46,7 +46,7 @@ interface CompareHeadProps extends OtherRunProps {
 
 export function CompareHead({ run, other, others, onOther, onSwap }: CompareHeadProps) {
   return (
-    <section className="compare-head" aria-label="The two runs">
+    <section className="compare-head" aria-label="Compared runs">
       <h1 className="sr">{other === null ? `Compare ${run.name}` : `${run.name} and ${other}`}</h1>
       <Link className="mono" to={pageLinks(null).run(run.name)}>
         {run.name}
@@ -54,11 +54,11 @@ export function CompareHead({ run, other, others, onOther, onSwap }: CompareHead
       {others.length > 0 && (
         <>
           <span className="ink2">with</span>
-          <OtherRun other={other} others={others} onOther={onOther} />
+          <OtherRunSelect other={other} others={others} onOther={onOther} />
         </>
       )}
       {other !== null && (
-        <Button size="small" icon="reset" title="Each expert of the other run, with its nearest here" onClick={onSwap}>
+        <Button size="small" icon="reset" title="Match each expert of the other run to this one" onClick={onSwap}>
           Swap
         </Button>
       )}
@@ -66,26 +66,26 @@ export function CompareHead({ run, other, others, onOther, onSwap }: CompareHead
   );
 }
 
-/** The runs to choose from, or the command that makes a second one. */
-export function NoOther({ run, others }: { readonly run: RunSummary; readonly others: readonly RunSummary[] }) {
+/** The runs to choose from, or the command that creates a second one. */
+export function ChooseOtherRun({ run, others }: { readonly run: RunSummary; readonly others: readonly RunSummary[] }) {
   if (others.length === 0) {
-    const { language_model: model, layer, text, tokens_wanted: tokens, k } = run;
+    const { language_model: model, layer, text, target_tokens: tokens, k } = run;
     return (
-      <EmptyState title="There is only one run">
-        A second fit shows what is the layer&apos;s and what is chance: with another seed, another K, or another method.
+      <EmptyState title="Only one run">
+        Train a second run with another seed, K or method, and compare what changes.
         <Command text={`mxd train ${model} --layer ${layer} --text ${text} --tokens ${tokens} --k ${k} --seed 1`} />
       </EmptyState>
     );
   }
   return (
-    <EmptyState title="With which run?">
+    <EmptyState title="Choose a second run">
       <ul className="compare-choices">
         {others.map((other) => (
           <li key={other.name}>
             <Link className="mono" to={pageLinks(run.name).page("compare", { with: other.name })}>
               {other.name}
             </Link>{" "}
-            {runLine(other)}
+            {runSummaryLine(other)}
             {other.indexed_tokens === null && ", not indexed"}
           </li>
         ))}

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 
 import type { RoutingResponse } from "@/api/types";
 
-import { activationOf } from "./activation";
+import { findActivation } from "./activation";
 
 type Token = RoutingResponse["tokens"][number];
 
@@ -14,20 +14,20 @@ function token(text: string, experts: readonly (readonly [number, number])[], st
 const TOKENS = [token("<end>", [[7, 9]], true), token("a", [[3, 2], [7, 1]]), token("b", [[7, 4]]), token("c", [[3, 1]])]; // prettier-ignore
 
 describe("an expert on a text", () => {
-  it("has its coefficients, without the start token", () => {
-    const { pieces, peak } = activationOf({ tokens: TOKENS }, 7);
+  it("has its activations, without the start token", () => {
+    const { pieces, peak } = findActivation({ tokens: TOKENS }, 7);
     expect(pieces.map((piece) => piece.value)).toEqual([1, 4, null]);
     expect(peak).toBe(2);
   });
 
-  it("has its rank among what is active", () => {
-    expect([...activationOf({ tokens: TOKENS }, 7).ranks]).toEqual([
+  it("has its rank among the active experts", () => {
+    expect([...findActivation({ tokens: TOKENS }, 7).ranks]).toEqual([
       [1, [2, 2]],
       [2, [1, 1]],
     ]);
   });
 
-  it("may be silent", () => {
-    expect(activationOf({ tokens: TOKENS }, 5).peak).toBeNull();
+  it("may be inactive", () => {
+    expect(findActivation({ tokens: TOKENS }, 5).peak).toBeNull();
   });
 });

@@ -1,24 +1,24 @@
-/** One expert in the routing of a text: coefficient and rank on each token, and where it is strongest. */
+/** One expert in the routing of a text: activation and rank on each token, and the strongest token. */
 
 import type { RoutingResponse } from "@/api/types";
 import type { Piece } from "@/lib/kwic";
 
 export interface Activation {
   readonly pieces: readonly Piece[];
-  /** Position of the largest coefficient; null where the expert is silent. */
+  /** Position of the strongest activation; null if the expert is inactive on all tokens. */
   readonly peak: number | null;
-  /** Place among the experts active on a token, from 1, and how many there are. */
+  /** Rank among the active experts of a token, starting at 1, and their number. */
   readonly ranks: ReadonlyMap<number, readonly [number, number]>;
 }
 
-/** The start token that the server puts in front is left out. */
-export function activationOf(response: Pick<RoutingResponse, "tokens">, expert: number): Activation {
+/** Leaves out the start token that the server adds. */
+export function findActivation(response: Pick<RoutingResponse, "tokens">, expert: number): Activation {
   const ranks = new Map<number, readonly [number, number]>();
   const pieces = response.tokens.flatMap((token, index) => {
     if (token.start) return [];
-    const place = token.experts.findIndex((active) => active.expert === expert);
-    if (place >= 0) ranks.set(index, [place + 1, token.experts.length]);
-    return [{ index, id: token.id, text: token.text, value: token.experts[place]?.coefficient ?? null }];
+    const rank = token.experts.findIndex((active) => active.expert === expert);
+    if (rank >= 0) ranks.set(index, [rank + 1, token.experts.length]);
+    return [{ index, id: token.id, text: token.text, value: token.experts[rank]?.coefficient ?? null }];
   });
   const strongest = pieces.reduce<Piece | null>(
     (best, piece) => (piece.value !== null && piece.value > (best?.value ?? 0) ? piece : best),

@@ -1,43 +1,43 @@
-/** The contexts of one interval of coefficients: a few at once, all on request. */
+/** The examples of one activation bin: the first few, all on request. */
 
 import { useInfiniteQuery } from "@tanstack/react-query";
 
 import { contextsQuery } from "@/api/queries";
-import type { Interval } from "@/api/types";
-import { Button } from "@/components/button";
-import { ErrorState, LoadingState } from "@/components/states";
+import type { ActivationBin } from "@/api/types";
 import { Concordance, type ConcordanceProps } from "@/components/tokens/concordance";
+import { Button } from "@/components/ui/button";
+import { ErrorState, LoadingState } from "@/components/ui/states";
 import { formatFixed, formatPercent } from "@/lib/format";
 
 import { GroupCount } from "./group-count";
-import { CONTEXTS_PER_PAGE, firstOf, shownOfInterval } from "./shown-contexts";
+import { CONTEXTS_PER_PAGE, previewCount, selectShownInBin } from "./shown-contexts";
 
-/** Width in pixels of the bar that stands for all active tokens. */
+/** Width in pixels of a bar for a share of 100 %. */
 const FULL_BAR = 160;
 
 interface ContextGroupProps extends Omit<ConcordanceProps, "contexts"> {
   readonly run: string;
   readonly expert: number;
-  readonly interval: Interval;
+  readonly bin: ActivationBin;
   readonly isOpen: boolean;
   readonly onOpen: (open: boolean) => void;
 }
 
-function Range({ interval }: { readonly interval: Interval }) {
-  const isTop = interval.interval === 0;
+function Range({ bin }: { readonly bin: ActivationBin }) {
+  const isTop = bin.bin === 0;
   return (
     <>
-      <h3>{isTop ? "Top" : `Interval ${interval.interval}`}</h3>
+      <h3>{isTop ? "Top" : `Bin ${bin.bin}`}</h3>
       <span className="range">
-        {formatFixed(interval.low)} to {formatFixed(interval.high)}
+        {formatFixed(bin.low)} to {formatFixed(bin.high)}
       </span>
       {isTop ? (
-        <span className="dim">the {interval.contexts} largest</span>
+        <span className="dim">the {bin.examples} strongest</span>
       ) : (
         <>
-          <i className="share" style={{ width: Math.max(2, interval.share * FULL_BAR) }} />
+          <i className="share" style={{ width: Math.max(2, bin.share * FULL_BAR) }} />
           <span className="dim">
-            {formatPercent(interval.share, 1)} %<span className="extra"> of active tokens</span>
+            {formatPercent(bin.share, 1)} %<span className="extra"> of active tokens</span>
           </span>
         </>
       )}
@@ -46,33 +46,38 @@ function Range({ interval }: { readonly interval: Interval }) {
 }
 
 export function ContextGroup(props: ContextGroupProps) {
-  const { run, expert, interval, isOpen, onOpen, ...concordance } = props;
-  const query = useInfiniteQuery(contextsQuery(run, expert, interval.interval, CONTEXTS_PER_PAGE));
-  const all = query.data?.pages.flatMap((page) => page.contexts) ?? [];
+  const { run, expert, bin, isOpen, onOpen, ...concordance } = props;
+  const query = useInfiniteQuery(contextsQuery(run, expert, bin.bin, CONTEXTS_PER_PAGE));
+  const fetched = query.data?.pages.flatMap((page) => page.examples) ?? [];
   const { locked = null } = concordance;
-  const { contexts, left } = shownOfInterval(all, { group: interval.interval, isOpen, locked });
-  const rows = Math.min(interval.contexts, firstOf(interval.interval));
-  const words = `${contexts.length} of ${interval.contexts}${interval.interval === 0 ? "" : ", at random"}`;
+  const { contexts, numDuplicates } = selectShownInBin(fetched, {
+    group: bin.bin,
+    isOpen,
+    locked,
+  });
+  const placeholderRows = Math.min(bin.examples, previewCount(bin.bin));
+  const countText = `${contexts.length} of ${bin.examples}${bin.bin === 0 ? "" : ", random sample"}`;
   return (
-    <section className="group" aria-label={interval.interval === 0 ? "Largest" : `Interval ${interval.interval}`}>
+    <section className="group" aria-label={bin.bin === 0 ? "Top examples" : `Bin ${bin.bin}`}>
       <header>
-        <Range interval={interval} />
+        <Range bin={bin} />
         <span className="grow" />
         {query.data !== undefined && (
-          <GroupCount words={words} isAll={contexts.length >= interval.contexts} isOpen={isOpen} onOpen={onOpen} />
+          <GroupCount text={countText} isAll={contexts.length >= bin.examples} isOpen={isOpen} onOpen={onOpen} />
         )}
       </header>
-      {query.isPending && <LoadingState label="Loading contexts" rows={rows} />}
+      {query.isPending && <LoadingState label="Loading examples" rows={placeholderRows} />}
       {query.error !== null && <ErrorState error={query.error} onRetry={() => void query.refetch()} />}
       {query.data !== undefined && <Concordance contexts={contexts} {...concordance} />}
-      {left > 0 && (
+      {numDuplicates > 0 && (
         <p className="dim">
-          {left === 1 ? "1 more context reads" : `${left} more contexts read`} the same around the token as one above.
+          {numDuplicates === 1 ? "1 more example has" : `${numDuplicates} more examples have`} the same text around the
+          peak as one above.
         </p>
       )}
       {isOpen && query.hasNextPage && (
         <Button size="small" variant="ghost" onClick={() => void query.fetchNextPage()}>
-          More contexts
+          More examples
         </Button>
       )}
     </section>

@@ -1,18 +1,18 @@
-/** All stored contexts of an expert, from the strongest interval to the weakest, on one scale. */
+/** All stored examples of an expert, from the strongest activation bin to the weakest, on one colour scale. */
 
 import { useCallback } from "react";
 
-import type { ExpertDetail, Interval } from "@/api/types";
-import { Button } from "@/components/button";
-import { Segmented } from "@/components/segmented";
-import { useShortcut } from "@/components/shortcuts";
+import type { ExpertDetail, ActivationBin } from "@/api/types";
 import type { ContextToken } from "@/components/tokens/concordance";
 import { RampLegend } from "@/components/tokens/ramp-legend";
+import { Button } from "@/components/ui/button";
+import { SegmentedControl } from "@/components/ui/segmented-control";
+import { useShortcut } from "@/hooks/use-shortcut";
+import type { SetParams, Values } from "@/hooks/use-url-state";
 import { formatFixed } from "@/lib/format";
-import type { SetParams, Values } from "@/url-state";
 
 import { ContextGroup } from "./context-group";
-import { AT_RANDOM, type EXPERT_PARAMS } from "./expert-params";
+import { RANDOM_GROUP, type EXPERT_PARAMS } from "./expert-params";
 import { usePromptLinks } from "./prompt-links";
 import { RandomGroup } from "./random-group";
 
@@ -24,15 +24,15 @@ export interface ContextsProps {
   readonly onHover: (coefficient: number | null) => void;
 }
 
-const same = (a: ContextToken | null, b: ContextToken) =>
-  a?.interval === b.interval && a.rank === b.rank && a.position === b.position;
+const isSameToken = (a: ContextToken | null, b: ContextToken) =>
+  a?.bin === b.bin && a.rank === b.rank && a.position === b.position;
 
-function ContextsHead({ detail, params, setParams }: Omit<ContextsProps, "run" | "onHover">) {
+function LayoutControls({ detail, params, setParams }: Omit<ContextsProps, "run" | "onHover">) {
   return (
     <div className="contexts-head">
-      <h2>Contexts</h2>
-      <Segmented
-        label="How contexts are shown"
+      <h2>Examples</h2>
+      <SegmentedControl
+        label="Layout of examples"
         value={params.view}
         onChange={(view) => setParams({ view })}
         segments={[
@@ -50,17 +50,17 @@ function ContextsHead({ detail, params, setParams }: Omit<ContextsProps, "run" |
         Show ↵
       </Button>
       <span className="grow" />
-      <RampLegend kind="sequential" low="Coefficient 0" high={formatFixed(detail.row.largest)} />
+      <RampLegend kind="sequential" low="Activation 0" high={formatFixed(detail.row.max_activation)} />
     </div>
   );
 }
 
-/** What every group of contexts of the expert is given. */
+/** Props shared by all groups of the expert's examples. */
 function useGroups({ run, detail, params, setParams, onHover }: ContextsProps) {
   const { lock, open } = params;
-  const { expert, largest } = detail.row;
+  const { expert, max_activation: largest } = detail.row;
   const onLock = useCallback(
-    (token: ContextToken) => setParams({ lock: same(lock, token) ? null : token }),
+    (token: ContextToken) => setParams({ lock: isSameToken(lock, token) ? null : token }),
     [lock, setParams],
   );
   const promptLinks = usePromptLinks(expert);
@@ -76,45 +76,40 @@ function useGroups({ run, detail, params, setParams, onHover }: ContextsProps) {
   return { shared, isGroupOpen };
 }
 
-const isFilled = (interval: Interval) => interval.contexts > 0;
+const hasContexts = (bin: ActivationBin) => bin.examples > 0;
 
-function Groups({ intervals, ...props }: ContextsProps & { readonly intervals: readonly Interval[] }) {
+function ContextGroups({ bins, ...props }: ContextsProps & { readonly bins: readonly ActivationBin[] }) {
   const { shared, isGroupOpen } = useGroups(props);
-  return intervals.map((interval) => (
-    <ContextGroup
-      key={`${shared.expert}-${interval.interval}`}
-      interval={interval}
-      {...isGroupOpen(interval.interval)}
-      {...shared}
-    />
+  return bins.map((bin) => (
+    <ContextGroup key={`${shared.expert}-${bin.bin}`} bin={bin} {...isGroupOpen(bin.bin)} {...shared} />
   ));
 }
 
-/** The strongest interval, under how all of them are shown. */
+/** The top examples and the layout controls. */
 export function TopContexts(props: ContextsProps) {
   const { detail, params, setParams } = props;
   useShortcut("release", () => setParams({ lock: null }), params.lock !== null);
   return (
     <>
-      <ContextsHead detail={detail} params={params} setParams={setParams} />
-      <Groups {...props} intervals={detail.intervals.filter(isFilled).slice(0, 1)} />
+      <LayoutControls detail={detail} params={params} setParams={setParams} />
+      <ContextGroups {...props} bins={detail.bins.filter(hasContexts).slice(0, 1)} />
     </>
   );
 }
 
-/** The weaker intervals, then contexts at random over all. */
+/** The weaker activation bins, then a random sample of all activations. */
 export function MoreContexts(props: ContextsProps) {
   const { shared, isGroupOpen } = useGroups(props);
   const { detail, params, setParams } = props;
-  const { lock, draw } = params;
+  const { lock, seed } = params;
   return (
     <>
-      <Groups {...props} intervals={detail.intervals.filter(isFilled).slice(1)} />
+      <ContextGroups {...props} bins={detail.bins.filter(hasContexts).slice(1)} />
       <RandomGroup
         key={shared.expert}
-        seed={draw}
-        onDraw={(next) => setParams({ draw: next, ...(lock?.interval === AT_RANDOM && { lock: null }) })}
-        {...isGroupOpen(AT_RANDOM)}
+        seed={seed}
+        onResample={(next) => setParams({ seed: next, ...(lock?.bin === RANDOM_GROUP && { lock: null }) })}
+        {...isGroupOpen(RANDOM_GROUP)}
         {...shared}
       />
     </>

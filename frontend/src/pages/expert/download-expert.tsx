@@ -1,24 +1,23 @@
-/** What the page shows of an expert, as files: its figures, and its contexts just as they stand there. */
+/** Menu that downloads the expert's statistics and the examples on screen. */
 
 import { useQueryClient } from "@tanstack/react-query";
 import { Menu, MenuItem, MenuTrigger, Popover } from "react-aria-components";
 
 import { expertQuery } from "@/api/queries";
-import type { ExpertDetail } from "@/api/types";
-import { useCurrentRun } from "@/components/current-run";
-import { toCsv } from "@/components/figure/figure-data";
-import { Icon } from "@/components/icon";
-import { TriggerButton } from "@/components/trigger-button";
+import { toCsv } from "@/components/plots/figure-data";
+import { useCurrentRun } from "@/components/runs/current-run";
+import { TriggerButton } from "@/components/ui/button";
+import { Icon } from "@/components/ui/icon";
+import { useUrlState } from "@/hooks/use-url-state";
 import { saveFile } from "@/lib/save-file";
-import { useUrlState } from "@/url-state";
 
 import { contextsTable, expertJson, statisticsTable } from "./expert-file";
 import { EXPERT_PARAMS } from "./expert-params";
 import { shownGroups } from "./shown-groups";
 
 const FILES = {
-  json: "All that is shown, JSON",
-  contexts: "Contexts, CSV",
+  json: "Everything shown, JSON",
+  contexts: "Examples, CSV",
   statistics: "Statistics, CSV",
 } as const;
 type FileKind = keyof typeof FILES;
@@ -29,7 +28,7 @@ export function DownloadExpert({ expert }: { readonly expert: string }) {
   const [params] = useUrlState(EXPERT_PARAMS);
   const download = (kind: FileKind) => {
     if (run === null) return;
-    const detail = queries.getQueryData<ExpertDetail>(expertQuery(run, Number(expert)).queryKey);
+    const detail = queries.getQueryData(expertQuery(run, Number(expert)).queryKey);
     if (detail === undefined) return;
     const name = `${run}-${expert}`;
     if (kind === "statistics") {
@@ -42,13 +41,13 @@ export function DownloadExpert({ expert }: { readonly expert: string }) {
   };
   return (
     <MenuTrigger>
-      <TriggerButton className="btn icon wide" aria-label="Download what is shown">
+      <TriggerButton className="btn icon wide" aria-label="Download">
         <Icon name="download" />
       </TriggerButton>
       <Popover className="popover" placement="bottom end">
         <Menu
           className="menu"
-          aria-label="Download what is shown"
+          aria-label="Download"
           onAction={(key) => {
             download(key as FileKind);
           }}

@@ -2,12 +2,12 @@ import { describe, expect, it } from "vitest";
 
 import type { Context, ExpertDetail } from "@/api/types";
 
-import { contextsTable, expertJson, type ShownGroup, shownText, statisticsTable } from "./expert-file";
+import { contextsTable, expertJson, type ShownGroup, splitText, statisticsTable } from "./expert-file";
 
 const TOKENS = Array.from({ length: 60 }, (_, i) => (i === 30 ? " peak" : i === 29 ? "\n" : ` t${i}`));
 
 const CONTEXT: Context = {
-  interval: 1,
+  bin: 1,
   rank: 0,
   sequence: 7,
   position: 30,
@@ -18,8 +18,8 @@ const CONTEXT: Context = {
 };
 
 const GROUPS: readonly ShownGroup[] = [
-  { name: "interval 1", low: 2, high: 4, share: 0.25, contexts: [CONTEXT], folded: 3 },
-  { name: "at random", low: null, high: null, share: null, contexts: [CONTEXT], folded: 0 },
+  { name: "bin 1", low: 2, high: 4, share: 0.25, examples: [CONTEXT], duplicates: 3 },
+  { name: "random sample", low: null, high: null, share: null, examples: [CONTEXT], duplicates: 0 },
 ];
 
 const DETAIL = {
@@ -27,11 +27,11 @@ const DETAIL = {
     expert: 5,
     label: null,
     automatic: null,
-    usage: 0.1,
+    density: 0.1,
     active_tokens: 12,
-    mean: 1,
+    mean_activation: 1,
     p99: 2,
-    largest: 2.5,
+    max_activation: 2.5,
     entropy: 3,
     top_tokens: [{ id: 1, text: " a", count: 6, share: 0.5 }],
     histogram: [11, 1],
@@ -39,10 +39,10 @@ const DETAIL = {
   },
 } as unknown as ExpertDetail;
 
-describe("contexts in a file", () => {
-  it("are as wide as they are shown", () => {
+describe("exported examples", () => {
+  it("are cut as on screen", () => {
     const widths = (["aligned", "snippet", "full"] as const).map((view) => {
-      const { before, token, after } = shownText(CONTEXT, { view, breaks: false });
+      const { before, token, after } = splitText(CONTEXT, { view, breaks: false });
       expect(token).toBe(" peak");
       return (before + token + after).length;
     });
@@ -52,37 +52,37 @@ describe("contexts in a file", () => {
     expect(widths[1]).toBeLessThan(widths[0] ?? 0);
   });
 
-  it("have their breaks as they are drawn", () => {
-    expect(shownText(CONTEXT, { view: "snippet", breaks: false }).before).toMatch(/ $/);
-    expect(shownText(CONTEXT, { view: "snippet", breaks: true }).before).toMatch(/↵/);
-    expect(shownText(CONTEXT, { view: "full", breaks: false }).before).toMatch(/\n$/);
+  it("have line breaks as on screen", () => {
+    expect(splitText(CONTEXT, { view: "snippet", breaks: false }).before).toMatch(/ $/);
+    expect(splitText(CONTEXT, { view: "snippet", breaks: true }).before).toMatch(/↵/);
+    expect(splitText(CONTEXT, { view: "full", breaks: false }).before).toMatch(/\n$/);
   });
 
-  it("carry interval, coefficient and place", () => {
+  it("contain bin, activation and position", () => {
     const { columns, rows } = contextsTable(GROUPS, { view: "snippet", breaks: false });
     expect(rows.map((row) => row.length)).toEqual([columns.length, columns.length]);
-    expect(rows[0]?.slice(0, 7)).toEqual(["interval 1", "2", "4", "0.25", "2.5", "7", "30"]);
-    expect(rows[1]?.slice(0, 4)).toEqual(["at random", "", "", ""]);
+    expect(rows[0]?.slice(0, 7)).toEqual(["bin 1", "2", "4", "0.25", "2.5", "7", "30"]);
+    expect(rows[1]?.slice(0, 4)).toEqual(["random sample", "", "", ""]);
   });
 });
 
-describe("an expert as a file", () => {
-  it("says how its contexts were shown", () => {
-    const read = JSON.parse(expertJson("r", DETAIL, GROUPS, { view: "full", breaks: true, draw: 4 })) as {
+describe("an exported expert", () => {
+  it("contains the layout of its examples", () => {
+    const read = JSON.parse(expertJson("r", DETAIL, GROUPS, { view: "full", breaks: true, seed: 4 })) as {
       shown: unknown;
       row: { expert: number };
-      groups: { folded: number; contexts: { position: number }[] }[];
+      groups: { duplicates: number; examples: { position: number }[] }[];
     };
-    expect(read.shown).toEqual({ view: "full", breaks: true, draw: 4 });
+    expect(read.shown).toEqual({ view: "full", breaks: true, seed: 4 });
     expect(read.row.expert).toBe(5);
-    expect(read.groups[0]?.folded).toBe(3);
-    expect(read.groups[0]?.contexts[0]?.position).toBe(30);
+    expect(read.groups[0]?.duplicates).toBe(3);
+    expect(read.groups[0]?.examples[0]?.position).toBe(30);
   });
 
-  it("has its statistics a row each", () => {
+  it("has one row per statistic", () => {
     const rows = new Map(statisticsTable(DETAIL).rows.map(([name = "", value = ""]) => [name, value]));
     expect(rows.get("active tokens")).toBe("12");
     expect(rows.get('share of active tokens on " a"')).toBe("0.5");
-    expect(rows.get("tokens with coefficient 2 to 4")).toBe("1");
+    expect(rows.get("tokens with activation 2 to 4")).toBe("1");
   });
 });

@@ -1,38 +1,38 @@
-/** What the page shows of an expert, as files: its statistics, and its contexts as they stand on screen. */
+/** File export of an expert: its statistics, and its examples as they are shown. */
 
 import type { Context, ExpertDetail } from "@/api/types";
-import type { FigureTable } from "@/components/figure/figure-data";
+import type { FigureTable } from "@/components/plots/figure-data";
 import { ALIGNED_AFTER, ALIGNED_BEFORE, type ConcordanceMode, SNIPPET_TOKENS } from "@/components/tokens/concordance";
-import { drawnText } from "@/components/tokens/token-text";
+import { displayText } from "@/components/tokens/token-text";
 import { kwicWindow, type Piece, pieces, snippet } from "@/lib/kwic";
 
-/** How contexts are drawn. */
-export interface ContextLook {
+/** Layout of the examples. */
+export interface ContextLayout {
   readonly view: ConcordanceMode;
   readonly breaks: boolean;
 }
 
-/** The contexts of one heading, in the order on screen. */
+/** One group of examples, in the order on screen. */
 export interface ShownGroup {
-  /** `top`, `interval 1`, …, `at random`. */
+  /** `top`, `bin 1`, …, `random sample`. */
   readonly name: string;
-  /** Bounds of the coefficient; null for the group over all of them. */
+  /** Bounds of the activation; null for the random sample. */
   readonly low: number | null;
   readonly high: number | null;
-  /** Share of the active tokens. */
+  /** Share of all activations. */
   readonly share: number | null;
-  readonly contexts: readonly Context[];
-  /** Left out because they read the same as one that is shown. */
-  readonly folded: number;
+  readonly examples: readonly Context[];
+  /** Number of duplicates left out. */
+  readonly duplicates: number;
 }
 
-interface ShownText {
+interface SplitText {
   readonly before: string;
   readonly token: string;
   readonly after: string;
 }
 
-function windowOf(context: Context, view: ConcordanceMode) {
+function splitAtPeak(context: Context, view: ConcordanceMode) {
   if (view === "aligned") return kwicWindow(context, ALIGNED_BEFORE, ALIGNED_AFTER);
   const all = view === "full" ? pieces(context) : snippet(context, SNIPPET_TOKENS);
   const peak = all.find((piece) => piece.index === context.position);
@@ -44,13 +44,18 @@ function windowOf(context: Context, view: ConcordanceMode) {
   };
 }
 
-/** A context as wide as it is drawn, in three parts that make the whole. */
-export function shownText(context: Context, { view, breaks }: ContextLook): ShownText {
+/** An example, cut as on screen, split at the peak. */
+export function splitText(context: Context, { view, breaks }: ContextLayout): SplitText {
   const layout = view === "full" ? "block" : "line";
-  const drawn = (shown: readonly Piece[]) => shown.map((piece) => drawnText(piece.text, layout, breaks)).join("");
-  const window = windowOf(context, view);
+  const joinDisplayed = (shown: readonly Piece[]) =>
+    shown.map((piece) => displayText(piece.text, layout, breaks)).join("");
+  const window = splitAtPeak(context, view);
   if (window === null) return { before: "", token: "", after: "" };
-  return { before: drawn(window.left), token: drawn([window.peak]), after: drawn(window.right) };
+  return {
+    before: joinDisplayed(window.left),
+    token: joinDisplayed([window.peak]),
+    after: joinDisplayed(window.right),
+  };
 }
 
 const CONTEXT_COLUMNS = [
@@ -68,29 +73,29 @@ const CONTEXT_COLUMNS = [
 
 const cell = (value: number | null) => (value === null ? "" : String(value));
 
-/** One row a context. */
-export function contextsTable(groups: readonly ShownGroup[], look: ContextLook): FigureTable {
-  const rows = groups.flatMap(({ name, low, high, share, contexts }) =>
-    contexts.map((context) => {
-      const { before, token, after } = shownText(context, look);
-      const place = [String(context.coefficient), String(context.sequence), String(context.position)];
-      return [name, cell(low), cell(high), cell(share), ...place, before, token, after];
+/** One row per example. */
+export function contextsTable(groups: readonly ShownGroup[], layout: ContextLayout): FigureTable {
+  const rows = groups.flatMap(({ name, low, high, share, examples }) =>
+    examples.map((context) => {
+      const { before, token, after } = splitText(context, layout);
+      const location = [String(context.coefficient), String(context.sequence), String(context.position)];
+      return [name, cell(low), cell(high), cell(share), ...location, before, token, after];
     }),
   );
   return { columns: CONTEXT_COLUMNS, rows };
 }
 
-/** One row a figure. */
+/** One row per statistic. */
 export function statisticsTable({ row }: ExpertDetail): FigureTable {
-  const figures: readonly (readonly [string, string])[] = [
+  const facts: readonly (readonly [string, string])[] = [
     ["expert", String(row.expert)],
     ["label", row.label ?? ""],
     ["automatic label", row.automatic?.label ?? ""],
-    ["usage, share of tokens", String(row.usage)],
+    ["density, share of tokens", String(row.density)],
     ["active tokens", String(row.active_tokens)],
-    ["mean when active", String(row.mean)],
+    ["mean when active", String(row.mean_activation)],
     ["99th percentile", String(row.p99)],
-    ["largest coefficient", String(row.largest)],
+    ["max activation", String(row.max_activation)],
     ["token entropy, bits", String(row.entropy)],
   ];
   const tokens = row.top_tokens.map(({ text, share }) => [
@@ -99,28 +104,28 @@ export function statisticsTable({ row }: ExpertDetail): FigureTable {
   ]);
   const width = row.histogram_high / row.histogram.length;
   const bins = row.histogram.map((count, i) => [
-    `tokens with coefficient ${i * width} to ${(i + 1) * width}`,
+    `tokens with activation ${i * width} to ${(i + 1) * width}`,
     String(count),
   ]);
-  return { columns: ["statistic", "value"], rows: [...figures, ...tokens, ...bins] };
+  return { columns: ["statistic", "value"], rows: [...facts, ...tokens, ...bins] };
 }
 
-function contextJson(context: Context, look: ContextLook) {
+function contextJson(context: Context, layout: ContextLayout) {
   const { coefficient, sequence, position } = context;
-  return { coefficient, sequence, position, ...shownText(context, look), active: context.active };
+  return { coefficient, sequence, position, ...splitText(context, layout), active: context.active };
 }
 
-/** Everything in one. `draw`: seed of the contexts at random. */
+/** Statistics and examples in one file. `seed` is the random sample's. */
 export function expertJson(
   run: string,
   detail: ExpertDetail,
   groups: readonly ShownGroup[],
-  look: ContextLook & { readonly draw: number },
+  layout: ContextLayout & { readonly seed: number },
 ): string {
-  const { view, breaks, draw } = look;
-  const drawn = groups.map(({ contexts, ...group }) => ({
+  const { view, breaks, seed } = layout;
+  const exported = groups.map(({ examples, ...group }) => ({
     ...group,
-    contexts: contexts.map((context) => contextJson(context, look)),
+    examples: examples.map((context) => contextJson(context, layout)),
   }));
-  return JSON.stringify({ run, ...detail, shown: { view, breaks, draw }, groups: drawn }, null, 2);
+  return JSON.stringify({ run, ...detail, shown: { view, breaks, seed }, groups: exported }, null, 2);
 }

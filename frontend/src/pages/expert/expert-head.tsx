@@ -1,4 +1,4 @@
-/** Name of the expert and what can be done with it. */
+/** The expert's label, tags and actions. */
 
 import { useInfiniteQuery, useQueryClient } from "@tanstack/react-query";
 import { useEffect, useState } from "react";
@@ -7,13 +7,13 @@ import { useNavigate } from "react-router";
 import { useSetLabel } from "@/api/mutations";
 import { contextsQuery, expertQuery, fetchRandomExpert, randomContextsQuery } from "@/api/queries";
 import type { ExpertDetail } from "@/api/types";
-import { Button, LinkButton } from "@/components/button";
-import { ExpertLabel } from "@/components/expert-ref";
-import { usePageLinks } from "@/components/links";
+import { ExpertLabel } from "@/components/experts/expert-link";
 import { AddToList } from "@/components/lists/add-to-list";
 import { ExpertTags } from "@/components/lists/expert-tags";
-import { useShortcut } from "@/components/shortcuts";
+import { usePageLinks } from "@/components/runs/page-links";
 import { useTray } from "@/components/tray/tray-context";
+import { Button, LinkButton } from "@/components/ui/button";
+import { useShortcut } from "@/hooks/use-shortcut";
 import { joinTokens } from "@/lib/kwic";
 
 import { CONTEXTS_PER_PAGE } from "./shown-contexts";
@@ -26,7 +26,7 @@ interface ExpertHeadProps {
 
 function LabelLine({ run, detail }: ExpertHeadProps) {
   const [editing, setEditing] = useState(false);
-  const saving = useSetLabel(run, detail.row.expert);
+  const labelMutation = useSetLabel(run, detail.row.expert);
   useShortcut("label", () => setEditing(true));
   if (editing) {
     return (
@@ -37,9 +37,9 @@ function LabelLine({ run, detail }: ExpertHeadProps) {
           initial={detail.row.label ?? detail.row.automatic?.label ?? ""}
           maxLength={200}
           lines={1}
-          isSaving={saving.isPending}
-          error={saving.error}
-          onSave={(text) => saving.mutate(text, { onSuccess: () => setEditing(false) })}
+          isSaving={labelMutation.isPending}
+          error={labelMutation.error}
+          onSave={(text) => labelMutation.mutate(text, { onSuccess: () => setEditing(false) })}
           onCancel={() => setEditing(false)}
         />
       </>
@@ -50,7 +50,7 @@ function LabelLine({ run, detail }: ExpertHeadProps) {
     <div className="label-line">
       <h1>
         {detail.row.label === null && tokens.length > 0 && (
-          <span className="sr">Expert {detail.row.expert}, no label of a person yet: </span>
+          <span className="sr">Expert {detail.row.expert}, no user label yet: </span>
         )}
         {tokens.length === 0 && detail.row.label === null ? (
           `Expert ${detail.row.expert}`
@@ -59,65 +59,64 @@ function LabelLine({ run, detail }: ExpertHeadProps) {
         )}
       </h1>
       <Button size="small" variant="ghost" shortcut="label" onClick={() => setEditing(true)}>
-        {detail.row.label === null ? "Give it a label" : "Edit label"}
+        {detail.row.label === null ? "Add label" : "Edit label"}
       </Button>
     </div>
   );
 }
 
-/** Goes to another expert and keeps how contexts are shown, not what was locked. */
-function useGoTo() {
+/** Navigate to another expert, keeping view settings but not the lock. */
+function useGoToExpert() {
   const navigate = useNavigate();
   const links = usePageLinks();
   return (expert: number) => {
     const view = new URLSearchParams(window.location.search);
-    const kept = Object.fromEntries([...view].filter(([name]) => ["view", "breaks", "by", "test"].includes(name)));
-    void navigate(links.expert(expert, kept));
+    const viewParams = Object.fromEntries(
+      [...view].filter(([name]) => ["view", "breaks", "by", "test"].includes(name)),
+    );
+    void navigate(links.expert(expert, viewParams));
   };
 }
 
-/** This expert's own contexts have been painted by then. */
-const AFTER_MS = 20;
+/** Long enough for the current expert's own examples to render first. */
+const PREFETCH_DELAY_MS = 20;
 
-/** Fetches what the neighbours show, once this expert is there, so that going on needs no waiting: first what is seen
- *  first of the next one and the one before, then the rest. */
-function usePrefetched(run: string, { next, previous }: ExpertDetail) {
+/** Prefetch the next and previous experts: first what their pages show at the top, then the rest. */
+function usePrefetchNeighbours(run: string, { next, previous }: ExpertDetail) {
   const queries = useQueryClient();
   useEffect(() => {
-    let isLeft = false;
-    const contextsOf = (detail: ExpertDetail, wanted: (interval: number) => boolean) =>
-      detail.intervals
-        .filter(({ interval, contexts }) => contexts > 0 && wanted(interval))
-        .map(({ interval }) =>
-          queries.infiniteQuery(contextsQuery(run, detail.row.expert, interval, CONTEXTS_PER_PAGE)),
-        );
+    let isCancelled = false;
+    const fetchContexts = (detail: ExpertDetail, includes: (bin: number) => boolean) =>
+      detail.bins
+        .filter(({ bin: bin, examples: contexts }) => contexts > 0 && includes(bin))
+        .map(({ bin: bin }) => queries.infiniteQuery(contextsQuery(run, detail.row.expert, bin, CONTEXTS_PER_PAGE)));
     const fetchNeighbours = async () => {
       const details: ExpertDetail[] = [];
       for (const expert of [next, previous]) {
-        if (expert === null || isLeft) continue;
+        if (expert === null || isCancelled) continue;
         const detail = await queries.query(expertQuery(run, expert));
-        await Promise.all(contextsOf(detail, (interval) => interval === 0));
+        await Promise.all(fetchContexts(detail, (bin) => bin === 0));
         details.push(detail);
       }
       for (const detail of details) {
-        if (isLeft) return;
+        if (isCancelled) return;
         const random = queries.query(randomContextsQuery(run, detail.row.expert, 0));
-        await Promise.all([random, ...contextsOf(detail, (interval) => interval > 0)]);
+        await Promise.all([random, ...fetchContexts(detail, (bin) => bin > 0)]);
       }
     };
-    // What fails here is asked for again, and said, on the expert's own page.
-    const waiting = setTimeout(() => void fetchNeighbours().catch(() => undefined), AFTER_MS);
+    // Errors are ignored here: the expert's own page fetches again and reports them.
+    const timer = setTimeout(() => void fetchNeighbours().catch(() => undefined), PREFETCH_DELAY_MS);
     return () => {
-      isLeft = true;
-      clearTimeout(waiting);
+      isCancelled = true;
+      clearTimeout(timer);
     };
   }, [queries, run, previous, next]);
 }
 
 function Neighbours({ run, detail }: ExpertHeadProps) {
-  const goTo = useGoTo();
+  const goTo = useGoToExpert();
   const { previous, next } = detail;
-  usePrefetched(run, detail);
+  usePrefetchNeighbours(run, detail);
   const random = () => void fetchRandomExpert(run).then(({ expert }) => goTo(expert));
   useShortcut("previous", () => previous !== null && goTo(previous));
   useShortcut("next", () => next !== null && goTo(next));
@@ -151,14 +150,14 @@ function Neighbours({ run, detail }: ExpertHeadProps) {
   );
 }
 
-function UseInPrompt({ run, expert }: { readonly run: string; readonly expert: number }) {
+function RouteTopExample({ run, expert }: { readonly run: string; readonly expert: number }) {
   const links = usePageLinks();
   const { data } = useInfiniteQuery(contextsQuery(run, expert, 0, CONTEXTS_PER_PAGE));
-  const strongest = data?.pages[0]?.contexts[0];
+  const strongest = data?.pages[0]?.examples[0];
   const prompt = strongest === undefined ? {} : { prompt: joinTokens(strongest).trim() };
   return (
     <LinkButton icon="routing" to={links.page("routing", prompt)}>
-      Use in a prompt
+      Route top example
     </LinkButton>
   );
 }
@@ -179,11 +178,11 @@ export function ExpertHead({ run, detail }: ExpertHeadProps) {
       </div>
       <div className="expert-acts">
         <Neighbours run={run} detail={detail} />
-        {detail.row.active_tokens > 0 && <UseInPrompt run={run} expert={expert} />}
+        {detail.row.active_tokens > 0 && <RouteTopExample run={run} expert={expert} />}
         <AddToList
           run={run}
           experts={[expert]}
-          inside={detail.lists}
+          containing={detail.lists}
           label={detail.lists.length === 0 ? "Add to list" : detail.lists.map((list) => list.name).join(", ")}
         />
         <Button

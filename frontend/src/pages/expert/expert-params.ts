@@ -1,27 +1,29 @@
-/** What the address of an expert's page holds. */
+/** URL parameters of an expert's page. */
 
 import { CONCORDANCE_MODES, type ContextToken } from "@/components/tokens/concordance";
-import { choiceParam, flagParam, numberParam, type Param, textParam } from "@/url-state";
+import { choiceParam, flagParam, numberParam, type Param, textParam } from "@/hooks/use-url-state";
 
-/** Stands for the contexts at random over all intervals, where a group is named by its interval. */
-export const AT_RANDOM = -1;
+/** Group number of the random sample; the other groups have their bin's number. */
+export const RANDOM_GROUP = -1;
 
-const LARGEST_SEED = 2 ** 31 - 1;
+const MAX_SEED = 2 ** 31 - 1;
 
-const readGroup = (text: string | undefined) => (text === "r" ? AT_RANDOM : Number(text));
-const writeGroup = (group: number) => (group === AT_RANDOM ? "r" : String(group));
+const readGroup = (text: string | undefined) => (text === "r" ? RANDOM_GROUP : Number(text));
+const writeGroup = (group: number) => (group === RANDOM_GROUP ? "r" : String(group));
 
-/** A locked token, as `interval.rank.position`; `r` for the group at random, in which the rank is the place. */
+/**
+ * A locked token as `bin.rank.position`. The bin is `r` for the random sample, where rank is the index in the sample.
+ */
 export const lockParam: Param<ContextToken | null> = {
   read: (text) => {
-    const found = /^(\d+|r)\.(\d+)\.(\d+)$/.exec(text ?? "");
-    if (found === null) return null;
-    return { interval: readGroup(found[1]), rank: Number(found[2]), position: Number(found[3]) };
+    const match = /^(\d+|r)\.(\d+)\.(\d+)$/.exec(text ?? "");
+    if (match === null) return null;
+    return { bin: readGroup(match[1]), rank: Number(match[2]), position: Number(match[3]) };
   },
-  write: (token) => (token === null ? null : `${writeGroup(token.interval)}.${token.rank}.${token.position}`),
+  write: (token) => (token === null ? null : `${writeGroup(token.bin)}.${token.rank}.${token.position}`),
 };
 
-/** Groups that are shown in full, as `0.2.r`. */
+/** Expanded groups, e.g. `0.2.r`. */
 export const openParam: Param<readonly number[]> = {
   read: (text) =>
     (text ?? "")
@@ -34,10 +36,10 @@ export const openParam: Param<readonly number[]> = {
 export const EXPERT_PARAMS = {
   view: choiceParam(CONCORDANCE_MODES, "aligned"),
   breaks: flagParam,
-  by: choiceParam(["gate", "output", "tokens", "together"], "gate"),
+  by: choiceParam(["gate", "output", "tokens", "coactivation"], "gate"),
   open: openParam,
   lock: lockParam,
-  /** Seed of the contexts at random. */
-  draw: numberParam(0, { min: 0, max: LARGEST_SEED }),
+  /** Seed of the random sample. */
+  seed: numberParam(0, { min: 0, max: MAX_SEED }),
   test: textParam(""),
 };

@@ -1,13 +1,13 @@
-/** The expert as the linear map that it is: what it writes most of, and which output dimensions it opens and closes. */
+/** SVD of the expert's matrix: the tokens its singular directions promote, and its gain per output dimension. */
 
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 
 import { expertMapQuery } from "@/api/queries";
 import type { ExpertMap, RunSummary, TokenEffect } from "@/api/types";
-import { Button } from "@/components/button";
-import { ErrorState, LoadingState } from "@/components/states";
 import { TokenChip } from "@/components/tokens/token-chip";
+import { Button } from "@/components/ui/button";
+import { ErrorState, LoadingState } from "@/components/ui/states";
 import { formatFixed, formatPercent, formatSigned } from "@/lib/format";
 
 function Tokens({ tokens }: { readonly tokens: readonly TokenEffect[] }) {
@@ -24,12 +24,12 @@ function Directions({ map }: { readonly map: ExpertMap }) {
   return (
     <div className="matrix-scroll">
       <table className="matrix-table">
-        <caption>Leading singular directions: it writes more or less of each, with either sign</caption>
+        <caption>Leading singular directions, both signs</caption>
         <thead>
           <tr>
             <th className="num">Share</th>
-            <th>Tokens at one end</th>
-            <th>Tokens at the other</th>
+            <th>Promoted in one direction</th>
+            <th>Promoted in the opposite direction</th>
           </tr>
         </thead>
         <tbody>
@@ -37,10 +37,10 @@ function Directions({ map }: { readonly map: ExpertMap }) {
             <tr key={i}>
               <td className="num">{formatPercent(direction.share, 1)} %</td>
               <td>
-                <Tokens tokens={direction.one_end} />
+                <Tokens tokens={direction.positive_tokens} />
               </td>
               <td>
-                <Tokens tokens={direction.other_end} />
+                <Tokens tokens={direction.negative_tokens} />
               </td>
             </tr>
           ))}
@@ -52,22 +52,22 @@ function Directions({ map }: { readonly map: ExpertMap }) {
 
 interface DimensionsProps {
   readonly caption: string;
-  readonly of: ExpertMap["opened"];
+  readonly dimensions: ExpertMap["largest_scalings"];
 }
 
-function Dimensions({ caption, of }: DimensionsProps) {
+function OutputGains({ caption, dimensions }: DimensionsProps) {
   return (
     <table className="matrix-table">
       <caption>{caption}</caption>
       <thead>
         <tr>
           <th className="num">Dimension</th>
-          <th className="num">c</th>
-          <th className="num">of the usual</th>
+          <th className="num">Gain c</th>
+          <th className="num">Relative to RMS</th>
         </tr>
       </thead>
       <tbody>
-        {of.map(({ dimension, scaling, relative }) => (
+        {dimensions.map(({ dimension, scaling, relative }) => (
           <tr key={dimension}>
             <td className="num">{dimension}</td>
             <td className="num">{formatSigned(scaling, 3)}</td>
@@ -79,53 +79,57 @@ function Dimensions({ caption, of }: DimensionsProps) {
   );
 }
 
-function TakenApart({ map }: { readonly map: ExpertMap }) {
+function MatrixSvd({ map }: { readonly map: ExpertMap }) {
   return (
     <>
-      <p className="influence-words">
-        Stable rank <b>{formatFixed(map.stable_rank, 1)}</b>: 1 would be a map that writes one direction, whatever
-        comes.
-        {map.closed_share !== null && ` It closes ${formatPercent(map.closed_share, 1)} % of the output dimensions.`}
+      <p className="ablation-note">
+        Stable rank <b>{formatFixed(map.stable_rank, 1)}</b>; a map with a single output direction has 1.
+        {map.small_scaling_share !== null &&
+          ` ${formatPercent(map.small_scaling_share, 1)} % of the output dimensions have a gain near zero.`}
       </p>
       <div className="matrix">
         <Directions map={map} />
-        {map.opened.length > 0 && <Dimensions caption="Output dimensions that it opens" of={map.opened} />}
-        {map.closed.length > 0 && <Dimensions caption="… and closes" of={map.closed} />}
+        {map.largest_scalings.length > 0 && (
+          <OutputGains caption="Largest output gains" dimensions={map.largest_scalings} />
+        )}
+        {map.smallest_scalings.length > 0 && (
+          <OutputGains caption="Smallest output gains" dimensions={map.smallest_scalings} />
+        )}
       </div>
-      <p className="influence-words">
-        From the weights alone. Tokens: as final norm and unembedding read the direction. Of the usual: |c| against the
-        root mean square over all experts in that dimension; under 0.1 it counts as closed.
+      <p className="ablation-note">
+        Computed from the weights alone. Tokens: final norm and unembedding applied to the direction. Relative to RMS:
+        |c| divided by its root mean square over all experts in that dimension; below 0.1 counts as near zero.
       </p>
     </>
   );
 }
 
-/** Whether experts of a run are maps of one layer; those of transcoders and their like write one direction each. */
-export const hasMatrix = (run: RunSummary) => run.method.endsWith("mxd") && run.layer === run.last_layer;
+/** Whether the run's experts are matrices of a single layer. Transcoder features are single directions. */
+export const hasMatrix = (run: RunSummary) => run.method.endsWith("mxd");
 
-interface MatrixProps {
+interface WeightAnalysisProps {
   readonly run: string;
   readonly expert: number;
 }
 
-export function Matrix({ run, expert }: MatrixProps) {
-  const [isWanted, setWanted] = useState(false);
-  const { data, error, refetch } = useQuery(expertMapQuery(run, expert, isWanted));
+export function WeightAnalysis({ run, expert }: WeightAnalysisProps) {
+  const [isShown, setShown] = useState(false);
+  const { data, error, refetch } = useQuery(expertMapQuery(run, expert, isShown));
   return (
     <section className="pane matrix-pane">
       <div className="pane-h">
-        <h2>As a matrix</h2>
-        <span className="note">what it can write, whatever its contexts</span>
+        <h2>Weight analysis</h2>
+        <span className="note">SVD of its matrix, independent of any text</span>
         <span className="grow" />
-        {!isWanted && (
-          <Button size="small" onClick={() => setWanted(true)}>
-            Take it apart
+        {!isShown && (
+          <Button size="small" onClick={() => setShown(true)}>
+            Show SVD
           </Button>
         )}
       </div>
       {error !== null && <ErrorState error={error} onRetry={() => void refetch()} />}
-      {isWanted && error === null && data === undefined && <LoadingState label="Taking it apart" rows={4} />}
-      {data !== undefined && <TakenApart map={data} />}
+      {isShown && error === null && data === undefined && <LoadingState label="Computing SVD" rows={4} />}
+      {data !== undefined && <MatrixSvd map={data} />}
     </section>
   );
 }

@@ -1,10 +1,10 @@
-/** The note on an expert, and editing it. */
+/** The note on an expert, editable in place. */
 
 import { useState } from "react";
 
 import { useSetNote } from "@/api/mutations";
-import { Button } from "@/components/button";
-import { useShortcut } from "@/components/shortcuts";
+import { Button } from "@/components/ui/button";
+import { useShortcut } from "@/hooks/use-shortcut";
 
 import { TextEditor } from "./text-editor";
 
@@ -16,7 +16,7 @@ interface NotesProps {
 
 export function Notes({ run, expert, note }: NotesProps) {
   const [editing, setEditing] = useState(false);
-  const saving = useSetNote(run, expert);
+  const noteMutation = useSetNote(run, expert);
   useShortcut("note", () => setEditing(true));
   return (
     <section className="pane">
@@ -25,7 +25,7 @@ export function Notes({ run, expert, note }: NotesProps) {
         <span className="grow" />
         {!editing && (
           <Button size="small" icon="note" shortcut="note" onClick={() => setEditing(true)}>
-            {note === null ? "Add a note" : "Edit the note"}
+            {note === null ? "Add note" : "Edit note"}
           </Button>
         )}
       </div>
@@ -35,15 +35,13 @@ export function Notes({ run, expert, note }: NotesProps) {
           initial={note ?? ""}
           maxLength={10_000}
           lines={5}
-          isSaving={saving.isPending}
-          error={saving.error}
-          onSave={(text) => saving.mutate(text, { onSuccess: () => setEditing(false) })}
+          isSaving={noteMutation.isPending}
+          error={noteMutation.error}
+          onSave={(text) => noteMutation.mutate(text, { onSuccess: () => setEditing(false) })}
           onCancel={() => setEditing(false)}
         />
       ) : (
-        <p className={note === null ? "dim" : "note-text"}>
-          {note ?? "What is it, and what is it not? Nobody has said yet."}
-        </p>
+        <p className={note === null ? "dim" : "note-text"}>{note ?? "No notes yet."}</p>
       )}
     </section>
   );

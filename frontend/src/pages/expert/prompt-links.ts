@@ -1,9 +1,9 @@
-/** Where a context of an expert goes as a prompt: to Routing, or to Steering with the expert in the tray. */
+/** Links that use an example as a prompt in Routing, or in Steering with the expert in the tray. */
 
 import { useCallback } from "react";
 
 import type { Context } from "@/api/types";
-import { usePageLinks } from "@/components/links";
+import { usePageLinks } from "@/components/runs/page-links";
 import type { PromptLinks } from "@/components/tokens/concordance";
 import { useTray } from "@/components/tray/tray-context";
 import { formatEdits, newEdit } from "@/lib/edits";
@@ -13,7 +13,7 @@ import { withEdit } from "@/lib/tray";
 export function usePromptLinks(expert: number): (context: Context) => PromptLinks {
   const links = usePageLinks();
   const tray = useTray();
-  // What the tray holds comes along, and how strong the expert is there already stays.
+  // The tray's edits are kept, including the expert's own if there is one.
   const edits = formatEdits(tray.has(expert) ? tray.edits : withEdit(tray.edits, newEdit(expert)));
   return useCallback(
     (context) => {

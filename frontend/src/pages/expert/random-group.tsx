@@ -1,79 +1,74 @@
-/** Contexts at random over all of an expert's active tokens, whatever their interval. */
+/** A random sample of the expert's activations, regardless of their bin. */
 
 import { useQuery } from "@tanstack/react-query";
 
 import { randomContextsQuery } from "@/api/queries";
-import type { RandomContexts } from "@/api/types";
-import { Button } from "@/components/button";
-import { ErrorState, LoadingState } from "@/components/states";
+import type { RandomExamples } from "@/api/types";
 import { Concordance, type ConcordanceProps } from "@/components/tokens/concordance";
+import { Button } from "@/components/ui/button";
+import { ErrorState, LoadingState } from "@/components/ui/states";
 import { formatCount } from "@/lib/format";
 
-import { AT_RANDOM } from "./expert-params";
+import { RANDOM_GROUP } from "./expert-params";
 import { GroupCount } from "./group-count";
-import { asDrawn, firstOf, shownOf } from "./shown-contexts";
+import { asRandomGroup, previewCount, selectShown } from "./shown-contexts";
 
 interface RandomGroupProps extends Omit<ConcordanceProps, "contexts"> {
   readonly run: string;
   readonly expert: number;
   readonly seed: number;
-  readonly onDraw: (seed: number) => void;
+  readonly onResample: (seed: number) => void;
   readonly isOpen: boolean;
   readonly onOpen: (open: boolean) => void;
 }
 
-/** How the draw was made, and why it is no longer than it is. */
-function HowDrawn({ drawn }: { readonly drawn: RandomContexts }) {
-  const count = drawn.contexts.length;
-  if (count === drawn.active_tokens) {
-    return (
-      <p className="dim">
-        All its active tokens are kept; these are all of them, in an order drawn with seed {drawn.seed}.
-      </p>
-    );
+/** Explains how the sample was drawn and why it may be short. */
+function SampleDescription({ sample }: { readonly sample: RandomExamples }) {
+  const count = sample.examples.length;
+  if (count === sample.active_tokens) {
+    return <p className="dim">All of its activations, in random order; seed {sample.seed}.</p>;
   }
   return (
     <p className="dim">
-      Drawn with seed {drawn.seed} as if from all {formatCount(drawn.active_tokens)} active tokens: each time an
-      interval, by the share of active tokens that it holds, then one of the contexts that the index keeps at random of
-      it.
-      {drawn.short_of !== null && (
+      Seed {sample.seed}: a random sample weighted by bin, as if from all {formatCount(sample.active_tokens)}{" "}
+      activations. Each draw picks a bin by its share of the activations, then one of the examples stored for it.
+      {sample.exhausted_bin !== null && (
         <>
           {" "}
-          The draw ended when interval {drawn.short_of} was wanted and had no other; an index made with a larger{" "}
-          <code>--per-interval</code> keeps more.
+          Sampling stopped because bin {sample.exhausted_bin} had no stored examples left. Index with a larger{" "}
+          <code>--examples-per-bin</code> to store more.
         </>
       )}
     </p>
   );
 }
 
-export function RandomGroup({ seed, onDraw, isOpen, onOpen, ...props }: RandomGroupProps) {
+export function RandomGroup({ seed, onResample, isOpen, onOpen, ...props }: RandomGroupProps) {
   const { run, expert, ...concordance } = props;
   const { data, error, refetch } = useQuery(randomContextsQuery(run, expert, seed));
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
-  if (data === undefined) return <LoadingState label="Loading contexts at random" rows={firstOf(AT_RANDOM)} />;
-  if (data.contexts.length === 0) return null;
+  if (data === undefined) return <LoadingState label="Loading random sample" rows={previewCount(RANDOM_GROUP)} />;
+  if (data.examples.length === 0) return null;
   const { locked = null } = concordance;
-  const shown = shownOf(asDrawn(data.contexts), { group: AT_RANDOM, isOpen, locked });
+  const shown = selectShown(asRandomGroup(data.examples), { group: RANDOM_GROUP, isOpen, locked });
   return (
-    <section className="group" aria-label="At random">
+    <section className="group" aria-label="Random sample">
       <header>
-        <h3>At random</h3>
-        <span className="dim">over all active tokens</span>
+        <h3>Random sample</h3>
+        <span className="dim">of all activations</span>
         <span className="grow" />
-        <Button size="small" variant="ghost" icon="dice" onClick={() => onDraw(seed + 1)}>
-          Draw again
+        <Button size="small" variant="ghost" icon="dice" onClick={() => onResample(seed + 1)}>
+          Resample
         </Button>
         <GroupCount
-          words={`${shown.length} of ${data.contexts.length}`}
-          isAll={shown.length >= data.contexts.length}
+          text={`${shown.length} of ${data.examples.length}`}
+          isAll={shown.length >= data.examples.length}
           isOpen={isOpen}
           onOpen={onOpen}
         />
       </header>
       <Concordance contexts={shown} {...concordance} />
-      <HowDrawn drawn={data} />
+      <SampleDescription sample={data} />
     </section>
   );
 }

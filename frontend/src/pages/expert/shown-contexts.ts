@@ -1,42 +1,41 @@
-/** Which contexts of a group are on screen, for the page and for the file that is made of it. */
+/** Selects the examples of a group to show, for the page and for the file export. */
 
 import type { Context } from "@/api/types";
 import type { ContextToken } from "@/components/tokens/concordance";
 
-import { AT_RANDOM } from "./expert-params";
-import { type Folded, folded } from "./fold";
+import { type Deduplicated, deduplicate } from "./deduplicate-contexts";
+import { RANDOM_GROUP } from "./expert-params";
 
 export const CONTEXTS_PER_PAGE = 30;
 
-const FIRST_OF_TOP = 7;
-const FIRST_OF_INTERVAL = 2;
+const TOP_PREVIEW = 7;
+const BIN_PREVIEW = 2;
 
-export interface GroupChoice {
+export interface GroupState {
   readonly group: number;
   readonly isOpen: boolean;
   readonly locked: ContextToken | null;
 }
 
-/** How many of a group are shown before it is opened. */
-export function firstOf(group: number): number {
-  return group === 0 || group === AT_RANDOM ? FIRST_OF_TOP : FIRST_OF_INTERVAL;
+/** Number of examples shown while the group is collapsed. */
+export function previewCount(group: number): number {
+  return group === 0 || group === RANDOM_GROUP ? TOP_PREVIEW : BIN_PREVIEW;
 }
 
-/** Of those that have been fetched: the first few or all, and down to the one that holds the locked token. */
-export function shownOf(contexts: readonly Context[], { group, isOpen, locked }: GroupChoice): readonly Context[] {
+/** The first few or all fetched examples, in any case down to the one with the locked token. */
+export function selectShown(contexts: readonly Context[], { group, isOpen, locked }: GroupState): readonly Context[] {
   if (isOpen) return contexts;
-  const wanted = locked?.interval === group ? locked.rank : -1;
-  return contexts.filter((context, i) => i < firstOf(group) || context.rank <= wanted);
+  const lockedRank = locked?.bin === group ? locked.rank : -1;
+  return contexts.filter((context, i) => i < previewCount(group) || context.rank <= lockedRank);
 }
 
-/** Of an interval: those that read the same are folded first. */
-export function shownOfInterval(contexts: readonly Context[], choice: GroupChoice): Folded {
-  const { contexts: kept, left } = folded(contexts);
-  return { contexts: shownOf(kept, choice), left };
+/** The examples of a bin, without duplicates. */
+export function selectShownInBin(contexts: readonly Context[], state: GroupState): Deduplicated {
+  const { contexts: unique, numDuplicates } = deduplicate(contexts);
+  return { contexts: selectShown(unique, state), numDuplicates };
 }
 
-/** Drawn contexts under the name of their group, numbered as they came. Repeats stay: how often something comes is what
- *  contexts at random are for. */
-export function asDrawn(contexts: readonly Context[]): readonly Context[] {
-  return contexts.map((context, rank) => ({ ...context, interval: AT_RANDOM, rank }));
+/** Assign sampled examples to the random group. Duplicates are kept, because their frequency is informative. */
+export function asRandomGroup(contexts: readonly Context[]): readonly Context[] {
+  return contexts.map((context, rank) => ({ ...context, bin: RANDOM_GROUP, rank }));
 }

@@ -1,36 +1,42 @@
-/** The groups of contexts that an expert's page shows, out of what it has fetched. */
+/** The example groups on screen, from the query cache. */
 
-import type { InfiniteData, QueryClient } from "@tanstack/react-query";
+import type { QueryClient } from "@tanstack/react-query";
 
 import { contextsQuery, randomContextsQuery } from "@/api/queries";
-import type { Context, ExpertDetail, Interval, RandomContexts } from "@/api/types";
-import type { Values } from "@/url-state";
+import type { ActivationBin, ExpertDetail } from "@/api/types";
+import type { Values } from "@/hooks/use-url-state";
 
 import type { ShownGroup } from "./expert-file";
-import { AT_RANDOM, type EXPERT_PARAMS } from "./expert-params";
-import { asDrawn, CONTEXTS_PER_PAGE, shownOf, shownOfInterval } from "./shown-contexts";
+import { RANDOM_GROUP, type EXPERT_PARAMS } from "./expert-params";
+import { asRandomGroup, CONTEXTS_PER_PAGE, selectShown, selectShownInBin } from "./shown-contexts";
 
-type Params = Pick<Values<typeof EXPERT_PARAMS>, "open" | "lock" | "draw">;
-type ContextPages = InfiniteData<{ readonly contexts: readonly Context[] }>;
+type Params = Pick<Values<typeof EXPERT_PARAMS>, "open" | "lock" | "seed">;
 
 export function shownGroups(
   queries: QueryClient,
   run: string,
-  { row, intervals }: ExpertDetail,
-  { open, lock, draw }: Params,
+  { row, bins: bins }: ExpertDetail,
+  { open, lock, seed }: Params,
 ): readonly ShownGroup[] {
-  const choice = (group: number) => ({ group, isOpen: open.includes(group), locked: lock });
-  const ofInterval = ({ interval, low, high, share }: Interval): ShownGroup => {
-    const { queryKey } = contextsQuery(run, row.expert, interval, CONTEXTS_PER_PAGE);
-    const fetched = queries.getQueryData<ContextPages>(queryKey)?.pages.flatMap((page) => page.contexts) ?? [];
-    const { contexts, left } = shownOfInterval(fetched, choice(interval));
-    return { name: interval === 0 ? "top" : `interval ${interval}`, low, high, share, contexts, folded: left };
+  const groupState = (group: number) => ({ group, isOpen: open.includes(group), locked: lock });
+  const binGroup = ({ bin: bin, low, high, share }: ActivationBin): ShownGroup => {
+    const { queryKey } = contextsQuery(run, row.expert, bin, CONTEXTS_PER_PAGE);
+    const fetched = queries.getQueryData(queryKey)?.pages.flatMap((page) => page.examples) ?? [];
+    const { contexts, numDuplicates } = selectShownInBin(fetched, groupState(bin));
+    return {
+      name: bin === 0 ? "top" : `bin ${bin}`,
+      low,
+      high,
+      share,
+      examples: contexts,
+      duplicates: numDuplicates,
+    };
   };
-  const { queryKey } = randomContextsQuery(run, row.expert, draw);
-  const drawn = queries.getQueryData<RandomContexts>(queryKey)?.contexts ?? [];
-  const contexts = shownOf(asDrawn(drawn), choice(AT_RANDOM));
+  const { queryKey } = randomContextsQuery(run, row.expert, seed);
+  const sample = queries.getQueryData(queryKey)?.examples ?? [];
+  const contexts = selectShown(asRandomGroup(sample), groupState(RANDOM_GROUP));
   return [
-    ...intervals.filter((interval) => interval.contexts > 0).map(ofInterval),
-    { name: "at random", low: null, high: null, share: null, contexts, folded: 0 },
+    ...bins.filter((bin) => bin.examples > 0).map(binGroup),
+    { name: "random sample", low: null, high: null, share: null, examples: contexts, duplicates: 0 },
   ];
 }

@@ -1,15 +1,15 @@
-/** The experts nearest to this one, by what opens them or by what they write. */
+/** The most similar experts by gate, output, tokens or co-activation. */
 
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "react-router";
 
 import { similarQuery } from "@/api/queries";
 import type { SimilarBy, SimilarExpert } from "@/api/types";
-import { ExpertLabel } from "@/components/expert-ref";
-import { usePageLinks } from "@/components/links";
-import { Segmented } from "@/components/segmented";
-import { ErrorState, LoadingState } from "@/components/states";
+import { ExpertLabel } from "@/components/experts/expert-link";
+import { usePageLinks } from "@/components/runs/page-links";
 import { PlusButton } from "@/components/tray/plus-button";
+import { SegmentedControl } from "@/components/ui/segmented-control";
+import { ErrorState, LoadingState } from "@/components/ui/states";
 import { formatFixed } from "@/lib/format";
 
 interface SimilarProps {
@@ -49,7 +49,7 @@ export function Similar({ run, expert, by, onBy }: SimilarProps) {
       <div className="pane-h">
         <h2>Similar experts</h2>
         <span className="note">by</span>
-        <Segmented
+        <SegmentedControl
           label="Similar by"
           value={by}
           onChange={onBy}
@@ -57,7 +57,7 @@ export function Similar({ run, expert, by, onBy }: SimilarProps) {
             { value: "gate", label: "gate" },
             { value: "output", label: "output" },
             { value: "tokens", label: "tokens" },
-            { value: "together", label: "together" },
+            { value: "coactivation", label: "co-activation" },
           ]}
         />
       </div>

@@ -1,15 +1,15 @@
-/** How often and how strongly an expert is active, and on which tokens. */
+/** Statistics of an expert: density, activation histogram and top activating tokens. */
 
 import type { ReactNode } from "react";
 import { Link } from "react-router";
 
 import type { ExpertRow, RunSummary, TokenCount } from "@/api/types";
-import { usePageLinks } from "@/components/links";
-import { MiniHistogram } from "@/components/mini-histogram";
+import { MiniHistogram } from "@/components/plots/mini-histogram";
+import { usePageLinks } from "@/components/runs/page-links";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { formatCompact, formatCount, formatFixed, formatPercent } from "@/lib/format";
 
-const TOKENS_SHOWN = 10;
+const MAX_TOKENS = 10;
 
 interface FactProps {
   readonly name: string;
@@ -29,27 +29,27 @@ function Fact({ name, unit, children }: FactProps) {
 }
 
 function TopTokens({ tokens }: { readonly tokens: readonly TokenCount[] }) {
-  const most = tokens[0]?.share ?? 1;
+  const largestShare = tokens[0]?.share ?? 1;
   const links = usePageLinks();
   return (
     <table className="top-tokens">
       <thead className="sr">
         <tr>
           <th>Token</th>
-          <th>Share of the bar</th>
+          <th>Bar</th>
           <th>Share of active tokens, %</th>
         </tr>
       </thead>
       <tbody>
-        {tokens.slice(0, TOKENS_SHOWN).map((token) => (
-          <tr key={token.id} title={`${formatCount(token.count)} times, token ${formatCount(token.id)}`}>
+        {tokens.slice(0, MAX_TOKENS).map((token) => (
+          <tr key={token.id} title={`${formatCount(token.count)} times; token id ${formatCount(token.id)}`}>
             <td>
               <Link to={links.page("experts", { token: token.text })} aria-label={`Experts that fire on ${token.text}`}>
                 <TokenChip text={token.text} />
               </Link>
             </td>
             <td className="bar-cell">
-              <i style={{ width: `${(100 * token.share) / most}%` }} />
+              <i style={{ width: `${(100 * token.share) / largestShare}%` }} />
             </td>
             <td className="num">{formatPercent(token.share, 1)}</td>
           </tr>
@@ -70,15 +70,15 @@ export function Statistics({ run, row, marker }: StatisticsProps) {
     <div className="expert-side">
       <section>
         <dl className="kv">
-          <Fact name="Usage" unit="%">
-            {formatPercent(row.usage)}
+          <Fact name="Density" unit="%">
+            {formatPercent(row.density)}
           </Fact>
           <Fact name="Active tokens" unit={`of ${formatCompact(run.indexed_tokens ?? 0)}`}>
             {formatCount(row.active_tokens)}
           </Fact>
-          <Fact name="Mean when active">{formatFixed(row.mean)}</Fact>
+          <Fact name="Mean when active">{formatFixed(row.mean_activation)}</Fact>
           <Fact name="99th percentile">{formatFixed(row.p99)}</Fact>
-          <Fact name="Largest coefficient">{formatFixed(row.largest)}</Fact>
+          <Fact name="Max activation">{formatFixed(row.max_activation)}</Fact>
           <Fact name="Token entropy" unit="bits">
             {formatFixed(row.entropy)}
           </Fact>
@@ -88,8 +88,8 @@ export function Statistics({ run, row, marker }: StatisticsProps) {
         <>
           <section>
             <div className="pane-h">
-              <h2>Coefficient</h2>
-              <span className="note">where active</span>
+              <h2>Activation</h2>
+              <span className="note">on active tokens</span>
             </div>
             <MiniHistogram
               counts={row.histogram}
@@ -101,8 +101,8 @@ export function Statistics({ run, row, marker }: StatisticsProps) {
           </section>
           <section>
             <div className="pane-h">
-              <h2>Fires on</h2>
-              <span className="note">% of its active tokens</span>
+              <h2>Top activating tokens</h2>
+              <span className="note">% of active tokens</span>
             </div>
             <TopTokens tokens={row.top_tokens} />
           </section>

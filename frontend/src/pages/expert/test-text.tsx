@@ -1,4 +1,4 @@
-/** This expert on a text of one's own: its coefficient on each token, and where it stands among the active ones. */
+/** Routes a user's text and shows this expert's activation and rank on each token. */
 
 import "@/components/prompt/prompt.css";
 
@@ -7,17 +7,17 @@ import { useMemo, useState } from "react";
 
 import { routingQuery } from "@/api/queries";
 import type { RoutingResponse } from "@/api/types";
-import { Button } from "@/components/button";
 import { PromptBox, SUBMIT_KEY } from "@/components/prompt/prompt-box";
-import { ErrorState } from "@/components/states";
 import { TokenGroup } from "@/components/tokens/token-group";
 import { TokenText } from "@/components/tokens/token-text";
 import { TokenTip } from "@/components/tokens/token-tip";
+import { Button } from "@/components/ui/button";
+import { ErrorState } from "@/components/ui/states";
 import { sequentialClass } from "@/lib/colour-scale";
 import { formatCount, formatFixed } from "@/lib/format";
 import type { Piece } from "@/lib/kwic";
 
-import { activationOf, type Activation } from "./activation";
+import { findActivation, type Activation } from "./activation";
 
 interface TestTextProps {
   readonly run: string;
@@ -31,12 +31,12 @@ interface TestTextProps {
 function summary({ pieces, peak }: Activation, largest: number): string {
   const active = pieces.filter((piece) => piece.value !== null).length;
   const strongest = pieces.find((piece) => piece.index === peak)?.value ?? null;
-  if (strongest === null) return `Silent on all ${formatCount(pieces.length)} tokens.`;
-  const share = largest > 0 ? `, ${formatFixed((100 * strongest) / largest, 0)} % of its largest` : "";
-  return `Active on ${formatCount(active)} of ${formatCount(pieces.length)} tokens, at most ${formatFixed(strongest, 4)}${share}.`;
+  if (strongest === null) return `Inactive on all ${formatCount(pieces.length)} tokens.`;
+  const share = largest > 0 ? `, ${formatFixed((100 * strongest) / largest, 0)} % of its overall maximum` : "";
+  return `Active on ${formatCount(active)} of ${formatCount(pieces.length)} tokens, maximum ${formatFixed(strongest, 4)}${share}.`;
 }
 
-function Tested({
+function TestedText({
   response,
   expert,
   largest,
@@ -44,9 +44,9 @@ function Tested({
 }: Omit<TestTextProps, "run" | "text" | "onText"> & {
   readonly response: RoutingResponse;
 }) {
-  const tested = useMemo(() => activationOf(response, expert), [response, expert]);
+  const activation = useMemo(() => findActivation(response, expert), [response, expert]);
   const tip = (piece: Piece) => {
-    const rank = tested.ranks.get(piece.index);
+    const rank = activation.ranks.get(piece.index);
     return (
       <TokenTip
         text={piece.text}
@@ -59,18 +59,18 @@ function Tested({
   };
   return (
     <>
-      <p role="status">{summary(tested, largest)}</p>
+      <p role="status">{summary(activation, largest)}</p>
       <TokenGroup
         className="tested"
         label="Tested text"
-        pieces={tested.pieces}
+        pieces={activation.pieces}
         tip={tip}
         onHover={(piece) => onHover(piece?.value ?? null)}
       >
         <TokenText
-          pieces={tested.pieces}
+          pieces={activation.pieces}
           shade={(piece) => sequentialClass(piece.value ?? 0, largest)}
-          peak={tested.peak}
+          peak={activation.peak}
           layout="block"
         />
       </TokenGroup>
@@ -85,12 +85,12 @@ export function TestText({ run, expert, largest, text, onText, onHover }: TestTe
   return (
     <section className="pane test-text">
       <div className="pane-h">
-        <h2>Test it on a text</h2>
-        <span className="note">its coefficient on each token, from the language model, now</span>
+        <h2>Test on a text</h2>
+        <span className="note">computes its activation on each token with the language model</span>
       </div>
       <div className="prompt-row">
         <PromptBox
-          label="Text to test this expert on"
+          label="Text to test the expert on"
           placeholder="Type or paste a text"
           value={draft}
           onChange={setDraft}
@@ -102,7 +102,7 @@ export function TestText({ run, expert, largest, text, onText, onHover }: TestTe
       </div>
       {error !== null && <ErrorState error={error} />}
       {data !== undefined && !isPlaceholderData && text !== "" && (
-        <Tested response={data} expert={expert} largest={largest} onHover={onHover} />
+        <TestedText response={data} expert={expert} largest={largest} onHover={onHover} />
       )}
     </section>
   );

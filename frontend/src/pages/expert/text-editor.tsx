@@ -1,11 +1,11 @@
-/** Editing a text in place: Enter (with Ctrl in a note) saves, Escape leaves it as it was, empty takes it away. */
+/** In-place text editor. Enter (Ctrl+Enter for several lines) saves, Escape cancels, an empty text deletes. */
 
 import "./text-editor.css";
 
 import { type KeyboardEvent, type SubmitEvent, useState } from "react";
 
 import { messageOf } from "@/api/errors";
-import { Button } from "@/components/button";
+import { Button } from "@/components/ui/button";
 
 interface TextEditorProps {
   readonly label: string;
@@ -39,7 +39,7 @@ export function TextEditor({ label, initial, maxLength, lines, isSaving, error, 
       <textarea
         className="textarea"
         aria-label={label}
-        // eslint-disable-next-line jsx-a11y/no-autofocus -- it was opened in order to type
+        // eslint-disable-next-line jsx-a11y/no-autofocus -- it is opened in order to type
         autoFocus
         rows={lines}
         maxLength={maxLength}

@@ -1,10 +1,10 @@
-/** Which columns the table has. */
+/** Menu that shows and hides columns. */
 
 import { Menu, MenuItem, MenuTrigger, Popover } from "react-aria-components";
 
-import { TriggerButton } from "@/components/trigger-button";
+import { TriggerButton } from "@/components/ui/button";
 
-import { LOOKS } from "./columns";
+import { HEADERS } from "./columns";
 import { type ExpertsParams, OPTIONAL_COLUMNS, type SetExpertsParams } from "./experts-params";
 
 interface ColumnsMenuProps {
@@ -13,7 +13,7 @@ interface ColumnsMenuProps {
 }
 
 export function ColumnsMenu({ params, setParams }: ColumnsMenuProps) {
-  const shown = OPTIONAL_COLUMNS.filter((column) => !params.hide.includes(column));
+  const visible = OPTIONAL_COLUMNS.filter((column) => !params.hide.includes(column));
   return (
     <MenuTrigger>
       <TriggerButton className="btn columns-button">Columns</TriggerButton>
@@ -21,7 +21,7 @@ export function ColumnsMenu({ params, setParams }: ColumnsMenuProps) {
         <Menu
           aria-label="Columns"
           selectionMode="multiple"
-          selectedKeys={shown}
+          selectedKeys={visible}
           onSelectionChange={(keys) => {
             const hide = OPTIONAL_COLUMNS.filter((column) => keys !== "all" && !keys.has(column));
             setParams({ hide });
@@ -29,7 +29,7 @@ export function ColumnsMenu({ params, setParams }: ColumnsMenuProps) {
         >
           {OPTIONAL_COLUMNS.map((column) => (
             <MenuItem key={column} id={column}>
-              {LOOKS[column]?.title}
+              {HEADERS[column]?.title}
             </MenuItem>
           ))}
         </Menu>

@@ -1,49 +1,47 @@
-/** Columns of the experts table. */
-
 import type { ReactNode } from "react";
 import { Link } from "react-router";
 
 import type { ExpertRow } from "@/api/types";
-import { ExpertLabel } from "@/components/expert-ref";
-import { CoefficientCell } from "@/components/coefficient-bar";
-import { usePageLinks } from "@/components/links";
-import { SparkHistogram } from "@/components/mini-histogram";
+import { CoefficientCell } from "@/components/experts/coefficient-bar";
+import { ExpertLabel } from "@/components/experts/expert-link";
+import { SparkHistogram } from "@/components/plots/mini-histogram";
+import { usePageLinks } from "@/components/runs/page-links";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/plus-button";
 import { formatFixed, formatPercent, formatSigned } from "@/lib/format";
 
 import type { Sort } from "./experts-params";
 
-/** What a column needs besides its cells. */
-export interface ColumnLook {
+/** Header of a column. */
+export interface ColumnHeader {
   readonly title: string;
   readonly unit?: string;
   readonly className: string;
   readonly sort?: Sort;
 }
 
-/** Looks by column id; their order is the order on screen. */
-export const LOOKS: Readonly<Record<string, ColumnLook>> = {
+/** Headers by column id, in the order on screen. */
+export const HEADERS: Readonly<Record<string, ColumnHeader>> = {
   tray: { title: "", className: "c-plus" },
   expert: { title: "Id", className: "c-id num", sort: "expert" },
   label: { title: "Label", className: "c-label", sort: "label" },
-  usage: { title: "Usage", unit: "%", className: "c-usage num", sort: "usage" },
-  mean: { title: "Mean", unit: "coefficient", className: "c-mean num", sort: "mean" },
-  largest: { title: "Largest", unit: "coefficient", className: "c-largest num", sort: "largest" },
+  density: { title: "Density", unit: "%", className: "c-density num", sort: "density" },
+  mean: { title: "Mean", unit: "activation", className: "c-mean num", sort: "mean_activation" },
+  largest: { title: "Max", unit: "activation", className: "c-max num", sort: "max_activation" },
   entropy: { title: "Token entropy", unit: "bits", className: "c-entropy num", sort: "entropy" },
-  added_loss: { title: "Switched off", unit: "mnats", className: "c-off num", sort: "added_loss" },
-  kl_up: { title: "Turned up", unit: "mnats", className: "c-up num", sort: "kl_up" },
+  loss_increase: { title: "ΔCE ablated", unit: "nats", className: "c-ablated num", sort: "loss_increase" },
+  kl_amplified: { title: "KL at +p99", unit: "nats", className: "c-amplified num", sort: "kl_amplified" },
   top_tokens: { title: "Top tokens", className: "c-tokens" },
-  histogram: { title: "Coefficients", className: "c-histogram" },
+  histogram: { title: "Activations", className: "c-histogram" },
 };
 
-const FULL_BAR = 33;
+const MAX_BAR_WIDTH = 33;
 const DECADES = 6;
 
-/** Length of the bar of a usage, on a log scale from one in a million to always. */
-export function usageBar(usage: number): number {
-  if (!(usage > 0)) return 0;
-  return Math.max(1, Math.round(FULL_BAR * (1 + Math.log10(usage) / DECADES)));
+/** Width of the bar of a density, on a log scale from one in a million to 1. */
+export function densityBarWidth(density: number): number {
+  if (!(density > 0)) return 0;
+  return Math.max(1, Math.round(MAX_BAR_WIDTH * (1 + Math.log10(density) / DECADES)));
 }
 
 function LabelCell({ row }: { readonly row: ExpertRow }) {
@@ -51,7 +49,7 @@ function LabelCell({ row }: { readonly row: ExpertRow }) {
   return (
     <Link to={links.expert(row.expert)}>
       {row.active_tokens === 0 && row.label === null ? (
-        <span className="dim">never active</span>
+        <span className="dim">dead</span>
       ) : (
         <ExpertLabel label={row.label} automatic={row.automatic} />
       )}
@@ -64,26 +62,26 @@ function TopTokens({ row }: { readonly row: ExpertRow }) {
   return row.top_tokens.slice(0, 5).map((token) => <TokenChip key={token.id} text={token.text} />);
 }
 
-/** What a column shows of an expert; `largest` is the largest coefficient of the whole run, end of the colour scale. */
-export type Cell = (row: ExpertRow, largest: number) => ReactNode;
+/** Renders a cell; `largest` is the maximum over the whole run, the end of the colour scale. */
+export type Cell = (row: ExpertRow, max_activation: number) => ReactNode;
 
-/** By column id, as the looks. */
+/** By column id, as the headers. */
 export const CELLS: Readonly<Record<string, Cell>> = {
   tray: (row) => <PlusButton expert={row.expert} />,
   expert: (row) => row.expert,
   label: (row) => <LabelCell row={row} />,
-  usage: ({ usage }) => (
+  density: ({ density }) => (
     <>
-      <i style={{ width: usageBar(usage) }} />
-      {formatPercent(usage)}
+      <i style={{ width: densityBarWidth(density) }} />
+      {formatPercent(density)}
     </>
   ),
-  mean: (row) => formatFixed(row.mean),
+  mean: (row) => formatFixed(row.mean_activation),
   largest: (row, largest) =>
-    row.largest > 0 ? <CoefficientCell value={row.largest} largest={largest} /> : formatFixed(0),
+    row.max_activation > 0 ? <CoefficientCell value={row.max_activation} largest={largest} /> : formatFixed(0),
   entropy: (row) => formatFixed(row.entropy),
-  added_loss: (row) => (row.measured ? formatSigned(1000 * row.added_loss, 1) : "–"),
-  kl_up: (row) => (row.measured ? formatFixed(1000 * row.kl_up, 1) : "–"),
+  loss_increase: (row) => (row.measured ? formatSigned(row.loss_increase, 4) : "–"),
+  kl_amplified: (row) => (row.measured ? formatFixed(row.kl_amplified, 4) : "–"),
   top_tokens: (row) => <TopTokens row={row} />,
-  histogram: (row) => <SparkHistogram counts={row.histogram} label="Histogram of its coefficient" />,
+  histogram: (row) => <SparkHistogram counts={row.histogram} label="Activation histogram" />,
 };

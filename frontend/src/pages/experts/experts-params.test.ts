@@ -1,29 +1,35 @@
 import { describe, expect, it } from "vitest";
 
-import { readParams } from "@/url-state";
+import { readParams } from "@/hooks/use-url-state";
 
-import { boundText, columnsParam, EXPERTS_PARAMS, toFilters } from "./experts-params";
+import { formatBound, columnsParam, EXPERTS_PARAMS, toFilters } from "./experts-params";
 
 describe("filters of the experts page", () => {
-  it("ask for nothing that is not set", () => {
-    expect(toFilters(readParams(EXPERTS_PARAMS, ""))).toEqual({ sort: "largest", order: "desc" });
+  it("contain only what is set", () => {
+    expect(toFilters(readParams(EXPERTS_PARAMS, ""))).toEqual({ sort: "max_activation", order: "desc" });
   });
 
-  it("go from the address to the request", () => {
-    const params = readParams(EXPERTS_PARAMS, "?sort=usage&order=asc&search=+may+&min_usage=0.00001&max_usage=2");
+  it("go from the URL to the request", () => {
+    const params = readParams(EXPERTS_PARAMS, "?sort=density&order=asc&search=+may+&min_density=0.00001&max_density=2");
     expect(toFilters(readParams(EXPERTS_PARAMS, "?token=+return"))).toMatchObject({ token: " return" });
-    expect(toFilters(params)).toEqual({ sort: "usage", order: "asc", search: "may", min_usage: 0.00001, max_usage: 1 });
+    expect(toFilters(params)).toEqual({
+      sort: "density",
+      order: "asc",
+      search: "may",
+      min_density: 0.00001,
+      max_density: 1,
+    });
   });
 
-  it("keep which columns are hidden", () => {
-    expect(columnsParam.read("entropy,label,usage")).toEqual(["usage", "entropy"]);
-    expect(columnsParam.write(["usage", "entropy"])).toBe("usage,entropy");
+  it("keep hidden columns", () => {
+    expect(columnsParam.read("entropy,label,density")).toEqual(["density", "entropy"]);
+    expect(columnsParam.write(["density", "entropy"])).toBe("density,entropy");
     expect(columnsParam.write([])).toBeNull();
   });
 
-  it("are written in their unit without idle digits", () => {
-    expect(boundText("min_usage", 0.00001)).toBe("0.001");
-    expect(boundText("max_usage", 0.5)).toBe("50");
-    expect(boundText("min_largest", 2.25)).toBe("2.25");
+  it("are written in their unit without trailing zeros", () => {
+    expect(formatBound("min_density", 0.00001)).toBe("0.001");
+    expect(formatBound("max_density", 0.5)).toBe("50");
+    expect(formatBound("min_max_activation", 2.25)).toBe("2.25");
   });
 });

@@ -1,20 +1,29 @@
-/** What the address of the experts page holds: sort, search and filters. */
+/** URL parameters of the Experts page: sort, search and filters. */
 
 import type { ExpertFilters } from "@/api/queries";
+import { choiceParam, numberParam, type Param, type SetParams, textParam, type Values } from "@/hooks/use-url-state";
 import { formatFixed } from "@/lib/format";
-import { choiceParam, numberParam, type Param, type SetParams, textParam, type Values } from "@/url-state";
 
-export const SORTS = ["expert", "label", "usage", "mean", "largest", "entropy", "added_loss", "kl_up"] as const;
+export const SORTS = [
+  "expert",
+  "label",
+  "density",
+  "mean_activation",
+  "max_activation",
+  "entropy",
+  "loss_increase",
+  "kl_amplified",
+] as const;
 export type Sort = (typeof SORTS)[number];
 
-/** Columns that may be hidden. */
+/** Columns that can be hidden. */
 export const OPTIONAL_COLUMNS = [
-  "usage",
-  "mean",
-  "largest",
+  "density",
+  "mean_activation",
+  "max_activation",
   "entropy",
-  "added_loss",
-  "kl_up",
+  "loss_increase",
+  "kl_amplified",
   "top_tokens",
   "histogram",
 ] as const;
@@ -25,29 +34,29 @@ export const columnsParam: Param<readonly OptionalColumn[]> = {
   write: (columns) => (columns.length === 0 ? null : columns.join(",")),
 };
 
-/** What a lasso holds: experts by number. */
+/** Experts selected with the lasso, by number. */
 export const expertsParam: Param<readonly number[]> = {
   read: (text) => (/^\d{1,9}(,\d{1,9})*$/.test(text ?? "") ? (text ?? "").split(",").map(Number) : []),
   write: (experts) => (experts.length === 0 ? null : experts.join(",")),
 };
 
-/** What the overview shows. */
-export const VIEWS = ["usage-strength", "similarity-map"] as const;
+/** Figures of the overview. */
+export const VIEWS = ["density-activation", "similarity-map"] as const;
 export type View = (typeof VIEWS)[number];
 
 export const EXPERTS_PARAMS = {
-  sort: choiceParam(SORTS, "largest"),
+  sort: choiceParam(SORTS, "max_activation"),
   order: choiceParam(["asc", "desc"], "desc"),
   search: textParam(""),
-  min_usage: numberParam(null, { min: 0, max: 1 }),
-  max_usage: numberParam(null, { min: 0, max: 1 }),
-  min_largest: numberParam(null, { min: 0 }),
+  min_density: numberParam(null, { min: 0, max: 1 }),
+  max_density: numberParam(null, { min: 0, max: 1 }),
+  min_max_activation: numberParam(null, { min: 0 }),
   token: textParam(""),
   tag: textParam(""),
   list: numberParam(null, { min: 0 }),
   among: expertsParam,
   hide: columnsParam,
-  figure: choiceParam(VIEWS, "usage-strength"),
+  figure: choiceParam(VIEWS, "density-activation"),
 };
 
 export type ExpertsParams = Values<typeof EXPERTS_PARAMS>;
@@ -57,26 +66,26 @@ export interface FilterKind {
   readonly name: string;
   readonly sign: "≥" | "≤";
   readonly unit: string;
-  /** How many of the unit make one of the parameter. */
+  /** Factor from the parameter's value to the displayed unit. */
   readonly scale: number;
 }
 
 export const FILTERS = {
-  min_usage: { name: "usage", sign: "≥", unit: "%", scale: 100 },
-  max_usage: { name: "usage", sign: "≤", unit: "%", scale: 100 },
-  min_largest: { name: "largest", sign: "≥", unit: "", scale: 1 },
+  min_density: { name: "density", sign: "≥", unit: "%", scale: 100 },
+  max_density: { name: "density", sign: "≤", unit: "%", scale: 100 },
+  min_max_activation: { name: "max activation", sign: "≥", unit: "", scale: 1 },
 } as const satisfies Record<string, FilterKind>;
 
 export type FilterName = keyof typeof FILTERS;
 export const FILTER_NAMES = Object.keys(FILTERS) as FilterName[];
 
-/** A bound in its unit, with as many digits as it has, at most four. */
-export function boundText(name: FilterName, value: number): string {
+/** A bound in its unit, with at most four decimals. */
+export function formatBound(name: FilterName, value: number): string {
   const { scale } = FILTERS[name];
   return formatFixed(value * scale, 4).replace(/\.?0+$/, "");
 }
 
-/** The request: only what is set. */
+/** API filters, without the unset parameters. */
 export function toFilters(params: ExpertsParams): ExpertFilters {
   const bounds = FILTER_NAMES.filter((name) => params[name] !== null).map((name) => [name, params[name]]);
   const search = params.search.trim();

@@ -1,22 +1,21 @@
-/** The experts, sorted and filtered by the server, a page at a time as one scrolls. */
+/** The experts table, sorted and filtered on the server and loaded page by page while scrolling. */
 
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { lazy, memo, Suspense, useCallback, useMemo, useState } from "react";
 
 import { expertsQuery } from "@/api/queries";
 import type { ExpertRow } from "@/api/types";
-import { Button } from "@/components/button";
-import { ExpertLabel } from "@/components/expert-ref";
-import { useIsNarrow } from "@/components/media";
-import { EmptyState, ErrorState, LoadingState } from "@/components/states";
+import { ExpertLabel } from "@/components/experts/expert-link";
 import { SortHeader } from "@/components/table/sort-header";
 import { VirtualRows } from "@/components/table/virtual-rows";
-
+import { Button } from "@/components/ui/button";
+import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
+import { useIsNarrow } from "@/hooks/use-is-narrow";
 import { visibleText } from "@/lib/token-text";
 
-import { CELLS, LOOKS } from "./columns";
+import { CELLS, HEADERS } from "./columns";
 import {
-  boundText,
+  formatBound,
   type ExpertsParams,
   FILTER_NAMES,
   FILTERS,
@@ -24,9 +23,9 @@ import {
   type Sort,
   toFilters,
 } from "./experts-params";
-import { usePlace } from "./use-place";
+import { useScrollRestoration } from "./use-scroll-restoration";
 
-/** Only narrow screens open it. */
+/** Lazy, because only narrow screens need it. */
 const RowSheet = lazy(() => import("./row-sheet"));
 
 interface ExpertsTableProps {
@@ -39,26 +38,26 @@ const ROW_HEIGHT = 31;
 const NARROW_ROW_HEIGHT = 44;
 const NO_ROWS: ExpertRow[] = [];
 
-function NoneFound({ params, setParams }: Omit<ExpertsTableProps, "run">) {
+function NoMatches({ params, setParams }: Omit<ExpertsTableProps, "run">) {
   return (
-    <EmptyState title="No expert fits">
+    <EmptyState title="No matching experts">
       {params.search !== "" && (
         <Button size="small" icon="close" onClick={() => setParams({ search: "" }, "push")}>
-          Drop the search for “{params.search}”
+          Clear search “{params.search}”
         </Button>
       )}{" "}
       {params.token !== "" && (
         <Button size="small" icon="close" onClick={() => setParams({ token: "" }, "push")}>
-          Drop fires on “{visibleText(params.token)}”
+          Clear token “{visibleText(params.token)}”
         </Button>
       )}{" "}
       {FILTER_NAMES.map((name) => {
         const value = params[name];
         if (value === null) return null;
-        const { name: word, sign, unit } = FILTERS[name];
+        const { name: label, sign, unit } = FILTERS[name];
         return (
           <Button key={name} size="small" icon="close" onClick={() => setParams({ [name]: null }, "push")}>
-            Drop {word} {sign} {boundText(name, value)} {unit}
+            Clear {label} {sign} {formatBound(name, value)} {unit}
           </Button>
         );
       })}
@@ -74,25 +73,25 @@ function Head({ params, setParams, hidden }: HeadProps) {
   return (
     <thead>
       <tr>
-        {Object.entries(LOOKS).map(([id, look]) => {
+        {Object.entries(HEADERS).map(([id, header]) => {
           if (hidden.includes(id)) return null;
           const title = (
             <span>
-              {look.title} {look.unit !== undefined && <span className="unit">{look.unit}</span>}
+              {header.title} {header.unit !== undefined && <span className="unit">{header.unit}</span>}
             </span>
           );
-          if (look.sort === undefined) {
+          if (header.sort === undefined) {
             return (
-              <th key={id} className={look.className} scope="col">
-                {look.title === "" ? <span className="sr">Tray</span> : title}
+              <th key={id} className={header.className} scope="col">
+                {header.title === "" ? <span className="sr">Tray</span> : title}
               </th>
             );
           }
           return (
             <SortHeader<Sort>
               key={id}
-              column={look.sort}
-              className={look.className}
+              column={header.sort}
+              className={header.className}
               sorting={{ key: params.sort, order: params.order }}
               onSort={(sorting) => setParams({ sort: sorting.key, order: sorting.order }, "push")}
             >
@@ -109,22 +108,22 @@ interface BodyRowProps {
   readonly row: ExpertRow;
   readonly largest: number;
   readonly hidden: readonly string[];
-  /** Given on narrow screens, where a row opens a sheet. */
+  /** Set on narrow screens, where a row opens a sheet. */
   readonly onOpen?: (row: ExpertRow) => void;
 }
 
-/** Made once: scrolling only makes the rows that come into sight. */
+/** Memoised, so that scrolling renders new rows only. */
 const BodyRow = memo(function BodyRow({ row, largest, hidden, onOpen }: BodyRowProps) {
   return (
     <tr>
-      {Object.entries(LOOKS).map(([id, look]) =>
+      {Object.entries(HEADERS).map(([id, look]) =>
         hidden.includes(id) ? null : (
           <td key={id} className={look.className}>
             {onOpen !== undefined && id === "label" ? (
               <button type="button" className="row-open" onClick={() => onOpen(row)}>
                 <span className="mono dim">{row.expert}</span>{" "}
                 {row.active_tokens === 0 && row.label === null ? (
-                  <span className="dim">never active</span>
+                  <span className="dim">dead</span>
                 ) : (
                   <ExpertLabel label={row.label} automatic={row.automatic} />
                 )}
@@ -139,14 +138,14 @@ const BodyRow = memo(function BodyRow({ row, largest, hidden, onOpen }: BodyRowP
   );
 });
 
-/** The expert with the largest coefficient of the run: shades mean the same on every page of the table. */
+/** The run's expert with the strongest activation; it sets one colour scale for all pages of the table. */
 function useStrongest(run: string): ExpertRow | undefined {
-  const { data } = useInfiniteQuery(expertsQuery(run, { sort: "largest", order: "desc" }, 1));
+  const { data } = useInfiniteQuery(expertsQuery(run, { sort: "max_activation", order: "desc" }, 1));
   return data?.pages[0]?.experts[0];
 }
 
-/** Columns of what `mxd influence` measures. */
-const MEASURED = ["added_loss", "kl_up"] as const;
+/** Columns measured by `mxd ablate`. */
+const ABLATION_COLUMNS = ["loss_increase", "kl_amplified"] as const;
 
 export function ExpertsTable({ run, params, setParams }: ExpertsTableProps) {
   const query = useInfiniteQuery(expertsQuery(run, toFilters(params)));
@@ -154,20 +153,20 @@ export function ExpertsTable({ run, params, setParams }: ExpertsTableProps) {
   const isNarrow = useIsNarrow();
   const [opened, setOpened] = useState<ExpertRow | null>(null);
   const strongest = useStrongest(run);
-  const largest = strongest?.largest ?? 0;
+  const largest = strongest?.max_activation ?? 0;
   const isMeasured = strongest?.measured === true;
   const hidden = useMemo(
-    () => (isMeasured ? params.hide : [...params.hide, ...MEASURED]) as readonly string[],
+    () => (isMeasured ? params.hide : [...params.hide, ...ABLATION_COLUMNS]) as readonly string[],
     [isMeasured, params.hide],
   );
   const rows = useMemo(() => data?.pages.flatMap((page) => page.experts) ?? NO_ROWS, [data]);
   const onNearEnd = useCallback(() => {
     if (hasNextPage && !isFetching) void fetchNextPage();
   }, [hasNextPage, isFetching, fetchNextPage]);
-  usePlace(run, { count: rows.length, hasMore: hasNextPage, fetchMore: onNearEnd });
+  useScrollRestoration(run, { count: rows.length, hasMore: hasNextPage, fetchMore: onNearEnd });
   if (error !== null && rows.length === 0) return <ErrorState error={error} onRetry={() => void refetch()} />;
-  if (data === undefined) return <LoadingState label="Loading the experts" rows={12} rowHeight={ROW_HEIGHT} />;
-  if (rows.length === 0) return <NoneFound params={params} setParams={setParams} />;
+  if (data === undefined) return <LoadingState label="Loading experts" rows={12} rowHeight={ROW_HEIGHT} />;
+  if (rows.length === 0) return <NoMatches params={params} setParams={setParams} />;
   return (
     <>
       <table className="grid experts-table" aria-rowcount={data.pages[0]?.matching}>
@@ -175,8 +174,8 @@ export function ExpertsTable({ run, params, setParams }: ExpertsTableProps) {
         <VirtualRows count={rows.length} rowHeight={isNarrow ? NARROW_ROW_HEIGHT : ROW_HEIGHT} onNearEnd={onNearEnd}>
           {(index) => {
             const row = rows[index];
-            const opens = isNarrow && { onOpen: setOpened };
-            return row && <BodyRow key={row.expert} row={row} largest={largest} hidden={hidden} {...opens} />;
+            const openProps = isNarrow && { onOpen: setOpened };
+            return row && <BodyRow key={row.expert} row={row} largest={largest} hidden={hidden} {...openProps} />;
           }}
         </VirtualRows>
       </table>

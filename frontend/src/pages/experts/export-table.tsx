@@ -1,14 +1,14 @@
-/** The table as a file: every expert that fits, in the order and with the columns on screen. */
+/** Exports all experts that match the filters, with the order and columns on screen. */
 
 import { useState } from "react";
 import { Menu, MenuItem, MenuTrigger, Popover } from "react-aria-components";
 
-import { fetchAllExperts } from "@/api/queries";
 import { messageOf } from "@/api/errors";
+import { fetchAllExperts } from "@/api/queries";
 import type { ExpertRow } from "@/api/types";
-import { toCsv } from "@/components/figure/figure-data";
-import { Icon } from "@/components/icon";
-import { TriggerButton } from "@/components/trigger-button";
+import { toCsv } from "@/components/plots/figure-data";
+import { TriggerButton } from "@/components/ui/button";
+import { Icon } from "@/components/ui/icon";
 import { formatCount } from "@/lib/format";
 import { saveFile } from "@/lib/save-file";
 
@@ -24,8 +24,8 @@ const FORMATS = { csv: "CSV", json: "JSON" } as const;
 type Format = keyof typeof FORMATS;
 
 function save(run: string, params: ExpertsParams, rows: readonly ExpertRow[], format: Format): void {
-  const shown = OPTIONAL_COLUMNS.filter((column) => !params.hide.includes(column));
-  const columns = tableColumns(shown);
+  const visible = OPTIONAL_COLUMNS.filter((column) => !params.hide.includes(column));
+  const columns = tableColumns(visible);
   const cells = rows.map((row) => tableRow(row, columns));
   if (format === "csv") {
     saveFile(`${run}-experts.csv`, toCsv({ columns, rows: cells.map((row) => row.map(String)) }), "text/csv");
@@ -40,30 +40,30 @@ function save(run: string, params: ExpertsParams, rows: readonly ExpertRow[], fo
 }
 
 export function ExportTable({ run, params }: ExportTableProps) {
-  const [said, setSaid] = useState("");
+  const [progress, setProgress] = useState("");
   const start = async (format: Format) => {
-    setSaid("0");
+    setProgress("0");
     try {
-      const rows = await fetchAllExperts(run, toFilters(params), (count) => setSaid(formatCount(count)));
+      const rows = await fetchAllExperts(run, toFilters(params), (count) => setProgress(formatCount(count)));
       save(run, params, rows, format);
-      setSaid("");
+      setProgress("");
     } catch (error) {
-      setSaid(messageOf(error));
+      setProgress(messageOf(error));
     }
   };
   return (
     <>
-      {said !== "" && (
+      {progress !== "" && (
         <span className="dim" role="status">
-          {said}
+          {progress}
         </span>
       )}
       <MenuTrigger>
-        <TriggerButton className="btn" aria-label="Export the table">
+        <TriggerButton className="btn" aria-label="Export table">
           <Icon name="download" /> Export
         </TriggerButton>
         <Popover className="popover" placement="bottom end">
-          <Menu className="menu" aria-label="Export the table" onAction={(key) => void start(key as Format)}>
+          <Menu className="menu" aria-label="Export table" onAction={(key) => void start(key as Format)}>
             {Object.entries(FORMATS).map(([format, name]) => (
               <MenuItem key={format} id={format}>
                 {name}

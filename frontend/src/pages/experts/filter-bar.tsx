@@ -1,4 +1,4 @@
-/** Search, filters as chips, and how many experts fit them. */
+/** Search, filters as chips, and the number of matching experts. */
 
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { useEffect, useRef, useState } from "react";
@@ -6,16 +6,17 @@ import { Dialog, DialogTrigger, Popover } from "react-aria-components";
 
 import { listsQuery } from "@/api/lists";
 import { expertsQuery } from "@/api/queries";
-import { Icon } from "@/components/icon";
-import { useSettled } from "@/components/settled";
-import { useShortcut } from "@/components/shortcuts";
-import { TriggerButton } from "@/components/trigger-button";
+import { TriggerButton } from "@/components/ui/button";
+import { Icon } from "@/components/ui/icon";
+import { useDebouncedValue } from "@/hooks/use-debounced-value";
+import { useShortcut } from "@/hooks/use-shortcut";
 import { formatCount } from "@/lib/format";
 import { keyCap } from "@/lib/shortcuts";
 import { visibleText } from "@/lib/token-text";
 
+import { ColumnsMenu } from "./columns-menu";
 import {
-  boundText,
+  formatBound,
   type ExpertsParams,
   FILTER_NAMES,
   type FilterName,
@@ -23,7 +24,6 @@ import {
   type SetExpertsParams,
   toFilters,
 } from "./experts-params";
-import { ColumnsMenu } from "./columns-menu";
 import { ExportTable } from "./export-table";
 import { FilterForm } from "./filter-form";
 
@@ -36,18 +36,18 @@ interface FilterBarProps {
 function SearchField({ params, setParams }: Omit<FilterBarProps, "run">) {
   const [text, setText] = useState(params.search);
   const input = useRef<HTMLInputElement>(null);
-  const settled = useSettled(text);
+  const debounced = useDebouncedValue(text);
   useShortcut("search", () => input.current?.focus());
-  const written = useRef(new Set<string>());
+  const ownChanges = useRef(new Set<string>());
   useEffect(() => {
-    written.current.add(settled);
-    setParams({ search: settled });
-  }, [settled, setParams]);
-  // The address may change from outside: Back, or a filter that was dropped. What this field wrote comes back late on a
-  // slow machine, when more has been typed, and must not undo that.
+    ownChanges.current.add(debounced);
+    setParams({ search: debounced });
+  }, [debounced, setParams]);
+  // The URL may change from outside: the Back button, or a removed filter. A change that this field wrote itself may
+  // arrive late, after more typing, and must not undo that.
   useEffect(() => {
-    if (written.current.delete(params.search)) return;
-    written.current.clear();
+    if (ownChanges.current.delete(params.search)) return;
+    ownChanges.current.clear();
     setText(params.search);
   }, [params.search]);
   return (
@@ -56,8 +56,8 @@ function SearchField({ params, setParams }: Omit<FilterBarProps, "run">) {
       <input
         ref={input}
         type="search"
-        aria-label="Search labels, tokens and contexts"
-        placeholder="Search labels and contexts"
+        aria-label="Search labels, tokens and examples"
+        placeholder="Search labels and examples"
         value={text}
         onChange={(event) => setText(event.target.value)}
         onKeyDown={(event) => {
@@ -75,36 +75,36 @@ interface ChipProps extends Omit<FilterBarProps, "run"> {
 }
 
 function FilterChip({ name, value, params, setParams }: ChipProps) {
-  const { name: word, sign, unit } = FILTERS[name];
+  const { name: label, sign, unit } = FILTERS[name];
   const remove = () => setParams({ [name]: null }, "push");
-  const text = `${word} ${sign} ${boundText(name, value)} ${unit}`.trim();
+  const text = `${label} ${sign} ${formatBound(name, value)} ${unit}`.trim();
   return (
     <span className="chip">
       <DialogTrigger>
         <TriggerButton
           className="chip-text"
-          aria-label={`Filter ${text}, change it`}
+          aria-label={`Edit filter ${text}`}
           onKeyDown={(event) => {
             if (event.key === "Backspace" || event.key === "Delete") remove();
           }}
         >
-          <span className="dim">{word}</span> {text.slice(word.length + 1)}
+          <span className="dim">{label}</span> {text.slice(label.length + 1)}
         </TriggerButton>
         <Popover className="popover" placement="bottom start">
-          <Dialog aria-label="Change the filter">
+          <Dialog aria-label="Edit filter">
             {({ close }) => <FilterForm params={params} setParams={setParams} first={name} onDone={close} />}
           </Dialog>
         </Popover>
       </DialogTrigger>
-      <button type="button" className="x" aria-label={`Remove the filter ${text}`} onClick={remove}>
+      <button type="button" className="x" aria-label={`Remove filter ${text}`} onClick={remove}>
         ×
       </button>
     </span>
   );
 }
 
-/** What the table is narrowed to besides bounds: experts that fire on a token, with a tag, of a list. */
-function SetChips({ run, params, setParams }: FilterBarProps) {
+/** Filters other than bounds: token, tag, selection and list. */
+function ValueChips({ run, params, setParams }: FilterBarProps) {
   const { data } = useQuery({ ...listsQuery(run), enabled: params.list !== null });
   const name = data?.lists.find((list) => list.id === params.list)?.name ?? String(params.list ?? "");
   const chips = [
@@ -130,12 +130,7 @@ function SetChips({ run, params, setParams }: FilterBarProps) {
         <span>
           <span className="dim">{chip.kind}</span> {chip.value}
         </span>
-        <button
-          type="button"
-          className="x"
-          aria-label={`Remove the filter ${chip.kind} ${chip.value}`}
-          onClick={chip.drop}
-        >
+        <button type="button" className="x" aria-label={`Remove filter ${chip.kind} ${chip.value}`} onClick={chip.drop}>
           ×
         </button>
       </span>
@@ -152,8 +147,8 @@ function AddFilter({ params, setParams }: Omit<FilterBarProps, "run">) {
         Filter<kbd aria-hidden="true">{keyCap("filter")}</kbd>
       </TriggerButton>
       <Popover className="popover" placement="bottom start">
-        <Dialog aria-label="Add a filter">
-          <FilterForm params={params} setParams={setParams} first="min_usage" onDone={() => setOpen(false)} />
+        <Dialog aria-label="Add filter">
+          <FilterForm params={params} setParams={setParams} first="min_density" onDone={() => setOpen(false)} />
         </Dialog>
       </Popover>
     </DialogTrigger>
@@ -181,7 +176,7 @@ export function FilterBar({ run, params, setParams }: FilterBarProps) {
           <FilterChip key={name} name={name} value={value} params={params} setParams={setParams} />
         );
       })}
-      <SetChips run={run} params={params} setParams={setParams} />
+      <ValueChips run={run} params={params} setParams={setParams} />
       <AddFilter params={params} setParams={setParams} />
       <span className="grow" />
       <Matching run={run} params={params} />

@@ -1,11 +1,11 @@
-/** One filter: which bound, and its value. */
+/** Form of one filter: its kind and value. */
 
 import { type SubmitEvent, useState } from "react";
 
-import { Button } from "@/components/button";
+import { Button } from "@/components/ui/button";
 
 import {
-  boundText,
+  formatBound,
   type ExpertsParams,
   FILTER_NAMES,
   type FilterName,
@@ -13,7 +13,6 @@ import {
   type SetExpertsParams,
 } from "./experts-params";
 
-/** A bound, or a token that experts fire on. */
 type Kind = FilterName | "token";
 
 interface FilterFormProps {
@@ -24,26 +23,26 @@ interface FilterFormProps {
 }
 
 const TITLES: Readonly<Record<Kind, string>> = {
-  min_usage: "Usage at least",
-  max_usage: "Usage at most",
-  min_largest: "Largest coefficient at least",
-  token: "Fires on the token",
+  min_density: "Density at least",
+  max_density: "Density at most",
+  min_max_activation: "Max activation at least",
+  token: "Fires on token",
 };
 const KINDS: readonly Kind[] = [...FILTER_NAMES, "token"];
 
-/** What is typed as the parameter it sets; null where it is no number. */
-function changeOf(kind: Kind, text: string): Partial<ExpertsParams> | null {
-  const typed = text.trim();
-  if (typed === "") return null;
-  if (kind === "token") return { token: typed };
-  const value = Number(typed.replace(",", "."));
+/** The parameter set by the typed value; null for invalid numbers. */
+function parseFilter(kind: Kind, text: string): Partial<ExpertsParams> | null {
+  const trimmed = text.trim();
+  if (trimmed === "") return null;
+  if (kind === "token") return { token: trimmed };
+  const value = Number(trimmed.replace(",", "."));
   return Number.isFinite(value) && value >= 0 ? { [kind]: value / FILTERS[kind].scale } : null;
 }
 
 export function FilterForm({ params, setParams, first, onDone }: FilterFormProps) {
   const [kind, setKind] = useState<Kind>(first);
-  const [text, setText] = useState(() => (params[first] === null ? "" : boundText(first, params[first])));
-  const change = changeOf(kind, text);
+  const [text, setText] = useState(() => (params[first] === null ? "" : formatBound(first, params[first])));
+  const change = parseFilter(kind, text);
   const unit = kind === "token" ? "" : FILTERS[kind].unit;
   const submit = (event: SubmitEvent) => {
     event.preventDefault();
@@ -53,7 +52,7 @@ export function FilterForm({ params, setParams, first, onDone }: FilterFormProps
   };
   return (
     <form className="filter-form" onSubmit={submit}>
-      <select aria-label="What to filter by" value={kind} onChange={(event) => setKind(event.target.value as Kind)}>
+      <select aria-label="Filter by" value={kind} onChange={(event) => setKind(event.target.value as Kind)}>
         {KINDS.map((option) => (
           <option key={option} value={option}>
             {TITLES[option]}
@@ -63,9 +62,9 @@ export function FilterForm({ params, setParams, first, onDone }: FilterFormProps
       <span className="field number" data-invalid={(text !== "" && change === null) || undefined}>
         <input
           inputMode={kind === "token" ? "text" : "decimal"}
-          aria-label={kind === "token" ? TITLES.token : `${TITLES[kind]}, ${unit || "coefficient"}`}
+          aria-label={kind === "token" ? TITLES.token : `${TITLES[kind]}, ${unit || "activation"}`}
           aria-invalid={text !== "" && change === null}
-          // eslint-disable-next-line jsx-a11y/no-autofocus -- it was opened in order to type
+          // eslint-disable-next-line jsx-a11y/no-autofocus -- it is opened in order to type
           autoFocus
           value={text}
           onChange={(event) => setText(event.target.value)}

@@ -1,9 +1,9 @@
 import { describe, expect, it } from "vitest";
 
-import { namedPoints, overviewFigure, overviewPoints, usageRange } from "./overview-figure";
+import { namedPoints, overviewFigure, overviewPoints, densityRange } from "./overview-figure";
 
 const FIGURE = {
-  name: "usage-strength",
+  name: "density-activation",
   title: "Experts",
   drawn: 3,
   total: 3,
@@ -25,25 +25,25 @@ const figure = () => structuredClone(FIGURE) as unknown as Parameters<typeof ove
 
 describe("overview of experts", () => {
   it("reads the points with expert and label", () => {
-    expect(overviewPoints(figure())[0]).toEqual({ expert: 7, label: "dates", usage: 0.001, mean: 2 });
+    expect(overviewPoints(figure())[0]).toEqual({ expert: 7, label: "dates", density: 0.001, mean: 2 });
     expect(overviewPoints(figure())[2]?.label).toBeNull();
   });
 
-  it("names no two points that lie on each other", () => {
+  it("names no overlapping points", () => {
     expect(namedPoints(overviewPoints(figure()), 5).map((point) => point.label)).toEqual(["years"]);
   });
 
-  it("adds the names as a trace of their own", () => {
+  it("adds the names as a separate trace", () => {
     expect(overviewFigure(figure(), 5).data).toHaveLength(2);
   });
 
-  it("spans the selection, rounded outward", () => {
+  it("spans the selection, rounded outwards", () => {
     const points = overviewPoints(figure());
-    expect(usageRange(points)).toEqual({ min_usage: 0.001, max_usage: 0.5 });
-    expect(usageRange([{ expert: 1, label: null, usage: 0.001234, mean: 1 }])).toEqual({
-      min_usage: 0.0012,
-      max_usage: 0.0013,
+    expect(densityRange(points)).toEqual({ min_density: 0.001, max_density: 0.5 });
+    expect(densityRange([{ expert: 1, label: null, density: 0.001234, mean: 1 }])).toEqual({
+      min_density: 0.0012,
+      max_density: 0.0013,
     });
-    expect(usageRange([])).toBeNull();
+    expect(densityRange([])).toBeNull();
   });
 });

@@ -1,17 +1,17 @@
-/** The server's scatter of experts, made ready for this page: usage in percent, labelled experts by name, selection. */
+/** Prepares the server's scatter plot of experts: density in percent, names of labelled experts, selection. */
 
 import type { FigureData } from "@/api/types";
-import { readTrace } from "@/components/figure/figure-data";
-import { cornerTitle, USAGE_AXIS } from "@/components/figure/axes";
+import { cornerTitle, DENSITY_AXIS } from "@/components/plots/axes";
+import { readTrace } from "@/components/plots/figure-data";
 
 export interface OverviewPoint {
   readonly expert: number;
   readonly label: string | null;
-  readonly usage: number;
+  readonly density: number;
   readonly mean: number;
 }
 
-/** The points of the figure; `customdata` holds the expert and its label. */
+/** Points of the figure; `customdata` contains the expert and its label. */
 export function overviewPoints(figure: Pick<FigureData, "data">): readonly OverviewPoint[] {
   return figure.data.map(readTrace).flatMap((trace) =>
     trace.customdata.map((custom, i) => {
@@ -19,46 +19,46 @@ export function overviewPoints(figure: Pick<FigureData, "data">): readonly Overv
       return {
         expert: Number(expert),
         label: typeof label === "string" ? label : null,
-        // The map's own places say something else; its points carry both behind the label.
-        usage: Number(Array.isArray(custom) ? (custom[2] ?? trace.x[i]) : trace.x[i]),
+        // In the similarity map x and y are something else, so its customdata also contains density and mean.
+        density: Number(Array.isArray(custom) ? (custom[2] ?? trace.x[i]) : trace.x[i]),
         mean: Number(Array.isArray(custom) ? (custom[3] ?? trace.y[i]) : trace.y[i]),
       };
     }),
   );
 }
 
-/** About as many powers of ten as a label is wide. */
+/** Approximate width of a label in powers of ten. */
 const LABEL_DECADES = 1.7;
 
-/** At most `count` labelled points, none too near another: names must not lie on each other. */
+/** At most `count` labelled points, far enough apart that their names do not overlap. */
 export function namedPoints(points: readonly OverviewPoint[], count: number): readonly OverviewPoint[] {
-  const top = Math.max(...points.map((point) => point.mean), 1e-9);
-  const kept: OverviewPoint[] = [];
-  const candidates = points.filter((point) => point.label !== null && point.usage > 0);
+  const maxMean = Math.max(...points.map((point) => point.mean), 1e-9);
+  const chosen: OverviewPoint[] = [];
+  const candidates = points.filter((point) => point.label !== null && point.density > 0);
   for (const point of candidates.toSorted((a, b) => b.mean - a.mean)) {
-    const isFree = kept.every(
+    const hasSpace = chosen.every(
       (other) =>
-        Math.abs(Math.log10(other.usage / point.usage)) > LABEL_DECADES ||
-        Math.abs(other.mean - point.mean) / top > 0.08,
+        Math.abs(Math.log10(other.density / point.density)) > LABEL_DECADES ||
+        Math.abs(other.mean - point.mean) / maxMean > 0.08,
     );
-    if (isFree && kept.length < count) kept.push(point);
+    if (hasSpace && chosen.length < count) chosen.push(point);
   }
-  return kept;
+  return chosen;
 }
 
-export function overviewFigure(figure: FigureData, names: number): FigureData {
+export function overviewFigure(figure: FigureData, maxLabels: number): FigureData {
   const points = overviewPoints(figure);
-  const named = namedPoints(points, names);
-  const lowest = Math.min(1, ...points.filter((point) => point.usage > 0).map((point) => point.usage));
+  const named = namedPoints(points, maxLabels);
+  const lowest = Math.min(1, ...points.filter((point) => point.density > 0).map((point) => point.density));
   const labels = {
     type: "scatter",
     mode: "markers+text",
     meta: { role: "labelled" },
-    x: named.map((point) => point.usage),
+    x: named.map((point) => point.density),
     y: named.map((point) => point.mean),
     text: named.map((point) => point.label),
     customdata: named.map((point) => [point.expert, point.label]),
-    textposition: named.map((point) => (point.usage > 0.02 ? "middle left" : "middle right")),
+    textposition: named.map((point) => (point.density > 0.02 ? "middle left" : "middle right")),
     marker: { size: 6 },
     hoverinfo: "skip",
     cliponaxis: false,
@@ -70,7 +70,7 @@ export function overviewFigure(figure: FigureData, names: number): FigureData {
         ...trace,
         marker: { size: 3.5 },
         text: points.map((point) => point.label ?? "no label yet"),
-        hovertemplate: "%{customdata[0]} %{text}<br>usage %{x:.3%}, mean coefficient %{y:.2f}<extra></extra>",
+        hovertemplate: "%{customdata[0]} %{text}<br>density %{x:.3%}, mean activation %{y:.2f}<extra></extra>",
       })),
       labels,
     ],
@@ -78,20 +78,20 @@ export function overviewFigure(figure: FigureData, names: number): FigureData {
       ...figure.layout,
       margin: { l: 30, r: 14, t: 8, b: 38 },
       xaxis: {
-        ...USAGE_AXIS,
+        ...DENSITY_AXIS,
         range: [Math.floor(Math.log10(lowest) * 2) / 2, 0.06],
       },
       yaxis: { rangemode: "tozero", nticks: 6 },
-      annotations: [cornerTitle("Mean coefficient when active")],
+      annotations: [cornerTitle("Mean activation when active")],
     },
   };
 }
 
-/** The map of what experts do: only distances mean something, so its axes have no numbers. */
+/** The similarity map. Only distances are meaningful, so its axes have no numbers. */
 export function mapFigure(figure: FigureData): FigureData {
   const points = overviewPoints(figure);
   const meta = figure.data[0]?.meta as { readonly variance?: number } | undefined;
-  const bare = { showticklabels: false, showgrid: false };
+  const hiddenAxis = { showticklabels: false, showgrid: false };
   return {
     ...figure,
     data: figure.data.map((trace) => ({
@@ -103,29 +103,32 @@ export function mapFigure(figure: FigureData): FigureData {
     layout: {
       ...figure.layout,
       margin: { l: 14, r: 14, t: 8, b: 14 },
-      xaxis: bare,
-      yaxis: bare,
+      xaxis: hiddenAxis,
+      yaxis: hiddenAxis,
       annotations: [
         cornerTitle(
-          `Near: alike in what they write; the plane holds ${(100 * (meta?.variance ?? 0)).toFixed(0)} % of it`,
+          `Distance: output similarity; the two axes explain ${(100 * (meta?.variance ?? 0)).toFixed(0)} % of the variance`,
         ),
       ],
     },
   };
 }
 
-export interface UsageRange {
-  readonly min_usage: number;
-  readonly max_usage: number;
+export interface DensityRange {
+  readonly min_density: number;
+  readonly max_density: number;
 }
 
-/** The usage that a selection spans, rounded outward to two digits, so that every selected expert stays in. */
-export function usageRange(points: readonly OverviewPoint[]): UsageRange | null {
+/** Density range of a selection, rounded outwards to two digits so that it includes every selected expert. */
+export function densityRange(points: readonly OverviewPoint[]): DensityRange | null {
   if (points.length === 0) return null;
-  const usages = points.map((point) => point.usage);
-  const outward = (value: number, round: (scaled: number) => number) => {
+  const densities = points.map((point) => point.density);
+  const roundOutwards = (value: number, round: (scaled: number) => number) => {
     const unit = 10 ** (Math.floor(Math.log10(value)) - 1);
     return Math.min(1, Number((round(value / unit) * unit).toPrecision(2)));
   };
-  return { min_usage: outward(Math.min(...usages), Math.floor), max_usage: outward(Math.max(...usages), Math.ceil) };
+  return {
+    min_density: roundOutwards(Math.min(...densities), Math.floor),
+    max_density: roundOutwards(Math.max(...densities), Math.ceil),
+  };
 }

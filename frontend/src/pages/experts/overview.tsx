@@ -1,4 +1,4 @@
-/** Experts by how often and how strongly they are active; a lasso turns into a filter of the table. */
+/** Overview of all experts by density and activation. A lasso selection can be turned into a table filter. */
 
 import { useQuery } from "@tanstack/react-query";
 import { useCallback, useMemo, useState } from "react";
@@ -6,13 +6,13 @@ import { useNavigate } from "react-router";
 
 import { figureQuery } from "@/api/queries";
 import type { RunSummary } from "@/api/types";
-import { FigureView } from "@/components/figure/figure-view";
-import type { PlotPoint } from "@/components/figure/plot";
-import { Icon } from "@/components/icon";
-import { usePageLinks } from "@/components/links";
-import { useIsNarrow } from "@/components/media";
-import { Segmented } from "@/components/segmented";
-import { ErrorState, LoadingState } from "@/components/states";
+import { FigureView } from "@/components/plots/figure-view";
+import type { PlotPoint } from "@/components/plots/plot";
+import { usePageLinks } from "@/components/runs/page-links";
+import { Icon } from "@/components/ui/icon";
+import { SegmentedControl } from "@/components/ui/segmented-control";
+import { ErrorState, LoadingState } from "@/components/ui/states";
+import { useIsNarrow } from "@/hooks/use-is-narrow";
 import { formatCount } from "@/lib/format";
 
 import type { View } from "./experts-params";
@@ -36,13 +36,13 @@ function useSelection(points: readonly OverviewPoint[]) {
   const [experts, setExperts] = useState<ReadonlySet<number>>(new Set());
   const [version, setVersion] = useState(0);
   const onSelect = useCallback((selected: readonly PlotPoint[]) => setExperts(new Set(selected.map(expertOf))), []);
-  const chosen = useMemo(() => points.filter((point) => experts.has(point.expert)), [points, experts]);
+  const selection = useMemo(() => points.filter((point) => experts.has(point.expert)), [points, experts]);
   const clear = () => {
     setExperts(new Set());
-    // A new key draws the figure again, without the outline of the lasso.
+    // A new key re-creates the figure without the outline of the lasso.
     setVersion(version + 1);
   };
-  return { chosen, onSelect, clear, version };
+  return { chosen: selection, onSelect, clear, version };
 }
 
 type Drag = "pan" | "lasso";
@@ -57,17 +57,17 @@ interface ControlsProps {
 function Controls({ view, onView, drag, onDrag }: ControlsProps) {
   return (
     <>
-      <Segmented
-        label="What the figure shows"
+      <SegmentedControl
+        label="Figure"
         value={view}
         onChange={onView}
         segments={[
-          { value: "usage-strength", label: "Usage" },
+          { value: "density-activation", label: "Density" },
           { value: "similarity-map", label: "Map" },
         ]}
       />
-      <Segmented
-        label="What dragging does"
+      <SegmentedControl
+        label="Drag mode"
         value={drag}
         onChange={onDrag}
         segments={[
@@ -99,8 +99,8 @@ export function Overview({ run, view, onView, onFilter }: OverviewProps) {
   );
   const { chosen, onSelect, clear, version } = useSelection(points);
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
-  if (figure === undefined) return <LoadingState label="Loading the overview" rows={8} rowHeight={34} />;
-  const sampled = figure.drawn < figure.total ? `; drawn, a fixed sample of ${formatCount(figure.drawn)}` : "";
+  if (figure === undefined) return <LoadingState label="Loading overview" rows={8} rowHeight={34} />;
+  const sampled = figure.drawn < figure.total ? `; random sample of ${formatCount(figure.drawn)} shown` : "";
   return (
     <section className="overview">
       <div className="pane">

@@ -1,14 +1,14 @@
-/** On narrow screens: what the table has no room for, from the bottom. */
+/** Bottom sheet on narrow screens with what does not fit into a table row. */
 
 import { Dialog, Heading, Modal, ModalOverlay } from "react-aria-components";
 
 import type { ExpertRow } from "@/api/types";
-import { Button, LinkButton } from "@/components/button";
-import { ExpertLabel } from "@/components/expert-ref";
-import { usePageLinks } from "@/components/links";
-import { MiniHistogram } from "@/components/mini-histogram";
+import { ExpertLabel } from "@/components/experts/expert-link";
+import { MiniHistogram } from "@/components/plots/mini-histogram";
+import { usePageLinks } from "@/components/runs/page-links";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { useTray } from "@/components/tray/tray-context";
+import { Button, LinkButton } from "@/components/ui/button";
 import { formatFixed, formatPercent } from "@/lib/format";
 
 function Sheet({ row, onClose }: { readonly row: ExpertRow; readonly onClose: () => void }) {
@@ -27,14 +27,14 @@ function Sheet({ row, onClose }: { readonly row: ExpertRow; readonly onClose: ()
         <Button variant="ghost" icon="close" aria-label="Close" onClick={onClose} />
       </header>
       <dl className="kv">
-        <dt>Usage</dt>
+        <dt>Density</dt>
         <dd>
-          {formatPercent(row.usage)} <span>%</span>
+          {formatPercent(row.density)} <span>%</span>
         </dd>
-        <dt>Mean coefficient</dt>
-        <dd>{formatFixed(row.mean)}</dd>
-        <dt>Largest coefficient</dt>
-        <dd>{formatFixed(row.largest)}</dd>
+        <dt>Mean activation</dt>
+        <dd>{formatFixed(row.mean_activation)}</dd>
+        <dt>Max activation</dt>
+        <dd>{formatFixed(row.max_activation)}</dd>
         <dt>Token entropy</dt>
         <dd>
           {formatFixed(row.entropy)} <span>bits</span>
@@ -45,7 +45,7 @@ function Sheet({ row, onClose }: { readonly row: ExpertRow; readonly onClose: ()
           <TokenChip key={token.id} text={token.text} />
         ))}
       </p>
-      <MiniHistogram counts={row.histogram} high={row.histogram_high} height={56} caption="coefficient, log count" />
+      <MiniHistogram counts={row.histogram} high={row.histogram_high} height={56} caption="activation, log count" />
       <footer>
         <LinkButton to={links.expert(row.expert)}>Open</LinkButton>
         <Button

@@ -1,20 +1,20 @@
-/** Beside the overview: what the lasso holds, or how usage is spread while it holds nothing. */
+/** Next to the overview: the lasso selection, or the density histogram if nothing is selected. */
 
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
 
 import { expertsQuery, figureQuery } from "@/api/queries";
 import type { RunSummary } from "@/api/types";
-import { Button } from "@/components/button";
+import { ExpertLink } from "@/components/experts/expert-link";
 import { AddToList } from "@/components/lists/add-to-list";
-import { ExpertRef } from "@/components/expert-ref";
-import { Plot } from "@/components/figure/plot";
-import { percentUsageAxis } from "@/components/figure/axes";
+import { withDensityAxis } from "@/components/plots/axes";
+import { Plot } from "@/components/plots/plot";
+import { Button } from "@/components/ui/button";
 import { formatCount, formatFixed, formatPercent } from "@/lib/format";
 
-import { type OverviewPoint, type UsageRange, usageRange } from "./overview-figure";
+import { type OverviewPoint, type DensityRange, densityRange } from "./overview-figure";
 
-const LISTED = 5;
+const MAX_LISTED = 5;
 
 interface SelectionPaneProps {
   readonly run: RunSummary;
@@ -23,93 +23,93 @@ interface SelectionPaneProps {
   readonly onFilter: (experts: readonly number[]) => void;
 }
 
-function UsageSpread({ run }: { readonly run: RunSummary }) {
-  const { data } = useQuery(figureQuery("usage-histogram", { run: run.name }));
-  const figure = useMemo(() => data && percentUsageAxis(data, null), [data]);
+function DensityHistogram({ run }: { readonly run: RunSummary }) {
+  const { data } = useQuery(figureQuery("density-histogram", { run: run.name }));
+  const figure = useMemo(() => data && withDensityAxis(data, null), [data]);
   return (
     <div className="pane selection">
       <div className="pane-h">
-        <h2>Usage</h2>
-        <span className="note">experts by share of tokens</span>
+        <h2>Density</h2>
+        <span className="note">experts by share of active tokens</span>
       </div>
       {figure !== undefined && <Plot figure={figure} height={190} label={figure.title} />}
-      <p className="dim hint">Draw a lasso around experts to see what they have in common.</p>
+      <p className="dim hint">Lasso experts in the figure to select them.</p>
     </div>
   );
 }
 
-function span(values: readonly number[], write: (value: number) => string): string {
-  return `${write(Math.min(...values))} to ${write(Math.max(...values))}`;
+function span(values: readonly number[], format: (value: number) => string): string {
+  return `${format(Math.min(...values))} to ${format(Math.max(...values))}`;
 }
 
-/** How many experts of the whole run fall into the range, drawn or not. */
-function useMatching(run: string, range: UsageRange | null): number | undefined {
-  const filters = { sort: "largest", order: "desc", ...range } as const;
+/** Number of experts of the whole run in the range, including those that are not drawn. */
+function useMatching(run: string, range: DensityRange | null): number | undefined {
+  const filters = { sort: "max_activation", order: "desc", ...range } as const;
   const { data } = useInfiniteQuery({ ...expertsQuery(run, filters, 1), enabled: range !== null });
   return data?.pages[0]?.matching;
 }
 
-/** Labels that a program gave, of the few that are listed. */
-function useAutomatic(run: string, experts: readonly number[]) {
+/** Automatic labels of the listed experts. */
+function useAutomaticLabels(run: string, experts: readonly number[]) {
   const filters = { sort: "expert", order: "asc", among: experts.join(",") } as const;
-  const { data } = useInfiniteQuery({ ...expertsQuery(run, filters, LISTED), enabled: experts.length > 0 });
+  const { data } = useInfiniteQuery({ ...expertsQuery(run, filters, MAX_LISTED), enabled: experts.length > 0 });
   return new Map(data?.pages[0]?.experts.map((row) => [row.expert, row.automatic]));
 }
 
 export function SelectionPane({ run, chosen, onClear, onFilter }: SelectionPaneProps) {
-  const range = useMemo(() => usageRange(chosen), [chosen]);
+  const range = useMemo(() => densityRange(chosen), [chosen]);
   const matching = useMatching(run.name, range);
   const labelled = chosen.filter((point) => point.label !== null);
-  const shown = [...labelled, ...chosen.filter((point) => point.label === null)].slice(0, LISTED);
-  const automatic = useAutomatic(
+  const listed = [...labelled, ...chosen.filter((point) => point.label === null)].slice(0, MAX_LISTED);
+  const automatic = useAutomaticLabels(
     run.name,
-    shown.map((point) => point.expert),
+    listed.map((point) => point.expert),
   );
-  if (range === null) return <UsageSpread run={run} />;
+  if (range === null) return <DensityHistogram run={run} />;
   const experts = chosen.map((point) => point.expert);
   return (
     <div className="pane selection">
       <div className="pane-h">
-        <h2>Lasso</h2>
+        <h2>Selection</h2>
         <span className="chip sel">
           {formatCount(chosen.length)} experts
-          <button type="button" className="x" aria-label="Let go of the lasso" onClick={onClear}>
+          <button type="button" className="x" aria-label="Clear selection" onClick={onClear}>
             ×
           </button>
         </span>
         <span className="grow" />
         <AddToList run={run.name} experts={experts} className="btn sm" />
         <Button size="small" onClick={() => onFilter(experts)}>
-          In the table
+          Show in table
         </Button>
       </div>
       <dl className="kv">
-        <dt>Usage</dt>
+        <dt>Density</dt>
         <dd>
           {span(
-            chosen.map((point) => point.usage),
+            chosen.map((point) => point.density),
             formatPercent,
           )}{" "}
           <span>%</span>
         </dd>
-        <dt>Mean coefficient</dt>
+        <dt>Mean activation</dt>
         <dd>
           {span(
             chosen.map((point) => point.mean),
             formatFixed,
           )}
         </dd>
-        <dt>With a label of a person</dt>
+        <dt>Human-labelled</dt>
         <dd>
           {formatCount(labelled.length)} <span>of {formatCount(chosen.length)}</span>
         </dd>
-        <dt>Experts with this usage</dt>
+        <dt>Experts in this density range</dt>
         <dd>{matching === undefined ? "…" : formatCount(matching)}</dd>
       </dl>
       <ul className="selected">
-        {shown.map((point) => (
+        {listed.map((point) => (
           <li key={point.expert}>
-            <ExpertRef expert={point.expert} label={point.label} automatic={automatic.get(point.expert)} />
+            <ExpertLink expert={point.expert} label={point.label} automatic={automatic.get(point.expert)} />
           </li>
         ))}
       </ul>

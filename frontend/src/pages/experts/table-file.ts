@@ -1,4 +1,4 @@
-/** Columns and cells of the experts table in a file: those on screen, numbers in full. */
+/** Export of the experts table: the visible columns, with full precision. */
 
 import type { ExpertRow } from "@/api/types";
 
@@ -8,18 +8,18 @@ export function tableColumns(shown: readonly OptionalColumn[]): readonly string[
   return ["expert", "label", "automatic_label", ...shown];
 }
 
-/** Figures that have not been measured are empty, not nought. */
+/** Values that have not been measured are empty instead of 0. */
 export function tableRow(row: ExpertRow, columns: readonly string[]): readonly (string | number)[] {
   const cells: Readonly<Record<string, string | number>> = {
     expert: row.expert,
     label: row.label ?? "",
     automatic_label: row.automatic?.label ?? "",
-    usage: row.usage,
-    mean: row.mean,
-    largest: row.largest,
+    density: row.density,
+    mean: row.mean_activation,
+    largest: row.max_activation,
     entropy: row.entropy,
-    added_loss: row.measured ? row.added_loss : "",
-    kl_up: row.measured ? row.kl_up : "",
+    loss_increase: row.measured ? row.loss_increase : "",
+    kl_amplified: row.measured ? row.kl_amplified : "",
     top_tokens: row.top_tokens.map((token) => token.text).join(" "),
     histogram: row.histogram.join(" "),
   };

@@ -1,37 +1,39 @@
-/** The server's frontier with the method of this page's run in the accent, each line named at its end. */
+/**
+ * Styles the server's frontier: the current run's method has the accent colour, and each line is labelled at its end.
+ */
 
 import type { FigureData } from "@/api/types";
-import { cornerTitle, logRange, logTicks } from "@/components/figure/axes";
-import { readTrace, type Trace } from "@/components/figure/figure-data";
+import { cornerTitle, logRange, logTicks } from "@/components/plots/axes";
+import { readTrace, type Trace } from "@/components/plots/figure-data";
 
 const DASHES = ["solid", "dash", "dot", "dashdot"];
 const SYMBOLS = ["circle", "square", "triangle-up", "diamond"];
 
-function holds(trace: Trace, run: string | null): boolean {
+function containsRun(trace: Trace, run: string | null): boolean {
   return trace.customdata.some((custom) => (Array.isArray(custom) ? custom[0] === run : custom === run));
 }
 
-/** Points are of one run, or of several seeds, whose names stand with commas between them. */
-function isOf(trace: Trace, run: string | null): boolean {
+/** A point may belong to several seeds; its customdata then contains their names, separated by commas. */
+function belongsToRun(trace: Trace, run: string | null): boolean {
   const names = trace.customdata.flatMap((custom) => (Array.isArray(custom) ? String(custom[0]).split(", ") : []));
   return run !== null && names.includes(run);
 }
 
-/** Lines over evaluations, that with this page's run in the accent. */
-export function withOwnLine(figure: FigureData, run: string | null): FigureData {
+/** Highlights the line that contains the current run. */
+export function highlightRun(figure: FigureData, run: string | null): FigureData {
   return {
     ...figure,
-    data: figure.data.map((raw) => (isOf(readTrace(raw), run) ? { ...raw, meta: { role: "this-run" } } : raw)),
+    data: figure.data.map((raw) => (belongsToRun(readTrace(raw), run) ? { ...raw, meta: { role: "this-run" } } : raw)),
   };
 }
 
-/** Dash and mark tell methods apart where colour does not. */
+/** Dashes and symbols distinguish methods in addition to colour. */
 export function frontierFigure(figure: FigureData, run: string | null): FigureData {
   const traces = figure.data.map(readTrace);
-  const own = traces.findIndex((trace) => holds(trace, run));
+  const own = traces.findIndex((trace) => containsRun(trace, run));
   const errors = traces.flatMap((trace) => trace.y.map(Number));
   const ks = [...new Set(traces.flatMap((trace) => trace.x.map(Number)))].sort((a, b) => a - b);
-  const named = figure.data.map((raw, i) => ({
+  const styled = figure.data.map((raw, i) => ({
     ...raw,
     meta: { role: i === own ? "this-run" : "other" },
     line: { dash: DASHES[i % DASHES.length] },
@@ -47,13 +49,13 @@ export function frontierFigure(figure: FigureData, run: string | null): FigureDa
   }));
   return {
     ...figure,
-    data: named,
+    data: styled,
     layout: {
       ...figure.layout,
       margin: { l: 56, r: 220, t: 12, b: 44 },
       xaxis: {
         type: "log",
-        title: { text: "K, most active experts per token" },
+        title: { text: "K, maximum active experts per token" },
         tickvals: ks,
         ticktext: ks.map(String),
       },

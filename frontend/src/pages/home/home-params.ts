@@ -1,6 +1,6 @@
-/** What the address of the home page holds. */
+/** URL parameters of the home page. */
 
-import { choiceParam, numberParam, textParam } from "@/url-state";
+import { choiceParam, numberParam, textParam } from "@/hooks/use-url-state";
 
 export const HOME_MODES = ["add", "scale"] as const;
 export type HomeMode = (typeof HOME_MODES)[number];
@@ -9,12 +9,12 @@ export const MAX_STRENGTH = 8;
 
 export const HOME_PARAMS = {
   expert: numberParam(null, { min: 0 }),
-  /** Prompt that is routed; by default made of the expert's strongest context. */
+  /** Prompt to route; by default taken from the expert's top examples. */
   prompt: textParam(null),
   /** Position of the locked token in the routed prompt. */
   token: numberParam(null, { min: 0 }),
-  /** Prompt that both texts go on from. */
-  ask: textParam(null),
+  /** Prompt that both texts continue. */
+  steering_prompt: textParam(null),
   mode: choiceParam(HOME_MODES, "add"),
   strength: numberParam(null, { min: 0, max: MAX_STRENGTH }),
 };

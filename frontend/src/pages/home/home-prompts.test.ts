@@ -2,11 +2,11 @@ import { describe, expect, it } from "vitest";
 
 import type { Context } from "@/api/types";
 
-import { generationPrompt, PLAIN_PROMPT, routingPrompt } from "./home-prompts";
+import { generationPrompt, UNRELATED_PROMPT, routingPrompt } from "./home-prompts";
 
 function context(tokens: string[], position: number, active: number[] = [position]): Context {
   return {
-    interval: 0,
+    bin: 0,
     rank: 0,
     sequence: 0,
     position,
@@ -25,23 +25,23 @@ describe("prompts of the home page", () => {
     expect(routingPrompt([])).toBe("");
   });
 
-  it("prefer the sentence in which the expert is active more often", () => {
+  it("prefer the sentence in which the expert is active most often", () => {
     const twice = context(["Or", " may", " be", " may", "."], 1, [1, 3]);
     expect(routingPrompt([context(TOKENS, 4), twice])).toBe("Or may be may.");
   });
 
-  it("end a prompt to go on from with the peak", () => {
+  it("end with the peak for scaling", () => {
     expect(generationPrompt([context(TOKENS, 4), context(TOKENS, 5)], "scale")).toBe("It may rain");
     expect(generationPrompt([context(TOKENS, 4)], "scale")).toBe("It may");
     expect(generationPrompt([], "scale")).toBe("");
   });
 
-  it("go on from a plain beginning where the edit adds", () => {
-    expect(generationPrompt([context(TOKENS, 4)], "add")).toBe(PLAIN_PROMPT);
+  it("are unrelated to the expert for adding", () => {
+    expect(generationPrompt([context(TOKENS, 4)], "add")).toBe(UNRELATED_PROMPT);
     expect(generationPrompt([], "add")).toBe("");
   });
 
-  it("cut neither end inside a word", () => {
+  it("do not cut words at either end", () => {
     const inner = Array.from({ length: 30 }, () => "y");
     expect(routingPrompt([context(["x", ...inner, " word", " peak", " end", ...inner], 32)])).toBe("word peak");
   });

@@ -1,34 +1,34 @@
-/** Prompts to begin with, cut out of the expert's own contexts: there it is certain to be active. */
+/** Default prompts, taken from the expert's own top examples, where it is certain to be active. */
 
 import type { Context } from "@/api/types";
-import { opening, sentence, sentenceSpan } from "@/lib/prompts";
+import { continuationPrompt, sentencePrompt, sentenceSpan } from "@/lib/prompts";
 
 import type { HomeMode } from "./home-params";
 
-/** How many contexts the page shows, and draws its prompts from. */
+/** Number of examples shown and searched for prompts. */
 export const HOME_CONTEXTS = 8;
 
-/** Tokens of its sentence on which the expert is active. */
+/** Number of tokens in the example's sentence on which the expert is active. */
 function activeInSentence(context: Context): number {
   const [from, to] = sentenceSpan(context);
   return context.active.filter(([position]) => position >= from && position < to).length;
 }
 
-/** The sentence in which the expert is active most often; of several, that of the strongest context. */
+/** The sentence in which the expert is active most often; ties go to the stronger example. */
 export function routingPrompt(contexts: readonly Context[]): string {
   const context = contexts.toSorted((a, b) => activeInSentence(b) - activeInSentence(a))[0];
-  return context === undefined ? "" : sentence(context);
+  return context === undefined ? "" : sentencePrompt(context);
 }
 
-/** A beginning that has nothing to do with the expert. */
-export const PLAIN_PROMPT = "One day, the little girl went to the";
+/** A prompt unrelated to any expert. */
+export const UNRELATED_PROMPT = "One day, the little girl went to the";
 
 /**
- * Adding acts on any text, and shows most where the expert would have stayed silent. Scaling acts only where it is
- * active: there, the second context's sentence up to its strongest token.
+ * Default prompt to continue. Adding works on any text and shows most where the expert would be inactive. Scaling
+ * only works where the expert is active, so it gets the second example's sentence up to its peak.
  */
 export function generationPrompt(contexts: readonly Context[], mode: HomeMode): string {
-  if (mode === "add") return contexts.length === 0 ? "" : PLAIN_PROMPT;
+  if (mode === "add") return contexts.length === 0 ? "" : UNRELATED_PROMPT;
   const context = contexts[1] ?? contexts[0];
-  return context === undefined ? "" : opening(context);
+  return context === undefined ? "" : continuationPrompt(context);
 }

@@ -1,8 +1,8 @@
-/** A prompt being edited: Enter takes it, Escape leaves it as it was. */
+/** Prompt field: Enter confirms, Escape cancels. */
 
 import { type KeyboardEvent, useState } from "react";
 
-import { Button } from "@/components/button";
+import { Button } from "@/components/ui/button";
 
 interface PromptEditorProps {
   readonly label: string;
@@ -25,7 +25,7 @@ export function PromptEditor({ label, action, initial, onDone }: PromptEditorPro
       <textarea
         className="textarea mono"
         aria-label={label}
-        // eslint-disable-next-line jsx-a11y/no-autofocus -- it was opened in order to type
+        // eslint-disable-next-line jsx-a11y/no-autofocus -- it is opened in order to type
         autoFocus
         rows={3}
         value={text}

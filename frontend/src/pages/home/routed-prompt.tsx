@@ -1,4 +1,4 @@
-/** The prompt as tokens with the expert's coefficient under each. */
+/** The prompt as tokens with the expert's activation under each. */
 
 import { useMemo } from "react";
 
@@ -9,9 +9,9 @@ import { TokenTip } from "@/components/tokens/token-tip";
 import { sequentialClass } from "@/lib/colour-scale";
 import { formatFixed } from "@/lib/format";
 import type { Piece } from "@/lib/kwic";
-import { onOneLine, splitLead } from "@/lib/token-text";
+import { toOneLine, splitLeadingSpace } from "@/lib/token-text";
 
-import { promptPieces, words } from "./routed-tokens";
+import { promptPieces, wordGroups } from "./routed-tokens";
 
 interface RoutedPromptProps {
   readonly tokens: readonly RoutedToken[];
@@ -28,9 +28,9 @@ interface PromptTokenProps {
 }
 
 function PromptToken({ piece, largest, isLocked }: PromptTokenProps) {
-  const { lead, body } = splitLead(onOneLine(piece.text, true));
+  const { leadingSpace, body } = splitLeadingSpace(toOneLine(piece.text, true));
   return (
-    <span className={lead === "" ? "tc tight" : "tc"}>
+    <span className={leadingSpace === "" ? "tc tight" : "tc"}>
       <LiveToken
         piece={piece}
         text={body}
@@ -47,32 +47,37 @@ export function RoutedPrompt({ tokens, row, locked, onHover, onLock }: RoutedPro
   const pieces = useMemo(() => promptPieces(tokens, row.expert), [tokens, row.expert]);
   const tip = (piece: Piece) => {
     const experts = tokens[piece.index]?.experts ?? [];
-    const place = experts.findIndex((routed) => routed.expert === row.expert);
-    const share = experts[place]?.share;
+    const index = experts.findIndex((routed) => routed.expert === row.expert);
+    const share = experts[index]?.share;
     return (
       <TokenTip
         text={piece.text}
         id={piece.id}
         coefficient={piece.value}
-        largest={row.largest}
-        {...(place >= 0 && { rank: [place + 1, experts.length] as const })}
+        largest={row.max_activation}
+        {...(index >= 0 && { rank: [index + 1, experts.length] as const })}
         {...(share !== undefined && { share })}
       />
     );
   };
   return (
     <TokenGroup
-      label="The prompt"
+      label="Prompt"
       className="prompt"
       pieces={pieces}
       tip={tip}
       onHover={(piece) => onHover(piece?.index ?? null)}
       onLock={(piece) => onLock(piece.index)}
     >
-      {words(pieces).map((word) => (
+      {wordGroups(pieces).map((word) => (
         <span key={word[0]?.index} className="word">
           {word.map((piece) => (
-            <PromptToken key={piece.index} piece={piece} largest={row.largest} isLocked={piece.index === locked} />
+            <PromptToken
+              key={piece.index}
+              piece={piece}
+              largest={row.max_activation}
+              isLocked={piece.index === locked}
+            />
           ))}
         </span>
       ))}

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 
 import type { RoutedToken } from "@/api/types";
 
-import { coefficientOf, promptPieces, strongestToken, words } from "./routed-tokens";
+import { coefficientOf, promptPieces, strongestToken, wordGroups } from "./routed-tokens";
 
 function token(text: string, experts: [number, number][], start = false): RoutedToken {
   return {
@@ -25,14 +25,14 @@ describe("a routed prompt", () => {
 
   it("keeps the tokens of a word together", () => {
     const pieces = promptPieces([token("oubli", []), token("é", []), token(" tout", []), token(".", [])], 7);
-    expect(words(pieces).map((word) => word.map((piece) => piece.text))).toEqual([
+    expect(wordGroups(pieces).map((word) => word.map((piece) => piece.text))).toEqual([
       ["oubli", "é"],
       [" tout", "."],
     ]);
-    expect(words([])).toEqual([]);
+    expect(wordGroups([])).toEqual([]);
   });
 
-  it("knows where an expert is strongest", () => {
+  it("finds the token with the strongest activation", () => {
     expect(strongestToken(TOKENS, 7)).toBe(2);
     expect(strongestToken(TOKENS, 8)).toBe(1);
     expect(strongestToken([], 8)).toBeNull();

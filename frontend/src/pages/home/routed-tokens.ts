@@ -1,4 +1,4 @@
-/** A routed prompt from the point of view of one expert. */
+/** A routed prompt from the perspective of one expert. */
 
 import type { RoutedToken } from "@/api/types";
 import type { Piece } from "@/lib/kwic";
@@ -7,7 +7,7 @@ export function coefficientOf(token: RoutedToken, expert: number): number | null
   return token.experts.find((routed) => routed.expert === expert)?.coefficient ?? null;
 }
 
-/** The tokens with this expert's coefficient; the start token, which nobody typed, is left out. */
+/** The tokens with this expert's activation, without the start token that the tokenizer adds. */
 export function promptPieces(tokens: readonly RoutedToken[], expert: number): readonly Piece[] {
   return tokens
     .map((token, index) => ({ index, id: token.id, text: token.text, value: coefficientOf(token, expert), token }))
@@ -15,8 +15,8 @@ export function promptPieces(tokens: readonly RoutedToken[], expert: number): re
     .map(({ index, id, text, value }) => ({ index, id, text, value }));
 }
 
-/** Tokens that belong together on a line: each group begins with white space. */
-export function words(pieces: readonly Piece[]): readonly (readonly Piece[])[] {
+/** Groups of tokens that must not be broken across lines: each group begins at white space. */
+export function wordGroups(pieces: readonly Piece[]): readonly (readonly Piece[])[] {
   const groups: Piece[][] = [];
   for (const piece of pieces) {
     const last = groups.at(-1);
@@ -26,7 +26,7 @@ export function words(pieces: readonly Piece[]): readonly (readonly Piece[])[] {
   return groups;
 }
 
-/** Where the expert is strongest; the first token where it is not active at all. */
+/** Token with the expert's strongest activation; the first token if it is inactive everywhere. */
 export function strongestToken(tokens: readonly RoutedToken[], expert: number): number | null {
   const pieces = promptPieces(tokens, expert);
   const best = pieces.toSorted((a, b) => (b.value ?? -1) - (a.value ?? -1))[0];

@@ -1,11 +1,11 @@
-/** How far the expert is turned up: one slider, in one of two ways. */
+/** Strength of the edit: a slider and a choice of mode. */
 
 import { useState } from "react";
 
 import type { ExpertRow } from "@/api/types";
-import { NumberInput } from "@/components/number-input";
-import { Segmented } from "@/components/segmented";
-import { Slider } from "@/components/slider";
+import { NumberInput } from "@/components/ui/number-input";
+import { SegmentedControl } from "@/components/ui/segmented-control";
+import { Slider } from "@/components/ui/slider";
 import { NEUTRAL_STRENGTH } from "@/lib/edits";
 import { formatFixed } from "@/lib/format";
 
@@ -19,7 +19,7 @@ export interface StrengthControlProps {
   readonly onStrength: (strength: number) => void;
 }
 
-const LOOKS = {
+const MODE_STYLES = {
   add: { sign: "+", ticks: ["0", "+4", "+8"] },
   scale: { sign: "×", ticks: ["off", "×4", "×8"] },
 } as const;
@@ -28,17 +28,17 @@ function Hint({ row, mode }: Pick<StrengthControlProps, "row" | "mode">) {
   return (
     <p className="hint">
       {mode === "add"
-        ? `Added on every token; 1 is its 99th percentile, ${formatFixed(row.p99)}. `
-        : "Works where it is active at all. "}
-      Drag, or <kbd>←</kbd> <kbd>→</kbd>. Both texts use the same seed.
+        ? `Added on every token, in units of the expert’s 99th percentile (${formatFixed(row.p99)}). `
+        : "No effect where the expert is inactive. "}
+      Drag or press <kbd>←</kbd> <kbd>→</kbd>. Both texts use the same seed.
     </p>
   );
 }
 
 export function StrengthControl({ row, mode, strength, onMode, onStrength }: StrengthControlProps) {
   const [dragged, setDragged] = useState<number | null>(null);
-  const { sign, ticks } = LOOKS[mode];
-  const shown = dragged ?? strength;
+  const { sign, ticks } = MODE_STYLES[mode];
+  const shownStrength = dragged ?? strength;
   const commit = (value: number) => {
     setDragged(null);
     onStrength(value);
@@ -47,8 +47,8 @@ export function StrengthControl({ row, mode, strength, onMode, onStrength }: Str
   return (
     <>
       <div className="strength">
-        <Segmented
-          label="How it is turned up"
+        <SegmentedControl
+          label="Edit mode"
           value={mode}
           onChange={onMode}
           segments={[
@@ -56,11 +56,19 @@ export function StrengthControl({ row, mode, strength, onMode, onStrength }: Str
             { value: "scale", label: "scale" },
           ]}
         />
-        <NumberInput label={label} sign={sign} value={shown} digits={1} min={0} max={MAX_STRENGTH} onCommit={commit} />
+        <NumberInput
+          label={label}
+          prefix={sign}
+          value={shownStrength}
+          digits={1}
+          min={0}
+          max={MAX_STRENGTH}
+          onCommit={commit}
+        />
       </div>
       <Slider
         label={label}
-        value={shown}
+        value={shownStrength}
         min={0}
         max={MAX_STRENGTH}
         step={0.1}

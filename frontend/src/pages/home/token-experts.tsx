@@ -3,14 +3,14 @@
 import { Link } from "react-router";
 
 import type { ExpertRow, RoutedExpert, RoutedToken, RoutingResponse } from "@/api/types";
-import { CoefficientBar } from "@/components/coefficient-bar";
-import { ExpertLabel } from "@/components/expert-ref";
-import { usePageLinks } from "@/components/links";
+import { CoefficientBar } from "@/components/experts/coefficient-bar";
+import { ExpertLabel } from "@/components/experts/expert-link";
+import { usePageLinks } from "@/components/runs/page-links";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/plus-button";
 import { formatFixed } from "@/lib/format";
 
-const SHOWN = 5;
+const MAX_EXPERTS = 5;
 
 interface TokenExpertsProps {
   readonly token: RoutedToken;
@@ -36,7 +36,7 @@ function RoutedRow({ routed, strongest, routing, row }: RoutedRowProps) {
         </Link>
       </td>
       <td className="br">
-        <CoefficientBar value={routed.coefficient} largest={strongest} scaleEnd={row.largest} />
+        <CoefficientBar value={routed.coefficient} largest={strongest} scaleEnd={row.max_activation} />
       </td>
       <td className="num">{formatFixed(routed.coefficient)}</td>
       <td>
@@ -47,7 +47,7 @@ function RoutedRow({ routed, strongest, routing, row }: RoutedRowProps) {
 }
 
 export function TokenExperts({ token, routing, row }: TokenExpertsProps) {
-  const shown = token.experts.slice(0, SHOWN);
+  const topExperts = token.experts.slice(0, MAX_EXPERTS);
   return (
     <div className="token-experts">
       <div className="pane-h">
@@ -56,16 +56,16 @@ export function TokenExperts({ token, routing, row }: TokenExpertsProps) {
         </h2>
         <span className="grow" />
         <span className="note">
-          {shown.length} of {token.experts.length}
+          {topExperts.length} of {token.experts.length}
         </span>
       </div>
       <table className="mini">
         <tbody>
-          {shown.map((routed) => (
+          {topExperts.map((routed) => (
             <RoutedRow
               key={routed.expert}
               routed={routed}
-              strongest={shown[0]?.coefficient ?? 1}
+              strongest={topExperts[0]?.coefficient ?? 1}
               routing={routing}
               row={row}
             />

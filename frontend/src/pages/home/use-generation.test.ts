@@ -2,14 +2,14 @@ import { describe, expect, it } from "vitest";
 
 import type { TokenEvent } from "@/api/types";
 
-import { afterEvent, type Generation } from "./use-generation";
+import { reduceEvent, type Generation } from "./use-generation";
 
-const EMPTY: Generation = { status: "waiting", default: [], steered: [], error: null };
+const EMPTY: Generation = { status: "waiting", baseline: [], steered: [], error: null };
 
-function token(arm: "default" | "steered", text: string): TokenEvent {
+function token(variant: "baseline" | "steered", text: string): TokenEvent {
   return {
     event: "token",
-    arm,
+    variant: variant,
     sample: 0,
     position: 0,
     id: 1,
@@ -24,23 +24,23 @@ function token(arm: "default" | "steered", text: string): TokenEvent {
 }
 
 describe("a generation", () => {
-  it("begins empty and gathers the tokens of each arm", () => {
-    const started = afterEvent(
-      { ...EMPTY, default: [token("default", "old")] },
+  it("starts empty and collects the tokens of both variants", () => {
+    const started = reduceEvent(
+      { ...EMPTY, baseline: [token("baseline", "old")] },
       {
         event: "start",
         prompt_tokens: 3,
         max_tokens: 8,
       },
     );
-    const state = afterEvent(afterEvent(started, token("default", "a")), token("steered", "b"));
+    const state = reduceEvent(reduceEvent(started, token("baseline", "a")), token("steered", "b"));
     expect(state.status).toBe("streaming");
-    expect(state.default.map((each) => each.text)).toEqual(["a"]);
+    expect(state.baseline.map((each) => each.text)).toEqual(["a"]);
     expect(state.steered.map((each) => each.text)).toEqual(["b"]);
   });
 
-  it("keeps its text beside an error", () => {
-    const state = afterEvent(afterEvent(EMPTY, token("steered", "b")), {
+  it("keeps its text after an error", () => {
+    const state = reduceEvent(reduceEvent(EMPTY, token("steered", "b")), {
       event: "error",
       error: { code: "busy", message: "Try again.", detail: {} },
     });

@@ -1,4 +1,4 @@
-/** A generation in both arms: started, followed token by token, stopped. A new one ends the one before. */
+/** Baseline and steered generation, updated token by token. Starting a new one cancels the previous one. */
 
 import { useCallback, useEffect, useRef, useState } from "react";
 
@@ -8,22 +8,22 @@ import type { SteeringEvent, SteeringRequest, TokenEvent } from "@/api/types";
 
 export interface Generation {
   readonly status: "idle" | "waiting" | "streaming" | "done" | "error";
-  readonly default: readonly TokenEvent[];
+  readonly baseline: readonly TokenEvent[];
   readonly steered: readonly TokenEvent[];
   readonly error: unknown;
 }
 
-const IDLE: Generation = { status: "idle", default: [], steered: [], error: null };
+const IDLE: Generation = { status: "idle", baseline: [], steered: [], error: null };
 
-/** The generation after one more event. Text that is there stays, whatever happens. */
-export function afterEvent(state: Generation, event: SteeringEvent): Generation {
+/** Reducer of stream events. Text that has arrived is kept, even after an error. */
+export function reduceEvent(state: Generation, event: SteeringEvent): Generation {
   switch (event.event) {
     case "start":
       return { ...IDLE, status: "streaming" };
     case "progress":
       return state;
     case "token":
-      return { ...state, [event.arm]: [...state[event.arm], event] };
+      return { ...state, [event.variant]: [...state[event.variant], event] };
     case "done":
       return { ...state, status: "done" };
     case "error":
@@ -31,14 +31,14 @@ export function afterEvent(state: Generation, event: SteeringEvent): Generation 
   }
 }
 
-async function follow(
+async function consumeStream(
   run: string,
   request: SteeringRequest,
   signal: AbortSignal,
   update: (change: (state: Generation) => Generation) => void,
 ): Promise<void> {
   try {
-    for await (const event of streamSteering(run, request, signal)) update((state) => afterEvent(state, event));
+    for await (const event of streamSteering(run, request, signal)) update((state) => reduceEvent(state, event));
   } catch (error) {
     if (!signal.aborted) update((state) => ({ ...state, status: "error", error }));
   }
@@ -46,19 +46,19 @@ async function follow(
 
 export function useGeneration(run: string) {
   const [generation, setGeneration] = useState<Generation>(IDLE);
-  const running = useRef<AbortController | null>(null);
+  const controllerRef = useRef<AbortController | null>(null);
   const start = useCallback(
     (request: SteeringRequest) => {
-      running.current?.abort();
+      controllerRef.current?.abort();
       const controller = new AbortController();
-      running.current = controller;
+      controllerRef.current = controller;
       setGeneration((state) => ({ ...state, status: "waiting", error: null }));
-      void follow(run, request, controller.signal, (change) => {
+      void consumeStream(run, request, controller.signal, (change) => {
         if (!controller.signal.aborted) setGeneration(change);
       });
     },
     [run],
   );
-  useEffect(() => () => running.current?.abort(), []);
+  useEffect(() => () => controllerRef.current?.abort(), []);
   return { generation, start };
 }

@@ -1,18 +1,20 @@
-/** The expert of the home page: the one in the address, else one that a saved session turns up, else the best one; and how
- * far it is turned up at first. */
+/**
+ * The expert of the home page: the one in the URL, otherwise one steered in a saved session, otherwise the most
+ * interesting one; and its initial strength.
+ */
 
 import { useQuery } from "@tanstack/react-query";
 
 import { sessionsQuery } from "@/api/queries";
-import { useBestExperts } from "@/components/best-experts";
-import { useShortcut } from "@/components/shortcuts";
-import { FIRST_STRENGTH } from "@/lib/edits";
-import { useUrlState } from "@/url-state";
+import { useBestExperts } from "@/hooks/use-best-experts";
+import { useShortcut } from "@/hooks/use-shortcut";
+import { useUrlState } from "@/hooks/use-url-state";
+import { INITIAL_STRENGTH } from "@/lib/edits";
 
 import { HOME_PARAMS, MAX_STRENGTH } from "./home-params";
 
-/** Experts whose turning up shows, and how far they are turned up, as far as anybody kept it: the newest first. */
-function useTurnedUp(run: string) {
+/** Strengths of experts steered in saved sessions, newest first. */
+function useSessionStrengths(run: string) {
   const { data, isPending } = useQuery(sessionsQuery(run));
   const strengths = new Map<number, number>();
   for (const { expert, strength } of data?.sessions ?? []) {
@@ -22,23 +24,25 @@ function useTurnedUp(run: string) {
 }
 
 export function useHomeExpert(run: string) {
-  const [{ expert: asked }, setParams] = useUrlState(HOME_PARAMS);
-  const turnedUp = useTurnedUp(run);
+  const [{ expert: urlExpert }, setParams] = useUrlState(HOME_PARAMS);
+  const sessions = useSessionStrengths(run);
   const best = useBestExperts(run);
-  const experts = [...new Set([...turnedUp.strengths.keys(), ...best.experts.map((row) => row.expert)])];
-  // The strength of the expert in the address comes from the sessions too: a text begun without them would begin twice.
-  const isPending = turnedUp.isPending || (asked === null && best.isPending);
-  const expert = asked ?? (isPending ? null : (experts[0] ?? null));
-  const kept = expert === null ? undefined : turnedUp.strengths.get(expert);
-  const another = () => {
-    const next = experts[(experts.findIndex((one) => one === expert) + 1) % experts.length];
-    if (next !== undefined) setParams({ expert: next, prompt: null, token: null, ask: null, strength: null }, "push");
+  const experts = [...new Set([...sessions.strengths.keys(), ...best.experts.map((row) => row.expert)])];
+  // Also waits for the sessions if the URL names an expert: they provide its strength, and a late one would restart
+  // the generation.
+  const isPending = sessions.isPending || (urlExpert === null && best.isPending);
+  const expert = urlExpert ?? (isPending ? null : (experts[0] ?? null));
+  const savedStrength = expert === null ? undefined : sessions.strengths.get(expert);
+  const showNext = () => {
+    const next = experts[(experts.findIndex((candidate) => candidate === expert) + 1) % experts.length];
+    if (next !== undefined)
+      setParams({ expert: next, prompt: null, token: null, steering_prompt: null, strength: null }, "push");
   };
-  useShortcut("random", another);
+  useShortcut("random", showNext);
   return {
     expert,
-    strength: Math.min(kept ?? FIRST_STRENGTH.add, MAX_STRENGTH),
-    another,
+    strength: Math.min(savedStrength ?? INITIAL_STRENGTH.add, MAX_STRENGTH),
+    another: showNext,
     isPending,
     error: best.error,
   };

@@ -1,20 +1,19 @@
-/** One expert of a list: what it is, why it is here, and its place. */
+/** One expert of a list: label, statistics, note and position. */
 
 import { useState } from "react";
 import { Link } from "react-router";
 
 import { messageOf } from "@/api/errors";
-import { useMembership, useNoteEntry } from "@/api/lists";
+import { useSetMembership, useSetEntryNote } from "@/api/lists";
 import { useSetLabel } from "@/api/mutations";
 import type { ListEntry } from "@/api/types";
-import { Button } from "@/components/button";
-import { ExpertLabel } from "@/components/expert-ref";
-import { usePageLinks } from "@/components/links";
+import { ExpertLabel } from "@/components/experts/expert-link";
+import { usePageLinks } from "@/components/runs/page-links";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/plus-button";
+import { Button } from "@/components/ui/button";
 import { formatFixed, formatPercent } from "@/lib/format";
-
-import { TextEditor } from "../expert/text-editor";
+import { TextEditor } from "@/pages/expert/text-editor";
 
 interface EntryRowProps {
   readonly run: string;
@@ -22,22 +21,22 @@ interface EntryRowProps {
   readonly entry: ListEntry;
   readonly isFirst: boolean;
   readonly isLast: boolean;
-  readonly onMove: (by: -1 | 1) => void;
+  readonly onMove: (offset: -1 | 1) => void;
 }
 
 function NoteField({ run, list, entry }: Pick<EntryRowProps, "run" | "list" | "entry">) {
   const saved = entry.note ?? "";
   const [text, setText] = useState(saved);
-  const noting = useNoteEntry(run, list);
+  const noteMutation = useSetEntryNote(run, list);
   const save = () => {
-    if (text.trim() !== saved) noting.mutate({ expert: entry.row.expert, note: text.trim() });
+    if (text.trim() !== saved) noteMutation.mutate({ expert: entry.row.expert, note: text.trim() });
   };
   return (
     <>
       <input
         className="entry-note"
-        aria-label={`Why ${entry.row.expert} is in the list`}
-        placeholder="Add a note"
+        aria-label={`Note on expert ${entry.row.expert}`}
+        placeholder="Add note"
         maxLength={10_000}
         value={text}
         onChange={(event) => setText(event.target.value)}
@@ -47,19 +46,19 @@ function NoteField({ run, list, entry }: Pick<EntryRowProps, "run" | "list" | "e
           if (event.key === "Escape") setText(saved);
         }}
       />
-      {noting.error !== null && (
+      {noteMutation.error !== null && (
         <span className="bad" role="alert">
-          {messageOf(noting.error)}
+          {messageOf(noteMutation.error)}
         </span>
       )}
     </>
   );
 }
 
-/** The label, as on the expert's page: it leads there, and is written in place. */
+/** The label, linked to the expert's page and editable in place. */
 function LabelCell({ run, row }: { readonly run: string; readonly row: ListEntry["row"] }) {
   const [editing, setEditing] = useState(false);
-  const saving = useSetLabel(run, row.expert);
+  const labelMutation = useSetLabel(run, row.expert);
   const links = usePageLinks();
   if (editing) {
     return (
@@ -68,9 +67,9 @@ function LabelCell({ run, row }: { readonly run: string; readonly row: ListEntry
         initial={row.label ?? row.automatic?.label ?? ""}
         maxLength={200}
         lines={1}
-        isSaving={saving.isPending}
-        error={saving.error}
-        onSave={(text) => saving.mutate(text, { onSuccess: () => setEditing(false) })}
+        isSaving={labelMutation.isPending}
+        error={labelMutation.error}
+        onSave={(text) => labelMutation.mutate(text, { onSuccess: () => setEditing(false) })}
         onCancel={() => setEditing(false)}
       />
     );
@@ -98,7 +97,7 @@ function LabelCell({ run, row }: { readonly run: string; readonly row: ListEntry
 }
 
 export function EntryRow({ run, list, entry, isFirst, isLast, onMove }: EntryRowProps) {
-  const membership = useMembership(run);
+  const membership = useSetMembership(run);
   const { row } = entry;
   return (
     <tr>
@@ -109,14 +108,14 @@ export function EntryRow({ run, list, entry, isFirst, isLast, onMove }: EntryRow
       <td className="l-label">
         <LabelCell run={run} row={row} />
       </td>
-      <td className="num">{formatPercent(row.usage)}</td>
-      <td className="num">{formatFixed(row.largest)}</td>
+      <td className="num">{formatPercent(row.density)}</td>
+      <td className="num">{formatFixed(row.max_activation)}</td>
       <td className="l-tokens">
         {row.top_tokens.slice(0, 4).map((token) => (
           <TokenChip key={token.id} text={token.text} />
         ))}
       </td>
-      <td className="l-why">
+      <td className="l-entry-note">
         <NoteField run={run} list={list} entry={entry} />
       </td>
       <td className="l-acts">
@@ -140,8 +139,8 @@ export function EntryRow({ run, list, entry, isFirst, isLast, onMove }: EntryRow
           size="small"
           variant="ghost"
           icon="close"
-          aria-label={`Take ${row.expert} out of the list`}
-          onClick={() => membership.mutate({ list, experts: [row.expert], inside: false })}
+          aria-label={`Remove ${row.expert} from the list`}
+          onClick={() => membership.mutate({ list, experts: [row.expert], isMember: false })}
         />
       </td>
     </tr>

@@ -1,20 +1,19 @@
-/** Name and note of a list, and what can be done with all of it. */
+/** Name, note and actions of a list. */
 
 import { useState } from "react";
 import { useNavigate } from "react-router";
 
-import { useChangeList, useDeleteList } from "@/api/lists";
+import { useUpdateList, useDeleteList } from "@/api/lists";
 import type { ExpertList } from "@/api/types";
-import { Button, LinkButton } from "@/components/button";
-import { toCsv } from "@/components/figure/figure-data";
-import { usePageLinks } from "@/components/links";
-import { useTray } from "@/components/tray/tray-context";
-import { newEdit } from "@/lib/edits";
 import { EXPERT_COLUMNS, expertCells } from "@/components/lists/expert-cells";
+import { toCsv } from "@/components/plots/figure-data";
+import { usePageLinks } from "@/components/runs/page-links";
+import { useTray } from "@/components/tray/tray-context";
+import { Button, LinkButton } from "@/components/ui/button";
+import { newEdit } from "@/lib/edits";
 import { formatCount } from "@/lib/format";
 import { saveFile } from "@/lib/save-file";
-
-import { TextEditor } from "../expert/text-editor";
+import { TextEditor } from "@/pages/expert/text-editor";
 
 interface ListHeadProps {
   readonly run: string;
@@ -28,23 +27,23 @@ export function listCsv({ entries }: ExpertList): string {
   return toCsv({ columns: [...EXPERT_COLUMNS, "note"], rows });
 }
 
-/** What is in the file name: letters and digits, so that every system takes it. */
+/** Only letters and digits, which every file system accepts. */
 const fileName = (run: string, name: string) => `${run}-${name.replace(/[^\p{L}\p{N}]+/gu, "-")}`;
 
-function Words({ run, data }: ListHeadProps) {
+function NameAndNote({ run, data }: ListHeadProps) {
   const [editing, setEditing] = useState<Editing>(null);
-  const change = useChangeList(run, data.list.id);
+  const update = useUpdateList(run, data.list.id);
   const close = () => setEditing(null);
-  const common = { isSaving: change.isPending, error: change.error, onCancel: close };
+  const editorProps = { isSaving: update.isPending, error: update.error, onCancel: close };
   if (editing === "name") {
     return (
       <TextEditor
-        label="Name of the list"
+        label="List name"
         initial={data.list.name}
         maxLength={120}
         lines={1}
-        {...common}
-        onSave={(text) => (text === null ? close() : change.mutate({ name: text }, { onSuccess: close }))}
+        {...editorProps}
+        onSave={(text) => (text === null ? close() : update.mutate({ name: text }, { onSuccess: close }))}
       />
     );
   }
@@ -58,18 +57,18 @@ function Words({ run, data }: ListHeadProps) {
       </div>
       {editing === "note" ? (
         <TextEditor
-          label="Note on the list"
+          label="List note"
           initial={data.list.note ?? ""}
           maxLength={10_000}
           lines={3}
-          {...common}
-          onSave={(text) => change.mutate({ note: text ?? "" }, { onSuccess: close })}
+          {...editorProps}
+          onSave={(text) => update.mutate({ note: text ?? "" }, { onSuccess: close })}
         />
       ) : (
         <p className="list-note">
-          {data.list.note ?? <span className="dim">What is this list for?</span>}{" "}
+          {data.list.note ?? <span className="dim">No description</span>}{" "}
           <Button size="small" variant="ghost" icon="edit" onClick={() => setEditing("note")}>
-            {data.list.note === null ? "Say so" : "Edit"}
+            {data.list.note === null ? "Add description" : "Edit"}
           </Button>
         </p>
       )}
@@ -78,29 +77,29 @@ function Words({ run, data }: ListHeadProps) {
 }
 
 function DeleteList({ run, data }: ListHeadProps) {
-  const [sure, setSure] = useState(false);
-  const deleting = useDeleteList(run, data.list.id);
+  const [isConfirming, setConfirming] = useState(false);
+  const deletion = useDeleteList(run, data.list.id);
   const navigate = useNavigate();
   const links = usePageLinks();
-  if (!sure) {
+  if (!isConfirming) {
     return (
-      <Button variant="ghost" onClick={() => setSure(true)}>
+      <Button variant="ghost" onClick={() => setConfirming(true)}>
         Delete
       </Button>
     );
   }
   return (
-    <span className="sure" role="alert">
-      Delete this list for good?
+    <span className="confirm" role="alert">
+      Delete this list permanently?
       <Button
         size="small"
-        disabled={deleting.isPending}
-        onClick={() => deleting.mutate(undefined, { onSuccess: () => void navigate(links.page("lists")) })}
+        disabled={deletion.isPending}
+        onClick={() => deletion.mutate(undefined, { onSuccess: () => void navigate(links.page("lists")) })}
       >
-        Delete it
+        Delete
       </Button>
-      <Button size="small" variant="ghost" onClick={() => setSure(false)}>
-        Keep it
+      <Button size="small" variant="ghost" onClick={() => setConfirming(false)}>
+        Cancel
       </Button>
     </span>
   );
@@ -110,27 +109,27 @@ export function ListHead({ run, data }: ListHeadProps) {
   const links = usePageLinks();
   const tray = useTray();
   const experts = data.entries.map((entry) => entry.row.expert);
-  const fresh = experts.filter((expert) => !tray.has(expert));
+  const notInTray = experts.filter((expert) => !tray.has(expert));
   const name = fileName(run, data.list.name);
   const isEmpty = experts.length === 0;
   return (
     <header className="list-head">
-      <div className="list-words">
-        <Words run={run} data={data} />
+      <div className="list-title">
+        <NameAndNote run={run} data={data} />
         <p className="dim">
           {formatCount(data.list.experts)} {data.list.experts === 1 ? "expert" : "experts"} of {run}
         </p>
       </div>
       <div className="list-acts">
         <LinkButton icon="table" to={links.page("experts", { list: String(data.list.id) })}>
-          In the table
+          Show in table
         </LinkButton>
         <Button
           icon="plus"
-          disabled={fresh.length === 0}
-          onClick={() => tray.replaceAll([...tray.edits, ...fresh.map((expert) => newEdit(expert))])}
+          disabled={notInTray.length === 0}
+          onClick={() => tray.replaceAll([...tray.edits, ...notInTray.map((expert) => newEdit(expert))])}
         >
-          All to tray
+          Add all to tray
         </Button>
         <Button
           icon="download"

@@ -1,28 +1,29 @@
-/** A passage with the runs as they were and as they are now, its tokens shaded by how sure they are. */
+/** A passage before and after privacy fine-tuning, its tokens shaded by confidence. */
 
 import { useQuery } from "@tanstack/react-query";
 
-import { sureTokensQuery } from "@/api/privacy";
-import type { PrivacyResult, SureToken } from "@/api/types";
-import { ErrorState, LoadingState } from "@/components/states";
+import { tokenConfidenceQuery } from "@/api/privacy";
+import type { PrivacyResult, TokenConfidence } from "@/api/types";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { TokenStrip } from "@/components/tokens/token-strip";
+import { ErrorState, LoadingState } from "@/components/ui/states";
 import { sequentialClass } from "@/lib/colour-scale";
 import { formatPercent, formatProbability } from "@/lib/format";
 import type { Piece } from "@/lib/kwic";
 
-export type By = "true-token" | "entropy";
-type Arm = "before" | "after";
+export type ShadeBy = "true-token" | "entropy";
+type Stage = "before" | "after";
 
-const ARMS: readonly (readonly [Arm, string])[] = [
+const STAGES: readonly (readonly [Stage, string])[] = [
   ["before", "Before"],
   ["after", "After"],
 ];
 
-const valueOf = ({ probability, entropy }: SureToken[Arm], by: By) => (by === "entropy" ? entropy : probability);
+const shadeValue = ({ probability, entropy }: TokenConfidence[Stage], by: ShadeBy) =>
+  by === "entropy" ? entropy : probability;
 
-function Tip({ token, arm }: { readonly token: SureToken; readonly arm: Arm }) {
-  const { probability, entropy, likely, likely_probability } = token[arm];
+function Tip({ token, stage }: { readonly token: TokenConfidence; readonly stage: Stage }) {
+  const { probability, entropy, likely, likely_probability } = token[stage];
   return (
     <>
       <div className="hd">
@@ -33,9 +34,9 @@ function Tip({ token, arm }: { readonly token: SureToken; readonly arm: Arm }) {
         <dd>
           <b>{formatProbability(probability)} %</b>
         </dd>
-        <dt>Entropy, of uniform</dt>
+        <dt>Entropy (% of uniform)</dt>
         <dd>{formatPercent(entropy, 1)} %</dd>
-        <dt>Most probable</dt>
+        <dt>Most likely token</dt>
         <dd>
           <TokenChip text={likely} /> {formatProbability(likely_probability)} %
         </dd>
@@ -45,28 +46,28 @@ function Tip({ token, arm }: { readonly token: SureToken; readonly arm: Arm }) {
 }
 
 interface RowProps {
-  readonly tokens: readonly SureToken[];
-  readonly arm: Arm;
+  readonly tokens: readonly TokenConfidence[];
+  readonly stage: Stage;
   readonly name: string;
-  readonly by: By;
+  readonly by: ShadeBy;
 }
 
-function Row({ tokens, arm, name, by }: RowProps) {
+function Row({ tokens, stage, name, by }: RowProps) {
   const pieces: readonly Piece[] = tokens.map((token, index) => ({
     index,
     id: index,
     text: token.text,
-    value: valueOf(token[arm], by),
+    value: shadeValue(token[stage], by),
   }));
   const tip = (piece: Piece) => {
     const token = tokens[piece.index];
-    return token === undefined ? null : <Tip token={token} arm={arm} />;
+    return token === undefined ? null : <Tip token={token} stage={stage} />;
   };
   return (
-    <div className="sure-row">
+    <div className="confidence-row">
       <h3>{name}</h3>
       <TokenStrip
-        label={`The passage ${name.toLowerCase()}`}
+        label={`Passage ${name.toLowerCase()}`}
         pieces={pieces}
         shade={(piece) => sequentialClass(piece.value ?? 0, 1)}
         tip={tip}
@@ -78,17 +79,17 @@ function Row({ tokens, arm, name, by }: RowProps) {
 interface BeforeAfterProps {
   readonly result: PrivacyResult;
   readonly text: string;
-  readonly by: By;
+  readonly by: ShadeBy;
 }
 
 export function BeforeAfter({ result, text, by }: BeforeAfterProps) {
-  const { data, error, refetch } = useQuery(sureTokensQuery(result.began_as, result.runs, text));
+  const { data, error, refetch } = useQuery(tokenConfidenceQuery(result.parents, result.runs, text));
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
-  if (data === undefined) return <LoadingState label="Reading the passage with both" rows={3} />;
+  if (data === undefined) return <LoadingState label="Evaluating the passage before and after" rows={3} />;
   return (
-    <div className="sure-passage">
-      {ARMS.map(([arm, name]) => (
-        <Row key={arm} tokens={data.tokens} arm={arm} name={name} by={by} />
+    <div className="confidence-passage">
+      {STAGES.map(([stage, name]) => (
+        <Row key={stage} tokens={data.tokens} stage={stage} name={name} by={by} />
       ))}
     </div>
   );

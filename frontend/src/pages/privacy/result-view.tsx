@@ -1,24 +1,24 @@
-/** What came of one protection: tokens, figures, the way there, and where to go with the new runs. */
+/** Result of one privacy fine-tune: tokens, metrics, trade-off, and links to the new runs. */
 
-import { bundleAddress } from "@/api/privacy";
-import type { PrivacyResult, ProtectedRuns } from "@/api/types";
-import { LinkButton } from "@/components/button";
-import { Icon } from "@/components/icon";
-import { pageLinks } from "@/components/links";
-import { Segmented } from "@/components/segmented";
+import { bundleUrl } from "@/api/privacy";
+import type { PrivacyResult, PrivacyFineTune } from "@/api/types";
+import { pageLinks } from "@/components/runs/page-links";
 import { RampLegend } from "@/components/tokens/ramp-legend";
+import { LinkButton } from "@/components/ui/button";
+import { Icon } from "@/components/ui/icon";
+import { SegmentedControl } from "@/components/ui/segmented-control";
 import { formatFixed, formatPercent, formatSigned } from "@/lib/format";
 
-import { BeforeAfter, type By } from "./before-after";
-import { Measures } from "./measures";
-import { PathChart } from "./path-chart";
+import { BeforeAfter, type ShadeBy } from "./before-after";
+import { MetricsTable } from "./metrics-table";
+import { TradeOffChart } from "./trade-off-chart";
 
-/** Texts that are read with both sets of runs at a time. */
-const MOST_READ = 6;
+/** Number of passages evaluated with both sets of runs. */
+const MAX_SHOWN_PASSAGES = 6;
 
 function Summary({ result }: { readonly result: PrivacyResult }) {
   const { before, after } = result.protected;
-  const { added } = result.retained;
+  const { loss_increase: added } = result.retained;
   const interval =
     added.low === null || added.high === null
       ? ""
@@ -30,13 +30,13 @@ function Summary({ result }: { readonly result: PrivacyResult }) {
     ],
     [
       `${formatPercent(before.entropy, 0)} → ${formatPercent(after.entropy, 0)} %`,
-      "entropy there, of uniform predictions",
+      "entropy on the passages (% of uniform)",
     ],
     [
       `${formatPercent(before.true_token, 1)} → ${formatPercent(after.true_token, 1)} %`,
       "probability of the true token",
     ],
-    [`${formatSigned(added.value, 4)} nats`, `loss added to other text${interval}`],
+    [`${formatSigned(added.value, 4)} nats`, `loss increase on the retain set${interval}`],
   ];
   return (
     <div className="big-figures privacy-figures">
@@ -50,29 +50,28 @@ function Summary({ result }: { readonly result: PrivacyResult }) {
   );
 }
 
-function Promises({ result }: { readonly result: PrivacyResult }) {
-  const { bound, certificate } = result;
+function Guarantees({ result }: { readonly result: PrivacyResult }) {
+  const { bound } = result;
   return (
     <div className="privacy-notes ink2">
       <p>
-        On the passages the divergence from uniform is {formatFixed(bound.measured)} nats. A minimum among weights that
-        can predict uniformly would have at most {formatFixed(bound.bound)} at θ {bound.theta}; C and the gate of{" "}
-        {result.runs.length === 1 ? "one layer" : `${result.runs.length} layers`} need not be such weights, so this is
-        to compare with, no promise.
+        The measured divergence from uniform on the passages is {formatFixed(bound.measured)} nats. A minimiser over
+        weights that can predict uniformly would have at most {formatFixed(bound.bound)} nats at θ {bound.theta}; since
+        C and the gate of {result.runs.length === 1 ? "one layer" : `${result.runs.length} layers`} may not be able to,
+        this bound is a reference value and not a guarantee.
       </p>
+      <p>No formal guarantee: no noise was added to the weights.</p>
       <p>
-        {certificate === null
-          ? "Nothing is certified: descent stops where it is told to, and no noise was added."
-          : `Certificate: ${certificate.status}. ${certificate.reason}`}
+        The protection only covers these runs. The original model and the runs before fine-tuning still contain the
+        passages.
       </p>
-      <p>The language model without these runs knows what it knew; so does anybody who has the runs as they were.</p>
     </div>
   );
 }
 
-function Ways({ result }: { readonly result: PrivacyResult }) {
+function RunLinks({ result }: { readonly result: PrivacyResult }) {
   return (
-    <ul className="privacy-ways">
+    <ul className="privacy-run-links">
       {result.runs.map((run) => {
         const links = pageLinks(run);
         return (
@@ -84,7 +83,7 @@ function Ways({ result }: { readonly result: PrivacyResult }) {
             <LinkButton size="small" to={links.page("steering")}>
               Steering
             </LinkButton>
-            <a className="btn sm" href={bundleAddress(run)} download={`${run}.mxd`}>
+            <a className="btn sm" href={bundleUrl(run)} download={`${run}.mxd`}>
               <Icon name="download" />
               Export
             </a>
@@ -96,19 +95,19 @@ function Ways({ result }: { readonly result: PrivacyResult }) {
 }
 
 interface ResultViewProps {
-  readonly shown: ProtectedRuns;
+  readonly shown: PrivacyFineTune;
   readonly passages: readonly string[];
-  readonly by: By;
-  readonly onBy: (by: By) => void;
+  readonly by: ShadeBy;
+  readonly onBy: (by: ShadeBy) => void;
 }
 
-/** Each passage token by token, before and after. */
+/** Each passage, token by token, before and after. */
 function Tokens({ shown: { result }, passages, by, onBy }: ResultViewProps) {
   return (
     <section aria-label="Passages before and after">
       <div className="pane-h">
-        <h2>Token by token</h2>
-        <Segmented
+        <h2>Per token</h2>
+        <SegmentedControl
           label="Shade by"
           value={by}
           onChange={onBy}
@@ -125,13 +124,15 @@ function Tokens({ shown: { result }, passages, by, onBy }: ResultViewProps) {
         />
       </div>
       {passages.length === 0 ? (
-        <p className="dim">Passages are not stored. Type these, others or paraphrases above to read them with both.</p>
+        <p className="dim">Passages are not stored. Type these or other passages above to compare before and after.</p>
       ) : (
-        passages.slice(0, MOST_READ).map((text) => <BeforeAfter key={text} result={result} text={text} by={by} />)
+        passages
+          .slice(0, MAX_SHOWN_PASSAGES)
+          .map((text) => <BeforeAfter key={text} result={result} text={text} by={by} />)
       )}
-      {passages.length > MOST_READ && (
+      {passages.length > MAX_SHOWN_PASSAGES && (
         <p className="dim">
-          The first {MOST_READ} of {passages.length} passages.
+          First {MAX_SHOWN_PASSAGES} of {passages.length} passages shown.
         </p>
       )}
     </section>
@@ -142,29 +143,29 @@ export function ResultView({ shown, passages, by, onBy }: ResultViewProps) {
   const { result } = shown;
   return (
     <>
-      <section aria-label="What came of it">
+      <section aria-label="Result">
         <Summary result={result} />
-        <Ways result={result} />
+        <RunLinks result={result} />
       </section>
       <Tokens shown={shown} passages={passages} by={by} onBy={onBy} />
-      <section aria-label="Measures">
+      <section aria-label="Metrics">
         <div className="pane-h">
-          <h2>How sure</h2>
+          <h2>Confidence</h2>
           <span className="note">
-            {result.runs.join(" + ")}, θ {result.theta}, step {result.kept_step} of {result.steps}, other text:{" "}
+            {result.runs.join(" + ")}, θ {result.theta}, step {result.best_step} of {result.steps}, retain set:{" "}
             {shown.text.split("/").at(-1)}
           </span>
         </div>
         <div className="privacy-columns">
-          <Measures result={result} />
+          <MetricsTable result={result} />
           <div>
-            {result.path.length > 1 && (
+            {result.eval_points.length > 1 && (
               <>
-                <h3>Unsure on the passages, nats from uniform</h3>
-                <PathChart result={result} />
+                <h3>Divergence from uniform on the passages, nats</h3>
+                <TradeOffChart result={result} />
               </>
             )}
-            <Promises result={result} />
+            <Guarantees result={result} />
           </div>
         </div>
       </section>

@@ -1,4 +1,4 @@
-/** One protection at a time: stopping it, or leaving the page, ends it on the server, with nothing written. */
+/** Runs one privacy fine-tune at a time. Stopping it or leaving the page cancels it on the server without saving. */
 
 import { useQueryClient } from "@tanstack/react-query";
 import { useCallback, useEffect, useRef, useState } from "react";
@@ -6,56 +6,56 @@ import { useCallback, useEffect, useRef, useState } from "react";
 import { ApiError, messageOf } from "@/api/errors";
 import { runsQuery } from "@/api/queries";
 import { streamProtection } from "@/api/stream";
-import type { ProtectProgressEvent, ProtectRequest, ProtectedRuns } from "@/api/types";
+import type { ProtectProgressEvent, ProtectRequest, PrivacyFineTune } from "@/api/types";
 
-interface Work {
+interface ProtectionState {
   readonly status: "idle" | "working" | "stopped" | "failed";
   readonly progress: ProtectProgressEvent | null;
   readonly failure: string | null;
 }
 
-export interface Protection extends Work {
+export interface Protection extends ProtectionState {
   readonly start: (request: ProtectRequest) => void;
   readonly stop: () => void;
 }
 
-const IDLE: Work = { status: "idle", progress: null, failure: null };
+const IDLE: ProtectionState = { status: "idle", progress: null, failure: null };
 
-export function useProtection(onDone: (done: ProtectedRuns) => void): Protection {
-  const [work, setWork] = useState<Work>(IDLE);
-  const running = useRef<AbortController | null>(null);
+export function useProtection(onDone: (done: PrivacyFineTune) => void): Protection {
+  const [state, setState] = useState<ProtectionState>(IDLE);
+  const controllerRef = useRef<AbortController | null>(null);
   const queries = useQueryClient();
-  const follow = async (request: ProtectRequest, signal: AbortSignal) => {
+  const consumeStream = async (request: ProtectRequest, signal: AbortSignal) => {
     try {
       for await (const event of streamProtection(request, signal)) {
         if (signal.aborted) return;
         if (event.event === "error") throw new ApiError(event.error.code, event.error.message, 0);
-        if (event.event === "progress") setWork({ ...IDLE, status: "working", progress: event });
+        if (event.event === "progress") setState({ ...IDLE, status: "working", progress: event });
         else {
           await queries.invalidateQueries({ queryKey: runsQuery.queryKey });
           await queries.invalidateQueries({
             queryKey: ["run"],
             predicate: ({ queryKey }) => queryKey[2] === "privacy",
           });
-          setWork(IDLE);
+          setState(IDLE);
           onDone(event.protected);
         }
       }
     } catch (error) {
-      if (!signal.aborted) setWork({ ...IDLE, status: "failed", failure: messageOf(error) });
+      if (!signal.aborted) setState({ ...IDLE, status: "failed", failure: messageOf(error) });
     }
   };
   const start = (request: ProtectRequest) => {
-    running.current?.abort();
+    controllerRef.current?.abort();
     const controller = new AbortController();
-    running.current = controller;
-    setWork({ ...IDLE, status: "working" });
-    void follow(request, controller.signal);
+    controllerRef.current = controller;
+    setState({ ...IDLE, status: "working" });
+    void consumeStream(request, controller.signal);
   };
   const stop = useCallback(() => {
-    running.current?.abort();
-    setWork({ ...IDLE, status: "stopped" });
+    controllerRef.current?.abort();
+    setState({ ...IDLE, status: "stopped" });
   }, []);
-  useEffect(() => () => running.current?.abort(), []);
-  return { ...work, start, stop };
+  useEffect(() => () => controllerRef.current?.abort(), []);
+  return { ...state, start, stop };
 }

@@ -2,8 +2,8 @@ import { describe, expect, it } from "vitest";
 
 import { alignTokens } from "./alignment";
 
-describe("two texts side by side", () => {
-  it("pair equal tokens, and what takes the place of what", () => {
+describe("token alignment", () => {
+  it("pairs equal and replaced tokens", () => {
     expect(alignTokens([1, 2, 3], [1, 9, 3])).toEqual([
       { a: 0, b: 0 },
       { a: 1, b: 1 },
@@ -11,7 +11,7 @@ describe("two texts side by side", () => {
     ]);
   });
 
-  it("leave a gap where one has more", () => {
+  it("leaves gaps for insertions", () => {
     expect(alignTokens([1, 2, 3, 4], [1, 4])).toEqual([
       { a: 0, b: 0 },
       { a: 1, b: null },
@@ -21,7 +21,7 @@ describe("two texts side by side", () => {
     expect(alignTokens([], [5])).toEqual([{ a: null, b: 0 }]);
   });
 
-  it("hold every token of both once, in order", () => {
+  it("contains every token once, in order", () => {
     const a = Array.from({ length: 60 }, (_, i) => (i * 7) % 11);
     const b = Array.from({ length: 45 }, (_, i) => (i * 5) % 11);
     const pairs = alignTokens(a, b);

@@ -1,12 +1,12 @@
-/** Two texts token by token: what stands in both, what takes the place of what, what stands in one alone. */
+/** Token alignment of two texts: equal, replaced, inserted and deleted tokens. */
 
-/** Indices into the tokens of either text; null where it has none there. */
+/** Token indices in the two texts; null for no counterpart. */
 export interface Pair {
   readonly a: number | null;
   readonly b: number | null;
 }
 
-/** lengths[i][j]: the most tokens that `a` from i on and `b` from j on have in common, in order. */
+/** lengths[i][j]: length of the longest common subsequence of `a` from i and `b` from j. */
 function commonLengths(a: readonly number[], b: readonly number[]): readonly Uint16Array[] {
   const lengths = Array.from({ length: a.length + 1 }, () => new Uint16Array(b.length + 1));
   for (let i = a.length - 1; i >= 0; i--) {
@@ -19,8 +19,8 @@ function commonLengths(a: readonly number[], b: readonly number[]): readonly Uin
   return lengths;
 }
 
-/** Between two tokens that are the same: one for one as far as both go, then what one has more. */
-function between(fromA: number, toA: number, fromB: number, toB: number): readonly Pair[] {
+/** Pair the tokens between two matches one by one; the rest of the longer side has no counterpart. */
+function pairUnmatched(fromA: number, toA: number, fromB: number, toB: number): readonly Pair[] {
   const count = Math.max(toA - fromA, toB - fromB);
   return Array.from({ length: count }, (_, i) => ({
     a: fromA + i < toA ? fromA + i : null,
@@ -28,18 +28,18 @@ function between(fromA: number, toA: number, fromB: number, toB: number): readon
   }));
 }
 
-/** Pairs in the order of both texts, by the longest run of tokens that they have in common. */
+/** Pairs in the order of both texts, by their longest common subsequence. */
 export function alignTokens(a: readonly number[], b: readonly number[]): readonly Pair[] {
   const lengths = commonLengths(a, b);
   const pairs: Pair[] = [];
   let [i, j, doneA, doneB] = [0, 0, 0, 0];
   while (i < a.length && j < b.length) {
     if (a[i] === b[j]) {
-      pairs.push(...between(doneA, i, doneB, j), { a: i, b: j });
+      pairs.push(...pairUnmatched(doneA, i, doneB, j), { a: i, b: j });
       [i, j] = [i + 1, j + 1];
       [doneA, doneB] = [i, j];
     } else if ((lengths[i + 1]?.[j] ?? 0) >= (lengths[i]?.[j + 1] ?? 0)) i++;
     else j++;
   }
-  return [...pairs, ...between(doneA, a.length, doneB, b.length)];
+  return [...pairs, ...pairUnmatched(doneA, a.length, doneB, b.length)];
 }

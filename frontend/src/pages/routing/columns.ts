@@ -1,47 +1,48 @@
-/** Columns as wide as their tokens, and which of them are in view. */
+/** Column widths by token length, and the columns in view. */
 
-import { splitLead, visibleText } from "@/lib/token-text";
+import { splitLeadingSpace, visibleText } from "@/lib/token-text";
 
-const CHARACTER = 7.4;
-const AROUND = 12;
-const NARROWEST = 29;
-const WIDEST = 132;
-/** Scripts that a monospaced face draws twice as wide. */
-const WIDE = /[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe4f\uff00-\uff60\uffe0-\uffe6]/gu;
+const CHARACTER_WIDTH = 7.4;
+const PADDING = 12;
+const MIN_WIDTH = 29;
+const MAX_WIDTH = 132;
+/** Scripts whose characters are twice as wide in a monospaced font. */
+const WIDE_CHARACTERS =
+  /[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe4f\uff00-\uff60\uffe0-\uffe6]/gu;
 
-/** A token as it heads its column: without the space in front, other white space as signs. */
+/** A token as a column header: without the leading space, other white space as symbols. */
 export function columnText(text: string): string {
-  return text === "" ? "…" : visibleText(splitLead(text).body);
+  return text === "" ? "…" : visibleText(splitLeadingSpace(text).body);
 }
 
-/** In whole pixels. */
+/** Width in whole pixels. */
 export function columnWidth(text: string): number {
-  const shown = columnText(text);
-  const characters = Array.from(shown).length + (shown.match(WIDE)?.length ?? 0);
-  return Math.round(Math.min(WIDEST, Math.max(NARROWEST, characters * CHARACTER + AROUND)));
+  const header = columnText(text);
+  const characters = Array.from(header).length + (header.match(WIDE_CHARACTERS)?.length ?? 0);
+  return Math.round(Math.min(MAX_WIDTH, Math.max(MIN_WIDTH, characters * CHARACTER_WIDTH + PADDING)));
 }
 
-/** A stretch of columns, from the first to before the last. */
+/** A range of columns, end exclusive. */
 export interface ColumnWindow {
   readonly from: number;
   readonly to: number;
 }
 
 const CHUNK = 24;
-/** Up to here all columns are drawn: no text is so long that it matters. */
-const DRAW_ALL = 96;
+/** Texts of up to this many tokens are rendered without virtualisation. */
+const MAX_UNVIRTUALISED = 96;
 
-/** Where each column begins; one more entry than there are columns. */
+/** Left edge of each column, and the right edge of the last one. */
 export function columnOffsets(widths: readonly number[]): readonly number[] {
   const offsets = [0];
   for (const width of widths) offsets.push((offsets.at(-1) ?? 0) + width);
   return offsets;
 }
 
-/** Columns to draw for what lies between two offsets: whole chunks, with one more on either side. */
-export function windowOf(offsets: readonly number[], left: number, right: number): ColumnWindow {
+/** Columns to render for a range of pixels: whole chunks, plus one on either side. */
+export function visibleColumns(offsets: readonly number[], left: number, right: number): ColumnWindow {
   const count = offsets.length - 1;
-  if (count <= DRAW_ALL) return { from: 0, to: count };
+  if (count <= MAX_UNVIRTUALISED) return { from: 0, to: count };
   const first = offsets.findIndex((offset) => offset > left) - 1;
   const after = offsets.findIndex((offset) => offset >= right);
   const chunkOf = (column: number) => Math.floor(column / CHUNK);

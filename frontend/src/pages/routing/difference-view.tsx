@@ -1,4 +1,4 @@
-/** Two texts and the difference of their routing: by aligned tokens as a map, or apart as what gained and what lost. */
+/** The difference between the routings of two texts: by aligned token as a map, or by whole text as lists. */
 
 import "./difference.css";
 
@@ -6,28 +6,28 @@ import { useMemo } from "react";
 import { Link } from "react-router";
 
 import type { RoutingResponse } from "@/api/types";
-import { Button } from "@/components/button";
-import { ExpertLabel } from "@/components/expert-ref";
-import { usePageLinks } from "@/components/links";
-import { Segmented } from "@/components/segmented";
+import { ExpertLabel } from "@/components/experts/expert-link";
+import { usePageLinks } from "@/components/runs/page-links";
 import { RampLegend } from "@/components/tokens/ramp-legend";
 import { PlusButton } from "@/components/tray/plus-button";
+import { Button } from "@/components/ui/button";
+import { SegmentedControl } from "@/components/ui/segmented-control";
+import type { SetParams, Values } from "@/hooks/use-url-state";
+import { axisLimit } from "@/lib/axis-limits";
 import { divergingClass } from "@/lib/colour-scale";
 import { formatCount, formatFixed, formatSigned } from "@/lib/format";
-import { niceEnd } from "@/lib/nice-end";
-import type { SetParams, Values } from "@/url-state";
 
 import { columnText } from "./columns";
-import { type DifferenceRow, differenceRows, largestDifference, pairsOf, type TokenPair } from "./difference";
+import { type DifferenceRow, differenceRows, largestDifference, alignRoutings, type TokenPair } from "./difference";
 import { MORE_ROWS, type ROUTING_PARAMS } from "./routing-params";
 
-/** Beyond this a map is no longer read column by column, and the browser has too much to draw. */
-const MOST_COLUMNS = 160;
+/** Longer maps are unreadable and slow to render. */
+const MAX_COLUMNS = 160;
 
-/** Coefficients that differ by less are the same, but for rounding. */
-const SAME = 1e-3;
+/** Smaller differences in activation are rounding errors. */
+const ROUNDING_ERROR = 1e-3;
 
-function Who({ row }: { readonly row: DifferenceRow }) {
+function ExpertName({ row }: { readonly row: DifferenceRow }) {
   const links = usePageLinks();
   return (
     <div className="who">
@@ -65,9 +65,9 @@ interface MapProps {
 }
 
 function DifferenceMap({ pairs, rows, end }: MapProps) {
-  const shown = pairs.slice(0, MOST_COLUMNS);
+  const shown = pairs.slice(0, MAX_COLUMNS);
   return (
-    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- a box that scrolls must be reachable by key
+    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus
     <div className="difference-box" tabIndex={0} role="region" aria-label="Difference by token">
       <table className="difference" aria-label="Differences, tokens by experts">
         <thead>
@@ -85,7 +85,7 @@ function DifferenceMap({ pairs, rows, end }: MapProps) {
           {rows.map((row) => (
             <tr key={row.expert}>
               <th scope="row">
-                <Who row={row} />
+                <ExpertName row={row} />
               </th>
               {shown.map((_, i) => (
                 <Cell key={i} value={row.cells.get(i)} end={end} />
@@ -99,13 +99,13 @@ function DifferenceMap({ pairs, rows, end }: MapProps) {
   );
 }
 
-interface SideProps {
+interface DifferenceListProps {
   readonly title: string;
   readonly rows: readonly DifferenceRow[];
   readonly end: number;
 }
 
-function Side({ title, rows, end }: SideProps) {
+function DifferenceList({ title, rows, end }: DifferenceListProps) {
   return (
     <section aria-label={title}>
       <h3>{title}</h3>
@@ -122,7 +122,7 @@ function Side({ title, rows, end }: SideProps) {
           {rows.map((row) => (
             <tr key={row.expert}>
               <td>
-                <Who row={row} />
+                <ExpertName row={row} />
               </td>
               <td className="num">{formatFixed(row.a)}</td>
               <td className="num">{formatFixed(row.b)}</td>
@@ -145,48 +145,51 @@ interface DifferenceViewProps {
 
 export function DifferenceView({ first, second, params, setParams }: DifferenceViewProps) {
   const { align } = params;
-  const pairs = useMemo(() => pairsOf(first, second), [first, second]);
+  const pairs = useMemo(() => alignRoutings(first, second), [first, second]);
   const rows = useMemo(
-    () => differenceRows(pairs, { ...first.experts, ...second.experts }, align).filter((row) => row.moved > SAME),
+    () =>
+      differenceRows(pairs, { ...first.experts, ...second.experts }, align).filter(
+        (row) => row.totalChange > ROUNDING_ERROR,
+      ),
     [pairs, first, second, align],
   );
   const shown = rows.slice(0, params.rows);
   const isAligned = align === "aligned";
-  const sums = rows.reduce((most, row) => Math.max(most, Math.abs(row.change)), 0);
-  const end = niceEnd(isAligned ? largestDifference(rows) : sums);
+  const largestChange = rows.reduce((largest, row) => Math.max(largest, Math.abs(row.change)), 0);
+  const end = axisLimit(isAligned ? largestDifference(rows) : largestChange);
   return (
-    <section className="difference-pane" aria-label="Difference of the two routings">
+    <section className="difference-pane" aria-label="Difference between the two routings">
       <div className="pane-h">
-        <h2>Second text against the first</h2>
+        <h2>Second text vs first</h2>
         <span className="note">
           {formatCount(rows.length)} {rows.length === 1 ? "expert differs" : "experts differ"}
         </span>
         <span className="grow" />
-        <Segmented
-          label="Tokens"
+        <SegmentedControl
+          label="Comparison"
           value={align}
           onChange={(next) => setParams({ align: next })}
           segments={[
-            { value: "aligned", label: "Aligned" },
-            { value: "apart", label: "Each text as a whole" },
+            { value: "aligned", label: "Aligned tokens" },
+            { value: "apart", label: "Whole texts" },
           ]}
         />
       </div>
-      {rows.length === 0 && <p className="dim">Both texts go through the same experts, equally strongly.</p>}
+      {rows.length === 0 && <p className="dim">Both texts activate the same experts equally strongly.</p>}
       {isAligned ? (
         <DifferenceMap pairs={pairs} rows={shown} end={end} />
       ) : (
-        <div className="gained-lost">
-          <Side title="Gained in the second" rows={shown.filter((row) => row.change > 0)} end={end} />
-          <Side title="Lost from the first" rows={shown.filter((row) => row.change < 0)} end={end} />
+        <div className="difference-lists">
+          <DifferenceList title="Stronger in the second text" rows={shown.filter((row) => row.change > 0)} end={end} />
+          <DifferenceList title="Stronger in the first text" rows={shown.filter((row) => row.change < 0)} end={end} />
         </div>
       )}
       <div className="heat-foot">
-        <RampLegend kind="diverging" low={`Coefficient −${formatFixed(end, 1)}`} high={`+${formatFixed(end, 1)}`} />
+        <RampLegend kind="diverging" low={`Activation −${formatFixed(end, 1)}`} high={`+${formatFixed(end, 1)}`} />
         <span className="grow" />
-        {isAligned && pairs.length > MOST_COLUMNS && (
+        {isAligned && pairs.length > MAX_COLUMNS && (
           <span className="dim">
-            The first {MOST_COLUMNS} of {formatCount(pairs.length)} tokens; each text as a whole counts all.
+            First {MAX_COLUMNS} of {formatCount(pairs.length)} tokens shown; “Whole texts” includes all.
           </span>
         )}
         {rows.length > shown.length && (

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 
 import type { RoutingResponse } from "@/api/types";
 
-import { differenceRows, largestDifference, pairsOf } from "./difference";
+import { differenceRows, largestDifference, alignRoutings } from "./difference";
 
 type Active = readonly (readonly [number, number])[];
 const token = (id: number, active: Active, start = false) => ({
@@ -24,10 +24,10 @@ const A = routing([
 ]);
 const B = routing([token(0, [[9, 1]], true), token(1, [[7, 4]]), token(3, [[8, 1]])]);
 
-describe("the difference of two routings", () => {
-  const pairs = pairsOf(A, B);
+describe("the difference between two routings", () => {
+  const pairs = alignRoutings(A, B);
 
-  it("is taken pair by pair, without the start token", () => {
+  it("is computed by token pair, without the start token", () => {
     expect(pairs.map((pair) => [pair.a?.id, pair.b?.id])).toEqual([
       [1, 1],
       [2, 3],
@@ -42,14 +42,14 @@ describe("the difference of two routings", () => {
     expect(largestDifference(rows)).toBe(3);
   });
 
-  it("sums over each text where tokens are not aligned", () => {
+  it("sums over whole texts if tokens are not aligned", () => {
     const [first, second] = differenceRows(pairs, A.experts, "apart");
     expect([first?.a, first?.b, first?.change]).toEqual([3, 4, 1]);
     expect(second?.change).toBe(0);
   });
 
-  it("is nothing between a text and itself", () => {
-    const rows = differenceRows(pairsOf(A, A), A.experts, "aligned");
-    expect(rows.every((row) => row.moved === 0 && row.change === 0)).toBe(true);
+  it("is empty for identical texts", () => {
+    const rows = differenceRows(alignRoutings(A, A), A.experts, "aligned");
+    expect(rows.every((row) => row.totalChange === 0 && row.change === 0)).toBe(true);
   });
 });

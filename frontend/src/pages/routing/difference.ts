@@ -1,4 +1,4 @@
-/** What one text's routing has more or less of than another's, expert by expert. */
+/** Differences between the routings of two texts, by expert. */
 
 import type { RoutedExpertInfo, RoutedToken, RoutingResponse } from "@/api/types";
 
@@ -7,14 +7,14 @@ import { alignTokens, type Pair } from "./alignment";
 export interface DifferenceRow {
   readonly expert: number;
   readonly info: RoutedExpertInfo | undefined;
-  /** Summed coefficients over either text. */
+  /** Summed activations over each text. */
   readonly a: number;
   readonly b: number;
   readonly change: number;
-  /** By index of the pair: coefficient in the second text minus that in the first, where either has one. */
+  /** By index of the token pair: activation in the second text minus activation in the first. */
   readonly cells: ReadonlyMap<number, number>;
-  /** Summed sizes of the cells: what the rows are ranked by where tokens are aligned. */
-  readonly moved: number;
+  /** Sum of the absolute values of the cells, by which rows of aligned tokens are ranked. */
+  readonly totalChange: number;
 }
 
 export interface TokenPair {
@@ -24,10 +24,10 @@ export interface TokenPair {
 
 type Routed = Pick<RoutingResponse, "tokens" | "experts">;
 
-/** Without start tokens. */
-export function pairsOf(a: Routed, b: Routed): readonly TokenPair[] {
-  const without = ({ tokens }: Routed) => tokens.filter((token) => !token.start);
-  const [textA, textB] = [without(a), without(b)];
+/** Aligned tokens of two routings, without start tokens. */
+export function alignRoutings(a: Routed, b: Routed): readonly TokenPair[] {
+  const withoutStart = ({ tokens }: Routed) => tokens.filter((token) => !token.start);
+  const [textA, textB] = [withoutStart(a), withoutStart(b)];
   const ids = (tokens: readonly RoutedToken[]) => tokens.map((token) => token.id);
   const token = (tokens: readonly RoutedToken[], index: Pair["a"]) => (index === null ? null : (tokens[index] ?? null));
   return alignTokens(ids(textA), ids(textB)).map((pair) => ({ a: token(textA, pair.a), b: token(textB, pair.b) }));
@@ -39,39 +39,41 @@ interface Sums {
   readonly cells: Map<number, number>;
 }
 
-function sumsOf(pairs: readonly TokenPair[]): ReadonlyMap<number, Sums> {
-  const found = new Map<number, Sums>();
-  for (const [place, pair] of pairs.entries()) {
+function sumByExpert(pairs: readonly TokenPair[]): ReadonlyMap<number, Sums> {
+  const sumsByExpert = new Map<number, Sums>();
+  for (const [index, pair] of pairs.entries()) {
     for (const side of ["a", "b"] as const) {
       for (const { expert, coefficient } of pair[side]?.experts ?? []) {
-        const sums = found.get(expert) ?? { a: 0, b: 0, cells: new Map<number, number>() };
+        const sums = sumsByExpert.get(expert) ?? { a: 0, b: 0, cells: new Map<number, number>() };
         sums[side] += coefficient;
-        sums.cells.set(place, (sums.cells.get(place) ?? 0) + (side === "b" ? coefficient : -coefficient));
-        found.set(expert, sums);
+        sums.cells.set(index, (sums.cells.get(index) ?? 0) + (side === "b" ? coefficient : -coefficient));
+        sumsByExpert.set(expert, sums);
       }
     }
   }
-  return found;
+  return sumsByExpert;
 }
 
 export type DifferenceOrder = "aligned" | "apart";
 
-/** One row for every expert that is active in either. Aligned: those that move most on a token first; apart: those whose
- *  sums differ most. */
+/** One row per expert that is active in either text, ranked by `moved` if aligned, otherwise by |change|. */
 export function differenceRows(
   pairs: readonly TokenPair[],
   experts: RoutingResponse["experts"],
   order: DifferenceOrder,
 ): readonly DifferenceRow[] {
-  const rows = [...sumsOf(pairs)].map(([expert, { a, b, cells }]): DifferenceRow => {
+  const rows = [...sumByExpert(pairs)].map(([expert, { a, b, cells }]): DifferenceRow => {
     const moved = [...cells.values()].reduce((sum, cell) => sum + Math.abs(cell), 0);
-    return { expert, info: experts[expert], a, b, change: b - a, cells, moved };
+    return { expert, info: experts[expert], a, b, change: b - a, cells, totalChange: moved };
   });
-  const size = (row: DifferenceRow) => (order === "aligned" ? row.moved : Math.abs(row.change));
+  const size = (row: DifferenceRow) => (order === "aligned" ? row.totalChange : Math.abs(row.change));
   return rows.sort((x, y) => size(y) - size(x) || x.expert - y.expert);
 }
 
-/** The largest difference in a cell: where the diverging scale ends. */
+/** Largest absolute cell, the end of the diverging scale. */
 export function largestDifference(rows: readonly DifferenceRow[]): number {
-  return rows.reduce((most, row) => [...row.cells.values()].reduce((m, cell) => Math.max(m, Math.abs(cell)), most), 0);
+  return rows.reduce(
+    (largest, row) => [...row.cells.values()].reduce((m, cell) => Math.max(m, Math.abs(cell)), largest),
+    0,
+  );
 }

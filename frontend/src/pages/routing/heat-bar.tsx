@@ -1,21 +1,20 @@
-/** Over the map: what it shows, how its rows are ranked, the same as a table, download. */
+/** Header of the heat map: controls, ranking, table view and download. */
 
 import { Menu, MenuItem, MenuTrigger, Popover } from "react-aria-components";
 
 import type { RoutingResponse, RunSummary } from "@/api/types";
-import { Button } from "@/components/button";
-import { toCsv } from "@/components/figure/figure-data";
-import { Icon } from "@/components/icon";
-import { KChoice } from "@/components/k-choice";
-import { layersInWords } from "@/components/run-words";
-import { Segmented } from "@/components/segmented";
-import { TriggerButton } from "@/components/trigger-button";
+import { toCsv } from "@/components/plots/figure-data";
+import { KSlider } from "@/components/runs/k-slider";
+import { Button } from "@/components/ui/button";
+import { TriggerButton } from "@/components/ui/button";
+import { Icon } from "@/components/ui/icon";
+import { SegmentedControl } from "@/components/ui/segmented-control";
+import type { SetParams, Values } from "@/hooks/use-url-state";
 import { formatCount } from "@/lib/format";
 import { saveFile } from "@/lib/save-file";
-import type { SetParams, Values } from "@/url-state";
 
 import type { Predicted, Ranking } from "./heat-rows";
-import { LayersChoice } from "./other-layers";
+import { LayerButtons } from "./other-layers";
 import { routingTable } from "./routing-export";
 import type { ROUTING_PARAMS } from "./routing-params";
 
@@ -30,10 +29,10 @@ interface HeatBarProps {
 }
 
 const RANKINGS: Readonly<Record<Ranking, string>> = {
-  summed: "by summed coefficient",
-  largest: "by largest coefficient",
-  often: "by tokens that they are active on",
-  rarest: "by usage, rarest first",
+  summed: "by summed activation",
+  largest: "by max activation",
+  often: "by number of active tokens",
+  rarest: "by density, rarest first",
 };
 
 interface DownloadProps extends Pick<HeatBarProps, "response" | "predicted"> {
@@ -65,30 +64,29 @@ export function HeatBar({ run, response, predicted, shown, total, params, setPar
   const asTable = params.view === "table";
   return (
     <div className="pane-h">
-      <h2>Token by expert</h2>
+      <h2>Experts by token</h2>
       <span className="note">
         {shown < total ? `${formatCount(shown)} of ${formatCount(total)}` : formatCount(total)} experts,{" "}
         {RANKINGS[params.rank]}
-        {run.layer !== run.last_layer && `; writing ${layersInWords(run)}`}
       </span>
       <span className="grow" />
-      <KChoice run={run} k={params.k} onChange={(k) => setParams({ k })} />
-      <LayersChoice run={run} chosen={params.layers} onChoose={(layers) => setParams({ layers })} />
-      <Segmented
+      <KSlider run={run} k={params.k} onChange={(k) => setParams({ k })} />
+      <LayerButtons run={run} chosen={params.layers} onChoose={(layers) => setParams({ layers })} />
+      <SegmentedControl
         label="Rank experts by"
         value={params.rank}
         onChange={(rank) => setParams({ rank })}
         segments={[
-          { value: "summed", label: "Summed" },
-          { value: "largest", label: "Largest" },
-          { value: "often", label: "Often" },
-          { value: "rarest", label: "Rarest" },
+          { value: "summed", label: "Sum" },
+          { value: "largest", label: "Max" },
+          { value: "often", label: "Frequency" },
+          { value: "rarest", label: "Rarity" },
         ]}
       />
       <Button
         size="small"
         icon={asTable ? "chart" : "table"}
-        aria-label={asTable ? "As a map" : "As a table"}
+        aria-label={asTable ? "Show as map" : "Show as table"}
         onClick={() => setParams({ view: asTable ? "map" : "table" })}
       />
       <Download response={response} predicted={predicted} withStart={params.start} />

@@ -1,35 +1,35 @@
-/** Pointer, focus and keys for the whole map: hover previews, click locks, arrows go from cell to cell. */
+/** Pointer, focus and keyboard handling for the whole heat map: hover previews, click locks, arrow keys move. */
 
 import type { FocusEvent, KeyboardEvent, MouseEvent, PointerEvent } from "react";
 
-export interface Place {
+export interface CellPosition {
   readonly position: number;
-  /** null for the token at the head of the column. */
+  /** null for the column header. */
   readonly expert: number | null;
 }
 
 interface HeatHandlers {
-  readonly onEnter: (place: Place, element: HTMLElement) => void;
+  readonly onEnter: (place: CellPosition, element: HTMLElement) => void;
   readonly onLeave: () => void;
-  readonly onLock: (place: Place) => void;
+  readonly onLock: (place: CellPosition) => void;
 }
 
-function placeElement(target: EventTarget): HTMLElement | null {
+function closestCell(target: EventTarget): HTMLElement | null {
   return target instanceof Element ? target.closest<HTMLElement>("[data-position]") : null;
 }
 
-function placeOf(element: HTMLElement): Place {
+function readCellPosition(element: HTMLElement): CellPosition {
   const { position = "", expert } = element.dataset;
   return { position: Number(position), expert: expert === undefined ? null : Number(expert) };
 }
 
-function beside(element: HTMLElement, step: 1 | -1): HTMLElement | undefined {
+function horizontalNeighbour(element: HTMLElement, step: 1 | -1): HTMLElement | undefined {
   const row = [...(element.closest("tr")?.querySelectorAll<HTMLElement>("[data-position]") ?? [])];
   return row[row.indexOf(element) + step];
 }
 
-/** The next place above or below in the same column; cells where the expert is not active are passed over. */
-function above(element: HTMLElement, step: 1 | -1): HTMLElement | undefined {
+/** The next cell above or below in the same column; empty cells are skipped. */
+function verticalNeighbour(element: HTMLElement, step: 1 | -1): HTMLElement | undefined {
   const column = element
     .closest("table")
     ?.querySelectorAll<HTMLElement>(`[data-position="${element.dataset.position ?? ""}"]`);
@@ -38,17 +38,17 @@ function above(element: HTMLElement, step: 1 | -1): HTMLElement | undefined {
 }
 
 const MOVES: Readonly<Record<string, (element: HTMLElement) => HTMLElement | undefined>> = {
-  ArrowRight: (element) => beside(element, 1),
-  ArrowLeft: (element) => beside(element, -1),
-  ArrowDown: (element) => above(element, 1),
-  ArrowUp: (element) => above(element, -1),
+  ArrowRight: (element) => horizontalNeighbour(element, 1),
+  ArrowLeft: (element) => horizontalNeighbour(element, -1),
+  ArrowDown: (element) => verticalNeighbour(element, 1),
+  ArrowUp: (element) => verticalNeighbour(element, -1),
 };
 
 export function heatEvents({ onEnter, onLeave, onLock }: HeatHandlers) {
   const enter = (target: EventTarget) => {
-    const element = placeElement(target);
+    const element = closestCell(target);
     if (element === null) onLeave();
-    else onEnter(placeOf(element), element);
+    else onEnter(readCellPosition(element), element);
   };
   return {
     onPointerOver: (event: PointerEvent) => enter(event.target),
@@ -56,11 +56,11 @@ export function heatEvents({ onEnter, onLeave, onLock }: HeatHandlers) {
     onFocus: (event: FocusEvent) => enter(event.target),
     onBlur: onLeave,
     onClick: (event: MouseEvent) => {
-      const element = placeElement(event.target);
-      if (element !== null) onLock(placeOf(element));
+      const element = closestCell(event.target);
+      if (element !== null) onLock(readCellPosition(element));
     },
     onKeyDown: (event: KeyboardEvent) => {
-      const element = placeElement(event.target);
+      const element = closestCell(event.target);
       const move = MOVES[event.key];
       if (element === null || move === undefined) return;
       event.preventDefault();

@@ -1,8 +1,8 @@
-/** The text as the axis: a column for each token, and how far its prediction moves when the layer stands in. */
+/** Header of the heat map: one column per token, and the KL divergence that the layer causes after it. */
 
 import { columnText, type ColumnWindow } from "./columns";
+import { RANKING_HEADERS } from "./heat-row";
 import { type Column, formatKl, type Predicted, type Ranking } from "./heat-rows";
-import { RANKED_BY } from "./heat-row";
 
 interface HeatHeadProps {
   readonly columns: readonly Column[];
@@ -38,16 +38,16 @@ function Tokens({ columns, window, ranking, locked }: HeatHeadProps) {
       ))}
       {after > 0 && <td colSpan={after} />}
       <th className="num sum" scope="col">
-        {RANKED_BY[ranking]}
+        {RANKING_HEADERS[ranking]}
       </th>
     </tr>
   );
 }
 
-function Divergence({ kl, most }: { readonly kl: number; readonly most: number }) {
+function Divergence({ kl, largestKl }: { readonly kl: number; readonly largestKl: number }) {
   return (
     <>
-      <span className="klb" style={{ height: Math.max(1, Math.round((KL_BAR * kl) / most)) }} />
+      <span className="klb" style={{ height: Math.max(1, Math.round((KL_BAR * kl) / largestKl)) }} />
       <small>{formatKl(kl)}</small>
     </>
   );
@@ -55,7 +55,7 @@ function Divergence({ kl, most }: { readonly kl: number; readonly most: number }
 
 function Divergences({ columns, window, locked, predicted }: HeatHeadProps) {
   const klAt = (position: number) => predicted?.[position]?.kl;
-  const most = columns.reduce((largest, { position }) => Math.max(largest, klAt(position) ?? 0), 1e-9);
+  const largestKl = columns.reduce((largest, { position }) => Math.max(largest, klAt(position) ?? 0), 1e-9);
   const after = columns.length - window.to;
   return (
     <tr className="klr" aria-busy={predicted === undefined}>
@@ -67,7 +67,7 @@ function Divergences({ columns, window, locked, predicted }: HeatHeadProps) {
         const kl = klAt(position);
         return (
           <td key={position} className={position === locked ? "lk" : undefined}>
-            {kl !== undefined && <Divergence kl={kl} most={most} />}
+            {kl !== undefined && <Divergence kl={kl} largestKl={largestKl} />}
           </td>
         );
       })}

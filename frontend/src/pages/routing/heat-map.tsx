@@ -1,44 +1,44 @@
-/** Tokens by experts. A real table; only the columns in view are drawn where a text is long. */
+/** Heat map of activations, tokens by experts. A real table; for long texts only the columns in view are rendered. */
 
 import { memo, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
 
 import { useTips } from "@/components/tokens/tip-layer";
 
-import { columnOffsets, type ColumnWindow, columnWidth, windowOf } from "./columns";
-import { heatEvents, type Place } from "./heat-events";
+import { columnOffsets, type ColumnWindow, columnWidth, visibleColumns } from "./columns";
+import { heatEvents, type CellPosition } from "./heat-events";
 import { HeatHead } from "./heat-head";
 import { HeatRowView } from "./heat-row";
-import { CellTip, ColumnTip } from "./heat-tips";
 import type { Column, HeatRow, Predicted, Ranking } from "./heat-rows";
+import { CellTip, ColumnTip } from "./heat-tips";
 import type { RoutingLock } from "./routing-params";
 
 interface HeatMapProps {
   readonly columns: readonly Column[];
   readonly rows: readonly HeatRow[];
-  /** Further experts of the locked token, ranked too low to be among the rows. */
+  /** Other experts of the locked token that are ranked below the last visible row. */
   readonly extra: readonly HeatRow[];
   readonly end: number;
   readonly ranking: Ranking;
   readonly lock: RoutingLock | null;
   readonly predicted: Predicted;
-  /** Keep both stable between renders. */
+  /** Must be stable between renders. */
   readonly onPreview: (position: number) => void;
-  readonly onLock: (place: Place) => void;
+  readonly onLock: (cell: CellPosition) => void;
 }
 
-/** Width of the last column, which stays in view as the first does. */
+/** Width of the sticky last column. */
 const PINNED_RIGHT = 58;
-const same = (a: ColumnWindow, b: ColumnWindow) => a.from === b.from && a.to === b.to;
+const isSameWindow = (a: ColumnWindow, b: ColumnWindow) => a.from === b.from && a.to === b.to;
 
-/** Which columns to draw: follows scrolling and size of the box. */
+/** Range of columns to render, updated on scrolling and resizing. */
 function useColumnWindow(offsets: readonly number[]) {
   const box = useRef<HTMLDivElement>(null);
-  const [window, setWindow] = useState<ColumnWindow>(() => windowOf(offsets, 0, 1));
+  const [window, setWindow] = useState<ColumnWindow>(() => visibleColumns(offsets, 0, 1));
   const update = useCallback(() => {
     if (box.current === null) return;
     const { scrollLeft, clientWidth } = box.current;
-    const next = windowOf(offsets, scrollLeft, scrollLeft + clientWidth);
-    setWindow((old) => (same(old, next) ? old : next));
+    const next = visibleColumns(offsets, scrollLeft, scrollLeft + clientWidth);
+    setWindow((old) => (isSameWindow(old, next) ? old : next));
   }, [offsets]);
   useLayoutEffect(() => {
     update();
@@ -48,24 +48,29 @@ function useColumnWindow(offsets: readonly number[]) {
     return () => observer.disconnect();
   }, [update]);
   const count = offsets.length - 1;
-  return { box, window: window.to > count ? windowOf(offsets, 0, 1) : window, update };
+  return { box, window: window.to > count ? visibleColumns(offsets, 0, 1) : window, update };
 }
 
-/** Brings a locked column into view when it is not: after opening a shared link, or locking by key. */
-function useLockInView(box: React.RefObject<HTMLDivElement | null>, offsets: readonly number[], column: number) {
+/** Scrolls a locked column into view, e.g. after opening a shared link. */
+function useScrollToLockedColumn(
+  box: React.RefObject<HTMLDivElement | null>,
+  offsets: readonly number[],
+  column: number,
+) {
   useEffect(() => {
     const [from, to] = [offsets[column], offsets[column + 1]];
     const head = box.current?.querySelector<HTMLElement>(".c0");
     if (box.current === null || head == null || from === undefined || to === undefined) return;
     const { scrollLeft, clientWidth } = box.current;
-    const room = clientWidth - head.offsetWidth - PINNED_RIGHT;
-    if (from < scrollLeft || to > scrollLeft + room) box.current.scrollTo({ left: Math.max(0, from - room / 2) });
-    // eslint-disable-next-line react-hooks/exhaustive-deps -- only a new lock moves the view, never scrolling itself
+    const visibleWidth = clientWidth - head.offsetWidth - PINNED_RIGHT;
+    if (from < scrollLeft || to > scrollLeft + visibleWidth)
+      box.current.scrollTo({ left: Math.max(0, from - visibleWidth / 2) });
+    // eslint-disable-next-line react-hooks/exhaustive-deps -- only a new lock scrolls, not scrolling itself
   }, [column]);
 }
 
-/** Brings the row of a locked cell into view: it may be far down among the experts of its token. */
-function useRowInView(box: React.RefObject<HTMLDivElement | null>, expert: number | null) {
+/** Scrolls the row of a locked cell into view. */
+function useScrollToLockedRow(box: React.RefObject<HTMLDivElement | null>, expert: number | null) {
   useEffect(() => {
     const row = expert === null ? null : box.current?.querySelector<HTMLElement>("tr.rowlk");
     if (box.current === null || row == null) return;
@@ -78,7 +83,7 @@ function useRowInView(box: React.RefObject<HTMLDivElement | null>, expert: numbe
 function useEvents({ columns, rows, extra, predicted, onPreview, onLock }: HeatMapProps) {
   const tips = useTips();
   return useMemo(() => {
-    const tipAt = ({ position, expert }: Place) => {
+    const tipAt = ({ position, expert }: CellPosition) => {
       const column = columns.find((candidate) => candidate.position === position);
       const row = [...rows, ...extra].find((candidate) => candidate.expert === expert);
       if (column === undefined) return null;
@@ -89,9 +94,9 @@ function useEvents({ columns, rows, extra, predicted, onPreview, onLock }: HeatM
       );
     };
     return heatEvents({
-      onEnter: (place, element) => {
-        tips.show(element, tipAt(place));
-        onPreview(place.position);
+      onEnter: (cell, element) => {
+        tips.show(element, tipAt(cell));
+        onPreview(cell.position);
       },
       onLeave: tips.hide,
       onLock,
@@ -105,10 +110,14 @@ export const HeatMap = memo(function HeatMap(props: HeatMapProps) {
   const offsets = useMemo(() => columnOffsets(widths), [widths]);
   const { box, window, update } = useColumnWindow(offsets);
   const locked = lock?.position ?? null;
-  useLockInView(box, offsets, locked === null ? -1 : columns.findIndex(({ position }) => position === locked));
-  useRowInView(box, lock?.expert ?? null);
+  useScrollToLockedColumn(
+    box,
+    offsets,
+    locked === null ? -1 : columns.findIndex(({ position }) => position === locked),
+  );
+  useScrollToLockedRow(box, lock?.expert ?? null);
   const events = useEvents(props);
-  const draw = (row: HeatRow) => (
+  const renderRow = (row: HeatRow) => (
     <HeatRowView
       key={row.expert}
       row={row}
@@ -122,7 +131,7 @@ export const HeatMap = memo(function HeatMap(props: HeatMapProps) {
   );
   return (
     <div ref={box} className="heat-box" onScroll={update}>
-      <table className="heat" aria-label="Coefficients, tokens by experts" {...events}>
+      <table className="heat" aria-label="Activations, tokens by experts" {...events}>
         <colgroup>
           <col className="heads" />
           {widths.map((width, i) => (
@@ -131,10 +140,10 @@ export const HeatMap = memo(function HeatMap(props: HeatMapProps) {
           <col className="sums" />
         </colgroup>
         <HeatHead columns={columns} window={window} ranking={ranking} locked={locked} predicted={predicted} />
-        <tbody>{rows.map(draw)}</tbody>
+        <tbody>{rows.map(renderRow)}</tbody>
         {extra.length > 0 && (
           <tbody className="extra" aria-label="Other experts of the locked token">
-            {extra.map(draw)}
+            {extra.map(renderRow)}
           </tbody>
         )}
       </table>

@@ -1,17 +1,17 @@
-/** One expert of the heat map, over the columns in view. */
+/** One expert of the heat map. */
 
 import { memo } from "react";
 import { Link } from "react-router";
 
-import { ExpertLabel } from "@/components/expert-ref";
-import { pageLinks, usePageLinks } from "@/components/links";
+import { ExpertLabel } from "@/components/experts/expert-link";
+import { pageLinks, usePageLinks } from "@/components/runs/page-links";
 import { PlusButton } from "@/components/tray/plus-button";
 import { sequentialStep } from "@/lib/colour-scale";
 import { formatFixed, formatPercent } from "@/lib/format";
 
 import type { ColumnWindow } from "./columns";
 import { cellDigits, type Column, type HeatRow, type Ranking } from "./heat-rows";
-import { useRowsOfRun } from "./rows-of-run";
+import { useHeatMapRun } from "./rows-of-run";
 
 export interface HeatRowProps {
   readonly row: HeatRow;
@@ -23,22 +23,22 @@ export interface HeatRowProps {
   readonly isLocked: boolean;
 }
 
-/** What the last column says, by what the rows are ranked by. */
-export const RANKED_BY: Readonly<Record<Ranking, string>> = {
+/** Header of the last column, by ranking. */
+export const RANKING_HEADERS: Readonly<Record<Ranking, string>> = {
   summed: "Sum",
-  largest: "Largest",
+  largest: "Max",
   often: "Tokens",
-  rarest: "Usage %",
+  rarest: "Density %",
 };
 
 function rankedValue(row: HeatRow, ranking: Ranking, digits: number): string {
-  if (ranking === "rarest") return row.info.usage === null ? "" : formatPercent(row.info.usage, 2);
+  if (ranking === "rarest") return row.info.density === null ? "" : formatPercent(row.info.density, 2);
   if (ranking === "often") return String(row.cells.size);
   return formatFixed(ranking === "summed" ? row.sum : row.largest, digits);
 }
 
 function Head({ row }: { readonly row: HeatRow }) {
-  const run = useRowsOfRun();
+  const run = useHeatMapRun();
   const current = usePageLinks();
   const links = run === undefined ? current : pageLinks(run);
   return (

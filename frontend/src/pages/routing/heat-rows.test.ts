@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 
 import type { RoutedToken, RoutingResponse } from "@/api/types";
 
-import { cellDigits, formatKl, heatColumns, heatRows, meanKl, scaleEnd, withinUsage } from "./heat-rows";
+import { cellDigits, formatKl, heatColumns, heatRows, meanKl, scaleEnd, filterByDensity } from "./heat-rows";
 
 function token(text: string, experts: readonly (readonly [number, number])[], more: Partial<RoutedToken> = {}) {
   return {
@@ -14,11 +14,11 @@ function token(text: string, experts: readonly (readonly [number, number])[], mo
   } satisfies RoutedToken;
 }
 
-const info = (usage: number | null, label: string | null = null) => ({
+const info = (density: number | null, label: string | null = null) => ({
   label,
   automatic: null,
-  usage,
-  largest: 10,
+  density,
+  max_activation: 10,
   top_tokens: [],
 });
 
@@ -44,8 +44,8 @@ const PREDICTED = [5, 0.1, 0.1, 0.3].map((kl) => ({ kl, predictions: [] }));
 const columns = heatColumns({ tokens: TOKENS }, false);
 const order = (ranking: Parameters<typeof heatRows>[2]) => heatRows(columns, EXPERTS, ranking).map((row) => row.expert);
 
-describe("columns of the map", () => {
-  it("leave the start token out until it is asked for", () => {
+describe("heat map columns", () => {
+  it("omit the start token by default", () => {
     expect(columns.map(({ position }) => position)).toEqual([1, 2, 3]);
     expect(heatColumns({ tokens: TOKENS }, true)).toHaveLength(4);
     expect(meanKl(columns, PREDICTED)).toBe("0.167");
@@ -54,8 +54,8 @@ describe("columns of the map", () => {
   });
 });
 
-describe("rows of the map", () => {
-  it("are ranked by sum, by largest coefficient, or the rarest first", () => {
+describe("heat map rows", () => {
+  it("are ranked by sum, by max activation, or by rarity", () => {
     expect(order("summed")).toEqual([5, 3, 8]);
     expect(order("largest")).toEqual([5, 3, 8]);
     expect(order("rarest")).toEqual([8, 5, 3]);
@@ -67,43 +67,43 @@ describe("rows of the map", () => {
     expect(heatRows(tied, {}, "rarest").map((row) => row.expert)).toEqual([7, 2, 4]);
   });
 
-  it("know their cells, with their place on the token", () => {
+  it("have cells with rank", () => {
     const row = heatRows(columns, EXPERTS, "summed").find(({ expert }) => expert === 3);
     expect(row?.sum).toBeCloseTo(6.5);
     expect(row?.largest).toBe(2.5);
-    expect(row?.cells.get(2)).toEqual({ coefficient: 2, share: 1 / 3, rank: 2, of: 3 });
+    expect(row?.cells.get(2)).toEqual({ coefficient: 2, share: 1 / 3, rank: 2, activeExperts: 3 });
     expect(row?.cells.has(0)).toBe(false);
   });
 
-  it("mark experts that are active nearly everywhere", () => {
+  it("mark experts that are active on most tokens", () => {
     expect(heatRows(columns, EXPERTS, "summed").filter((row) => row.isShared).map((row) => row.expert)).toEqual([3]); // prettier-ignore
     const unknown = heatColumns({ tokens: Array.from({ length: 6 }, () => token("a", [[1, 1]])) }, false);
     expect(heatRows(unknown, {}, "summed")[0]?.isShared).toBe(true);
     expect(heatRows(unknown.slice(0, 3), {}, "summed")[0]?.isShared).toBe(false);
   });
 
-  it("share one scale, which the hidden start token does not stretch", () => {
+  it("share one scale, which ignores the hidden start token", () => {
     expect(scaleEnd(heatRows(columns, EXPERTS, "summed"))).toBe(6);
     expect(scaleEnd([])).toBe(1);
   });
 });
 
-describe("numbers of the map", () => {
+describe("heat map numbers", () => {
   it("have as many decimals as fit", () => {
     expect([0.6, 3, 4, 80, 200].map(cellDigits)).toEqual([2, 2, 1, 1, 0]);
     expect([0.0123, 0.9999, 1.234, 12.34].map(formatKl)).toEqual([".012", "1.00", "1.23", "12.3"]);
   });
 });
 
-describe("the usage filter", () => {
+describe("the density filter", () => {
   const rows = heatRows(columns, EXPERTS, "often");
 
-  it("leaves out what is active more often, and keeps what nobody knows", () => {
-    expect(withinUsage(rows, 100)).toBe(rows);
-    expect(withinUsage(rows, 0).every((row) => row.info.usage === null || row.info.usage === 0)).toBe(true);
+  it("hides experts of higher density and keeps those of unknown density", () => {
+    expect(filterByDensity(rows, 100)).toBe(rows);
+    expect(filterByDensity(rows, 0).every((row) => row.info.density === null || row.info.density === 0)).toBe(true);
   });
 
-  it("goes with a ranking by how many tokens an expert is active on", () => {
+  it("works with the ranking by frequency", () => {
     const counts = rows.map((row) => row.cells.size);
     expect(counts).toEqual(counts.toSorted((a, b) => b - a));
   });

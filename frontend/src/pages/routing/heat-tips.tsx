@@ -1,6 +1,6 @@
-/** What the heat map says about a cell, and about a token. */
+/** Tooltips of the heat map's cells and column headers. */
 
-import { ExpertLabel } from "@/components/expert-ref";
+import { ExpertLabel } from "@/components/experts/expert-link";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { TokenTip } from "@/components/tokens/token-tip";
 import { formatCount, formatFixed } from "@/lib/format";
@@ -28,8 +28,8 @@ export function CellTip({ row, column }: CellTipProps) {
         text={column.token.text}
         id={column.token.id}
         coefficient={cell?.coefficient ?? null}
-        largest={row.info.largest}
-        {...(cell !== undefined && { rank: [cell.rank, cell.of] as const, share: cell.share })}
+        largest={row.info.max_activation}
+        {...(cell !== undefined && { rank: [cell.rank, cell.activeExperts] as const, share: cell.share })}
       />
     </>
   );

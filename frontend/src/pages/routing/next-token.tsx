@@ -1,13 +1,13 @@
-/** What the language model expects after a token, with its own MLP and with the layer in its place. */
+/** Next-token probabilities after a token, with the original MLP and with the layer. */
 
 import type { PredictedToken } from "@/api/types";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { formatFixed, formatProbability, formatSigned } from "@/lib/format";
 
-const SHOWN = 8;
+const MAX_TOKENS = 8;
 
 interface NextTokenProps {
-  /** Undefined while it is worked out. */
+  /** undefined while loading. */
   readonly token: PredictedToken | undefined;
   readonly method: string;
 }
@@ -19,9 +19,9 @@ function Change({ value }: { readonly value: number }) {
 }
 
 export function NextToken({ token, method }: NextTokenProps) {
-  const shown = token?.predictions.slice(0, SHOWN) ?? [];
-  const most = shown.reduce((largest, next) => Math.max(largest, next.original, next.replaced), 1e-9);
-  const bar = (probability: number) => ({ width: `${(100 * probability) / most}%` });
+  const shown = token?.predictions.slice(0, MAX_TOKENS) ?? [];
+  const largestProbability = shown.reduce((largest, next) => Math.max(largest, next.original, next.replaced), 1e-9);
+  const bar = (probability: number) => ({ width: `${(100 * probability) / largestProbability}%` });
   return (
     <section className="next-token" aria-busy={token === undefined}>
       <div className="pane-h">

@@ -1,49 +1,49 @@
-/** Other layers of the same language model under the first one's map: the same tokens, each layer's own experts. */
+/** Other layers of the same model below the first map: the same tokens with each layer's experts. */
 
 import { useQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
 
-import { liveQuery, predictionsQuery } from "@/api/queries";
+import { routingOptionsQuery, predictionsQuery } from "@/api/queries";
 import type { LayerRun, RoutingResponse, RunSummary } from "@/api/types";
-import { Button } from "@/components/button";
-import { useCurrentRun } from "@/components/current-run";
-import { oneOfEachLayer } from "@/components/one-of-each-layer";
-import { methodName } from "@/components/run-words";
+import { useCurrentRun } from "@/components/runs/current-run";
+import { pickLayerRuns } from "@/components/runs/pick-layer-runs";
+import { methodName } from "@/components/runs/run-labels";
+import { Button } from "@/components/ui/button";
+import type { SetParams, Values } from "@/hooks/use-url-state";
 import { formatCount } from "@/lib/format";
-import type { SetParams, Values } from "@/url-state";
 
-import type { Place } from "./heat-events";
+import type { CellPosition } from "./heat-events";
 import { HeatMap } from "./heat-map";
 import { heatColumns, heatRows, meanKl, scaleEnd } from "./heat-rows";
 import { NextToken } from "./next-token";
 import type { ROUTING_PARAMS } from "./routing-params";
-import { RowsOfRun } from "./rows-of-run";
+import { HeatMapRunContext } from "./rows-of-run";
 import { TokenExperts } from "./token-panel";
 
-/** The chosen layers that there are. */
+/** The selected layers that exist. */
 export function useLayers(run: RunSummary, chosen: readonly string[]): readonly LayerRun[] {
-  const { data } = useQuery(liveQuery(run.name));
+  const { data } = useQuery(routingOptionsQuery(run.name));
   return useMemo(() => data?.layers.filter((layer) => chosen.includes(layer.name)) ?? [], [data, chosen]);
 }
 
-interface ChoiceProps {
+interface LayerButtonsProps {
   readonly run: RunSummary;
   readonly chosen: readonly string[];
   readonly onChoose: (runs: readonly string[]) => void;
 }
 
-/** Which layers are shown beside this one; nothing where there are no others. */
-export function LayersChoice({ run, chosen, onChoose }: ChoiceProps) {
-  const { data } = useQuery(liveQuery(run.name));
+/** Buttons that add other layers to the map; nothing if there are none. */
+export function LayerButtons({ run, chosen, onChoose }: LayerButtonsProps) {
+  const { data } = useQuery(routingOptionsQuery(run.name));
   if (data === undefined || data.layers.length === 0) return null;
   const toggle = (layer: LayerRun) => {
-    const alike = data.layers.filter((other) => other.layer === layer.layer).map((other) => other.name);
-    const without = chosen.filter((name) => !alike.includes(name));
+    const sameLayer = data.layers.filter((other) => other.layer === layer.layer).map((other) => other.name);
+    const without = chosen.filter((name) => !sameLayer.includes(name));
     onChoose(chosen.includes(layer.name) ? without : [...without, layer.name]);
   };
-  const whole = oneOfEachLayer(run, data.layers);
-  const isWhole = whole.length === chosen.length && whole.every((name) => chosen.includes(name));
-  const isAlone = (layer: LayerRun) => data.layers.filter((other) => other.layer === layer.layer).length === 1;
+  const allLayers = pickLayerRuns(run, data.layers);
+  const isAllLayers = allLayers.length === chosen.length && allLayers.every((name) => chosen.includes(name));
+  const isOnlyRun = (layer: LayerRun) => data.layers.filter((other) => other.layer === layer.layer).length === 1;
   return (
     <span role="group" aria-label="Other layers" className="layers">
       {data.layers.map((layer) => (
@@ -55,16 +55,16 @@ export function LayersChoice({ run, chosen, onChoose }: ChoiceProps) {
           title={`${layer.name}, ${methodName(layer.method)} of layer ${layer.layer}`}
           onClick={() => toggle(layer)}
         >
-          {isAlone(layer) ? `Layer ${layer.layer}` : layer.name}
+          {isOnlyRun(layer) ? `Layer ${layer.layer}` : layer.name}
         </Button>
       ))}
-      {whole.length > 1 && (
+      {allLayers.length > 1 && (
         <Button
           size="small"
-          variant={isWhole ? "chosen" : "plain"}
-          aria-pressed={isWhole}
-          title="One run of every layer: the text's way through all that is fitted"
-          onClick={() => onChoose(isWhole ? [] : whole)}
+          variant={isAllLayers ? "chosen" : "plain"}
+          aria-pressed={isAllLayers}
+          title="Route through one run of every trained layer"
+          onClick={() => onChoose(isAllLayers ? [] : allLayers)}
         >
           All layers
         </Button>
@@ -86,13 +86,13 @@ export function OtherLayer({ response, params, setParams, onPreview }: OtherLaye
   const rows = useMemo(() => heatRows(columns, response.experts, params.rank), [columns, response, params.rank]);
   const shown = useMemo(() => rows.slice(0, params.rows), [rows, params.rows]);
   const end = useMemo(() => scaleEnd(rows), [rows]);
-  const asked = { text: params.prompt, k: params.k };
-  const predicted = useQuery(predictionsQuery(response.run, asked)).data?.tokens;
-  const onLock = ({ position }: Place) => {
+  const prompt = { text: params.prompt, k: params.k };
+  const predicted = useQuery(predictionsQuery(response.run, prompt)).data?.tokens;
+  const onLock = ({ position }: CellPosition) => {
     setParams({ lock: params.lock?.position === position ? null : { position, expert: null } });
   };
   return (
-    <RowsOfRun value={response.run}>
+    <HeatMapRunContext value={response.run}>
       <section className="other-layer" aria-label={`Layer ${layer ?? ""}, ${response.run}`}>
         <div className="pane-h">
           <h2>Layer {layer}</h2>
@@ -113,7 +113,7 @@ export function OtherLayer({ response, params, setParams, onPreview }: OtherLaye
           onLock={onLock}
         />
       </section>
-    </RowsOfRun>
+    </HeatMapRunContext>
   );
 }
 
@@ -126,13 +126,13 @@ interface OtherTokenProps {
 
 function OtherToken({ response, position, params, isLocked }: OtherTokenProps) {
   const run = useCurrentRun().runs.find((one) => one.name === response.run);
-  const asked = { text: params.prompt, k: params.k };
-  const { data } = useQuery(predictionsQuery(response.run, asked));
+  const prompt = { text: params.prompt, k: params.k };
+  const { data } = useQuery(predictionsQuery(response.run, prompt));
   const token = response.tokens[position];
   if (token === undefined) return null;
   return (
     <>
-      <section aria-label={`The token in layer ${run?.layer ?? ""}`}>
+      <section aria-label={`Token in layer ${run?.layer ?? ""}`}>
         <div className="pane-h">
           <h2>Layer {run?.layer}</h2>
           <span className="note">{response.run}</span>
@@ -141,7 +141,7 @@ function OtherToken({ response, position, params, isLocked }: OtherTokenProps) {
           key={position}
           run={response.run}
           ofRun={response.run}
-          text={asked}
+          text={prompt}
           column={{ position, token }}
           experts={response.experts}
           end={scaleEnd(heatRows(heatColumns(response, false), response.experts, "summed"))}
@@ -158,7 +158,7 @@ interface OtherTokensProps extends Omit<OtherTokenProps, "response"> {
   readonly others: readonly RoutingResponse[];
 }
 
-/** The same token in every other layer. */
+/** The same token in all other layers. */
 export function OtherTokens({ others, ...rest }: OtherTokensProps) {
   return others.map((response) => <OtherToken key={response.run} {...rest} response={response} />);
 }

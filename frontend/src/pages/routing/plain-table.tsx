@@ -1,4 +1,4 @@
-/** The map as a list, for reading by ear and for copying: one row for every token and expert active on it. */
+/** The heat map as a list, for screen readers and copying: one row per token and active expert. */
 
 import type { RoutingResponse } from "@/api/types";
 import { TokenChip } from "@/components/tokens/token-chip";
@@ -7,9 +7,9 @@ import { formatCount } from "@/lib/format";
 import type { Predicted } from "./heat-rows";
 import { routingTable } from "./routing-export";
 
-const ROWS = 400;
+const MAX_ROWS = 400;
 const TOKEN_COLUMN = 1;
-const WORDS = new Set([TOKEN_COLUMN, 4]);
+const TEXT_COLUMNS = new Set([TOKEN_COLUMN, 4]);
 
 interface PlainTableProps {
   readonly response: RoutingResponse;
@@ -20,23 +20,23 @@ interface PlainTableProps {
 export function PlainTable({ response, predicted, withStart }: PlainTableProps) {
   const { columns, rows } = routingTable(response, predicted, withStart);
   return (
-    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- a box that scrolls must be reachable by key
-    <div className="figure-table heat-list" tabIndex={0} role="region" aria-label="Routing as a table">
+    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus
+    <div className="figure-table heat-list" tabIndex={0} role="region" aria-label="Routing as table">
       <table className="grid plain">
         <thead>
           <tr>
             {columns.map((column, i) => (
-              <th key={column} className={WORDS.has(i) ? undefined : "num"}>
+              <th key={column} className={TEXT_COLUMNS.has(i) ? undefined : "num"}>
                 {column}
               </th>
             ))}
           </tr>
         </thead>
         <tbody>
-          {rows.slice(0, ROWS).map((row, i) => (
+          {rows.slice(0, MAX_ROWS).map((row, i) => (
             <tr key={i}>
               {row.map((value, column) => (
-                <td key={column} className={WORDS.has(column) ? undefined : "num"}>
+                <td key={column} className={TEXT_COLUMNS.has(column) ? undefined : "num"}>
                   {column === TOKEN_COLUMN ? <TokenChip text={value} /> : value}
                 </td>
               ))}
@@ -44,9 +44,9 @@ export function PlainTable({ response, predicted, withStart }: PlainTableProps) 
           ))}
         </tbody>
       </table>
-      {rows.length > ROWS && (
+      {rows.length > MAX_ROWS && (
         <p className="dim">
-          The first {ROWS} of {formatCount(rows.length)} rows; the download has all.
+          First {MAX_ROWS} of {formatCount(rows.length)} rows; download for all rows.
         </p>
       )}
     </div>

@@ -14,7 +14,7 @@ const response = {
 } as unknown as RoutingResponse;
 
 describe("a routing as a table", () => {
-  it("has a row for every token and expert active on it", () => {
+  it("has one row per token and active expert", () => {
     expect(
       routingTable(
         response,

@@ -1,7 +1,7 @@
-/** A routing as a plain table: one row for every token and expert active on it. */
+/** A routing as a table: one row per token and active expert. */
 
 import type { RoutingResponse } from "@/api/types";
-import type { FigureTable } from "@/components/figure/figure-data";
+import type { FigureTable } from "@/components/plots/figure-data";
 
 import type { Predicted } from "./heat-rows";
 

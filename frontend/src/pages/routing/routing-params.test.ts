@@ -1,11 +1,11 @@
 import { describe, expect, it } from "vitest";
 
-import { readParams, writeParams } from "@/url-state";
+import { readParams, writeParams } from "@/hooks/use-url-state";
 
 import { ROUTING_PARAMS } from "./routing-params";
 
-describe("the address of a routing", () => {
-  it("comes back as it was written", () => {
+describe("URL parameters of Routing", () => {
+  it("round-trip", () => {
     const values = {
       prompt: "a\nb & c",
       lock: { position: 3, expert: 12 },
@@ -13,9 +13,9 @@ describe("the address of a routing", () => {
       align: "apart",
       layers: ["one", "other-l2"],
       k: 4,
-      usage: 2.5,
+      density: 2.5,
       rank: "rarest",
-      unshared: true,
+      hide_shared: true,
       start: true,
       rows: 50,
       view: "table",
@@ -25,7 +25,7 @@ describe("the address of a routing", () => {
     expect(new URLSearchParams(search).get("lock")).toBe("3.12");
   });
 
-  it("locks a token alone, or nothing", () => {
+  it("lock a token without an expert, or nothing", () => {
     expect(readParams(ROUTING_PARAMS, "?lock=7").lock).toEqual({ position: 7, expert: null });
     expect(readParams(ROUTING_PARAMS, "?lock=x").lock).toBeNull();
     expect(writeParams(ROUTING_PARAMS, "?lock=7", { lock: null })).toBe("");

@@ -1,22 +1,22 @@
-/** The map of one routing with all around it: how it is ranked, its scale, the token in full. */
+/** The heat map of one routing with its controls, legend and token panel. */
 
 import { useQuery } from "@tanstack/react-query";
 import { type UIEvent, useCallback, useMemo, useState } from "react";
 
 import { predictionsQuery, type Prompt } from "@/api/queries";
 import type { RoutingResponse, RunSummary } from "@/api/types";
-import { Button } from "@/components/button";
-import { chosenK } from "@/components/k-choice";
-import { NumberInput } from "@/components/number-input";
-import { methodName } from "@/components/run-words";
-import { useShortcut } from "@/components/shortcuts";
+import { effectiveK } from "@/components/runs/k-slider";
+import { methodName } from "@/components/runs/run-labels";
 import { RampLegend } from "@/components/tokens/ramp-legend";
 import { useTips } from "@/components/tokens/tip-layer";
+import { Button } from "@/components/ui/button";
+import { NumberInput } from "@/components/ui/number-input";
+import { useShortcut } from "@/hooks/use-shortcut";
+import type { SetParams, Values } from "@/hooks/use-url-state";
 import { formatCount, formatFixed } from "@/lib/format";
-import type { SetParams, Values } from "@/url-state";
 
 import { HeatBar } from "./heat-bar";
-import type { Place } from "./heat-events";
+import type { CellPosition } from "./heat-events";
 import { HeatMap } from "./heat-map";
 import {
   cellDigits,
@@ -27,7 +27,7 @@ import {
   meanKl,
   type Predicted,
   scaleEnd,
-  withinUsage,
+  filterByDensity,
 } from "./heat-rows";
 import { OtherLayer, OtherTokens } from "./other-layers";
 import { PlainTable } from "./plain-table";
@@ -37,13 +37,13 @@ import { TokenPanel } from "./token-panel";
 interface RoutingViewProps {
   readonly run: RunSummary;
   readonly response: RoutingResponse;
-  /** Of other layers, out of the same forward pass. */
+  /** Routings through other layers in the same forward pass. */
   readonly others: readonly RoutingResponse[];
   readonly params: Values<typeof ROUTING_PARAMS>;
   readonly setParams: SetParams<typeof ROUTING_PARAMS>;
 }
 
-/** The token that the panel is about when none is locked: the last one pointed at, at first the last of the text. */
+/** Token of the panel while none is locked: the last hovered one, initially the last of the text. */
 function usePreview(response: RoutingResponse, columns: readonly Column[]) {
   const [preview, setPreview] = useState({ response, position: -1 });
   const onPreview = useCallback((position: number) => setPreview({ response, position }), [response]);
@@ -52,8 +52,8 @@ function usePreview(response: RoutingResponse, columns: readonly Column[]) {
   return { column, onPreview };
 }
 
-/** What is expected after each token; undefined until it is there, and while the routing is that of another text. */
-function usePredicted(response: RoutingResponse, prompt: Prompt): Predicted {
+/** Next-token distributions; undefined while loading or while they belong to another text. */
+function usePredictions(response: RoutingResponse, prompt: Prompt): Predicted {
   const { data } = useQuery(predictionsQuery(response.run, prompt));
   return data?.tokens.length === response.tokens.length ? data.tokens : undefined;
 }
@@ -62,11 +62,11 @@ function useLock({ params, setParams }: RoutingViewProps) {
   const { lock } = params;
   const tips = useTips();
   const onLock = useCallback(
-    (place: Place) => {
-      // What the tooltip said stands in the panel from here on.
+    (cell: CellPosition) => {
+      // The panel shows the tooltip's content from now on.
       tips.hide();
-      const again = lock?.position === place.position && lock.expert === place.expert;
-      setParams({ lock: again ? null : place });
+      const isSame = lock?.position === cell.position && lock.expert === cell.expert;
+      setParams({ lock: isSame ? null : cell });
     },
     [lock, setParams, tips],
   );
@@ -75,8 +75,8 @@ function useLock({ params, setParams }: RoutingViewProps) {
   return { lock, onLock, release };
 }
 
-/** Maps of several layers stand over one another: their tokens stay in line. */
-function scrollTogether({ currentTarget, target }: UIEvent<HTMLElement>) {
+/** Keeps the stacked heat maps of several layers horizontally aligned. */
+function syncScroll({ currentTarget, target }: UIEvent<HTMLElement>) {
   if (!(target instanceof HTMLElement) || !target.classList.contains("heat-box")) return;
   for (const other of currentTarget.querySelectorAll<HTMLElement>(".heat-box")) {
     if (other !== target && other.scrollLeft !== target.scrollLeft) other.scrollLeft = target.scrollLeft;
@@ -95,7 +95,7 @@ function Foot({ params, setParams, columns, predicted, rows, shared, end }: Foot
   const hidden = rows.length - params.rows;
   return (
     <div className="heat-foot">
-      <RampLegend kind="sequential" low="Coefficient 0" high={formatFixed(end, Math.max(1, cellDigits(end)))} />
+      <RampLegend kind="sequential" low="Activation 0" high={formatFixed(end, Math.max(1, cellDigits(end)))} />
       <span className="grow" />
       <span className="dim">Mean KL {meanKl(columns, predicted)} nats.</span>
       <Button
@@ -106,25 +106,25 @@ function Foot({ params, setParams, columns, predicted, rows, shared, end }: Foot
       >
         Start token
       </Button>
-      <label className="usage-filter">
-        Usage at most{" "}
+      <label className="density-filter">
+        Density at most{" "}
         <NumberInput
-          label="Usage at most"
-          value={params.usage}
-          digits={params.usage === 100 ? 0 : 1}
+          label="Density at most"
+          value={params.density}
+          digits={params.density === 100 ? 0 : 1}
           min={0}
           max={100}
           unit="%"
-          onCommit={(usage) => setParams({ usage })}
+          onCommit={(density) => setParams({ density })}
         />
       </label>
       {shared > 0 && (
         <Button
           size="small"
           title="Experts active on at least half of all tokens"
-          onClick={() => setParams({ unshared: !params.unshared })}
+          onClick={() => setParams({ hide_shared: !params.hide_shared })}
         >
-          {params.unshared ? `Show ${shared} shared` : "Hide shared"}
+          {params.hide_shared ? `Show ${shared} shared` : "Hide shared"}
         </Button>
       )}
       {hidden > 0 && (
@@ -136,14 +136,14 @@ function Foot({ params, setParams, columns, predicted, rows, shared, end }: Foot
   );
 }
 
-/** What the map shows: its columns, and its rows as they are ranked and filtered. */
-function useHeat(response: RoutingResponse, params: RoutingViewProps["params"]) {
+/** Columns, and ranked and filtered rows of the heat map. */
+function useHeatRows(response: RoutingResponse, params: RoutingViewProps["params"]) {
   const columns = useMemo(() => heatColumns(response, params.start), [response, params.start]);
   const all = useMemo(() => heatRows(columns, response.experts, params.rank), [columns, response, params.rank]);
   const rows = useMemo(() => {
-    const within = withinUsage(all, params.usage);
-    return params.unshared ? within.filter((row) => !row.isShared) : within;
-  }, [all, params.unshared, params.usage]);
+    const filtered = filterByDensity(all, params.density);
+    return params.hide_shared ? filtered.filter((row) => !row.isShared) : filtered;
+  }, [all, params.hide_shared, params.density]);
   const shown = useMemo(() => rows.slice(0, params.rows), [rows, params.rows]);
   const extra = useMemo(() => {
     const at = params.lock?.position;
@@ -165,9 +165,9 @@ function OtherLayers({ others, params, setParams, onPreview }: OtherLayersProps)
 
 export function RoutingView(props: RoutingViewProps) {
   const { run, response, params } = props;
-  const { columns, all, rows, shown, extra, end } = useHeat(response, params);
-  const asked = { text: params.prompt, k: chosenK(run, params.k) };
-  const predicted = usePredicted(response, asked);
+  const { columns, all, rows, shown, extra, end } = useHeatRows(response, params);
+  const prompt = { text: params.prompt, k: effectiveK(run, params.k) };
+  const predicted = usePredictions(response, prompt);
   const preview = usePreview(response, columns);
   const { lock, onLock, release } = useLock(props);
   const locked = columns.find(({ position }) => position === lock?.position);
@@ -175,7 +175,7 @@ export function RoutingView(props: RoutingViewProps) {
   const expert = locked === undefined ? null : (lock?.expert ?? null);
   return (
     <div className="prompted-columns">
-      <section className="prompted-main heat-pane" aria-label="Token by expert" onScrollCapture={scrollTogether}>
+      <section className="prompted-main heat-pane" aria-label="Experts by token" onScrollCapture={syncScroll}>
         <HeatBar {...props} predicted={predicted} shown={shown.length} total={rows.length} />
         {params.view === "table" ? (
           <PlainTable response={response} predicted={predicted} withStart={params.start} />
@@ -205,7 +205,7 @@ export function RoutingView(props: RoutingViewProps) {
       {column !== undefined && (
         <TokenPanel
           run={run.name}
-          text={asked}
+          text={prompt}
           column={column}
           experts={response.experts}
           end={end}

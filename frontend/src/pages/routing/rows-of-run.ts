@@ -1,7 +1,7 @@
-/** The run whose experts the rows of a map are, where it is not the one that the page is about. */
+/** The run of a heat map's experts, if it is not the page's run. */
 
 import { createContext, useContext } from "react";
 
-export const RowsOfRun = createContext<string | undefined>(undefined);
+export const HeatMapRunContext = createContext<string | undefined>(undefined);
 
-export const useRowsOfRun = () => useContext(RowsOfRun);
+export const useHeatMapRun = () => useContext(HeatMapRunContext);

@@ -2,16 +2,16 @@ import { describe, expect, it } from "vitest";
 
 import type { FigureData, MetricPoint } from "@/api/types";
 
-import { curveFigure, curveOf, smooth } from "./curve-figure";
+import { curveFigure, mergeCurve, smooth } from "./curve-figure";
 
 function metric(tokens: number, mse: number): MetricPoint {
   return {
     step: tokens,
     tokens,
-    normalised_mse: mse,
+    normalized_mse: mse,
     dead_share: 0,
     l0: 16,
-    largest_usage: 1,
+    max_density: 1,
     tokens_per_second: 9,
     seconds: 1,
   };
@@ -23,26 +23,26 @@ const FIGURE: FigureData = {
   drawn: 2,
   total: 2,
   layout: {},
-  data: [{ x: [1, 2], y: [1, 0.5], meta: { role: "normalised_mse" } }],
+  data: [{ x: [1, 2], y: [1, 0.5], meta: { role: "normalized_mse" } }],
 };
 
 describe("training curves", () => {
-  it("go on with what came after the server's figure", () => {
+  it("continue with live metrics after the server's figure", () => {
     const metrics = [metric(1, 1), metric(2, 0.5), metric(3, 0.25)];
-    expect(curveOf(FIGURE, metrics, "normalised_mse")).toEqual({ tokens: [1, 2, 3], values: [1, 0.5, 0.25] });
+    expect(mergeCurve(FIGURE, metrics, "normalized_mse")).toEqual({ tokens: [1, 2, 3], values: [1, 0.5, 0.25] });
   });
 
-  it("leave out steps at which it was not measured", () => {
+  it("skip steps without a value", () => {
     const metrics = [metric(1, 1), { ...metric(2, 1), stable_rank: 3.5 }, { ...metric(3, 1), stable_rank: null }];
-    expect(curveOf(undefined, metrics, "stable_rank")).toEqual({ tokens: [2], values: [3.5] });
+    expect(mergeCurve(undefined, metrics, "stable_rank")).toEqual({ tokens: [2], values: [3.5] });
   });
 
-  it("come from the metrics where the figure has no such curve", () => {
-    expect(curveOf(FIGURE, [metric(1, 1)], "tokens_per_second")).toEqual({ tokens: [1], values: [9] });
-    expect(curveOf(undefined, [], "l0")).toEqual({ tokens: [], values: [] });
+  it("use live metrics if the figure has no such curve", () => {
+    expect(mergeCurve(FIGURE, [metric(1, 1)], "tokens_per_second")).toEqual({ tokens: [1], values: [9] });
+    expect(mergeCurve(undefined, [], "l0")).toEqual({ tokens: [], values: [] });
   });
 
-  it("are smoothed without leaving their range", () => {
+  it("are smoothed within their range", () => {
     const values = Array.from({ length: 100 }, (_, i) => (i % 2 === 0 ? 1 : 2));
     const smoothed = smooth(values);
     expect(smoothed).toHaveLength(100);
@@ -50,9 +50,9 @@ describe("training curves", () => {
     expect(Math.abs((smoothed[99] ?? 0) - 1.5)).toBeLessThan(0.1);
   });
 
-  it("are drawn as they are, smooth, with their end and another run's", () => {
+  it("have raw, smoothed and other runs' lines, and an end marker", () => {
     const curve = { tokens: [1, 2], values: [1, 0.5] };
-    const figure = { name: "normalised_mse", curve, run: "a", wanted: 10 } as const;
+    const figure = { name: "normalized_mse", curve, run: "a", axisEnd: 10 } as const;
     expect(curveFigure({ ...figure, other: null }).data).toHaveLength(3);
     expect(curveFigure({ ...figure, other: { run: "b", curve } }).data).toHaveLength(4);
     expect(curveFigure({ ...figure, curve: { tokens: [], values: [] }, other: null }).data).toHaveLength(2);

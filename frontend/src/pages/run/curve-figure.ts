@@ -1,12 +1,12 @@
-/** One training curve as a figure of this page: the server's points, newer ones that came live, and a smooth line. */
+/** A training curve: the server's points, newer points from the live stream, and a smoothed line. */
 
 import type { FigureData, MetricPoint } from "@/api/types";
-import { logTicks } from "@/components/figure/axes";
-import { readTrace } from "@/components/figure/figure-data";
+import { logTicks } from "@/components/plots/axes";
+import { readTrace } from "@/components/plots/figure-data";
 
 import type { CurveName } from "./run-params";
 
-export interface CurveWords {
+export interface CurveLabels {
   readonly title: string;
   readonly segment: string;
   readonly scale: "log" | "linear";
@@ -14,14 +14,14 @@ export interface CurveWords {
   readonly note: string;
 }
 
-export const CURVE_WORDS: Readonly<Record<CurveName, CurveWords>> = {
-  normalised_mse: { title: "Normalised MSE", segment: "Loss", scale: "log", digits: 4, note: "log scale" },
+export const CURVE_LABELS: Readonly<Record<CurveName, CurveLabels>> = {
+  normalized_mse: { title: "Normalised MSE", segment: "Loss", scale: "log", digits: 4, note: "log scale" },
   dead_share: {
     title: "Dead share",
     segment: "Dead share",
     scale: "linear",
     digits: 4,
-    note: "of experts, over the last logging interval",
+    note: "share of experts inactive since the last logged step",
   },
   l0: { title: "Active experts", segment: "L0", scale: "linear", digits: 2, note: "mean per token" },
   stable_rank: {
@@ -29,9 +29,15 @@ export const CURVE_WORDS: Readonly<Record<CurveName, CurveWords>> = {
     segment: "Rank",
     scale: "linear",
     digits: 2,
-    note: "of a few experts’ matrices, at checkpoints",
+    note: "of a few experts’ matrices, measured at checkpoints",
   },
-  tokens_per_second: { title: "Rate", segment: "Rate", scale: "linear", digits: 0, note: "tokens per second" },
+  tokens_per_second: {
+    title: "Throughput",
+    segment: "Throughput",
+    scale: "linear",
+    digits: 0,
+    note: "tokens per second",
+  },
 };
 
 export interface Curve {
@@ -39,24 +45,24 @@ export interface Curve {
   readonly values: readonly number[];
 }
 
-/** The server's curve of this name, and what was measured after it. */
-export function curveOf(figure: FigureData | undefined, metrics: readonly MetricPoint[], name: CurveName): Curve {
+/** The server's curve of this name, extended by newer live metrics. */
+export function mergeCurve(figure: FigureData | undefined, metrics: readonly MetricPoint[], name: CurveName): Curve {
   const trace = figure?.data.map(readTrace).find((candidate) => candidate.role === name);
-  const drawn =
+  const serverCurve =
     trace === undefined ? { tokens: [], values: [] } : { tokens: trace.x.map(Number), values: trace.y.map(Number) };
-  const last = drawn.tokens.at(-1) ?? -1;
-  // Ranks are measured more rarely than the rest.
+  const last = serverCurve.tokens.at(-1) ?? -1;
+  // Ranks are logged less often than the other metrics.
   const newer = metrics.flatMap((metric) => {
     const value = metric[name];
     return metric.tokens > last && typeof value === "number" ? [{ tokens: metric.tokens, value }] : [];
   });
   return {
-    tokens: [...drawn.tokens, ...newer.map(({ tokens }) => tokens)],
-    values: [...drawn.values, ...newer.map(({ value }) => value)],
+    tokens: [...serverCurve.tokens, ...newer.map(({ tokens }) => tokens)],
+    values: [...serverCurve.values, ...newer.map(({ value }) => value)],
   };
 }
 
-/** Moving average that follows the early fall: each point weighs its last tenth, at most twenty points. */
+/** Moving average over the last tenth of the points, at most 20, so that the steep early fall stays visible. */
 export function smooth(values: readonly number[]): readonly number[] {
   return values.map((_, i) => {
     const window = values.slice(Math.max(0, i + 1 - Math.max(1, Math.min(20, Math.ceil(i / 10)))), i + 1);
@@ -82,12 +88,12 @@ interface CurveFigure {
   readonly name: CurveName;
   readonly curve: Curve;
   readonly run: string;
-  readonly wanted: number;
-  /** Another run's curve. */
+  readonly axisEnd: number;
+  /** Another run's curve to compare with. */
   readonly other: { readonly run: string; readonly curve: Curve } | null;
 }
 
-function endMark(tokens: number, value: number, digits: number) {
+function endMarker(tokens: number, value: number, digits: number) {
   return {
     type: "scatter",
     mode: "markers+text",
@@ -102,19 +108,19 @@ function endMark(tokens: number, value: number, digits: number) {
   };
 }
 
-/** Name of the other run where its line leaves the drawing. */
-function otherName(other: CurveFigure["other"], wanted: number, scale: "log" | "linear") {
-  const shown = other?.curve.tokens.findLastIndex((tokens) => tokens <= wanted) ?? -1;
-  const value = other === null || shown < 0 ? undefined : smooth(other.curve.values)[shown];
+/** Label of the other run at the end of its visible line. */
+function otherRunLabel(other: CurveFigure["other"], axisEnd: number, scale: "log" | "linear") {
+  const lastVisible = other?.curve.tokens.findLastIndex((tokens) => tokens <= axisEnd) ?? -1;
+  const value = other === null || lastVisible < 0 ? undefined : smooth(other.curve.values)[lastVisible];
   if (other === null || value === undefined) return [];
-  const x = (other.curve.tokens[shown] ?? 0) / MILLION;
+  const x = (other.curve.tokens[lastVisible] ?? 0) / MILLION;
   const y = scale === "log" ? Math.log10(value) : value;
-  const xanchor = x > (0.8 * wanted) / MILLION ? "right" : "left";
+  const xanchor = x > (0.8 * axisEnd) / MILLION ? "right" : "left";
   return [{ text: other.run, x, y, xanchor, yanchor: "bottom", yshift: 3, showarrow: false }];
 }
 
-export function curveFigure({ name, curve, run, wanted, other }: CurveFigure): FigureData {
-  const { scale, digits, title } = CURVE_WORDS[name];
+export function curveFigure({ name, curve, run, axisEnd, other }: CurveFigure): FigureData {
+  const { scale, digits, title } = CURVE_LABELS[name];
   const smoothed = smooth(curve.values);
   const last = smoothed.at(-1);
   return {
@@ -124,14 +130,14 @@ export function curveFigure({ name, curve, run, wanted, other }: CurveFigure): F
     total: curve.values.length,
     data: [
       ...(other === null ? [] : [line(other.curve, smooth(other.curve.values), "other", other.run, digits)]),
-      line(curve, curve.values, "raw", `${run}, each step`, digits),
+      line(curve, curve.values, "raw", `${run}, raw`, digits),
       line(curve, smoothed, "this-run", run, digits),
-      ...(last === undefined ? [] : [endMark(curve.tokens.at(-1) ?? 0, last, digits)]),
+      ...(last === undefined ? [] : [endMarker(curve.tokens.at(-1) ?? 0, last, digits)]),
     ],
     layout: {
-      annotations: otherName(other, wanted, scale),
+      annotations: otherRunLabel(other, axisEnd, scale),
       margin: { l: 48, r: 24, t: 12, b: 38 },
-      xaxis: { title: { text: "tokens, millions" }, range: [0, wanted / MILLION], showgrid: false },
+      xaxis: { title: { text: "training tokens, millions" }, range: [0, axisEnd / MILLION], showgrid: false },
       yaxis: { type: scale, ...(scale === "log" ? logTicks(smoothed) : { rangemode: "tozero" }) },
     },
   };

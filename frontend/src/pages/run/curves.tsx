@@ -1,4 +1,4 @@
-/** How fitting goes, one curve at a time, beside another run's where one is chosen. */
+/** Training curves, one at a time, with another run's for comparison. */
 
 import { useQuery } from "@tanstack/react-query";
 import { type ReactNode, useMemo } from "react";
@@ -6,27 +6,27 @@ import { Menu, MenuItem, MenuTrigger, Popover } from "react-aria-components";
 
 import { figureQuery } from "@/api/queries";
 import type { RunDetail } from "@/api/types";
-import { useCurrentRun } from "@/components/current-run";
-import { FigureView } from "@/components/figure/figure-view";
-import { Icon } from "@/components/icon";
-import { Segmented } from "@/components/segmented";
-import { EmptyState, ErrorState, LoadingState } from "@/components/states";
-import { TriggerButton } from "@/components/trigger-button";
+import { FigureView } from "@/components/plots/figure-view";
+import { useCurrentRun } from "@/components/runs/current-run";
+import { TriggerButton } from "@/components/ui/button";
+import { Icon } from "@/components/ui/icon";
+import { SegmentedControl } from "@/components/ui/segmented-control";
+import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 
-import { CURVE_WORDS, curveFigure, curveOf } from "./curve-figure";
+import { CURVE_LABELS, curveFigure, mergeCurve } from "./curve-figure";
 import { type CurveName, CURVES } from "./run-params";
 
 const HEIGHT = 276;
-const NOBODY = "—";
+const NO_COMPARISON = "—";
 
 interface CurvesProps {
   readonly detail: RunDetail;
   readonly curve: CurveName;
   readonly compare: string | null;
   /** Tokens at the end of the axis. */
-  readonly wanted: number;
+  readonly axisEnd: number;
   readonly onCurve: (curve: CurveName) => void;
-  /** Controls beside the choice of the curve. */
+  /** Controls next to the curve selector. */
   readonly children?: ReactNode;
 }
 
@@ -49,10 +49,10 @@ export function CompareMenu({ run, compare, onCompare }: CompareMenuProps) {
         <Menu
           aria-label="Compare with"
           selectionMode="single"
-          selectedKeys={[compare ?? NOBODY]}
-          onAction={(key) => onCompare(key === NOBODY ? null : String(key))}
+          selectedKeys={[compare ?? NO_COMPARISON]}
+          onAction={(key) => onCompare(key === NO_COMPARISON ? null : String(key))}
         >
-          <MenuItem id={NOBODY}>This run alone</MenuItem>
+          <MenuItem id={NO_COMPARISON}>None</MenuItem>
           {others.map((other) => (
             <MenuItem key={other.name} id={other.name} className="mono">
               {other.name}
@@ -68,23 +68,23 @@ function useCurveFigure({
   detail,
   curve,
   compare,
-  wanted,
-}: Pick<CurvesProps, "detail" | "curve" | "compare" | "wanted">) {
+  axisEnd,
+}: Pick<CurvesProps, "detail" | "curve" | "compare" | "axisEnd">) {
   const { run, metrics } = detail;
   const own = useQuery(figureQuery("training", { run: run.name }));
   const other = useQuery({ ...figureQuery("training", { run: compare ?? "" }), enabled: compare !== null });
   const figure = useMemo(() => {
     const others =
-      other.data === undefined || compare === null ? null : { run: compare, curve: curveOf(other.data, [], curve) };
+      other.data === undefined || compare === null ? null : { run: compare, curve: mergeCurve(other.data, [], curve) };
     return curveFigure({
       name: curve,
-      curve: curveOf(own.data, metrics, curve),
+      curve: mergeCurve(own.data, metrics, curve),
       run: run.name,
-      wanted,
+      axisEnd,
       other: others,
     });
-  }, [own.data, other.data, metrics, curve, compare, wanted, run.name]);
-  const hasRanks = curveOf(own.data, metrics, "stable_rank").values.length > 0;
+  }, [own.data, other.data, metrics, curve, compare, axisEnd, run.name]);
+  const hasRanks = mergeCurve(own.data, metrics, "stable_rank").values.length > 0;
   return { figure, hasRanks, isPending: own.isPending, error: own.error, refetch: own.refetch };
 }
 
@@ -92,40 +92,38 @@ function NoCurve({ imported }: { readonly imported: boolean }) {
   return (
     <section className="pane">
       {imported ? (
-        <EmptyState title="Fitted by another program">
-          Its training curve is not in what was imported; mxd evaluate measures what it adds to the loss.
+        <EmptyState title="Imported run">
+          An imported run has no training curve. Measure its loss increase (ΔCE) with mxd evaluate.
         </EmptyState>
       ) : (
-        <EmptyState title="No step has been measured yet">
-          The first comes a few seconds after fitting begins.
-        </EmptyState>
+        <EmptyState title="No metrics yet">The first ones appear a few seconds after training starts.</EmptyState>
       )}
     </section>
   );
 }
 
-export function Curves({ detail, curve, compare, wanted, onCurve, children }: CurvesProps) {
-  const { figure, hasRanks, isPending, error, refetch } = useCurveFigure({ detail, curve, compare, wanted });
-  const words = CURVE_WORDS[curve];
-  if (isPending) return <LoadingState label="Loading the training curves" rows={10} rowHeight={30} />;
+export function Curves({ detail, curve, compare, axisEnd, onCurve, children }: CurvesProps) {
+  const { figure, hasRanks, isPending, error, refetch } = useCurveFigure({ detail, curve, compare, axisEnd });
+  const labels = CURVE_LABELS[curve];
+  if (isPending) return <LoadingState label="Loading training curves" rows={10} rowHeight={30} />;
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
-  const chosen = (
-    <Segmented
+  const curveSelector = (
+    <SegmentedControl
       label="Curve"
       value={curve}
       onChange={onCurve}
       segments={CURVES.filter((name) => name !== "stable_rank" || name === curve || hasRanks).map((name) => ({
         value: name,
-        label: CURVE_WORDS[name].segment,
+        label: CURVE_LABELS[name].segment,
       }))}
     />
   );
   if (figure.drawn === 0 && curve === "stable_rank") {
     return (
       <section className="pane">
-        <div className="pane-h">{chosen}</div>
-        <EmptyState title="No ranks have been measured">
-          They are while an MxD is fitted, since version 6 of the store; mxd evaluate measures them of any MxD.
+        <div className="pane-h">{curveSelector}</div>
+        <EmptyState title="No expert ranks logged">
+          Expert ranks are logged during training (since database version 6). For older runs, use mxd evaluate.
         </EmptyState>
       </section>
     );
@@ -135,12 +133,12 @@ export function Curves({ detail, curve, compare, wanted, onCurve, children }: Cu
     <section className="pane">
       <FigureView
         figure={figure}
-        title={words.title}
-        note={words.note}
+        title={labels.title}
+        note={labels.note}
         height={HEIGHT}
         controls={
           <>
-            {chosen}
+            {curveSelector}
             {children}
           </>
         }

@@ -1,23 +1,22 @@
-/** Name and state of a run, how far it is, and the command that goes on where it stopped. */
+/** Name, status and progress of a run, and the command that resumes it. */
 
 import type { RunDetail, RunSummary } from "@/api/types";
-import { Command } from "@/components/command";
-import { useNow } from "@/components/now";
-import { saysTokens } from "@/components/run-words";
+import { hasTokenCount } from "@/components/runs/run-labels";
+import { Command } from "@/components/ui/copyable-command";
+import { useNow } from "@/hooks/use-now";
 import { formatAgo, formatCompact, formatCount, formatDuration } from "@/lib/format";
-
-import { StatusWord } from "../runs/status-word";
+import { StatusWord } from "@/pages/runs/status-word";
 
 function Progress({ run }: { readonly run: RunSummary }) {
-  if (!saysTokens(run)) return null;
-  const share = run.tokens_wanted > 0 ? Math.min(1, run.tokens_done / run.tokens_wanted) : 0;
+  if (!hasTokenCount(run)) return null;
+  const share = run.target_tokens > 0 ? Math.min(1, run.trained_tokens / run.target_tokens) : 0;
   const rate = run.last_metric?.tokens_per_second ?? 0;
-  const left = rate > 0 ? (run.tokens_wanted - run.tokens_done) / rate : null;
+  const secondsLeft = rate > 0 ? (run.target_tokens - run.trained_tokens) / rate : null;
   return (
     <div className="run-progress">
-      <div className="run-progress-words">
-        <b>{formatCompact(run.tokens_done)}</b>
-        <span>of {formatCompact(run.tokens_wanted)} tokens</span>
+      <div className="run-progress-numbers">
+        <b>{formatCompact(run.trained_tokens)}</b>
+        <span>of {formatCompact(run.target_tokens)} tokens</span>
         <span className="grow" />
         {rate > 0 && (
           <>
@@ -25,14 +24,14 @@ function Progress({ run }: { readonly run: RunSummary }) {
             <span>tokens/s</span>
           </>
         )}
-        {run.status === "training" && left !== null && (
+        {run.status === "training" && secondsLeft !== null && (
           <>
-            <b>{formatDuration(left)}</b>
+            <b>{formatDuration(secondsLeft)}</b>
             <span>left</span>
           </>
         )}
       </div>
-      <progress value={share} max={1} aria-label="Tokens done" />
+      <progress value={share} max={1} aria-label="Training progress" />
     </div>
   );
 }
@@ -41,9 +40,9 @@ function Resume({ detail }: { readonly detail: RunDetail }) {
   const { status } = detail.run;
   if (status !== "stopped" && status !== "failed") return null;
   return (
-    <section className="run-resume" aria-label="How to go on">
+    <section className="run-resume" aria-label="Resume training">
       <p className={status === "failed" ? "bad" : "ink2"}>
-        {detail.error ?? "It stopped before its last token. Nothing is lost: it goes on from its last checkpoint with"}
+        {detail.error ?? "Training stopped early. Resume from the last checkpoint with:"}
       </p>
       <Command text={detail.resume_command} />
     </section>

@@ -1,12 +1,12 @@
-/** What the address of a run's page holds. */
+/** URL parameters of a run's page. */
 
-import { choiceParam, textParam } from "@/url-state";
+import { choiceParam, textParam } from "@/hooks/use-url-state";
 
-export const CURVES = ["normalised_mse", "dead_share", "l0", "stable_rank", "tokens_per_second"] as const;
+export const CURVES = ["normalized_mse", "dead_share", "l0", "stable_rank", "tokens_per_second"] as const;
 export type CurveName = (typeof CURVES)[number];
 
 export const RUN_PARAMS = {
-  curve: choiceParam(CURVES, "normalised_mse"),
-  /** Another run, drawn beside this one. */
+  curve: choiceParam(CURVES, "normalized_mse"),
+  /** Another run to compare with. */
   compare: textParam(null),
 };

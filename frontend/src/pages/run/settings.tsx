@@ -1,4 +1,4 @@
-/** Every setting the run was fitted with. */
+/** All settings of the run. */
 
 import type { RunDetail } from "@/api/types";
 
@@ -6,7 +6,7 @@ export function Settings({ detail }: { readonly detail: RunDetail }) {
   const shapes: RunDetail["config"] = {
     input_width: detail.input_width,
     output_width: detail.output_width,
-    context: detail.context,
+    context_length: detail.context_length,
     index_text: detail.index_text,
   };
   const entries = Object.entries({ ...shapes, ...detail.config }).sort(([a], [b]) => a.localeCompare(b));

@@ -1,12 +1,12 @@
-/** What turning a sample of the run's experts up does to texts, beside controls. */
+/** Steering evaluation of a sample of the run's experts, with baselines. */
 
 import { useQuery } from "@tanstack/react-query";
 
 import { figureQuery } from "@/api/queries";
 import type { RunSummary } from "@/api/types";
-import { Command } from "@/components/command";
-import { Plot } from "@/components/figure/plot";
-import { ErrorState, LoadingState } from "@/components/states";
+import { Plot } from "@/components/plots/plot";
+import { Command } from "@/components/ui/copyable-command";
+import { ErrorState, LoadingState } from "@/components/ui/states";
 
 const HEIGHT = 420;
 
@@ -15,15 +15,13 @@ function Curves({ run }: { readonly run: RunSummary }) {
   if (data?.total === 0) {
     return (
       <>
-        <p className="ink2">
-          Whether turning experts up does more to texts than a random direction, these two measure:
-        </p>
-        <Command text={`mxd influence ${run.name} && mxd evaluate-steering ${run.name}`} />
+        <p className="ink2">To compare steering with a random-direction baseline, run:</p>
+        <Command text={`mxd ablate ${run.name} && mxd evaluate-steering ${run.name}`} />
       </>
     );
   }
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
-  if (data === undefined) return <LoadingState label="Loading the dose curves" rows={8} rowHeight={32} />;
+  if (data === undefined) return <LoadingState label="Loading dose curves" rows={8} rowHeight={32} />;
   return <Plot figure={data} height={HEIGHT} label={data.title} />;
 }
 
@@ -33,7 +31,9 @@ export function Steering({ run }: { readonly run: RunSummary }) {
     <section className="pane run-steering">
       <div className="pane-h">
         <h2>Steering</h2>
-        <span className="note">medians over a sample of experts, against random experts and random directions</span>
+        <span className="note">
+          medians over a sample of experts, compared with random experts and random directions
+        </span>
       </div>
       <Curves run={run} />
     </section>

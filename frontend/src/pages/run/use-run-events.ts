@@ -1,4 +1,4 @@
-/** A run that is training, followed live: each new metric is added to what the page already has. */
+/** Streams a training run's metrics into the query cache, reconnecting when the connection is lost. */
 
 import { useQueryClient } from "@tanstack/react-query";
 import { useEffect, useRef } from "react";
@@ -11,7 +11,7 @@ import { withMetric } from "./live-metrics";
 
 const RETRY_MS = 5000;
 
-const pause = (milliseconds: number) => new Promise((resolve) => window.setTimeout(resolve, milliseconds));
+const sleep = (milliseconds: number) => new Promise((resolve) => window.setTimeout(resolve, milliseconds));
 
 export function useRunEvents(detail: RunDetail): void {
   const queries = useQueryClient();
@@ -24,7 +24,7 @@ export function useRunEvents(detail: RunDetail): void {
     if (status !== "training") return undefined;
     const controller = new AbortController();
     const { queryKey } = runQuery(name);
-    const follow = async () => {
+    const consumeEvents = async () => {
       for await (const event of streamRunEvents(name, lastStep.current, controller.signal)) {
         const now = new Date().toISOString();
         if (event.event === "metric") queries.setQueryData(queryKey, (old) => old && withMetric(old, event, now));
@@ -33,17 +33,17 @@ export function useRunEvents(detail: RunDetail): void {
       if (controller.signal.aborted) return;
       await Promise.all([queries.invalidateQueries({ queryKey }), queries.invalidateQueries({ queryKey: ["runs"] })]);
     };
-    const followAgain = async () => {
+    const followWithRetries = async () => {
       while (!controller.signal.aborted) {
-        const isLost = await follow().then(
+        const isLost = await consumeEvents().then(
           () => false,
           () => true,
         );
         if (!isLost) return;
-        await pause(RETRY_MS);
+        await sleep(RETRY_MS);
       }
     };
-    void followAgain();
+    void followWithRetries();
     return () => controller.abort();
   }, [name, status, queries]);
 }

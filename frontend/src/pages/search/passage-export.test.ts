@@ -11,15 +11,15 @@ const hit: PassageHit = {
   mass: 2.5,
   share: 0.5,
   lift: null,
-  usage: null,
-  largest: null,
+  density: null,
+  max_activation: null,
   peak: 1,
   active: [[1, 2.5]],
   top_tokens: [],
 };
 
-describe("a file of what fires on a passage", () => {
-  it("has a row an expert, and nothing where nothing is known", () => {
+describe("an exported passage search", () => {
+  it("has one row per expert, and empty cells for unknown values", () => {
     const tokens = [
       { id: 0, text: "", start: true },
       { id: 1, text: " no", start: false },
@@ -27,7 +27,7 @@ describe("a file of what fires on a passage", () => {
     const [head, row] = passageCsv({ hits: [hit], tokens })
       .trim()
       .split(/\r?\n/);
-    expect(head).toBe("expert,label,automatic_label,mass,share,lift,usage,strongest_on,top_tokens");
+    expect(head).toBe("expert,label,automatic_label,mass,share,lift,density,strongest_on,top_tokens");
     expect(row).toBe('7,"says ""no""",,2.5,0.5,,, no,');
   });
 });

@@ -1,26 +1,36 @@
-/** What fires on a passage as a file: the rows on screen, in their order. */
+/** Export of a passage search: the rows on screen, in their order. */
 
 import type { PassageResult } from "@/api/types";
-import { toCsv } from "@/components/figure/figure-data";
+import { toCsv } from "@/components/plots/figure-data";
 
 import type { SearchParams } from "./search-params";
 
-const COLUMNS = ["expert", "label", "automatic_label", "mass", "share", "lift", "usage", "strongest_on", "top_tokens"];
+const COLUMNS = [
+  "expert",
+  "label",
+  "automatic_label",
+  "mass",
+  "share",
+  "lift",
+  "density",
+  "strongest_on",
+  "top_tokens",
+];
 
-const written = (value: number | null) => (value === null ? "" : String(value));
+const cell = (value: number | null) => (value === null ? "" : String(value));
 
 export function passageCsv({ hits, tokens }: Pick<PassageResult, "hits" | "tokens">): string {
   const rows = hits.map((hit) => [
     String(hit.expert),
     hit.label ?? "",
     hit.automatic?.label ?? "",
-    ...[hit.mass, hit.share, hit.lift, hit.usage].map(written),
+    ...[hit.mass, hit.share, hit.lift, hit.density].map(cell),
     tokens[hit.peak]?.text ?? "",
     hit.top_tokens.map((token) => token.text).join(" "),
   ]);
   return toCsv({ columns: COLUMNS, rows });
 }
 
-export function passageJson(result: PassageResult, asked: SearchParams): string {
-  return JSON.stringify({ asked, ...result }, null, 2);
+export function passageJson(result: PassageResult, params: SearchParams): string {
+  return JSON.stringify({ asked: params, ...result }, null, 2);
 }

@@ -1,16 +1,17 @@
-/** The experts that fire on a passage, ranked. */
+/** Table of the experts that fire on a passage. */
+
+import { Link } from "react-router";
 
 import type { PassageHit, PassageResult } from "@/api/types";
-import { CoefficientCell } from "@/components/coefficient-bar";
-import { ExpertLabel } from "@/components/expert-ref";
-import { usePageLinks } from "@/components/links";
+import { CoefficientCell } from "@/components/experts/coefficient-bar";
+import { ExpertLabel } from "@/components/experts/expert-link";
+import { usePageLinks } from "@/components/runs/page-links";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/plus-button";
 import { formatFixed, formatPercent } from "@/lib/format";
-import { Link } from "react-router";
 
-const HEADS = ["Id", "Label", "Mass", "Lift", "Share, %", "Usage, %", "Strongest on", "Top tokens"];
-const NUMBERS = new Set(["Id", "Mass", "Lift", "Share, %", "Usage, %"]);
+const COLUMNS = ["Id", "Label", "Summed act.", "Lift", "Share, %", "Density, %", "Peak token", "Top tokens"];
+const NUMBERS = new Set(["Id", "Summed act.", "Lift", "Share, %", "Density, %"]);
 
 function liftText(lift: number | null): string {
   return lift === null ? "–" : `× ${lift >= 100 ? lift.toFixed(0) : formatFixed(lift, 1)}`;
@@ -41,7 +42,7 @@ function HitRow({ hit, strongest, largest }: HitRowProps) {
       </td>
       <td className="num">{liftText(hit.lift)}</td>
       <td className="num">{formatPercent(hit.share)}</td>
-      <td className="num">{hit.usage === null ? "–" : formatPercent(hit.usage)}</td>
+      <td className="num">{hit.density === null ? "–" : formatPercent(hit.density)}</td>
       <td>
         <TokenChip text={strongest} />
       </td>
@@ -57,15 +58,15 @@ function HitRow({ hit, strongest, largest }: HitRowProps) {
 export function PassageHits({ result }: { readonly result: PassageResult }) {
   const largest = Math.max(...result.hits.map((hit) => hit.mass), 0);
   return (
-    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- a box that scrolls must be reachable by key
-    <div className="passage-hits" tabIndex={0} role="region" aria-label="Experts that fire on it">
+    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus
+    <div className="passage-hits" tabIndex={0} role="region" aria-label="Matching experts">
       <table className="grid plain">
         <thead>
           <tr>
             <th className="c-plus" scope="col">
               <span className="sr">Tray</span>
             </th>
-            {HEADS.map((head) => (
+            {COLUMNS.map((head) => (
               <th key={head} scope="col" className={NUMBERS.has(head) ? "num" : ""}>
                 {head}
               </th>

@@ -1,8 +1,8 @@
-/** The tokens of a passage: pressing one looks at it alone, pressing it again at the whole passage. */
+/** Tokens of the passage as toggle buttons; pressing one restricts the search to it. */
 
 import type { PassageToken } from "@/api/types";
-import { drawnText } from "@/components/tokens/token-text";
-import { blankName } from "@/lib/token-text";
+import { displayText } from "@/components/tokens/token-text";
+import { whitespaceName } from "@/lib/token-text";
 
 interface PassageTokensProps {
   readonly tokens: readonly PassageToken[];
@@ -19,10 +19,10 @@ export function PassageTokens({ tokens, position, onChoose }: PassageTokensProps
             key={i}
             type="button"
             aria-pressed={i === position}
-            aria-label={blankName(token.text) ?? undefined}
+            aria-label={whitespaceName(token.text) ?? undefined}
             onClick={() => onChoose(i === position ? null : i)}
           >
-            {drawnText(token.text, "line", true)}
+            {displayText(token.text, "line", true)}
           </button>
         ),
       )}

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 
 import type { RoutingResponse, TokenEvent } from "@/api/types";
 
-import { activityOf, hasNothingToAct } from "./activity";
+import { measureActivity, hasNoEffect } from "./activity";
 import { NO_GENERATION } from "./generation";
 
 const active = (...experts: number[]) => experts.map((expert) => ({ expert, coefficient: 1, share: 1 }));
@@ -27,17 +27,17 @@ const steered = {
 
 describe("activity of an edited expert", () => {
   it("counts tokens of the prompt and of the text, without the start token", () => {
-    expect(activityOf(5, routing, steered)).toEqual({ inPrompt: 0, inText: 0 });
-    expect(activityOf(7, routing, steered)).toEqual({ inPrompt: 1, inText: 0 });
-    expect(activityOf(9, routing, steered)).toEqual({ inPrompt: 0, inText: 1 });
-    expect(activityOf(9, undefined, steered)).toBeNull();
+    expect(measureActivity(5, routing, steered)).toEqual({ inPrompt: 0, inText: 0 });
+    expect(measureActivity(7, routing, steered)).toEqual({ inPrompt: 1, inText: 0 });
+    expect(measureActivity(9, routing, steered)).toEqual({ inPrompt: 0, inText: 1 });
+    expect(measureActivity(9, undefined, steered)).toBeNull();
   });
 
-  it("matters to edits that only change what is there", () => {
+  it("matters to scaling and ablating only", () => {
     const none = { inPrompt: 0, inText: 0 };
-    expect(hasNothingToAct({ expert: 5, mode: "scale", strength: 4 }, none)).toBe(true);
-    expect(hasNothingToAct({ expert: 5, mode: "add", strength: 4 }, none)).toBe(false);
-    expect(hasNothingToAct({ expert: 5, mode: "off", strength: 1 }, { inPrompt: 1, inText: 0 })).toBe(false);
-    expect(hasNothingToAct({ expert: 5, mode: "scale", strength: 4 }, null)).toBe(false);
+    expect(hasNoEffect({ expert: 5, mode: "scale", strength: 4 }, none)).toBe(true);
+    expect(hasNoEffect({ expert: 5, mode: "add", strength: 4 }, none)).toBe(false);
+    expect(hasNoEffect({ expert: 5, mode: "off", strength: 1 }, { inPrompt: 1, inText: 0 })).toBe(false);
+    expect(hasNoEffect({ expert: 5, mode: "scale", strength: 4 }, null)).toBe(false);
   });
 });

@@ -1,19 +1,19 @@
-/** Adding an expert to the tray: by its id, its label, its tokens or words in its contexts. */
+/** Adds an expert to the tray, found by id, label, token or words in its examples. */
 
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { ComboBox, Input, ListBox, ListBoxItem, Popover } from "react-aria-components";
 
 import { messageOf } from "@/api/errors";
-import { liveQuery } from "@/api/queries";
+import { routingOptionsQuery } from "@/api/queries";
 import type { LayerRun, RunSummary, SearchHit } from "@/api/types";
-import { useCurrentRun } from "@/components/current-run";
-import { ExpertLabel } from "@/components/expert-ref";
-import { Icon } from "@/components/icon";
-import { Segmented } from "@/components/segmented";
-import { useSearchHits } from "@/components/shell/search-results";
+import { ExpertLabel } from "@/components/experts/expert-link";
+import { useSearchHits } from "@/components/layout/search-results";
+import { useCurrentRun } from "@/components/runs/current-run";
 import { ShadedText } from "@/components/tokens/shaded-text";
 import { useTray } from "@/components/tray/tray-context";
+import { Icon } from "@/components/ui/icon";
+import { SegmentedControl } from "@/components/ui/segmented-control";
 import { newEdit } from "@/lib/edits";
 
 interface Choice {
@@ -22,14 +22,14 @@ interface Choice {
   readonly hit: SearchHit | null;
 }
 
-/** The id that was typed comes first, then what the search found. */
+/** The typed id first, then the search hits. */
 function choices(text: string, hits: readonly SearchHit[], numExperts: number): readonly Choice[] {
-  const found = hits.map((hit): Choice => ({ id: String(hit.expert), expert: hit.expert, hit }));
-  const isId = /^\d+$/.test(text) && Number(text) < numExperts && !found.some((choice) => choice.id === text);
-  return isId ? [{ id: text, expert: Number(text), hit: null }, ...found] : found;
+  const searchChoices = hits.map((hit): Choice => ({ id: String(hit.expert), expert: hit.expert, hit }));
+  const isId = /^\d+$/.test(text) && Number(text) < numExperts && !searchChoices.some((choice) => choice.id === text);
+  return isId ? [{ id: text, expert: Number(text), hit: null }, ...searchChoices] : searchChoices;
 }
 
-const MATCHES = { label: "label", token: "top token", context: "context" } as const;
+const MATCH_LABELS = { label: "label", token: "top token", example: "example" } as const;
 
 function ChoiceRow({ choice }: { readonly choice: Choice }) {
   const { expert, hit } = choice;
@@ -43,10 +43,10 @@ function ChoiceRow({ choice }: { readonly choice: Choice }) {
           <ExpertLabel label={hit.label} automatic={hit.automatic} />
         )}
       </span>
-      <span className="dim">{hit === null ? "" : MATCHES[hit.matched]}</span>
-      {hit?.context != null && (
+      <span className="dim">{hit === null ? "" : MATCH_LABELS[hit.matched]}</span>
+      {hit?.example != null && (
         <span className="hit-context mono">
-          <ShadedText context={hit.context} before={6} after={8} />
+          <ShadedText context={hit.example} before={6} after={8} />
         </span>
       )}
     </ListBoxItem>
@@ -55,8 +55,8 @@ function ChoiceRow({ choice }: { readonly choice: Choice }) {
 
 interface AddExpertProps {
   readonly run: RunSummary;
-  /** Whether it was opened in order to type here. */
-  readonly takesFocus: boolean;
+  /** Whether the input takes the focus on opening. */
+  readonly focusOnOpen: boolean;
   readonly onAdded: () => void;
 }
 
@@ -67,20 +67,20 @@ interface LayerChoiceProps {
   readonly onChoose: (run: string) => void;
 }
 
-/** Whose experts are added: of this layer, or of another one that has a run. */
+/** Choice of the layer whose experts are searched. */
 function LayerChoice({ run, layers, chosen, onChoose }: LayerChoiceProps) {
   const all = [{ name: run.name, layer: run.layer }, ...layers].toSorted((a, b) => a.layer - b.layer);
-  const isAlone = (layer: number) => all.filter((one) => one.layer === layer).length === 1;
+  const isOnlyRun = (layer: number) => all.filter((one) => one.layer === layer).length === 1;
   return (
     <div className="layer-choice">
       <span className="dim">Layer</span>
-      <Segmented
+      <SegmentedControl
         label="Layer of the expert"
         value={chosen}
         onChange={onChoose}
         segments={all.map(({ name, layer }) => ({
           value: name,
-          label: isAlone(layer) ? String(layer) : name,
+          label: isOnlyRun(layer) ? String(layer) : name,
           name: `${name}, layer ${layer}`,
         }))}
       />
@@ -88,8 +88,8 @@ function LayerChoice({ run, layers, chosen, onChoose }: LayerChoiceProps) {
   );
 }
 
-export function AddExpert({ run, takesFocus, onAdded }: AddExpertProps) {
-  const { data } = useQuery(liveQuery(run.name));
+export function AddExpert({ run, focusOnOpen, onAdded }: AddExpertProps) {
+  const { data } = useQuery(routingOptionsQuery(run.name));
   const { runs } = useCurrentRun();
   const [chosen, setChosen] = useState(run.name);
   const other = runs.find((one) => one.name === chosen) ?? run;
@@ -101,8 +101,8 @@ export function AddExpert({ run, takesFocus, onAdded }: AddExpertProps) {
       <ExpertSearch
         key={other.name}
         run={other}
-        {...(other.name !== run.name && { of: other.name })}
-        takesFocus={takesFocus}
+        {...(other.name !== run.name && { editRun: other.name })}
+        focusOnOpen={focusOnOpen}
         onAdded={onAdded}
       />
     </>
@@ -110,24 +110,24 @@ export function AddExpert({ run, takesFocus, onAdded }: AddExpertProps) {
 }
 
 interface ExpertSearchProps extends AddExpertProps {
-  /** The run, where it is of another layer than the one that is steered. */
-  readonly of?: string;
+  /** The run to record in the edit, if it is not the steered run. */
+  readonly editRun?: string;
 }
 
-function ExpertSearch({ run, of, takesFocus, onAdded }: ExpertSearchProps) {
+function ExpertSearch({ run, editRun, focusOnOpen, onAdded }: ExpertSearchProps) {
   const tray = useTray();
   const [text, setText] = useState("");
-  const { hits, settled, query } = useSearchHits(run.indexed_tokens === null ? "" : text, run.name);
+  const { hits, debounced, query } = useSearchHits(run.indexed_tokens === null ? "" : text, run.name);
   const items = choices(text.trim(), hits, run.num_experts);
   const add = (key: string | number | null) => {
     if (key === null) return;
     const expert = Number(key);
-    if (!tray.has(expert, of)) tray.put(newEdit(expert, of));
+    if (!tray.has(expert, editRun)) tray.put(newEdit(expert, editRun));
     setText("");
     onAdded();
   };
-  const isWaiting = settled !== text.trim() || query.isFetching;
-  const nothing = query.error === null ? (isWaiting ? "Searching" : "Nothing found") : messageOf(query.error);
+  const isWaiting = debounced !== text.trim() || query.isFetching;
+  const emptyMessage = query.error === null ? (isWaiting ? "Searching" : "No matches") : messageOf(query.error);
   return (
     <ComboBox
       className="add-expert"
@@ -142,11 +142,11 @@ function ExpertSearch({ run, of, takesFocus, onAdded }: ExpertSearchProps) {
     >
       <div className="search">
         <Icon name="search" />
-        {/* eslint-disable-next-line jsx-a11y/no-autofocus -- only where it was opened in order to type here */}
-        <Input placeholder="Label, token, words or id" autoFocus={takesFocus} />
+        {/* eslint-disable-next-line jsx-a11y/no-autofocus -- only if it was opened in order to type */}
+        <Input placeholder="Label, token, words or id" autoFocus={focusOnOpen} />
       </div>
       <Popover className="popover hits" placement="bottom start" crossOffset={-34} hidden={text.trim() === ""}>
-        <ListBox renderEmptyState={() => <p className="dim">{nothing}</p>}>
+        <ListBox renderEmptyState={() => <p className="dim">{emptyMessage}</p>}>
           {(choice: Choice) => <ChoiceRow choice={choice} />}
         </ListBox>
       </Popover>

@@ -1,10 +1,10 @@
-/** Effect and cost over strength. Each dose can be pointed at, and taken. */
+/** Dose curve: effect and cost by strength. Each point can be hovered, and clicked to use its strength. */
 
 import type { KeyboardEvent } from "react";
 
 import { useTips } from "@/components/tokens/tip-layer";
+import { axisLimit } from "@/lib/axis-limits";
 import { formatFixed, formatSigned } from "@/lib/format";
-import { niceEnd } from "@/lib/nice-end";
 
 import type { DosePoint } from "./dose";
 
@@ -28,7 +28,7 @@ function DoseTip({ point, name }: { readonly point: DosePoint; readonly name: st
       <div className="hd">
         <b>{name}</b>
         <span className="dim">
-          {formatFixed(point.effect)} nats, cost × {formatFixed(point.cost, 1)}, own tokens{" "}
+          {formatFixed(point.effect)} nats per token, perplexity × {formatFixed(point.cost, 1)}, promoted tokens{" "}
           {formatSigned(100 * point.lift, 0)} %
         </span>
       </div>
@@ -37,19 +37,19 @@ function DoseTip({ point, name }: { readonly point: DosePoint; readonly name: st
   );
 }
 
-/** Where values lie in the drawing. Cost is drawn by its logarithm: twice as dear is as far everywhere. */
+/** Scales of the chart. Cost is on a log scale. */
 function scales(points: readonly DosePoint[]) {
   const strengths = points.map((point) => point.strength);
   const [first, last] = [Math.min(...strengths), Math.max(...strengths)];
-  const most = niceEnd(Math.max(...points.map((point) => point.effect), 0.01));
-  const dearest = Math.max(2, ...points.map((point) => point.cost));
+  const maxEffect = axisLimit(Math.max(...points.map((point) => point.effect), 0.01));
+  const maxCost = Math.max(2, ...points.map((point) => point.cost));
   const clamp = (share: number) => Math.min(1, Math.max(0, share));
   return {
-    most,
-    dearest,
+    maxEffect,
+    maxCost,
     x: (strength: number) => LEFT + (RIGHT - LEFT) * clamp((strength - first) / (last - first)),
-    effect: (value: number) => BOTTOM - (BOTTOM - TOP) * clamp(value / most),
-    cost: (value: number) => BOTTOM - (BOTTOM - TOP) * clamp(Math.log(value) / Math.log(dearest)),
+    effect: (value: number) => BOTTOM - (BOTTOM - TOP) * clamp(value / maxEffect),
+    cost: (value: number) => BOTTOM - (BOTTOM - TOP) * clamp(Math.log(value) / Math.log(maxCost)),
   };
 }
 
@@ -58,7 +58,7 @@ const line = (places: readonly (readonly [number, number])[]) => `M${places.map(
 type Scales = ReturnType<typeof scales>;
 
 function Axes({
-  at,
+  at: axes,
   points,
   describe,
 }: {
@@ -69,18 +69,18 @@ function Axes({
   return (
     <>
       {[0, 0.5, 1].map((share) => {
-        const y = at.effect(share * at.most);
+        const y = axes.effect(share * axes.maxEffect);
         return (
           <g key={share}>
             <path className="ax" d={`M${LEFT} ${y}H${RIGHT}`} />
             <text x={LEFT - 8} y={y + 4} textAnchor="end">
-              {Number((share * at.most).toPrecision(3))}
+              {Number((share * axes.maxEffect).toPrecision(3))}
             </text>
           </g>
         );
       })}
       {points.map(({ strength }) => (
-        <text key={strength} x={at.x(strength)} y={BOTTOM + 17} textAnchor="middle">
+        <text key={strength} x={axes.x(strength)} y={BOTTOM + 17} textAnchor="middle">
           {describe(strength)}
         </text>
       ))}
@@ -88,7 +88,7 @@ function Axes({
         × 1
       </text>
       <text x={RIGHT + 10} y={TOP + 4}>
-        × {formatFixed(at.dearest, 1)}
+        × {formatFixed(axes.maxCost, 1)}
       </text>
     </>
   );
@@ -103,7 +103,7 @@ export function DoseChart({ points, current, describe, onChoose }: DoseChartProp
     onChoose(strength);
   };
   return (
-    <svg className="dose-chart" viewBox={`0 0 ${WIDTH} ${HEIGHT}`} aria-label="Effect and cost by strength">
+    <svg className="dose-chart" viewBox={`0 0 ${WIDTH} ${HEIGHT}`} aria-label="Dose curve: effect and cost by strength">
       <Axes at={at} points={points} describe={describe} />
       <path d={`M${at.x(current)} ${TOP - 8}V${BOTTOM}`} stroke="var(--ink)" />
       <path className="cost" d={line(points.map((point) => [at.x(point.strength), at.cost(point.cost)]))} />
@@ -116,7 +116,7 @@ export function DoseChart({ points, current, describe, onChoose }: DoseChartProp
             key={point.strength}
             role="button"
             tabIndex={0}
-            aria-label={`${name}: ${formatFixed(point.effect)} nats a token, perplexity × ${formatFixed(point.cost, 1)}`}
+            aria-label={`${name}: ${formatFixed(point.effect)} nats per token, perplexity × ${formatFixed(point.cost, 1)}`}
             cx={at.x(point.strength)}
             cy={at.effect(point.effect)}
             r={4}

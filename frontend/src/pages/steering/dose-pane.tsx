@@ -1,21 +1,21 @@
-/** How much is enough: one edit over a range of strengths, with what it does and what it costs. */
+/** Dose pane: one edit at several strengths (strength sweep), with effect and cost. */
 
 import { useState } from "react";
 import { ListBox, ListBoxItem, Popover, Select } from "react-aria-components";
 
 import type { SteeringRequest } from "@/api/types";
-import { Button } from "@/components/button";
-import { Icon } from "@/components/icon";
-import { TriggerButton } from "@/components/trigger-button";
 import { TokenChip } from "@/components/tokens/token-chip";
+import { Button } from "@/components/ui/button";
+import { TriggerButton } from "@/components/ui/button";
+import { Icon } from "@/components/ui/icon";
 import { describeEdit, type Edit, editKey } from "@/lib/edits";
 import { formatFixed, formatSigned } from "@/lib/format";
 
-import { doseKey, type DosedMode, type DosePoint, nearestDose } from "./dose";
+import { doseKey, type SweepMode, type DosePoint, nearestDose } from "./dose";
 import { DoseChart } from "./dose-chart";
 import { type Doses, useDose } from "./use-dose";
 
-type DosedEdit = Edit & { readonly mode: DosedMode };
+type SweepEdit = Edit & { readonly mode: SweepMode };
 
 interface DosePaneProps {
   readonly run: string;
@@ -24,19 +24,19 @@ interface DosePaneProps {
   readonly onChange: (edit: Edit) => void;
 }
 
-function Which({
+function EditChoice({
   edits,
   edit,
   onEdit,
 }: {
-  edits: readonly DosedEdit[];
-  edit: DosedEdit;
+  edits: readonly SweepEdit[];
+  edit: SweepEdit;
   onEdit: (key: string) => void;
 }) {
   if (edits.length === 1) return <span className="chip mono">{editKey(edit)}</span>;
   return (
     <Select
-      // What stands on it is part of its name: it can be said aloud.
+      // The accessible name must contain the visible text.
       aria-label={`Edit to measure: ${editKey(edit)}`}
       value={editKey(edit)}
       onChange={(key) => key !== null && onEdit(String(key))}
@@ -72,10 +72,10 @@ function DoseTable({ points, describe, onChoose }: TableProps) {
           <tr>
             <th>Strength</th>
             <th className="num">
-              KL <span className="unit">nats</span>
+              KL <span className="unit">nats/token</span>
             </th>
             <th className="num">
-              Own tokens <span className="unit">%</span>
+              Promoted tokens <span className="unit">%</span>
             </th>
             <th className="num">Perplexity</th>
             <th>Text</th>
@@ -101,79 +101,79 @@ function DoseTable({ points, describe, onChoose }: TableProps) {
   );
 }
 
-/** How the server suggests a strength. */
-const RULE =
-  "The largest that shows (0.05 nats of KL a token) before a text costs half a nat a token more than without the edit.";
+/** The server's rule for the suggested strength. */
+const SUGGESTION_RULE =
+  "The largest strength with a visible effect (KL of at least 0.05 nats per token) that costs less than 0.5 nats per token.";
 
 interface SummaryProps extends TableProps {
-  readonly edit: DosedEdit;
+  readonly edit: SweepEdit;
   readonly suggested: number | null;
 }
 
 function Summary({ points, edit, suggested, describe, onChoose }: SummaryProps) {
-  const here = nearestDose(points, edit.strength);
+  const nearest = nearestDose(points, edit.strength);
   return (
     <p className="dose-summary">
       <span>
         <i className="effect" />
-        KL, nats a token: <b>{here === null ? "" : formatFixed(here.effect)}</b>
+        KL, nats per token: <b>{nearest === null ? "" : formatFixed(nearest.effect)}</b>
       </span>
       <span>
         <i className="cost" />
-        perplexity: <b>× {here === null ? "" : formatFixed(here.cost, 1)}</b>
+        perplexity: <b>× {nearest === null ? "" : formatFixed(nearest.cost, 1)}</b>
       </span>
       <span className="grow" />
       {suggested === null ? (
-        <span className="dim" title={RULE}>
-          none shows and reads well
+        <span className="dim" title={SUGGESTION_RULE}>
+          no suitable strength
         </span>
       ) : (
-        <button type="button" className="link" title={RULE} onClick={() => onChoose(suggested)}>
-          Take {describe(suggested)}
+        <button type="button" className="link" title={SUGGESTION_RULE} onClick={() => onChoose(suggested)}>
+          Use {describe(suggested)}
         </button>
       )}
     </p>
   );
 }
 
-const PROMOTED = 6;
+const MAX_PROMOTED = 6;
 
-function Promoted({ tokens }: { readonly tokens: readonly string[] }) {
+function PromotedTokens({ tokens }: { readonly tokens: readonly string[] }) {
   return (
     <p className="dose-promoted dim">
-      Own tokens here:{" "}
-      {tokens.slice(0, PROMOTED).map((text, i) => (
+      Tokens it promotes:{" "}
+      {tokens.slice(0, MAX_PROMOTED).map((text, i) => (
         <TokenChip key={i} text={text} />
       ))}
     </p>
   );
 }
 
-function Waiting({ doses }: { readonly doses: Doses }) {
+function SweepProgress({ doses }: { readonly doses: Doses }) {
   if (doses.before > 0) {
     return (
       <p className="dim">
-        {doses.before} {doses.before === 1 ? "request comes" : "requests come"} first
+        {doses.before} {doses.before === 1 ? "request ahead" : "requests ahead"}
       </p>
     );
   }
   return (
     <label className="dim">
-      Writing short texts at every strength <progress value={doses.share} />
+      Generating short texts at each strength <progress value={doses.share} />
     </label>
   );
 }
 
-function Idle({ doses, isCurrent, onMeasure }: { doses: Doses; isCurrent: boolean; onMeasure: () => void }) {
+function EmptyDose({ doses, isCurrent, onMeasure }: { doses: Doses; isCurrent: boolean; onMeasure: () => void }) {
   const isMeasuring = isCurrent && doses.status === "measuring";
   const failure = isCurrent ? doses.failure : null;
   return (
     <div className="dose-idle">
       {isMeasuring ? (
-        <Waiting doses={doses} />
+        <SweepProgress doses={doses} />
       ) : (
         <p className="dim">
-          Short texts at several strengths tell how much is enough: what they change, and when they fall apart.
+          Strength sweep: short texts at several strengths show how large the effect is and when fluency is lost.
         </p>
       )}
       {failure !== null && <p className="bad">{failure}</p>}
@@ -184,14 +184,14 @@ function Idle({ doses, isCurrent, onMeasure }: { doses: Doses; isCurrent: boolea
   );
 }
 
-function Measured({
+function DoseForEdit({
   run,
   request,
   edits,
   edit,
   onEdit,
   onChange,
-}: DosePaneProps & { edits: readonly DosedEdit[]; edit: DosedEdit; onEdit: (key: string) => void }) {
+}: DosePaneProps & { edits: readonly SweepEdit[]; edit: SweepEdit; onEdit: (key: string) => void }) {
   const { doses, measure } = useDose(run);
   const [asTable, setAsTable] = useState(false);
   const describe = (strength: number) =>
@@ -205,13 +205,13 @@ function Measured({
       <div className="pane-h">
         <h2>Dose</h2>
         <span className="note">{edit.mode} of</span>
-        <Which edits={edits} edit={edit} onEdit={onEdit} />
+        <EditChoice edits={edits} edit={edit} onEdit={onEdit} />
         <span className="grow" />
         {isCurrent && doses.status === "done" && (
           <Button
             size="small"
             icon={asTable ? "chart" : "table"}
-            aria-label={asTable ? "As a drawing" : "As a table"}
+            aria-label={asTable ? "Show as figure" : "Show as table"}
             onClick={() => setAsTable(!asTable)}
           />
         )}
@@ -220,10 +220,10 @@ function Measured({
         <>
           {asTable ? <DoseTable {...views} /> : <DoseChart current={edit.strength} {...views} />}
           <Summary edit={edit} suggested={doses.suggested} {...views} />
-          <Promoted tokens={doses.promoted} />
+          <PromotedTokens tokens={doses.promoted} />
         </>
       ) : (
-        <Idle doses={doses} isCurrent={isCurrent} onMeasure={start} />
+        <EmptyDose doses={doses} isCurrent={isCurrent} onMeasure={start} />
       )}
     </section>
   );
@@ -231,8 +231,8 @@ function Measured({
 
 export function DosePane(props: DosePaneProps) {
   const [chosen, setChosen] = useState<string | null>(null);
-  const dosed = props.edits.filter((edit): edit is DosedEdit => edit.mode !== "off");
-  const edit = dosed.find((one) => editKey(one) === chosen) ?? dosed[0];
+  const sweepable = props.edits.filter((edit): edit is SweepEdit => edit.mode !== "off");
+  const edit = sweepable.find((one) => editKey(one) === chosen) ?? sweepable[0];
   if (edit === undefined) return null;
-  return <Measured {...props} edits={dosed} edit={edit} onEdit={setChosen} />;
+  return <DoseForEdit {...props} edits={sweepable} edit={edit} onEdit={setChosen} />;
 }

@@ -15,8 +15,8 @@ const REQUEST = {
 } as unknown as SteeringRequest;
 const EDIT = { expert: 2, mode: "add", strength: 4 } as const;
 
-describe("a dose", () => {
-  it("is the same request, cut short, with one edit at every strength", () => {
+describe("a strength sweep", () => {
+  it("is the same request, shortened, with one edit at every strength", () => {
     const request = doseRequest(REQUEST, EDIT);
     expect(request.edit).toBe(1);
     expect(request.strengths).toEqual([0, 1, 2, 3, 4, 6, 8]);
@@ -24,14 +24,14 @@ describe("a dose", () => {
     expect(doseRequest(REQUEST, { ...EDIT, run: "other" }).edit).toBe(2);
   });
 
-  it("has a key that all strengths of an edit share", () => {
+  it("has a cache key independent of the edit's strength", () => {
     expect(doseKey(REQUEST, EDIT)).toBe(doseKey(REQUEST, { ...EDIT, strength: 1 }));
     expect(doseKey({ ...REQUEST, prompt: "So" }, EDIT)).not.toBe(doseKey(REQUEST, EDIT));
   });
 
-  it("costs as many times the perplexity of a text without edits", () => {
+  it("measures cost as relative perplexity", () => {
     const done = {
-      default_loss: 3,
+      baseline_loss: 3,
       points: [
         { strength: 0, kl: 0, lift: 0, loss: 3, text: "a" },
         { strength: 4, kl: 0.7, lift: 0.2, loss: 3 + Math.log(2), text: "b" },

@@ -1,4 +1,4 @@
-/** One edit: whose it is, where that expert fires, and how far it is turned. */
+/** One edit: the expert with two examples, and its mode and strength. */
 
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
@@ -7,25 +7,25 @@ import { Link } from "react-router";
 import { messageOf } from "@/api/errors";
 import { expertQuery, topContextsQuery } from "@/api/queries";
 import type { ExpertRow } from "@/api/types";
-import { Button } from "@/components/button";
-import { ExpertLabel } from "@/components/expert-ref";
-import { pageLinks } from "@/components/links";
-import { NumberInput } from "@/components/number-input";
-import { Segmented } from "@/components/segmented";
-import { Slider } from "@/components/slider";
+import { ExpertLabel } from "@/components/experts/expert-link";
+import { pageLinks } from "@/components/runs/page-links";
 import { ShadedText } from "@/components/tokens/shaded-text";
-import { type Edit, EDIT_MODES, type EditMode, FIRST_STRENGTH, STRONGEST } from "@/lib/edits";
+import { Button } from "@/components/ui/button";
+import { NumberInput } from "@/components/ui/number-input";
+import { SegmentedControl } from "@/components/ui/segmented-control";
+import { Slider } from "@/components/ui/slider";
+import { type Edit, EDIT_MODES, type EditMode, INITIAL_STRENGTH, MAX_STRENGTH } from "@/lib/edits";
 
-import { type Activity, hasNothingToAct } from "./activity";
-import { editScale, strengthDigits, strengthInWords } from "./edit-scale";
+import { type Activity, hasNoEffect } from "./activity";
+import { editScale, strengthDigits, describeStrength } from "./edit-scale";
 
-const SNIPPETS = 2;
+const NUM_SNIPPETS = 2;
 
 interface EditCardProps {
-  /** The run whose expert it is. */
+  /** The expert's run. */
   readonly run: string;
   readonly edit: Edit;
-  /** False where the run has no contexts and statistics yet. */
+  /** False if the run has no examples and statistics yet. */
   readonly isIndexed: boolean;
   readonly activity: Activity | null;
   readonly onChange: (edit: Edit) => void;
@@ -38,15 +38,15 @@ interface SnippetsProps {
 }
 
 function Snippets({ run, row }: SnippetsProps) {
-  const { data } = useQuery(topContextsQuery(run, row.expert, SNIPPETS));
+  const { data } = useQuery(topContextsQuery(run, row.expert, NUM_SNIPPETS));
   return (
     <div className="snippets">
       {data === undefined
-        ? Array.from({ length: SNIPPETS }, (_, i) => <p key={i} />)
-        : data.contexts.map((context) => (
+        ? Array.from({ length: NUM_SNIPPETS }, (_, i) => <p key={i} />)
+        : data.examples.map((context) => (
             <p key={context.rank}>
               <span>
-                <ShadedText context={context} before={4} after={8} largest={row.largest} />
+                <ShadedText context={context} before={4} after={8} largest={row.max_activation} />
               </span>
             </p>
           ))}
@@ -76,7 +76,7 @@ function Head({
         variant="ghost"
         className="bare"
         icon="close"
-        aria-label={`Take expert ${edit.expert} out of the tray`}
+        aria-label={`Remove expert ${edit.expert} from the tray`}
         onClick={onRemove}
       />
     </header>
@@ -115,26 +115,26 @@ interface NoteProps {
   readonly onChange: (edit: Edit) => void;
 }
 
-/** What the strength comes to, or why it comes to nothing here. */
+/** Explains the strength, or why the edit has no effect here. */
 function Note({ edit, row, activity, onChange }: NoteProps) {
-  if (edit.mode === "scale" && hasNothingToAct(edit, activity)) {
-    const add = { ...edit, mode: "add", strength: FIRST_STRENGTH.add } as const;
+  if (edit.mode === "scale" && hasNoEffect(edit, activity)) {
+    const add = { ...edit, mode: "add", strength: INITIAL_STRENGTH.add } as const;
     return (
       <p className="card-note">
-        Not active in this prompt or text, so there is nothing to scale.{" "}
+        Not active in this prompt or text, so scaling has no effect.{" "}
         <button type="button" className="link" onClick={() => onChange(add)}>
           Add to it instead
         </button>
       </p>
     );
   }
-  if (hasNothingToAct(edit, activity)) return <p className="card-note">Not active in this prompt or text anyway.</p>;
-  if (edit.mode === "off") return <p className="card-note">Never active while this is on.</p>;
-  if (Math.abs(edit.strength) === STRONGEST) {
-    return <p className="card-note">This is as far as a strength goes: −1,000 to 1,000.</p>;
+  if (hasNoEffect(edit, activity)) return <p className="card-note">Not active in this prompt or text.</p>;
+  if (edit.mode === "off") return <p className="card-note">Ablated: the expert is never active.</p>;
+  if (Math.abs(edit.strength) === MAX_STRENGTH) {
+    return <p className="card-note">Strengths are limited to −1,000 to 1,000.</p>;
   }
-  const words = strengthInWords(edit.mode, edit.strength, row);
-  return words === "" ? null : <p className="card-note">{words}</p>;
+  const description = describeStrength(edit.mode, edit.strength, row);
+  return description === "" ? null : <p className="card-note">{description}</p>;
 }
 
 export function EditCard({ run, edit, isIndexed, activity, onChange, onRemove }: EditCardProps) {
@@ -151,7 +151,7 @@ export function EditCard({ run, edit, isIndexed, activity, onChange, onRemove }:
   };
   const setMode = (next: EditMode) => {
     setRemembered({ ...remembered, [mode]: edit.strength });
-    onChange({ ...edit, mode: next, strength: remembered[next] ?? FIRST_STRENGTH[next] });
+    onChange({ ...edit, mode: next, strength: remembered[next] ?? INITIAL_STRENGTH[next] });
   };
   return (
     <li className="edit-card">
@@ -159,8 +159,8 @@ export function EditCard({ run, edit, isIndexed, activity, onChange, onRemove }:
       {error !== null && <p className="card-note bad">{messageOf(error)}</p>}
       {row !== null && row.active_tokens > 0 && <Snippets run={run} row={row} />}
       <div className="edit-controls">
-        <Segmented
-          label={`What is done to expert ${edit.expert}`}
+        <SegmentedControl
+          label={`Mode of the edit of expert ${edit.expert}`}
           value={mode}
           onChange={setMode}
           segments={EDIT_MODES.map((name) => ({ value: name, label: name }))}
@@ -175,9 +175,9 @@ export function EditCard({ run, edit, isIndexed, activity, onChange, onRemove }:
             label={`Strength of expert ${edit.expert}`}
             value={value}
             digits={strengthDigits(Number(value.toFixed(3)))}
-            min={-STRONGEST}
-            max={STRONGEST}
-            sign={editScale(mode).sign}
+            min={-MAX_STRENGTH}
+            max={MAX_STRENGTH}
+            prefix={editScale(mode).sign}
             onCommit={setStrength}
           />
         )}

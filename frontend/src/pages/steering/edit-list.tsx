@@ -1,34 +1,34 @@
-/** The left side: one card an edit, and the ways to fill the tray. */
+/** The tray on the Steering page: one card per edit, and ways to add experts. */
 
 import { useState } from "react";
 
 import type { RoutingResponse, RunSummary } from "@/api/types";
-import { useBestExperts } from "@/components/best-experts";
-import { Button } from "@/components/button";
-import { useCurrentRun } from "@/components/current-run";
-import { ExpertRef } from "@/components/expert-ref";
-import { Icon } from "@/components/icon";
+import { ExpertLink } from "@/components/experts/expert-link";
+import { useCurrentRun } from "@/components/runs/current-run";
 import { useTray } from "@/components/tray/tray-context";
+import { Button } from "@/components/ui/button";
+import { Icon } from "@/components/ui/icon";
+import { useBestExperts } from "@/hooks/use-best-experts";
 import { type Edit, editKey, NEUTRAL_STRENGTH } from "@/lib/edits";
 
-import { activityOf } from "./activity";
+import { measureActivity } from "./activity";
 import { AddExpert } from "./add-expert";
 import { EditCard } from "./edit-card";
-import type { ArmText } from "./generation";
-import { MOST_EDITS } from "./steering-params";
+import type { VariantText } from "./generation";
+import { MAX_EDITS } from "./steering-params";
 
-const SUGGESTED = 8;
+const MAX_SUGGESTIONS = 8;
 
 function Suggestions({ run }: { readonly run: string }) {
   const { experts } = useBestExperts(run);
   if (experts.length === 0) return null;
   return (
     <>
-      <p>Or begin with one of these, each strong on few kinds of token:</p>
+      <p>Or start with one of these experts, each strong on few kinds of token:</p>
       <ul className="suggestions">
-        {experts.slice(0, SUGGESTED).map((row) => (
+        {experts.slice(0, MAX_SUGGESTIONS).map((row) => (
           <li key={row.expert}>
-            <ExpertRef
+            <ExpertLink
               expert={row.expert}
               label={row.label}
               automatic={row.automatic}
@@ -45,16 +45,15 @@ function EmptyTray({ run }: { readonly run: RunSummary }) {
   return (
     <div className="empty-tray">
       <p>
-        The tray is empty. Search for an expert above, or press <Icon name="plus" /> beside one on any page: in a table,
-        under a token, on its own page.
+        The tray is empty. Search for an expert above, or press <Icon name="plus" /> next to an expert on any page.
       </p>
       {run.indexed_tokens !== null && <Suggestions run={run.name} />}
     </div>
   );
 }
 
-/** Every edit where it changes nothing: scaling by 1, adding 0. */
-function neutral(edits: readonly Edit[]): readonly Edit[] {
+/** All edits with a strength at which they have no effect. */
+function neutralise(edits: readonly Edit[]): readonly Edit[] {
   return edits.map((edit) =>
     edit.mode === "off" || edit.mode === "set"
       ? { ...edit, mode: "scale", strength: NEUTRAL_STRENGTH.scale }
@@ -66,8 +65,8 @@ interface EditListProps {
   readonly run: RunSummary;
   readonly edits: readonly Edit[];
   readonly routing: RoutingResponse | undefined;
-  readonly steered: ArmText;
-  /** Before any edit changes, so that what is typed in the prompt counts too. */
+  readonly steered: VariantText;
+  /** Called before an edit changes, to commit the prompt being typed. */
   readonly onBeforeChange: () => void;
   readonly onReset: (edits: readonly Edit[]) => void;
 }
@@ -85,7 +84,7 @@ export function EditList({ run, edits, routing, steered, onBeforeChange, onReset
         <span className="note">{isEmpty ? "empty" : `${edits.length} ${edits.length === 1 ? "edit" : "edits"}`}</span>
         <span className="grow" />
         {!isEmpty && (
-          <Button size="small" variant="ghost" icon="reset" onClick={() => onReset(neutral(edits))}>
+          <Button size="small" variant="ghost" icon="reset" onClick={() => onReset(neutralise(edits))}>
             Reset
           </Button>
         )}
@@ -94,14 +93,14 @@ export function EditList({ run, edits, routing, steered, onBeforeChange, onReset
             size="small"
             icon="plus"
             aria-expanded={adding}
-            disabled={edits.length >= MOST_EDITS}
+            disabled={edits.length >= MAX_EDITS}
             onClick={() => setAdding(!adding)}
           >
-            Expert
+            Add expert
           </Button>
         )}
       </div>
-      {(adding || isEmpty) && <AddExpert run={run} takesFocus={adding} onAdded={() => setAdding(false)} />}
+      {(adding || isEmpty) && <AddExpert run={run} focusOnOpen={adding} onAdded={() => setAdding(false)} />}
       {isEmpty ? (
         <EmptyTray run={run} />
       ) : (
@@ -112,7 +111,7 @@ export function EditList({ run, edits, routing, steered, onBeforeChange, onReset
               run={edit.run ?? run.name}
               edit={edit}
               isIndexed={isIndexed(edit.run)}
-              activity={edit.run === undefined ? activityOf(edit.expert, routing, steered) : null}
+              activity={edit.run === undefined ? measureActivity(edit.expert, routing, steered) : null}
               onChange={(next) => {
                 onBeforeChange();
                 tray.put(next);
@@ -124,8 +123,8 @@ export function EditList({ run, edits, routing, steered, onBeforeChange, onReset
       )}
       {!isEmpty && (
         <p className="hint">
-          Add and set count in 99th percentiles of each expert’s own coefficient, so that a strength means the same on
-          every card.
+          The unit of add and set is the 99th percentile of each expert’s own activation, so that strengths are
+          comparable.
         </p>
       )}
     </section>

@@ -1,17 +1,17 @@
-/** What is continued, typed or taken from a context, and the button that does it. */
+/** The prompt with its actions. */
 
+import { isEmptyPrompt } from "@/api/queries";
 import type { RunSummary } from "@/api/types";
-import { isNoPrompt } from "@/api/queries";
-import { Button } from "@/components/button";
 import { ChatBox, type useTurnsDraft } from "@/components/prompt/chat-box";
+import { ExamplePrompts } from "@/components/prompt/example-prompts";
 import { FromContext } from "@/components/prompt/from-context";
-import { Openings } from "@/components/prompt/openings";
 import { PromptBox, SUBMIT_KEY } from "@/components/prompt/prompt-box";
 import type { PromptDraft } from "@/components/prompt/prompt-draft";
-import { SavedOpenings } from "@/components/prompt/saved-openings";
-import { useShortcut } from "@/components/shortcuts";
-import { EmptyState } from "@/components/states";
-import { opening } from "@/lib/prompts";
+import { SavedPrompts } from "@/components/prompt/saved-prompts";
+import { Button } from "@/components/ui/button";
+import { EmptyState } from "@/components/ui/states";
+import { useShortcut } from "@/hooks/use-shortcut";
+import { continuationPrompt } from "@/lib/prompts";
 
 import { isRunning } from "./generation";
 import type { Generator } from "./use-generation";
@@ -26,10 +26,10 @@ interface PromptRowProps {
 }
 
 export function PromptRow({ run, draft, turns, generator, onGenerate, onChoose }: PromptRowProps) {
-  const running = isRunning(generator.generation);
+  const isGenerating = isRunning(generator.generation);
   const isChat = turns.turns.length > 0;
-  const nothing = isNoPrompt({ text: isChat ? "" : draft.text, turns: turns.turns });
-  useShortcut("release", generator.stop, running);
+  const isEmpty = isEmptyPrompt({ text: isChat ? "" : draft.text, turns: turns.turns });
+  useShortcut("release", generator.stop, isGenerating);
   return (
     <section className="prompt-row">
       {isChat ? (
@@ -37,22 +37,22 @@ export function PromptRow({ run, draft, turns, generator, onGenerate, onChoose }
       ) : (
         <PromptBox
           label="Prompt"
-          placeholder="How the text begins"
+          placeholder="Type a prompt to continue"
           value={draft.text}
-          onChange={draft.type}
+          onChange={draft.setText}
           onSubmit={onGenerate}
         />
       )}
       <div className="prompt-actions">
         {!isChat && run.indexed_tokens !== null && (
-          <FromContext run={run.name} onChoose={(context) => onChoose(opening(context))} />
+          <FromContext run={run.name} onChoose={(context) => onChoose(continuationPrompt(context))} />
         )}
-        {running ? (
+        {isGenerating ? (
           <Button icon="stop" shortcut="release" onClick={generator.stop}>
             Stop
           </Button>
         ) : (
-          <Button variant="primary" disabled={nothing} onClick={onGenerate}>
+          <Button variant="primary" disabled={isEmpty} onClick={onGenerate}>
             Generate<kbd aria-hidden="true">{SUBMIT_KEY}</kbd>
           </Button>
         )}
@@ -61,14 +61,22 @@ export function PromptRow({ run, draft, turns, generator, onGenerate, onChoose }
   );
 }
 
-export function Nothing({ run, onChoose }: { readonly run: RunSummary; readonly onChoose: (prompt: string) => void }) {
+export function EmptyPrompt({
+  run,
+  onChoose,
+}: {
+  readonly run: RunSummary;
+  readonly onChoose: (prompt: string) => void;
+}) {
   return (
     <div className="steering-empty">
-      <EmptyState title="Type how a text begins">
-        It is continued twice with the same random numbers: as the language model would, and with the edits on the left.
+      <EmptyState title="Type a prompt to continue">
+        It is continued twice with the same random numbers: as baseline, and with the edits on the left.
       </EmptyState>
-      <SavedOpenings run={run.name} />
-      {run.indexed_tokens !== null && <Openings run={run.name} cut={opening} onChoose={onChoose} />}
+      <SavedPrompts run={run.name} />
+      {run.indexed_tokens !== null && (
+        <ExamplePrompts run={run.name} toPrompt={continuationPrompt} onChoose={onChoose} />
+      )}
     </div>
   );
 }

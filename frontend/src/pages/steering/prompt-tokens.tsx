@@ -1,18 +1,18 @@
-/** The prompt's tokens, to choose those that the edits touch. */
+/** The prompt's tokens as toggle buttons, to select those to edit. */
 
 import type { RoutingResponse } from "@/api/types";
-import { Button } from "@/components/button";
+import { Button } from "@/components/ui/button";
 import { visibleText } from "@/lib/token-text";
 
 interface PromptTokensProps {
   readonly tokens: RoutingResponse["tokens"] | undefined;
-  /** Indices, 0 being the start token. */
+  /** Token indices; 0 is the start token. */
   readonly chosen: readonly number[];
   readonly onChoose: (positions: readonly number[]) => void;
 }
 
 export function PromptTokens({ tokens, chosen, onChoose }: PromptTokensProps) {
-  if (tokens === undefined) return <p className="card-note">Reading the prompt …</p>;
+  if (tokens === undefined) return <p className="card-note">Loading tokens…</p>;
   const toggle = (position: number) => {
     const without = chosen.filter((other) => other !== position);
     onChoose(without.length < chosen.length ? without : [...chosen, position].sort((a, b) => a - b));
@@ -20,7 +20,7 @@ export function PromptTokens({ tokens, chosen, onChoose }: PromptTokensProps) {
   const all = tokens.flatMap((token, position) => (token.start ? [] : [position]));
   return (
     <div className="prompt-tokens">
-      <div role="group" aria-label="Tokens of the prompt that the edits touch">
+      <div role="group" aria-label="Prompt tokens to edit">
         {tokens.map((token, position) => (
           <button
             key={position}
@@ -35,8 +35,8 @@ export function PromptTokens({ tokens, chosen, onChoose }: PromptTokensProps) {
       </div>
       <p className="card-note">
         {chosen.length === 0
-          ? "Click the tokens that the edits are to touch; none is chosen, so nothing is changed."
-          : `${chosen.length} of ${tokens.length} tokens; the generated ones are left alone.`}
+          ? "Click the tokens to edit. None is selected, so the edits have no effect."
+          : `${chosen.length} of ${tokens.length} tokens; generated tokens are not edited.`}
         <Button size="small" variant="ghost" onClick={() => onChoose(chosen.length === all.length ? [] : all)}>
           {chosen.length === all.length ? "None" : "All"}
         </Button>

@@ -1,4 +1,4 @@
-/** Saved sessions: this one kept under a name and a short address, the others opened, copied, deleted. */
+/** Saved sessions: save the current one under a name and short URL; open, share or delete others. */
 
 import "./sessions.css";
 
@@ -11,17 +11,17 @@ import { messageOf } from "@/api/errors";
 import { useDeleteSession, useSaveSession } from "@/api/mutations";
 import { sessionQuery, sessionsQuery } from "@/api/queries";
 import type { SessionSummary, SteeringRequest } from "@/api/types";
-import { Button } from "@/components/button";
-import { CopyButton } from "@/components/copy-button";
-import { sessionAddress } from "@/components/links";
-import { TriggerButton } from "@/components/trigger-button";
-import { onOneLine } from "@/lib/token-text";
+import { sessionUrl } from "@/components/runs/page-links";
+import { Button } from "@/components/ui/button";
+import { TriggerButton } from "@/components/ui/button";
+import { CopyButton } from "@/components/ui/copy-button";
+import { toOneLine } from "@/lib/token-text";
 
 const NAME_LENGTH = 60;
 
-function firstName(request: SteeringRequest): string {
+function defaultName(request: SteeringRequest): string {
   const prompt = request.turns?.at(-1)?.text ?? request.prompt ?? "";
-  return onOneLine(prompt, true).slice(0, NAME_LENGTH);
+  return toOneLine(prompt, true).slice(0, NAME_LENGTH);
 }
 
 interface SaveProps {
@@ -30,8 +30,8 @@ interface SaveProps {
   readonly onSaved: (id: string) => void;
 }
 
-function Save({ run, request, onSaved }: SaveProps) {
-  const [name, setName] = useState(firstName(request));
+function SaveForm({ run, request, onSaved }: SaveProps) {
+  const [name, setName] = useState(defaultName(request));
   const save = useSaveSession(run);
   const submit = () => save.mutate({ name, steering: request }, { onSuccess: (session) => onSaved(session.id) });
   return (
@@ -44,7 +44,7 @@ function Save({ run, request, onSaved }: SaveProps) {
     >
       <span className="field">
         <input
-          aria-label="Name of the session"
+          aria-label="Session name"
           maxLength={200}
           value={name}
           onChange={(event) => setName(event.target.value)}
@@ -60,10 +60,10 @@ function Save({ run, request, onSaved }: SaveProps) {
 
 function Row({ run, session, isOpen }: { run: string; session: SessionSummary; isOpen: boolean }) {
   const remove = useDeleteSession(run);
-  const address = sessionAddress(session.id);
+  const url = sessionUrl(session.id);
   return (
     <li className={isOpen ? "open" : undefined}>
-      <Link to={address} aria-current={isOpen || undefined}>
+      <Link to={url} aria-current={isOpen || undefined}>
         <b>{session.name}</b>
         <span className="dim">
           {session.edits} {session.edits === 1 ? "edit" : "edits"}, {new Date(session.saved_at).toLocaleString()}
@@ -72,9 +72,9 @@ function Row({ run, session, isOpen }: { run: string; session: SessionSummary; i
       <CopyButton
         size="small"
         variant="ghost"
-        aria-label={`Copy the address of ${session.name}`}
+        aria-label={`Copy link to ${session.name}`}
         icon="link"
-        text={() => window.location.origin + address}
+        text={() => window.location.origin + url}
       />
       <Button
         size="small"
@@ -91,9 +91,9 @@ function Row({ run, session, isOpen }: { run: string; session: SessionSummary; i
 interface SessionsProps {
   readonly run: string;
   readonly request: SteeringRequest;
-  /** Whether there is anything to save. */
+  /** Whether there is a generation to save. */
   readonly canSave: boolean;
-  /** The session that is open, or "". */
+  /** Id of the open session, or "". */
   readonly open: string;
   readonly onSaved: (id: string) => void;
 }
@@ -102,11 +102,12 @@ function Menu({ run, request, canSave, open, onSaved }: SessionsProps) {
   const { data, error } = useQuery(sessionsQuery(run));
   return (
     <div className="sessions">
-      {canSave && <Save run={run} request={request} onSaved={onSaved} />}
+      {canSave && <SaveForm run={run} request={request} onSaved={onSaved} />}
       {error !== null && <p className="bad">{messageOf(error)}</p>}
       {data?.sessions.length === 0 && (
         <p className="dim">
-          None is saved yet. One keeps prompt, edits, sampling and seed, so it writes the same texts.
+          No saved sessions. A session stores prompt, edits, sampling settings and seed, so that it reproduces the same
+          texts.
         </p>
       )}
       <ul>
@@ -131,7 +132,7 @@ export function Sessions(props: SessionsProps) {
   );
 }
 
-/** What was opened, and whether it still writes what it wrote. */
+/** The open session, with warnings if its texts can no longer be reproduced. */
 export function OpenedSession({ id, onClose }: { readonly id: string; readonly onClose: () => void }) {
   const { data, error } = useQuery(sessionQuery(id));
   if (id === "") return null;
@@ -150,13 +151,13 @@ export function OpenedSession({ id, onClose }: { readonly id: string; readonly o
             size="small"
             variant="ghost"
             icon="link"
-            text={() => window.location.origin + sessionAddress(data.id)}
+            text={() => window.location.origin + sessionUrl(data.id)}
           >
-            Copy its address
+            Copy link
           </CopyButton>
         </>
       )}
-      <Button size="small" variant="ghost" icon="close" aria-label="Let go of the session" onClick={onClose} />
+      <Button size="small" variant="ghost" icon="close" aria-label="Close session" onClick={onClose} />
     </p>
   );
 }

@@ -1,24 +1,23 @@
-/** How the next token is chosen, and where the edits apply: folded, each with its state in a line. */
+/** Collapsible settings: sampling, scope of the edits, active experts, prompt format. */
 
 import { type ReactNode, useState } from "react";
 
-import { Button } from "@/components/button";
-import { Icon } from "@/components/icon";
-import { NumberInput } from "@/components/number-input";
-import { Segmented } from "@/components/segmented";
 import type { RoutingResponse, RunSummary } from "@/api/types";
-import { chosenK, fittedKs, KChoice } from "@/components/k-choice";
+import { INITIAL_TURNS } from "@/components/prompt/chat-box";
 import { PromptKind } from "@/components/prompt/prompt-kind";
-import { FIRST_TURNS } from "@/components/prompt/chat-box";
-import type { SetParams } from "@/url-state";
+import { effectiveK, describeTrainedK, KSlider } from "@/components/runs/k-slider";
+import { Button } from "@/components/ui/button";
+import { Icon } from "@/components/ui/icon";
+import { NumberInput } from "@/components/ui/number-input";
+import { SegmentedControl } from "@/components/ui/segmented-control";
+import type { SetParams } from "@/hooks/use-url-state";
 
 import { PromptTokens } from "./prompt-tokens";
-
 import {
   LIMITS,
-  MOST_STOP_TEXTS,
-  samplingInWords,
-  scopeInWords,
+  MAX_STOP_TEXTS,
+  describeSampling,
+  describeScope,
   STEERING_PARAMS,
   type SteeringParams,
 } from "./steering-params";
@@ -28,15 +27,23 @@ interface SettingsProps {
   readonly setParams: SetParams<typeof STEERING_PARAMS>;
 }
 
-function Fold({ title, words, children }: { title: string; words: string; children: ReactNode }) {
+function CollapsibleSection({
+  title,
+  words: summary,
+  children,
+}: {
+  title: string;
+  words: string;
+  children: ReactNode;
+}) {
   return (
-    <details className="fold">
+    <details className="collapsible">
       <summary>
         <Icon name="chevronRight" />
         <b>{title}</b>
-        <span className="dim">{words}</span>
+        <span className="dim">{summary}</span>
       </summary>
-      <div className="fold-body">{children}</div>
+      <div className="collapsible-body">{children}</div>
     </details>
   );
 }
@@ -47,18 +54,18 @@ interface FieldProps {
   readonly name: Setting;
   readonly label: string;
   readonly hint: string;
-  /** Decimals; those that are typed beyond stay. */
+  /** Displayed decimals; typed ones are kept. */
   readonly digits: number;
 }
 
 const FIELDS: readonly FieldProps[] = [
-  { name: "tokens", label: "Tokens", hint: "at most", digits: 0 },
-  { name: "samples", label: "Samples", hint: "of each arm", digits: 0 },
-  { name: "temperature", label: "Temperature", hint: "0 is greedy", digits: 2 },
-  { name: "top_p", label: "Top p", hint: "1 is all", digits: 2 },
-  { name: "top_k", label: "Top k", hint: "0 is all", digits: 0 },
-  { name: "penalty", label: "Repetition", hint: "1 is none", digits: 2 },
-  { name: "seed", label: "Seed", hint: "of both arms", digits: 0 },
+  { name: "tokens", label: "Tokens", hint: "maximum", digits: 0 },
+  { name: "samples", label: "Samples", hint: "per variant", digits: 0 },
+  { name: "temperature", label: "Temperature", hint: "0 = greedy", digits: 2 },
+  { name: "top_p", label: "Top p", hint: "1 = off", digits: 2 },
+  { name: "top_k", label: "Top k", hint: "0 = off", digits: 0 },
+  { name: "penalty", label: "Repetition penalty", hint: "1 = off", digits: 2 },
+  { name: "seed", label: "Seed", hint: "for both variants", digits: 0 },
 ];
 
 function NumberField({ field, params, setParams }: SettingsProps & { readonly field: FieldProps }) {
@@ -81,7 +88,7 @@ function NumberField({ field, params, setParams }: SettingsProps & { readonly fi
           size="small"
           variant="ghost"
           icon="dice"
-          aria-label="Another seed"
+          aria-label="Random seed"
           onClick={() => setParams({ seed: Math.floor(Math.random() * 1e6) })}
         />
       )}
@@ -89,7 +96,10 @@ function NumberField({ field, params, setParams }: SettingsProps & { readonly fi
   );
 }
 
-/** Line breaks are typed as `\n`. */
+/**
+ * Line breaks are displayed and typed as `
+ * `.
+ */
 const escaped = (text: string) => text.replaceAll("\n", String.raw`\n`);
 const unescaped = (text: string) => text.replaceAll(String.raw`\n`, "\n");
 
@@ -98,7 +108,7 @@ function StopTexts({ params, setParams }: SettingsProps) {
   const add = () => {
     const stop = unescaped(text);
     if (stop === "") return;
-    setParams({ stop: [...new Set([...params.stop, stop])].slice(0, MOST_STOP_TEXTS) });
+    setParams({ stop: [...new Set([...params.stop, stop])].slice(0, MAX_STOP_TEXTS) });
     setText("");
   };
   return (
@@ -106,10 +116,10 @@ function StopTexts({ params, setParams }: SettingsProps) {
       <span>Stop at</span>
       <span className="field">
         <input
-          aria-label="Text at which generation stops"
-          placeholder="a text, then Enter; \n for a line break"
+          aria-label="Stop text"
+          placeholder="text, then Enter; \n for a line break"
           value={text}
-          disabled={params.stop.length >= MOST_STOP_TEXTS}
+          disabled={params.stop.length >= MAX_STOP_TEXTS}
           onChange={(event) => setText(event.target.value)}
           onKeyDown={(event) => event.key === "Enter" && add()}
           onBlur={add}
@@ -122,7 +132,7 @@ function StopTexts({ params, setParams }: SettingsProps) {
             <button
               type="button"
               className="x"
-              aria-label={`Do not stop at ${escaped(stop)}`}
+              aria-label={`Remove stop text ${escaped(stop)}`}
               onClick={() => setParams({ stop: params.stop.filter((other) => other !== stop) })}
             >
               ×
@@ -136,80 +146,83 @@ function StopTexts({ params, setParams }: SettingsProps) {
 
 export function SamplingSettings(props: SettingsProps) {
   return (
-    <Fold title="Sampling" words={samplingInWords(props.params)}>
+    <CollapsibleSection title="Sampling" words={describeSampling(props.params)}>
       <div className="settings">
         {FIELDS.map((field) => (
           <NumberField key={field.name} field={field} {...props} />
         ))}
         <StopTexts {...props} />
       </div>
-    </Fold>
+    </CollapsibleSection>
   );
 }
 
-const APPLY_HINTS = {
-  "on-top": "The language model’s own MLP stays; only the difference that the edits make is added to it.",
-  replace: "The run’s layer stands in for the MLP in both texts, so its own error is in both.",
+const MODE_HINTS = {
+  residual: "Keeps the model’s own MLP and adds only the difference made by the edits.",
+  replace: "The run’s layer replaces the MLP in both texts, so both include its reconstruction error.",
 } as const;
 
 interface ScopeProps extends SettingsProps {
-  /** Of the prompt; undefined while it is read. */
+  /** Tokens of the prompt; undefined while loading. */
   readonly tokens: RoutingResponse["tokens"] | undefined;
 }
 
 export function ScopeSettings({ params, setParams, tokens }: ScopeProps) {
   return (
-    <Fold title="Where edits apply" words={scopeInWords(params)}>
+    <CollapsibleSection title="Scope of edits" words={describeScope(params)}>
       <div className="scope">
-        <Segmented
-          label="Tokens that the edits touch"
+        <SegmentedControl
+          label="Tokens to edit"
           value={params.scope}
           onChange={(scope) => setParams({ scope })}
           segments={[
             { value: "all", label: "All tokens" },
             { value: "generated", label: "Generated" },
             { value: "prompt", label: "Prompt" },
-            { value: "chosen", label: "Chosen" },
+            { value: "chosen", label: "Selected" },
           ]}
         />
         {params.scope === "chosen" && (
           <PromptTokens tokens={tokens} chosen={params.at} onChoose={(at) => setParams({ at })} />
         )}
-        <Segmented
-          label="How the edits are applied"
-          value={params.apply}
-          onChange={(apply) => setParams({ apply })}
+        <SegmentedControl
+          label="Mode"
+          value={params.mode}
+          onChange={(mode) => setParams({ mode })}
           segments={[
-            { value: "on-top", label: "On top of the MLP" },
-            { value: "replace", label: "In place of the MLP" },
+            { value: "residual", label: "Residual (add difference)" },
+            { value: "replace", label: "Full replacement" },
           ]}
         />
-        <p className="card-note">{APPLY_HINTS[params.apply]}</p>
+        <p className="card-note">{MODE_HINTS[params.mode]}</p>
       </div>
-    </Fold>
+    </CollapsibleSection>
   );
 }
 
-/** How many experts of a token the gate lets through before they are edited. */
+/** Number of active experts per token, before edits. */
 export function GateSettings({ run, params, setParams }: SettingsProps & { readonly run: RunSummary }) {
   if (!run.has_top_k || run.k === 1) return null;
-  const k = chosenK(run, params.k) ?? run.k;
+  const k = effectiveK(run, params.k) ?? run.k;
   return (
-    <Fold title="Experts of a token" words={`K ${k}${k === run.k ? "" : ` of ${run.k}`}, ${fittedKs(run)}`}>
-      <KChoice run={run} k={params.k} onChange={(next) => setParams({ k: next })} />
-    </Fold>
+    <CollapsibleSection
+      title="Active experts per token"
+      words={`K ${k}${k === run.k ? "" : ` of ${run.k}`}, ${describeTrainedK(run)}`}
+    >
+      <KSlider run={run} k={params.k} onChange={(next) => setParams({ k: next })} />
+    </CollapsibleSection>
   );
 }
 
-/** The prompt as plain text or as a chat. */
+/** Prompt format: plain text or chat. */
 export function PromptSettings({ run, params, setParams }: SettingsProps & { readonly run: string }) {
   const isChat = params.turns.length > 0;
-  const toChat = () => setParams({ turns: FIRST_TURNS.map((turn) => ({ ...turn, text: params.prompt })), at: [] });
+  const toChat = () => setParams({ turns: INITIAL_TURNS.map((turn) => ({ ...turn, text: params.prompt })), at: [] });
   const toText = () =>
     setParams({ prompt: params.turns.findLast((turn) => turn.role === "user")?.text ?? "", turns: [], at: [] });
   return (
-    <Fold title="Prompt" words={isChat ? "a chat, by the tokenizer’s template" : "plain text"}>
+    <CollapsibleSection title="Prompt" words={isChat ? "chat, using the tokenizer’s template" : "plain text"}>
       <PromptKind run={run} isChat={isChat} onText={toText} onChat={toChat} />
-    </Fold>
+    </CollapsibleSection>
   );
 }

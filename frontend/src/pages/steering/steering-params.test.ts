@@ -1,13 +1,13 @@
 import { describe, expect, it } from "vitest";
 
-import { readParams, writeParams } from "@/url-state";
+import { readParams, writeParams } from "@/hooks/use-url-state";
 
-import { paramsOfRequest, samplingInWords, scopeInWords, STEERING_PARAMS, steeringRequest } from "./steering-params";
+import { requestToParams, describeSampling, describeScope, STEERING_PARAMS, steeringRequest } from "./steering-params";
 
 const read = (search: string) => readParams(STEERING_PARAMS, search);
 
-describe("the address of a steered text", () => {
-  it("comes back as it was written, so that a link writes the same texts", () => {
+describe("URL parameters of Steering", () => {
+  it("round-trip, so that a link reproduces the texts", () => {
     const values = {
       ...read(""),
       prompt: "Dear Sir,\nI am",
@@ -15,7 +15,7 @@ describe("the address of a steered text", () => {
         { expert: 12, mode: "add", strength: -2.5 },
         { expert: 40, mode: "off", strength: 1 },
       ],
-      apply: "replace",
+      mode: "replace",
       scope: "generated",
       k: 4,
       tokens: 20,
@@ -23,7 +23,7 @@ describe("the address of a steered text", () => {
       temperature: 0,
       seed: 2 ** 40,
       stop: ["\n\n", "a,b"],
-      lock: { arm: "steered", sample: 1, position: 12 },
+      lock: { variant: "steered", sample: 1, position: 12 },
       code: "python",
     } as const;
     const search = writeParams(STEERING_PARAMS, "?run=demo", values);
@@ -31,24 +31,24 @@ describe("the address of a steered text", () => {
     expect(new URLSearchParams(search).get("edits")).toBe("12:add:-2.5,40:off");
   });
 
-  it("is short where nothing was changed", () => {
+  it("are omitted at their defaults", () => {
     expect(writeParams(STEERING_PARAMS, "", read(""))).toBe("");
   });
 
-  it("reads nonsense as nothing", () => {
+  it("fall back to defaults for invalid values", () => {
     const values = read("?stop=[1&lock=steered&tokens=x&temperature=-4&edits=a:b");
     expect(values).toMatchObject({ stop: [], lock: null, tokens: 64, temperature: 0, edits: [] });
     expect(read('?stop=["a",3,""]').stop).toEqual(["a"]);
   });
 });
 
-describe("what the server is asked for", () => {
-  it("holds everything that determines the texts, and nothing else", () => {
+describe("the steering request", () => {
+  it("contains exactly what determines the texts", () => {
     const params = read("?prompt=It&tokens=8&penalty=1.3&lock=default.0.2&code=python");
     expect(steeringRequest(params, [{ expert: 7, mode: "scale", strength: 4 }])).toEqual({
       prompt: "It",
       edits: [{ expert: 7, mode: "scale", strength: 4 }],
-      apply: "on-top",
+      mode: "residual",
       scope: "all",
       sampling: {
         max_tokens: 8,
@@ -63,17 +63,17 @@ describe("what the server is asked for", () => {
     });
   });
 
-  it("holds how many experts of a token are let through, where fewer are", () => {
+  it("contains the number of active experts if it differs", () => {
     expect(steeringRequest(read("?prompt=It&k=4"), [])).toMatchObject({ k: 4 });
     expect(steeringRequest(read("?prompt=It"), [])).not.toHaveProperty("k");
-    expect(paramsOfRequest({ prompt: "It", k: 4 })).toMatchObject({ k: 4 });
+    expect(requestToParams({ prompt: "It", k: 4 })).toMatchObject({ k: 4 });
   });
 
-  it("is said in a line", () => {
-    expect(samplingInWords(read(""))).toBe("temperature 0.7, 64 tokens, seed 0");
-    expect(samplingInWords(read('?temperature=0&samples=2&stop=["x"]'))).toBe(
+  it("is summarised in a line", () => {
+    expect(describeSampling(read(""))).toBe("temperature 0.7, 64 tokens, seed 0");
+    expect(describeSampling(read('?temperature=0&samples=2&stop=["x"]'))).toBe(
       "greedy, 64 tokens, 2 samples, 1 stop text",
     );
-    expect(scopeInWords(read("?scope=generated&apply=replace"))).toBe("generated tokens only, in place of the MLP");
+    expect(describeScope(read("?scope=generated&mode=replace"))).toBe("generated tokens only, full replacement");
   });
 });

@@ -1,52 +1,52 @@
-/** What the Steering page keeps in its address: enough to write the same texts again. */
+/** URL parameters of the Steering page; together they reproduce the texts. */
 
 import type { Prompt } from "@/api/queries";
-import type { Arm, SteeringRequest } from "@/api/types";
+import type { Variant, SteeringRequest } from "@/api/types";
 import { turnsParam } from "@/components/prompt/turns-param";
+import { choiceParam, editsParam, numberParam, type Param, textParam, type Values } from "@/hooks/use-url-state";
 import type { Edit } from "@/lib/edits";
-import { choiceParam, editsParam, numberParam, type Param, textParam, type Values } from "@/url-state";
 
-/** A token held in place: of which arm, which continuation, which position. */
+/** A locked token: variant, sample and position. */
 export interface SteeringLock {
-  readonly arm: Arm;
+  readonly variant: Variant;
   readonly sample: number;
   readonly position: number;
 }
 
 const lockParam: Param<SteeringLock | null> = {
   read: (text) => {
-    const found = /^(default|steered)\.(\d+)\.(\d+)$/.exec(text ?? "");
-    if (found === null) return null;
-    return { arm: found[1] as Arm, sample: Number(found[2]), position: Number(found[3]) };
+    const match = /^(baseline|steered)\.(\d+)\.(\d+)$/.exec(text ?? "");
+    if (match === null) return null;
+    return { variant: match[1] as Variant, sample: Number(match[2]), position: Number(match[3]) };
   },
-  write: (lock) => (lock === null ? null : `${lock.arm}.${lock.sample}.${lock.position}`),
+  write: (lock) => (lock === null ? null : `${lock.variant}.${lock.sample}.${lock.position}`),
 };
 
-const NO_TEXTS: readonly string[] = [];
+const NO_STOP_TEXTS: readonly string[] = [];
 
-/** Texts may hold anything, line breaks and commas too: they are written as JSON. */
+/** Written as JSON, because stop texts may contain commas and line breaks. */
 const textsParam: Param<readonly string[]> = {
   read: (text) => {
     try {
-      const found: unknown = JSON.parse(text ?? "[]");
-      return Array.isArray(found) ? found.filter((one): one is string => typeof one === "string" && one !== "") : [];
+      const parsed: unknown = JSON.parse(text ?? "[]");
+      return Array.isArray(parsed) ? parsed.filter((one): one is string => typeof one === "string" && one !== "") : [];
     } catch {
-      return NO_TEXTS;
+      return NO_STOP_TEXTS;
     }
   },
   write: (value) => (value.length === 0 ? null : JSON.stringify(value)),
 };
 
-/** Indices of chosen prompt tokens, 0 being the start token: `1,4,5`. */
+/** Selected prompt tokens, e.g. `1,4,5`; 0 is the start token. */
 const positionsParam: Param<readonly number[]> = {
   read: (text) => {
-    const found = (text ?? "").split(",").flatMap((part) => (/^\d+$/.test(part) ? [Number(part)] : []));
-    return [...new Set(found)].sort((a, b) => a - b);
+    const positions = (text ?? "").split(",").flatMap((part) => (/^\d+$/.test(part) ? [Number(part)] : []));
+    return [...new Set(positions)].sort((a, b) => a - b);
   },
   write: (value) => (value.length === 0 ? null : value.join(",")),
 };
 
-/** Bounds and defaults as the server has them. */
+/** Limits and defaults of the server. */
 export const LIMITS = {
   tokens: { min: 1, max: 4096 },
   samples: { min: 1, max: 16 },
@@ -57,17 +57,17 @@ export const LIMITS = {
   seed: { min: 0, max: 2 ** 53 - 1 },
 } as const;
 
-export const MOST_STOP_TEXTS = 8;
-/** What one generation may do at most, in all. */
-export const MOST_EDITS = 64;
+export const MAX_STOP_TEXTS = 8;
+/** The server's limit per generation. */
+export const MAX_EDITS = 64;
 
 export const STEERING_PARAMS = {
   prompt: textParam(""),
   edits: editsParam,
-  apply: choiceParam(["on-top", "replace"], "on-top"),
+  mode: choiceParam(["residual", "replace"], "residual"),
   scope: choiceParam(["all", "generated", "prompt", "chosen"], "all"),
   at: positionsParam,
-  /** Experts of each token that the gate lets through; null for all that the run has. */
+  /** Active experts per token; null for the run's own K. */
   k: numberParam(null, { min: 1 }),
   turns: turnsParam,
   tokens: numberParam(64, LIMITS.tokens),
@@ -80,13 +80,13 @@ export const STEERING_PARAMS = {
   stop: textsParam,
   lock: lockParam,
   code: choiceParam(["command", "python"], "command"),
-  /** The saved session that was opened. */
+  /** Id of the open session. */
   session: textParam(""),
 };
 
 export type SteeringParams = Values<typeof STEERING_PARAMS>;
 
-/** What the server is asked for. Only what determines the texts is in it. */
+/** The API request; contains exactly what determines the texts. */
 export function steeringRequest(params: SteeringParams, edits: readonly Edit[]): SteeringRequest {
   return {
     ...(params.turns.length === 0 ? { prompt: params.prompt } : { turns: [...params.turns] }),
@@ -96,7 +96,7 @@ export function steeringRequest(params: SteeringParams, edits: readonly Edit[]):
       strength,
       ...(run !== undefined && { run }),
     })),
-    apply: params.apply,
+    mode: params.mode,
     ...(params.k !== null && { k: Math.round(params.k) }),
     ...(params.scope === "chosen" ? { scope: "prompt", positions: [...params.at] } : { scope: params.scope }),
     sampling: {
@@ -112,19 +112,19 @@ export function steeringRequest(params: SteeringParams, edits: readonly Edit[]):
   };
 }
 
-/** What is continued, as it is routed. */
-export function promptOf({ prompt, turns, k }: Pick<SteeringParams, "prompt" | "turns" | "k">): Prompt {
+/** The prompt, for routing. */
+export function paramsToPrompt({ prompt, turns, k }: Pick<SteeringParams, "prompt" | "turns" | "k">): Prompt {
   return { text: turns.length === 0 ? prompt : "", turns, k };
 }
 
-/** The page's parameters that write the texts of a request. */
-export function paramsOfRequest(request: SteeringRequest): Partial<SteeringParams> {
+/** The page's parameters that reproduce a request's texts. */
+export function requestToParams(request: SteeringRequest): Partial<SteeringParams> {
   const { sampling = {}, edits = [], positions, turns = [] } = request;
   return {
     prompt: request.prompt ?? "",
     turns: turns,
     edits: edits.map(({ run, ...edit }) => ({ ...(edit as Edit), ...(run != null && { run }) })),
-    apply: request.apply ?? "on-top",
+    mode: request.mode ?? "residual",
     scope: positions == null ? (request.scope ?? "all") : "chosen",
     at: positions ?? [],
     k: request.k ?? null,
@@ -139,8 +139,8 @@ export function paramsOfRequest(request: SteeringRequest): Partial<SteeringParam
   };
 }
 
-/** `greedy, 64 tokens, seed 16`: how the next token is chosen, in a line. */
-export function samplingInWords(params: SteeringParams): string {
+/** Summary of the sampling settings, e.g. `greedy, 64 tokens, seed 16`. */
+export function describeSampling(params: SteeringParams): string {
   const parts = [
     params.temperature === 0 ? "greedy" : `temperature ${params.temperature}`,
     `${params.tokens} ${params.tokens === 1 ? "token" : "tokens"}`,
@@ -151,9 +151,9 @@ export function samplingInWords(params: SteeringParams): string {
   return parts.join(", ");
 }
 
-const SCOPES = { all: "all tokens", generated: "generated tokens only", prompt: "the prompt’s tokens only" } as const;
+const SCOPES = { all: "all tokens", generated: "generated tokens only", prompt: "prompt tokens only" } as const;
 
-export function scopeInWords({ scope, apply, at }: Pick<SteeringParams, "scope" | "apply" | "at">): string {
-  const chosen = `${at.length} chosen ${at.length === 1 ? "token" : "tokens"} of the prompt`;
-  return `${scope === "chosen" ? chosen : SCOPES[scope]}, ${apply === "on-top" ? "on top of the MLP" : "in place of the MLP"}`;
+export function describeScope({ scope, mode, at }: Pick<SteeringParams, "scope" | "mode" | "at">): string {
+  const chosen = `${at.length} selected prompt ${at.length === 1 ? "token" : "tokens"}`;
+  return `${scope === "chosen" ? chosen : SCOPES[scope]}, ${mode === "residual" ? "residual" : "full replacement"}`;
 }

@@ -1,23 +1,23 @@
-/** Both texts side by side, with what belongs to both: scale, failure, the texts without colour. */
+/** Baseline and steered text side by side, with legend, error and plain-text view. */
 
 import { useState } from "react";
 
 import { ApiError } from "@/api/errors";
-import { Button } from "@/components/button";
-import { CopyButton } from "@/components/copy-button";
-import { useShortcut } from "@/components/shortcuts";
-import { ErrorState } from "@/components/states";
 import { RampLegend } from "@/components/tokens/ramp-legend";
+import { Button } from "@/components/ui/button";
+import { CopyButton } from "@/components/ui/copy-button";
+import { ErrorState } from "@/components/ui/states";
+import { useShortcut } from "@/hooks/use-shortcut";
 import { formatFixed } from "@/lib/format";
 
-import { type Generation, meanKl, textOf } from "./generation";
+import { type Generation, meanKl, continuationText } from "./generation";
 import type { SteeringLock } from "./steering-params";
-import { DELTA_LIMIT, type Hovered, StreamPane } from "./stream-pane";
+import { SCALE_LIMIT, type Hovered, StreamPane } from "./stream-pane";
 
 interface StreamsProps {
   readonly generation: Generation;
   readonly prompt: string;
-  /** How many edits the steered text has. */
+  /** Number of edits of the steered text. */
   readonly edits: number;
   readonly lock: SteeringLock | null;
   readonly onLock: (lock: SteeringLock | null) => void;
@@ -27,12 +27,12 @@ interface StreamsProps {
 function PlainTexts({ generation, prompt }: Pick<StreamsProps, "generation" | "prompt">) {
   return (
     <div className="plain-texts">
-      {(["default", "steered"] as const).map((arm) => {
-        const texts = generation[arm].continuations.map((continuation) => prompt + textOf(continuation));
+      {(["baseline", "steered"] as const).map((variant) => {
+        const texts = generation[variant].continuations.map((continuation) => prompt + continuationText(continuation));
         return (
-          <section key={arm} aria-label={arm}>
+          <section key={variant} aria-label={variant === "steered" ? "Steered" : "Baseline"}>
             <div className="pane-h">
-              <h2>{arm === "default" ? "Default" : "Steered"}</h2>
+              <h2>{variant === "baseline" ? "Baseline" : "Steered"}</h2>
               <span className="grow" />
               <CopyButton size="small" variant="ghost" text={() => texts.join("\n\n---\n\n")}>
                 Copy
@@ -52,7 +52,7 @@ export function Streams({ generation, prompt, edits, lock, onLock, onRetry }: St
   const [hovered, setHovered] = useState<Hovered | null>(null);
   const [asText, setAsText] = useState(false);
   useShortcut("release", () => onLock(null), lock !== null);
-  const pane = { generation, prompt, lock, hovered, onHover: setHovered, onLock };
+  const paneProps = { generation, prompt, lock, hovered, onHover: setHovered, onLock };
   const kl = meanKl(generation.steered);
   return (
     <div className="streams">
@@ -60,10 +60,10 @@ export function Streams({ generation, prompt, edits, lock, onLock, onRetry }: St
         <PlainTexts generation={generation} prompt={prompt} />
       ) : (
         <div className="stream-panes">
-          <StreamPane arm="default" {...pane} />
+          <StreamPane variant="baseline" {...paneProps} />
           <StreamPane
-            arm="steered"
-            {...pane}
+            variant="steered"
+            {...paneProps}
             badge={
               <span className={edits > 0 ? "chip sel" : "chip"}>
                 {edits === 0 ? "no edits" : `${edits} ${edits === 1 ? "edit" : "edits"}`}
@@ -76,16 +76,19 @@ export function Streams({ generation, prompt, edits, lock, onLock, onRetry }: St
         <ErrorState error={new ApiError("generation", generation.failure, 0)} onRetry={onRetry} />
       )}
       <div className="stream-foot">
-        <RampLegend kind="diverging" low={`Δ log p under steering, nats: −${DELTA_LIMIT}`} high={`+${DELTA_LIMIT}`} />
+        <RampLegend kind="diverging" low={`Δ log p under steering, nats: −${SCALE_LIMIT}`} high={`+${SCALE_LIMIT}`} />
         <span className="grow" />
         {kl !== null && !generation.isOutdated && (
-          <span className="dim" title="Mean over the steered text, between what the two arms expect next">
-            KL {formatFixed(kl, 2)} nats a token.
+          <span
+            className="dim"
+            title="Mean KL divergence between the baseline and steered next-token distributions over the steered text"
+          >
+            KL {formatFixed(kl, 2)} nats per token.
           </span>
         )}
-        <span className="dim wide">Same seed on both sides.</span>
+        <span className="dim wide">Both texts use the same seed.</span>
         <Button size="small" variant="ghost" aria-pressed={asText} onClick={() => setAsText(!asText)}>
-          {asText ? "Show the shades" : "Show as text"}
+          {asText ? "Show highlighting" : "Show as plain text"}
         </Button>
       </div>
     </div>

@@ -1,4 +1,4 @@
-/** Measures an edit over its range of strengths: one request, one batch on the server. */
+/** Measures an edit at several strengths in one request. */
 
 import { useCallback, useEffect, useRef, useState } from "react";
 
@@ -7,16 +7,16 @@ import { streamDose } from "@/api/stream";
 import type { DoseDoneEvent, SteeringRequest } from "@/api/types";
 import type { Edit } from "@/lib/edits";
 
-import { doseKey, type DosedMode, dosePoints, type DosePoint, doseRequest } from "./dose";
+import { doseKey, type SweepMode, dosePoints, type DosePoint, doseRequest } from "./dose";
 
 export interface Doses {
   readonly status: "idle" | "measuring" | "done" | "failed";
-  /** What they were measured for. */
+  /** Cache key of the measured request. */
   readonly key: string;
   readonly points: readonly DosePoint[];
-  /** How much is written, from 0 to 1. */
+  /** Progress, from 0 to 1. */
   readonly share: number;
-  /** Requests that come first. */
+  /** Number of requests queued before this one. */
   readonly before: number;
   readonly suggested: number | null;
   readonly promoted: readonly string[];
@@ -34,29 +34,29 @@ const NO_DOSES: Doses = {
   failure: null,
 };
 
-function measured(key: string, done: DoseDoneEvent): Doses {
+function measuredDoses(key: string, done: DoseDoneEvent): Doses {
   const { suggested, promoted } = done;
   return { ...NO_DOSES, status: "done", key, points: dosePoints(done), share: 1, suggested, promoted };
 }
 
 export function useDose(run: string) {
   const [doses, setDoses] = useState<Doses>(NO_DOSES);
-  const running = useRef<AbortController | null>(null);
+  const controllerRef = useRef<AbortController | null>(null);
   const measure = useCallback(
-    async (request: SteeringRequest, edit: Edit & { readonly mode: DosedMode }) => {
-      running.current?.abort();
+    async (request: SteeringRequest, edit: Edit & { readonly mode: SweepMode }) => {
+      controllerRef.current?.abort();
       const controller = new AbortController();
-      running.current = controller;
+      controllerRef.current = controller;
       const key = doseKey(request, edit);
       setDoses({ ...NO_DOSES, status: "measuring", key });
       try {
         for await (const event of streamDose(run, doseRequest(request, edit), controller.signal)) {
           if (controller.signal.aborted) return;
           if (event.event === "error") throw new ApiError(event.error.code, event.error.message, 0);
-          if (event.event === "done") setDoses(measured(key, event));
+          if (event.event === "done") setDoses(measuredDoses(key, event));
           else {
-            const share = event.of === 0 ? 0 : event.tokens / event.of;
-            setDoses((old) => ({ ...old, share, before: event.before }));
+            const share = event.total === 0 ? 0 : event.tokens / event.total;
+            setDoses((old) => ({ ...old, share, before: event.queue_position }));
           }
         }
       } catch (error) {
@@ -67,6 +67,6 @@ export function useDose(run: string) {
     },
     [run],
   );
-  useEffect(() => () => running.current?.abort(), []);
+  useEffect(() => () => controllerRef.current?.abort(), []);
   return { doses, measure };
 }

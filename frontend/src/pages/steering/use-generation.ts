@@ -1,4 +1,4 @@
-/** One generation at a time: a new one aborts the one before, and so does leaving the page. */
+/** Runs one generation at a time. A new one, or leaving the page, cancels the previous one. */
 
 import { useCallback, useEffect, useRef, useState } from "react";
 
@@ -6,14 +6,14 @@ import { messageOf } from "@/api/errors";
 import { streamSteering } from "@/api/stream";
 import type { SteeringEvent, SteeringRequest } from "@/api/types";
 
-import { afterEvents, asked, ended, failed, type Generation, NO_GENERATION, stopped } from "./generation";
+import { reduceEvents, requested, ended, failed, type Generation, NO_GENERATION, stopped } from "./generation";
 
-/** Tokens that come faster than this are drawn together. */
-const DRAW_MS = 30;
+/** Events within this interval are rendered together. */
+const RENDER_INTERVAL_MS = 30;
 
 type Update = (change: (state: Generation) => Generation) => void;
 
-/** Gathers events and hands them on a few times a second. */
+/** Collects events and flushes them a few times per second. */
 function createBuffer(update: Update) {
   let events: SteeringEvent[] = [];
   let timer: number | null = null;
@@ -23,16 +23,21 @@ function createBuffer(update: Update) {
     const ready = events;
     events = [];
     const now = performance.now();
-    if (ready.length > 0) update((state) => afterEvents(state, ready, now));
+    if (ready.length > 0) update((state) => reduceEvents(state, ready, now));
   };
   const add = (event: SteeringEvent) => {
     events.push(event);
-    timer ??= window.setTimeout(flush, DRAW_MS);
+    timer ??= window.setTimeout(flush, RENDER_INTERVAL_MS);
   };
   return { add, flush };
 }
 
-async function follow(run: string, request: SteeringRequest, signal: AbortSignal, update: Update): Promise<void> {
+async function consumeStream(
+  run: string,
+  request: SteeringRequest,
+  signal: AbortSignal,
+  update: Update,
+): Promise<void> {
   const buffer = createBuffer(update);
   try {
     for await (const event of streamSteering(run, request, signal)) buffer.add(event);
@@ -52,27 +57,27 @@ export interface Generator {
 
 export function useGeneration(run: string): Generator {
   const [generation, setGeneration] = useState<Generation>(NO_GENERATION);
-  const running = useRef<AbortController | null>(null);
+  const controllerRef = useRef<AbortController | null>(null);
   const start = useCallback(
     (request: SteeringRequest) => {
-      running.current?.abort();
+      controllerRef.current?.abort();
       const controller = new AbortController();
-      running.current = controller;
-      setGeneration(asked);
-      void follow(run, request, controller.signal, (change) => {
-        if (running.current === controller) setGeneration(change);
+      controllerRef.current = controller;
+      setGeneration(requested);
+      void consumeStream(run, request, controller.signal, (change) => {
+        if (controllerRef.current === controller) setGeneration(change);
       });
     },
     [run],
   );
   const stop = useCallback(() => {
-    running.current?.abort();
+    controllerRef.current?.abort();
     setGeneration(stopped);
   }, []);
   useEffect(
     () => () => {
-      running.current?.abort();
-      running.current = null;
+      controllerRef.current?.abort();
+      controllerRef.current = null;
     },
     [],
   );

@@ -1,40 +1,40 @@
-/** The tray's edits, kept equal to those in the address: what one has changed, the other follows. */
+/** Keeps the tray's edits and those in the URL in sync, in both directions. */
 
 import { useEffect, useRef } from "react";
 
 import { useTray } from "@/components/tray/tray-context";
+import { useUrlState } from "@/hooks/use-url-state";
 import { type Edit, formatEdits } from "@/lib/edits";
-import { useUrlState } from "@/url-state";
 
 import { STEERING_PARAMS } from "./steering-params";
 
 export interface SharedEdits {
   readonly edits: readonly Edit[];
-  /** As one step that Back undoes. */
+  /** As one history entry, so that Back undoes it. */
   readonly replaceAll: (edits: readonly Edit[]) => void;
 }
 
 export function useSharedEdits(): SharedEdits {
   const tray = useTray();
-  const [{ edits: inAddress }, setParams] = useUrlState(STEERING_PARAMS);
-  const address = formatEdits(inAddress);
-  const wanted = formatEdits(tray.edits);
-  /** What the address said last, and what we have written that it may still come to say. */
-  const known = useRef<{ address: string; written: Set<string> }>({ address: "", written: new Set() });
+  const [{ edits: urlEdits }, setParams] = useUrlState(STEERING_PARAMS);
+  const urlText = formatEdits(urlEdits);
+  const trayText = formatEdits(tray.edits);
+  /** URL at the last render, and our own changes that it may not show yet. */
+  const history = useRef<{ urlText: string; ownChanges: Set<string> }>({ urlText: "", ownChanges: new Set() });
   useEffect(() => {
-    const { address: before, written } = known.current;
-    known.current.address = address;
-    if (address === wanted) {
-      written.clear();
-    } else if (address !== before && !written.has(address)) {
-      tray.replaceAll(inAddress); // a link was followed, or Back was pressed
-    } else if (!written.has(wanted)) {
-      written.add(wanted);
+    const { urlText: before, ownChanges } = history.current;
+    history.current.urlText = urlText;
+    if (urlText === trayText) {
+      ownChanges.clear();
+    } else if (urlText !== before && !ownChanges.has(urlText)) {
+      tray.replaceAll(urlEdits); // a link or the Back button changed the URL
+    } else if (!ownChanges.has(trayText)) {
+      ownChanges.add(trayText);
       setParams({ edits: tray.edits });
     }
-  }, [address, inAddress, setParams, tray, wanted]);
+  }, [urlText, urlEdits, setParams, tray, trayText]);
   const replaceAll = (edits: readonly Edit[]) => {
-    known.current.written.add(formatEdits(edits));
+    history.current.ownChanges.add(formatEdits(edits));
     setParams({ edits }, "push");
     tray.replaceAll(edits);
   };

@@ -1,4 +1,4 @@
-"""What holds for every gate: it is a flat gate with other rows, forward, backward, from the start and after loading."""
+"""Every gate matches a flat gate with equivalent rows: forward, backward, after initialisation and after loading."""
 
 from __future__ import annotations
 
@@ -11,37 +11,31 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from tests.layers import random_layer
-from trainer.errors import UserError
-from trainer.gate_config import GateConfig, GateForm, groups_of, settled
-from trainer.layers.gates import Gate, blocks, build_gate
-from trainer.layers.gates.cells import CellsGate
-from trainer.layers.gates.projected import ProjectedGate
-from trainer.layers.registry import build_layer, load_layer
-from trainer.layers.saved import WEIGHTS_FILE
+from mxd.trainer.config.gates import GateConfig, GateForm, gate_groups, resolve_gate
+from mxd.trainer.errors import UserError
+from mxd.trainer.layers.gates import Gate, build_gate
+from mxd.trainer.layers.gates import blocked_topk as blocks
+from mxd.trainer.layers.registry import build_layer, load_layer
+from tests.helpers.layers import random_layer
 
 WIDTH = 7
-FORMS: tuple[GateForm, ...] = ("flat", "product-key", "two-level", "cells", "projected")
+FORMS: tuple[GateForm, ...] = ("flat", "product-key", "two-level")
 
 
 def random_gate(form: GateForm, num_experts: int, k: int, seed: int = 0, groups: int | None = None) -> Gate:
-    """All of whose groups are chosen, and all experts candidates, in float64, every parameter random."""
-    more = {"numbers": 3, "candidates": num_experts} if form == "projected" else {}
-    config = settled(GateConfig.model_validate({"gate": form, "groups": groups} | more), num_experts, k)
+    """Gate with random float64 parameters; all groups are top groups."""
+    config = resolve_gate(GateConfig.model_validate({"gate": form, "groups": groups}), num_experts, k)
     if config.groups is not None:
-        config = config.model_copy(update={"chosen_groups": config.groups})
+        config = config.model_copy(update={"top_groups": config.groups})
     gate = build_gate(config, WIDTH, num_experts, k).double()
     generator = torch.Generator().manual_seed(seed)
     for parameter in gate.parameters():
         parameter.data.normal_(generator=generator)
-    if isinstance(gate, CellsGate):
-        gate.expert_N.copy_(torch.randperm(num_experts, generator=generator))
-        gate.key_GI.normal_(generator=generator)
     return gate
 
 
 def rows_of_all(gate: Gate, kind: str) -> Tensor:
-    """Weights or biases of every expert, with their gradient, from how each gate is defined."""
+    """Weights or biases of every expert, with gradients, from the definition of each gate."""
     named, number = dict(gate.named_parameters()), torch.arange(gate.num_experts)
     if "first.bias" in named:
         size = len(named["second.bias"])
@@ -49,15 +43,11 @@ def rows_of_all(gate: Gate, kind: str) -> Tensor:
     if "groups.bias" in named:
         size = -(-gate.num_experts // len(named["groups.bias"]))
         return named[f"groups.{kind}"][number // size] + named[f"own.{kind}"]
-    if isinstance(gate, CellsGate):
-        return named[f"own.{kind}"][gate.expert_N.argsort()]
-    if isinstance(gate, ProjectedGate):
-        return named[f"own.{kind}"]
     return named[kind]
 
 
 def dense(gate: Gate, x_TI: Tensor, k: int) -> Tensor:
-    """Coefficients of all experts, [T, N], from all N scores."""
+    """Gate activations of all experts, [T, N], from all N scores."""
     scores_TN = F.relu(x_TI @ rows_of_all(gate, "weight").T + rows_of_all(gate, "bias"))
     top = scores_TN.topk(k, dim=1)
     return torch.zeros_like(scores_TN).scatter(1, top.indices, top.values)
@@ -73,11 +63,11 @@ def dense(gate: Gate, x_TI: Tensor, k: int) -> Tensor:
     groups=st.integers(1, 12),
     seed=st.integers(0, 10_000),
 )
-def test_choice_and_gradients_are_those_of_all_scores(
+def test_selection_and_gradients_match_dense_scores(
     form: GateForm, way: str, tokens: int, num_experts: int, k: int, groups: int, seed: int
 ) -> None:
     k = min(k, num_experts)
-    grouped = min(groups, num_experts) if form in ("two-level", "cells") else None
+    grouped = min(groups, num_experts) if form == "two-level" else None
     gate = random_gate(form, num_experts, k, seed, grouped)
     x_TI = torch.randn(tokens, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(seed + 1))
     x_TI.requires_grad_()
@@ -85,38 +75,36 @@ def test_choice_and_gradients_are_those_of_all_scores(
     inputs = [x_TI, *gate.parameters()]
     with pytest.MonkeyPatch.context() as patch:
         if way == "gathered":
-            patch.setattr(blocks, "_by_block", blocks._gathered)
-            patch.setattr(blocks, "NUMBERS_AT_A_TIME", 1 + seed % 5000)
+            patch.setattr(blocks, "_by_block", blocks._by_gather)
+            patch.setattr(blocks, "MAX_GATHERED", 1 + seed % 5000)
         coefficients_TK, ids_TK = gate.choose(x_TI, k)
     assert bool((coefficients_TK.diff(dim=1) <= 0).all())
-    wanted_TN = dense(gate, x_TI, k)
-    found_TN = torch.zeros_like(wanted_TN).scatter_add(1, ids_TK, coefficients_TK)
-    torch.testing.assert_close(found_TN, wanted_TN, rtol=1e-9, atol=1e-9)
-    found, wanted = (
-        torch.autograd.grad((values_TN * upstream_TN).sum(), inputs) for values_TN in (found_TN, wanted_TN)
+    expected_TN = dense(gate, x_TI, k)
+    actual_TN = torch.zeros_like(expected_TN).scatter_add(1, ids_TK, coefficients_TK)
+    torch.testing.assert_close(actual_TN, expected_TN, rtol=1e-9, atol=1e-9)
+    actual, expected = (
+        torch.autograd.grad((values_TN * upstream_TN).sum(), inputs) for values_TN in (actual_TN, expected_TN)
     )
-    for one, other in zip(found, wanted, strict=True):
+    for one, other in zip(actual, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-9)
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_rows_are_what_a_flat_gate_would_have(form: GateForm) -> None:
+def test_rows_are_those_of_an_equivalent_flat_gate(form: GateForm) -> None:
     gate = random_gate(form, 23, 4)
     torch.testing.assert_close(gate.rows(slice(None)), rows_of_all(gate, "weight").detach())
     torch.testing.assert_close(gate.rows(torch.tensor([5, 22])), gate.rows(slice(None))[[5, 22]])
     assert not gate.rows(slice(3, 9)).requires_grad
 
 
-@pytest.mark.parametrize("form", ["flat", "product-key", "two-level"])
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("num_experts", [1, 12, 23, 64])
-def test_every_expert_starts_at_a_direction_of_its_own_and_the_mean_scores_nothing(
-    form: GateForm, num_experts: int
-) -> None:
+def test_initialization_uses_every_direction_and_the_mean_scores_zero(form: GateForm, num_experts: int) -> None:
     generator = torch.Generator().manual_seed(0)
     directions_NI = F.normalize(torch.randn(num_experts, WIDTH, dtype=torch.float64, generator=generator), dim=1)
     mean_I = torch.randn(WIDTH, dtype=torch.float64, generator=generator)
     gate = random_gate(form, num_experts, 1)
-    order_N = gate.start(directions_NI, mean_I)
+    order_N = gate.initialize(directions_NI, mean_I)
     assert sorted(order_N.tolist()) == list(range(num_experts))
     coefficients_TK, _ = gate.choose(mean_I.unsqueeze(0), 1)
     assert coefficients_TK.abs().max() < 1e-9
@@ -125,8 +113,8 @@ def test_every_expert_starts_at_a_direction_of_its_own_and_the_mean_scores_nothi
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_rows_that_are_alike_get_the_same_bits(form: GateForm) -> None:
-    gate = random_gate(form, 61, 6, groups=9 if form in ("two-level", "cells") else None).float()
+def test_identical_inputs_get_bit_identical_results(form: GateForm) -> None:
+    gate = random_gate(form, 61, 6, groups=9 if form == "two-level" else None).float()
     x_TI = torch.randn(5, WIDTH).repeat(3, 1)
     with torch.no_grad():
         coefficients_TK, ids_TK = gate.choose(x_TI, 6)
@@ -136,11 +124,8 @@ def test_rows_that_are_alike_get_the_same_bits(form: GateForm) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_layer_with_it_is_saved_and_loaded(form: GateForm, tmp_path: Path) -> None:
-    more = {"numbers": 3, "candidates": 9} if form == "projected" else {}
-    layer = random_layer(gate=GateConfig.model_validate({"gate": form} | more))
-    if isinstance(layer.gate, CellsGate):
-        layer.gate.expert_N.copy_(torch.randperm(33))
+def test_a_layer_survives_saving_and_loading(form: GateForm, tmp_path: Path) -> None:
+    layer = random_layer(gate=GateConfig(gate=form))
     layer.save(tmp_path)
     again = load_layer(tmp_path)
     x_TI = torch.randn(3, 12)
@@ -149,29 +134,20 @@ def test_a_layer_with_it_is_saved_and_loaded(form: GateForm, tmp_path: Path) -> 
     assert all(torch.equal(value, again.state_dict()[name]) for name, value in layer.state_dict().items())
 
 
-def test_cells_that_name_an_expert_twice_are_one_sentence(tmp_path: Path) -> None:
-    layer = random_layer(gate=GateConfig(gate="cells"))
-    layer.get_buffer("gate.expert_N")[0] = 1
-    layer.save(tmp_path)
-    assert (tmp_path / WEIGHTS_FILE).is_file()
-    with pytest.raises(UserError, match="name experts twice"):
-        load_layer(tmp_path)
-
-
-def test_an_expert_without_a_top_k_has_a_flat_gate() -> None:
+def test_a_method_without_top_k_needs_a_flat_gate() -> None:
     config = random_layer().config.model_dump() | {"method": "relu-mxd", "k": 33, "gate": {"gate": "product-key"}}
-    with pytest.raises(UserError, match="leave --gate at flat"):
+    with pytest.raises(UserError, match="Gate not supported by relu-mxd: product-key"):
         build_layer(random_layer().config.model_validate(config))
 
 
-def test_fewer_experts_in_the_chosen_groups_than_are_asked_for_are_not_active() -> None:
-    """Random K draws more than K: what the chosen groups lack has coefficient 0."""
-    config = settled(GateConfig(gate="two-level", groups=5, chosen_groups=2), 20, 4)
+def test_missing_experts_of_the_top_groups_are_inactive() -> None:
+    """Random-K may ask for more experts than the top groups hold; the missing ones have gate activation 0."""
+    config = resolve_gate(GateConfig(gate="two-level", groups=5, top_groups=2), 20, 4)
     gate = build_gate(config, WIDTH, 20, 4)
     for name, parameter in gate.named_parameters():
         if name.endswith("bias"):
             parameter.data.fill_(10.0)
     coefficients_TK, ids_TK = gate.choose(torch.randn(6, WIDTH), 12)
-    assert groups_of(config, 20).size == 4
+    assert gate_groups(config, 20).size == 4
     assert ((coefficients_TK > 0).sum(dim=1) == 8).all()
     assert ids_TK.max() < 20

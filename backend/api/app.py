@@ -1,0 +1,217 @@
+"""Create the FastAPI application from the settings. There are no globals, so tests can create many."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from importlib.metadata import version
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
+from sqlalchemy.exc import DataError, DBAPIError
+from starlette.exceptions import HTTPException
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+
+from mxd.backend.api.dependencies import Services
+from mxd.backend.api.docs_page import docs_page
+from mxd.backend.api.middleware.authentication import Authenticator, AuthMiddleware
+from mxd.backend.api.middleware.body_limit import BodyLimitMiddleware
+from mxd.backend.api.middleware.load_shedding import LoadSheddingMiddleware
+from mxd.backend.api.middleware.metrics import Metrics, MetricsMiddleware
+from mxd.backend.api.middleware.security_headers import SECURITY_HEADERS, SecurityHeadersMiddleware
+from mxd.backend.api.routes import annotations as notes
+from mxd.backend.api.routes import auth as access
+from mxd.backend.api.routes import (
+    bundles,
+    circuits,
+    comparison,
+    evaluations,
+    experts,
+    figures,
+    health,
+    lists,
+    privacy,
+    routing,
+    runs,
+    sessions,
+    steering,
+)
+from mxd.backend.api.routes import multi_layer_routing as live
+from mxd.backend.api.static_files import frontend
+from mxd.backend.database.engine import open_database, size_in_bytes
+from mxd.backend.errors import (
+    BusyError,
+    ClientGoneError,
+    NotSignedInError,
+    TooManyRequestsError,
+    error_body,
+    to_client_error,
+)
+from mxd.backend.inference.run_loader import RunLoader
+from mxd.backend.inference.service import InferenceService
+from mxd.backend.plots.cached import kept_figures
+from mxd.backend.queries.caches import IndexCache
+from mxd.backend.queries.coactivation import load_coactivation
+from mxd.backend.queries.comparison import match_cache
+from mxd.backend.queries.run_cache import RunCache
+from mxd.backend.responses import error_response, response_to
+from mxd.backend.schemas import ErrorBody, ErrorResponse
+from mxd.backend.settings import Settings
+from mxd.trainer.errors import UserError
+
+MINIMUM_TO_COMPRESS = 1024
+COMPRESSION_LEVEL = 1
+PROBLEMS_NAMED = 3
+DEFAULT_BODY_BYTES: int = Settings.model_fields["body_bytes"].default
+DEFAULT_MOST_WAITING: int = Settings.model_fields["max_pending_requests"].default
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """Create the server's application. The database is opened here, so that its errors appear at start-up.
+
+    Raises:
+        UserError: the database cannot be opened.
+    """
+    library = RunLoader(settings.data, settings.runs_in_memory)
+    database = open_database(settings.database_url)
+    metrics = Metrics()
+    app = build_api(metrics, settings.body_bytes, settings.max_pending_requests)
+    app.state.services = Services(
+        settings=settings,
+        database=database,
+        library=library,
+        live=InferenceService(settings, library),
+        browsing=RunCache(database),
+        together=IndexCache(load_coactivation),
+        matches=match_cache(library),
+        figures=kept_figures(library),
+        chance=random.Random(),
+        authenticator=Authenticator(settings, database),
+        metrics=metrics,
+    )
+    app.router.routes.append(frontend(settings.frontend))
+    return app
+
+
+def build_api(
+    metrics: Metrics | None = None,
+    body_bytes: int = DEFAULT_BODY_BYTES,
+    most_waiting: int = DEFAULT_MOST_WAITING,
+) -> FastAPI:
+    """Create the application without services, which is enough for its OpenAPI schema."""
+    app = FastAPI(
+        title="MxD Explorer",
+        description="Browse the experts of fitted layers, route texts through them, steer generations with them.",
+        version=version("mxd-explorer"),
+        lifespan=_lifespan,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/api/openapi.json",
+        generate_unique_id_function=_operation_id,
+        responses={
+            "4XX": {"model": ErrorResponse, "description": "The request cannot be served; the message says why."},
+            "5XX": {"model": ErrorResponse, "description": "The server cannot answer now."},
+        },
+    )
+    of_runs = (runs, comparison, evaluations, experts, notes, lists)
+    modules = (health, access, *of_runs, routing, live, circuits, privacy, steering, sessions, figures, bundles)
+    for router in (*(module.router for module in modules), notes.of_run):
+        app.include_router(router, prefix="/api")
+    app.add_api_route("/docs", _docs, include_in_schema=False, response_class=HTMLResponse)
+    app.add_api_route("/metrics", _metrics, include_in_schema=False, response_class=Response)
+    app.add_api_route("/healthz", _alive, include_in_schema=False, response_class=PlainTextResponse)
+    for known in (UserError, BusyError, ClientGoneError, NotSignedInError, TooManyRequestsError, DataError):
+        app.add_exception_handler(known, _known_error)
+    app.add_exception_handler(DBAPIError, _database_error)
+    app.add_exception_handler(RequestValidationError, _invalid_request)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(Exception, _unknown_error)
+    app.add_middleware(GZipMiddleware, minimum_size=MINIMUM_TO_COMPRESS, compresslevel=COMPRESSION_LEVEL)
+    app.add_middleware(BodyLimitMiddleware, most_bytes=body_bytes)
+    app.add_middleware(AuthMiddleware)
+    app.add_middleware(LoadSheddingMiddleware, most_waiting=most_waiting)
+    app.add_middleware(SecurityHeadersMiddleware)
+    app.add_middleware(MetricsMiddleware, metrics=metrics or Metrics())
+    return app
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    yield
+    services: Services = app.state.services
+    services.live.close()
+    services.browsing.close()
+    services.database.dispose()
+
+
+def _operation_id(route: APIRoute) -> str:
+    return route.name
+
+
+def _alive() -> str:
+    """Health check without a token; the response only says that the process answers."""
+    return "ok"
+
+
+def _metrics(request: Request) -> Response:
+    services: Services = request.app.state.services
+    services.metrics.live.set(services.live.num_active)
+    services.metrics.database.set(size_in_bytes(services.database))
+    return Response(services.metrics.page(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+
+def _docs(request: Request) -> HTMLResponse:
+    return HTMLResponse(docs_page(request.app.openapi()))
+
+
+# ---------------------------------------------------------------- errors, all in one shape
+
+
+def _known_error(_request: Request, error: Exception) -> JSONResponse:
+    return response_to(error)
+
+
+def _database_error(_request: Request, error: Exception) -> JSONResponse:
+    told = to_client_error(error)
+    if told is error:
+        raise error  # a bug: logged, and answered with status 500
+    return response_to(told)
+
+
+def _unknown_error(_request: Request, error: Exception) -> JSONResponse:
+    # This response bypasses all middleware.
+    return error_response(500, error_body(error), SECURITY_HEADERS)
+
+
+def _http_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    phrase = HTTPStatus(error.status_code).phrase
+    own_words = f"{request.method} {request.url.path} is not served here; see /docs."
+    message = own_words if error.detail == phrase else error.detail
+    code = phrase.lower().replace(" ", "-")
+    return error_response(error.status_code, ErrorBody(code=code, message=message), error.headers)
+
+
+def _invalid_request(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    problems = {
+        ".".join(str(part) for part in problem["loc"][1:]) or "body": str(problem["msg"]) for problem in error.errors()
+    }
+    sentence = "; ".join(
+        _describe_validation_error(name, message) for name, message in list(problems.items())[:PROBLEMS_NAMED]
+    )
+    detail: dict[str, str | int | float | None] = {**problems}
+    return error_response(
+        422, ErrorBody(code="invalid-request", message=f"{sentence}; change it and try again.", detail=detail)
+    )
+
+
+def _describe_validation_error(name: str, message: str) -> str:
+    """Turn ``edits.0.strength`` and "Input should be …" into the beginning of a sentence."""
+    subject = "In what was sent, " + name
+    return f"{subject} {message.removeprefix('Input ')}" if message.startswith("Input ") else f"{subject}: {message}"

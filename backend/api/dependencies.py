@@ -1,0 +1,63 @@
+"""The services that routes use: one frozen object on the application."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, cast
+
+from fastapi import Depends, Path, Request
+from sqlalchemy import Engine
+
+from mxd.backend.api.middleware.authentication import Authenticator
+from mxd.backend.api.middleware.metrics import Metrics
+from mxd.backend.inference.run_loader import RunLoader
+from mxd.backend.inference.service import InferenceService
+from mxd.backend.queries.caches import IndexCache, PairCache
+from mxd.backend.queries.coactivation import CoactivationIndex
+from mxd.backend.queries.run_cache import RunCache
+from mxd.backend.responses import CachedResponse
+from mxd.backend.settings import Settings
+from mxd.trainer.language_model.chat_template import Turn, chat_text
+
+if TYPE_CHECKING:
+    from mxd.backend.queries.matching import MatchedExperts
+
+
+@dataclass(frozen=True)
+class Services:
+    """Services, created once at start-up."""
+
+    settings: Settings
+    database: Engine
+    library: RunLoader
+    live: InferenceService
+    browsing: RunCache
+    together: IndexCache[CoactivationIndex]
+    matches: PairCache[MatchedExperts]
+    figures: dict[str, IndexCache[CachedResponse]]
+    """Figures that read every expert; cached, because they are expensive and requested often."""
+    chance: random.Random
+    authenticator: Authenticator
+    metrics: Metrics
+
+
+async def services(request: Request) -> Services:
+    """Return the services of the application that handles the request."""
+    # Async, because FastAPI would run a plain function in a thread per request.
+    return cast(Services, request.app.state.services)
+
+
+ServicesDep = Annotated[Services, Depends(services)]
+RunName = Annotated[str, Path(max_length=200, description="Name of the run.")]
+ExpertId = Annotated[int, Path(ge=0, lt=2**31, description="Id of the expert.")]
+
+
+def prompt_text(services: Services, run: str, text: str, turns: Sequence[Turn]) -> str:
+    """Return the prompt; chat turns are formatted by the chat template of the run's tokenizer.
+
+    Raises:
+        UserError: the tokenizer has no template, or the template rejects these turns.
+    """
+    return chat_text(services.library.run(run).tokenizer, turns) if turns else text

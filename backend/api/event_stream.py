@@ -1,0 +1,134 @@
+"""Server-sent events: streams that keep idle connections open and close their source when the client disconnects."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Coroutine, Sequence
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+import anyio
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import JSONResponse, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from mxd.backend.errors import ClientGoneError, error_body, status_and_code, to_client_error
+from mxd.backend.responses import to_json_bytes
+from mxd.backend.schemas import ErrorEvent
+
+log = logging.getLogger(__name__)
+PING = b": ping\n\n"
+"""A comment, which clients ignore, because proxies close idle connections."""
+Event = tuple[str, BaseModel | dict[str, Any]]
+"""Event name and data: a model, or plain data in its shape."""
+Events = AsyncGenerator[Sequence[Event], None]
+"""Batches of events that are sent together."""
+
+
+def encode(name: str, data: BaseModel | dict[str, Any]) -> bytes:
+    """Encode one event; its JSON contains no line breaks."""
+    return b"event: " + name.encode() + b"\ndata: " + to_json_bytes(data) + b"\n\n"
+
+
+class EventStream(StreamingResponse):
+    """A response that sends events as they are produced.
+
+    Args:
+        events: closed when the client disconnects, wherever it is waiting.
+        ping_seconds: longest time without sending anything.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(self, events: Events, ping_seconds: float = 15.0) -> None:
+        self._wire = _wire(events, ping_seconds)
+        super().__init__(self._wire, headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send until the events end or the client disconnects."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._wire.aclose()
+
+
+async def _wire(events: Events, ping_seconds: float) -> AsyncGenerator[bytes, None]:
+    upcoming: asyncio.Task[Sequence[Event] | None] | None = None
+    try:
+        while True:
+            # A separate task, because a timeout for the ping must not cancel the event in progress.
+            upcoming = upcoming or asyncio.create_task(_next(events))
+            done, _ = await asyncio.wait({upcoming}, timeout=ping_seconds)
+            if not done:
+                yield PING
+                continue
+            finished, upcoming = upcoming, None
+            failed = finished.exception()
+            if failed is not None:
+                error = to_client_error(failed)
+                if status_and_code(error)[0] == HTTPStatus.INTERNAL_SERVER_ERROR:
+                    log.error("A stream has failed", exc_info=error)
+                yield encode("error", ErrorEvent(error=error_body(error)))
+                return
+            together = finished.result()
+            if together is None:
+                return
+            yield b"".join(encode(*event) for event in together)
+    finally:
+        with anyio.CancelScope(shield=True):
+            if upcoming is not None:
+                upcoming.cancel()
+                await asyncio.wait({upcoming})
+            await events.aclose()
+
+
+async def _next(events: Events) -> Sequence[Event] | None:
+    return await anext(events, None)
+
+
+class EventStreamJson(JSONResponse):
+    """Response class for ``EventStream`` in OpenAPI, because FastAPI describes only JSON bodies."""
+
+    media_type = EventStream.media_type
+
+
+def stream_responses(data: Any) -> dict[int | str, dict[str, Any]]:
+    """OpenAPI responses of a stream: the data type of its events, and JSON errors before it starts."""
+    error = {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorResponse"}}}}
+    return {
+        200: {"model": data, "description": "Server-sent events; this is the data of one of them."},
+        "4XX": {"description": "The request cannot be served; the message says why.", **error},
+        "5XX": {"description": "The server cannot answer now.", **error},
+    }
+
+
+Result = TypeVar("Result")
+
+
+async def cancel_on_disconnect(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
+    """Await ``work``, cancelled if the client of ``request`` closes its connection.
+
+    FastAPI does not notify ordinary handlers of a disconnect. Without this, abandoned requests would occupy the
+    language model, and the client's next request would wait for them. The body must have been read.
+
+    Raises:
+        ClientGoneError: the client disconnected first.
+    """
+    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_disconnected(request))
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientGoneError("The client disconnected.")
+        return working.result()
+    finally:
+        working.cancel()
+        leaving.cancel()
+        await asyncio.gather(working, leaving, return_exceptions=True)
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

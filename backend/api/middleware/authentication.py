@@ -1,0 +1,162 @@
+"""Check every request's host and origin, its token and its rate."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from dataclasses import dataclass
+
+from sqlalchemy import Engine
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
+from starlette.datastructures import Headers
+from starlette.requests import cookie_parser
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from mxd.backend.api.middleware.host_check import is_cross_site, is_own_host
+from mxd.backend.api.middleware.rate_limit import RateLimiter
+from mxd.backend.api.middleware.roles import READING_METHODS, allows, needed_role
+from mxd.backend.database.access_tokens import digest, role_of
+from mxd.backend.errors import ForbiddenError, MisdirectedError, NotSignedInError, TooManyRequestsError, to_client_error
+from mxd.backend.responses import response_to
+from mxd.backend.settings import Role, Settings, host_name
+
+COOKIE = "mxd_token"
+BEARER = "bearer "
+SECONDS_REMEMBERED = 5.0
+"""Seconds for which a token's role is cached; a revoked token stops working after that."""
+TOKENS_REMEMBERED = 1_000
+LONGEST_TOKEN = 200
+
+
+@dataclass(frozen=True)
+class _CachedRole:
+    role: Role
+    until: float
+
+
+class Authenticator:
+    """Looks up tokens in a database and counts the requests of each client."""
+
+    def __init__(self, settings: Settings, database: Engine) -> None:
+        self.settings = settings
+        self._database = database
+        self._known: dict[str, _CachedRole] = {}
+        self._own_names = {socket.gethostname().lower(), *(name.lower() for name in settings.allowed_hosts)}
+        self._browsing = RateLimiter(settings.browse_rate)
+        self._computing = RateLimiter(settings.compute_rate)
+        self._signing_in = RateLimiter(settings.sign_in_rate)
+
+    def check_address(self, method: str, path: str, headers: Headers) -> None:
+        """Check that a request is meant for this server.
+
+        Raises:
+            MisdirectedError: the Host is a name that is not this server's.
+            ForbiddenError: the request comes from another site's page.
+        """
+        name = host_name(headers.get("host", ""))
+        if not is_own_host(name, self._own_names):
+            raise MisdirectedError(
+                f"Unknown host name: {name or '(none)'}. If it is this server's, add it to MXD_ALLOWED_HOSTS."
+            )
+        if path.startswith("/api/") and is_cross_site(method, headers):
+            raise ForbiddenError("Cross-site requests are not allowed. Open the server's own dashboard.")
+
+    async def check_access(self, method: str, path: str, headers: Headers, client: str) -> None:
+        """Check token, role and rate. Without tokens, every request passes.
+
+        Raises:
+            NotSignedInError: the token is missing or not valid.
+            ForbiddenError: its role is not sufficient.
+            TooManyRequestsError: the client exceeded its rate.
+        """
+        needed = needed_role(method, path)
+        if not self.settings.requires_tokens or needed is None:
+            return
+        token = token_from(headers)
+        role = await self.role(token)
+        if role is None:
+            if token:  # a request without a token is no sign-in attempt
+                self._count(self._signing_in, client)
+            raise NotSignedInError("A token is required. Sign in with a token from: mxd token create")
+        self._count(self._browsing if method in READING_METHODS else self._computing, digest(token))
+        if not allows(role, needed):
+            raise ForbiddenError("This token has the role read. Sign in with a token of the role write.")
+
+    def count_sign_in(self, client: str) -> None:
+        """Count a sign-in attempt.
+
+        Raises:
+            TooManyRequestsError: too many attempts from this address.
+        """
+        self._count(self._signing_in, client)
+
+    async def role(self, token: str) -> Role | None:
+        """Return the role of a token, cached for a few seconds."""
+        if not 0 < len(token) <= LONGEST_TOKEN:
+            return None
+        key, now = digest(token), time.monotonic()
+        known = self._known.get(key)
+        if known is not None and now < known.until:
+            return known.role
+        role = await asyncio.to_thread(self._look_up, token)
+        if role is None:
+            self._known.pop(key, None)
+            return None
+        if len(self._known) >= TOKENS_REMEMBERED:
+            self._known.clear()
+        self._known[key] = _CachedRole(role, now + SECONDS_REMEMBERED)
+        return role
+
+    def _look_up(self, token: str) -> Role | None:
+        with Session(self._database) as session:
+            return role_of(session, token)
+
+    @staticmethod
+    def _count(rates: RateLimiter, client: str) -> None:
+        seconds = rates.wait(client)
+        if seconds:
+            raise TooManyRequestsError("Too many requests. Try again in a moment.", seconds)
+
+
+class AuthMiddleware:
+    """Rejects requests with a foreign Host or Origin, without a valid token, or over the rate limit."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle the request, or respond with the error of a failed check."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        authenticator: Authenticator = scope["app"].state.services.authenticator
+        method, path, headers = scope["method"], scope["path"], Headers(scope=scope)
+        try:
+            authenticator.check_address(method, path, headers)
+            await authenticator.check_access(method, path, headers, client_address(scope))
+        except (MisdirectedError, ForbiddenError, NotSignedInError, TooManyRequestsError) as error:
+            await response_to(error)(scope, receive, send)
+            return
+        except DBAPIError as error:  # the database of the tokens
+            told = to_client_error(error)
+            if told is error:
+                raise
+            await response_to(told)(scope, receive, send)
+            return
+        await self.app(scope, receive, send)
+
+
+def client_address(scope: Scope) -> str:
+    """Return the client's address; empty if the connection has none."""
+    client = scope.get("client")
+    return str(client[0]) if client else ""
+
+
+def token_from(headers: Headers) -> str:
+    """Return the token from ``Authorization: Bearer`` or the sign-in cookie; empty if there is none."""
+    authorization = headers.get("authorization", "")
+    if authorization.lower().startswith(BEARER):
+        return authorization[len(BEARER) :].strip()
+    return cookie_parser(headers.get("cookie", "")).get(COOKIE, "")

@@ -1,0 +1,32 @@
+"""Comparison of two runs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+from starlette.responses import Response
+
+from mxd.backend.api.dependencies import RunName, ServicesDep
+from mxd.backend.database.engine import reading
+from mxd.backend.queries.comparison import run_comparison
+from mxd.backend.queries.runs import find_index, find_run
+from mxd.backend.responses import model_response
+from mxd.backend.schemas import RunComparison
+from mxd.trainer.errors import UserError
+
+router = APIRouter(tags=["runs"])
+
+OtherName = Annotated[str, Path(max_length=200, description="Name of the run to compare with.")]
+
+
+@router.get("/runs/{run}/comparison/{other}", response_model=RunComparison)
+def comparison(run: RunName, other: OtherName, services: ServicesDep) -> Response:
+    """The densest experts of a run, each with the most similar expert of another run, and the similarity by chance."""
+    with reading(services.database) as session:
+        one, two = find_run(session, run), find_run(session, other)
+        if one.id == two.id:
+            raise UserError(f"{run} cannot be compared with itself. Choose another run.")
+        found = services.matches.of(session, find_index(session, one), find_index(session, two))
+        vocabularies = [services.library.run(name).vocabulary for name in (run, other)]
+        return model_response(run_comparison(session, one, two, found, vocabularies))

@@ -1,0 +1,28 @@
+"""Evaluations and probes of runs."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from mxd.backend.api.dependencies import RunName, ServicesDep
+from mxd.backend.database.engine import reading
+from mxd.backend.queries.evaluations import evaluations_of
+from mxd.backend.queries.probes import described_probes
+from mxd.backend.queries.runs import find_run
+from mxd.backend.schemas import EvaluationList, ProbeList
+
+router = APIRouter(tags=["evaluations"])
+
+
+@router.get("/runs/{run}/evaluations")
+def evaluations(run: RunName, services: ServicesDep) -> EvaluationList:
+    """Evaluations of a run, newest first; none before ``mxd evaluate``."""
+    with reading(services.database) as session:
+        return evaluations_of(session, find_run(session, run))
+
+
+@router.get("/runs/{run}/probes")
+def probes(run: RunName, services: ServicesDep) -> ProbeList:
+    """Single-expert probes of a run on labelled texts; none before ``mxd probe``."""
+    with reading(services.database) as session:
+        return described_probes(session, find_run(session, run))

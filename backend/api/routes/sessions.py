@@ -1,0 +1,114 @@
+"""Saved steering sessions: the settings that reproduce the same texts."""
+
+from __future__ import annotations
+
+from math import isclose
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+from sqlalchemy.orm import Session
+
+from mxd.backend.api.dependencies import RunName, ServicesDep
+from mxd.backend.database import steering_sessions as sessions
+from mxd.backend.database.engine import reading
+from mxd.backend.database.steering_sessions import SessionRecord
+from mxd.backend.errors import RunNotFoundError
+from mxd.backend.inference.run_loader import RunLoader
+from mxd.backend.queries.runs import find_run
+from mxd.backend.queries.steering_units import units_of
+from mxd.backend.schemas import SavedSession, SaveSessionRequest, SessionList, SessionSummary, SteeringRequest
+from mxd.trainer.config import Edit
+from mxd.trainer.errors import NotFoundError
+from mxd.trainer.storage.database.open import writing
+
+PROMPT_SHOWN = 200
+NEAR = 0.005
+"""Largest relative difference of units without a visible effect."""
+
+SessionId = Annotated[str, Path(max_length=32, pattern="^[a-z0-9]+$", description="Short id of a saved session.")]
+
+router = APIRouter(tags=["sessions"])
+
+
+@router.get("/runs/{run}/sessions")
+def list_sessions(run: RunName, services: ServicesDep) -> SessionList:
+    """Saved sessions of a run, newest first."""
+    with reading(services.database) as session:
+        find_run(session, run)
+        return SessionList(sessions=tuple(_summary(record) for record in sessions.sessions_of(session, run)))
+
+
+@router.post("/runs/{run}/sessions", status_code=201)
+def save_session(run: RunName, request: SaveSessionRequest, services: ServicesDep) -> SavedSession:
+    """Save a session: prompt, edits, sampling and seed reproduce the same texts."""
+    with writing(services.database) as session:
+        units = sessions.json_units(units_of(session, services.library, run, request.steering))
+        steering = request.steering.model_dump(mode="json")
+        record = sessions.save_session(session, run, request.name, steering, units)
+        return _opened(session, services.library, record)
+
+
+@router.get("/sessions/{id}")
+def open_session(id: SessionId, services: ServicesDep) -> SavedSession:
+    """A saved session, and whether anything that its texts depend on has changed."""
+    with reading(services.database) as session:
+        return _opened(session, services.library, sessions.find_session(session, id))
+
+
+@router.delete("/sessions/{id}", status_code=204)
+def delete_session(id: SessionId, services: ServicesDep) -> None:
+    """Delete a saved session."""
+    with writing(services.database) as session:
+        sessions.delete_session(session, id)
+
+
+def _summary(record: SessionRecord) -> SessionSummary:
+    return SessionSummary(**_fields(record))
+
+
+def _fields(record: SessionRecord) -> dict[str, object]:
+    steering = SteeringRequest.model_validate(record.steering)
+    prompt = steering.turns[-1].text if steering.turns else steering.prompt
+    alone = _alone(record.run, steering)
+    return {
+        "id": record.id,
+        "name": record.name,
+        "run": record.run,
+        "prompt": prompt[:PROMPT_SHOWN],
+        "edits": len(steering.edits),
+        "expert": None if alone is None else alone.expert,
+        "strength": None if alone is None else alone.strength,
+        "saved_at": record.saved_at_utc,
+    }
+
+
+def _alone(run: str, steering: SteeringRequest) -> Edit | None:
+    """Return the edit that amplifies an expert, if it is the only one."""
+    if len(steering.edits) != 1:
+        return None
+    (edit,) = steering.edits
+    return edit if edit.mode == "add" and edit.strength > 0 and edit.run in (None, run) else None
+
+
+def _opened(session: Session, library: RunLoader, record: SessionRecord) -> SavedSession:
+    steering = SteeringRequest.model_validate(record.steering)
+    return SavedSession(**_fields(record), steering=steering, changed=_changes(session, library, record, steering))
+
+
+def _changes(session: Session, library: RunLoader, record: SessionRecord, steering: SteeringRequest) -> tuple[str, ...]:
+    try:
+        now = sessions.json_units(units_of(session, library, record.run, steering))
+    except RunNotFoundError:
+        return ("A run of this session is gone from the database, so its texts cannot be written again.",)
+    except NotFoundError:
+        return ("An expert of this session is gone: a run was fitted anew with fewer experts.",)
+    if _alike(now, record.units):
+        return ()
+    return ("A run was indexed anew since this was saved: its strengths count in other units now.",)
+
+
+def _alike(now: dict[str, dict[str, float]], kept: dict[str, dict[str, float]]) -> bool:
+    """Return True if units differ at most by rounding."""
+    known = {(run, expert): unit for run, units in kept.items() for expert, unit in units.items()}
+    found = {(run, expert): unit for run, units in now.items() for expert, unit in units.items()}
+    return known.keys() == found.keys() and all(isclose(known[key], found[key], rel_tol=NEAR) for key in known)

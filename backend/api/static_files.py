@@ -1,0 +1,78 @@
+"""The built frontend, served by the same process: static files, and index.html for every page URL."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from pathlib import Path
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.responses import FileResponse, HTMLResponse, Response
+from starlette.routing import Match, Mount
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
+
+NOT_BUILT = "The front end has not been built yet; run make install, then reload this page."
+NOT_BUILT_PAGE = (
+    "<!doctype html><html lang='en'><meta charset='utf-8'><title>MxD Explorer</title>"
+    f"<p>{NOT_BUILT}</p><p><a href='/docs'>The API</a> works without it.</p></html>"
+)
+
+
+def frontend(folder: Path) -> Mount:
+    """Serve the frontend at ``/``, for everything except the API."""
+    return _AllButApi("/", app=_Files(folder), name="frontend")
+
+
+class _AllButApi(Mount):
+    """A mount at ``/`` that leaves unknown addresses and wrong methods of the API to the API."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        if scope.get("path", "").startswith("/api/"):
+            return Match.NONE, {}
+        return super().matches(scope)
+
+
+class _Files(StaticFiles):
+    """Static files of a single-page application, which may be built while the server runs."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(directory=folder, check_dir=False)
+        self.config_checked = True  # a missing folder is reported per request, not raised
+        self.index = folder / "index.html"
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        """Return the file at ``path``, or index.html for a page.
+
+        Raises:
+            HTTPException: 404 if there is neither, 503 if the frontend has not been built.
+        """
+        is_page = path == "." or "text/html" in Headers(scope=scope).get("accept", "")
+        if not self.index.is_file():
+            return self._not_built(scope)
+        try:
+            return await (self._lasting(path, scope) if path.startswith("assets/") else self._fresh(path, scope))
+        except HTTPException as error:
+            if error.status_code != HTTPStatus.NOT_FOUND or not is_page:
+                raise
+            return FileResponse(self.index, headers={"Cache-Control": "no-cache"})
+
+    async def _fresh(self, path: str, scope: Scope) -> Response:
+        response = await super().get_response(path, scope)
+        response.headers["Cache-Control"] = "no-cache"
+        return response
+
+    async def _lasting(self, path: str, scope: Scope) -> Response:
+        """A file with a content hash in its name; pre-compressed if the build compressed it."""
+        encoded = "gzip" in Headers(scope=scope).get("accept-encoding", "") and self.lookup_path(f"{path}.gz")[1]
+        response = await super().get_response(f"{path}.gz" if encoded else path, scope)
+        response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
+        response.headers["Vary"] = "Accept-Encoding"
+        if encoded:
+            response.headers["Content-Encoding"] = "gzip"
+        return response
+
+    def _not_built(self, scope: Scope) -> Response:
+        if "text/html" in Headers(scope=scope).get("accept", ""):
+            return HTMLResponse(NOT_BUILT_PAGE, status_code=HTTPStatus.SERVICE_UNAVAILABLE)
+        raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, NOT_BUILT)

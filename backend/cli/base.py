@@ -1,0 +1,100 @@
+"""Base class of all commands and the markers that turn fields into flags. Nothing slow is imported here."""
+
+from __future__ import annotations
+
+import json
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from mxd.backend.settings import Settings
+
+T = TypeVar("T")
+POSITIONAL = "positional argument"
+Positional = Annotated[T, POSITIONAL]
+"""A field that is read from its position on the command line rather than from a flag."""
+
+
+@dataclass(frozen=True)
+class FlagsOf:
+    """Marks a field whose flags are the fields of a config class, nested ones included.
+
+    A field annotated as ``dict`` receives the given flags by name, unvalidated and without defaults. A field annotated
+    as the config class itself receives a validated config.
+    """
+
+    model: type[BaseModel]
+    only: frozenset[str] = frozenset()
+    """Fields offered as flags. All of them if empty."""
+    without: frozenset[str] = frozenset()
+    """Fields that are no flags."""
+    positional: frozenset[str] = frozenset()
+    """Fields read from their position."""
+    several: frozenset[str] = frozenset()
+    """Fields whose flag accepts several comma-separated values."""
+    types: Mapping[str, Any] = field(default_factory=dict)
+    """Field -> annotation that the help shows instead of its own."""
+    optional: bool = False
+    """No flag is required by the parser, because the command knows another source of the values."""
+
+    def includes(self, name: str) -> bool:
+        """Return whether the field ``name`` is a flag."""
+        return name not in self.without and (not self.only or name in self.only)
+
+
+class Command(BaseModel):
+    """Base class of all commands. Fields become flags and their docstrings become the help."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, protected_namespaces=())
+
+    examples: ClassVar[tuple[str, ...]] = ()
+    """Command lines shown below the help."""
+    groups: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Heading in the help -> flags listed below it, without dashes. The rest is listed under "Options"."""
+
+    data: Path | None = None
+    """Folder of the runs and the database (default: MXD_DATA, or ./data)."""
+    database: str | None = None
+    """SQLAlchemy URL of the database (default: MXD_DATABASE, or mxd.sqlite in the data folder)."""
+    as_json: Annotated[bool, Field(alias="json")] = False
+    """Print the result as one JSON document on stdout."""
+
+    @abstractmethod
+    def run(self) -> int:
+        """Run the command and return its exit code.
+
+        Raises:
+            UserError: an argument cannot be used.
+        """
+
+    def settings(self, **more: Any) -> Settings:
+        """Return the settings: flags first, then ``MXD_…`` variables, then defaults."""
+        given = {"data": self.data, "database": self.database, **more}
+        return Settings(**{name: value for name, value in given.items() if value is not None})
+
+    def report(self, result: Mapping[str, Any] | list[Any], text: str) -> None:
+        """Print ``result`` as JSON, or ``text``."""
+        print(json.dumps(_finite(result), ensure_ascii=False) if self.as_json else text)
+
+
+class ModelCommand(Command):
+    """Base class of the commands that run a language model."""
+
+    device: str = "auto"
+    """Device of the language model: auto, cpu, cuda, or auto-map (over all GPUs, main memory and disk)."""
+
+
+def _finite(value: Any) -> Any:
+    """Replace NaN and infinities, which JSON lacks, by None."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value

@@ -1,0 +1,181 @@
+"""``mxd circuit``: attribution graphs of predictions, through one layer or several."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from math import isnan
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from mxd.backend.cli.base import FlagsOf, ModelCommand, Positional
+from mxd.backend.cli.console import task
+from mxd.backend.cli.options import nest
+from mxd.backend.cli.parser import validate
+from mxd.backend.schemas import CircuitAgreement
+from mxd.trainer.config.analysis import CircuitConfig
+from mxd.trainer.errors import UserError
+
+if TYPE_CHECKING:
+    from mxd.trainer.analysis.circuits.ablation import AblationEffect
+    from mxd.trainer.analysis.circuits.agreement import Agreement
+    from mxd.trainer.analysis.circuits.graph import Circuit
+    from mxd.trainer.language_model.model import LanguageModel
+    from mxd.trainer.storage.run import Run
+
+MAX_EXPERTS_SHOWN = 12
+"""Experts listed as text. --json and --output contain all."""
+
+
+class CircuitCommand(ModelCommand):
+    """Trace a prediction back through experts: which ones raise the token's logit, and what activated them.
+
+    Attention patterns, normalisation scales and the selection of experts are frozen at their values on this prompt.
+    MLPs without a run are frozen entirely.
+    """
+
+    examples: ClassVar = (
+        "mxd circuit gpt2-l8-k32 --prompt 'The capital of France is'",
+        "mxd circuit l6 l7 l8 --prompt 'The capital of France is' --target ' Paris' --output circuit.html",
+        "mxd circuit gpt2-l8-k32 --prompt 'The capital of France is' --check --json",
+    )
+
+    names: Positional[list[str]]
+    """Names or folders of runs of different layers of one language model."""
+    target: str | None = None
+    """Next token to explain, with its leading space, or its id (default: the most probable one)."""
+    flags: Annotated[dict[str, Any], FlagsOf(CircuitConfig, without=frozenset({"target", "edge_share"}))] = Field(
+        default_factory=dict
+    )
+    check: bool = False
+    """Also ablate every expert of the graph in the language model, and compare with the graph's predictions."""
+    output: Path | None = None
+    """Write the whole graph to this .json or .html file."""
+
+    def run(self) -> int:
+        """Trace, and print a summary."""
+        from mxd.trainer.analysis.circuits.tracing import trace
+        from mxd.trainer.language_model.model import LanguageModel
+
+        _check_output(self.output)
+        values = nest(CircuitConfig, self.flags)
+        validate(CircuitConfig, values, type(self), "mxd circuit")  # before anything large is loaded
+        runs = self._runs()
+        language_model = LanguageModel.load(runs[0].language_model_source, self.device)
+        config = CircuitConfig.model_validate({**values, "target": _token_id(language_model, self.target)})
+        with task("Tracing", "experts") as callbacks:
+            circuit = trace(language_model, runs, config, callbacks)
+        effects = self._effects(language_model, runs, config, circuit)
+        result = as_json(circuit, effects)
+        if self.output is not None:
+            _write(self.output, circuit, result)
+        self.report(result, _format_result(circuit, effects, self.output))
+        return 0
+
+    def _runs(self) -> list[Run]:
+        """Load the runs.
+
+        Raises:
+            UserError: they belong to different language models.
+        """
+        from mxd.trainer.storage.run import Run
+
+        runs = [Run.load(name, self.settings().data) for name in self.names]
+        for run in runs:
+            if run.language_model_source != runs[0].language_model_source:
+                raise UserError(
+                    f"Runs '{run.name}' and '{runs[0].name}' belong to different language models. "
+                    "Choose runs of one language model."
+                )
+        return runs
+
+    def _effects(
+        self, language_model: LanguageModel, runs: Sequence[Run], config: CircuitConfig, circuit: Circuit
+    ) -> tuple[AblationEffect, ...]:
+        if not self.check:
+            return ()
+        from mxd.trainer.analysis.circuits.agreement import ablate_each_expert
+
+        with task("Ablating", "experts") as callbacks:
+            return ablate_each_expert(language_model, runs, config, circuit, callbacks)
+
+
+def as_json(circuit: Circuit, effects: Sequence[AblationEffect]) -> dict[str, Any]:
+    """Return the graph as JSON. Measured effects are added with their experts, together with how well they agree."""
+    result = asdict(circuit)
+    if effects:
+        from mxd.trainer.analysis.circuits.agreement import agreement
+
+        summary = agreement(effects)
+        result["checked"] = [
+            {**switch._asdict(), **effect._asdict()} for switch, effect in zip(circuit.experts, effects, strict=True)
+        ]
+        result["agreement"] = {name: getattr(summary, name) for name in CircuitAgreement.model_fields}
+    return result
+
+
+def _check_output(path: Path | None) -> None:
+    if path is not None and path.suffix not in (".json", ".html"):
+        raise UserError(f"Unsupported --output: '{path}'. Supported file types: .json, .html.")
+
+
+def _token_id(language_model: LanguageModel, word: str | None) -> int | None:
+    """Return the id of a token given by its text or id.
+
+    Raises:
+        UserError: the text is not exactly one token.
+    """
+    if word is None or (word.isascii() and word.isdigit()):
+        return None if word is None else int(word)
+    ids: list[int] = language_model.tokenizer(word, add_special_tokens=False)["input_ids"]
+    if len(ids) != 1:
+        raise UserError(
+            f"Invalid --target: {word!r} is {len(ids)} tokens. Give one token, such as ' the' with its leading space, "
+            "or its id."
+        )
+    return ids[0]
+
+
+def _write(path: Path, circuit: Circuit, result: dict[str, Any]) -> None:
+    from mxd.backend.plots.circuit_page import circuit_page
+    from mxd.trainer.utils.files import atomic_write, disk_errors
+
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".html":
+        atomic_write(path, circuit_page(circuit))
+    else:
+        from mxd.backend.responses import to_json_bytes
+
+        atomic_write(path, to_json_bytes(result).decode() + "\n")
+
+
+def _format_result(circuit: Circuit, effects: Sequence[AblationEffect], output: Path | None) -> str:
+    measured = dict(zip(circuit.experts, effects, strict=True)) if effects else {}
+    parts = ", ".join(f"{kind} {value:+.2f}" for kind, value in circuit.direct.items())
+    lines = [
+        f"{circuit.target.text!r} has probability {circuit.target.probability:.1%}; its logit is "
+        f"{circuit.target.logit:.2f} above the mean: {parts}.",
+        f"{len(circuit.nodes) - 1} of {circuit.num_nodes:,} nodes hold {circuit.retained_influence:.0%} of the "
+        f"influence; {len(circuit.edges)} edges hold {circuit.retained_edge_influence:.0%} of that between them.",
+    ]
+    experts = [node for node in circuit.nodes if node.kind == "expert"]
+    for node, switch in list(zip(experts, circuit.experts, strict=True))[:MAX_EXPERTS_SHOWN]:
+        effect = f", measured {measured[switch].measured:+.3f}" if switch in measured else ""
+        lines.append(
+            f"layer {node.layer} expert {node.expert} on {circuit.tokens[node.position].text!r} "
+            f"(token {node.position}): influence {node.influence:.1%}, ablated: predicted {-node.effect:+.3f}{effect}"
+        )
+    if effects:
+        from mxd.trainer.analysis.circuits.agreement import agreement
+
+        lines.append(_format_agreement(agreement(effects)))
+    return "\n".join([*lines, *([f"Written to {output}."] if output is not None else [])])
+
+
+def _format_agreement(agreement: Agreement) -> str:
+    text = f"{agreement.experts} experts ablated one at a time: predicted and measured effects have"
+    correlation = "" if isnan(agreement.correlation) else f" correlation {agreement.correlation:.2f} and"
+    return f"{text}{correlation} the same sign for {agreement.same_sign:.0%}."

@@ -1,0 +1,83 @@
+"""``mxd database``: check, compact and upgrade the database."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from mxd.backend.cli.base import Command
+from mxd.backend.cli.databases import existing_database
+
+MEGABYTE = 10**6
+
+
+class CheckDatabase(Command):
+    """Check that the database is intact. Nothing is written. Exits with code 1 if something is damaged."""
+
+    examples: ClassVar = (
+        "mxd database check",
+        "mxd database check --sample 5000",
+        "mxd database check --data /data/mxd --json",
+    )
+
+    sample: Annotated[int, Field(ge=0)] = 200
+    """Random experts per run whose top examples are decoded and compared with their statistics."""
+
+    def run(self) -> int:
+        """Print one line per problem."""
+        from mxd.backend.database.engine import reading
+        from mxd.backend.database.maintenance.check import check_database
+
+        with existing_database(self.settings()) as database, reading(database) as session:
+            findings = list(check_database(session, self.sample))
+            url = database.url.render_as_string()
+        advice = "Index the runs named here again. If SQLite reports damage, restore a backup of the file."
+        text = [*findings, advice] if findings else [f"{url} is intact."]
+        self.report({"database": url, "findings": findings}, "\n".join(text))
+        return int(bool(findings))
+
+
+class CompactDatabase(Command):
+    """Reclaim the disk space of deleted data. Fails while another process is writing."""
+
+    examples: ClassVar = (
+        "mxd database compact",
+        "mxd database compact --json",
+        "mxd database compact --data /data/mxd",
+    )
+
+    def run(self) -> int:
+        """Compact, and print the sizes before and after."""
+        from mxd.backend.database.maintenance.compact import compact_database
+
+        with existing_database(self.settings()) as database:
+            result = compact_database(database)
+        before, after = result.bytes_before / MEGABYTE, result.bytes_after / MEGABYTE
+        self.report(asdict(result), f"Database size: {before:,.1f} MB before, {after:,.1f} MB after.")
+        return 0
+
+
+class UpgradeDatabase(Command):
+    """Upgrade a database written by an earlier version, completely or, on any error, not at all.
+
+    Stop all servers and back up the database first.
+    """
+
+    examples: ClassVar = (
+        "mxd database upgrade",
+        "mxd database upgrade --database postgresql+psycopg://user@host/mxd",
+        "mxd database upgrade --data /data/mxd --json",
+    )
+
+    def run(self) -> int:
+        """Upgrade, and print the versions before and after."""
+        from mxd.backend.database.maintenance.upgrade import upgrade_database
+
+        result = upgrade_database(self.settings().database_url)
+        text = f"Upgraded the database from version {result.before} to {result.after}."
+        if result.before == result.after:
+            text = f"The database is up to date (version {result.after}). Nothing was changed."
+        self.report(asdict(result), text)
+        return 0

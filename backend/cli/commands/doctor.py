@@ -1,0 +1,169 @@
+"""``mxd doctor``: check the installation and the data, with advice for every problem."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import shutil
+import sqlite3
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from mxd.backend.cli.base import Command, FlagsOf
+from mxd.backend.cli.commands.serve import listen
+from mxd.backend.cli.databases import existing_database
+from mxd.backend.settings import Settings
+from mxd.trainer.errors import NotFoundError, UserError
+
+Verdict = Literal["good", "warning", "bad"]
+
+PACKAGES = ("torch", "transformers", "tokenizers", "fastapi", "sqlalchemy", "pydantic")
+GIGABYTE = 10**9
+LOW_DISK = 5 * GIGABYTE
+MIN_DISK = 500_000_000
+MARKS: dict[Verdict, str] = {"good": "ok", "warning": "warn", "bad": "BAD"}
+MIN_SQLITE = (3, 35, 0)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Result of one check."""
+
+    check: str
+    verdict: Verdict
+    found: str
+    advice: str | None = None
+    """Instructions for fixing the problem, or None if there is none."""
+
+
+class DoctorCommand(Command):
+    """Check versions, device, disk, database, runs, frontend and port. Exits with code 1 if a check fails."""
+
+    examples: ClassVar = ("mxd doctor", "mxd doctor --port 8080 --device cuda", "mxd doctor --data /data/mxd --json")
+
+    flags: Annotated[dict[str, Any], FlagsOf(Settings, only=frozenset({"host", "port", "device"}))] = Field(
+        default_factory=dict
+    )
+
+    def run(self) -> int:
+        """Run all checks, and print one line per finding."""
+        findings = list(examine(self.settings(**self.flags)))
+        self.report([asdict(finding) for finding in findings], "\n".join(map(_format_finding, findings)))
+        return int(any(finding.verdict == "bad" for finding in findings))
+
+
+def _format_finding(finding: Finding) -> str:
+    advice = f"\n      {finding.advice}" if finding.advice else ""
+    return f"{MARKS[finding.verdict]:4}  {finding.check}: {finding.found}{advice}"
+
+
+def examine(settings: Settings) -> Iterator[Finding]:
+    """Yield the findings of all checks, one check after the other."""
+    checks: tuple[Callable[[Settings], Iterator[Finding]], ...] = (
+        _versions,
+        _device,
+        _disk,
+        _database,
+        _runs,
+        _frontend,
+        _port,
+    )
+    for check in checks:
+        yield from check(settings)
+
+
+def _versions(_settings: Settings) -> Iterator[Finding]:
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES)
+    yield Finding("versions", "good", f"Python {platform.python_version()}, {versions}")
+    if sqlite3.sqlite_version_info < MIN_SQLITE:
+        advice = f"Install a Python {sys.version_info.major}.{sys.version_info.minor} build with a newer SQLite."
+        yield Finding("sqlite", "bad", f"SQLite {sqlite3.sqlite_version}; 3.35 or newer is required", advice)
+
+
+def _device(settings: Settings) -> Iterator[Finding]:
+    import torch
+
+    from mxd.trainer.language_model.loading import choose_device
+
+    try:
+        device = choose_device(settings.device)
+    except UserError as error:
+        yield Finding("device", "bad", str(error), "Choose another device with --device or MXD_DEVICE.")
+        return
+    if device.type == "cuda":
+        free, total = torch.cuda.mem_get_info(device)
+        name = torch.cuda.get_device_name(device)
+        yield Finding("device", "good", f"{name}, {free / GIGABYTE:.1f} of {total / GIGABYTE:.1f} GB free")
+        return
+    advice = None
+    if torch.version.cuda is not None:
+        advice = "This PyTorch is built for CUDA but finds no GPU. Check the output of nvidia-smi."
+    yield Finding("device", "warning" if advice else "good", f"CPU, {torch.get_num_threads()} threads", advice)
+
+
+def _disk(settings: Settings) -> Iterator[Finding]:
+    folder = next(path for path in (settings.data.resolve(), *settings.data.resolve().parents) if path.exists())
+    free = shutil.disk_usage(folder).free
+    verdict: Verdict = "bad" if free < MIN_DISK else "warning" if free < LOW_DISK else "good"
+    advice = None if verdict == "good" else "Free disk space, or set MXD_DATA to a folder on another disk."
+    yield Finding("disk", verdict, f"{free / GIGABYTE:.1f} GB free in {folder}", advice)
+
+
+def _database(settings: Settings) -> Iterator[Finding]:
+    from mxd.backend.database.engine import reading, size_in_bytes
+    from mxd.backend.queries.runs import count_examples
+
+    try:
+        with existing_database(settings) as database:
+            with reading(database) as session:
+                examples = count_examples(session)
+            size = size_in_bytes(database) / 10**6
+            url = database.url.render_as_string()
+    except NotFoundError:
+        yield Finding("database", "good", f"none yet in {settings.data}", "'mxd train' creates it.")
+    except UserError as error:
+        yield Finding("database", "bad", str(error), "Choose another database with --database or MXD_DATABASE.")
+    else:
+        yield Finding("database", "good", f"{url}: {size:,.1f} MB, {examples:,} top examples")
+
+
+def _runs(settings: Settings) -> Iterator[Finding]:
+    from mxd.trainer.storage.run import Run, run_names
+
+    names = run_names(settings.data)
+    if not names:
+        advice = "Train one with 'mxd train', or explore the bundled demo with 'mxd demo'."
+        yield Finding("runs", "good", f"none yet in {settings.data}", advice)
+    for name in names:
+        try:
+            source = Run.load(name, settings.data).language_model_source
+        except UserError as error:
+            yield Finding(f"run {name}", "bad", str(error), f"Delete it with 'mxd remove {name}'.")
+            continue
+        if Path(source).is_absolute() and not Path(source).exists():
+            advice = "Restore it. Browsing works without the language model; routing and steering do not."
+            yield Finding(f"run {name}", "warning", f"language model not found: {source}", advice)
+        else:
+            yield Finding(f"run {name}", "good", f"language model {source}")
+
+
+def _frontend(settings: Settings) -> Iterator[Finding]:
+    built = (settings.frontend / "index.html").is_file()
+    advice = None if built else "Build it with 'make install'."
+    found = f"{'built' if built else 'not built'}, in {settings.frontend}"
+    yield Finding("frontend", "good" if built else "warning", found, advice)
+
+
+def _port(settings: Settings) -> Iterator[Finding]:
+    try:
+        listen(settings.host, settings.port).close()
+    except UserError as error:
+        yield Finding("port", "warning", str(error), "This is expected if your own server is running.")
+        return
+    access = "with a token" if settings.requires_tokens else "from this machine without a token"
+    yield Finding("port", "good", f"{settings.port} on {settings.host} is free; access {access}")

@@ -1,0 +1,223 @@
+"""``mxd evaluate``: loss, faithfulness and expert health of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from mxd.backend.cli.base import FlagsOf, ModelCommand, Positional
+from mxd.backend.cli.commands.index import with_context_of
+from mxd.backend.cli.console import columns, task
+from mxd.backend.cli.sweep import Several
+from mxd.trainer.config import EvaluateConfig, Size
+from mxd.trainer.errors import UserError
+from mxd.trainer.utils.callbacks import Callbacks
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from mxd.trainer.evaluation.evaluate import Evaluator, Measurement
+    from mxd.trainer.storage.run import Run
+
+    Measure = Callable[[Evaluator], Measurement]
+
+Result = dict[str, Any]
+HEADER = ("run", "ΔCE", "95 %", "recovered", "KL", "norm. MSE", "L0", "routing", "dead")
+
+
+class EvaluateCommand(ModelCommand):
+    """Evaluate runs on held-out text: loss increase, faithfulness and expert health.
+
+    Results on the same text are cached in the database, so rerunning an interrupted command continues it.
+    """
+
+    examples: ClassVar = (
+        "mxd evaluate gpt2-l8-k32 --text heldout.jsonl --tokens 100k",
+        "mxd evaluate gpt2-l8-k32 --text heldout.jsonl --tokens 100k --k 4,8,16,32",
+        "mxd evaluate l0 l1 l2 --text heldout.jsonl --tokens 100k --together --layer-by-layer",
+    )
+
+    names: Positional[list[str]]
+    """Names or folders of the runs. All must belong to the same language model."""
+    config: Annotated[EvaluateConfig, FlagsOf(EvaluateConfig, without=frozenset({"k"}))]
+    other_text: str | None = None
+    """Second dataset of another kind, evaluated side by side."""
+    together: bool = False
+    """Also evaluate all runs jointly. They must belong to different layers."""
+    layer_by_layer: bool = False
+    """Also evaluate the runs cumulatively, adding one layer at a time from the first to the last."""
+    k: Several[Size | None] = (None,)
+    """Active experts per token, the strongest first (default: each run's K)."""
+    seen_text: bool = False
+    """Allow text that a run was trained on. The result is flagged."""
+
+    def run(self) -> int:
+        """Evaluate, and print a table."""
+        from mxd.backend.database.engine import opened
+        from mxd.trainer.storage.run import Run
+        from mxd.trainer.storage.run_records import register_run
+
+        settings = self.settings()
+        runs = [Run.load(name, settings.data) for name in self.names]
+        _check_same_model(runs)
+        self._check_ks(runs)
+        with opened(settings.database_url) as database:
+            for run in runs:
+                register_run(run, database)
+            results = self._measure(runs, database)
+        self.report(results, _format_results(results))
+        return 0
+
+    def _measure(self, runs: Sequence[Run], database: Engine) -> list[Result]:
+        """Return the results on the first text, each with those on the second one."""
+        results = self._measure_on(self.config.text.text, runs, database)
+        if self.other_text is None:
+            return results
+        others = self._measure_on(self.other_text, runs, database)
+        return [{**result, "other_text": other} for result, other in zip(results, others, strict=True)]
+
+    def _check_ks(self, runs: Sequence[Run]) -> None:
+        chosen = [k for k in self.k if k is not None]
+        if chosen and (self.together or self.layer_by_layer):
+            raise UserError("--k cannot be combined with --together or --layer-by-layer, which use each run's own K.")
+        for run in runs if chosen else ():
+            run.at_k(max(chosen))
+
+    def _measure_on(self, text: str, runs: Sequence[Run], database: Engine) -> list[Result]:
+        from dataclasses import replace
+
+        from mxd.trainer.data.sequences import fingerprint
+        from mxd.trainer.evaluation.evaluate import (
+            check_held_out,
+            evaluate,
+            evaluate_jointly,
+            is_training_text,
+            subject_name,
+        )
+        from mxd.trainer.evaluation.layer_by_layer import evaluate_layer_by_layer, layer_by_layer_subject, sort_by_layer
+        from mxd.trainer.evaluation.save import load_evaluation, write_evaluation
+        from mxd.trainer.storage.run_sets import weights_digest
+
+        config = self._config_for(text, runs[0])
+        if self.together or self.layer_by_layer:
+            sort_by_layer(runs)  # reports incompatible runs before anything is measured
+        if not self.seen_text:
+            for run in runs:
+                check_held_out(run.name, config.text, run.config.text)
+        digest = fingerprint(config.text)
+        lazy_evaluator = _LazyEvaluator(config, runs[0], self.device)
+
+        def measure(members: Sequence[Run], subject: str, evaluation: Measure, k: int | None = None) -> Result:
+            weights = weights_digest(members)
+            chosen = config.model_copy(update={"k": k})
+            cached = load_evaluation(database, subject, digest, chosen, weights)
+            if cached is not None:
+                return cached
+            with task(f"Evaluating {subject}") as callbacks:
+                measured = evaluation(replace(lazy_evaluator.open(callbacks), config=chosen))
+            return write_evaluation(database, measured, members[0].name, chosen, digest, weights)
+
+        def alone(evaluator: Evaluator, run: Run) -> Measurement:
+            return evaluate(evaluator, run, is_training_text(config.text, run.config.text))
+
+        results = [
+            measure([run], subject_name(run.name, k), partial(alone, run=run), k) for run in runs for k in self._ks(run)
+        ]
+        individual_losses = [result["loss_increase"]["value"] for result in results]
+        if self.together:
+            subject = " + ".join(run.name for run in runs)
+            results.append(
+                measure(runs, subject, partial(evaluate_jointly, runs=runs, individual_losses=individual_losses))
+            )
+        if self.layer_by_layer:
+            added = partial(evaluate_layer_by_layer, runs=runs, individual_losses=individual_losses)
+            results.append(measure(sort_by_layer(runs), layer_by_layer_subject(runs), added))
+        return results
+
+    def _ks(self, run: Run) -> list[int | None]:
+        """Return the K to evaluate, None for the run's own."""
+        return [None if k == run.layer_config.k else k for k in self.k]
+
+    def _config_for(self, text: str, run: Run) -> EvaluateConfig:
+        dataset = with_context_of(run, self.config.text).model_copy(update={"text": text})
+        return self.config.model_copy(update={"text": dataset})
+
+
+class _LazyEvaluator:
+    """Evaluator that is opened when the first run has no cached result."""
+
+    def __init__(self, config: EvaluateConfig, run: Run, device: str) -> None:
+        self.config, self.run, self.device = config, run, device
+        self._evaluator: Evaluator | None = None
+
+    def open(self, callbacks: Callbacks) -> Evaluator:
+        """Return the evaluator, opened on the first call, with ``callbacks``."""
+        from dataclasses import replace
+
+        from mxd.trainer.evaluation.evaluate import Evaluator
+        from mxd.trainer.language_model.model import LanguageModel
+
+        if self._evaluator is None:
+            language_model = LanguageModel.load(self.run.language_model_source, self.device)
+            self._evaluator = Evaluator.open(self.config, language_model, callbacks)
+        return replace(self._evaluator, callbacks=callbacks)
+
+
+def _check_same_model(runs: Sequence[Run]) -> None:
+    sources = {run.language_model_source for run in runs}
+    if len(sources) > 1:
+        raise UserError(
+            f"The runs belong to several language models: {', '.join(sorted(sources))}. Evaluate one model at a time."
+        )
+    names = [run.name for run in runs]
+    if len(set(names)) < len(names):
+        raise UserError("A run is named twice. Name each run once.")
+
+
+def _format_results(results: Sequence[Result]) -> str:
+    rows = [row for result in results for row in _rows(result)]
+    single = [result for result in results if "warnings" in result]
+    warnings = [
+        f"{_title(result)}: {warning['text']}"
+        for result in single
+        for warning in result["warnings"]
+        if warning["level"] != "note"
+    ]
+    return "\n".join([*columns(HEADER, rows), *warnings])
+
+
+def _rows(result: Result) -> list[tuple[str, ...]]:
+    if "steps" in result:
+        return [_row({**step, "loss_recovered_mean": {"value": None}}, f"+ {step['run']}") for step in result["steps"]]
+    rows = [_row(result, _title(result))]
+    if "other_text" in result:
+        rows.append(_row(result["other_text"], "  on the other text"))
+    return rows
+
+
+def _title(result: Result) -> str:
+    """Return the name of the run, with the K it was evaluated at unless that is its own."""
+    own_k = result.get("trained_k", result.get("k")) == result.get("k")
+    return str(result["run"]) if own_k else f"{result['run']} at K {result['k']}"
+
+
+def _row(result: Result, name: str) -> tuple[str, ...]:
+    delta, recovered = result["loss_increase"], result["loss_recovered_mean"]["value"]
+    figures = (
+        f"{delta['value']:+.4f}",
+        f"{delta['low']:+.4f} to {delta['high']:+.4f}",
+        "" if recovered is None else f"{recovered:.1%}",
+        f"{result['kl']:.4f}",
+    )
+    if "warnings" not in result:
+        return (name, *figures, "", "", "", "")
+    share = result["routing_share"]
+    return (
+        name,
+        *figures,
+        f"{result['normalized_mse']:.4f}",
+        f"{result['l0']:.1f}",
+        "" if share is None else f"{share:.2f}",
+        f"{result['dead_share']:.0%}",
+    )

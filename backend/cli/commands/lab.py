@@ -1,0 +1,48 @@
+"""``mxd lab``: experimental commands."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, get_args
+
+from pydantic import Field
+
+from mxd.backend.cli.base import FlagsOf
+from mxd.backend.cli.commands.train import TRAIN_FLAGS, TrainCommand
+from mxd.trainer.config import TrainConfig
+from mxd.trainer.config.methods import ExperimentalMethod, TrainableMethod
+from mxd.trainer.experimental import ExperimentalTrainConfig
+
+
+class LabTrainCommand(TrainCommand):
+    """Train with experimental methods and penalties, next to all options of 'mxd train'.
+
+    None of them improved on the core methods so far. See the page on experimental features in the documentation.
+    """
+
+    examples: ClassVar = (
+        "mxd lab train openai-community/gpt2 --layer 8 --text corpus.jsonl --tokens 20M --method peer",
+        "mxd lab train openai-community/gpt2 --layer 8 --text corpus.jsonl --tokens 20M --method low-rank-mxd",
+        "mxd lab train openai-community/gpt2 --layer 8 --text corpus.jsonl --tokens 20M --revive-after 1M",
+    )
+    methods: ClassVar = (*get_args(TrainableMethod), *get_args(ExperimentalMethod))
+    config_class: ClassVar[type[TrainConfig]] = ExperimentalTrainConfig
+    program: ClassVar = "mxd lab train"
+
+    flags: Annotated[
+        dict[str, Any],
+        FlagsOf(
+            ExperimentalTrainConfig,
+            without=TRAIN_FLAGS.without,
+            positional=TRAIN_FLAGS.positional,
+            several=TRAIN_FLAGS.several,
+            optional=True,
+            types={"method": TrainableMethod | ExperimentalMethod},
+        ),
+    ] = Field(default_factory=dict)
+
+    @property
+    def _trainer(self) -> Any:
+        """The function that trains."""
+        from mxd.trainer.experimental.train import train_experimental
+
+        return train_experimental

@@ -1,0 +1,138 @@
+"""``mxd protect``: runs fine-tuned so that the language model is uncertain on chosen passages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from mxd.backend.cli.base import ModelCommand, Positional
+from mxd.backend.cli.console import columns, task
+from mxd.trainer.config.privacy import ProtectConfig
+from mxd.trainer.config.training import PLACE
+from mxd.trainer.storage.run_sets import check_compatible_runs, names_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from mxd.trainer.language_model.model import LanguageModel
+    from mxd.trainer.storage.run import Run
+
+Result = Mapping[str, Any]
+HEADER = ("", "predictions", "distance", "entropy", "top 5", "true token")
+ATTACKS = (
+    ("original", "unseen half, before"),
+    ("protected", "  protected"),
+    ("attacked", "  protected, attacked"),
+    ("original_attacked", "  before, attacked"),
+)
+"""Field of the relearning results -> row title."""
+
+
+class ProtectCommand(ModelCommand):
+    """Fine-tune C and the gate of MxDs so that next-token predictions on protected passages are nearly uniform.
+
+    The loss on the retain text stays within a limit. Confidence, paraphrases and relearning attacks are measured. New
+    runs are written; the named runs stay unchanged.
+    """
+
+    examples: ClassVar = (
+        "mxd protect l3 --passages secrets.txt --retain corpus.jsonl",
+        "mxd protect l2 l3 l4 --passages secrets.jsonl --retain corpus.jsonl --steps 200 --max-added-loss 0.02",
+        "mxd protect l3 --passages secrets.txt --retain corpus.jsonl --name '{run}-safe' --json",
+    )
+
+    names: Positional[list[str]]
+    """Names or folders of the runs. All must belong to the same language model and to different layers."""
+    passages: Path
+    """A .txt file with blank lines between passages, or a .jsonl file with "text" and optional "paraphrases" fields."""
+    retain: str
+    """Retain text: a .txt, .jsonl, .csv or .parquet file, a folder of them, or a dataset on the Hub."""
+    column: str = "text"
+    """Field or column of the retain text."""
+    split: str = "train"
+    """Split of a Hub dataset."""
+    name: str = f"{PLACE}-private"
+    """Name pattern of the new runs; {run} is the name of the original run."""
+    config: ProtectConfig
+
+    def run(self) -> int:
+        """Protect, and print what was measured."""
+        from mxd.backend.database.engine import opened
+        from mxd.trainer.storage.run import Run
+        from mxd.trainer.training.privacy.passages import read_passages
+        from mxd.trainer.training.privacy.protect import Protection, run_protection
+        from mxd.trainer.training.privacy.save import check_new_runs, write_outcome
+
+        settings = self.settings()
+        passages = read_passages(self.passages)
+        runs = sorted((Run.load(name, settings.data) for name in self.names), key=lambda run: run.config.layer)
+        check_compatible_runs(runs)
+        names = names_of(runs, self.name)
+        with opened(settings.database_url) as database:
+            check_new_runs(names, settings.data, database)
+            with task("Protecting", "steps") as callbacks:
+                language_model = self._language_model(runs[0])
+                retained_SL = self._retain_sequences(runs[0], language_model)
+                protection = Protection(language_model, runs, names, passages, retained_SL, self.config)
+                outcome = run_protection(protection, callbacks)
+            result = write_outcome(runs, outcome, self.config, self.retain, settings.data, database)
+        self.report(result, format_result(result))
+        return 0
+
+    def _language_model(self, run: Run) -> LanguageModel:
+        from mxd.trainer.language_model.model import LanguageModel
+
+        return LanguageModel.load(run.language_model_source, self.device)
+
+    def _retain_sequences(self, run: Run, language_model: LanguageModel) -> Tensor:
+        """Return sequences of the retain text, of the context length that the run was trained with."""
+        import numpy as np
+        import torch
+
+        from mxd.trainer.data.sequences import sequences
+
+        changes = {"text": self.retain, "column": self.column, "split": self.split}
+        text = run.config.text.model_copy(update=changes)
+        ids = sequences(text, language_model.tokenizer, self.config.tokens, self.config.seed, "shuffled")
+        return torch.from_numpy(np.stack(list(ids))).long()
+
+
+def format_result(result: Result) -> str:
+    """Return the measurements as a table and sentences."""
+    rows = [*_rows("passages", result["protected"])]
+    for kind, comparison in result["variations"].items():
+        rows += _rows(kind, comparison)
+    rows += _rows("retain text", result["retained"]["confidence"])
+    relearning = result["relearning"]
+    if relearning is not None:
+        rows += [_row(title, relearning[field]) for field, title in ATTACKS]
+    return "\n".join([*columns(HEADER, rows), *_sentences(result)])
+
+
+def _rows(title: str, comparison: Result) -> list[tuple[str, ...]]:
+    return [_row(f"{title}, before", comparison["before"]), _row("  after", comparison["after"])]
+
+
+def _row(title: str, certainty: Result) -> tuple[str, ...]:
+    return (
+        title,
+        f"{certainty['predictions']:,}",
+        f"{certainty['confidence_distance']:.3f}",
+        f"{certainty['entropy']:.1%}",
+        f"{certainty['top_five']:.1%}",
+        f"{certainty['true_token']:.2%}",
+    )
+
+
+def _sentences(result: Result) -> list[str]:
+    retained, added, bound = result["retained"], result["retained"]["loss_increase"], result["bound"]
+    return [
+        f"Loss on the retain text: {retained['before']:.4f} nats before, {retained['after']:.4f} after, "
+        f"{added['value']:+.4f} ({added['low']:+.4f} to {added['high']:+.4f}); original model "
+        f"{retained['original']:.4f}.",
+        f"On the passages {result['loss']} is {bound['measured']:.3f} nats. A minimum among weights that can predict "
+        f"uniformly has at most {bound['bound']:.3f} at theta {bound['theta']:g}.",
+        f"Kept step {result['best_step']} of {result['steps']}.",
+        f"New runs: {', '.join(result['runs'])}.",
+    ]

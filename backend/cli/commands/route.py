@@ -1,0 +1,71 @@
+"""``mxd route``: which experts fire on each token of a text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from mxd.backend.cli.base import ModelCommand, Positional
+from mxd.trainer.config import Size
+
+if TYPE_CHECKING:
+    from mxd.trainer.inference.predictions import PredictedToken
+    from mxd.trainer.inference.routing import RoutedToken
+
+
+class RouteCommand(ModelCommand):
+    """Show which experts fire on each token of a text, and how much the layer changes the next-token distribution."""
+
+    examples: ClassVar = (
+        "mxd route gpt2-l8-k32 'The quick brown fox'",
+        "mxd route gpt2-l8-k32 'The quick brown fox' --top 10",
+        "mxd route gpt2-l8-k32 'The quick brown fox' --k 8 --json",
+    )
+
+    name: Positional[str]
+    """Name or folder of the run."""
+    text: Positional[str]
+    """Text to route."""
+    top: Annotated[int, Field(ge=1)] = 5
+    """Experts shown per token. --json always lists all."""
+    k: Size | None = None
+    """Active experts per token, the strongest first (default: the run's K)."""
+
+    def run(self) -> int:
+        """Route, and print one line per token."""
+        from mxd.trainer.inference.predictions import predict
+        from mxd.trainer.inference.routing import route
+        from mxd.trainer.language_model.model import LanguageModel
+        from mxd.trainer.storage.run import Run
+
+        run = Run.load(self.name, self.settings().data)
+        language_model = LanguageModel.load(run.language_model_source, self.device)
+        routing = route(language_model, run, self.text, self.k)
+        predictions = predict(language_model, run, self.text, self.k)
+        pairs = list(zip(routing.tokens, predictions.tokens, strict=True))
+        lines = (_line(token, prediction, self.top) for token, prediction in pairs)
+        self.report(_as_json(routing.run, pairs), "\n".join(lines))
+        return 0
+
+
+def _as_json(run: str, pairs: Sequence[tuple[RoutedToken, PredictedToken]]) -> dict[str, Any]:
+    tokens = [
+        {
+            "id": token.id,
+            "text": token.text,
+            "start": token.start,
+            "kl": prediction.kl,
+            "experts": [[expert.expert, expert.coefficient] for expert in token.experts],
+            "shares": [expert.share for expert in token.experts],
+        }
+        for token, prediction in pairs
+    ]
+    return {"run": run, "tokens": tokens}
+
+
+def _line(token: RoutedToken, prediction: PredictedToken, top: int) -> str:
+    shown = "  ".join(f"{expert.expert}:{expert.coefficient:.3f}" for expert in token.experts[:top])
+    more = len(token.experts) - top
+    return f"{token.text!r:<16} KL {prediction.kl:.3f}  {shown}{f'  and {more} more' if more > 0 else ''}"

@@ -1,0 +1,169 @@
+"""``mxd serve``: the dashboard and the HTTP API in one process."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from threading import Event, Thread
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from mxd.backend.cli.base import Command, FlagsOf, Positional
+from mxd.backend.cli.commands.share import absolute_path
+from mxd.backend.settings import Settings
+from mxd.trainer.errors import UserError
+from mxd.trainer.utils.memory import keep_freed_memory_in_threads
+
+SWITCH_INTERVAL_S = 0.0005
+"""Thread switch interval. With Python's 5 ms, requests would delay the generating thread by half a token's time."""
+SHUTDOWN_TIMEOUT_S = 2
+IMPORT_DELAY_S = 2.0
+"""Delay before the packages of language models are imported, so that they do not slow down the first page."""
+LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Wildcard address -> loopback address to print in its place."""
+
+WhenReady = Callable[[str], None]
+"""Called with the URL once the server accepts requests."""
+
+
+class ServeCommand(Command):
+    """Serve the dashboard and the HTTP API until interrupted, for your runs or for one .mxd file.
+
+    A .mxd file is unpacked once, next to the file. Its contents are verified and nothing in it is executed. Flags that
+    are left out are read from their MXD_ environment variables.
+    """
+
+    examples: ClassVar = (
+        "mxd serve --open",
+        "mxd serve gpt2-l8-k32.mxd --language-model ~/models/gpt2",
+        "mxd serve --host 0.0.0.0 --port 80 --access tokens --log json",
+    )
+
+    file: Positional[Path | None] = None
+    """A .mxd file written by 'mxd pack' (default: serve the runs of the data folder)."""
+    into: Path | None = None
+    """With a .mxd file: folder to unpack it to (default: next to the file, with its name)."""
+    language_model: str | None = None
+    """With a .mxd file: folder or Hub name of its language model, for routing and steering. Browsing needs none."""
+    open: bool = False
+    """Open the dashboard in a browser."""
+    flags: Annotated[dict[str, Any], FlagsOf(Settings, without=frozenset({"data", "database"}))] = Field(
+        default_factory=dict
+    )
+
+    def run(self) -> int:
+        """Unpack the file if there is one, then serve."""
+        settings = self.settings(**self.flags)
+        if self.file is not None:
+            settings = self._unpacked(self.file, settings)
+        elif self.into is not None or self.language_model is not None:
+            raise UserError("--into and --language-model require a .mxd file. Run 'mxd serve FILE'.")
+        serve(settings, open_browser if self.open else announce)
+        return 0
+
+    def _unpacked(self, file: Path, settings: Settings) -> Settings:
+        """Unpack a .mxd file and return settings that serve its contents."""
+        from mxd.backend.export.bundles.unpack import unpack
+
+        listen(settings.host, settings.port).close()  # before the slow part: the port is the likeliest error
+        folder = self.into or file.with_name(f"{file.stem}-opened")
+        unpack(file, folder, absolute_path(self.language_model))
+        return settings.model_copy(update={"data": folder, "database": None})
+
+
+def announce(url: str) -> None:
+    """Print the URL of the server."""
+    print(f"MxD Explorer is running at {url} (press Ctrl-C to stop)", flush=True)
+
+
+def open_browser(url: str) -> None:
+    """Print the URL of the server and open it in a browser."""
+    import webbrowser
+
+    announce(url)
+    webbrowser.open(url)
+
+
+def serve(settings: Settings, when_ready: WhenReady) -> None:
+    """Serve until interrupted.
+
+    Raises:
+        UserError: the address cannot be bound, or the database cannot be opened.
+    """
+    keep_freed_memory_in_threads()  # language models compute in threads
+    # Before the slow imports, because the port is the likeliest error.
+    with listen(settings.host, settings.port) as listener:
+        import uvicorn
+
+        from mxd.backend.api.app import create_app
+        from mxd.backend.api.middleware.metrics import log_to_stderr
+        from mxd.backend.cli.commands.token import create_first_tokens
+        from mxd.backend.inference.lazy_imports import preload_compute_modules
+
+        log_to_stderr(settings.log)
+        application = create_app(settings)
+        if settings.requires_tokens:
+            create_first_tokens(application.state.services.database)
+
+        stop = Event()
+        importing = Thread(target=preload_compute_modules, args=(IMPORT_DELAY_S, stop))
+
+        class Server(uvicorn.Server):
+            async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+                await super().startup(sockets)
+                if self.started:
+                    importing.start()
+                    when_ready(_url(listener))
+
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        config = uvicorn.Config(
+            application,
+            # uvloop accepts one new connection per iteration, so most of a burst would wait instead of being rejected.
+            loop="asyncio",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S,
+        )
+        with suppress(KeyboardInterrupt):
+            Server(config).run(sockets=[listener])
+        stop.set()
+
+
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    host = LOOPBACK.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Bind and return a listening socket.
+
+    Raises:
+        UserError: the port is in use, or the host is not an address of this machine.
+    """
+    unknown_host = f"Unknown host '{host}'. Choose an address of this machine with --host."
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        # socket.create_server names no protocol. asyncio would then not set TCP_NODELAY, which delays every response
+        # on a kept-alive connection by 40 ms.
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise UserError(unknown_host) from error
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen()
+    except OSError as error:
+        listener.close()
+        reasons = {
+            errno.EADDRINUSE: f"Port {port} on {host} is in use. Choose another one with --port.",
+            errno.EACCES: f"Port {port} requires elevated privileges. Choose one above 1023 with --port.",
+        }
+        raise UserError(reasons.get(error.errno or 0, unknown_host)) from error
+    return listener

@@ -1,0 +1,198 @@
+"""``mxd steer``: a prompt continued with and without edits."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from pydantic import Field, ValidationError
+
+from mxd.backend.cli.base import FlagsOf, ModelCommand, Positional
+from mxd.backend.cli.console import progress
+from mxd.backend.cli.options import nest
+from mxd.backend.cli.parser import validate
+from mxd.trainer.config import Edit, SteeringConfig
+from mxd.trainer.errors import NotFoundError, UserError
+from mxd.trainer.utils.suggestions import unknown_expert
+
+if TYPE_CHECKING:
+    from mxd.backend.settings import Settings
+    from mxd.trainer.inference.steering import NewToken, SteeringStep
+    from mxd.trainer.storage.run import Run
+
+EDIT_FORMATS = "EXPERT:scale:FACTOR, EXPERT:add:UNITS, EXPERT:set:UNITS or EXPERT:off"
+
+
+class SteerCommand(ModelCommand):
+    """Continue a prompt twice: with the original model (baseline) and with edits to its experts (steered).
+
+    Both texts use the same random numbers, so all differences come from the edits. 'mxd experts RUN' lists expert ids.
+    """
+
+    examples: ClassVar = (
+        "mxd steer gpt2-l8-k32 'Once upon a time' --edit 12:add:4",
+        "mxd steer gpt2-l8-k32 'Once upon a time' --edit 12:add:4 --edit 40:off --temperature 0",
+        "mxd steer gpt2-l8-k32 'Once upon a time' --edit gpt2-l9-k32/7:scale:3 --max-tokens 100 --json",
+    )
+
+    name: Positional[str]
+    """Name or folder of the run."""
+    prompt: Positional[str]
+    """Text to continue."""
+    edit: Annotated[tuple[str, ...], Field(max_length=64)] = ()
+    """EXPERT:scale:FACTOR, EXPERT:add:UNITS, EXPERT:set:UNITS or EXPERT:off. One unit is the expert's 99th percentile.
+    Write RUN/EXPERT:… for a run of another layer. Repeat the flag for several edits."""
+    positions: str | None = None
+    """Prompt tokens that the edits apply to, whatever the scope: indices such as 1,4,5 (0 is the start token), or
+    none."""
+    flags: Annotated[dict[str, Any], FlagsOf(SteeringConfig, without=frozenset({"prompt", "edits", "positions"}))] = (
+        Field(default_factory=dict)
+    )
+
+    def run(self) -> int:
+        """Generate, and print both continuations with their difference."""
+        from mxd.trainer.inference.steering import steer
+        from mxd.trainer.language_model.model import LanguageModel
+        from mxd.trainer.storage.run import Run
+
+        settings = self.settings()
+        config = self._config()
+        run = Run.load(self.name, settings.data)
+        others = dict.fromkeys(edit.run for edit in config.edits if edit.run)
+        runs = [run, *(Run.load(name, settings.data) for name in others if name != run.name)]
+        units = {each.name: _units(settings, each, _edited_experts(config, each.name, run.name)) for each in runs}
+        for each in runs:
+            _check_experts(each, _edited_experts(config, each.name, run.name))
+            _warn_of_unknown_units(config, each.name, run.name, units[each.name])
+        language_model = LanguageModel.load(run.language_model_source, self.device)
+        result = _collect(steer(language_model, runs, config, units), config.sampling.max_tokens)
+        if config.edits and not result["changed_tokens"]:
+            print(
+                "mxd: the edits changed no token. Try a larger strength, another expert or --mode replace.",
+                file=sys.stderr,
+            )
+        self.report({"run": run.name, "prompt": self.prompt, **result}, _format_result(self.prompt, result))
+        return 0
+
+    def _config(self) -> SteeringConfig:
+        given = {
+            "prompt": self.prompt,
+            "edits": tuple(parse_edit(word) for word in self.edit),
+            "positions": None if self.positions is None else parse_positions(self.positions),
+        }
+        return validate(SteeringConfig, {**nest(SteeringConfig, self.flags), **given}, type(self), "mxd steer")
+
+
+def parse_edit(word: str) -> Edit:
+    """Return an edit such as ``12:scale:3``, ``40:off`` or ``other-run/7:add:2``.
+
+    Raises:
+        UserError: the word is not an edit.
+    """
+    run, _, edit = word.rpartition("/")
+    expert, _, rest = edit.partition(":")
+    mode, separator, strength = rest.partition(":")
+    try:
+        return Edit.model_validate(
+            {"expert": expert, "mode": mode, "run": run or None} | ({"strength": strength} if separator else {})
+        )
+    except ValidationError as error:
+        raise UserError(f"Invalid --edit: '{word}'. Write {EDIT_FORMATS}.") from error
+
+
+def parse_positions(word: str) -> tuple[int, ...]:
+    """Return positions such as ``1,4,5``, or no position for ``none``.
+
+    Raises:
+        UserError: the word is neither.
+    """
+    try:
+        return () if word == "none" else tuple(int(part) for part in word.split(","))
+    except ValueError as error:
+        raise UserError(f"Invalid --positions: '{word}'. Write whole numbers such as 1,4,5, or none.") from error
+
+
+def _edited_experts(config: SteeringConfig, run: str, default_run: str) -> list[int]:
+    """Return the experts of one run that are edited."""
+    return [edit.expert for edit in config.edits if (edit.run or default_run) == run]
+
+
+def _check_experts(run: Run, experts: list[int]) -> None:
+    count = run.layer_config.num_experts
+    for expert in experts:
+        if expert >= count:
+            raise NotFoundError(unknown_expert(expert, run.name, count))
+
+
+def _units(settings: Settings, run: Run, experts: list[int]) -> Mapping[int, float]:
+    """Return the experts' 99th percentiles: from the database, as in the dashboard, or else from the run's folder."""
+    from mxd.backend.cli.databases import existing_database
+    from mxd.backend.database.engine import reading
+    from mxd.backend.queries.experts import known
+    from mxd.backend.queries.runs import find_run
+
+    units = {expert: run.units[expert] for expert in experts if expert in run.units}
+    try:
+        with existing_database(settings) as database, reading(database) as session:
+            records = known(session, find_run(session, run.name), experts)
+    except NotFoundError:
+        return units
+    return units | {expert: record.p99 for expert, record in records.items()}
+
+
+def _warn_of_unknown_units(config: SteeringConfig, run: str, default_run: str, units: Mapping[int, float]) -> None:
+    in_units = {
+        edit.expert for edit in config.edits if edit.mode in ("add", "set") and (edit.run or default_run) == run
+    }
+    unknown = sorted(expert for expert in in_units if not units.get(expert))
+    if unknown:
+        experts = ", ".join(str(expert) for expert in unknown)
+        print(
+            f"mxd: the 99th percentile of expert {experts} is unknown, so one unit is an activation of 1. "
+            f"Run 'mxd index {run}' to measure it.",
+            file=sys.stderr,
+        )
+
+
+def _collect(steps: Iterable[SteeringStep], max_tokens: int) -> dict[str, Any]:
+    """Return both texts of every sample, the mean KL divergence per token and the number of tokens that differ."""
+    from mxd.trainer.inference.steering import Done, NewToken
+
+    tokens: dict[str, dict[tuple[int, int], NewToken]] = {"baseline": {}, "steered": {}}
+    end: dict[str, Any] = {}
+    with progress("Generating") as show:
+        for step in steps:
+            if isinstance(step, NewToken):
+                variant = "steered" if step.variant == "steered" else "baseline"
+                tokens[variant][step.sample, step.position] = step
+                show(step.position + 1, max_tokens, "")
+            elif isinstance(step, Done):
+                end = {"seconds": step.seconds, "baseline": step.baseline_reason, "steered": step.steered_reason}
+    places = tokens["baseline"].keys() | tokens["steered"].keys()
+    ids = [{place: token.id for place, token in tokens[name].items()} for name in ("baseline", "steered")]
+    return {
+        **{name: {**_summary(tokens[name]), "reason": end[name]} for name in tokens},
+        "changed_tokens": sum(ids[0].get(place) != ids[1].get(place) for place in places),
+        "seconds": end["seconds"],
+    }
+
+
+def _summary(tokens: Mapping[tuple[int, int], NewToken]) -> dict[str, Any]:
+    samples: dict[int, str] = {}
+    for (sample, _), token in sorted(tokens.items()):
+        samples[sample] = samples.get(sample, "") + token.text
+    kl = sum(token.kl for token in tokens.values()) / max(len(tokens), 1)
+    return {"text": samples.get(0, ""), "texts": list(samples.values()), "tokens": len(tokens), "kl": kl}
+
+
+def _format_result(prompt: str, result: Mapping[str, Any]) -> str:
+    lines = [f"{name}: {prompt}{text}" for name in ("baseline", "steered") for text in result[name]["texts"]]
+    total = max(result["baseline"]["tokens"], result["steered"]["tokens"])
+    return "\n".join(
+        [
+            *lines,
+            f"{result['changed_tokens']} of {total} tokens changed; mean KL divergence on the steered text "
+            f"{result['steered']['kl']:.4f} nats per token",
+        ]
+    )

@@ -1,0 +1,344 @@
+"""``mxd train``: train one layer or a sweep, or resume."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
+
+from pydantic import Field
+
+from mxd.backend.cli.base import FlagsOf, ModelCommand
+from mxd.backend.cli.console import Interrupted, StopRequest, progress_of
+from mxd.backend.cli.options import nest, options
+from mxd.backend.cli.parser import validate
+from mxd.backend.cli.sweep import SHORT, combinations, run_name, sweep_values
+from mxd.trainer.config import TrainConfig
+from mxd.trainer.config.methods import ExperimentalMethod, TrainableMethod, method_traits
+from mxd.trainer.errors import UserError
+from mxd.trainer.utils.callbacks import Callbacks
+from mxd.trainer.utils.suggestions import suggest
+
+if TYPE_CHECKING:
+    from mxd.trainer.training.planning.plan import TrainPlan
+    from mxd.trainer.training.training_run import TrainResult
+
+UNITS = ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k"))
+NOT_FLAGS = frozenset({"name", "language_model_dtype", "origin", "parents", "next_token_weight", "privacy"})
+"""Fields of ``TrainConfig`` that other flags or other commands set."""
+TRAIN_FLAGS = FlagsOf(
+    TrainConfig,
+    without=NOT_FLAGS,
+    positional=frozenset({"language_model"}),
+    several=frozenset(SHORT),
+    optional=True,
+    types={"method": TrainableMethod},
+)
+
+
+class TrainCommand(ModelCommand):
+    """Train a sparse layer of experts on the MLP of one block of a language model.
+
+    Comma-separated values run a sweep: every combination is trained in one pass over the activations.
+    """
+
+    examples: ClassVar = (
+        "mxd train openai-community/gpt2 --layer 8 --text corpus.jsonl --tokens 20M",
+        "mxd train --config gpt2 --text corpus.jsonl --k 16,32,64 --plan",
+        "mxd train --name gpt2-l8-k32 --resume",
+    )
+    groups: ClassVar = {
+        "model and data": (
+            "name",
+            "layer",
+            "text",
+            "column",
+            "split",
+            "tokens",
+            "context-length",
+            "on-short-text",
+            "start-token",
+            "data-seed",
+        ),
+        "layer": ("method", "num-experts", "k", "min-k", "rank", "gate", "groups", "top-groups"),
+        "optimizer": ("learning-rate", "warmup-ratio", "decay-ratio", "batch-tokens", "buffer-tokens"),
+        "initialisation and regularisation": (
+            "init",
+            "seed",
+            "k-spread",
+            "load-balance-weight",
+            "diversity-weight",
+            "revive-after",
+        ),
+        "checkpoints and logging": ("resume", "checkpoint-every", "log-every", "log"),
+        "hardware": ("device", "dtype", "expert-parallel", "processes", "plan"),
+    }
+
+    methods: ClassVar[tuple[str, ...]] = get_args(TrainableMethod)
+    config_class: ClassVar[type[TrainConfig]] = TrainConfig
+    program: ClassVar = "mxd train"
+
+    flags: Annotated[dict[str, Any], TRAIN_FLAGS] = Field(default_factory=dict)
+    name: str | None = None
+    """Name of the run (default: model, layer and K). A sweep appends what varies, or fills in placeholders:
+    sweep-{method}-k{k}."""
+    log: Literal["tensorboard", "trackio", "wandb"] | None = None
+    """Also log metrics to TensorBoard (event files in the run's folder), Trackio or Weights & Biases. Each needs its
+    package: pip install 'mxd-explorer[tensorboard]'."""
+    resume: bool = False
+    """Resume the run if it exists. With --name alone, its own settings are used."""
+    expert_parallel: bool = False
+    """Shard the experts over the processes of torchrun, for layers that do not fit on one GPU. By default every process
+    holds all experts."""
+    plan: bool = False
+    """Dry run: print parameters, memory, FLOPs and expected throughput on this device."""
+    processes: Annotated[int, Field(gt=0)] | None = None
+    """Number of torchrun processes that --plan assumes, each with a device like this one (default: WORLD_SIZE, or
+    1)."""
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Data type of the language model. auto: bfloat16 on hardware with native support, else float32; a resumed run
+    keeps its own. The layer is always trained in float32."""
+
+    def run(self) -> int:
+        """Train, and print the final metrics."""
+        settings = self.settings()
+        configs = self.configs(settings.data)  # before the slow imports, so that mistakes are reported immediately
+        if self.plan:
+            return self._plan(configs, settings.data)
+        from mxd.backend.database.engine import open_database
+        from mxd.trainer.language_model.model import LanguageModel
+        from mxd.trainer.storage.database.open import IN_MEMORY
+        from mxd.trainer.training.loggers import log_to, no_log
+        from mxd.trainer.training.planning.dtypes import dtype_of, resolve_dtypes, slow_dtype_warning
+        from mxd.trainer.training.planning.plan import TrainSetup, check_fits_memory
+        from mxd.trainer.utils.distributed import init_process_group
+        from mxd.trainer.utils.memory import keep_freed_memory
+
+        keep_freed_memory()
+        log = no_log if self.log is None else log_to(self.log)
+        stop = StopRequest()
+        title = configs[0].name if len(configs) == 1 else f"{len(configs)} runs"
+        with init_process_group() as group, stop.listening(), progress_of(group, f"Training {title}") as progress:
+            device = group.device(self.device)
+            setting = TrainSetup.from_device_name(device, group.world_size, self._experts)
+            configs = resolve_dtypes(configs, settings.data, setting.device)
+            check_fits_memory(configs, setting)
+            dtype = configs[0].language_model_dtype
+            assert dtype is not None
+            if group.is_main and (warning := slow_dtype_warning(dtype, setting.device)):
+                print(f"mxd: {warning}", file=sys.stderr)
+            language_model = LanguageModel.load(configs[0].language_model, device, dtype_of(dtype))
+            database = open_database(settings.database_url if group.is_main else IN_MEMORY)
+            results: Sequence[TrainResult] = self._trainer(
+                configs,
+                settings.data,
+                database,
+                language_model,
+                resume="if-any" if self.resume else "never",
+                group=group,
+                experts=self._experts,
+                log=log,
+                callbacks=Callbacks(progress, stop),
+            )
+            database.dispose()
+        if not group.is_main:
+            return 0
+        documents = [asdict(result) for result in results]
+        self.report(documents if len(documents) > 1 else documents[0], "\n".join(map(_format_result, results)))
+        if all(result.status == "finished" for result in results):
+            return 0
+        command = (
+            f"{self.program} --name {configs[0].name} --resume"
+            if len(configs) == 1
+            else "the same command with --resume"
+        )
+        raise Interrupted(f"Stopped. To continue, run {command}.", stop.exit_code)
+
+    @property
+    def _trainer(self) -> Any:
+        """The function that trains."""
+        from mxd.trainer.training.train import train_layers
+
+        return train_layers
+
+    @property
+    def _experts(self) -> Literal["replicated", "sharded"]:
+        return "sharded" if self.expert_parallel else "replicated"
+
+    def _plan(self, configs: list[TrainConfig], data: Path) -> int:
+        """Print what training requires.
+
+        Raises:
+            UserError: the device has too little memory. The plan has been printed.
+        """
+        from mxd.trainer.training.planning.dtypes import resolve_dtypes
+        from mxd.trainer.training.planning.plan import TrainSetup, plan_training
+        from mxd.trainer.utils.memory import keep_freed_memory
+
+        keep_freed_memory()  # as in training, because it changes what is free
+        processes = self.processes or int(os.environ.get("WORLD_SIZE", "1"))
+        setting = TrainSetup.from_device_name(self.device, processes, self._experts)
+        plan = plan_training(resolve_dtypes(configs, data, setting.device), setting)
+        self.report(asdict(plan), format_plan(plan))
+        if plan.refusal is not None:
+            raise UserError(plan.refusal)
+        return 0
+
+    def configs(self, data: Path) -> list[TrainConfig]:
+        """Return one config per run of the sweep, or the settings of the run to resume with the flags given now.
+
+        Raises:
+            UserError: a flag is missing or invalid.
+        """
+        swept = {name: self.flags[name] for name in SHORT if name in self.flags}
+        chosen = combinations(swept)
+        saved = self._saved(data) if self.resume and len(chosen) == 1 else None
+        if saved is not None:
+            return [self._validate(_merge(saved, nest(self.config_class, self._flags(chosen[0]))))]
+        varied = [name for name, values in swept.items() if len(values) > 1]
+        configs = [self._validate({**nest(self.config_class, self._flags(one)), "name": "unnamed"}) for one in chosen]
+        order = configs[0].seed if configs[0].data_seed is None else configs[0].data_seed
+        return [
+            self._validate(
+                {
+                    **config.model_dump(exclude_unset=True),
+                    "name": run_name(self._pattern(), sweep_values(config), varied),
+                    # Runs that are trained together read the text in the same order.
+                    "data_seed": None if config.seed == order else order,
+                }
+            )
+            for config in configs
+        ]
+
+    def _validate(self, values: Mapping[str, Any]) -> TrainConfig:
+        return validate(self.config_class, values, type(self), self.program)
+
+    def _saved(self, data: Path) -> dict[str, Any] | None:
+        """Return the settings of the run to resume, or None if it is new."""
+        from mxd.trainer.storage.run import RUN_FILE, Run, runs_folder
+
+        folder = runs_folder(data) / str(self.name)
+        if not (folder / RUN_FILE).is_file():
+            return None
+        config = Run.load(folder, data).config
+        if not issubclass(self.config_class, type(config)):
+            raise UserError(f"Run '{self.name}' has experimental settings. Use 'mxd lab train'.")
+        return config.model_dump()
+
+    def _flags(self, one: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the flags given for one combination, without those that only other combinations use."""
+        flags = {**self.flags, **one}
+        if "language_model" in flags and Path(flags["language_model"]).is_dir():
+            # Absolute, because the run is used from other working directories.
+            flags["language_model"] = str(Path(flags["language_model"]).resolve())
+        if self.dtype != "auto":
+            flags["language_model_dtype"] = self.dtype
+        if flags.get("num_experts") == "auto":
+            flags["num_experts"] = None
+        ranked, top_k = self._methods_with_rank_and_top_k()
+        if flags.get("method", "mxd") not in ranked and ranked:
+            flags.pop("rank", None)
+        if flags.get("method", "mxd") not in top_k and top_k:
+            flags.pop("min_k", None)
+        if flags.get("gate") != "two-level" and "two-level" in self._swept("gate"):
+            flags = {name: value for name, value in flags.items() if name not in ("groups", "top_groups")}
+        return flags
+
+    def _methods_with_rank_and_top_k(self) -> tuple[set[str], set[str]]:
+        """Return which methods of the sweep have a rank, and which have a top-k."""
+        traits = {method: method_traits(method) for method in self._methods()}
+        ranked = {method for method, its in traits.items() if its.rank is not None}
+        return ranked, {method for method, its in traits.items() if its.has_top_k}
+
+    def _methods(self) -> Sequence[str]:
+        """Return the methods of the sweep.
+
+        Raises:
+            UserError: a method is unknown, or experimental and this is not ``mxd lab train``.
+        """
+        for method in self._swept("method"):
+            if method in get_args(ExperimentalMethod) and method not in self.methods:
+                raise UserError(f"Method '{method}' is experimental. Use 'mxd lab train'.")
+            if method not in self.methods:
+                known = ", ".join(self.methods)
+                raise UserError(
+                    f"Unknown method '{method}'.{suggest(str(method), self.methods)} Known methods: {known}."
+                )
+        return self._swept("method")
+
+    def _swept(self, name: str) -> Sequence[Any]:
+        """Return all values of a flag in this sweep."""
+        values: Sequence[Any] = self.flags.get(name) or [options(self.config_class)[name].default]
+        return values
+
+    def _pattern(self) -> str:
+        """Return the pattern of the run names: --name, or the language model with its layer, method and K."""
+        if self.name is not None:
+            return self.name
+        source = Path(str(self.flags.get("language_model"))).name
+        slug = re.sub(r"[^A-Za-z0-9._-]+", "-", source).strip("-._").lower() or "run"
+        method = "" if list(self._swept("method")) == ["mxd"] else "-{method}"
+        return f"{slug}-l{{layer}}{method}-k{{k}}"
+
+
+def format_plan(plan: TrainPlan) -> str:
+    """Return a plan as lines of text."""
+    return "\n".join(_plan_lines(plan))
+
+
+def _plan_lines(plan: TrainPlan) -> Iterator[str]:
+    each = f", {plan.processes} processes with one each" if plan.processes > 1 else ""
+    yield f"device          {plan.device}{each}"
+    yield (
+        f"language model  {_short(plan.language_model_parameters)} parameters, "
+        f"{_short(plan.language_model_used_parameters)} of them in the blocks that run, in {plan.language_model_dtype}"
+    )
+    for layer in plan.layers:
+        yield (
+            f"{layer.run}: {layer.method} of layer {layer.layer}, N {layer.num_experts:,}, K {layer.k}, "
+            f"{layer.gate} gate, {_short(layer.parameters)} parameters, "
+            f"{_short(layer.step_flops_per_token)}FLOP per token"
+        )
+    yield "memory"
+    for kind, size in plan.memory.items():
+        yield f"  {kind:<34} {size / 1e9:8.2f} GB"
+    yield f"  {'total':<34} {plan.memory_total / 1e9:8.2f} GB, {plan.memory_free / 1e9:.2f} GB free"
+    yield f"disk            {plan.disk / 1e9:.2f} GB for checkpoints"
+    yield (
+        f"compute         {_short(plan.flops_per_token)}FLOP per token, "
+        f"{_short(plan.flops_per_token * plan.tokens)}FLOP for {plan.tokens:,} tokens"
+    )
+    yield (
+        f"expected        {plan.tokens_per_second:,.0f} tokens/s, {_duration(plan.hours)}, "
+        f"{plan.share_of_products:.0%} of the speed of the matrix products alone"
+    )
+
+
+def _short(number: float) -> str:
+    size, unit = next(((size, unit) for size, unit in UNITS if number >= size), (1, ""))
+    return f"{number / size:.3g} {unit}"
+
+
+def _duration(hours: float) -> str:
+    if hours >= 48:
+        return f"{hours / 24:.1f} days"
+    if hours >= 1:
+        return f"{hours:.1f} hours"
+    return f"{hours * 60:.1f} minutes" if hours * 60 >= 1 else f"{hours * 3600:.0f} seconds"
+
+
+def _merge(saved: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``saved`` updated with ``given``, one level of nesting deep."""
+    nested = {name: {**saved[name], **value} for name, value in given.items() if isinstance(value, dict)}
+    return {**saved, **given, **nested}
+
+
+def _format_result(result: TrainResult) -> str:
+    return (
+        f"{result.run}: {result.tokens:,} tokens, normalised MSE {result.normalized_mse:.4f}, "
+        f"{result.dead_share:.1%} of experts dead, {result.tokens_per_second:,.0f} tokens/s"
+    )

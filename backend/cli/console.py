@@ -1,0 +1,185 @@
+"""Progress on stderr, interruption by signals, and text tables."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import TYPE_CHECKING, NoReturn
+
+from mxd.trainer.errors import CancelledError
+from mxd.trainer.utils.callbacks import Callbacks
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
+
+    from mxd.trainer.utils.distributed import ProcessGroup
+ShowProgress = Callable[[int, int, str], None]
+LINE_INTERVAL_S = 5.0
+"""Seconds between lines of progress."""
+
+
+class ProgressBar:
+    """Progress bar, for a terminal."""
+
+    def __init__(self, title: str, unit: str) -> None:
+        self.title = title
+        self.unit = unit
+        self.bar: tqdm[NoReturn] | None = None
+
+    def __call__(self, done: int, total: int, note: str) -> None:
+        """Update the bar."""
+        from tqdm import tqdm
+
+        if self.bar is None:
+            self.bar = tqdm(
+                total=total, initial=done, desc=self.title, unit=f" {self.unit}", unit_scale=True, dynamic_ncols=True
+            )
+        self.bar.set_postfix_str(note, refresh=False)
+        self.bar.update(done - self.bar.n)
+
+    def close(self) -> None:
+        """End the bar. Later output starts on a new line."""
+        if self.bar is not None:
+            self.bar.close()
+
+
+class ProgressLines:
+    """Lines of progress every few seconds, for a file or a pipe."""
+
+    def __init__(self, title: str, unit: str) -> None:
+        self.title = title
+        self.unit = unit
+        self.first: tuple[float, int] | None = None
+        self.last = float("-inf")
+
+    def __call__(self, done: int, total: int, note: str) -> None:
+        """Print a line if the last one is old enough or the task is done."""
+        now = time.monotonic()
+        self.first = self.first or (now, done)
+        if now - self.last < LINE_INTERVAL_S and done < total:
+            return
+        self.last = now
+        rate = (done - self.first[1]) / max(now - self.first[0], 1e-9)
+        speed = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
+        left = f", {speed} {self.unit}/s, {duration((total - done) / rate)} left" if rate > 0 and done < total else ""
+        more = f", {note}" if note else ""
+        print(f"{self.title}: {done:,} of {total:,} {self.unit}{left}{more}", file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def duration(seconds: float) -> str:
+    """Format seconds as ``1:02:03`` or ``2:03``."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+@contextmanager
+def progress(title: str, unit: str = "tokens") -> Iterator[ProgressBar | ProgressLines]:
+    """Show the progress of a task: a bar on a terminal, otherwise lines."""
+    bar = ProgressBar(title, unit) if sys.stderr.isatty() else ProgressLines(title, unit)
+    try:
+        yield bar
+    finally:
+        bar.close()
+
+
+def _show_nothing(_done: int, _total: int, _note: str) -> None:
+    pass
+
+
+@contextmanager
+def progress_of(group: ProcessGroup, title: str) -> Iterator[ShowProgress]:
+    """Show the progress of a task that several processes share, from the main process only."""
+    if group.is_main:
+        with progress(title) as bar:
+            yield bar
+    else:
+        yield _show_nothing
+
+
+class Interrupted(Exception):
+    """The task was interrupted; the message says how to continue."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class StopRequest:
+    """Becomes true at the first Ctrl-C or SIGTERM, so that a task can save its state. The second signal raises."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+
+    def __call__(self) -> bool:
+        """Return whether to stop."""
+        return self.signal is not None
+
+    @property
+    def exit_code(self) -> int:
+        """Exit code of a program that a signal ended, as shells expect it."""
+        return 128 + (self.signal or signal.SIGINT)
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        if self.signal is not None:
+            raise KeyboardInterrupt
+        self.signal = number
+        # Printing fails if the signal arrives while stderr is being written to.
+        with suppress(RuntimeError):
+            print("\nStopping after this step. Press Ctrl-C again to stop immediately.", file=sys.stderr, flush=True)
+
+    @contextmanager
+    def listening(self) -> Iterator[StopRequest]:
+        """Handle SIGINT and SIGTERM inside the context."""
+        previous = {number: signal.signal(number, self._handle) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield self
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+
+@contextmanager
+def stoppable() -> Iterator[StopRequest]:
+    """Turn the first Ctrl-C or SIGTERM into a request to cancel.
+
+    Raises:
+        Interrupted: the task was cancelled; carries the message of its CancelledError.
+    """
+    stop = StopRequest()
+    with stop.listening():
+        try:
+            yield stop
+        except CancelledError as error:
+            raise Interrupted(str(error), stop.exit_code) from error
+
+
+@contextmanager
+def task(title: str, unit: str = "tokens") -> Iterator[Callbacks]:
+    """Callbacks of one task: progress on stderr, cancelled by Ctrl-C or SIGTERM.
+
+    Raises:
+        Interrupted: the task was cancelled.
+    """
+    with stoppable() as stop, progress(title, unit) as bar:
+        yield Callbacks(bar, stop)
+
+
+def columns(header: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int = 1) -> list[str]:
+    """Return the lines of a table. The first ``text_columns`` are left-aligned, the others right-aligned."""
+    table = [header, *rows]
+    widths = [max(len(row[column]) for row in table) for column in range(len(header))]
+    return [
+        "  ".join(
+            cell.ljust(width) if column < text_columns else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in table
+    ]

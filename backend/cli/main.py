@@ -1,0 +1,56 @@
+"""``mxd``: train, index, explore, steer, evaluate and serve. Commands are imported only when they are named."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+
+from mxd.backend.cli.registry import GROUPS, UnknownCommandError, overview, split_command
+
+BAD_INPUT = 2
+EXIT_SIGPIPE = 141
+"""Exit code of a program that SIGPIPE ended, as shells report it."""
+
+
+def main() -> None:
+    """Run the command line of this process and exit."""
+    try:
+        code = run(sys.argv[1:])
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader, such as head, closed the pipe. Python complains at exit unless the rest goes somewhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = EXIT_SIGPIPE
+    sys.exit(code)
+
+
+def run(words: Sequence[str]) -> int:
+    """Run one command line and return its exit code. Errors are printed as one line on stderr."""
+    first, second = [*words, "", ""][:2]
+    if first in ("", "-h", "--help") or (first in GROUPS and second in ("", "-h", "--help")):
+        print(overview(first if first in GROUPS else ""))
+        return 0
+    if first in ("-V", "--version"):
+        print(versions())
+        return 0
+    try:
+        split_command(words)
+    except UnknownCommandError as error:
+        print(f"mxd: {error}", file=sys.stderr)
+        return BAD_INPUT
+    from mxd.backend.cli.runner import run_command
+
+    return run_command(words)
+
+
+def versions() -> str:
+    """Return the versions of this package and of the packages that results depend on."""
+    others = ", ".join(f"{package} {version(package)}" for package in ("torch", "transformers"))
+    return f"mxd-explorer {version('mxd-explorer')} (Python {platform.python_version()}, {others})"
+
+
+if __name__ == "__main__":
+    main()

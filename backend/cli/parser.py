@@ -1,0 +1,250 @@
+"""Parse the words of a command line, and config files, into commands.
+
+argparse reads the words; every flag is generated from a field of a pydantic model, and pydantic validates the values.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from argparse import SUPPRESS, ArgumentParser, RawDescriptionHelpFormatter
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from inspect import cleandoc
+from pathlib import Path
+from shutil import get_terminal_size
+from textwrap import fill
+from typing import Any, NoReturn, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from mxd.backend.cli.base import Command
+from mxd.backend.cli.options import Option, nest, options
+from mxd.backend.cli.registry import COMMANDS, GROUPS, PURPOSE, split_command
+from mxd.trainer.errors import UserError
+from mxd.trainer.utils.suggestions import suggest
+
+M = TypeVar("M", bound=BaseModel)
+GLOBAL = ("data", "database", "json")
+"""Options of every command, listed last in the help, with ``--config``."""
+MAX_SHOWN = 80
+"""Characters of a rejected value that an error message repeats."""
+
+
+class Parser(ArgumentParser):
+    """An ``ArgumentParser`` that raises instead of printing its usage and exiting."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise ``message`` as an error.
+
+        Raises:
+            UserError: always.
+        """
+        raise UserError(f"{message[0].upper()}{message[1:]}. Run '{self.prog} --help' for a list of options.")
+
+
+def command_from(words: Sequence[str]) -> Command:
+    """Return the command that the words of a command line describe.
+
+    Raises:
+        UserError: a word or value is invalid, or the config file cannot be read.
+    """
+    name, rest = split_command(words)
+    return parse(command_class(name), rest, f"mxd {name}")
+
+
+def parse(model: type[M], words: Sequence[str], prog: str) -> M:
+    """Return an instance of ``model`` with the values given by ``words`` and by the config file they name.
+
+    Raises:
+        UserError: a word or value is invalid, or the config file cannot be read.
+    """
+    known, parser = options(model), _parser(model, prog)
+    namespace, unknown = parser.parse_known_args(words)
+    if unknown:
+        raise UserError(_unknown_word(unknown[0], parser))
+    given = vars(namespace)
+    file = given.pop("config", None) if issubclass(model, Command) else None
+    values = {**(_read_config(file, known) if file else {}), **given}
+    try:
+        return model.model_validate(nest(model, {key: known[key].values(value) for key, value in values.items()}))
+    except ValidationError as error:
+        raise UserError(describe_validation_error(error, known, prog)) from error
+
+
+def command_parser(name: str) -> ArgumentParser:
+    """Return the parser of one command in ``COMMANDS``."""
+    return _parser(command_class(name), f"mxd {name}")
+
+
+def _parser(model: type[BaseModel], prog: str) -> Parser:
+    parser = Parser(prog, allow_abbrev=False, **_texts(model, prog))
+    _add_options(parser, model)
+    return parser
+
+
+def validate(kind: type[M], values: Mapping[str, Any], command: type[Command], prog: str) -> M:
+    """Return a config made of values that a command collected from its flags.
+
+    Raises:
+        UserError: a value is missing or invalid.
+    """
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        raise UserError(describe_validation_error(error, options(command), prog)) from error
+
+
+def full_parser() -> ArgumentParser:
+    """Return the parser of the whole command line, for shell completion and the reference page."""
+    parser = ArgumentParser("mxd", description=PURPOSE)
+    commands = parser.add_subparsers()
+    groups = {
+        name: commands.add_parser(name, help=summary, description=summary).add_subparsers()
+        for name, summary in GROUPS.items()
+    }
+    for name, entry in COMMANDS.items():
+        group, _, last = name.rpartition(" ")
+        model = command_class(name)
+        texts = _texts(model, f"mxd {name}")
+        _add_options((groups[group] if group else commands).add_parser(last, help=entry.summary, **texts), model)
+    return parser
+
+
+def command_class(name: str) -> type[Command]:
+    """Import and return the class of a command in ``COMMANDS``."""
+    entry = COMMANDS[name]
+    module = import_module(f"mxd.backend.cli.commands.{entry.module}")
+    command: type[Command] = getattr(module, entry.name)
+    return command
+
+
+def describe_validation_error(
+    error: ValidationError, known: Mapping[str, Option] | None = None, prog: str = "mxd"
+) -> str:
+    """Return one message: all missing options, or the first invalid one with its value."""
+    missing = [_label(item["loc"], known) for item in error.errors() if item["type"] == "missing"]
+    if missing:
+        return f"Missing {_list(missing)}. Run '{prog} --help' for a description."
+    first = error.errors()[0]
+    reason = first["msg"].removeprefix("Value error, ").rstrip(".")
+    label = _label(first["loc"], known)
+    value = first["input"]
+    if not label or not isinstance(value, str | int | float | None):
+        return f"{label}: {reason}." if label else f"{reason}."
+    shown = repr(value)
+    shown = shown if len(shown) <= MAX_SHOWN else f"{shown[:MAX_SHOWN]}…"
+    return f"Invalid {label}: {shown}. {reason}."
+
+
+def _label(location: Sequence[int | str], known: Mapping[str, Option] | None) -> str:
+    """Return the option that a pydantic location points at, or nothing for an error of the whole model."""
+    names = [part for part in location if isinstance(part, str)]
+    if known is None:
+        return f"--{names[-1].replace('_', '-')}" if names else ""
+    return next((known[name].label for name in reversed(names) if name in known), "")
+
+
+def _list(items: Sequence[str]) -> str:
+    return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)
+
+
+def _texts(model: type[BaseModel], prog: str) -> dict[str, Any]:
+    """Return usage, description and examples for the help of a command."""
+    needed = [_usage(option) for option in options(model).values() if option.is_positional or option.is_required]
+    width = max(get_terminal_size().columns - 2, 40)
+    description = "\n\n".join(fill(part, width) for part in cleandoc(model.__doc__ or "").split("\n\n"))
+    examples = "\n".join(f"  {line}" for line in getattr(model, "examples", ()))
+    return {
+        "usage": " ".join([prog, *needed, "[options]"]),
+        "description": description,
+        "epilog": f"examples:\n{examples}" if examples else None,
+        "formatter_class": RawDescriptionHelpFormatter,
+    }
+
+
+def _usage(option: Option) -> str:
+    word = option.label if option.is_positional else f"{option.label} {option.value}"
+    word = f"{word} [{option.label} …]" if option.is_positional and option.is_list else word
+    return word if option.is_required else f"[{word}]"
+
+
+def _add_options(parser: ArgumentParser, model: type[BaseModel]) -> None:
+    headings = {name: title for title, names in getattr(model, "groups", {}).items() for name in names}
+    titles = dict.fromkeys([*headings.values(), "options", "global options"])
+    parser._optionals.title = "global options"
+    groups = {title: parser.add_argument_group(title) for title in titles if title != "global options"}
+    # argparse lists its own group, which holds --help, first.
+    parser._action_groups.remove(parser._optionals)
+    parser._action_groups.append(parser._optionals)
+    if issubclass(model, Command):
+        help_text = "TOML or JSON file of options, or a preset."
+        parser.add_argument("--config", metavar="PATH", default=SUPPRESS, help=help_text)
+    for option in options(model).values():
+        title = headings.get(option.name, "options")
+        group = parser._optionals if option.name in GLOBAL else groups[title]
+        _add_option(parser if option.is_positional else group, option)
+
+
+def _add_option(parser: Any, option: Option) -> None:
+    """Add one option to a parser or a group of one."""
+    text = f"{option.help}{_default(option)}".replace("%", "%%")
+    if option.is_positional:
+        nargs = "+" if option.is_list else None if option.is_required else "?"
+        metavar = option.value if option.value.startswith("{") else option.label
+        parser.add_argument(option.key, metavar=metavar, nargs=nargs, default=SUPPRESS, help=text)
+        return
+    flags = [f"-{option.name}", f"--{option.name}"] if len(option.name) == 1 else [f"--{option.name}"]
+    settings: dict[str, Any] = {"dest": option.key, "default": SUPPRESS, "help": text}
+    if option.is_switch:
+        parser.add_argument(*flags, action="store_true", **settings)
+    else:
+        value = f"{option.value}[,…]" if option.is_split else option.value
+        parser.add_argument(*flags, action="append" if option.is_list else "store", metavar=value, **settings)
+
+
+def _default(option: Option) -> str:
+    if option.is_required:
+        return "" if option.is_positional else " (required)"
+    values = option.default if isinstance(option.default, tuple | list) else [option.default]
+    shown = ",".join(f"{value:g}" if isinstance(value, float) else str(value) for value in values)
+    said = "default" in option.help.lower() or option.default in (None, False, ()) or not shown
+    return "" if said else f" (default: {shown})"
+
+
+def _unknown_word(word: str, parser: ArgumentParser) -> str:
+    if not word.startswith("-"):
+        return f"Unexpected argument '{word}'. Quote text with spaces. Run '{parser.prog} --help' for a list."
+    flag = word.partition("=")[0]
+    names = [known.lstrip("-") for known in parser._option_string_actions]
+    hint = suggest(flag.lstrip("-"), names).replace("'", "'--", 1)
+    return f"Unknown option '{flag}'.{hint} Run '{parser.prog} --help' for a list."
+
+
+def _read_config(named: str, known: Mapping[str, Option]) -> dict[str, Any]:
+    """Read options from a file, or from a preset if no file has this name.
+
+    Raises:
+        UserError: the file cannot be read, or names an unknown option.
+    """
+    from mxd.trainer.config.presets import preset_file
+
+    path = Path(named) if Path(named).exists() else preset_file(named) or Path(named)
+    try:
+        content = path.read_text("utf-8")
+        values = json.loads(content) if path.suffix == ".json" else tomllib.loads(content)
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(
+            f"Cannot read the config file {path}: {error}. Run 'mxd presets' for a list of presets."
+        ) from error
+    if not isinstance(values, dict):
+        raise UserError(f"Invalid config file {path}. It must contain option names and values.")
+    given = dict(_keys(values))
+    for key in given.keys() - known.keys():
+        raise UserError(f"Unknown option '{key[:MAX_SHOWN]}' in {path}.{suggest(key, known)}")
+    return given
+
+
+def _keys(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        yield name.replace("-", "_"), value

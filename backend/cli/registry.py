@@ -1,0 +1,147 @@
+"""Names of all commands. No command is imported here, so that ``mxd --help`` is fast."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import NamedTuple
+
+PURPOSE = "Train mixtures of decoders (MxDs) on the MLPs of language models, and explore, steer and evaluate them."
+
+
+class UnknownCommandError(Exception):
+    """The command line names no command; the message suggests the nearest one."""
+
+
+class Entry(NamedTuple):
+    """A command of ``mxd``."""
+
+    module: str
+    """Module in ``mxd.backend.cli.commands``."""
+    name: str
+    """Class in that module."""
+    summary: str
+    """Line in ``mxd --help``: a verb phrase without a full stop."""
+
+
+SECTIONS: Mapping[str, Mapping[str, Entry]] = {
+    "Start": {
+        "demo": Entry("demo", "DemoCommand", "serve the bundled demo in the browser"),
+        "serve": Entry("serve", "ServeCommand", "serve the dashboard and the HTTP API for your runs or one .mxd file"),
+        "doctor": Entry("doctor", "DoctorCommand", "check versions, device, disk, database, runs and port"),
+        "completion": Entry("completion", "CompletionCommand", "print a completion script for your shell"),
+    },
+    "Train": {
+        "train": Entry("train", "TrainCommand", "train an MxD on one MLP, or a sweep over several settings"),
+        "presets": Entry("presets", "PresetsCommand", "list training presets for open language models"),
+        "finetune": Entry("finetune", "FinetuneCommand", "fine-tune MxDs of several layers jointly, end to end"),
+        "protect": Entry("protect", "ProtectCommand", "fine-tune runs so the model is uncertain on chosen passages"),
+        "import": Entry("import_", "ImportCommand", "import a sparse layer trained with another library"),
+        "lab train": Entry("lab", "LabTrainCommand", "train with experimental methods and penalties"),
+    },
+    "Explore": {
+        "runs": Entry("runs", "RunsCommand", "list trained runs"),
+        "index": Entry("index", "IndexCommand", "collect statistics and top examples of every expert"),
+        "label": Entry("label", "LabelCommand", "label experts from their top examples and score each label"),
+        "explain": Entry("explain", "ExplainCommand", "label experts with a language model of your choice"),
+        "experts": Entry("experts", "ExpertsCommand", "list and search the experts of a run"),
+        "expert": Entry("experts", "ExpertCommand", "show one expert with its top examples"),
+        "route": Entry("route", "RouteCommand", "show which experts fire on each token of a text"),
+        "steer": Entry("steer", "SteerCommand", "continue a prompt with and without edits to experts"),
+        "circuit": Entry(
+            "circuit", "CircuitCommand", "trace which tokens and experts produce a prediction (attribution graph)"
+        ),
+    },
+    "Measure": {
+        "evaluate": Entry("evaluate", "EvaluateCommand", "measure loss, faithfulness and expert health of runs"),
+        "ablate": Entry("ablate", "AblateCommand", "measure what ablating and amplifying each expert does"),
+        "evaluate-steering": Entry(
+            "evaluate_steering", "EvaluateSteeringCommand", "evaluate steering against random baselines"
+        ),
+        "probe": Entry("probe", "ProbeCommand", "run single-expert probes on labelled texts"),
+        "report": Entry("report", "ReportCommand", "write all measurements to one HTML file"),
+    },
+    "Share and maintain": {
+        "export": Entry("export", "ExportCommand", "export experts as JSON, CSV, Parquet or Neuronpedia batches"),
+        "pack": Entry("pack", "PackCommand", "pack a run with its index, labels and results into one .mxd file"),
+        "push": Entry("share", "PushCommand", "upload a run to the Hugging Face Hub"),
+        "pull": Entry("share", "PullCommand", "download a run from the Hugging Face Hub, or copy it from a folder"),
+        "remove": Entry("remove", "RemoveCommand", "delete a run and its index"),
+        "database check": Entry("database", "CheckDatabase", "check that the database is intact"),
+        "database compact": Entry("database", "CompactDatabase", "reclaim the disk space of deleted data"),
+        "database upgrade": Entry("database", "UpgradeDatabase", "upgrade a database written by an earlier version"),
+        "token create": Entry("token", "CreateToken", "create an access token and print it once"),
+        "token list": Entry("token", "ListTokens", "list the access tokens"),
+        "token revoke": Entry("token", "RevokeToken", "revoke an access token"),
+    },
+}
+"""Heading in ``mxd --help`` -> command -> where it is implemented."""
+GROUPS: Mapping[str, str] = {
+    "lab": "run experimental commands",
+    "database": "check, compact or upgrade the database",
+    "token": "manage access tokens for a server exposed on the network",
+}
+"""First words of the commands that have two."""
+COMMANDS: Mapping[str, Entry] = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
+"""Command -> where it is implemented, in the order of ``mxd --help``."""
+GLOBAL_FLAGS = ("--data", "--database", "--config")
+"""Flags with a value that may also be given before the command, as ``--json`` may."""
+
+
+def overview(group: str = "") -> str:
+    """Return the help of ``mxd``, or of one command group: all commands with their summaries."""
+    if group:
+        usage, purpose, shown = f"mxd {group} COMMAND [options]", GROUPS[group], {"commands": _below(group)}
+    else:
+        usage, purpose = "mxd COMMAND [options]", PURPOSE
+        shown = {title: _summaries(section) for title, section in SECTIONS.items()}
+    lines = [f"usage: {usage}", "", purpose]
+    for title, summaries in shown.items():
+        lines += ["", f"{title}:", *(f"  {name:<18} {summary}" for name, summary in summaries.items())]
+    more = f"Run 'mxd {f'{group} ' if group else ''}COMMAND --help' for the options of a command."
+    return "\n".join([*lines, "", more, *(() if group else ("Run 'mxd --version' for the versions in use.",))])
+
+
+def split_command(words: Sequence[str]) -> tuple[str, list[str]]:
+    """Split a command line into the command and its options. Global options before the command are moved behind it.
+
+    Raises:
+        UnknownCommandError: there is no such command.
+    """
+    rest, options, name = list(words), [], ""
+    while rest:
+        word = rest.pop(0)
+        flag, assigned, _ = word.partition("=")
+        if word == "--json" or flag in GLOBAL_FLAGS:
+            options += [word, *([rest.pop(0)] if word in GLOBAL_FLAGS and rest and not assigned else [])]
+            continue
+        name = f"{name} {word}".lstrip()
+        if name not in GROUPS:
+            break
+    if name not in COMMANDS:
+        raise UnknownCommandError(_unknown(name))
+    return name, [*options, *rest]
+
+
+def _unknown(name: str) -> str:
+    group = next((group for group in GROUPS if name == group or name.startswith(f"{group} ")), "")
+    mxd = f"mxd {group}".rstrip()
+    if name in ("", group):
+        return f"No command given. Run '{mxd} --help' for a list."
+    shown = " ".join(name.removeprefix(group).split())[:80]
+    near = get_close_matches(shown, _below(group) if group else [*COMMANDS, *GROUPS], n=1)
+    hint = f" Did you mean '{near[0]}'?" if near else ""
+    return f"Unknown command '{shown}'.{hint} Run '{mxd} --help' for a list."
+
+
+def _below(group: str) -> dict[str, str]:
+    return {name.removeprefix(f"{group} "): it.summary for name, it in COMMANDS.items() if name.startswith(f"{group} ")}
+
+
+def _summaries(section: Mapping[str, Entry]) -> dict[str, str]:
+    """Return the lines of a section. A command group has a single line."""
+    lines = {}
+    for name, entry in section.items():
+        first = name.partition(" ")[0]
+        lines[first] = GROUPS.get(first, entry.summary) if " " in name else entry.summary
+    return lines

@@ -1,0 +1,63 @@
+"""Run a command and turn errors into one line on stderr and an exit code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from mxd.backend.cli.console import Interrupted
+from mxd.backend.cli.parser import command_from, describe_validation_error
+from mxd.trainer.errors import SilentError, UserError
+
+BAD_INPUT = 2
+INTERRUPTED = 130
+
+
+def run_command(words: Sequence[str]) -> int:
+    """Run the command that ``words`` names and return its exit code."""
+    return guarded(lambda: command_from(words).run())
+
+
+def guarded(work: Callable[[], int]) -> int:
+    """Call ``work`` and return its exit code. Errors that a user can fix become one line on stderr."""
+    try:
+        return work()
+    except ValidationError as error:
+        return complain(describe_validation_error(error))
+    except SilentError:
+        return BAD_INPUT
+    except UserError as error:
+        return complain(str(error))
+    except Interrupted as error:
+        return complain(str(error), error.exit_code)
+    except _database_errors() as error:
+        message = _database_message(error)
+        if message is None:
+            raise
+        return complain(message)
+    except KeyboardInterrupt:
+        return complain("Interrupted. Run the same command to start again.", INTERRUPTED)
+
+
+def complain(message: str, code: int = BAD_INPUT) -> int:
+    """Print an error message on one line and return ``code``."""
+    print(f"mxd: {' '.join(message.split())}", file=sys.stderr)
+    return code
+
+
+def _database_errors() -> tuple[type[Exception], ...]:
+    """Return the database errors, or none while SQLAlchemy, which is slow to import, has not been used."""
+    if "sqlalchemy" not in sys.modules:
+        return ()
+    from sqlalchemy.exc import DBAPIError
+
+    return (DBAPIError,)
+
+
+def _database_message(error: Any) -> str | None:
+    from mxd.trainer.storage.database.engine import database_error_message
+
+    return database_error_message(error)

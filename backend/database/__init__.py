@@ -1,0 +1,1 @@
+"""The server's database: engine, annotations, lists, saved sessions, access tokens."""

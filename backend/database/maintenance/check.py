@@ -1,0 +1,156 @@
+"""Consistency check of a database: integrity, row counts, and a sample of decoded examples.
+
+Nothing is written. Annotations of deleted runs are kept on purpose and are not reported.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+from sqlalchemy import Row, exists, func, select
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
+
+from mxd.backend.database.stored_examples import WITH_TOKENS
+from mxd.trainer.data.readers import one_line
+from mxd.trainer.errors import DamagedDatabaseError
+from mxd.trainer.storage.database.column_types import unpack, unpack_active
+from mxd.trainer.storage.database.search import count_documents
+from mxd.trainer.storage.database.tables import (
+    ExampleRecord,
+    ExpertRecord,
+    IndexRecord,
+    RoutedRecord,
+    RunRecord,
+    SequenceRecord,
+)
+
+MAX_SQLITE_FINDINGS = 20
+"""Reported findings of SQLite's own checks; a damaged file may have thousands."""
+DENSITY_TOLERANCE = 1e-9
+
+
+def check_database(session: Session, sample: int) -> Iterator[str]:
+    """Yield one sentence per problem. ``sample`` experts of each run are checked in full."""
+    try:
+        yield from _problems(session, sample)
+    except (DBAPIError, DamagedDatabaseError) as error:
+        if isinstance(error, DBAPIError) and error.connection_invalidated:
+            raise  # the server is gone, which says nothing about the data
+        yield f"The check was aborted: the database is damaged ({one_line(error)})."
+
+
+def _problems(session: Session, sample: int) -> Iterator[str]:
+    if session.get_bind().dialect.name == "sqlite":
+        yield from _check_sqlite(session)
+    for index, run in session.execute(select(IndexRecord, RunRecord).join(RunRecord)).all():
+        for problem in (
+            *_check_counts(session, run, index),
+            *_check_references(session, run),
+            *_check_sample(session, run, index, sample),
+        ):
+            yield f"{run.name}: {problem}"
+
+
+def _check_sqlite(session: Session) -> Iterator[str]:
+    connection = session.connection()
+    for (message,) in connection.exec_driver_sql(f"PRAGMA integrity_check({MAX_SQLITE_FINDINGS})"):
+        if message != "ok":
+            yield f"SQLite reports a damaged file: {message}."
+    for table, row, parent, _ in connection.exec_driver_sql("PRAGMA foreign_key_check").fetchmany(MAX_SQLITE_FINDINGS):
+        yield f"Row {row} of {table} refers to a missing row of {parent}."
+
+
+def _check_counts(session: Session, run: RunRecord, index: IndexRecord) -> Iterator[str]:
+    def count(table: type[Any], *conditions: Any) -> int:
+        return session.scalar(select(func.count()).select_from(table).where(table.run_id == run.id, *conditions)) or 0
+
+    top = ExampleRecord.bin == 0
+    searchable = select(func.count(ExampleRecord.expert.distinct())).where(ExampleRecord.run_id == run.id, top)
+    counts = (
+        ("examples", index.examples, count(ExampleRecord)),
+        ("experts", run.num_experts, count(ExpertRecord)),
+        ("active experts", index.active_experts, count(ExpertRecord, ExpertRecord.active_tokens > 0)),
+        ("searchable experts", session.scalar(searchable), count_documents(session, run.id)),
+    )
+    for name, expected, actual in counts:
+        if expected != actual:
+            yield f"expected {expected} {name}, found {actual}."
+    difference = func.abs(ExpertRecord.density * index.tokens - ExpertRecord.active_tokens)
+    if wrong := count(ExpertRecord, difference > DENSITY_TOLERANCE * index.tokens):
+        yield f"the density of {wrong} experts does not match their active tokens."
+
+
+def _check_references(session: Session, run: RunRecord) -> Iterator[str]:
+    for name, table in (("examples", ExampleRecord), ("routed sequences", RoutedRecord)):
+        stored = exists().where(SequenceRecord.run_id == run.id, SequenceRecord.sequence == table.sequence)
+        query = select(func.count()).select_from(table).where(table.run_id == run.id, ~stored)
+        if missing := session.scalar(query):
+            yield f"{missing} {name} refer to a missing token sequence."
+    known = exists().where(ExpertRecord.run_id == run.id, ExpertRecord.expert == ExampleRecord.expert)
+    query = select(func.count()).select_from(ExampleRecord).where(ExampleRecord.run_id == run.id, ~known)
+    if missing := session.scalar(query):
+        yield f"{missing} examples refer to a missing expert."
+
+
+def _check_sample(session: Session, run: RunRecord, index: IndexRecord, sample: int) -> Iterator[str]:
+    """Check random experts, others on every call."""
+    query = select(ExpertRecord.expert).where(ExpertRecord.run_id == run.id, ExpertRecord.active_tokens > 0)
+    active = session.scalars(query).all()
+    for expert in sorted(random.sample(active, min(sample, len(active)))):
+        record = session.get_one(ExpertRecord, (run.id, expert))
+        # Rows stay packed, so that a damaged one is reported rather than raised.
+        of_expert = ExampleRecord.run_id == run.id, ExampleRecord.expert == expert
+        ordered = WITH_TOKENS.where(*of_expert).order_by(ExampleRecord.bin, ExampleRecord.rank)
+        rows = list(session.execute(ordered))
+        for problem in (*_check_statistics(record), *_check_examples(record, index, rows)):
+            yield f"expert {expert}: {problem}"
+        session.expunge(record)
+
+
+def _check_statistics(record: ExpertRecord) -> Iterator[str]:
+    totals = {sum(record.histogram), sum(int(active) for *_, active in record.bins)}
+    if totals != {record.active_tokens}:
+        yield f"its histogram and bins do not add up to its {record.active_tokens} active tokens."
+
+
+def _check_examples(record: ExpertRecord, index: IndexRecord, rows: list[Any]) -> Iterator[str]:
+    by_bin: dict[int, list[Row[Any]]] = defaultdict(list)
+    for row in rows:
+        by_bin[row.bin].append(row)
+        if problem := _example_problem(record, index, row):
+            yield f"example {row.rank} of bin {row.bin} {problem}."
+    for number, examples in by_bin.items():
+        if [row.rank for row in examples] != list(range(len(examples))):
+            yield f"the ranks of bin {number} are not 0 to {len(examples) - 1}."
+    top = by_bin.get(0, [])
+    if any(after.coefficient > before.coefficient for before, after in pairwise(top)):
+        yield "its top examples are not sorted by activation."
+    if not top or top[0].coefficient != record.max_activation:
+        yield f"its first top example does not have its largest activation, {record.max_activation:g}."
+
+
+def _example_problem(record: ExpertRecord, index: IndexRecord, row: Row[Any]) -> str | None:
+    length = len(unpack(row.token_ids))
+    if not row.position < length <= index.context_length:
+        return f"has position {row.position} in a sequence of {length} tokens"
+    try:
+        active = unpack_active(row.active)
+    except DamagedDatabaseError:
+        return "cannot be decoded"
+    positions = [position for position, _, _ in active]
+    if positions != sorted(set(positions)) or not all(position < length for position in positions):
+        return "has invalid active positions"
+    if dict(zip(positions, (it[1] for it in active), strict=True)).get(row.position) != row.coefficient:
+        return f"has another activation at its position than {row.coefficient:g}"
+    if row.bin > len(record.bins):
+        return "has an unknown bin"
+    if row.bin:
+        low, high, _ = record.bins[row.bin - 1]
+        if not low <= row.coefficient <= high:
+            return f"has the activation {row.coefficient:g}, outside of {low:g} to {high:g}"
+    return None

@@ -1,0 +1,9 @@
+"""Alembic revisions of the backend's tables (user annotations, sessions, access tokens), one per version."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mxd.trainer.storage.database.versions import MigrationChain
+
+CHAIN = MigrationChain(owner="backend", scripts=Path(__file__).parent, newest=1)

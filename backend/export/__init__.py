@@ -1,0 +1,1 @@
+"""Experts and examples of a run as files for other programs."""

@@ -1,0 +1,1 @@
+"""Bundles: a run with everything known about it in one file."""

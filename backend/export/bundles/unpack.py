@@ -1,0 +1,182 @@
+"""Read an untrusted bundle: every name, size, digest and row is checked, and nothing is executed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from mxd.backend.database.engine import opened
+from mxd.backend.export.bundles.annotations import OF_PEOPLE, insert_written
+from mxd.backend.export.bundles.manifest import MANIFEST, RUN, TABLES, VERSION, Manifest, is_known
+from mxd.trainer.analysis.indexing.save import index_search
+from mxd.trainer.errors import NotFoundError, UserError
+from mxd.trainer.storage.database.open import sqlite_url, writing
+from mxd.trainer.storage.database.rows import insert_rows
+from mxd.trainer.storage.database.tables import IndexRecord, RunRecord
+from mxd.trainer.storage.run import Run
+from mxd.trainer.storage.run_records import adopt
+from mxd.trainer.utils.files import atomic_directory, atomic_write, disk_errors
+
+LARGEST_MANIFEST = 1 << 20
+LARGEST_LINE = 64 << 20
+MOST_GROWTH = 200
+"""Largest expansion of an entry; packing compresses at most tenfold."""
+ALWAYS_ALLOWED = 10 << 20
+"""Bytes that an entry may have whatever its packed size."""
+BLOCK = 1 << 20
+OPENED = "bundle.json"
+"""Copy of the manifest in the folder of an opened bundle, to recognise it."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A data folder with the run of a bundle."""
+
+    folder: Path
+    run: str
+
+
+def unpack(file: Path, folder: Path, language_model: str | None) -> Opened:
+    """Unpack a bundle into a data folder, atomically; an earlier copy of the same bundle is reused.
+
+    Raises:
+        NotFoundError: the file does not exist.
+        UserError: the file is not a bundle or is damaged, or the folder contains something else.
+    """
+    if not file.is_file():
+        raise NotFoundError(f"File not found: {file}. Expected a bundle written by mxd pack.")
+    try:
+        with zipfile.ZipFile(file) as archive:
+            manifest = _manifest(archive, file)
+            if _is_opened(folder, manifest):
+                return Opened(folder, manifest.run)
+            _check(archive, manifest, folder)
+            _extract(archive, manifest, folder, language_model)
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, UnicodeDecodeError) as error:
+        raise UserError(f"{file} is not a bundle or is damaged ({error}). Download it again.") from error
+    return Opened(folder, manifest.run)
+
+
+def _manifest(archive: zipfile.ZipFile, file: Path) -> Manifest:
+    names = archive.namelist()
+    if names.count(MANIFEST) != 1 or archive.getinfo(MANIFEST).file_size > LARGEST_MANIFEST:
+        raise UserError(f"{file} is not a bundle of mxd pack: its manifest is missing or too large.")
+    try:
+        manifest = Manifest.model_validate_json(archive.read(MANIFEST))
+    except (ValidationError, RuntimeError) as error:
+        raise UserError(f"The manifest of {file} cannot be read. Download the file again.") from error
+    if manifest.bundle != VERSION:
+        raise UserError(
+            f"{file} has bundle version {manifest.bundle}, but this program reads {VERSION}. Update mxd-explorer."
+        )
+    return manifest
+
+
+def _is_opened(folder: Path, manifest: Manifest) -> bool:
+    """True if the folder was unpacked from this bundle.
+
+    Raises:
+        UserError: it contains something else.
+    """
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return False
+    path = folder / OPENED
+    if path.is_file() and path.read_text("utf-8") == manifest.model_dump_json():
+        return True
+    raise UserError(f"{folder} contains something else. Choose another folder with --into.")
+
+
+def _check(archive: zipfile.ZipFile, manifest: Manifest, folder: Path) -> None:
+    """Check names and sizes before anything is unpacked.
+
+    Raises:
+        UserError: an entry is not allowed, or expands beyond its stated size or the free disk space.
+    """
+    found = [entry for entry in archive.infolist() if entry.filename != MANIFEST]
+    names = [entry.filename for entry in found]
+    strange = sorted(name for name in names if not is_known(name))
+    if strange:
+        raise UserError(f"The bundle contains an unknown entry: {strange[0][:100]!r}. Nothing was unpacked.")
+    if len(set(names)) != len(names) or set(names) != manifest.entries.keys():
+        raise UserError("The bundle's entries do not match its manifest. Nothing was unpacked.")
+    for entry in found:
+        stated_bytes = manifest.entries[entry.filename].bytes
+        if entry.file_size != stated_bytes or stated_bytes > max(ALWAYS_ALLOWED, MOST_GROWTH * entry.compress_size):
+            raise UserError(
+                f"{entry.filename} in the bundle would expand to {entry.file_size:,} bytes. Nothing was unpacked."
+            )
+        if entry.flag_bits & 1:
+            raise UserError(f"{entry.filename} in the bundle is encrypted. Nothing was unpacked.")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    needed_bytes = 2 * sum(entry.file_size for entry in found)
+    if needed_bytes > shutil.disk_usage(folder.parent).free:
+        raise UserError(
+            f"The bundle needs {needed_bytes / 1e9:.1f} GB, more than the disk has. "
+            "Free space, or choose another folder with --into."
+        )
+
+
+def _extract(archive: zipfile.ZipFile, manifest: Manifest, folder: Path, language_model: str | None) -> None:
+    with atomic_directory(folder) as partial, disk_errors(folder):
+        place = partial / "unpacked"
+        for name in manifest.entries:
+            if name.startswith(RUN):
+                _copy(archive, manifest, name, place / name.removeprefix(RUN))
+        run = Run.from_pretrained(place)
+        with opened(sqlite_url(partial)) as database:
+            adopted = adopt(run, manifest.run, language_model, partial, database)
+            with writing(database) as session:
+                _fill(archive, manifest, session, adopted)
+        shutil.rmtree(place)
+        atomic_write(partial / OPENED, manifest.model_dump_json())
+
+
+def _copy(archive: zipfile.ZipFile, manifest: Manifest, name: str, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    digest = hashlib.sha256()
+    with archive.open(name) as entry, target.open("wb") as file:
+        while block := entry.read(BLOCK):
+            digest.update(block)
+            file.write(block)
+    _check_digest(manifest, name, digest.hexdigest())
+
+
+def _fill(archive: zipfile.ZipFile, manifest: Manifest, session: Session, run: Run) -> None:
+    record = session.scalars(select(RunRecord).where(RunRecord.name == run.name)).one()
+    for name, table in TABLES.items():
+        if name not in manifest.entries:
+            continue
+        rows = _rows(archive, manifest, name)
+        if table.name in OF_PEOPLE:
+            insert_written(session, run.name, table, rows)
+        else:
+            insert_rows(session, record, table, rows)
+    if session.get(IndexRecord, record.id) is not None:
+        index_search(session, record.id, run.tokenizer)
+
+
+def _rows(archive: zipfile.ZipFile, manifest: Manifest, name: str) -> Iterator[object]:
+    digest = hashlib.sha256()
+    with archive.open(name) as entry:
+        while line := entry.readline(LARGEST_LINE):
+            digest.update(line)
+            try:
+                yield json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise UserError(f"{name} in the bundle is not JSON lines. Download it again.") from error
+    _check_digest(manifest, name, digest.hexdigest())
+
+
+def _check_digest(manifest: Manifest, name: str, digest: str) -> None:
+    if manifest.entries[name].sha256 != digest:
+        raise UserError(f"{name} in the bundle does not match its checksum. Download it again.")

@@ -1,0 +1,67 @@
+"""Export experts and examples from one snapshot of the database into a new folder, atomically."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from sqlalchemy.orm import Session
+
+from mxd.backend.export.neuronpedia import Batches
+from mxd.backend.export.rows import AT_A_TIME, Exported, chunks, open_run
+from mxd.backend.export.tables import tables
+from mxd.backend.inference.token_text import Vocabulary
+from mxd.backend.queries.runs import find_run
+from mxd.trainer.storage.portable import check_empty_folder
+from mxd.trainer.storage.run import Run
+from mxd.trainer.utils.callbacks import Callbacks
+from mxd.trainer.utils.files import atomic_directory
+
+ExportFormat = Literal["json", "csv", "parquet", "neuronpedia"]
+
+
+@dataclass(frozen=True)
+class Target:
+    """Destination and format of an export."""
+
+    folder: Path
+    """A new or empty folder."""
+    format: ExportFormat
+    model_id: str | None = None
+    """Neuronpedia's name of the language model. Default: the last part of its name here."""
+
+
+def export_run(session: Session, run: Run, target: Target, callbacks: Callbacks) -> int:
+    """Export every expert of an indexed run. Returns their number.
+
+    Raises:
+        UserError: the folder is not empty, or the export was cancelled; no files are left.
+        NoIndexError: the run has no index.
+    """
+    check_empty_folder(target.folder)
+    exported = open_run(session, find_run(session, run.name), Vocabulary(run.tokenizer))
+    target.folder.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_directory(target.folder) as partial:
+        if target.format == "neuronpedia":
+            return _export_batches(session, exported, partial, target, callbacks)
+        with tables(partial, target.format) as (experts, examples):
+            done = 0
+            for chunk in chunks(session, exported):
+                callbacks.check_cancelled("Cancelled; nothing was written.")
+                experts.add(chunk.experts)
+                examples.add(chunk.examples)
+                done += len(chunk.experts)
+                callbacks.on_progress(done, exported.run.num_experts, "")
+            return done
+
+
+def _export_batches(session: Session, exported: Exported, folder: Path, target: Target, callbacks: Callbacks) -> int:
+    named = target.model_id or exported.run.language_model.rstrip("/").rpartition("/")[2]
+    batches = Batches(folder, exported, named, exported.run.name)
+    for place, chunk in enumerate(chunks(session, exported)):
+        callbacks.check_cancelled("Cancelled; nothing was written.")
+        batches.add(chunk)
+        callbacks.on_progress(min((place + 1) * AT_A_TIME, exported.run.num_experts), exported.run.num_experts, "")
+    batches.end()
+    return exported.run.num_experts

@@ -1,0 +1,156 @@
+"""JSON, CSV and Parquet: one file of experts, one of examples, streamed from the database."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from mxd.backend.export.rows import Row
+
+EXPERT_COLUMNS = (
+    "expert",
+    "label",
+    "automatic",
+    "tags",
+    "density",
+    "active_tokens",
+    "mean_activation",
+    "max_activation",
+    "p99",
+    "entropy",
+    "measured",
+    "loss_increase",
+    "kl_amplified",
+    "output_share",
+    "input_dependence",
+    "top_tokens",
+    "histogram",
+    "histogram_high",
+    "bins",
+)
+EXAMPLE_COLUMNS = (
+    "expert",
+    "bin",
+    "rank",
+    "sequence",
+    "position",
+    "coefficient",
+    "token_ids",
+    "tokens",
+    "active",
+)
+
+
+class Table(Protocol):
+    """A file that rows are appended to."""
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Append rows."""
+        ...
+
+
+class JsonTable:
+    """A JSON array, one row per line."""
+
+    def __init__(self, path: Path, stack: ExitStack) -> None:
+        self._file = stack.enter_context(path.open("w", encoding="utf-8"))
+        self._file.write("[")
+        stack.callback(self._end)
+        self._between = "\n"
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Append rows."""
+        for row in rows:
+            self._file.write(self._between + json.dumps(row, ensure_ascii=False))
+            self._between = ",\n"
+
+    def _end(self) -> None:
+        self._file.write("\n]\n")
+
+
+class CsvTable:
+    """Comma-separated values with a header; lists are JSON in their cell."""
+
+    def __init__(self, path: Path, columns: Sequence[str], stack: ExitStack) -> None:
+        file = stack.enter_context(path.open("w", encoding="utf-8", newline=""))
+        self._writer = csv.DictWriter(file, columns)
+        self._writer.writeheader()
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Append rows."""
+        self._writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
+
+
+def _cell(value: Any) -> Any:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | tuple | Mapping) else value
+
+
+class ParquetTable:
+    """Parquet with nested columns, one row group per chunk."""
+
+    def __init__(self, path: Path, schema: Any, stack: ExitStack) -> None:
+        from pyarrow import parquet
+
+        self._schema = schema
+        self._writer = stack.enter_context(parquet.ParquetWriter(path, schema, compression="zstd"))
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Append rows."""
+        import pyarrow
+
+        if rows:
+            self._writer.write_table(pyarrow.Table.from_pylist([_listed(row) for row in rows], self._schema))
+
+
+def _listed(row: Row) -> Row:
+    """Active tokens and bins as named fields, because a list of mixed types has no column type."""
+    names = {"active": ("position", "coefficient", "rank"), "bins": ("low", "high", "active_tokens")}
+    return {
+        name: [dict(zip(names[name], values, strict=True)) for values in value] if name in names else value
+        for name, value in row.items()
+    }
+
+
+def _schemas() -> tuple[Any, Any]:
+    import pyarrow as pa
+
+    whole, number, text = pa.int64(), pa.float64(), pa.string()
+    top_token = pa.struct([("id", whole), ("text", text), ("count", whole), ("share", number)])
+    edges = pa.struct([("low", number), ("high", number), ("active_tokens", number)])
+    active = pa.struct([("position", whole), ("coefficient", number), ("rank", whole)])
+    scores = [("balanced_accuracy", number), ("precision", number), ("recall", number), ("test_examples", whole)]
+    special = {
+        "label": text,
+        "automatic": pa.struct([("label", text), ("labeller", text), *scores]),
+        "tags": pa.list_(text),
+        "measured": pa.bool_(),
+        "top_tokens": pa.list_(top_token),
+        "histogram": pa.list_(whole),
+        "bins": pa.list_(edges),
+        "token_ids": pa.list_(whole),
+        "tokens": pa.list_(text),
+        "active": pa.list_(active),
+    } | dict.fromkeys(("expert", "active_tokens", "bin", "rank", "sequence", "position"), whole)
+    experts, examples = (
+        pa.schema([(name, special.get(name, number)) for name in columns])
+        for columns in (EXPERT_COLUMNS, EXAMPLE_COLUMNS)
+    )
+    return experts, examples
+
+
+@contextmanager
+def tables(folder: Path, suffix: str) -> Iterator[tuple[Table, Table]]:
+    """Open files of experts and examples in a folder, in the format of a suffix: json, csv or parquet."""
+    experts, examples = folder / f"experts.{suffix}", folder / f"examples.{suffix}"
+    with ExitStack() as stack:
+        if suffix == "json":
+            yield JsonTable(experts, stack), JsonTable(examples, stack)
+        elif suffix == "csv":
+            yield CsvTable(experts, EXPERT_COLUMNS, stack), CsvTable(examples, EXAMPLE_COLUMNS, stack)
+        else:
+            expert_schema, example_schema = _schemas()
+            yield ParquetTable(experts, expert_schema, stack), ParquetTable(examples, example_schema, stack)

@@ -1,1 +1,0 @@
-"""Experts and contexts of a run as files for other programs."""

@@ -1,0 +1,1 @@
+"""Live routing and steering: one worker thread per language model."""

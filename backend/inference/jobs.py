@@ -1,0 +1,146 @@
+"""Jobs for the thread of a language model: routing, predictions, attribution and the start of a generation.
+
+A job is a function of a ``JobContext`` and its own arguments; ``InferenceService.submit`` runs it. The jobs import what
+they call, because PyTorch takes seconds to import and browsing does not need it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from threading import Event
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from mxd.trainer.config import DoseConfig, SteeringConfig
+from mxd.trainer.config.analysis import CircuitConfig, TargetConfig
+from mxd.trainer.errors import TooLongError
+from mxd.trainer.utils.callbacks import Callbacks
+
+if TYPE_CHECKING:
+    from mxd.backend.inference.worker import Generation
+    from mxd.trainer.analysis.circuits.ablation import AblationEffect
+    from mxd.trainer.analysis.circuits.agreement import Agreement
+    from mxd.trainer.analysis.circuits.graph import Circuit, ExpertAtToken
+    from mxd.trainer.analysis.direct_effects import ExpertEffect
+    from mxd.trainer.analysis.expert_matrix import ExpertMap
+    from mxd.trainer.inference.predictions import Predictions
+    from mxd.trainer.inference.routing import Routing
+    from mxd.trainer.inference.steering import Units
+    from mxd.trainer.language_model.model import LanguageModel
+    from mxd.trainer.storage.run import Run
+
+Result = TypeVar("Result")
+
+ROWS_PER_SAMPLE = 4
+"""Batch rows of one steered sample: the text of each variant, read with and without the edits."""
+ROWS_PER_STRENGTH = 2
+"""Batch rows of one text of a strength sweep: with and without the edits."""
+
+
+@dataclass(frozen=True)
+class JobResult(Generic[Result]):
+    """The return value of a job with its running time."""
+
+    value: Result
+    took_ms: float
+    """Running time of the job, without its time in the queue."""
+    max_tokens: int
+    """Longest prompt that the server accepts for this language model, in tokens."""
+
+
+@dataclass(frozen=True)
+class JobContext:
+    """The language model and the runs that a job works on."""
+
+    language_model: LanguageModel
+    runs: Sequence[Run]
+    prompt_tokens: int
+    """The server's limit on the length of a prompt, in tokens."""
+    cancelled: Event
+    """Set when the client no longer waits for the result."""
+
+    @property
+    def max_tokens(self) -> int:
+        """Longest prompt in tokens that both the language model and the server accept."""
+        return min(self.language_model.max_tokens, self.prompt_tokens)
+
+    @property
+    def callbacks(self) -> Callbacks:
+        """Callbacks that cancel a long task once the client has disconnected."""
+        return Callbacks(is_cancelled=self.cancelled.is_set)
+
+    def check_length(self, text: str) -> None:
+        """Raise TooLongError if ``text`` has more tokens than the server or the language model accepts."""
+        from mxd.trainer.language_model.prompts import prompt_ids
+
+        tokens = len(prompt_ids(self.language_model, text))
+        if tokens > self.prompt_tokens:
+            raise TooLongError(
+                f"The text is too long: {tokens} tokens. This server accepts {self.prompt_tokens}. Shorten the text."
+            )
+
+
+def route(context: JobContext, text: str, k: int | None = None) -> tuple[Routing, ...]:
+    """Route a text through runs of different layers; ``k`` is the number of active experts per token."""
+    from mxd.trainer.inference.routing import route_together
+
+    context.check_length(text)
+    return route_together(context.language_model, context.runs, text, k)
+
+
+def predict(context: JobContext, text: str, k: int | None = None) -> Predictions:
+    """Next-token predictions with the MLP and with the run's layer in its place."""
+    from mxd.trainer.inference.predictions import predict
+
+    context.check_length(text)
+    return predict(context.language_model, context.runs[0], text, k)
+
+
+def direct_effects(context: JobContext, text: str, position: int, k: int | None = None) -> tuple[ExpertEffect, ...]:
+    """Direct effects of the experts that are active on one token."""
+    from mxd.trainer.analysis.direct_effects import direct_effects
+
+    context.check_length(text)
+    return direct_effects(context.language_model, context.runs[0], text, position, k)
+
+
+def expert_map(context: JobContext, expert: int) -> ExpertMap:
+    """An expert's linear map, decomposed."""
+    from mxd.trainer.analysis.expert_matrix import expert_map
+
+    return expert_map(context.language_model, context.runs[0], expert)
+
+
+def trace(context: JobContext, config: CircuitConfig) -> Circuit:
+    """The circuit of a prompt."""
+    from mxd.trainer.analysis.circuits.tracing import trace
+
+    return trace(context.language_model, context.runs, config, context.callbacks)
+
+
+def ablate(
+    context: JobContext, config: TargetConfig, groups: Sequence[Sequence[ExpertAtToken]]
+) -> tuple[tuple[AblationEffect, ...], Agreement]:
+    """Effects of ablating groups of experts, and their agreement with the circuit."""
+    from mxd.trainer.analysis.circuits.ablation import ablate_experts
+    from mxd.trainer.analysis.circuits.agreement import agreement
+
+    effects = ablate_experts(context.language_model, context.runs, config, groups, context.callbacks)
+    return effects, agreement(effects)
+
+
+def prepare_generation(context: JobContext, config: SteeringConfig, units: Units) -> Generation:
+    """Check a request to steer or, for a ``DoseConfig``, to sweep strengths."""
+    from mxd.trainer.inference.steering import Steering
+    from mxd.trainer.inference.strength_sweep import StrengthSweep
+
+    context.check_length(config.prompt)
+    kind = StrengthSweep.prepare if isinstance(config, DoseConfig) else Steering.prepare
+    return kind(context.language_model, context.runs, config, units)  # type: ignore[arg-type]
+
+
+def max_rows(config: SteeringConfig) -> int:
+    """Batch rows that a request may need."""
+    if isinstance(config, DoseConfig):
+        return ROWS_PER_STRENGTH * (len(config.strengths) + 1) * config.sampling.samples
+    return ROWS_PER_SAMPLE * config.sampling.samples

@@ -1,0 +1,164 @@
+"""Routing, analysis and steering for many concurrent clients, on language models that are loaded on first use."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from threading import Event, Lock
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+
+from mxd.backend.errors import BusyError
+from mxd.backend.inference.jobs import JobContext, JobResult, max_rows, prepare_generation
+from mxd.backend.inference.run_loader import RunLoader
+from mxd.backend.inference.worker import Delivery, GenerationEvent, GenerationRequest, ModelWorker
+from mxd.backend.schemas import LoadedLanguageModel
+from mxd.backend.settings import Settings
+from mxd.trainer.config import SteeringConfig
+from mxd.trainer.errors import UserError
+from mxd.trainer.storage.run import Run
+
+if TYPE_CHECKING:
+    from mxd.trainer.inference.steering import Units
+    from mxd.trainer.language_model.model import LanguageModel
+
+Result = TypeVar("Result")
+Params = ParamSpec("Params")
+
+
+class InferenceService:
+    """Runs jobs and generations on the language models of the runs, one worker thread per language model."""
+
+    def __init__(self, settings: Settings, library: RunLoader) -> None:
+        self._settings = settings
+        self._library = library
+        self._workers: dict[str, ModelWorker] = {}
+        self._lock = Lock()
+        self._num_active = 0
+
+    @property
+    def num_active(self) -> int:
+        """Number of requests that run or wait."""
+        return self._num_active
+
+    def language_models(self) -> tuple[LoadedLanguageModel, ...]:
+        """The language models in memory."""
+        loaded = [(worker.source, worker.language_model) for worker in self._workers.copy().values()]
+        return tuple(
+            LoadedLanguageModel(source=source, device=str(model.device), dtype=str(model.dtype).removeprefix("torch."))
+            for source, model in loaded
+            if model is not None
+        )
+
+    async def submit(
+        self,
+        names: Sequence[str],
+        job: Callable[Concatenate[JobContext, Params], Result],
+        *args: Params.args,
+        **kwargs: Params.kwargs,
+    ) -> JobResult[Result]:
+        """Run ``job(context, *args, **kwargs)`` on the thread of the runs' language model.
+
+        Cancelling the task that awaits this cancels the job: before it starts, or at its next ``check_cancelled``.
+
+        Raises:
+            BusyError: too many requests are running or waiting.
+            UserError: a run or the language model cannot be used, or the job raises it.
+        """
+        cancelled = Event()
+        with self._admission():
+            runs = await self._load_runs(names)
+
+            def call(language_model: LanguageModel) -> JobResult[Result]:
+                started = time.perf_counter()
+                context = JobContext(language_model, runs, self._settings.prompt_tokens, cancelled)
+                value = job(context, *args, **kwargs)
+                return JobResult(value, (time.perf_counter() - started) * 1000, context.max_tokens)
+
+            try:
+                return await asyncio.wrap_future(self._worker(runs[0]).call(call))
+            finally:
+                cancelled.set()
+
+    async def generate(
+        self, names: Sequence[str], config: SteeringConfig, units: Units
+    ) -> AsyncGenerator[Sequence[GenerationEvent], None]:
+        """Steer a prompt or, for a ``DoseConfig``, sweep the strength of an edit.
+
+        Yields the events of each step of the language model together. Closing the generator stops it within a token.
+
+        Args:
+            names: the steered run, then the runs of other layers whose experts are edited too.
+            config: prompt, edits and sampling.
+            units: run -> expert -> its 99th percentile.
+
+        Raises:
+            BusyError: too many requests are running or waiting.
+            UserError: a run, the prompt, an edit or the language model cannot be used.
+        """
+        with self._admission():
+            runs = await self._load_runs(names)
+            loop, queue, cancelled = asyncio.get_running_loop(), asyncio.Queue[Delivery](), Event()
+            request = GenerationRequest(
+                prepare=lambda language_model: prepare_generation(
+                    JobContext(language_model, runs, self._settings.prompt_tokens, cancelled), config, units
+                ),
+                rows=max_rows(config),
+                deliver=partial(_put, loop, queue),
+                cancelled=cancelled,
+            )
+            self._worker(runs[0]).generate(request)
+            try:
+                while (events := await queue.get()) is not None:
+                    if isinstance(events, BaseException):
+                        raise events
+                    yield events
+            finally:
+                cancelled.set()
+
+    def close(self) -> None:
+        """Stop the worker threads and cancel what waits."""
+        for worker in self._workers.values():
+            worker.close()
+
+    async def _load_runs(self, names: Sequence[str]) -> list[Run]:
+        """Load runs of one language model by name.
+
+        Raises:
+            UserError: the runs belong to different language models.
+        """
+        runs = [(await asyncio.to_thread(self._library.run, name)).run for name in names]
+        for run in runs[1:]:
+            if run.language_model_source != runs[0].language_model_source:
+                raise UserError(
+                    f"Runs '{runs[0].name}' and '{run.name}' belong to different language models. "
+                    "Choose runs of the same one."
+                )
+        return runs
+
+    def _worker(self, run: Run) -> ModelWorker:
+        source = run.language_model_source
+        with self._lock:
+            return self._workers.setdefault(
+                source, ModelWorker(source, self._settings.device, self._settings.batch_rows)
+            )
+
+    @contextmanager
+    def _admission(self) -> Iterator[None]:
+        with self._lock:
+            if self._num_active >= self._settings.max_inference_requests:
+                raise BusyError(f"The server is busy: {self._num_active} requests are running. Try again in a moment.")
+            self._num_active += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._num_active -= 1
+
+
+def _put(loop: asyncio.AbstractEventLoop, queue: asyncio.Queue[Delivery], delivery: Delivery) -> None:
+    # The event loop may have ended before the worker thread; then no client waits.
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(queue.put_nowait, delivery)

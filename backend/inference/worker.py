@@ -1,0 +1,258 @@
+"""The worker thread of one language model, with the batch of everything that it generates.
+
+All generations share one batch and take one token per step. A new one joins between two steps. One that ends, fails or
+is cancelled leaves right away. Short jobs, such as routing a text, also run between steps, in order of arrival.
+
+The thread imports PyTorch and transformers itself, so that the server answers before these imports have finished.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from threading import Event, Lock
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from mxd.backend.inference.lazy_imports import import_compute_modules
+from mxd.trainer.errors import UserError
+from mxd.trainer.inference.steering_events import DoseStep, SteeringStep
+
+if TYPE_CHECKING:
+    from mxd.trainer.inference.generation import RowBatch, SequenceState, StepOutput
+    from mxd.trainer.language_model.model import LanguageModel
+
+log = logging.getLogger(__name__)
+Result = TypeVar("Result")
+
+
+class OutOfMemoryError(UserError):
+    """The device has no memory for a request; the other requests continue."""
+
+    code = "out-of-memory"
+
+
+@dataclass(frozen=True)
+class QueuePosition:
+    """Event of a waiting generation, sent whenever its position changes."""
+
+    before: int
+    """Number of generations that will join earlier."""
+
+
+class Generation(Protocol):
+    """A prepared request in the batch: one steered prompt, or one prompt at several strengths."""
+
+    @property
+    def finished(self) -> bool:
+        """True if all its texts have ended."""
+
+    def rows(self) -> list[SequenceState]:
+        """The rows of its texts that have not ended."""
+
+    def join(self, batch: RowBatch) -> Iterator[SteeringStep | DoseStep]:
+        """Read the prompt and sample the first tokens."""
+
+    def advance(self, batch: RowBatch, step: StepOutput) -> Iterator[SteeringStep | DoseStep]:
+        """Sample the next token of each text."""
+
+
+GenerationEvent = SteeringStep | DoseStep | QueuePosition
+Delivery = Sequence[GenerationEvent] | BaseException | None
+"""A message to a generation's client: the events of one step, the error that ends it, or None at the end."""
+
+
+@dataclass(eq=False)
+class GenerationRequest:
+    """A request to generate with its state in the queue and in the batch."""
+
+    prepare: Callable[[LanguageModel], Generation]
+    """Checks the request, on the worker thread."""
+    rows: int
+    """Batch rows that the request may need."""
+    deliver: Callable[[Delivery], None]
+    """Called on the worker thread; must not block."""
+    cancelled: Event = field(default_factory=Event)
+    generation: Generation | None = None
+    """Result of ``prepare``; None while the request waits."""
+    position: int | None = None
+    """Last position in the queue that was delivered."""
+
+    def deliver_position(self, before: int) -> None:
+        """Deliver the position in the queue if it has changed."""
+        if before != self.position:
+            self.position = before
+            self.deliver((QueuePosition(before),))
+
+
+class ModelWorker:
+    """A language model with the only thread that uses it. The model is loaded when it is first needed."""
+
+    def __init__(self, source: str, device: str, max_rows: int) -> None:
+        self.source = source
+        self.language_model: LanguageModel | None = None
+        self._device = device
+        self._max_rows = max_rows
+        self._thread = ThreadPoolExecutor(1, "language-model", import_compute_modules)
+        self._lock = Lock()
+        self._waiting: deque[GenerationRequest] = deque()
+        self._running: list[GenerationRequest] = []
+        self._batch: RowBatch | None = None
+        self._joining: GenerationRequest | None = None
+        self._scheduled = False
+
+    def call(self, job: Callable[[LanguageModel], Result]) -> Future[Result]:
+        """Run a short job between two steps of the batch."""
+        return self._thread.submit(self._call, job)
+
+    def generate(self, request: GenerationRequest) -> None:
+        """Queue a generation; it joins the batch once its rows fit."""
+        with self._lock:
+            self._waiting.append(request)
+            idle, self._scheduled = not self._scheduled, True
+        if idle:
+            self._schedule_turn()
+
+    def close(self) -> None:
+        """Cancel all requests and end the thread without waiting for it."""
+        with self._lock:
+            for request in (*self._waiting, *self._running):
+                request.cancelled.set()
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _call(self, job: Callable[[LanguageModel], Result]) -> Result:
+        try:
+            return job(self._load())
+        except (RuntimeError, MemoryError) as error:
+            raise _to_client_error(error) from error
+
+    def _load(self) -> LanguageModel:
+        if self.language_model is None:
+            from mxd.trainer.language_model.model import LanguageModel
+
+            self.language_model = LanguageModel.load(self.source, self._device)
+        return self.language_model
+
+    def _schedule_turn(self) -> None:
+        self._thread.submit(self._turn).add_done_callback(self._after_turn)
+
+    def _turn(self) -> None:
+        """Take one step with all running generations."""
+        self._drop_cancelled()
+        self._admit()
+        if self._running:
+            self._step()
+
+    def _after_turn(self, turn: Future[None]) -> None:
+        """Queue the next turn behind the jobs that wait. A defect is logged and ends the generations that it hit."""
+        if turn.cancelled():
+            return
+        error = turn.exception()
+        if error is not None:
+            log.error("A generation step of %s failed", self.source, exc_info=error)
+            for request in [self._joining] if self._joining else list(self._running):
+                self._fail(request, error)
+            self._joining = None
+        with self._lock:
+            self._scheduled = again = bool(self._waiting or self._running)
+        if again:
+            self._schedule_turn()
+
+    def _drop_cancelled(self) -> None:
+        with self._lock:
+            self._waiting = deque(request for request in self._waiting if not request.cancelled.is_set())
+        for request in [request for request in self._running if request.cancelled.is_set()]:
+            self._remove(request)
+
+    def _admit(self) -> None:
+        """Let waiting requests join while their rows fit, in order of arrival; deliver positions to the others."""
+        while (request := self._next_that_fits()) is not None:
+            self._joining = request
+            try:
+                self._join(request)
+            except UserError as error:
+                self._fail(request, error)
+            except (RuntimeError, MemoryError) as error:
+                self._fail_for_memory(request, error)
+            self._joining = None
+        with self._lock:
+            waiting = list(self._waiting)
+        for before, request in enumerate(waiting):
+            request.deliver_position(before)
+
+    def _next_that_fits(self) -> GenerationRequest | None:
+        # Identical texts share rows, but each request counts with all the rows that it may need later.
+        used = sum(request.rows for request in self._running)
+        with self._lock:
+            if self._waiting and (not used or used + self._waiting[0].rows <= self._max_rows):
+                return self._waiting.popleft()
+        return None
+
+    def _join(self, request: GenerationRequest) -> None:
+        from mxd.trainer.inference.generation import RowBatch
+
+        language_model = self._load()
+        self._batch = self._batch or RowBatch(language_model)
+        request.generation = request.prepare(language_model)
+        self._running.append(request)
+        self._deliver(request, request.generation.join(self._batch))
+
+    def _step(self) -> None:
+        assert self._batch is not None
+        try:
+            step = self._batch.step()
+        except (RuntimeError, MemoryError) as error:
+            # The newest request exceeded the memory. The others keep their rows and repeat the step.
+            self._fail_for_memory(self._running[-1], error)
+            return
+        for request in list(self._running):
+            assert request.generation is not None
+            try:
+                self._deliver(request, request.generation.advance(self._batch, step))
+            except (RuntimeError, MemoryError) as error:
+                self._fail_for_memory(request, error)
+
+    def _deliver(self, request: GenerationRequest, events: Iterator[SteeringStep | DoseStep]) -> None:
+        assert request.generation is not None
+        request.deliver(tuple(events))
+        if request.generation.finished:
+            self._running.remove(request)
+            request.deliver(None)
+
+    def _fail_for_memory(self, request: GenerationRequest, error: Exception) -> None:
+        """End one request if ``error`` means that memory ran out; raise any other error again."""
+        client_error = _to_client_error(error)
+        if client_error is error:
+            raise error
+        self._fail(request, client_error)
+
+    def _fail(self, request: GenerationRequest, error: BaseException) -> None:
+        import torch
+
+        self._remove(request)
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        request.deliver(error)
+
+    def _remove(self, request: GenerationRequest) -> None:
+        if request in self._running:
+            self._running.remove(request)
+        if request.generation is not None and self._batch is not None:
+            self._batch.leave(request.generation.rows())
+
+
+_CPU_MEMORY_MESSAGES = ("not enough memory", "can't allocate memory", "cannot allocate memory")
+"""Messages of the plain RuntimeError that PyTorch raises on the CPU."""
+_OUT_OF_MEMORY = "The device is out of memory for this request. Shorten the prompt, or request fewer samples or tokens."
+
+
+def _to_client_error(error: Exception) -> Exception:
+    """OutOfMemoryError if ``error`` means that memory ran out, else ``error`` itself."""
+    import torch
+
+    message = str(error).lower()
+    if isinstance(error, torch.OutOfMemoryError | MemoryError) or any(part in message for part in _CPU_MEMORY_MESSAGES):
+        return OutOfMemoryError(_OUT_OF_MEMORY)
+    return error

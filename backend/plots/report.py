@@ -1,0 +1,186 @@
+"""One HTML file with every figure and the commands that repeat the measurements; it needs no network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from html import escape
+
+import plotly.graph_objects as go
+import plotly.io
+from sqlalchemy.orm import Session
+
+from mxd.backend.errors import NoEvaluationsError
+from mxd.backend.plots import evaluations as figures
+from mxd.backend.plots.frontiers import error_frontier, loss_frontier, routing_frontier
+from mxd.backend.plots.probes import COLUMNS, probe_coefficients, probing
+from mxd.backend.plots.report_commands import commands
+from mxd.backend.plots.steering import steering
+from mxd.backend.queries.evaluations import evaluated, evaluations_of, seeds
+from mxd.backend.queries.runs import find_run
+from mxd.backend.schemas import EvaluationMetric, Figure
+from mxd.trainer.evaluation.seeds import SeedGroup
+from mxd.trainer.storage.database.tables import EvaluationRecord, RunRecord
+
+OF_ALL: tuple[Callable[[Session], Figure], ...] = (
+    loss_frontier,
+    error_frontier,
+    figures.faithfulness,
+    routing_frontier,
+    figures.added_layers,
+    probing,
+)
+OF_A_RUN: tuple[Callable[[Session, RunRecord], Figure], ...] = (
+    figures.load,
+    figures.density_evaluated,
+    probe_coefficients,
+    steering,
+)
+PANEL = 210
+"""Height of a panel, in pixels, in figures that have several."""
+STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 68rem; margin: 2rem auto; padding: 0 1rem; color: #1c1c1a; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 13px; }
+td, th { padding: .2rem .8rem .2rem 0; text-align: right; border-bottom: 1px solid #ddd; }
+td:first-child, th:first-child { text-align: left; }
+pre { background: #f4f4f1; padding: .8rem; white-space: pre-wrap; }
+.alarm { color: #a11; } .warning { color: #850; } .wide { overflow-x: auto; }
+"""
+
+
+def report(session: Session) -> str:
+    """Return the whole file.
+
+    Raises:
+        NoEvaluationsError: nothing has been evaluated.
+    """
+    records = evaluated(session)
+    names = list(dict.fromkeys(record.subject for record in records if record.subject == record.result["run"]))
+    parts = [
+        _table(records),
+        _seeds(session),
+        *_drawn(session, names),
+        _warnings(session, names),
+        f"<h2>Commands</h2><pre>{escape(chr(10).join(commands(session)))}</pre>",
+    ]
+    made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return (
+        "<!doctype html><html lang='en'><meta charset='utf-8'><meta name='viewport' content='width=device-width'>"
+        f"<title>MxD Explorer report</title><style>{STYLE}</style><h1>MxD Explorer report</h1>"
+        f"<p>{len(names)} runs, written {made}. Losses in nats per token, 95 % bootstrap intervals over sequences.</p>"
+        + "".join(parts)
+        + "</html>"
+    )
+
+
+def _table(records: Sequence[EvaluationRecord]) -> str:
+    head = (
+        "run",
+        "text",
+        "method",
+        "K",
+        "N",
+        "parameters",
+        "added loss",
+        "95 %",
+        "recovered",
+        "KL",
+        "norm. MSE",
+        "routing",
+        "dead",
+    )
+    rows = [_row(record) for record in records]
+    return _html_table(head, rows)
+
+
+def _row(record: EvaluationRecord) -> tuple[str, ...]:
+    result = record.result
+    delta = result["loss_increase"]
+    return (
+        record.subject,
+        record.text.rsplit("/", 1)[-1],
+        result["method"],
+        str(result["k"]),
+        f"{result['num_experts']:,}",
+        f"{result['parameters']:,}",
+        f"{delta['value']:+.4f}",
+        f"{delta['low']:+.4f} to {delta['high']:+.4f}",
+        _number(result["loss_recovered_mean"]["value"]),
+        f"{result['kl']:.4f}",
+        f"{result['normalized_mse']:.4f}",
+        _number(result["routing_share"]),
+        _number(result["dead_share"]),
+    )
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
+
+
+def _html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    def line(cells: Sequence[str], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+    return f"<div class='wide'><table>{line(head, 'th')}{''.join(line(row, 'td') for row in rows)}</table></div>"
+
+
+def _seeds(session: Session) -> str:
+    groups = [found for found in seeds(session) if len(found.records) > 1]
+    if not groups:
+        return ""
+    rows = [(", ".join(found.names), *_over_seeds(found)) for found in groups]
+    head = ("runs", "loss increase", "95 %", "norm. MSE", "from … to", "routing share", "from … to")
+    return (
+        "<h2>Several seeds</h2>"
+        "<p>Loss increase: 95 % over seeds and sequences. Other figures: mean over the seeds, between the "
+        f"lowest and the highest end of their intervals.</p>{_html_table(head, rows)}"
+    )
+
+
+def _over_seeds(found: SeedGroup) -> Iterator[str]:
+    measures = (found.loss_increase, found.measure("normalized_mse"), found.measure("routing_share"))
+    for one, digits in zip(measures, ("+.4f", ".4f", ".3f"), strict=True):
+        yield f"{one.value:{digits}}"
+        yield f"{one.low:{digits}} to {one.high:{digits}}"
+
+
+def _drawn(session: Session, names: Sequence[str]) -> list[str]:
+    """Render every figure that has data; the first one includes plotly.js."""
+    drawn: list[Figure] = []
+    for make in OF_ALL:
+        with suppress(NoEvaluationsError):
+            drawn.append(make(session))
+    for name in names:
+        for make_one in OF_A_RUN:
+            with suppress(NoEvaluationsError):
+                drawn.append(make_one(session, find_run(session, name)))
+    libraries: list[bool] = [True] + [False] * len(drawn)
+    return [_html(figure, library) for figure, library in zip(drawn, libraries, strict=False)]
+
+
+def _html(figure: Figure, library: bool) -> str:
+    """Render a figure; the first one includes plotly.js."""
+    shown = go.Figure(data=figure.data, layout=figure.layout)
+    rows = len({trace.yaxis for trace in shown.data})
+    height = 440 if rows == 1 else max(440, PANEL * -(-rows // COLUMNS))
+    legend = {"orientation": "h", "y": -0.25} if rows == 1 else {"orientation": "h", "y": 1.05, "yanchor": "bottom"}
+    shown.update_layout(template="plotly_white", height=height, margin={"t": 20 if rows == 1 else 70}, legend=legend)
+    body = plotly.io.to_html(shown, full_html=False, include_plotlyjs=library)
+    return f"<h2>{escape(figure.title)}</h2>{body}"
+
+
+def _warnings(session: Session, names: Sequence[str]) -> str:
+    parts = ["<h2>Warnings per run</h2>"]
+    for name in names:
+        newest = evaluations_of(session, find_run(session, name)).evaluations[0]
+        said = "".join(f"<li class='{one.level}'>{escape(one.text)}</li>" for one in newest.warnings)
+        facts = [_fact(fact) for fact in (*newest.faithfulness, *newest.health)]
+        table = _html_table(("figure", "value", "95 %", "what it is"), facts)
+        parts.append(f"<h3>{escape(name)}</h3><ul>{said}</ul><details><summary>All figures</summary>{table}</details>")
+    return "".join(parts)
+
+
+def _fact(fact: EvaluationMetric) -> tuple[str, ...]:
+    between = "" if fact.low is None or fact.high is None else f"{fact.low:.4g} to {fact.high:.4g}"
+    return (fact.name, "" if fact.value is None else f"{fact.value:.4g}", between, fact.description)

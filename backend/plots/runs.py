@@ -1,0 +1,168 @@
+"""Figures built with plotly.graph_objects. The frontend chooses the colours: traces state their role in ``meta``."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+from sqlalchemy.orm import Session
+
+from mxd.backend.errors import NoEvaluationsError
+from mxd.backend.inference.run_loader import LoadedRun
+from mxd.backend.queries.experts import find_expert
+from mxd.backend.queries.overview import Indexed, densities, indexed_runs, sample
+from mxd.backend.queries.runs import find_index, metrics_after
+from mxd.backend.schemas import Figure, FigureName
+from mxd.trainer.storage.database.tables import RunRecord
+
+MAX_POINTS = 2_500
+BINS_PER_DECADE = 5
+
+
+_CURVES = (
+    ("Normalised MSE", "normalized_mse", "log"),
+    ("Dead share", "dead_share", "linear"),
+    ("Active experts per token", "l0", "linear"),
+)
+_RANKS = ("Stable rank of experts", "stable_rank", "linear")
+"""Metrics that are logged less often, and not for every method."""
+
+
+def training(session: Session, run: RunRecord) -> Figure:
+    """Training curves over tokens: error, dead and active experts, and ranks where they were measured."""
+    metrics = metrics_after(session, run, -1)
+    is_ranked = any(metric.stable_rank is not None for metric in metrics)
+    curves = (*_CURVES, _RANKS) if is_ranked else _CURVES
+    figure = make_subplots(rows=len(curves), shared_xaxes=True, vertical_spacing=0.06)
+    for row, (name, field, scale) in enumerate(curves, start=1):
+        measured = [metric for metric in metrics if getattr(metric, field) is not None]
+        tokens, values = [metric.tokens for metric in measured], [getattr(metric, field) for metric in measured]
+        trace = go.Scatter(x=tokens, y=values, name=name, mode="lines", meta={"role": field}, showlegend=False)
+        figure.add_trace(trace, row=row, col=1)
+        figure.update_yaxes(title={"text": name}, type=scale, row=row, col=1)
+    figure.update_xaxes(title={"text": "Tokens"}, row=len(curves), col=1)
+    return as_figure("training", f"Training of {run.name}", figure, len(metrics), len(metrics))
+
+
+def density_activation(session: Session, run: RunRecord) -> Figure:
+    """Density against mean activation, one point per expert."""
+    find_index(session, run)
+    points, total = sample(session, run, MAX_POINTS)
+    trace = go.Scatter(
+        x=[point.density for point in points],
+        y=[point.mean for point in points],
+        customdata=[[point.expert, point.label] for point in points],
+        mode="markers",
+        name="Experts",
+        meta={"role": "expert"},
+        hovertemplate="%{customdata[0]} %{customdata[1]}<br>density %{x:.3%}, mean coefficient %{y:.3f}<extra></extra>",
+    )
+    figure = go.Figure([trace])
+    figure.update_xaxes(type="log", title={"text": "Density, share of tokens"})
+    figure.update_yaxes(title={"text": "Mean activation"}, rangemode="tozero")
+    return as_figure("density-activation", f"Experts of {run.name}", figure, len(points), total)
+
+
+def similarity_map(session: Session, run: RunRecord, loaded: LoadedRun) -> Figure:
+    """Map of experts whose distance reflects how differently they write.
+
+    The axes are the first two principal components of the normalised output scalings.
+    """
+    find_index(session, run)
+    points, total = sample(session, run, MAX_POINTS)
+    plane = loaded.similarity.plane([point.expert for point in points])
+    trace = go.Scatter(
+        x=plane.x,
+        y=plane.y,
+        customdata=[[point.expert, point.label, point.density, point.mean] for point in points],
+        mode="markers",
+        name="Experts",
+        meta={"role": "expert", "by": plane.by, "variance": plane.variance},
+        hovertemplate="%{customdata[0]} %{customdata[1]}<extra></extra>",
+    )
+    figure = go.Figure([trace])
+    figure.update_xaxes(title={"text": "First principal component"})
+    figure.update_yaxes(title={"text": "Second principal component"})
+    return as_figure("similarity-map", f"Similarity map of the experts of {run.name}", figure, len(points), total)
+
+
+def density_histogram(session: Session, run: RunRecord) -> Figure:
+    """Histogram of expert densities."""
+    index = find_index(session, run)
+    values = densities(session, run)
+    first = np.floor(np.log10(1 / max(index.tokens, 1)))
+    edges = np.logspace(first, 0, round(-first) * BINS_PER_DECADE + 1)
+    counts, _ = np.histogram(values.clip(edges[0], edges[-1]), edges)
+    trace = go.Bar(
+        x=np.sqrt(edges[:-1] * edges[1:]).tolist(),
+        y=counts.tolist(),
+        width=np.diff(edges).tolist(),
+        customdata=np.column_stack([edges[:-1], edges[1:]]).tolist(),
+        name="Experts",
+        meta={"role": "count"},
+        hovertemplate="%{y} experts, density %{customdata[0]:.2~e} to %{customdata[1]:.2~e}<extra></extra>",
+    )
+    figure = go.Figure([trace])
+    figure.update_xaxes(type="log", title={"text": "Density, share of tokens"})
+    figure.update_yaxes(title={"text": "Experts"}, rangemode="tozero")
+    return as_figure("density-histogram", f"Density of the experts of {run.name}", figure, len(values), len(values))
+
+
+def coefficients(session: Session, run: RunRecord, expert: int) -> Figure:
+    """Histogram of one expert's activations."""
+    record = find_expert(session, run, expert)
+    width = record.histogram_high / max(len(record.histogram), 1)
+    trace = go.Bar(
+        x=[(place + 0.5) * width for place in range(len(record.histogram))],
+        y=record.histogram,
+        width=width,
+        name="Active tokens",
+        meta={"role": "coefficient"},
+        hovertemplate="%{y} tokens, coefficient around %{x:.3f}<extra></extra>",
+    )
+    figure = go.Figure([trace])
+    figure.update_layout(bargap=0)
+    figure.update_xaxes(title={"text": "Activation"}, rangemode="tozero")
+    figure.update_yaxes(type="log", title={"text": "Active tokens"})
+    return as_figure(
+        "coefficients", f"Activations of expert {expert}", figure, sum(record.histogram), record.active_tokens
+    )
+
+
+def frontier(session: Session) -> Figure:
+    """Error of every indexed run over K, one line per method and layer."""
+    runs = indexed_runs(session)
+    if not runs:
+        raise NoEvaluationsError("No run has been indexed. Run: mxd index NAME")
+    lines: dict[tuple[str, str, int], list[Indexed]] = defaultdict(list)
+    for run in runs:
+        lines[run.method, run.language_model, run.layer].append(run)
+    figure = go.Figure([_line(method, layer, members) for (method, _, layer), members in lines.items()])
+    figure.update_xaxes(type="log", title={"text": "K, most active experts per token"})
+    figure.update_yaxes(type="log", title={"text": "Normalised MSE"})
+    return as_figure("frontier", "Normalised MSE on each run's own indexed text", figure, len(runs), len(runs))
+
+
+def _line(method: str, layer: int, runs: Sequence[Indexed]) -> go.Scatter:
+    return go.Scatter(
+        x=[run.k for run in runs],
+        y=[run.normalized_mse for run in runs],
+        customdata=[[run.run, run.language_model, run.num_experts] for run in runs],
+        mode="lines+markers",
+        name=f"{method}, layer {layer} of {runs[0].language_model}",
+        meta={"role": "method", "method": method},
+        hovertemplate="%{customdata[0]}<br>K %{x}, N %{customdata[2]}, normalised MSE %{y:.4f}<extra></extra>",
+    )
+
+
+def as_figure(name: FigureName, title: str, figure: go.Figure, drawn: int, total: int | None = None) -> Figure:
+    """Convert a figure to JSON, without Plotly's default template unless ``total``."""
+    parts: dict[str, Any] = figure.to_plotly_json()
+    # Plotly's own template is nothing but colours and fonts.
+    layout = {key: value for key, value in parts["layout"].items() if key != "template"}
+    whole = drawn if total is None else total
+    return Figure(name=name, title=title, data=parts["data"], layout=layout, drawn=drawn, total=whole)

@@ -1,0 +1,106 @@
+"""Automatic labels. User labels take precedence."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import accumulate
+from typing import Any
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from mxd.backend.database.sql import among
+from mxd.backend.schemas import AutomaticLabel
+from mxd.trainer.storage.database.tables import AutomaticLabelRecord, RunRecord
+
+FEATURES = "features"
+FIELDS = ("label", "labeller", "balanced_accuracy", "precision", "recall", "test_examples")
+MAX_SEARCHES = 64
+
+
+def automatic_labels(
+    session: Session, run: RunRecord, experts: Collection[int]
+) -> dict[int, tuple[AutomaticLabel, ...]]:
+    """Return the automatic labels of those of ``experts`` that have any, the displayed one first.
+
+    Labels by a language model take precedence over heuristic ones.
+    """
+    table = AutomaticLabelRecord
+    wanted = select(table).where(table.run_id == run.id, among(session, table.expert, experts))
+    found: dict[int, list[AutomaticLabelRecord]] = defaultdict(list)
+    for record in session.scalars(wanted):
+        found[record.expert].append(record)
+    return {
+        expert: tuple(
+            AutomaticLabel.model_validate(record, from_attributes=True)
+            for record in sorted(records, key=lambda record: (record.labeller == FEATURES, -record.balanced_accuracy))
+        )
+        for expert, records in found.items()
+    }
+
+
+def shown_labels(session: Session, run: RunRecord, experts: Collection[int]) -> dict[int, AutomaticLabel]:
+    """Return the displayed automatic label of each expert that has one."""
+    return {expert: labels[0] for expert, labels in automatic_labels(session, run, experts).items()}
+
+
+@dataclass(frozen=True)
+class ShownLabels:
+    """Displayed automatic labels of a run in memory, about 300 bytes each."""
+
+    rows: Mapping[int, tuple[Any, ...]]
+    """Expert -> ``FIELDS``, best labels first."""
+
+    def of(self, expert: int) -> dict[str, Any] | None:
+        """Return the label of an expert as ``AutomaticLabel``."""
+        row = self.rows.get(expert)
+        return None if row is None else dict(zip(FIELDS, row, strict=True))
+
+    @cached_property
+    def like(self) -> Callable[[str], list[int]]:
+        """Function that returns the experts whose label contains a text, best labels first."""
+        # One text with a line per label is searched in a single pass in C.
+        lines = [row[0].replace("\n", " ").casefold() for row in self.rows.values()]
+        whole, experts = "\n".join(lines), list(self.rows)
+        starts = [0, *accumulate(len(line) + 1 for line in lines)]
+
+        @lru_cache(MAX_SEARCHES)
+        def found(folded: str) -> list[int]:
+            matches: list[int] = []
+            at = whole.find(folded)
+            while at >= 0:
+                line = bisect_right(starts, at) - 1
+                matches.append(experts[line])
+                at = whole.find(folded, starts[line + 1])
+            return matches
+
+        return lambda text: found(text.replace("\n", " ").casefold())
+
+
+def load_shown_labels(session: Session, run_id: int) -> ShownLabels:
+    """Load the displayed automatic labels, with the precedence of ``automatic_labels``."""
+    table = AutomaticLabelRecord
+    wanted = select(table.expert, *(getattr(table, name) for name in FIELDS)).where(table.run_id == run_id)
+    best: dict[int, tuple[Any, ...]] = {}
+    for expert, *row in session.execute(wanted):
+        current = best.get(expert)
+        if current is None or _order(row) < _order(current):
+            best[expert] = tuple(row)
+    accuracy = FIELDS.index("balanced_accuracy")
+    return ShownLabels(dict(sorted(best.items(), key=lambda item: (-item[1][accuracy], item[0]))))
+
+
+def _order(row: Sequence[Any]) -> tuple[bool, float]:
+    _, labeller, balanced_accuracy, *_ = row
+    return labeller == FEATURES, -balanced_accuracy
+
+
+def shown_labels_stamp(session: Session, run_id: int) -> Hashable:
+    """Return a value that changes with the run's automatic labels."""
+    table = AutomaticLabelRecord
+    wanted = select(func.count(), func.max(table.created_at)).where(table.run_id == run_id)
+    return tuple(session.execute(wanted).one())

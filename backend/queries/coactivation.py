@@ -1,0 +1,158 @@
+"""Coactivation of experts, counted over the routed sample of an index.
+
+The sample has complete sequences with all active experts, at most some hundred thousand tokens, and is kept in memory.
+
+Shapes: T sampled tokens, P active (token, expert) pairs, N experts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from mxd.backend import schemas
+from mxd.backend.inference.token_text import Vocabulary
+from mxd.backend.queries.experts import with_names
+from mxd.trainer.storage.database.column_types import unpack_routed
+from mxd.trainer.storage.database.tables import RoutedRecord, RunRecord, SequenceRecord
+
+MIN_TOKENS = 2
+"""Fewest shared tokens of coactivating experts."""
+TOKEN_IDS = np.dtype("<u4")
+
+Shift = Literal[-1, 0, 1]
+SHIFTS: tuple[Shift, ...] = (-1, 0, 1)
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class CoactivatingExpert:
+    """An expert that is active on, before or after the active tokens of another one."""
+
+    expert: int
+    share: float
+    """Share of the other expert's active tokens (that have such a neighbour)."""
+    lift: float
+    """Share divided by the share of all tokens."""
+    jaccard: float
+    """Tokens with both experts divided by tokens with either, 0 to 1."""
+    tokens: int
+
+
+class CoactivationIndex:
+    """Routed sample of one run."""
+
+    def __init__(self, token_ids_T: Ints, last_T: NDArray[np.bool_], counts_T: Ints, experts_P: Ints, n: int) -> None:
+        """Index the sample. ``last_T`` marks the last token of each sequence."""
+        self.num_experts = n
+        self.tokens = len(token_ids_T)
+        self._token_ids_T = token_ids_T
+        self._last_T = last_T
+        self._starts_T = np.concatenate([[0], counts_T.cumsum()])
+        self._experts_P = experts_P.astype(np.int32)
+        token_P = np.repeat(np.arange(self.tokens, dtype=np.int32), counts_T)
+        order = np.argsort(experts_P, kind="stable")
+        self._tokens_by_expert = token_P[order]
+        self.active_N = np.bincount(experts_P, minlength=n)
+        self._ends_N = np.concatenate([[0], self.active_N.cumsum()])
+        self._make_token_weights(experts_P, token_P)
+
+    def _make_token_weights(self, experts_P: Ints, token_P: NDArray[np.int32]) -> None:
+        """Compute each expert's token counts as a unit vector, indexed by token id."""
+        keys, counts = np.unique(self._token_ids_T[token_P] * self.num_experts + experts_P, return_counts=True)
+        self._weight_token, self._weight_expert = np.divmod(keys, self.num_experts)
+        norms = np.sqrt(np.bincount(self._weight_expert, counts.astype(float) ** 2, self.num_experts))
+        self._weight = counts / norms[self._weight_expert]
+
+    def tokens_of(self, expert: int) -> Ints:
+        """Return the sampled tokens on which an expert is active."""
+        return self._tokens_by_expert[self._ends_N[expert] : self._ends_N[expert + 1]].astype(np.int64)
+
+    def companions(self, expert: int, shift: Shift, limit: int) -> list[CoactivatingExpert]:
+        """Return the experts active at a distance of ``shift`` tokens, by descending Jaccard index."""
+        tokens = self.tokens_of(expert)
+        if shift == 1:
+            tokens = tokens[~self._last_T[tokens]]
+        elif shift == -1:
+            tokens = tokens[(tokens > 0) & ~self._last_T[tokens - 1]]
+        counts_N = self._counts(tokens + shift)
+        if shift == 0:
+            counts_N[expert] = 0
+        either_N = self.active_N + len(tokens) - counts_N
+        jaccard_N = np.where(counts_N >= MIN_TOKENS, counts_N / np.maximum(either_N, 1), 0.0)
+        best = np.argsort(-jaccard_N, kind="stable")[:limit]
+        return [
+            self._companion(other, len(tokens), int(counts_N[other]), float(jaccard_N[other]))
+            for other in best.tolist()
+            if jaccard_N[other] > 0
+        ]
+
+    def _companion(self, other: int, tokens: int, count: int, jaccard: float) -> CoactivatingExpert:
+        share = count / tokens
+        return CoactivatingExpert(other, share, share * self.tokens / int(self.active_N[other]), jaccard, count)
+
+    def _counts(self, tokens: Ints) -> Ints:
+        """Return [N]: the number of ``tokens`` on which each expert is active."""
+        starts, lengths = self._starts_T[tokens], self._starts_T[tokens + 1] - self._starts_T[tokens]
+        offsets = np.arange(lengths.sum()) - np.repeat(lengths.cumsum() - lengths, lengths)
+        return np.bincount(self._experts_P[np.repeat(starts, lengths) + offsets], minlength=self.num_experts)
+
+    def by_tokens(self, expert: int, limit: int) -> list[tuple[int, float]]:
+        """Return the experts with the most similar token counts, as (expert, cosine), best first."""
+        tokens, counts = np.unique(self._token_ids_T[self.tokens_of(expert)], return_counts=True)
+        weights = counts / max(np.sqrt((counts.astype(float) ** 2).sum()), 1e-12)
+        cosines_N = np.zeros(self.num_experts)
+        ends = np.searchsorted(self._weight_token, np.stack([tokens, tokens + 1]))
+        for start, end, weight in zip(*ends.tolist(), weights.tolist(), strict=True):
+            cosines_N[self._weight_expert[start:end]] += weight * self._weight[start:end]
+        cosines_N[expert] = 0
+        best = np.argsort(-cosines_N, kind="stable")[:limit]
+        return [(other, float(min(cosines_N[other], 1.0))) for other in best.tolist() if cosines_N[other] > 0]
+
+
+def load_coactivation(session: Session, run_id: int) -> CoactivationIndex:
+    """Load a run's sample. It is empty if the index has none."""
+    run = session.get_one(RunRecord, run_id)
+    same = (SequenceRecord.run_id == RoutedRecord.run_id) & (SequenceRecord.sequence == RoutedRecord.sequence)
+    wanted = select(RoutedRecord, SequenceRecord.token_ids).join(SequenceRecord, same)
+    nothing = np.zeros(0, np.int64)
+    ids, last, all_counts, all_experts = [nothing], [np.zeros(0, np.bool_)], [nothing], [nothing]
+    for record, packed in session.execute(wanted.where(RoutedRecord.run_id == run.id).order_by(RoutedRecord.sequence)):
+        counts, experts = unpack_routed(record.counts, record.experts, run.num_experts)
+        ids.append(np.frombuffer(packed, TOKEN_IDS).astype(np.int64))
+        last.append(np.arange(len(counts)) == len(counts) - 1)
+        all_counts.append(counts)
+        all_experts.append(experts)
+    return CoactivationIndex(
+        np.concatenate(ids),
+        np.concatenate(last),
+        np.concatenate(all_counts),
+        np.concatenate(all_experts),
+        run.num_experts,
+    )
+
+
+def named(
+    session: Session, run: RunRecord, found: Sequence[CoactivatingExpert], vocabulary: Vocabulary
+) -> tuple[schemas.CoactivatingExpert, ...]:
+    """Return coactivating experts with labels and top tokens."""
+    named = with_names(session, run, [(one.expert, one.jaccard) for one in found], vocabulary)
+    return tuple(
+        schemas.CoactivatingExpert(
+            expert=one.expert,
+            label=name.label,
+            automatic=name.automatic,
+            top_tokens=name.top_tokens,
+            share=one.share,
+            lift=one.lift,
+            jaccard=one.jaccard,
+            tokens=one.tokens,
+        )
+        for one, name in zip(found, named, strict=True)
+    )

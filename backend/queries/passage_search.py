@@ -1,0 +1,132 @@
+"""Experts that are active on a passage, ranked by summed activation or by lift."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sqlalchemy.orm import Session
+
+from mxd.backend.database.annotations import labels_of
+from mxd.backend.inference.token_text import Vocabulary
+from mxd.backend.queries.automatic_labels import shown_labels
+from mxd.backend.queries.experts import known, top_tokens
+from mxd.backend.schemas import PassageHit, PassageRequest, PassageResult, PassageToken
+from mxd.trainer.errors import UserError
+from mxd.trainer.storage.database.tables import ExpertRecord, RunRecord
+
+if TYPE_CHECKING:
+    from mxd.trainer.inference.routing import RoutedToken, Routing
+
+
+@dataclass(frozen=True)
+class Firing:
+    """Activations of an expert on the considered tokens."""
+
+    expert: int
+    active: tuple[tuple[int, float], ...]
+    """(position, activation) of each active token."""
+    tokens: int
+    """Number of considered tokens."""
+    density: float | None
+
+    @property
+    def mass(self) -> float:
+        """Sum of its activations."""
+        return sum(coefficient for _, coefficient in self.active)
+
+    @property
+    def share(self) -> float:
+        """Share of the considered tokens on which it is active."""
+        return len(self.active) / self.tokens
+
+    @property
+    def lift(self) -> float | None:
+        """Share divided by density; None for dead or unindexed experts."""
+        return self.share / self.density if self.density else None
+
+
+def firings(tokens: Sequence[RoutedToken], position: int | None) -> dict[int, list[tuple[int, float]]]:
+    """Return expert -> (position, activation) on the considered tokens.
+
+    Raises:
+        UserError: the position is out of range.
+    """
+    if position is not None and position >= len(tokens):
+        raise UserError(f"Unknown token {position}. The passage has tokens 0 to {len(tokens) - 1}.")
+    found: dict[int, list[tuple[int, float]]] = defaultdict(list)
+    for place, token in enumerate(tokens):
+        if place == position or (position is None and not token.start):
+            for expert in token.experts:
+                found[expert.expert].append((place, expert.coefficient))
+    return found
+
+
+def ranked(found: Mapping[int, Firing], request: PassageRequest) -> list[Firing]:
+    """Return the experts within the bounds, best first. By lift, experts without a density come last."""
+    low, high = request.min_density, request.max_density
+    kept = [
+        firing
+        for firing in found.values()
+        if (low is None or (firing.density or 0.0) >= low) and (high is None or (firing.density or 0.0) <= high)
+    ]
+    if request.by == "mass":
+        return sorted(kept, key=lambda firing: (-firing.mass, firing.expert))
+    return sorted(kept, key=lambda firing: (-(firing.lift or 0.0), -firing.mass, firing.expert))
+
+
+def passage_result(
+    session: Session,
+    run: RunRecord,
+    routing: Routing,
+    request: PassageRequest,
+    vocabulary: Vocabulary,
+    took_ms: float,
+) -> PassageResult:
+    """Return the ranked experts of a routed passage.
+
+    Raises:
+        UserError: the position is out of range.
+    """
+    found = firings(routing.tokens, request.position)
+    num_tokens = 1 if request.position is not None else max(sum(not token.start for token in routing.tokens), 1)
+    records = known(session, run, found)
+    described = {
+        expert: Firing(expert, tuple(active), num_tokens, records[expert].density if expert in records else None)
+        for expert, active in found.items()
+    }
+    kept = ranked(described, request)
+    shown = kept[: request.limit]
+    ids = [firing.expert for firing in shown]
+    labels, automatic = labels_of(session, run.name, ids), shown_labels(session, run, ids)
+    return PassageResult(
+        run=run.name,
+        tokens=tuple(PassageToken(id=token.id, text=token.text, start=token.start) for token in routing.tokens),
+        hits=tuple(
+            _hit(firing, records.get(firing.expert), vocabulary).model_copy(
+                update={"label": labels.get(firing.expert), "automatic": automatic.get(firing.expert)}
+            )
+            for firing in shown
+        ),
+        matching=len(kept),
+        firing=len(found),
+        took_ms=took_ms,
+    )
+
+
+def _hit(firing: Firing, record: ExpertRecord | None, vocabulary: Vocabulary) -> PassageHit:
+    return PassageHit(
+        expert=firing.expert,
+        label=None,
+        automatic=None,
+        mass=firing.mass,
+        share=firing.share,
+        lift=firing.lift,
+        density=firing.density,
+        max_activation=record.max_activation if record else None,
+        peak=max(firing.active, key=lambda pair: pair[1])[0],
+        active=firing.active,
+        top_tokens=top_tokens(record, vocabulary) if record else (),
+    )

@@ -1,0 +1,49 @@
+"""Runs that can be combined with a run, and chat support."""
+
+from __future__ import annotations
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from mxd.backend.inference.run_loader import RunLoader
+from mxd.backend.queries.runs import find_run
+from mxd.backend.schemas import LayerRun, LiveOptions
+from mxd.trainer.errors import NotFoundError, UserError
+from mxd.trainer.language_model.chat_template import has_chat_template
+from mxd.trainer.storage.database.tables import IndexRecord, RunRecord
+from mxd.trainer.storage.run import Run
+
+NO_CHAT = "The tokenizer of this language model has no chat template. Use plain text."
+
+
+def live_options(session: Session, library: RunLoader, name: str) -> LiveOptions:
+    """Return the runs that can be combined with a run.
+
+    Raises:
+        RunNotFoundError: the database or the data folder has no such run.
+    """
+    record = find_run(session, name)
+    known = library.run(name)
+    run = known.run
+    indexed = set(session.scalars(select(IndexRecord.run_id)))
+    wanted = select(RunRecord).where(RunRecord.layer != record.layer).order_by(RunRecord.layer, RunRecord.name)
+    layers = tuple(
+        LayerRun(name=other.name, layer=other.layer, method=other.method, indexed=other.id in indexed)
+        for other in session.scalars(wanted)
+        if _is_compatible(library, run, other.name)
+    )
+    chat = has_chat_template(known.tokenizer)
+    return LiveOptions(run=name, layers=layers, chat=chat, no_chat=None if chat else NO_CHAT)
+
+
+def _is_compatible(library: RunLoader, run: Run, other: str) -> bool:
+    """Return whether another run replaces another layer of the same language model and has weights."""
+    try:
+        found = Run.load(other, library.data)
+        return (
+            found.config.layer != run.config.layer
+            and found.language_model_source == run.language_model_source
+            and found.weights_folder.is_dir()
+        )
+    except (NotFoundError, UserError):
+        return False

@@ -1,0 +1,1 @@
+"""Benchmarks of speed and memory for developers; not part of the wheel."""

@@ -1,0 +1,1 @@
+"""Benchmarks of the trainer: ratios of interleaved alternatives, medians over several rounds."""

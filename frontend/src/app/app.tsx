@@ -1,0 +1,76 @@
+/** Providers and routes. */
+
+import { QueryCache, QueryClient, QueryClientProvider } from "@tanstack/react-query";
+import { Suspense, useState } from "react";
+import { BrowserRouter, Route, Routes } from "react-router";
+
+import { accessQuery } from "@/api/access";
+import { ApiError } from "@/api/errors";
+import { runsQuery } from "@/api/queries";
+import { retry, retryDelay } from "@/api/retry";
+import { AppShell } from "@/components/layout/app-shell";
+import { PageBoundary } from "@/components/layout/page-boundary";
+import { SignInGate } from "@/components/layout/sign-in";
+import { CurrentRunProvider } from "@/components/runs/current-run";
+import { TipProvider } from "@/components/tokens/tip-layer";
+import { TrayProvider } from "@/components/tray/tray-context";
+import { LoadingState } from "@/components/ui/states";
+import { ShortcutsProvider } from "@/hooks/use-shortcut";
+
+import { allPages } from "./routes";
+
+/** A query client that already fetches what every page needs. */
+export function newQueryClient(): QueryClient {
+  const queries: QueryClient = new QueryClient({
+    defaultOptions: { queries: { retry, retryDelay, staleTime: 10_000, refetchOnWindowFocus: false } },
+    // Any 401 response reveals a revoked token.
+    queryCache: new QueryCache({
+      onError: (error) => {
+        if (error instanceof ApiError && error.status === 401) {
+          void queries.invalidateQueries({ queryKey: accessQuery.queryKey });
+        }
+      },
+    }),
+  });
+  const ignoreError = () => undefined;
+  queries.query(accessQuery).catch(ignoreError);
+  queries.query(runsQuery).catch(ignoreError);
+  return queries;
+}
+
+function Pages() {
+  const [pages] = useState(allPages);
+  return (
+    <PageBoundary>
+      <Suspense fallback={<LoadingState label="Loading the page" />}>
+        <Routes>
+          {pages.map(({ path, Page }) => (
+            <Route key={path} path={path} element={<Page />} />
+          ))}
+        </Routes>
+      </Suspense>
+    </PageBoundary>
+  );
+}
+
+export function App({ queries }: { readonly queries: QueryClient }) {
+  return (
+    <QueryClientProvider client={queries}>
+      <BrowserRouter>
+        <ShortcutsProvider>
+          <CurrentRunProvider>
+            <TrayProvider>
+              <TipProvider>
+                <SignInGate>
+                  <AppShell>
+                    <Pages />
+                  </AppShell>
+                </SignInGate>
+              </TipProvider>
+            </TrayProvider>
+          </CurrentRunProvider>
+        </ShortcutsProvider>
+      </BrowserRouter>
+    </QueryClientProvider>
+  );
+}

@@ -1,0 +1,53 @@
+/** Route table. The first page's chunk is fetched before rendering, so that it renders without a placeholder. */
+
+import { type ComponentType, lazy } from "react";
+import { matchPath } from "react-router";
+
+import { ApiError } from "@/api/errors";
+
+type PageModule = Promise<{ readonly default: ComponentType }>;
+
+const LOADERS: Readonly<Record<string, () => PageModule>> = {
+  "/": () => import("@/pages/home"),
+  "/runs": () => import("@/pages/runs"),
+  "/runs/:run": () => import("@/pages/run"),
+  "/compare": () => import("@/pages/compare"),
+  "/experts": () => import("@/pages/experts"),
+  "/experts/:expert": () => import("@/pages/expert"),
+  "/search": () => import("@/pages/search"),
+  "/lists": () => import("@/pages/lists"),
+  "/lists/:list": () => import("@/pages/list"),
+  "/routing": () => import("@/pages/routing"),
+  "/circuits": () => import("@/pages/circuits"),
+  "/privacy": () => import("@/pages/privacy"),
+  "/steering": () => import("@/pages/steering"),
+  "/s/:id": () => import("@/pages/session"),
+  "/frontier": () => import("@/pages/frontier"),
+  "/faithfulness": () => import("@/pages/faithfulness"),
+  "/health": () => import("@/pages/health"),
+  "/probing": () => import("@/pages/probing"),
+  "/*": () => import("@/pages/not-found"),
+};
+
+/** Pages whose chunk was loaded before the first render. */
+const preloaded = new Map<string, ComponentType>();
+const throwPageNotLoaded = (): never => {
+  throw new ApiError("page-not-fetched", "This page could not be loaded. Check that mxd serve is still running.", 0);
+};
+const lazyPages = new Map(
+  Object.entries(LOADERS).map(([path, load]) => [path, lazy(() => load().catch(throwPageNotLoaded))]),
+);
+
+/** All routes. Call once, after the first page has been preloaded. */
+export function allPages() {
+  return [...lazyPages].map(([path, Lazy]) => ({ path, Page: preloaded.get(path) ?? Lazy }));
+}
+
+/** Load the page of a URL. Errors are ignored here; the page's lazy loader reports them. */
+export async function preloadPage(address: string): Promise<void> {
+  const route = Object.entries(LOADERS).find(([path]) => matchPath(path, address) !== null);
+  if (route === undefined) return;
+  const [path, load] = route;
+  const module = await load().catch(() => undefined);
+  if (module !== undefined) preloaded.set(path, module.default);
+}

@@ -1,0 +1,51 @@
+/** An expert's id and label, linked to its page, with a button that adds it to the tray. */
+
+import { Link } from "react-router";
+
+import type { AutomaticLabel } from "@/api/types";
+import { usePageLinks } from "@/components/runs/page-links";
+import { TokenChip } from "@/components/tokens/token-chip";
+import { PlusButton } from "@/components/tray/plus-button";
+
+import { AutomaticLabelText } from "./automatic-label";
+
+interface ExpertLabelProps {
+  readonly label: string | null;
+  /** Shown, marked as automatic, if there is no user label. */
+  readonly automatic?: AutomaticLabel | null | undefined;
+  /** Shown if there is no label at all. */
+  readonly topTokens?: readonly string[];
+}
+
+export function ExpertLabel({ label, automatic = null, topTokens = [] }: ExpertLabelProps) {
+  if (label !== null) return label;
+  if (automatic !== null) return <AutomaticLabelText automatic={automatic} />;
+  if (topTokens.length === 0) return <span className="dim">no label yet</span>;
+  return (
+    <span className="chips">
+      {topTokens.slice(0, 3).map((text, i) => (
+        <TokenChip key={i} text={text} />
+      ))}
+    </span>
+  );
+}
+
+interface ExpertLinkProps extends ExpertLabelProps {
+  readonly expert: number;
+  /** False in tables that have a separate column for the button. */
+  readonly withPlus?: boolean;
+}
+
+export function ExpertLink({ expert, label, automatic, topTokens, withPlus = true }: ExpertLinkProps) {
+  const links = usePageLinks();
+  return (
+    <span className="expert-link">
+      <span className="mono id">{expert}</span>
+      <Link className="lab" to={links.expert(expert)}>
+        <ExpertLabel label={label} automatic={automatic} {...(topTokens !== undefined && { topTokens })} />
+        {label === null && <span className="sr">Expert {expert}</span>}
+      </Link>
+      {withPlus && <PlusButton expert={expert} />}
+    </span>
+  );
+}

@@ -1,0 +1,44 @@
+/** Layout shared by all pages. */
+
+import { type ReactNode, useState } from "react";
+import { useNavigate } from "react-router";
+
+import { usePageLinks } from "@/components/runs/page-links";
+import { OverlayProvider, OverlayContainer } from "@/components/ui/overlay-portal";
+import { useShortcut } from "@/hooks/use-shortcut";
+
+import { SearchDialogProvider } from "./search-dialog";
+import { ShortcutsDialog } from "./shortcuts-dialog";
+import { Sidebar, Tabs } from "./sidebar";
+import { StatusLine } from "./status-line";
+import { TrayBar } from "./tray-bar";
+
+export function AppShell({ children }: { readonly children: ReactNode }) {
+  const [help, setHelp] = useState(false);
+  const navigate = useNavigate();
+  const links = usePageLinks();
+  useShortcut("help", () => setHelp(true));
+  useShortcut("steer", () => void navigate(links.page("steering")));
+  return (
+    <OverlayProvider>
+      <SearchDialogProvider>
+        <a className="skip" href="#main">
+          Skip to content
+        </a>
+        <div className="app">
+          <Sidebar onHelp={() => setHelp(true)} />
+          <main id="main" tabIndex={-1}>
+            {children}
+            <OverlayContainer />
+          </main>
+        </div>
+        <div className="dock">
+          <StatusLine />
+          <TrayBar />
+        </div>
+        <Tabs />
+        <ShortcutsDialog isOpen={help} onOpenChange={setHelp} />
+      </SearchDialogProvider>
+    </OverlayProvider>
+  );
+}

@@ -1,0 +1,14 @@
+import { useQuery } from "@tanstack/react-query";
+
+import { searchQuery } from "@/api/queries";
+import { useCurrentRun } from "@/components/runs/current-run";
+import { useDebouncedValue } from "@/hooks/use-debounced-value";
+
+/** Search hits while typing, for `run` or the current run. */
+export function useSearchHits(text: string, run?: string) {
+  const current = useCurrentRun();
+  const name = run ?? current.name;
+  const debounced = useDebouncedValue(text.trim());
+  const query = useQuery(searchQuery(name ?? "", name === null ? "" : debounced));
+  return { hits: debounced === "" ? [] : (query.data?.hits ?? []), debounced, query };
+}

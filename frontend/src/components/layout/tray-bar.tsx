@@ -1,0 +1,138 @@
+/** The tray's bar at the bottom of the page; it opens upwards to list all edits. */
+
+import { useInfiniteQuery } from "@tanstack/react-query";
+import { useState } from "react";
+import { useLocation } from "react-router";
+
+import { expertsQuery } from "@/api/queries";
+import type { ExpertRow } from "@/api/types";
+import { ExpertLabel } from "@/components/experts/expert-link";
+import { AddToList } from "@/components/lists/add-to-list";
+import { useCurrentRun } from "@/components/runs/current-run";
+import { pageLinks, usePageLinks } from "@/components/runs/page-links";
+import { type Tray, useTray } from "@/components/tray/tray-context";
+import { Button, LinkButton } from "@/components/ui/button";
+import { CopyButton } from "@/components/ui/copy-button";
+import { Icon } from "@/components/ui/icon";
+import { useShortcut } from "@/hooks/use-shortcut";
+import { describeEdit, type Edit, editKey, formatEdits } from "@/lib/edits";
+
+const MAX_CHIPS = 6;
+
+function EditChip({ edit }: { readonly edit: Edit }) {
+  return (
+    <span className="chip">
+      <span className="mono">{editKey(edit)}</span>
+      <span className="dim">{describeEdit(edit)}</span>
+    </span>
+  );
+}
+
+const MAX_LABELS = 200;
+
+/** Labels of the run's own experts in the tray, by expert number. */
+function useLabels(run: string | null, edits: readonly Edit[]) {
+  const among = edits.flatMap((edit) => (edit.run === undefined ? [edit.expert] : [])).join(",");
+  const filters = { sort: "expert", order: "asc", among } as const;
+  const { data } = useInfiniteQuery({
+    ...expertsQuery(run ?? "", filters, MAX_LABELS),
+    enabled: run !== null && among !== "",
+  });
+  return new Map(data?.pages[0]?.experts.map((row) => [row.expert, row]));
+}
+
+function TrayEntry({ edit, row, tray }: { readonly edit: Edit; readonly row?: ExpertRow; readonly tray: Tray }) {
+  const links = usePageLinks();
+  return (
+    <li>
+      <a className="mono" href={(edit.run === undefined ? links : pageLinks(edit.run)).expert(edit.expert)}>
+        {editKey(edit)}
+      </a>
+      <span className="tray-label">
+        {row !== undefined && <ExpertLabel label={row.label} automatic={row.automatic} />}
+      </span>
+      <span className="dim">{describeEdit(edit)}</span>
+      <Button
+        size="small"
+        variant="ghost"
+        icon="close"
+        aria-label={`Remove ${editKey(edit)} from the tray`}
+        onClick={() => tray.remove(edit.expert, edit.run)}
+      />
+    </li>
+  );
+}
+
+function OpenTray({ tray, onClose }: { readonly tray: Tray; readonly onClose: () => void }) {
+  const { name: run } = useCurrentRun();
+  const labels = useLabels(run, tray.edits);
+  useShortcut("release", onClose);
+  return (
+    <div className="tray-open" role="region" aria-label="Edits in the tray">
+      <ul>
+        {tray.edits.map((edit) => {
+          const row = edit.run === undefined ? labels.get(edit.expert) : undefined;
+          return <TrayEntry key={editKey(edit)} edit={edit} tray={tray} {...(row !== undefined && { row })} />;
+        })}
+      </ul>
+      <footer>
+        {run !== null && (
+          <AddToList
+            run={run}
+            experts={tray.edits.flatMap((edit) => (edit.run === undefined ? [edit.expert] : []))}
+            className="btn sm ghost"
+          />
+        )}
+        <CopyButton
+          size="small"
+          variant="ghost"
+          text={() => tray.edits.map((e) => `--edit ${formatEdits([e])}`).join(" ")}
+        >
+          Copy as CLI flags
+        </CopyButton>
+        <Button size="small" variant="ghost" onClick={() => tray.replaceAll([])}>
+          Clear tray
+        </Button>
+      </footer>
+    </div>
+  );
+}
+
+export function TrayBar() {
+  const tray = useTray();
+  const links = usePageLinks();
+  const [open, setOpen] = useState(false);
+  const isSteeringPage = useLocation().pathname.startsWith("/steering");
+  const count = tray.edits.length;
+  return (
+    <aside className="tray" aria-label="Tray">
+      {open && count > 0 && <OpenTray tray={tray} onClose={() => setOpen(false)} />}
+      <button
+        type="button"
+        className="tray-name"
+        aria-expanded={open}
+        disabled={count === 0}
+        onClick={() => setOpen(!open)}
+      >
+        Tray<span>{count}</span>
+        {count > 0 && <Icon name={open ? "chevronDown" : "chevronUp"} />}
+      </button>
+      {count === 0 && (
+        <span className="dim tray-hint">
+          Add experts with <Icon name="plus" /> on any page
+        </span>
+      )}
+      {tray.edits.slice(0, MAX_CHIPS).map((edit) => (
+        <EditChip key={editKey(edit)} edit={edit} />
+      ))}
+      {count > MAX_CHIPS && <span className="chip">+{count - MAX_CHIPS}</span>}
+      {isSteeringPage ? (
+        count > 0 && <span className="dim tray-hint">open here</span>
+      ) : (
+        <LinkButton size="small" variant={count > 0 ? "primary" : "plain"} shortcut="steer" to={links.page("steering")}>
+          Steer
+        </LinkButton>
+      )}
+    </aside>
+  );
+}

@@ -1,0 +1,86 @@
+/** Histogram of log counts with an optional marker. */
+
+import { memo } from "react";
+
+import { logHeights, trimHistogram } from "@/lib/histogram";
+
+interface BarsProps {
+  readonly counts: readonly number[];
+  readonly height: number;
+}
+
+const BIN = 10;
+const GAP = 1.2;
+
+const Bars = memo(function Bars({ counts, height }: BarsProps) {
+  const path = logHeights(counts)
+    .map((share, i) =>
+      share > 0 ? `M${i * BIN} ${height}v-${Math.max(1, share * height).toFixed(1)}h${BIN - GAP}V${height}z` : "",
+    )
+    .join("");
+  return <path d={path} fill="var(--mark-soft)" />;
+});
+
+/** For table rows: no axis and no marker. */
+export function SparkHistogram({
+  label,
+  ...histogram
+}: {
+  readonly counts: readonly number[];
+  readonly label: string;
+}) {
+  const { counts } = trimHistogram({ counts: histogram.counts, high: 1 });
+  return (
+    <svg
+      className="spark"
+      viewBox={`0 0 ${counts.length * BIN} 40`}
+      preserveAspectRatio="none"
+      role="img"
+      aria-label={label}
+    >
+      <Bars counts={counts} height={40} />
+    </svg>
+  );
+}
+
+interface MiniHistogramProps extends BarsProps {
+  /** Upper edge of the last bin. */
+  readonly high: number;
+  readonly caption: string;
+  /** Value to mark, such as the activation under the pointer. */
+  readonly marker?: number | null;
+}
+
+export function MiniHistogram({ height, caption, marker = null, ...all }: MiniHistogramProps) {
+  const { counts, high } = trimHistogram(all);
+  const width = counts.length * BIN;
+  const markerPercent = marker === null || !(high > 0) ? null : Math.min(100, Math.max(0, (100 * marker) / high));
+  return (
+    <figure className="hist">
+      <div className="hist-plot" style={{ height }}>
+        <svg
+          viewBox={`0 0 ${width} ${height}`}
+          preserveAspectRatio="none"
+          role="img"
+          aria-label={`Histogram, 0 to ${high.toFixed(2)}: ${caption}`}
+        >
+          <Bars counts={counts} height={height} />
+        </svg>
+        {markerPercent !== null && (
+          <span
+            className="hist-mark"
+            style={{ left: `${markerPercent}%` }}
+            data-side={markerPercent > 70 ? "left" : "right"}
+          >
+            <b>{marker?.toFixed(2)}</b>
+          </span>
+        )}
+      </div>
+      <figcaption className="ticks">
+        <span>0</span>
+        <span>{caption}</span>
+        <span>{high.toFixed(2)}</span>
+      </figcaption>
+    </figure>
+  );
+}

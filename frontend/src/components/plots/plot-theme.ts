@@ -1,0 +1,115 @@
+/** Applies the theme's colours and fonts to figures, by the role of each trace. */
+
+import type { Data, Layout, LayoutAxis } from "plotly.js";
+
+import type { FigureData } from "@/api/types";
+
+import { readTrace } from "./figure-data";
+import type { Palette } from "./palette";
+
+interface RoleStyle {
+  readonly colour: keyof Palette;
+  readonly width: number;
+  readonly opacity?: number;
+}
+
+const DEFAULT_STYLE: RoleStyle = { colour: "mark", width: 1.25 };
+/** Traces of the current run or the selection have the accent colour, all others are grey. */
+const ROLE_STYLES: Readonly<Record<string, RoleStyle>> = {
+  "this-run": { colour: "accent", width: 2 },
+  raw: { colour: "accent", width: 1, opacity: 0.35 },
+  expert: { colour: "markSoft", width: 1 },
+  labelled: { colour: "ink", width: 1.5 },
+  reference: { colour: "ink3", width: 1 },
+};
+
+const FONT_STACK = '"Inter Variable", Inter, system-ui, sans-serif';
+
+/** Text shadow that keeps labels readable on top of points. */
+const halo = (colour: string) => `0 0 3px ${colour}, 0 0 3px ${colour}, 0 0 2px ${colour}`;
+
+function themedTrace(raw: Readonly<Record<string, unknown>>, palette: Palette): Data {
+  const trace = readTrace(raw);
+  const style = ROLE_STYLES[trace.role] ?? DEFAULT_STYLE;
+  const colour = palette[style.colour];
+  const marker = raw.marker ?? {};
+  const line = raw.line ?? {};
+  const isHollow = trace.role === "labelled";
+  const outline = isHollow ? { line: { color: colour, width: 1.5 } } : {};
+  return {
+    hoverlabel: { align: "left" },
+    ...raw,
+    opacity: style.opacity ?? 1,
+    marker: { ...marker, color: isHollow ? palette.surface : colour, ...outline },
+    ...(trace.type.startsWith("scatter") && { line: { width: style.width, ...line, color: colour } }),
+    ...(isHollow && {
+      selected: { textfont: { color: palette.ink }, marker: { opacity: 1 } },
+      unselected: { textfont: { color: palette.ink }, marker: { opacity: 1 } },
+    }),
+    ...(trace.role === "expert" && {
+      selected: { marker: { color: palette.accent } },
+      unselected: { marker: { opacity: 0.7 } },
+    }),
+    textfont: { color: palette.ink, size: 11, family: FONT_STACK, shadow: halo(palette.surface) },
+  };
+}
+
+function themedAxis(raw: unknown, palette: Palette): Partial<LayoutAxis> {
+  return {
+    automargin: true,
+    zeroline: false,
+    ...(raw as object),
+    gridcolor: palette.line,
+    linecolor: palette.lineStrong,
+    tickcolor: palette.lineStrong,
+    tickfont: { color: palette.ink3, size: 11 },
+  };
+}
+
+function withTitleColour(axis: Partial<LayoutAxis>, palette: Palette): Partial<LayoutAxis> {
+  const title = typeof axis.title === "string" ? { text: axis.title } : axis.title;
+  return title === undefined
+    ? axis
+    : { ...axis, title: { standoff: 6, ...title, font: { color: palette.ink2, size: 11 } } };
+}
+
+function themedAnnotations(raw: unknown, palette: Palette): object[] {
+  const annotations = Array.isArray(raw) ? (raw as { readonly name?: string }[]) : [];
+  return annotations.map((annotation) => ({
+    ...annotation,
+    // A background keeps the axis title readable on the grid lines.
+    ...(annotation.name === "corner" && { bgcolor: palette.surface, borderpad: 1 }),
+  }));
+}
+
+export interface ThemedFigure {
+  readonly data: Data[];
+  readonly layout: Partial<Layout>;
+}
+
+export function themeFigure(figure: Pick<FigureData, "data" | "layout">, palette: Palette): ThemedFigure {
+  const axes = Object.entries(figure.layout).filter(([name]) => /^[xy]axis\d*$/.test(name));
+  const plain = { xaxis: {}, yaxis: {}, ...Object.fromEntries(axes) };
+  const styled = Object.entries(plain).map(([name, axis]) => [
+    name,
+    withTitleColour(themedAxis(axis, palette), palette),
+  ]);
+  return {
+    data: figure.data.map((trace) => themedTrace(trace, palette)),
+    layout: {
+      margin: { l: 44, r: 12, t: 8, b: 34, pad: 0 },
+      showlegend: false,
+      ...figure.layout,
+      ...(Object.fromEntries(styled) as object),
+      annotations: themedAnnotations(figure.layout.annotations, palette),
+      title: { text: "" },
+      paper_bgcolor: "rgba(0,0,0,0)",
+      plot_bgcolor: "rgba(0,0,0,0)",
+      font: { family: FONT_STACK, size: 11, color: palette.ink2 },
+      hoverlabel: { bgcolor: palette.raised, bordercolor: palette.lineStrong, font: { color: palette.ink, size: 12 } },
+      newselection: { line: { color: palette.accent, width: 1.25, dash: "dash" } },
+      activeselection: { fillcolor: palette.accentSoft, opacity: 0.4 },
+      modebar: { remove: [] },
+    } as Partial<Layout>,
+  };
+}

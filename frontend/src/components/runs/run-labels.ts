@@ -1,0 +1,75 @@
+/** Labels of runs: methods, layers, K, gates and statuses. */
+
+import type { RunStatus, RunSummary } from "@/api/types";
+
+const METHODS: Readonly<Record<RunSummary["method"], string>> = {
+  mxd: "MxD",
+  transcoder: "Transcoder",
+  "skip-transcoder": "Skip transcoder",
+  autoencoder: "Autoencoder",
+  "relu-mxd": "ReLU-MxD",
+  "batch-topk-mxd": "BatchTopK-MxD",
+  "jumprelu-mxd": "JumpReLU-MxD",
+  "low-rank-mxd": "Low-rank MxD",
+  "tensor-ring-mxd": "Tensor-ring MxD",
+  molt: "MOLT",
+  peer: "PEER",
+  "jumprelu-transcoder": "JumpReLU transcoder",
+  "jumprelu-skip-transcoder": "JumpReLU skip transcoder",
+};
+
+export function methodName(method: RunSummary["method"]): string {
+  return METHODS[method];
+}
+
+/** `16`, `2 to 16` if trained for several K, or `by threshold`. */
+export function activeK(run: Pick<RunSummary, "k" | "min_k" | "has_top_k">): string {
+  const { k, min_k: smallest, has_top_k: hasTopK } = run;
+  if (!hasTopK) return "by threshold";
+  return smallest === null || smallest === k ? String(k) : `${smallest} to ${k}`;
+}
+
+const GATES: Readonly<Record<string, string>> = {
+  flat: "Flat",
+  "product-key": "Product-key",
+  "two-level": "Two-level",
+  cells: "Clustered",
+  projected: "Projected",
+};
+
+/** Kind of gate and, for gates that search groups, how many they search. */
+export function gateName(gate: string): string {
+  const [kind = "", ...rest] = gate.split(", ");
+  return [GATES[kind] ?? kind, ...rest].join(", ");
+}
+
+const STATUSES: Readonly<Record<RunStatus, string>> = {
+  training: "Training",
+  stopped: "Stopped",
+  finished: "Finished",
+  failed: "Failed",
+};
+
+export function statusName(status: RunStatus): string {
+  return STATUSES[status];
+}
+
+/** False for imported runs whose format does not record the number of training tokens. */
+export function hasTokenCount(run: Pick<RunSummary, "target_tokens">): boolean {
+  return run.target_tokens > 0;
+}
+
+/** Whether the method has a hidden activation vector like an MLP's; transcoders and autoencoders do not. */
+export function hasHiddenLayer(run: Pick<RunSummary, "method">): boolean {
+  return !/transcoder|autoencoder/.test(run.method);
+}
+
+/** Format of an imported run and the last part of its source. */
+export function shortOrigin(origin: string): string {
+  return `${origin.split(":")[0] ?? ""}: ${shortSource(origin)}`;
+}
+
+/** Last path component of a Hugging Face Hub repo or folder. */
+export function shortSource(source: string): string {
+  return source.replace(/\/+$/, "").split("/").at(-1) ?? source;
+}

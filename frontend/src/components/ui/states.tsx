@@ -1,0 +1,61 @@
+/** Loading, empty and error states. */
+
+import type { ReactNode } from "react";
+
+import { ApiError, messageOf } from "@/api/errors";
+
+import { Button } from "./button";
+import { Icon } from "./icon";
+
+export function EmptyState({ title, children }: { readonly title: string; readonly children?: ReactNode }) {
+  return (
+    <div className="state">
+      <h2>{title}</h2>
+      {children !== undefined && <div>{children}</div>}
+    </div>
+  );
+}
+
+interface ErrorStateProps {
+  readonly error: unknown;
+  readonly onRetry?: () => void;
+}
+
+/** Client errors (4xx) would fail again. */
+const isFinal = (error: unknown) => error instanceof ApiError && error.status >= 400 && error.status < 500;
+
+export function ErrorState({ error, onRetry }: ErrorStateProps) {
+  return (
+    <div className="state error" role="alert">
+      <h2>
+        <Icon name="warning" /> {messageOf(error)}
+      </h2>
+      {onRetry !== undefined && !isFinal(error) && (
+        <Button size="small" icon="reset" onClick={onRetry}>
+          Try again
+        </Button>
+      )}
+    </div>
+  );
+}
+
+interface LoadingProps {
+  readonly label: string;
+  /** Number and height of the placeholder bars. */
+  readonly rows?: number;
+  readonly rowHeight?: number;
+}
+
+const WIDTHS = [92, 78, 85, 64, 88, 71];
+
+export function LoadingState({ label, rows = 4, rowHeight = 26 }: LoadingProps) {
+  return (
+    <div className="loading" role="status" aria-label={label}>
+      {Array.from({ length: rows }, (_, i) => (
+        <span key={i} style={{ height: rowHeight }}>
+          <i style={{ width: `${WIDTHS[i % WIDTHS.length] ?? 80}%` }} />
+        </span>
+      ))}
+    </div>
+  );
+}

@@ -1,0 +1,29 @@
+/**
+ * Ranking of experts to show first: labelled ones, then strong, moderately frequent ones that fire on few kinds of
+ * token.
+ */
+
+import type { ExpertRow } from "@/api/types";
+
+export const MODERATE_DENSITY = { min_density: 0.0005, max_density: 0.01 } as const;
+
+/** Entropy in bits of a small group of related tokens; 0 would be a single token. */
+const BEST_ENTROPY = 2.5;
+const ENTROPY_SPAN = 4;
+const IS_WORD = /\p{L}{2,}/u;
+
+function wordShare(row: ExpertRow): number {
+  const tokens = row.top_tokens.slice(0, 8);
+  return tokens.length === 0 ? 0 : tokens.filter((token) => IS_WORD.test(token.text)).length / tokens.length;
+}
+
+function score(row: ExpertRow, strongest: number): number {
+  const focus = 1 - Math.abs(row.entropy - BEST_ENTROPY) / ENTROPY_SPAN;
+  return row.max_activation / strongest + focus + wordShare(row) + (row.label === null ? 0 : 10);
+}
+
+/** Experts, most interesting first. */
+export function rankExperts(rows: readonly ExpertRow[]): readonly ExpertRow[] {
+  const strongest = Math.max(...rows.map((row) => row.max_activation), 1e-9);
+  return rows.toSorted((a, b) => score(b, strongest) - score(a, strongest));
+}

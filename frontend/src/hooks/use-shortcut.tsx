@@ -1,0 +1,65 @@
+/** Keyboard shortcuts. The handler registered last runs, so that dialogs take precedence over the page. */
+
+import { createContext, type ReactNode, useContext, useEffect, useMemo, useRef } from "react";
+
+import { type ShortcutId, shortcutOf } from "@/lib/shortcuts";
+
+interface Entry {
+  readonly id: ShortcutId;
+  readonly run: () => void;
+}
+
+interface Registry {
+  readonly add: (entry: Entry) => () => void;
+}
+
+const ShortcutsContext = createContext<Registry | null>(null);
+
+/** Whether a key press belongs to a text field. Escape works in text fields too. */
+function isTyping(event: KeyboardEvent): boolean {
+  const target = event.target;
+  if (!(target instanceof HTMLElement) || event.key === "Escape") return false;
+  if (target instanceof HTMLInputElement) return target.type !== "range" && target.type !== "checkbox";
+  return target instanceof HTMLTextAreaElement || target.isContentEditable;
+}
+
+function useRegistry(): Registry {
+  const entries = useRef<Entry[]>([]);
+  useEffect(() => {
+    const onKeyDown = (event: KeyboardEvent) => {
+      if (event.defaultPrevented || isTyping(event)) return;
+      const id = shortcutOf(event);
+      const entry = entries.current.findLast((candidate) => candidate.id === id);
+      if (entry === undefined) return;
+      event.preventDefault();
+      entry.run();
+    };
+    window.addEventListener("keydown", onKeyDown);
+    return () => window.removeEventListener("keydown", onKeyDown);
+  }, []);
+  return useMemo(
+    () => ({
+      add: (entry) => {
+        entries.current.push(entry);
+        return () => {
+          entries.current = entries.current.filter((other) => other !== entry);
+        };
+      },
+    }),
+    [],
+  );
+}
+
+export function ShortcutsProvider({ children }: { readonly children: ReactNode }) {
+  return <ShortcutsContext value={useRegistry()}>{children}</ShortcutsContext>;
+}
+
+/** Run `action` on the shortcut's key while the component is mounted and `enabled`. */
+export function useShortcut(id: ShortcutId, action: () => void, enabled = true): void {
+  const registry = useContext(ShortcutsContext);
+  const latest = useRef(action);
+  useEffect(() => {
+    latest.current = action;
+  });
+  useEffect(() => (enabled ? registry?.add({ id, run: () => latest.current() }) : undefined), [registry, id, enabled]);
+}

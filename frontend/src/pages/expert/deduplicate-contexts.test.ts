@@ -1,0 +1,29 @@
+import { describe, expect, it } from "vitest";
+
+import type { Context } from "@/api/types";
+
+import { deduplicate } from "./deduplicate-contexts";
+
+function context(rank: number, ids: readonly number[], position: number): Context {
+  const tokens = ids.map(String);
+  return { bin: 0, rank, sequence: rank, position, coefficient: 1, token_ids: [...ids], tokens, active: [] };
+}
+
+const LONG = Array.from({ length: 40 }, (_, i) => i);
+
+describe("folding", () => {
+  it("keeps the first of examples with the same text around their peak", () => {
+    const other = LONG.map((id, i) => (i === 39 ? 99 : id));
+    const { contexts, numDuplicates } = deduplicate([
+      context(0, LONG, 20),
+      context(1, other, 20),
+      context(2, LONG, 21),
+    ]);
+    expect(contexts.map((one) => one.rank)).toEqual([0, 2]);
+    expect(numDuplicates).toBe(1);
+  });
+
+  it("keeps different ones", () => {
+    expect(deduplicate([context(0, [1, 2], 0), context(1, [1, 3], 0)]).numDuplicates).toBe(0);
+  });
+});

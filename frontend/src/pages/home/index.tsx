@@ -1,0 +1,150 @@
+/** Home: one interesting expert with its top examples, its routing in a prompt, and its effect when turned up. */
+
+import "./home.css";
+
+import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
+import { Link } from "react-router";
+
+import { contextsQuery, expertQuery } from "@/api/queries";
+import type { ExpertDetail, RunSummary } from "@/api/types";
+import { PageBar } from "@/components/layout/page-bar";
+import { useCurrentRun, WithRun } from "@/components/runs/current-run";
+import { usePageLinks } from "@/components/runs/page-links";
+import { pickLayerRuns } from "@/components/runs/pick-layer-runs";
+import { hasHiddenLayer, shortSource } from "@/components/runs/run-labels";
+import { Command } from "@/components/ui/copyable-command";
+import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
+import { useUrlState } from "@/hooks/use-url-state";
+import { INITIAL_STRENGTH } from "@/lib/edits";
+import { formatCount } from "@/lib/format";
+
+import { ActivatingContexts } from "./activating-contexts";
+import { HOME_PARAMS } from "./home-params";
+import { generationPrompt, HOME_CONTEXTS, UNRELATED_PROMPT, routingPrompt } from "./home-prompts";
+import { PromptRouting } from "./prompt-routing";
+import { SteeringDemo } from "./steering-demo";
+import { useHomeExpert } from "./use-home-expert";
+
+/** Link to the routing of a prompt through one run of every trained layer. */
+function AllLayers({ run }: { readonly run: RunSummary }) {
+  const { runs } = useCurrentRun();
+  const links = usePageLinks();
+  const otherRuns = runs.filter(
+    ({ language_model: model, layer, status }) =>
+      model === run.language_model && layer !== run.layer && status === "finished",
+  );
+  const layerRuns = pickLayerRuns(run, otherRuns);
+  if (layerRuns.length === 0) return null;
+  return (
+    <>
+      {" "}
+      <Link className="link" to={links.page("routing", { prompt: UNRELATED_PROMPT, layers: layerRuns.join(",") })}>
+        Route a prompt through {layerRuns.length === 1 ? "both" : `all ${layerRuns.length + 1}`} trained layers.
+      </Link>
+    </>
+  );
+}
+
+function describeActiveExperts({ has_top_k: hasTopK, k }: RunSummary): string {
+  return hasTopK ? `Each token uses ${String(k)} of them.` : "Each token uses those above a threshold.";
+}
+
+function Intro({ run }: { readonly run: RunSummary }) {
+  return (
+    <section className="intro">
+      <h1>
+        One MLP, decomposed into {formatCount(run.num_experts)} experts. {describeActiveExperts(run)}
+      </h1>
+      <p>
+        This run replaces the MLP in layer {run.layer} of {shortSource(run.language_model)}. Each expert is{" "}
+        {hasHiddenLayer(run) ? "a full linear map" : "a single direction"}.
+        {run.indexed_tokens !== null &&
+          " Below is one of them: what it fires on, where it fires in a prompt, and what changes when you turn it up."}
+        <AllLayers run={run} />
+      </p>
+    </section>
+  );
+}
+
+interface SectionsProps {
+  readonly run: RunSummary;
+  readonly detail: ExpertDetail;
+  /** How far the expert is turned up at first. */
+  readonly initialStrength: number;
+  readonly onNext: () => void;
+}
+
+function Sections({ run, detail, initialStrength, onNext }: SectionsProps) {
+  const [params, setParams] = useUrlState(HOME_PARAMS);
+  const { expert } = detail.row;
+  const { data } = useInfiniteQuery(contextsQuery(run.name, expert, 0, HOME_CONTEXTS));
+  const contexts = data?.pages[0]?.examples ?? [];
+  const prompt = params.prompt ?? routingPrompt(contexts);
+  const steeringPrompt = params.steering_prompt ?? generationPrompt(contexts, params.mode);
+  return (
+    <div className="home">
+      <ActivatingContexts detail={detail} contexts={contexts} onNext={onNext} />
+      <PromptRouting
+        run={run.name}
+        row={detail.row}
+        prompt={prompt}
+        token={params.token}
+        onPrompt={(text) => setParams({ prompt: text, token: null }, "push")}
+        onToken={(token) => setParams({ token })}
+      />
+      <SteeringDemo
+        key={`${run.name} ${expert}`}
+        run={run.name}
+        row={detail.row}
+        prompt={steeringPrompt}
+        mode={params.mode}
+        strength={params.strength ?? (params.mode === "add" ? initialStrength : INITIAL_STRENGTH[params.mode])}
+        onPrompt={(text) => setParams({ steering_prompt: text }, "push")}
+        onMode={(mode) => setParams({ mode, strength: null })}
+        onStrength={(strength) => setParams({ strength })}
+      />
+    </div>
+  );
+}
+
+function HomeExpert({ expert, ...props }: Omit<SectionsProps, "detail"> & { readonly expert: number }) {
+  const { data, error, refetch } = useQuery(expertQuery(props.run.name, expert));
+  if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
+  if (data === undefined) return <LoadingState label="Loading expert" rows={10} rowHeight={28} />;
+  return <Sections {...props} detail={data} />;
+}
+
+function IndexedRun({ run }: { readonly run: RunSummary }) {
+  const { expert, strength, error, isPending, another } = useHomeExpert(run.name);
+  if (error !== null) return <ErrorState error={error} />;
+  if (isPending) return <LoadingState label="Choosing an expert" rows={10} rowHeight={28} />;
+  if (expert === null)
+    return <EmptyState title="No active experts">No expert is active on any indexed token.</EmptyState>;
+  return <HomeExpert run={run} expert={expert} initialStrength={strength} onNext={another} />;
+}
+
+function UnindexedRun({ run }: { readonly run: RunSummary }) {
+  return (
+    <EmptyState title="Not indexed yet">
+      {run.name} has not been indexed yet. To see what its experts fire on, run:
+      <Command text={`mxd index ${run.name} --text ${run.text} --tokens 1M`} />
+    </EmptyState>
+  );
+}
+
+export default function HomePage() {
+  return (
+    <>
+      <title>MxD Explorer</title>
+      <PageBar crumbs={[{ label: "Home" }]} />
+      <WithRun>
+        {(run) => (
+          <>
+            <Intro run={run} />
+            {run.indexed_tokens === null ? <UnindexedRun run={run} /> : <IndexedRun run={run} />}
+          </>
+        )}
+      </WithRun>
+    </>
+  );
+}

@@ -1,0 +1,155 @@
+/** Table of all runs. */
+
+import "./runs.css";
+
+import { useQuery } from "@tanstack/react-query";
+import { Link } from "react-router";
+
+import { runsQuery } from "@/api/queries";
+import type { RunSummary } from "@/api/types";
+import { PageBar } from "@/components/layout/page-bar";
+import { pageLinks, usePageLinks } from "@/components/runs/page-links";
+import { methodName, hasTokenCount, shortSource } from "@/components/runs/run-labels";
+import { Command } from "@/components/ui/copyable-command";
+import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
+import { useNow } from "@/hooks/use-now";
+import { formatAgo, formatCompact, formatCount, formatFixed, formatPercent } from "@/lib/format";
+
+import { StatusWord } from "./status-word";
+
+const TRAIN_COMMAND = "mxd train LANGUAGE_MODEL --layer 3 --text PATH_OR_DATASET --tokens 2M --k 16";
+
+function Progress({ run }: { readonly run: RunSummary }) {
+  if (!hasTokenCount(run)) return <span className="dim">unknown</span>;
+  const share = run.target_tokens > 0 ? Math.min(1, run.trained_tokens / run.target_tokens) : 0;
+  return (
+    <>
+      <i className="progress" aria-hidden="true">
+        <i style={{ width: `${100 * share}%` }} />
+      </i>
+      {formatCompact(run.trained_tokens)}
+      {share < 1 && <span className="dim"> of {formatCompact(run.target_tokens)}</span>}
+    </>
+  );
+}
+
+interface RunRowProps {
+  readonly run: RunSummary;
+  readonly others: readonly RunSummary[];
+  readonly now: number;
+}
+
+/** Link to a comparison with the only other run, or to choose one. */
+function CompareLink({ run, others }: Pick<RunRowProps, "run" | "others">) {
+  const [other, ...rest] = others;
+  if (other === undefined) return null;
+  const params: Readonly<Record<string, string>> = rest.length === 0 ? { with: other.name } : {};
+  return (
+    <Link className="link" to={pageLinks(run.name).page("compare", params)}>
+      Compare<span className="sr"> {run.name} with another run</span>
+    </Link>
+  );
+}
+
+function RunRow({ run, others, now }: RunRowProps) {
+  const links = usePageLinks();
+  const metric = run.last_metric;
+  return (
+    <tr>
+      <td className="r-name">
+        <Link className="mono" to={links.run(run.name)}>
+          {run.name}
+        </Link>
+      </td>
+      <td>
+        <StatusWord status={run.status} />
+      </td>
+      <td className="r-model mono">{shortSource(run.language_model)}</td>
+      <td className="num">{run.layer}</td>
+      <td>{methodName(run.method)}</td>
+      <td className="num">{formatCount(run.num_experts)}</td>
+      <td className="num">{run.k}</td>
+      <td className="num r-tokens">
+        <Progress run={run} />
+      </td>
+      <td className="num">{metric === null ? "" : formatFixed(metric.normalized_mse, 4)}</td>
+      <td className="num">{metric === null ? "" : formatPercent(metric.dead_share, 1)}</td>
+      <td className="num">
+        {run.active_experts === null ? <span className="dim">not indexed</span> : formatCount(run.active_experts)}
+      </td>
+      <td className="num dim">{formatAgo(run.updated_at, now)}</td>
+      <td className="r-compare">
+        <CompareLink run={run} others={others} />
+      </td>
+    </tr>
+  );
+}
+
+const COLUMNS: readonly (readonly [string, string, string])[] = [
+  ["Run", "", "r-name"],
+  ["Status", "", ""],
+  ["Language model", "", ""],
+  ["Layer", "", "num"],
+  ["Method", "", ""],
+  ["Experts", "N", "num"],
+  ["Active", "K", "num"],
+  ["Tokens", "", "num"],
+  ["Normalised MSE", "", "num"],
+  ["Dead", "%", "num"],
+  ["Active experts", "", "num"],
+  ["Updated", "", "num"],
+];
+
+function RunsTable({ runs }: { readonly runs: readonly RunSummary[] }) {
+  const now = useNow(10_000);
+  return (
+    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus
+    <div className="runs-box" role="region" aria-label="Runs" tabIndex={0}>
+      <table className="grid plain runs-table">
+        <thead>
+          <tr>
+            {COLUMNS.map(([name, unit, className]) => (
+              <th key={name} className={className} scope="col">
+                {name} <span className="unit">{unit}</span>
+              </th>
+            ))}
+            <th className="r-compare" scope="col">
+              <span className="sr">Compare</span>
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          {runs.map((run) => (
+            <RunRow key={run.name} run={run} others={runs.filter((other) => other !== run)} now={now} />
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+function RunsBody() {
+  const { data, error, isPending, refetch } = useQuery(runsQuery);
+  if (isPending) return <LoadingState label="Loading runs" rows={6} rowHeight={31} />;
+  if (error !== null && data === undefined) return <ErrorState error={error} onRetry={() => void refetch()} />;
+  const runs = data.runs;
+  if (runs.length === 0) {
+    return (
+      <EmptyState title="No runs yet">
+        A run is one layer of a language model, trained on a dataset. A first run takes a few minutes on two CPU cores:
+        <Command text={TRAIN_COMMAND} />
+      </EmptyState>
+    );
+  }
+  return <RunsTable runs={runs} />;
+}
+
+export default function RunsPage() {
+  return (
+    <>
+      <title>Runs · MxD Explorer</title>
+      <PageBar crumbs={[{ label: "Runs" }]} />
+      <RunsBody />
+    </>
+  );
+}

@@ -1,0 +1,159 @@
+"""Draw the figures of docs/results from the JSON tables: python results/figures.py (needs the docs extra)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from tables import RESULTS, read_columns
+
+PAGES = RESULTS.parent / "docs" / "results"
+GREY = "#808080"
+"""Readable on a light and on a dark page."""
+STYLE = {
+    "svg.hashsalt": "mxd",
+    "svg.fonttype": "none",
+    "font.size": 9,
+    "axes.prop_cycle": plt.cycler(color=["#2f6fde", "#d9822b", "#2a9d6e", "#b04a8b", "#8a7a1f", "#5a6acf", "#c0473d"]),
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    **dict.fromkeys(["text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"], GREY),
+    "legend.frameon": False,
+    "savefig.transparent": True,
+}
+
+
+def rows(name: str) -> list[list[Any]]:
+    """The rows of a table."""
+    table: dict[str, list[list[Any]]] = json.loads((RESULTS / f"{name}.json").read_text("utf-8"))
+    return table["rows"]
+
+
+def value(cell: Any) -> float:
+    """The value of a cell with or without an interval."""
+    return float(cell["value"] if isinstance(cell, dict) else cell)
+
+
+def with_intervals(axes: Axes, x: Iterable[float], cells: list[Any], label: str, offset: float = 0.0) -> None:
+    """A line with error bars through cells that have an interval."""
+    y = np.array([cell["value"] for cell in cells])
+    low, high = np.array([cell["interval"] for cell in cells]).T
+    axes.errorbar(np.array(list(x)) + offset, y, yerr=[y - low, high - y], label=label, marker="o", ms=4, capsize=2)
+
+
+def faithfulness(axes: Axes) -> None:
+    """Loss increase against K for three methods."""
+    table = [row for row in rows("faithfulness/equal-parameters") if row[0].endswith("3M")]
+    for number, method in enumerate(dict.fromkeys(row[1] for row in table)):
+        chosen = [row for row in table if row[1] == method]
+        with_intervals(axes, [row[2] for row in chosen], [row[3] for row in chosen], method, 0.4 * (number - 1))
+    axes.set(xlabel="K", ylabel="loss increase, nats", ylim=(0, None), xticks=[8, 32])
+
+
+def routing_share(axes: Axes) -> None:
+    """Dilution curves: loss increase against routing share."""
+    table = rows("routing-share/partial")
+    for model, layer in dict.fromkeys((row[0], row[1]) for row in table):
+        chosen = [row for row in table if (row[0], row[1]) == (model, layer)]
+        points = [(row[4], value(row[3])) for row in chosen]
+        line = "-" if "5M" in model else "--"
+        axes.plot(*zip(*points, strict=True), line, marker="o", ms=4, label=f"{layer} ({model.split(', ')[1]})")
+    axes.set(xlabel="routing share", ylabel="loss increase, nats", xlim=(0, 1.05), ylim=(0, None))
+
+
+def initialisation(axes: Axes) -> None:
+    """Loss increase against routing share, one point per initialisation."""
+    for name, _, loss, share, *_ in rows("initialisation/starts"):
+        axes.plot(share, loss, "o", ms=6, label=name)
+    axes.set(xlabel="routing share", ylabel="loss increase, nats", xlim=(0, 1.05), ylim=(0, 0.055))
+
+
+def steering(axes: Axes) -> None:
+    """Share of experts whose KL exceeds a threshold."""
+    columns = read_columns(RESULTS / "raw" / "demo-v2" / "ablations.csv.gz")
+    names = {
+        "kl_amplified": "the expert",
+        "kl_random_expert": "random expert, same density",
+        "kl_random_direction": "random direction",
+    }
+    for key, name in names.items():
+        ordered = np.sort(columns[key])[:: max(1, len(columns[key]) // 200)]
+        axes.plot(ordered, 100 * (1 - np.arange(len(ordered)) / len(ordered)), label=name)
+    axes.set(xscale="log", xlim=(3e-4, 0.3), xlabel="KL of the next token, nats", ylabel="experts above, %")
+
+
+def probing(axes: Axes) -> None:
+    """F1 per class of four kinds of units."""
+    table = [row for row in rows("probing/classes") if not row[1].startswith("mean")]
+    for number, name in enumerate(["MxD expert", "transcoder feature", "MLP neuron", "random gate"]):
+        cells = [row[2 + number] for row in table]
+        y = np.array([cell["value"] for cell in cells])
+        low, high = np.array([cell["interval"] for cell in cells]).T
+        x = np.arange(len(table)) + 0.18 * (number - 1.5)
+        axes.errorbar(x, y, yerr=[y - low, high - y], fmt="o", ms=4, capsize=2, label=name)
+    axes.set(ylabel="F1", ylim=(0.25, 1.0), xticks=range(len(table)))
+    axes.set_xticklabels([row[1] for row in table])
+
+
+def circuits(axes: Axes) -> None:
+    """Correlation and slope per layer."""
+    table = [row for row in rows("circuits/layers") if row[1] != "all" and "six" in row[0]]
+    layers = np.array([row[1] for row in table])
+    axes.bar(layers - 0.2, [row[3] for row in table], 0.4, label="correlation")
+    axes.bar(layers + 0.2, [row[5] for row in table], 0.4, label="slope, measured on predicted")
+    axes.set(xlabel="layer", ylim=(0, 1), xticks=sorted(layers))
+
+
+def whole_model(axes: Axes) -> None:
+    """Loss increase as more MLPs are replaced."""
+    table = rows("whole-model/joint")
+    for number, runs in enumerate(dict.fromkeys(row[1] for row in table)):
+        chosen = [row for row in table if row[1] == runs]
+        with_intervals(axes, [row[2] for row in chosen], [row[3] for row in chosen], runs)
+        alone = [row[4] for row in chosen]
+        axes.plot([row[2] for row in chosen], alone, ":", color=f"C{number}", label=f"{runs}, sum of each alone")
+    axes.set(xlabel="MLPs replaced, first to last", ylabel="loss increase, nats", ylim=(0, None))
+
+
+def any_k(axes: Axes) -> None:
+    """Loss increase against K: nested, separate, and lowered without nesting."""
+    table = rows("any-k/nested")
+    ks = [row[1] for row in table]
+    with_intervals(axes, ks, [row[2] for row in table], "one nested layer", -0.1)
+    with_intervals(axes, ks, [row[4] for row in table], "four layers, one per K", 0.1)
+    lowered = rows("any-k/lowered")
+    axes.plot([row[1] for row in lowered], [row[2] for row in lowered], "x--", label="K = 16 layer at a smaller K")
+    axes.set(xlabel="K", ylabel="loss increase, nats", ylim=(0, None), xscale="log", xticks=ks, xticklabels=ks)
+    axes.minorticks_off()
+
+
+FIGURES = {
+    "faithfulness": faithfulness,
+    "routing-share": routing_share,
+    "initialisation": initialisation,
+    "steering": steering,
+    "probing": probing,
+    "circuits": circuits,
+    "whole-model": whole_model,
+    "any-k": any_k,
+}
+
+
+def main() -> None:
+    """Draw every figure; the same data gives the same file."""
+    plt.rcParams.update(STYLE)
+    for name, draw in FIGURES.items():
+        figure, axes = plt.subplots(figsize=(6.4, 3.2), layout="constrained")
+        draw(axes)
+        if axes.get_legend_handles_labels()[1]:
+            axes.legend(fontsize=7)
+        figure.savefig(PAGES / f"{name}.svg", metadata={"Date": None})
+        plt.close(figure)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""The guard, through the application: tokens, roles, rates, hosts and sizes."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+from sqlalchemy import Engine
+
+from mxd.backend.api.app import create_app
+from mxd.backend.api.middleware.authentication import COOKIE
+from mxd.backend.database.access_tokens import create_token, revoke_token, tokens
+from mxd.backend.settings import Role, Settings
+from mxd.trainer.storage.database.open import writing
+
+LABEL = "/api/runs/first/experts/1/label"
+
+
+@pytest.fixture
+def guarded(own: Engine, tmp_path: Path) -> Iterator[TestClient]:
+    """A client of a server that is bound beyond this machine."""
+    settings = Settings(data=tmp_path, frontend=tmp_path / "dist", host="0.0.0.0", sign_in_rate=0.5)
+    with TestClient(create_app(settings)) as client:
+        yield client
+
+
+def bearer(database: Engine, role: Role) -> dict[str, str]:
+    """Headers with a new token."""
+    with writing(database) as session:
+        return {"Authorization": f"Bearer {create_token(session, role, 'a test').token}"}
+
+
+def test_without_a_token_nothing_but_the_pages(guarded: TestClient) -> None:
+    for path in ("/api/health", "/api/runs", "/api/none", "/metrics"):
+        answer = guarded.get(path)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (401, "not-signed-in")
+        assert answer.headers["x-content-type-options"] == "nosniff"
+    assert guarded.get("/healthz").text == '"ok"' or guarded.get("/healthz").text == "ok"
+    assert guarded.get("/docs").status_code == 200
+    assert guarded.get("/api/access").json() == {"tokens_required": True, "role": None}
+
+
+def test_a_reader_reads_and_a_writer_writes(guarded: TestClient, own: Engine) -> None:
+    reads, writes = bearer(own, "read"), bearer(own, "write")
+    assert guarded.get("/api/runs", headers=reads).status_code == 200
+    refused = guarded.put(LABEL, json={"label": "x"}, headers=reads)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "forbidden")
+    steering = guarded.post("/api/runs/first/steering", json={"prompt": "x"}, headers=reads)
+    assert steering.status_code == 403
+    assert guarded.put(LABEL, json={"label": "x"}, headers=writes).status_code == 204
+
+
+def test_signing_in_keeps_a_cookie_that_scripts_and_other_sites_cannot_use(guarded: TestClient, own: Engine) -> None:
+    token = bearer(own, "read")["Authorization"].removeprefix("Bearer ")
+    answer = guarded.post("/api/access", json={"token": f" {token} "})
+    assert answer.json() == {"tokens_required": True, "role": "read"}
+    cookie = answer.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+    assert guarded.get("/api/runs").status_code == 200
+    guarded.delete("/api/access")
+    assert COOKIE not in guarded.cookies
+    assert guarded.get("/api/runs").status_code == 401
+
+
+def test_guessing_is_slow(guarded: TestClient) -> None:
+    statuses = [guarded.post("/api/access", json={"token": "guess"}).status_code for _ in range(4)]
+    assert statuses == [401, 401, 429, 429]
+    again = guarded.get("/api/runs", headers={"Authorization": "Bearer guess"})
+    assert again.status_code == 429
+    assert int(again.headers["retry-after"]) >= 1
+
+
+def test_a_revoked_token_opens_nothing(guarded: TestClient, own: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    headers = bearer(own, "read")
+    assert guarded.get("/api/runs", headers=headers).status_code == 200
+    with writing(own) as session:
+        revoke_token(session, tokens(session)[0].id)
+    monkeypatch.setattr("mxd.backend.api.middleware.authentication.time.monotonic", lambda: float("inf"))
+    assert guarded.get("/api/runs", headers=headers).status_code == 401
+
+
+def test_tokens_are_hashed_at_rest(own: Engine, tmp_path: Path) -> None:
+    token = bearer(own, "write")["Authorization"].removeprefix("Bearer ")
+    own.dispose()
+    with sqlite3.connect(tmp_path / "mxd.sqlite") as connection:
+        kept = repr(connection.execute("SELECT * FROM access_tokens").fetchall())
+    connection.close()
+    assert token not in kept
+    assert token.removeprefix("mxd_") not in kept
+
+
+def test_each_client_is_limited_by_itself(own: Engine, tmp_path: Path) -> None:
+    settings = Settings(data=tmp_path, access="tokens", browse_rate=0.5, compute_rate=0.25)
+    with TestClient(create_app(settings)) as client:
+        one, other = bearer(own, "write"), bearer(own, "write")
+        assert [client.get("/api/runs", headers=one).status_code for _ in range(3)] == [200, 200, 429]
+        assert client.get("/api/runs", headers=other).status_code == 200
+        # Computing has a limit of its own.
+        assert [client.delete(LABEL, headers=one).status_code for _ in range(2)] == [204, 429]
+
+
+def test_names_that_are_not_ours_are_refused(client: TestClient) -> None:
+    answer = client.get("/api/runs", headers={"host": "evil.example"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (421, "wrong-host")
+
+
+def test_pages_of_other_sites_are_refused(client: TestClient) -> None:
+    for headers in ({"origin": "http://evil.example"}, {"sec-fetch-site": "cross-site"}):
+        assert client.put(LABEL, json={"label": "x"}, headers=headers).status_code == 403
+
+
+def test_large_bodies_are_refused_early(client: TestClient) -> None:
+    for content in (b"x" * 3_000_000, (b"x" * 100_000 for _ in range(30))):
+        answer = client.post("/api/runs/first/routing", content=content)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (413, "request-too-large")
+    wrong = client.post("/api/runs/first/routing", content=b"x", headers={"content-length": "-1"})
+    assert wrong.status_code == 413

@@ -1,0 +1,61 @@
+"""Requests that were meant for this server, and those that were not."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.datastructures import Headers
+
+from mxd.backend.api.middleware.host_check import is_cross_site, is_own_host
+from mxd.backend.settings import host_name, is_loopback
+
+
+@pytest.mark.parametrize(
+    ("header", "name"),
+    [
+        ("localhost:8000", "localhost"),
+        ("LOCALHOST", "localhost"),
+        ("localhost.", "localhost"),
+        ("127.0.0.1:8000", "127.0.0.1"),
+        ("[::1]:8000", "::1"),
+        ("evil.example", "evil.example"),
+        ("", ""),
+        ("[::1", ""),
+        ("user@localhost", "localhost"),
+    ],
+)
+def test_names_in_host_headers(header: str, name: str) -> None:
+    assert host_name(header) == name
+
+
+@given(st.text(max_size=40))
+def test_any_host_header_is_answered(header: str) -> None:
+    is_own_host(host_name(header), ())
+
+
+def test_only_addresses_localhost_and_allowed_names_are_ours() -> None:
+    assert all(is_own_host(name, {"lab"}) for name in ("localhost", "127.0.0.1", "::1", "10.0.0.7", "lab"))
+    assert not any(is_own_host(name, {"lab"}) for name in ("evil.example", "localhost.evil.example", "", "127.0.0.1.x"))
+
+
+def test_loopback() -> None:
+    assert all(map(is_loopback, ("127.0.0.1", "localhost", "::1", "127.8.8.8")))
+    assert not any(map(is_loopback, ("0.0.0.0", "::", "10.0.0.7", "lab.example")))
+
+
+@pytest.mark.parametrize(
+    ("method", "headers", "elsewhere"),
+    [
+        ("POST", {"host": "localhost:8000", "origin": "http://localhost:8000"}, False),
+        ("POST", {"host": "localhost:8000", "origin": "http://localhost:9000"}, True),
+        ("POST", {"host": "localhost:8000", "origin": "null"}, True),
+        ("POST", {"host": "localhost:8000"}, False),
+        ("GET", {"host": "localhost:8000", "sec-fetch-site": "cross-site"}, True),
+        ("GET", {"host": "localhost:8000", "sec-fetch-site": "same-site"}, True),
+        ("GET", {"host": "localhost:8000", "sec-fetch-site": "none"}, False),
+        ("DELETE", {"host": "localhost:8000", "sec-fetch-site": "same-origin"}, False),
+    ],
+)
+def test_pages_of_other_sites(method: str, headers: dict[str, str], elsewhere: bool) -> None:
+    assert is_cross_site(method, Headers(headers)) is elsewhere

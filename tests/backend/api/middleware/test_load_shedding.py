@@ -1,0 +1,130 @@
+"""An overloaded server rejects requests immediately and recovers when the load falls."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+from starlette.types import Message, Receive, Scope, Send
+
+from mxd.backend.api.middleware.load_shedding import FEW, TURN_SECONDS, LoadSheddingMiddleware
+
+MOST = 3
+
+
+class Slow:
+    """An application whose responses start and end when the test says so."""
+
+    def __init__(self) -> None:
+        self.begin, self.end = asyncio.Event(), asyncio.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        del scope, receive
+        await self.begin.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await self.end.wait()
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def status(app: Callable[[Scope, Receive, Send], Awaitable[None]], path: str = "/api/runs") -> Message:
+    """The beginning of the answer."""
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    await app({"type": "http", "path": path}, receive, send)
+    return sent[0]
+
+
+async def crowd(count: int, app: LoadSheddingMiddleware) -> list[asyncio.Task[Message]]:
+    asked = [asyncio.create_task(status(app)) for _ in range(count)]
+    await asyncio.sleep(0)
+    return asked
+
+
+def test_more_than_may_wait_are_refused_and_told_when_to_come_back() -> None:
+    async def check() -> None:
+        slow = Slow()
+        app = LoadSheddingMiddleware(slow, MOST)
+        waiting = await crowd(MOST, app)
+        refused = await status(app)
+        assert refused["status"] == 503
+        assert b"retry-after" in dict(refused["headers"])
+        slow.begin.set()
+        slow.end.set()
+        assert [answer["status"] for answer in await asyncio.gather(*waiting)] == [200] * MOST
+        assert (await status(app))["status"] == 200
+
+    asyncio.run(check())
+
+
+def test_a_stream_that_has_begun_lets_others_wait() -> None:
+    async def check() -> None:
+        slow = Slow()
+        app = LoadSheddingMiddleware(slow, MOST)
+        slow.begin.set()
+        streams = await crowd(10 * MOST, app)
+        assert not any(stream.done() and stream.result()["status"] != 200 for stream in streams)
+        slow.end.set()
+        assert [answer["status"] for answer in await asyncio.gather(*streams)] == [200] * 10 * MOST
+
+    asyncio.run(check())
+
+
+def test_health_is_always_answered_and_failures_leave_no_trace() -> None:
+    async def failing(scope: Scope, receive: Receive, send: Send) -> None:
+        raise RuntimeError
+
+    async def check() -> None:
+        app = LoadSheddingMiddleware(failing, 1)
+        for _ in range(3):
+            (failed,) = await asyncio.gather(status(app), return_exceptions=True)
+            assert isinstance(failed, RuntimeError)
+        slow = Slow()
+        busy = LoadSheddingMiddleware(slow, 1)
+        (waiting,) = await crowd(1, busy)
+        slow.begin.set()
+        slow.end.set()
+        assert (await status(busy, "/api/health"))["status"] == 200
+        await waiting
+
+    asyncio.run(check())
+
+
+class Paused:
+    """An application that holds up everybody, once."""
+
+    def __init__(self) -> None:
+        self.seconds = 1.1 * TURN_SECONDS
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        del scope, receive
+        time.sleep(self.seconds)
+        self.seconds = 0
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+
+def test_who_comes_behind_too_many_others_is_refused_and_the_next_one_is_not() -> None:
+    async def check() -> None:
+        app = LoadSheddingMiddleware(Paused(), 100)
+        together = await asyncio.gather(*(status(app) for _ in range(FEW + 5)))
+        assert [answer["status"] for answer in together] == [200] * FEW + [503] * 5
+        for _ in range(3):
+            await asyncio.sleep(0)
+            assert (await status(app))["status"] == 200
+
+    asyncio.run(check())
+
+
+def test_who_waits_with_few_others_for_a_machine_that_paused_is_answered() -> None:
+    async def check() -> None:
+        app = LoadSheddingMiddleware(Paused(), 100)
+        answers = await asyncio.gather(*(status(app) for _ in range(FEW)))
+        assert [answer["status"] for answer in answers] == [200] * FEW
+
+    asyncio.run(check())

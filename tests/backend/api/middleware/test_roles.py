@@ -1,0 +1,41 @@
+"""The role that each endpoint needs; a new endpoint must be added here."""
+
+from __future__ import annotations
+
+from mxd.backend.api.app import build_api
+from mxd.backend.api.middleware.roles import allows, needed_role
+
+READ_WITH_A_BODY = {
+    "/api/runs/{run}/routing",
+    "/api/runs/{run}/routing/effects",
+    "/api/runs/{run}/routing/predictions",
+    "/api/runs/{run}/search/passage",
+    "/api/routing",
+    "/api/circuits",
+    "/api/circuits/effects",
+    "/api/privacy/tokens",
+}
+"""POST that changes nothing and is within limits of its own."""
+ANYBODY = {"/api/access"}
+
+
+def test_every_endpoint_needs_a_role() -> None:
+    for path, operations in build_api().openapi()["paths"].items():
+        for method in operations:
+            reads = method in ("get", "head") or path in READ_WITH_A_BODY
+            expected = None if path in ANYBODY else "read" if reads else "write"
+            assert needed_role(method.upper(), path) == expected, f"{method} {path}"
+
+
+def test_pages_and_the_api_description_are_for_everybody() -> None:
+    for path in ("/", "/assets/main.js", "/docs", "/api/openapi.json", "/healthz"):
+        assert needed_role("GET", path) is None
+    assert needed_role("GET", "/metrics") == "read"
+    assert needed_role("GET", "/api/none") == "read"
+
+
+def test_who_may_write_may_read() -> None:
+    assert allows("write", "read")
+    assert allows("write", "write")
+    assert allows("read", "read")
+    assert not allows("read", "write")

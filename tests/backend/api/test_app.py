@@ -1,0 +1,130 @@
+"""The application as a whole: one shape of errors, headers, the front end, the API's description."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from mxd.backend.api.app import build_api, create_app
+from mxd.backend.settings import Settings
+from mxd.trainer.errors import UserError
+
+PAGE = {"accept": "text/html"}
+
+
+@pytest.fixture
+def built(tmp_path: Path) -> Iterator[TestClient]:
+    """A client of a server with a built front end."""
+    dist = tmp_path / "dist"
+    (dist / "assets").mkdir(parents=True)
+    (dist / "index.html").write_text("<!doctype html><title>built</title>")
+    (dist / "assets" / "main-1a2b.js").write_text("'use strict';")
+    (tmp_path / "secret").write_text("secret")
+    with TestClient(create_app(Settings(data=tmp_path, frontend=dist))) as client:
+        yield client
+
+
+def test_health(client: TestClient) -> None:
+    health = client.get("/api/health").json()
+    assert health["status"] == "ok"
+    assert health["examples"] > 0
+    assert health["database_bytes"] > 10_000
+    assert health["language_models"] == []
+
+
+def test_every_answer_has_the_headers(client: TestClient) -> None:
+    for path in ("/", "/api/health", "/api/none", "/docs", "/api/runs/none"):
+        headers = client.get(path, headers=PAGE).headers
+        assert "script-src 'self';" in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_long_answers_are_compressed(client: TestClient) -> None:
+    assert client.get("/api/runs/first/experts").headers["content-encoding"] == "gzip"
+
+
+def test_pages_are_index_html_and_files_are_files(built: TestClient) -> None:
+    for path in ("/", "/runs", "/runs/llama-3.2/experts/12"):
+        answer = built.get(path, headers=PAGE)
+        assert answer.text == "<!doctype html><title>built</title>"
+        assert answer.headers["cache-control"] == "no-cache"
+    script = built.get("/assets/main-1a2b.js")
+    assert script.text == "'use strict';"
+    assert "immutable" in script.headers["cache-control"]
+
+
+def test_scripts_compressed_at_build_are_handed_out_so(built: TestClient, tmp_path: Path) -> None:
+    script = tmp_path / "dist/assets/main-1a2b.js"
+    Path(f"{script}.gz").write_bytes(gzip.compress(script.read_bytes() + b"// built"))
+    answer = built.get("/assets/main-1a2b.js")
+    assert (answer.text, answer.headers["content-encoding"]) == ("'use strict';// built", "gzip")
+    assert answer.headers["content-type"].startswith("text/javascript")
+    again = built.get("/assets/main-1a2b.js", headers={"if-none-match": answer.headers["etag"]})
+    assert again.status_code == 304
+    plain = built.get("/assets/main-1a2b.js", headers={"accept-encoding": "identity"})
+    assert (plain.text, plain.headers["vary"]) == ("'use strict';", "Accept-Encoding")
+
+
+@pytest.mark.parametrize("path", ["/api/none", "/assets/none.js", "/..%2fsecret", "/%2e%2e/secret", "/a%00b"])
+def test_what_is_not_there_is_a_json_error(built: TestClient, path: str) -> None:
+    answer = built.get(path)
+    assert answer.status_code == 404
+    assert answer.json()["error"]["code"] == "not-found"
+
+
+def test_a_wrong_method_is_a_json_error(client: TestClient) -> None:
+    answer = client.post("/api/health")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (405, "method-not-allowed")
+
+
+def test_without_a_front_end_there_is_a_sentence(client: TestClient) -> None:
+    page = client.get("/", headers=PAGE)
+    assert page.status_code == 503
+    assert "make install" in page.text
+    assert client.get("/").json()["error"]["message"].startswith("The front end has not been built yet")
+
+
+def test_a_defect_tells_nothing_of_itself(tmp_path: Path) -> None:
+    app = create_app(Settings(data=tmp_path))
+
+    @app.get("/api/defect")
+    def defect() -> None:
+        raise RuntimeError("a secret path")
+
+    app.router.routes.insert(0, app.router.routes.pop())
+    with TestClient(app, raise_server_exceptions=False) as client:
+        answer = client.get("/api/defect")
+    assert answer.status_code == 500
+    assert answer.json()["error"]["code"] == "internal"
+    assert "secret" not in answer.text
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_a_file_that_is_no_store_is_refused_at_start(tmp_path: Path) -> None:
+    (tmp_path / "mxd.sqlite").write_text("not a database" * 100)
+    with pytest.raises(UserError, match=r"Cannot open the database .*mxd\.sqlite"):
+        create_app(Settings(data=tmp_path))
+
+
+def test_docs_are_one_page_without_scripts(client: TestClient) -> None:
+    page = client.get("/docs").text
+    assert "<script" not in page
+    assert "/api/runs/{run}/experts/{expert}/examples" in page
+    assert "id='ExpertRow'" in page
+
+
+def test_the_description_covers_every_route_and_both_streams() -> None:
+    described = build_api().openapi()
+    names = described["components"]["schemas"].keys()
+    assert {"StartEvent", "TokenEvent", "DoneEvent", "ErrorEvent", "MetricPoint", "StatusChange"} <= names
+    stream = described["paths"]["/api/runs/{run}/steering"]["post"]["responses"]["200"]["content"]
+    assert stream.keys() == {"text/event-stream"}
+    for methods in described["paths"].values():
+        for operation in methods.values():
+            assert operation["description"]
+            errors = operation["responses"]["4XX"]["content"]["application/json"]["schema"]
+            assert errors == {"$ref": "#/components/schemas/ErrorResponse"}

@@ -1,0 +1,67 @@
+"""Shell completion: bash completes, and the other scripts contain every command."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from mxd.backend.cli.main import run
+from mxd.backend.cli.registry import COMMANDS
+from tests.helpers.processes import installed
+
+Capture = pytest.CaptureFixture[str]
+
+
+def script(shell: str, capsys: Capture) -> str:
+    assert run(["completion", shell]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.fixture
+def bash(tmp_path: Path, capsys: Capture) -> Path:
+    """Path of the bash script, in a folder with one more file."""
+    (tmp_path / "novel.txt").touch()
+    path = tmp_path / "mxd.bash"
+    path.write_text(script("bash", capsys))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        (["eval"], {"evaluate", "evaluate-steering"}),
+        (["train", "--met"], {"--method"}),
+        (["train", "--init", "e"], {"examples"}),
+        (["database", "ch"], {"check"}),
+        (["index", "--text", "nov"], {"novel.txt"}),
+    ],
+)
+def test_bash_completes(bash: Path, line: list[str], offered: set[str]) -> None:
+    words = " ".join(["mxd", *line])
+    asked = (
+        f'source mxd.bash; COMP_WORDS=({words}); COMP_CWORD={len(line)}; _shtab_mxd; printf "%s\\n" "${{COMPREPLY[@]}}"'
+    )
+    answered = subprocess.run(["bash", "-c", asked], cwd=bash.parent, capture_output=True, text=True, check=True)
+    assert set(answered.stdout.split()) == offered
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_every_command_is_in_the_script(shell: str, capsys: Capture) -> None:
+    text = script(shell, capsys)
+    assert {name for name in COMMANDS if name.split()[-1] not in text} == set()
+    assert "tokens" in text
+
+
+def test_an_unknown_shell_is_an_error(capsys: Capture) -> None:
+    assert run(["completion", "nonsense"]) == 2
+    assert "'bash', 'zsh' or 'fish'" in capsys.readouterr().err
+
+
+def test_a_closed_pipe_prints_no_traceback(tmp_path: Path) -> None:
+    with installed("completion", "bash", folder=tmp_path) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait() == 141

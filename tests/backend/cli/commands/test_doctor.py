@@ -1,0 +1,62 @@
+"""``mxd doctor``: it reports problems with advice and changes nothing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mxd.backend.cli.main import run
+from tests.helpers.runs import World
+
+Capture = pytest.CaptureFixture[str]
+
+
+def findings(capsys: Capture, expected: int = 0) -> dict[str, Any]:
+    """Return the findings by check."""
+    assert run(["doctor", "--json"]) == expected
+    return {it["check"]: it for it in json.loads(capsys.readouterr().out)}
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty data folder."""
+    monkeypatch.setenv("MXD_DATA", str(tmp_path))
+    monkeypatch.setenv("MXD_PORT", "0")
+    return tmp_path
+
+
+def test_an_empty_folder_is_fine_and_stays_empty(data: Path, capsys: Capture) -> None:
+    found = findings(capsys)
+    assert {"versions", "device", "disk", "database", "runs", "frontend", "port"} <= found.keys()
+    assert "none yet" in found["database"]["found"]
+    assert list(data.iterdir()) == []
+
+
+def test_a_damaged_database_is_bad(data: Path, capsys: Capture) -> None:
+    (data / "mxd.sqlite").write_text("no database" * 100)
+    found = findings(capsys, expected=1)
+    assert found["database"]["verdict"] == "bad"
+    assert found["database"]["advice"]
+
+
+def test_a_missing_language_model_and_a_damaged_run_are_reported(data: Path, fitted: World, capsys: Capture) -> None:
+    shutil.copytree(fitted.data / "runs", data / "runs")
+    settings = data / "runs" / "small" / "run.json"
+    settings.write_text(settings.read_text().replace("language-model", "moved-away"))
+    (data / "runs" / "broken").mkdir()
+    (data / "runs" / "broken" / "run.json").write_text("{")
+    found = findings(capsys, expected=1)
+    assert found["run small"]["verdict"] == "warning"
+    assert "moved-away" in found["run small"]["found"]
+    assert found["run broken"]["verdict"] == "bad"
+
+
+def test_a_port_in_use_is_reported(data: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        monkeypatch.setenv("MXD_PORT", str(taken.getsockname()[1]))
+        assert findings(capsys)["port"]["verdict"] == "warning"

@@ -1,0 +1,87 @@
+"""``mxd protect``: new runs, printed results and rejected input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mxd.backend.cli.main import run
+from mxd.trainer.storage.run import Run
+from mxd.trainer.training.train import train_layer
+from tests.helpers.language_models import saved, sure_language_model
+from tests.helpers.runs import small_world
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """Data folder with runs of layers 0 and 1."""
+    world = small_world(tmp_path)
+    here = str(saved(sure_language_model(), tmp_path / "language-model"))
+    for name, layer in (("a", 0), ("b", 1)):
+        config = world.config(name, layer=layer, language_model=here, tokens=128)
+        train_layer(config, world.data, world.database, world.language_model)
+    world.database.dispose()
+    (tmp_path / "passages.txt").write_text("the red fox sang\n\nthe old dog sat and sang\n")
+    return world.data
+
+
+SHORT = {
+    "--tokens": "1024",
+    "--batch-tokens": "64",
+    "--learning-rate": "0.01",
+    "--max-added-loss": "5",
+    "--attack-steps": "1",
+}
+
+
+def words(place: Path, *names: str, passages: str = "passages.txt", **flags: str) -> list[str]:
+    """Return a command line; flags are named with underscores."""
+    files = {"--passages": str(place.parent / passages), "--retain": str(place.parent / "text.jsonl")}
+    given = {f"--{name.replace('_', '-')}": value for name, value in flags.items()}
+    settings = {**files, **SHORT, **given, "--data": str(place), "--device": "cpu"}
+    return ["protect", *names, *(word for pair in settings.items() for word in pair)]
+
+
+def test_new_runs_are_written_and_measured(place: Path, capsys: Capture) -> None:
+    assert run([*words(place, "b", "a", steps="3"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["runs"] == ["a-private", "b-private"]
+    assert found["protected"]["after"]["entropy"] > found["protected"]["before"]["entropy"]
+    assert Run.load("b-private", place).config.parents == ("b", "a")
+    assert run(words(place, "a", steps="3")) == 2
+    assert "Run 'a-private' already exists." in capsys.readouterr().err
+
+
+def test_results_are_printed(place: Path, capsys: Capture) -> None:
+    assert run(words(place, "a", steps="3", name="{run}-n")) == 0
+    said = capsys.readouterr().out
+    for part in ("passages, before", "swapped case", "unseen half", "Kept step", "New runs: a-n."):
+        assert part in said
+
+
+@pytest.mark.parametrize(
+    ("content", "flags", "sentence"),
+    [
+        ("", {}, "holds no passages"),
+        ("red", {"skip_tokens": "90"}, "Make it longer"),
+        ("the old dog sang", {"tokens": "64"}, "at least 8 are needed"),
+        ("the old dog sang", {"theta": "1"}, "theta"),
+        ("the old dog sang", {"name": "a"}, "Run 'a' already exists."),
+        ("the old dog sang", {"name": "a/b"}, "Invalid run name: 'a/b'."),
+        ("the old dog " * 60, {}, "Shorten the text"),
+    ],
+)
+def test_invalid_input_prints_one_line(
+    place: Path, capsys: Capture, content: str, flags: dict[str, str], sentence: str
+) -> None:
+    (place.parent / "others.txt").write_text(content)
+    assert run(words(place, "a", passages="others.txt", **flags)) == 2
+    seen = capsys.readouterr()
+    assert seen.out == ""
+    assert sentence in seen.err
+    assert "Traceback" not in seen.err
+    assert not (place / "runs" / "a-private").exists()

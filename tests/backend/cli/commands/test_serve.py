@@ -1,0 +1,97 @@
+"""A server process: its URL, streams, closed connections and shutdown."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy.orm import Session
+
+from mxd.backend.cli.commands.serve import listen
+from mxd.trainer.storage.database.tables import MetricRecord
+from tests.helpers.databases import metric
+from tests.helpers.processes import PATIENCE_SECONDS, server
+from tests.helpers.runs import World
+
+
+@pytest.fixture(scope="module")
+def running(fitted: World) -> Iterator[str]:
+    """URL of a server for the trained run that accepts two inference requests."""
+    with server(fitted.data, "--max-inference-requests", "2") as (url, _):
+        yield url
+
+
+def steering(url: str, client: httpx.Client, max_tokens: int) -> Any:
+    """Return an open stream of a generation."""
+    body = {"prompt": "the old fox", "sampling": {"max_tokens": max_tokens, "temperature": 1.0, "top_p": 1.0}}
+    return client.stream("POST", f"{url}/api/runs/small/steering", json=body)
+
+
+def test_requests_and_streams(running: str) -> None:
+    with httpx.Client(timeout=PATIENCE_SECONDS) as client:
+        assert client.get(f"{running}/api/health").json()["status"] == "ok"
+        routed = client.post(f"{running}/api/runs/small/routing", json={"text": "the fox"}).json()
+        assert len(routed["tokens"]) == 8
+        with steering(running, client, 5) as answer:
+            names = [line for line in answer.iter_lines() if line.startswith("event: ")]
+        assert names[0] == "event: start"
+        assert names[-1] == "event: done"
+
+
+def test_closed_connections_free_the_queue(running: str) -> None:
+    with httpx.Client(timeout=PATIENCE_SECONDS) as client:
+        for _ in range(4):
+            with steering(running, client, 100) as first, steering(running, client, 100) as second:
+                assert next(first.iter_lines()) == next(second.iter_lines()) == "event: start"
+            # Both places were in use. The server notices closed connections a moment later.
+            deadline = time.monotonic() + 5
+            while client.post(f"{running}/api/runs/small/routing", json={"text": "x"}).status_code == 503:
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+
+
+def test_metrics_are_streamed_as_they_are_written(running: str, fitted: World) -> None:
+    events = f"{running}/api/runs/small/events"
+    with httpx.Client(timeout=PATIENCE_SECONDS) as client, client.stream("GET", events) as answer:
+        lines = answer.iter_lines()
+        assert [next(lines), json.loads(next(lines)[6:])] == ["event: status", {"status": "finished"}]
+        with Session(fitted.database) as session, session.begin():
+            session.add(metric(1, 1_000_000))
+        assert [next(lines), next(lines)] == ["", "event: metric"]
+        assert json.loads(next(lines)[6:])["step"] == 1_000_000
+    with Session(fitted.database) as session, session.begin():
+        session.delete(session.get_one(MetricRecord, (1, 1_000_000)))
+
+
+def test_sockets_name_their_protocol() -> None:
+    # asyncio sets TCP_NODELAY only for sockets whose protocol is TCP. Without it, responses are delayed by 40 ms.
+    with listen("127.0.0.1", 0) as listener:
+        assert listener.proto == socket.IPPROTO_TCP
+
+
+def test_sigint_stops_it_while_a_stream_is_open(made_up: Path) -> None:
+    with server(made_up) as (url, process), httpx.Client(timeout=PATIENCE_SECONDS) as client:
+        with client.stream("GET", f"{url}/api/runs/first/events") as answer:
+            next(answer.iter_lines())
+            process.send_signal(signal.SIGINT)
+            process.wait(timeout=10)
+        assert process.stderr is not None
+        assert "Traceback" not in process.stderr.read()
+        assert process.returncode == 0
+
+
+def test_sigterm_stops_it_during_a_generation(fitted: World) -> None:
+    with server(fitted.data) as (url, process), httpx.Client(timeout=PATIENCE_SECONDS) as client:
+        with steering(url, client, 100) as answer:
+            assert next(answer.iter_lines()) == "event: start"
+            process.send_signal(signal.SIGTERM)
+            process.wait(timeout=10)
+        assert process.stderr is not None
+        assert "Traceback" not in process.stderr.read()

@@ -1,0 +1,128 @@
+"""Lists and tags over HTTP: made, filled, ordered, noted on, and that nothing is lost or doubled on the way."""
+
+from __future__ import annotations
+
+import pytest
+from fastapi.testclient import TestClient
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.helpers.databases import NUM_EXPERTS
+
+LISTS = "/api/runs/first/lists"
+
+
+def made(client: TestClient, name: str = "Dates", experts: list[int] | None = None) -> str:
+    """The address of a new list."""
+    answer = client.post(LISTS, json={"name": name, "experts": experts or []})
+    assert answer.status_code == 201
+    return f"{LISTS}/{answer.json()['id']}"
+
+
+def experts_in(client: TestClient, address: str) -> list[int]:
+    """Ids of a list, in its order."""
+    return [entry["row"]["expert"] for entry in client.get(address).json()["entries"]]
+
+
+def test_a_list_is_filled_ordered_and_emptied(own_client: TestClient) -> None:
+    address = made(own_client, experts=[7, 3, 7])
+    assert experts_in(own_client, address) == [7, 3]
+    own_client.post(f"{address}/experts", json={"experts": [9, 3]})
+    assert experts_in(own_client, address) == [7, 3, 9]
+    assert own_client.put(f"{address}/experts", json={"experts": [9, 7, 3]}).status_code == 204
+    assert experts_in(own_client, address) == [9, 7, 3]
+    for _ in range(2):
+        assert own_client.delete(f"{address}/experts/7").status_code == 204
+    assert experts_in(own_client, address) == [9, 3]
+    assert own_client.get(LISTS).json()["lists"][0]["experts"] == 2
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=10)
+@given(st.lists(st.integers(0, NUM_EXPERTS - 1), unique=True, max_size=20), st.randoms())
+def test_any_order_is_kept(own_client: TestClient, experts: list[int], chance: object) -> None:
+    address = made(own_client, name=f"L{own_client.get(LISTS).json()['lists'].__len__()}", experts=experts)
+    chance.shuffle(experts)  # type: ignore[attr-defined]
+    assert own_client.put(f"{address}/experts", json={"experts": experts}).status_code == 204
+    assert experts_in(own_client, address) == experts
+
+
+def test_notes_on_the_list_and_on_its_entries(own_client: TestClient) -> None:
+    address = made(own_client, experts=[5, 6])
+    assert own_client.patch(address, json={"name": "Days", "note": "For the talk."}).status_code == 204
+    assert own_client.put(f"{address}/experts/6/note", json={"note": "The clearest."}).status_code == 204
+    shown = own_client.get(address).json()
+    assert (shown["list"]["name"], shown["list"]["note"]) == ("Days", "For the talk.")
+    assert [entry["note"] for entry in shown["entries"]] == [None, "The clearest."]
+    own_client.patch(address, json={"note": ""})
+    assert own_client.get(address).json()["list"]["note"] is None
+
+
+def test_an_expert_says_which_lists_and_tags_it_has(own_client: TestClient) -> None:
+    made(own_client, "B", [4])
+    made(own_client, "A", [4, 5])
+    for tag in ("weekday", "calendar", "weekday"):
+        assert own_client.put(f"/api/runs/first/experts/4/tags/{tag}").status_code == 204
+    detail = own_client.get("/api/runs/first/experts/4").json()
+    assert [one["name"] for one in detail["lists"]] == ["A", "B"]
+    assert detail["row"]["tags"] == ["calendar", "weekday"]
+    assert own_client.get("/api/runs/first/tags").json()["tags"] == [
+        {"tag": "calendar", "experts": 1},
+        {"tag": "weekday", "experts": 1},
+    ]
+    own_client.delete("/api/runs/first/experts/4/tags/calendar")
+    assert own_client.get("/api/runs/first/experts/4").json()["row"]["tags"] == ["weekday"]
+
+
+def test_a_deleted_list_is_gone_and_its_experts_are_not(own_client: TestClient) -> None:
+    address = made(own_client, experts=[5])
+    assert own_client.delete(address).status_code == 204
+    assert own_client.get(address).json()["error"]["code"] == "list-not-found"
+    assert own_client.get("/api/runs/first/experts/5").json()["lists"] == []
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("post", LISTS, {"name": "dates"}, 400),
+        ("post", LISTS, {"name": "  "}, 422),
+        ("post", LISTS, {"name": "x", "experts": [NUM_EXPERTS]}, 404),
+        ("post", "/api/runs/none/lists", {"name": "x"}, 404),
+        ("put", f"{LISTS}/1/experts", {"experts": [1]}, 400),
+        ("post", f"{LISTS}/1/experts", {"experts": [NUM_EXPERTS]}, 404),
+        ("put", f"{LISTS}/1/experts/8/note", {"note": "x"}, 404),
+        ("get", f"{LISTS}/99", None, 404),
+        ("get", "/api/runs/second/lists/1", None, 404),
+        ("put", f"/api/runs/first/experts/{NUM_EXPERTS}/tags/x", None, 404),
+        ("put", "/api/runs/first/experts/1/tags/%20", None, 400),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    own_client: TestClient, method: str, path: str, body: dict[str, object] | None, status: int
+) -> None:
+    made(own_client, "Dates", [1, 2])
+    answer = own_client.request(method, path, json=body)
+    assert answer.status_code == status
+    assert answer.json()["error"]["message"].endswith(".")
+
+
+def test_the_same_name_in_capitals_is_refused_in_any_alphabet(own_client: TestClient) -> None:
+    made(own_client, "Ötzi \u00bcÖW")
+    for name in ("ötzi \u00bcöw", "Ötzi \u00bcÖW", "ÖTZI \u00bcÖW"):
+        assert own_client.post(LISTS, json={"name": name}).status_code == 400
+
+
+def test_the_table_is_narrowed_to_a_tag_and_to_a_list(own_client: TestClient) -> None:
+    for expert in (4, 8, 9):
+        own_client.put(f"/api/runs/first/experts/{expert}/tags/days")
+    number = made(own_client, experts=[9, 8, 30]).rsplit("/", 1)[1]
+    address = "/api/runs/first/experts?sort=expert&order=asc"
+    for query, wanted in (
+        ("&tag=days", [4, 8, 9]),
+        (f"&list={number}", [8, 9, 30]),
+        (f"&tag=days&list={number}", [8, 9]),
+    ):
+        page = own_client.get(address + query).json()
+        assert [row["expert"] for row in page["experts"]] == wanted
+        assert page["matching"] == len(wanted)
+    assert own_client.get(f"{address}&list=99").status_code == 404
+    assert own_client.get(f"{address}&tag=none").json()["experts"] == []

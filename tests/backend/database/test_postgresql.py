@@ -1,0 +1,282 @@
+"""Every command and a server on PostgreSQL; and what they do when all its processes are killed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import httpx
+import pytest
+from fastapi.testclient import TestClient
+from sqlalchemy import Engine, event, text
+
+from mxd.backend.api.app import create_app
+from mxd.backend.cli.main import run
+from mxd.backend.settings import Settings
+from mxd.trainer.storage.database.engine import NO_ANSWER, connect
+from tests.helpers import processes
+from tests.helpers.language_models import saved_language_model
+from tests.helpers.postgresql import LASTING, Server, postgresql
+from tests.helpers.runs import small_world
+
+SIZES = (
+    "--num-experts",
+    "40",
+    "--k",
+    "4",
+    "--context-length",
+    "16",
+    "--batch-tokens",
+    "64",
+    "--buffer-tokens",
+    "512",
+    "--tokens",
+    "1536",
+)
+RUN = "/api/runs/small"
+EXPERTS = f"{RUN}/experts?sort=entropy&order=desc"
+LABEL = f"{RUN}/experts/3/label"
+KEPT = ("experts", "examples", "sequences", "automatic_labels", "indexes")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A data folder, its database in PostgreSQL, and the server of that."""
+
+    folder: Path
+    server: Server
+    url: str
+
+    @property
+    def data(self) -> Path:
+        """The data folder."""
+        return self.folder / "data"
+
+    @property
+    def text(self) -> str:
+        """Text for training and indexing."""
+        return str(self.folder / "text.jsonl")
+
+    def words(self, command: str, *more: str) -> list[str]:
+        """A command line on this database."""
+        return [command, *more, "--data", str(self.data), "--database", self.url]
+
+    def train(self, name: str, *more: str) -> list[str]:
+        """That of fitting a run."""
+        source = str(self.folder / "language-model")
+        words = ("--layer", "1", "--name", name, "--text", self.text, "--on-short-text", "repeat", "--device", "cpu")
+        return self.words("train", source, *words, *SIZES, *more)
+
+    def index(self, *more: str) -> list[str]:
+        """That of indexing the run ``small``."""
+        return self.words("index", "small", "--text", self.text, "--tokens", "2000", "--device", "cpu", *more)
+
+    def evaluate(self, *more: str) -> list[str]:
+        """That of evaluating it."""
+        sizes = ["--seen-text", "--tokens", "1600", "--prompts", "2", "--resamples", "200", "--device", "cpu"]
+        return self.words("evaluate", "small", "--text", self.text, *sizes, *more)
+
+    def rows(self, table: str) -> list[str]:
+        """Everything in a table."""
+        engine = connect(self.url)
+        with engine.connect() as connection:
+            found = sorted(str(tuple(row)) for row in connection.execute(text(f"SELECT * FROM {table}")))
+        engine.dispose()
+        return found
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """A place with a tiny language model and text, and nothing in its database."""
+    folder = tmp_path_factory.mktemp("postgresql")
+    small_world(folder).database.dispose()
+    (folder / "data" / "mxd.sqlite").unlink()
+    saved_language_model(folder / "language-model")
+    with postgresql(LASTING) as server:
+        yield Place(folder, server, server.new())
+
+
+@pytest.fixture(autouse=True)
+def _running(place: Place) -> None:
+    """Each test finds it running, whatever became of the one before."""
+    if not place.server.is_running:
+        place.server.start()
+
+
+@pytest.fixture(scope="module")
+def said(place: Place) -> dict[str, Any]:
+    """Output of the commands that create and measure the run ``small``, by command."""
+    commands = (place.train("small"), place.index(), place.words("label", "small"), place.evaluate())
+    return {words[0]: _document([*words, "--json"]) for words in commands}
+
+
+def _document(words: list[str]) -> Any:
+    with redirect_stdout(StringIO()) as printed:
+        assert run(words) == 0
+    return json.loads(printed.getvalue())
+
+
+def test_every_command_works_on_it(place: Place, said: dict[str, Any]) -> None:
+    assert said["train"]["tokens"] == 1536
+    assert said["index"]["tokens"] == 2000
+    assert said["label"]["experts"] == said["index"]["active_experts"]
+    (runs,) = _document([*place.words("runs"), "--json"])
+    assert (runs["name"], runs["status"], runs["indexed_tokens"]) == ("small", "finished", 2000)
+    assert len(place.rows("evaluations")) == 1
+    assert not (place.data / "mxd.sqlite").exists()
+    with (
+        processes.server(place.data, "--database", place.url) as (address, _),
+        httpx.Client(base_url=address, timeout=300) as client,
+    ):
+        page = client.get(EXPERTS).json()
+        assert (page["total"], page["experts"][0]["entropy"] > 0) == (40, True)
+        assert client.put(LABEL, json={"label": "foxes"}).status_code == 204
+        assert client.get(f"{RUN}/experts/3").json()["row"]["label"] == "foxes"
+        assert client.post(f"{RUN}/routing", json={"text": "the old fox"}).status_code == 200
+
+
+# ---------------------------------------------------------------- killed under a server
+
+
+@pytest.fixture
+def client(place: Place, said: dict[str, Any]) -> Iterator[TestClient]:
+    """A client of a server on it."""
+    with TestClient(create_app(Settings(data=place.data, database=place.url, frontend=place.folder))) as it:
+        yield it
+
+
+def test_a_server_says_that_postgresql_is_gone_and_goes_on_when_it_is_back(place: Place, client: TestClient) -> None:
+    assert client.get(EXPERTS).status_code == 200
+    assert client.put(LABEL, json={"label": "before"}).status_code == 204
+    place.server.kill()
+    for _ in range(2):
+        for answer in (client.get(EXPERTS), client.get("/api/runs"), client.put(LABEL, json={"label": "lost"})):
+            assert answer.status_code == 503
+            error = answer.json()["error"]
+            assert (error["code"], error["message"]) == ("database-unavailable", NO_ANSWER)
+            assert int(answer.headers["retry-after"]) > 0
+    assert client.get("/healthz").status_code == 200
+    place.server.start()
+    assert client.get(f"{RUN}/experts/3").json()["row"]["label"] == "before"
+    assert client.put(LABEL, json={"label": "after"}).status_code == 204
+    assert client.get(EXPERTS).status_code == 200
+
+
+def test_tokens_cannot_be_looked_up_meanwhile(place: Place, said: dict[str, Any]) -> None:
+    settings = Settings(data=place.data, database=place.url, frontend=place.folder, access="tokens")
+    with TestClient(create_app(settings), headers={"Authorization": "Bearer anything"}) as client:
+        assert client.get(EXPERTS).status_code == 401
+        place.server.kill()
+        answer = client.get(EXPERTS)
+        assert (answer.status_code, answer.json()["error"]["message"]) == (503, NO_ANSWER)
+        place.server.start()
+        assert client.get(EXPERTS).status_code == 401
+
+
+def test_whoever_asks_while_it_is_killed_is_answered_and_nothing_that_was_acknowledged_is_lost(
+    place: Place, client: TestClient
+) -> None:
+    over = Event()
+    seen: dict[int, list[int]] = {1: [], 2: [], 5: [], 6: []}
+    acknowledged = dict.fromkeys((5, 6), 0)
+
+    def browse(expert: int) -> None:
+        while not over.is_set():
+            seen[expert].append(client.get(f"{RUN}/experts/{expert}").status_code)
+
+    def write(expert: int) -> None:
+        for number in range(1, 1_000_000):
+            if over.is_set():
+                return
+            status = client.put(f"{RUN}/experts/{expert}/label", json={"label": f"{number:06}"}).status_code
+            acknowledged[expert] = number if status == 204 else acknowledged[expert]
+            seen[expert].append(status)
+
+    def wait_until_all_see(statuses: set[int]) -> None:
+        processes.wait_for(lambda: all(of_one and of_one[-1] in statuses for of_one in seen.values()))
+
+    with ThreadPoolExecutor(4) as pool:
+        asking = [pool.submit(write if expert in acknowledged else browse, expert) for expert in seen]
+        try:
+            wait_until_all_see({200, 204})
+            place.server.kill()
+            wait_until_all_see({503})
+            place.server.start()
+            wait_until_all_see({200, 204})
+        finally:
+            over.set()
+    for one in asking:
+        one.result()
+    assert {status for of_one in seen.values() for status in of_one} == {200, 204, 503}
+    for expert, number in acknowledged.items():
+        assert int(client.get(f"{RUN}/experts/{expert}").json()["row"]["label"]) >= number > 0
+
+
+# ---------------------------------------------------------------- killed under a command
+
+
+@contextmanager
+def killed_before(server: Server, moment: str) -> Iterator[None]:
+    """Kill the server when the first statement that begins with ``moment`` is about to be sent, or the first commit."""
+
+    def statement(_connection: Any, _cursor: Any, sent: str, *_more: Any) -> None:
+        if sent.startswith(moment) and server.is_running:
+            server.kill()
+
+    def commit(_connection: Any) -> None:
+        if moment == "COMMIT" and server.is_running:
+            server.kill()
+
+    listeners: dict[str, Callable[..., None]] = {"before_cursor_execute": statement, "commit": commit}
+    for name, listener in listeners.items():
+        event.listen(Engine, name, listener)
+    try:
+        yield
+    finally:
+        for name, listener in listeners.items():
+            event.remove(Engine, name, listener)
+
+
+@pytest.mark.parametrize(
+    ("command", "moment"),
+    [
+        ("index", "INSERT INTO examples"),
+        ("index", "COMMIT"),
+        ("label", "INSERT INTO automatic_labels"),
+        ("label", "COMMIT"),
+        ("label", "SELECT runs"),
+    ],
+)
+def test_a_command_says_that_it_was_killed_and_leaves_all_as_it_was(
+    command: str, moment: str, place: Place, said: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = place.index("--seed", "1") if command == "index" else place.words("label", "small")
+    before = {table: place.rows(table) for table in KEPT}
+    capsys.readouterr()
+    with killed_before(place.server, moment):
+        code = run(words)
+    assert not place.server.is_running
+    place.server.start()
+    assert (code, capsys.readouterr().err.splitlines()[-1]) == (2, f"mxd: {NO_ANSWER}")
+    assert {table: place.rows(table) for table in KEPT} == before
+    assert run(place.words("database", "check")) == 0
+    assert run(words) == 0
+
+
+def test_a_fit_that_loses_it_goes_on_from_its_checkpoint(
+    place: Place, said: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = place.train("other", "--log-every", "4", "--checkpoint-every", "256")
+    with killed_before(place.server, "INSERT INTO metrics"):
+        assert run(words) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == f"mxd: {NO_ANSWER}"
+    place.server.start()
+    assert run([*words, "--resume"]) == 0
+    assert len([row for row in place.rows("runs") if "'other'" in row and "'finished'" in row]) == 1

@@ -1,0 +1,109 @@
+"""Saved steering sessions: kept, listed, opened, deleted; and they write the same texts again."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from sqlalchemy import Engine, text
+
+from mxd.backend.database import steering_sessions as sessions
+from mxd.trainer.storage.database.open import writing
+
+SESSIONS = "/api/runs/first/sessions"
+STEERING = {
+    "prompt": "the old fox",
+    "edits": [{"expert": 4, "mode": "add", "strength": 2.5}, {"expert": 1, "mode": "off"}],
+    "scope": "generated",
+    "sampling": {"seed": 7, "max_tokens": 5, "stop": ["."]},
+}
+
+
+def save(client: TestClient, name: str = "Foxes", path: str = SESSIONS, **changes: Any) -> dict[str, Any]:
+    answer = client.post(path, json={"name": name, "steering": {**STEERING, **changes}})
+    assert answer.status_code == 201, answer.text
+    saved: dict[str, Any] = answer.json()
+    return saved
+
+
+def test_what_is_saved_is_what_is_opened(own_client: TestClient) -> None:
+    saved = save(own_client, "  Foxes ")
+    assert re.fullmatch("[2-9a-z]{7}", saved["id"])
+    opened = own_client.get(f"/api/sessions/{saved['id']}").json()
+    assert opened == saved
+    assert (opened["name"], opened["run"], opened["edits"], opened["changed"]) == ("Foxes", "first", 2, [])
+    assert opened["expert"] is None, "it turns up one expert and another off"
+    for key, value in STEERING["sampling"].items():  # type: ignore[attr-defined]
+        assert opened["steering"]["sampling"][key] == value
+    assert opened["steering"]["edits"][0] == {"expert": 4, "mode": "add", "strength": 2.5, "run": None}
+
+
+def test_the_newest_comes_first_and_deleted_ones_are_gone(own_client: TestClient) -> None:
+    first, second = (save(own_client, name)["id"] for name in ("one", "two"))
+    listed = own_client.get(SESSIONS).json()["sessions"]
+    assert [it["id"] for it in listed] == [second, first]
+    assert own_client.delete(f"/api/sessions/{second}").status_code == 204
+    assert [it["id"] for it in own_client.get(SESSIONS).json()["sessions"]] == [first]
+    for answer in (own_client.delete(f"/api/sessions/{second}"), own_client.get(f"/api/sessions/{second}")):
+        assert answer.status_code == 404
+        assert answer.json()["error"]["code"] == "session-not-found"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/api/runs/none/sessions", {"name": "x", "steering": STEERING}, 404),
+        (SESSIONS, {"name": " ", "steering": STEERING}, 422),
+        (SESSIONS, {"name": "x", "steering": {**STEERING, "edits": [{"expert": 4000, "mode": "off"}]}}, 404),
+    ],
+)
+def test_what_cannot_be_saved(own_client: TestClient, path: str, body: dict[str, Any], status: int) -> None:
+    assert own_client.post(path, json=body).status_code == status
+    assert own_client.get(SESSIONS).json()["sessions"] == []
+
+
+def test_an_index_made_anew_is_told(own_client: TestClient, own: Engine) -> None:
+    saved = save(own_client)
+    with own.begin() as connection:
+        connection.execute(text("UPDATE experts SET p99 = p99 + 1 WHERE expert = 4"))
+    (sentence,) = own_client.get(f"/api/sessions/{saved['id']}").json()["changed"]
+    assert "indexed anew" in sentence
+
+
+def test_a_run_takes_its_sessions_along(own_client: TestClient, own: Engine) -> None:
+    save(own_client)
+    with writing(own) as session:
+        sessions.remove_sessions(session, "first")
+    assert own_client.get(SESSIONS).json()["sessions"] == []
+
+
+def test_an_opened_session_writes_the_same_tokens(live_client: TestClient) -> None:
+    def tokens(steering: dict[str, Any]) -> list[int]:
+        with live_client.stream("POST", "/api/runs/small/steering", json=steering) as answer:
+            lines = "".join(answer.iter_text()).split("\n")
+        data = [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")]
+        return [each["id"] for each in data if each["event"] == "token"]
+
+    saved = save(live_client, path="/api/runs/small/sessions")
+    opened = live_client.get(f"/api/sessions/{saved['id']}").json()
+    assert tokens(opened["steering"]) == tokens(STEERING)
+    live_client.delete(f"/api/sessions/{saved['id']}")
+
+
+@pytest.mark.parametrize(
+    ("edit", "turned_up"),
+    [
+        ({"expert": 4, "mode": "add", "strength": 2.5}, (4, 2.5)),
+        ({"expert": 4, "mode": "add", "strength": 2.5, "run": "first"}, (4, 2.5)),
+        ({"expert": 4, "mode": "add", "strength": -1}, (None, None)),
+        ({"expert": 4, "mode": "off"}, (None, None)),
+    ],
+)
+def test_an_expert_that_is_turned_up_alone_is_named(
+    own_client: TestClient, edit: dict[str, Any], turned_up: tuple[int | None, float | None]
+) -> None:
+    saved = save(own_client, edits=[edit])
+    assert (saved["expert"], saved["strength"]) == turned_up

@@ -1,0 +1,282 @@
+"""A bundle there and back, and bundles that somebody means harm with."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from sqlalchemy import Table, select
+from sqlalchemy.orm import Session
+
+from mxd.backend.api.app import create_app
+from mxd.backend.database import annotations as notes
+from mxd.backend.database import annotations as tags
+from mxd.backend.database import lists
+from mxd.backend.database import steering_sessions as sessions
+from mxd.backend.database.access_tokens import AccessTokenRecord
+from mxd.backend.database.engine import open_database, reading
+from mxd.backend.export.bundles.manifest import TABLES, is_known
+from mxd.backend.export.bundles.pack import pack
+from mxd.backend.export.bundles.unpack import OPENED, unpack
+from mxd.backend.settings import Settings
+from mxd.trainer.analysis.indexing import build_index
+from mxd.trainer.config import IndexConfig
+from mxd.trainer.errors import UserError
+from mxd.trainer.storage.database.open import sqlite_url, writing
+from mxd.trainer.storage.database.tables import EvaluationRecord, utc_now
+from mxd.trainer.storage.run import Run
+from mxd.trainer.training.train import train_layer
+from mxd.trainer.utils.callbacks import NO_CALLBACKS
+from tests.helpers.runs import World, small_world
+
+Entries = dict[str, bytes]
+Change = Callable[[Entries], None]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """A run with an index, and with everything that people can write."""
+    made = small_world(tmp_path_factory.mktemp("world"))
+    train_layer(made.config(), made.data, made.database, made.language_model)
+    build_index(
+        Run.load("small", made.data), IndexConfig(text=made.text, tokens=2048), made.language_model, made.database
+    )
+    made.database.dispose()
+    database = open_database(sqlite_url(made.data))
+    with writing(database) as session:
+        notes.set_label(session, "small", 3, "foxes")
+        notes.set_note(session, "small", 3, "seen in songs")
+        tags.add_tag(session, "small", 3, "animals")
+        lists.make_list(session, "small", "good", [3, 1])
+        sessions.save_session(session, "small", "louder", {"prompt": "One day"}, {"small": {"3": 1.5}})
+        notes.set_label(session, "another", 0, "of another run")
+        session.add(evaluation(made.data))
+    database.dispose()
+    return made
+
+
+def evaluation(data: Path) -> EvaluationRecord:
+    """An evaluation on a text of this machine."""
+    return EvaluationRecord(
+        run_id=1,
+        subject="small",
+        text=str(data / "held.jsonl"),
+        fingerprint="0" * 32,
+        settings={"text": {"text": str(data / "held.jsonl")}, "tokens": 100},
+        weights="1" * 64,
+        result={"language_model": str(data / "lm"), "kl": 0.25},
+        sequences=b"\0" * 8,
+        created_at=utc_now(),
+    )
+
+
+@pytest.fixture(scope="module")
+def bundle(world: World) -> Path:
+    """The run, packed."""
+    path = world.data.parent / "small.mxd"
+    database = open_database(sqlite_url(world.data))
+    with reading(database) as session:
+        size = pack(session, Run.load("small", world.data), path, NO_CALLBACKS)
+    database.dispose()
+    assert size == path.stat().st_size
+    return path
+
+
+def table_rows(data: Path, table: Table) -> list[tuple[Any, ...]]:
+    """All rows of a table, without what is each database's own."""
+    database = open_database(sqlite_url(data))
+    with Session(database) as session:
+        columns = [column for column in table.columns if column.name not in ("id", "run_id")]
+        wanted = select(*columns)
+        if "run" in table.c:
+            wanted = wanted.where(table.c.run == "small")
+        rows = sorted((tuple(row) for row in session.execute(wanted)), key=str)
+    database.dispose()
+    return rows
+
+
+def test_there_and_back(world: World, bundle: Path, tmp_path: Path) -> None:
+    opened = unpack(bundle, tmp_path / "opened", "elsewhere/tiny")
+    assert (opened.run, Run.load("small", opened.folder).config.language_model) == ("small", "elsewhere/tiny")
+    filled = 0
+    for name, table in TABLES.items():
+        found, wanted = table_rows(opened.folder, table), table_rows(world.data, table)
+        if name not in ("database/indexes.jsonl", "database/evaluations.jsonl"):
+            assert found == wanted, name
+        filled += bool(found)
+    (evaluated,) = table_rows(opened.folder, TABLES["database/evaluations.jsonl"])
+    assert evaluated[:2] == ("small", "held.jsonl")
+    assert {"language_model": "lm", "kl": 0.25} in evaluated
+    assert filled >= 10, "a test of empty tables would say nothing"
+    assert unpack(bundle, opened.folder, None) == opened, "the second time nothing is done"
+
+
+def test_served_at_once(world: World, bundle: Path, tmp_path: Path) -> None:
+    folders = (world.data, unpack(bundle, tmp_path / "opened", None).folder)
+    here, there = (TestClient(create_app(Settings(data=folder))) for folder in folders)
+    with here, there:
+        for path in (
+            "/api/runs/small/experts?limit=100",
+            "/api/runs/small/experts?search=fox",
+            "/api/runs/small/experts/3",
+            "/api/runs/small/experts/3/examples",
+            "/api/runs/small/lists/1",
+        ):
+            first, second = here.get(path), there.get(path)
+            assert first.status_code == second.status_code == 200
+            assert without_times(first.json()) == without_times(second.json())
+        assert "foxes" in there.get("/api/runs/small/experts/3").text
+        assert there.get("/api/runs/small/experts?search=fox").json()["matching"] > 0
+
+
+def without_times(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: without_times(item) for name, item in value.items() if not name.endswith("_at")}
+    return [without_times(item) for item in value] if isinstance(value, list) else value
+
+
+def test_nothing_of_this_machine_goes_along(world: World, bundle: Path) -> None:
+    with zipfile.ZipFile(bundle) as archive:
+        for name in archive.namelist():
+            assert str(world.data.parent).encode() not in archive.read(name), name
+        assert b"of another run" not in archive.read("database/labels.jsonl")
+    assert AccessTokenRecord.__tablename__ not in {table.name for table in TABLES.values()}
+
+
+def entries_of(bundle: Path) -> Entries:
+    with zipfile.ZipFile(bundle) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def write(path: Path, entries: Entries) -> Path:
+    """A bundle of these entries, whose manifest says what they are."""
+    manifest = json.loads(entries["manifest.json"])
+    manifest["entries"] = {
+        name: {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        for name, content in entries.items()
+        if name != "manifest.json"
+    }
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in (entries | {"manifest.json": json.dumps(manifest).encode()}).items():
+            archive.writestr(name, content)
+    return path
+
+
+def changed(name: str, change: Callable[[dict[str, Any]], object]) -> Change:
+    """Change the first row of a table."""
+
+    def apply(entries: Entries) -> None:
+        first, *others = entries[f"database/{name}.jsonl"].splitlines()
+        row = json.loads(first)
+        change(row)
+        entries[f"database/{name}.jsonl"] = b"\n".join([json.dumps(row).encode(), *others])
+
+    return apply
+
+
+def put(name: str, content: bytes) -> Change:
+    return lambda entries: entries.update({name: content})
+
+
+HOSTILE: list[tuple[str, Change, str]] = [
+    ("parent", put("../evil", b"x"), "unknown entry"),
+    ("deeper parent", put("run/tokenizer/../../../evil.json", b"x"), "unknown entry"),
+    ("absolute", put("/tmp/evil", b"x"), "unknown entry"),
+    ("backslash", put("run\\..\\evil.json", b"x"), "unknown entry"),
+    ("hidden", put("run/tokenizer/.evil.json", b"x"), "unknown entry"),
+    ("pickle", put("run/layer.pt", b"x"), "unknown entry"),
+    ("code", put("run/tokenizer/tokenization.py", b"x"), "unknown entry"),
+    ("database", put("database/mxd.sqlite", b"x"), "unknown entry"),
+    ("tokens", put("database/access_tokens.jsonl", b"{}"), "unknown entry"),
+    ("zeros", put("database/notes.jsonl", bytes(50 << 20)), "would expand to 52,428,800 bytes"),
+    ("no JSON", put("database/notes.jsonl", b"{"), "not JSON lines"),
+    ("deep JSON", put("database/notes.jsonl", b"[" * 200_000), "not JSON lines"),
+    ("no row", put("database/notes.jsonl", b"7"), "its columns are not those"),
+    ("unknown column", changed("experts", lambda row: row.update(evil=1)), "its columns are not those"),
+    ("missing column", changed("experts", lambda row: row.pop("density")), "its columns are not those"),
+    (
+        "text for a number",
+        changed("experts", lambda row: row.update(density="<script>")),
+        "experts.density: wrong type",
+    ),
+    ("number for a text", changed("labels", lambda row: row.update(label=7)), "labels.label: wrong type"),
+    ("no base 64", changed("examples", lambda row: row.update(active="?")), "examples.active: wrong type"),
+    ("short bytes", changed("examples", lambda row: row.update(active=base64.b64encode(b"abc").decode())), "damaged"),
+    ("negative", changed("experts", lambda row: row.update(histogram=[-1])), "Invalid rows for table"),
+    ("nested lists", changed("experts", lambda row: row.update(top_tokens=[[["a"]]])), "Invalid rows for table"),
+    ("twice", lambda e: e.update({"database/notes.jsonl": 2 * e["database/notes.jsonl"]}), "Invalid rows for table"),
+    ("no weights", put("run/layer.safetensors", b"x"), "Cannot read"),
+    ("no settings", put("run/run.json", b"{}"), "Invalid config"),
+]
+
+
+@pytest.mark.parametrize(("change", "sentence"), [case[1:] for case in HOSTILE], ids=[case[0] for case in HOSTILE])
+def test_a_hostile_bundle(bundle: Path, tmp_path: Path, change: Change, sentence: str) -> None:
+    entries = entries_of(bundle)
+    change(entries)
+    file = write(tmp_path / "bad.mxd", entries)
+    with pytest.raises(UserError, match=sentence):
+        unpack(file, tmp_path / "opened", None)
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.mxd"], "nothing is left, here or elsewhere"
+    assert not (tmp_path.parent / "evil").exists()
+
+
+def test_no_bundles(bundle: Path, tmp_path: Path) -> None:
+    (tmp_path / "text.mxd").write_text("no zip file")
+    (tmp_path / "half.mxd").write_bytes(bundle.read_bytes()[: bundle.stat().st_size // 2])
+    with zipfile.ZipFile(tmp_path / "other.mxd", "w") as archive:
+        archive.writestr("a.txt", "b")
+    write(tmp_path / "newer.mxd", entries_of(bundle))
+    entries = entries_of(tmp_path / "newer.mxd")
+    entries["manifest.json"] = entries["manifest.json"].replace(b'"bundle": 1', b'"bundle": 2')
+    write(tmp_path / "newer.mxd", entries)
+    names = {
+        "text": "not a bundle",
+        "half": "not a bundle",
+        "other": "not a bundle",
+        "newer": "version 2",
+        "none": "not found",
+    }
+    for name, sentence in names.items():
+        with pytest.raises(UserError, match=sentence):
+            unpack(tmp_path / f"{name}.mxd", tmp_path / "opened", None)
+
+
+def test_changed_on_the_way(bundle: Path, tmp_path: Path) -> None:
+    entries = entries_of(bundle)
+    entries["database/labels.jsonl"] = entries["database/labels.jsonl"].replace(b"foxes", b"boxes")
+    with zipfile.ZipFile(tmp_path / "bad.mxd", "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in entries.items():
+            archive.writestr(name, content)
+    with pytest.raises(UserError, match=r"labels\.jsonl in the bundle does not match its checksum"):
+        unpack(tmp_path / "bad.mxd", tmp_path / "opened", None)
+
+
+def test_a_folder_with_something_else_stays(bundle: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("precious")
+    with pytest.raises(UserError, match="contains something else"):
+        unpack(bundle, tmp_path, None)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+    (tmp_path / OPENED).write_text("{}")
+    with pytest.raises(UserError, match="contains something else"):
+        unpack(bundle, tmp_path, None)
+
+
+def test_names_that_are_known_stay_in_their_folder() -> None:
+    for name in ("run/tokenizer/tokenizer.json", "run/layer.safetensors", "database/examples.jsonl"):
+        assert is_known(name)
+    for name in (
+        "run/tokenizer/a/b.json",
+        "run/tokenizer/..json/x",
+        "run/tokenizer/a.json\n",
+        "run/",
+        "database/x.jsonl",
+    ):
+        assert not is_known(name)

@@ -1,0 +1,149 @@
+"""Exports: every format says the same, Neuronpedia's has its fields, and nothing is left of one that stopped."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyarrow.parquet import read_table
+
+from mxd.backend.cli.main import run as mxd
+from mxd.backend.database import annotations as notes
+from mxd.backend.database.engine import open_database, reading
+from mxd.backend.export.export import Target, export_run
+from mxd.backend.export.neuronpedia import UNMEASURED
+from mxd.trainer.errors import CancelledError
+from mxd.trainer.storage.database.open import sqlite_url, writing
+from mxd.trainer.storage.run import Run
+from mxd.trainer.utils.callbacks import Callbacks
+from tests.helpers.databases import ACTIVE, NUM_EXPERTS, PER_EXPERT, SENTENCES, made_up_database
+
+FORMATS = ("json", "csv", "parquet", "neuronpedia")
+FEATURE_FIELDS = {
+    "feature_index",
+    "neg_str",
+    "neg_values",
+    "pos_str",
+    "pos_values",
+    "frac_nonzero",
+    "freq_hist_data_bar_values",
+    "freq_hist_data_bar_heights",
+    "n_prompts_total",
+    "n_tokens_in_prompt",
+    "dataset",
+    "activations",
+    *UNMEASURED,
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder with an indexed run, one of whose experts has a label, exported in every format."""
+    folder = tmp_path_factory.mktemp("data")
+    database = made_up_database(folder, sqlite_url(folder))
+    with writing(database) as session:
+        notes.set_label(session, "first", 3, '=1+1, "foxes"')
+    database.dispose()
+    for name in FORMATS:
+        words = ["export", "first", "--format", name, "--out", str(folder / name), "--data", str(folder)]
+        assert mxd(words) == 0
+    return folder
+
+
+def rows(data: Path, suffix: str, what: str) -> list[dict[str, Any]]:
+    """Contents of a plain export as JSON."""
+    path = data / suffix / f"{what}.{suffix}"
+    if suffix == "json":
+        loaded: list[dict[str, Any]] = json.loads(path.read_text())
+        return loaded
+    if suffix == "parquet":
+        return [{name: plain(name, value) for name, value in row.items()} for row in read_table(path).to_pylist()]
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def plain(name: str, value: Any) -> Any:
+    """A column with named fields as the list of lists that it is in JSON."""
+    return [tuple(fields.values()) for fields in value] if name in ("active", "bins") else value
+
+
+def test_json_has_every_expert_and_context(data: Path) -> None:
+    experts, contexts = rows(data, "json", "experts"), rows(data, "json", "examples")
+    assert [row["expert"] for row in experts] == list(range(NUM_EXPERTS))
+    assert len(contexts) == ACTIVE * PER_EXPERT
+    assert (experts[3]["label"], experts[4]["label"]) == ('=1+1, "foxes"', None)
+    assert sum(count["count"] for count in experts[0]["top_tokens"]) <= experts[0]["active_tokens"]
+    first = contexts[0]
+    assert (first["expert"], first["bin"], first["rank"]) == (0, 0, 0)
+    assert "".join(first["tokens"]) == SENTENCES[0][:16]
+    assert [first["position"], first["coefficient"], 2] in first["active"]
+
+
+@pytest.mark.parametrize("what", ["experts", "examples"])
+def test_all_plain_formats_say_the_same(data: Path, what: str) -> None:
+    wanted = rows(data, "json", what)
+    for row, parquet in zip(wanted, rows(data, "parquet", what), strict=True):
+        assert json.loads(json.dumps(parquet)) == row
+    for row, cells in zip(wanted, rows(data, "csv", what), strict=True):
+        assert cells.keys() == row.keys()
+        assert [name for name, value in row.items() if not is_said(value, cells[name])] == []
+
+
+def is_said(value: object, cell: str) -> bool:
+    """Return True if a CSV cell represents a value."""
+    if value is None:
+        return cell == ""
+    if isinstance(value, list | dict):
+        return bool(json.loads(cell) == value)
+    return cell == str(value)
+
+
+def test_neuronpedia_batches(data: Path) -> None:
+    folder = data / "neuronpedia"
+    batch = json.loads((folder / "batch-0.json").read_text())
+    assert (batch["model_id"], batch["layer"], batch["sae_set"]) == ("tiny-llama", 1, "first")
+    assert [feature["feature_index"] for feature in batch["features"]] == list(range(ACTIVE))
+    for feature in batch["features"]:
+        assert feature.keys() == FEATURE_FIELDS
+        assert len(feature["freq_hist_data_bar_values"]) == len(feature["freq_hist_data_bar_heights"])
+        assert len(feature["activations"]) == PER_EXPERT
+        for activation in feature["activations"]:
+            assert activation.keys() == {"bin_min", "bin_max", "bin_contains", "tokens", "values"}
+            assert len(activation["tokens"]) == len(activation["values"])
+            assert max(activation["values"]) > 0
+    top, random = batch["features"][0]["activations"][0], batch["features"][0]["activations"][-1]
+    assert (top["bin_min"], top["bin_contains"]) == (-1, -1)
+    assert (random["bin_min"], random["bin_max"]) == (4.0, 8.0)
+    assert batch["features"][0]["pos_values"] == [0.5, 0.25]
+    skipped = json.loads((folder / "skipped_indexes.json").read_text())
+    assert skipped["skipped_indexes"] == list(range(ACTIVE, NUM_EXPERTS))
+
+
+def test_nothing_is_left_of_what_was_stopped(data: Path, tmp_path: Path) -> None:
+    database = open_database(sqlite_url(data))
+    with reading(database) as session, pytest.raises(CancelledError):
+        export_run(
+            session, Run.load("first", data), Target(tmp_path / "out", "json"), Callbacks(is_cancelled=lambda: True)
+        )
+    database.dispose()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["first", "--out", "{data}"], "not empty"),
+        (["second", "--out", "{data}/new"], "is not indexed"),
+        (["third", "--out", "{data}/new"], "Unknown run 'third'"),
+        (["first", "--format", "xml", "--out", "{data}/new"], "--format"),
+    ],
+)
+def test_what_cannot_be_exported(
+    data: Path, capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
+) -> None:
+    assert mxd(["export", *(word.format(data=data) for word in words), "--data", str(data)]) == 2
+    assert sentence in capsys.readouterr().err
+    assert not (data / "new").exists()

@@ -1,0 +1,335 @@
+"""Routing and steering over HTTP on a trained run, limits, cancellation and lack of memory."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import threading
+from collections.abc import AsyncGenerator, Iterator
+from typing import Any
+
+import pytest
+import torch
+from fastapi.testclient import TestClient
+from pydantic import TypeAdapter
+
+from mxd.backend.api.app import create_app
+from mxd.backend.errors import BusyError
+from mxd.backend.inference import jobs
+from mxd.backend.inference.service import InferenceService
+from mxd.backend.responses import to_json_bytes
+from mxd.backend.schemas import PredictionsResponse, RoutingResponse, SteeringEvent
+from mxd.backend.settings import Settings
+from mxd.trainer.analysis.direct_effects import direct_effects
+from mxd.trainer.analysis.expert_matrix import expert_map
+from mxd.trainer.config import Sampling, SteeringConfig
+from mxd.trainer.errors import TooLongError
+from mxd.trainer.inference.generation import RowBatch, SequenceState
+from mxd.trainer.inference.kv_cache import GrowableLayer
+from mxd.trainer.inference.predictions import predict
+from mxd.trainer.inference.routing import route
+from mxd.trainer.inference.steering import NewToken, steer
+from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.storage.run import Run
+from tests.helpers.runs import World
+
+RUN = "/api/runs/small"
+PROMPT = "the old fox"
+GREEDY = {"max_tokens": 6, "temperature": 0}
+
+
+def events(client: TestClient, **request: Any) -> list[tuple[str, dict[str, Any]]]:
+    """Names and data of all events of a generation."""
+    body = {"prompt": PROMPT, "sampling": GREEDY, **request}
+    with client.stream("POST", f"{RUN}/steering", json=body) as answer:
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        blocks = "".join(answer.iter_text()).removesuffix("\n\n").split("\n\n")
+    parts = [block.split("\n") for block in blocks]
+    return [(name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in parts]
+
+
+def test_routing_equals_the_trainers(live_client: TestClient, fitted: World) -> None:
+    answer = live_client.post(f"{RUN}/routing", json={"text": PROMPT}).json()
+    run = Run.load("small", fitted.data)
+    expected = route(LanguageModel.load(run.config.language_model, "cpu"), run, PROMPT)
+    RoutingResponse.model_validate(answer)
+    assert [token["text"] for token in answer["tokens"]] == [token.text for token in expected.tokens]
+    for token, wanted in zip(answer["tokens"], expected.tokens, strict=True):
+        assert [expert["expert"] for expert in token["experts"]] == [expert.expert for expert in wanted.experts]
+    named = {expert["expert"] for token in answer["tokens"] for expert in token["experts"]}
+    assert {int(expert) for expert in answer["experts"]} == named
+    assert any(info["density"] and info["top_tokens"] for info in answer["experts"].values())
+
+
+def test_predictions_equal_the_trainers(live_client: TestClient, fitted: World) -> None:
+    answer = live_client.post(f"{RUN}/routing/predictions", json={"text": PROMPT}).json()
+    run = Run.load("small", fitted.data)
+    expected = predict(LanguageModel.load(run.config.language_model, "cpu"), run, PROMPT)
+    PredictionsResponse.model_validate(answer)
+    assert [token["kl"] for token in answer["tokens"]] == pytest.approx([it.kl for it in expected.tokens], abs=1e-5)
+    for token, wanted in zip(answer["tokens"], expected.tokens, strict=True):
+        assert [it["id"] for it in token["predictions"]] == [it.id for it in wanted.predictions]
+
+
+def test_effects_equal_the_trainers(live_client: TestClient, fitted: World) -> None:
+    answer = live_client.post(f"{RUN}/routing/effects", json={"text": PROMPT, "position": 2}).json()
+    wanted = direct_effects(fitted.language_model, Run.load("small", fitted.data), PROMPT, 2)
+    assert [effect["expert"] for effect in answer["experts"]] == [effect.expert for effect in wanted]
+    for actual, effect in zip(answer["experts"], wanted, strict=True):
+        changes = [token["change"] for token in actual["promoted"] + actual["suppressed"]]
+        assert changes == pytest.approx([token.change for token in effect.promoted + effect.suppressed], abs=1e-4)
+
+
+def test_expert_map(live_client: TestClient, fitted: World) -> None:
+    actual = live_client.get(f"{RUN}/experts/3/map").json()
+    wanted = expert_map(fitted.language_model, Run.load("small", fitted.data), 3)
+    assert actual["stable_rank"] == pytest.approx(wanted.stable_rank, rel=1e-4)
+    assert [one["dimension"] for one in actual["largest_scalings"]] == [
+        one.dimension for one in wanted.largest_scalings
+    ]
+    assert live_client.get(f"{RUN}/experts/4000/map").status_code == 404
+
+
+def test_health_lists_loaded_language_models(live_client: TestClient) -> None:
+    live_client.post(f"{RUN}/routing", json={"text": PROMPT})
+    (loaded,) = live_client.get("/api/health").json()["language_models"]
+    assert (loaded["device"], loaded["dtype"]) == ("cpu", "float32")
+
+
+def test_a_language_model_is_loaded_once(fitted: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    loads = []
+    load = LanguageModel.load
+
+    def counted(*words: Any) -> LanguageModel:
+        loads.append(words)
+        return load(*words)
+
+    monkeypatch.setattr(LanguageModel, "load", counted)
+    app = create_app(Settings(data=fitted.data, device="cpu"))
+    with TestClient(app) as client:
+        threads = [
+            threading.Thread(target=client.post, args=(f"{RUN}/routing",), kwargs={"json": {"text": PROMPT}})
+            for _ in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(loads) == 1
+
+
+def test_each_token_of_both_variants_is_sent_once(live_client: TestClient, fitted: World) -> None:
+    seen = events(live_client, edits=[{"expert": 3, "mode": "add", "strength": 8.0}])
+    assert [name for name, _ in seen] == ["start", *["token"] * (len(seen) - 2), "done"]
+    assert all(data["event"] == name for name, data in seen)
+    for _, data in seen:
+        TypeAdapter(SteeringEvent).validate_python(data)
+    run = Run.load("small", fitted.data)
+    config = SteeringConfig(prompt=PROMPT, sampling=Sampling(max_tokens=6, temperature=0))
+    plain = steer(LanguageModel.load(run.config.language_model, "cpu"), run, config)
+    default = [step.text for step in plain if isinstance(step, NewToken) and step.variant == "baseline"]
+    assert [data["text"] for _, data in seen if data.get("variant") == "baseline"] == default
+    for arm in ("baseline", "steered"):
+        positions = [data["position"] for _, data in seen if data.get("variant") == arm]
+        assert positions == list(range(len(positions)))
+
+
+def test_nan_is_sent_as_null(live_client: TestClient) -> None:
+    strong = [{"expert": 3, "mode": "set", "strength": 1000.0}] * 8
+    for mode in ("residual", "replace"):
+        seen = events(live_client, edits=strong, mode=mode)
+        assert seen[-1][0] == "done"
+    assert to_json_bytes({"kl": math.nan, "loss": [math.inf, 1.5]}) == b'{"kl":null,"loss":[null,1.5]}'
+
+
+def test_units_come_from_the_database(live_client: TestClient, fitted: World) -> None:
+    units = Run.load("small", fitted.data).units
+    expert = max(units, key=lambda each: units[each])
+    p99 = live_client.get(f"{RUN}/experts/{expert}").json()["row"]["p99"]
+    assert p99 == pytest.approx(units[expert])
+    assert p99 > 0
+    by_unit = events(live_client, edits=[{"expert": expert, "mode": "set", "strength": 2.0}])
+    again = events(live_client, edits=[{"expert": expert, "mode": "set", "strength": 2.0}])
+    assert [data for name, data in by_unit if name == "token"] == [data for name, data in again if name == "token"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "code"),
+    [
+        ("routing", {"text": ""}, 400, "bad-input"),
+        ("routing", {"text": "x" * 500}, 413, "prompt-too-long"),
+        ("steering", {"prompt": "x" * 500}, 413, "prompt-too-long"),
+        ("steering", {"prompt": PROMPT, "sampling": {"max_tokens": 4000}}, 413, "prompt-too-long"),
+        ("steering", {"prompt": PROMPT, "edits": [{"expert": 4000, "mode": "off"}]}, 404, "expert-not-found"),
+        ("steering", {"prompt": PROMPT, "edits": [{"expert": 1, "mode": "off", "run": "x"}]}, 404, "run-not-found"),
+        ("steering", {"prompt": PROMPT, "edits": [{"expert": 1, "mode": "more"}]}, 422, "invalid-request"),
+        ("steering", {"prompt": PROMPT, "sampling": {"temperature": -1}}, 422, "invalid-request"),
+    ],
+)
+def test_bad_requests_have_a_status(
+    live_client: TestClient, path: str, body: dict[str, Any], status: int, code: str
+) -> None:
+    answer = live_client.post(f"{RUN}/{path}", json=body)
+    assert answer.status_code == status, answer.text
+    assert answer.json()["error"]["code"] == code
+    assert live_client.post(f"{RUN}/routing", json={"text": PROMPT}).status_code == 200
+
+
+def test_the_servers_prompt_limit(fitted: World) -> None:
+    with TestClient(create_app(Settings(data=fitted.data, device="cpu", prompt_tokens=8))) as client:
+        answer = client.post(f"{RUN}/routing", json={"text": "eight or more"})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (413, "prompt-too-long")
+        assert client.post(f"{RUN}/routing", json={"text": "seven."}).json()["max_tokens"] == 8
+
+
+@pytest.fixture
+def engine(fitted: World) -> Iterator[InferenceService]:
+    """An inference service that accepts two requests at a time."""
+    services = create_app(Settings(data=fitted.data, device="cpu", max_inference_requests=2)).state.services
+    yield services.live
+    services.live.close()
+    services.database.dispose()
+
+
+def generation(engine: InferenceService, max_tokens: int = 60) -> AsyncGenerator[object, None]:
+    """A long generation."""
+    sampling = Sampling(max_tokens=max_tokens, temperature=0)
+    return engine.generate(["small"], SteeringConfig(prompt=PROMPT, sampling=sampling), {})
+
+
+def test_requests_above_the_limit_are_rejected(engine: InferenceService) -> None:
+    async def crowd() -> None:
+        first, second, third = (generation(engine) for _ in range(3))
+        await anext(first)
+        await anext(second)
+        with pytest.raises(BusyError):
+            await anext(third)
+        with pytest.raises(BusyError):
+            await engine.submit(["small"], jobs.route, PROMPT)
+        await first.aclose()
+        await engine.submit(["small"], jobs.route, PROMPT)
+        await second.aclose()
+
+    asyncio.run(crowd())
+
+
+def test_generations_take_turns(engine: InferenceService) -> None:
+    async def take_turns() -> list[int]:
+        finished: list[int] = []
+
+        async def read(name: int, max_tokens: int) -> None:
+            async for _ in generation(engine, max_tokens):
+                pass
+            finished.append(name)
+
+        await asyncio.gather(read(0, 60), read(1, 3))
+        return finished
+
+    assert asyncio.run(take_turns()) == [1, 0]
+
+
+def test_too_long_prompts_are_rejected_before_generation(engine: InferenceService) -> None:
+    async def ask() -> None:
+        with pytest.raises(TooLongError):
+            await anext(generation(engine, 1000))
+
+    asyncio.run(ask())
+
+
+NO_MEMORY = (
+    torch.OutOfMemoryError("CUDA out of memory"),
+    MemoryError(),
+    RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: not enough memory: you tried 9 bytes"),
+)
+
+
+@pytest.mark.parametrize("error", NO_MEMORY, ids=["gpu", "python", "cpu"])
+@pytest.mark.parametrize("index", ["join", "step", "fork"])
+def test_out_of_memory_fails_only_one_request(
+    live_client: TestClient, monkeypatch: pytest.MonkeyPatch, index: str, error: Exception
+) -> None:
+    alone = events(live_client, edits=[{"expert": 3, "mode": "add", "strength": 30.0}])
+    original = getattr(RowBatch, index)
+    met: list[str] = []
+
+    def fails_once(batch: RowBatch, *words: Any) -> Any:
+        if not met:
+            met.append(index)
+            raise error
+        return original(batch, *words)
+
+    monkeypatch.setattr(RowBatch, index, fails_once)
+    body = {"prompt": PROMPT, "sampling": GREEDY, "edits": [{"expert": 3, "mode": "add", "strength": 30.0}]}
+    answer = live_client.post(f"{RUN}/steering", json=body)
+    assert met
+    assert "out of memory for this request. Shorten the prompt" in answer.text
+    assert "out-of-memory" in answer.text
+    again = events(live_client, edits=[{"expert": 3, "mode": "add", "strength": 30.0}])
+    assert [data for name, data in again if name == "token"] == [data for name, data in alone if name == "token"]
+
+
+def test_a_step_that_runs_out_of_memory_is_repeated(fitted: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some blocks have cached the newest token already; the remaining rows must not cache it twice."""
+    language_model = LanguageModel.load(Run.load("small", fitted.data).config.language_model, "cpu")
+    batches = [RowBatch(language_model), RowBatch(language_model)]
+    for batch in batches:
+        batch.join([SequenceState([5, 6, 7])], [(0, SequenceState([5, 6, 7, 8]))])
+    update = GrowableLayer.update
+    seen: list[object] = []
+
+    def fails_late(layer: GrowableLayer, *words: Any, **settings: Any) -> Any:
+        seen.append(layer)
+        if len(seen) == 3:
+            raise MemoryError
+        return update(layer, *words, **settings)
+
+    monkeypatch.setattr(GrowableLayer, "update", fails_late)
+    with pytest.raises(MemoryError):
+        batches[0].step()
+    actual, wanted = (batch.step().logits_BV for batch in batches)
+    assert torch.equal(actual, wanted)
+
+
+def test_routing_out_of_memory(live_client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_words: Any) -> Any:
+        raise torch.OutOfMemoryError("out of memory")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("mxd.trainer.inference.routing.route_together", fails)
+        answer = live_client.post(f"{RUN}/routing", json={"text": PROMPT})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "out-of-memory")
+    assert live_client.post(f"{RUN}/routing", json={"text": PROMPT}).status_code == 200
+
+
+def test_smaller_k_keeps_the_strongest_experts(live_client: TestClient) -> None:
+    whole = live_client.post(f"{RUN}/routing", json={"text": PROMPT}).json()
+    few = live_client.post(f"{RUN}/routing", json={"text": PROMPT, "k": 2}).json()
+    for token, wanted in zip(few["tokens"], whole["tokens"], strict=True):
+        strongest = [(it["expert"], it["coefficient"]) for it in wanted["experts"][:2]]
+        assert [(it["expert"], it["coefficient"]) for it in token["experts"]] == strongest
+    body = {"text": PROMPT, "position": 2, "k": 1}
+    assert len(live_client.post(f"{RUN}/routing/effects", json=body).json()["experts"]) == 1
+    kls = [
+        [token["kl"] for token in live_client.post(f"{RUN}/routing/predictions", json=asked).json()["tokens"]]
+        for asked in ({"text": PROMPT}, {"text": PROMPT, "k": 1}, {"text": PROMPT, "k": 4})
+    ]
+    assert kls[0] == kls[2] != kls[1]
+    joint = live_client.post("/api/routing", json={"runs": ["small"], "text": PROMPT, "k": 2}).json()
+    assert joint["routings"][0]["tokens"] == few["tokens"]
+    told = [data for name, data in events(live_client, k=2) if name == "token"]
+    assert max(len(token["experts"]) for token in told) == 2
+
+
+@pytest.mark.parametrize("path", ["routing", "routing/predictions", "routing/effects", "steering", "steering/dose"])
+def test_k_above_the_layers_is_rejected(live_client: TestClient, path: str) -> None:
+    bodies: dict[str, Any] = {
+        "routing/effects": {"text": PROMPT, "position": 1},
+        "steering": {"prompt": PROMPT},
+        "steering/dose": {"prompt": PROMPT, "edits": [{"expert": 1, "mode": "add"}]},
+    }
+    answer = live_client.post(f"{RUN}/{path}", json={**bodies.get(path, {"text": PROMPT}), "k": 5})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["code"] == "bad-input"
+    assert "small: k=5 exceeds the layer's K=4. Choose a smaller k." in answer.text

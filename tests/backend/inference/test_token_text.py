@@ -1,0 +1,51 @@
+"""Texts of tokens, and lookup of tokens by text."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mxd.backend.inference.token_text import Vocabulary, fold
+from mxd.trainer.language_model.tokenizer import token_texts
+from tests.helpers.language_models import END, byte_tokenizer
+
+TOKENIZER = byte_tokenizer()
+VOCABULARY = Vocabulary(TOKENIZER)
+
+
+@given(st.lists(st.integers(0, len(TOKENIZER) + 1), max_size=30))
+def test_texts_equal_decoding_token_by_token(ids: list[int]) -> None:
+    assert list(VOCABULARY.texts(ids)) == token_texts(TOKENIZER, ids)
+
+
+@given(st.text(max_size=30))
+def test_texts_join_to_the_text(text: str) -> None:
+    assert "".join(VOCABULARY.texts(TOKENIZER(text)["input_ids"])) == text
+
+
+def test_parts_of_characters_have_a_name() -> None:
+    vocabulary = Vocabulary(byte_tokenizer())
+    first, second = byte_tokenizer()("é")["input_ids"]
+    assert vocabulary.texts([first, second]) == ("", "é")
+    assert vocabulary.name(first) == byte_tokenizer().convert_ids_to_tokens(first)
+    assert vocabulary.name(0) == END
+
+
+def test_prefix_matches_from_three_letters_on() -> None:
+    vocabulary = Vocabulary(byte_tokenizer())
+    upper, lower = (byte_tokenizer()(letter)["input_ids"][0] for letter in "Aa")
+    assert set(vocabulary.prefix_matches("a")) == {upper, lower}
+    assert vocabulary.prefix_matches("<|end") == [0]
+    assert vocabulary.prefix_matches("<|") == []
+    assert vocabulary.prefix_matches("  ") == []
+
+
+def test_exact_matches() -> None:
+    upper, lower = (TOKENIZER(letter)["input_ids"][0] for letter in "Aa")
+    assert set(VOCABULARY.exact_matches("␣a")) == {upper, lower}
+    assert VOCABULARY.exact_matches("<|end") == []
+    assert VOCABULARY.exact_matches(END.upper()) == [0]
+
+
+def test_fold_ignores_spaces_and_case() -> None:
+    assert fold(" May ") == fold("␣may") == "may"

@@ -1,0 +1,99 @@
+"""Commands that repeat what a database holds: the command line must take them, and make the same settings of them."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy.orm import Session
+
+from mxd.backend.cli.commands.ablate import AblateCommand
+from mxd.backend.cli.commands.evaluate_steering import EvaluateSteeringCommand
+from mxd.backend.cli.commands.finetune import FinetuneCommand
+from mxd.backend.cli.commands.import_ import ImportCommand
+from mxd.backend.cli.commands.train import TrainCommand
+from mxd.backend.cli.parser import command_from
+from mxd.backend.plots.report_commands import commands, fit
+from mxd.trainer.analysis.ablation import build_ablations
+from mxd.trainer.analysis.indexing.build import build_index
+from mxd.trainer.config import (
+    AblationConfig,
+    IndexConfig,
+    OptimizerConfig,
+    Origin,
+    RegularizationConfig,
+    SteeringEvaluationConfig,
+    TextConfig,
+    TrainConfig,
+)
+from mxd.trainer.config.gates import GateConfig
+from mxd.trainer.evaluation.steering import evaluate_steering
+from mxd.trainer.storage.run import Run
+from mxd.trainer.training.train import train_layer
+from tests.helpers.runs import small_world
+
+CONFIG = TrainConfig(
+    name="a-run",
+    language_model="some folder/model",
+    language_model_dtype="bfloat16",
+    layer=3,
+    text=TextConfig(text="my text.jsonl", column="body", context_length=64, on_short_text="repeat"),
+    tokens=4096,
+    method="molt",
+    num_experts=512,
+    k=8,
+    rank=5,
+    gate=GateConfig(gate="two-level", groups=16, top_groups=4),
+    init="random",
+    optimizer=OptimizerConfig(
+        learning_rate=2e-3, warmup_ratio=0.1, decay_ratio=0.2, batch_tokens=512, buffer_tokens=2048
+    ),
+    regularization=RegularizationConfig(k_spread=0.5, load_balance_weight=0.01),
+    seed=1,
+    data_seed=0,
+)
+
+
+def typed(config: TrainConfig) -> Any:
+    return command_from(shlex.split(fit(config.model_dump(mode="json")))[1:])
+
+
+@pytest.mark.parametrize("changed", [{}, {"num_experts": None, "data_seed": None}, {"min_k": 2, "rank": None}])
+def test_a_fit_is_repeated_with_all_its_settings(changed: dict[str, Any], tmp_path: Path) -> None:
+    config = CONFIG.model_copy(update=changed)
+    command = typed(config)
+    assert isinstance(command, TrainCommand)
+    assert command.configs(tmp_path) == [config]
+
+
+def test_what_was_fine_tuned_or_imported_has_its_own_command() -> None:
+    tuned = typed(CONFIG.model_copy(update={"parents": ("first", "second"), "next_token_weight": 0.5}))
+    assert isinstance(tuned, FinetuneCommand)
+    assert (tuned.names, tuned.flags["seed"], tuned.flags["next_token_weight"]) == (["first", "second"], "0", "0.5")
+    origin = Origin(format="sparsify", source="owner/name", part="layers.3", sha256="0" * 64)
+    imported = typed(CONFIG.model_copy(update={"origin": origin}))
+    assert isinstance(imported, ImportCommand)
+    assert (imported.config.source, imported.config.part, imported.config.layer) == ("owner/name", "layers.3", 3)
+
+
+def test_what_was_measured_of_experts_is_repeated_with_its_settings(tmp_path: Path) -> None:
+    world = small_world(tmp_path)
+    train_layer(world.config(), world.data, world.database, world.language_model)
+    run = Run.load("small", world.data)
+    index_text = IndexConfig(text=world.text, tokens=320)
+    build_index(run, index_text, world.language_model, world.database)
+    influence = AblationConfig(examples_per_bin=2, seed=3)
+    steering = SteeringEvaluationConfig(
+        experts=2, strengths=(1.5, 4.0), prompts=("the fox", "a 'red' dog"), samples=2, max_tokens=3, seed=5
+    )
+    build_ablations(run, influence, world.language_model, world.database)
+    evaluate_steering(run, steering, world.language_model, world.database)
+    with Session(world.database) as session:
+        typed_lines = [command_from(shlex.split(line)[1:]) for line in commands(session)]
+    world.database.dispose()
+    measured = next(it for it in typed_lines if isinstance(it, AblateCommand))
+    assert measured.config == influence
+    steered = next(it for it in typed_lines if isinstance(it, EvaluateSteeringCommand))
+    assert steered.config == steering

@@ -1,0 +1,108 @@
+"""Figures: that they show what the database says, and say nothing of colours."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import plotly.graph_objects as go
+import pytest
+from fastapi.testclient import TestClient
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from mxd.backend.plots import runs as figures
+from mxd.backend.queries.runs import find_run
+from mxd.trainer.storage.database.open import delete_index
+from tests.helpers.databases import ACTIVE
+
+ALL = ("training", "density-activation", "density-histogram", "coefficients", "frontier")
+
+
+def figure(client: TestClient, name: str, **query: Any) -> dict[str, Any]:
+    """A figure of the first run."""
+    answer = client.get(f"/api/figures/{name}", params={"run": "first", "expert": 3, **query})
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_figure_is_one_that_plotly_takes_and_has_no_colour(client: TestClient, name: str) -> None:
+    found = figure(client, name)
+    go.Figure(data=found["data"], layout=found["layout"])
+    assert "color" not in json.dumps(found)
+    assert "template" not in found["layout"]
+    assert all("role" in trace["meta"] for trace in found["data"])
+
+
+def test_training_has_a_curve_for_each_measure(client: TestClient) -> None:
+    found = figure(client, "training")
+    assert [trace["meta"]["role"] for trace in found["data"]] == ["normalized_mse", "dead_share", "l0"]
+    assert found["data"][0]["y"] == [0.2, 0.1, pytest.approx(10 / 150)]
+    assert found["layout"]["yaxis"]["type"] == "log"
+
+
+def test_the_scatter_samples_and_says_so(own: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Session(own) as session:
+        run = find_run(session, "first")
+        whole = figures.density_activation(session, run)
+        assert (whole.drawn, whole.total) == (ACTIVE, ACTIVE)
+        monkeypatch.setattr(figures, "MAX_POINTS", 30)
+        part = figures.density_activation(session, run)
+        assert (part.drawn, part.total) == (30, ACTIVE)
+        assert part == figures.density_activation(session, run)
+
+
+def test_a_kept_figure_follows_labels(own_client: TestClient) -> None:
+    before = figure(own_client, "density-activation")
+    own_client.put("/api/runs/first/experts/3/label", json={"label": "foxes"})
+    after = figure(own_client, "density-activation")
+    assert [3, None] in before["data"][0]["customdata"]
+    assert [3, "foxes"] in after["data"][0]["customdata"]
+
+
+def test_the_map_keeps_what_is_alike_together(live_client: TestClient) -> None:
+    found = live_client.get("/api/figures/similarity-map", params={"run": "small"}).json()
+    trace = found["data"][0]
+    assert found["drawn"] == len(trace["x"]) == len(trace["y"]) == len(trace["customdata"])
+    assert trace["meta"]["by"] == "output"
+    assert 0 < trace["meta"]["variance"] <= 1
+    plain = live_client.get(
+        "/api/figures/similarity-map", params={"run": "small"}, headers={"Accept-Encoding": "identity"}
+    )
+    assert "Content-Encoding" not in plain.headers
+    assert plain.json() == found
+
+
+def test_the_histogram_of_usage_counts_every_active_expert(client: TestClient) -> None:
+    assert sum(figure(client, "density-histogram")["data"][0]["y"]) == ACTIVE
+
+
+def test_coefficients_are_those_of_the_store(client: TestClient) -> None:
+    row = client.get("/api/runs/first/experts/3").json()["row"]
+    found = figure(client, "coefficients")
+    assert found["data"][0]["y"] == row["histogram"]
+    assert found["data"][0]["x"] == [1.0, 3.0, 5.0, 7.0]
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/api/figures/training", 400),
+        ("/api/figures/coefficients?run=first", 400),
+        ("/api/figures/coefficients?run=first&expert=4000", 404),
+        ("/api/figures/density-activation?run=second", 404),
+        ("/api/figures/pie?run=first", 422),
+    ],
+)
+def test_what_cannot_be_drawn(client: TestClient, path: str, status: int) -> None:
+    assert client.get(path).status_code == status
+
+
+def test_no_frontier_without_an_index(own_client: TestClient, own: Engine) -> None:
+    with Session(own) as session, session.begin():
+        delete_index(session, 1)
+    answer = own_client.get("/api/figures/frontier").json()
+    assert (answer["data"], answer["total"]) == ([], 0)
+    assert "No run has been indexed" in answer["title"]

@@ -1,0 +1,37 @@
+"""The figure of dose curves, once there is something to draw."""
+
+from __future__ import annotations
+
+from fastapi.testclient import TestClient
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from mxd.trainer.storage.database.tables import SteeringStrengthRecord
+
+
+def dose(expert: int, kind: str, strength: float, kl: float) -> SteeringStrengthRecord:
+    return SteeringStrengthRecord(
+        run_id=1, expert=expert, kind=kind, strength=strength, kl=kl, loss=2.0, self_similarity=0.5, promoted_share=0.1
+    )
+
+
+def test_curves_start_at_the_untouched_texts_and_are_medians_over_experts(own: Engine, own_client: TestClient) -> None:
+    with Session(own) as session, session.begin():
+        for expert, kl in ((3, 0.1), (4, 0.2), (5, 0.9)):
+            session.add(dose(expert, "none", 0.0, 0.0))
+            session.add_all(dose(expert, kind, 2.0, kl) for kind in ("expert", "random_expert", "random_direction"))
+    figure = own_client.get("/api/figures/steering", params={"run": "first"}).json()
+    assert figure["drawn"] == 3
+    assert [trace["name"] for trace in figure["data"][:3]] == [
+        "Expert",
+        "Random expert of its density",
+        "Random direction",
+    ]
+    assert (figure["data"][0]["x"], figure["data"][0]["y"]) == ([0.0, 2.0], [0.0, 0.2])
+    assert len(figure["data"]) == 12
+
+
+def test_without_a_measurement_it_says_what_makes_one(client: TestClient) -> None:
+    answer = client.get("/api/figures/steering", params={"run": "first"})
+    assert (answer.status_code, answer.json()["total"]) == (200, 0)
+    assert "mxd evaluate-steering first" in answer.json()["title"]

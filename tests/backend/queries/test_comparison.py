@@ -1,0 +1,181 @@
+"""Two runs compared: a permuted copy is seen through, and matches are those that looking at all pairs finds."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from fastapi.testclient import TestClient
+from torch import Tensor
+
+from mxd.backend.api.app import create_app
+from mxd.backend.database.engine import open_database
+from mxd.backend.inference.expert_matching import Directions, Spread, Vectors, match, token_shares
+from mxd.backend.settings import Settings
+from mxd.trainer.storage.database.open import sqlite_url
+from mxd.trainer.storage.run import RUN_FILE, Run
+from tests.helpers.copies import permuted_copy
+from tests.helpers.language_models import byte_tokenizer
+from tests.helpers.runs import World
+
+ORDER = np.random.default_rng(3).permutation(40).tolist()
+COPIES = ("permuted", "elsewhere", "foreign", "bare")
+
+
+def change(folder: Path, **settings: Any) -> None:
+    """Change what a run says it was fitted with."""
+    known = json.loads((folder / RUN_FILE).read_text("utf-8"))
+    (folder / RUN_FILE).write_text(json.dumps(known | settings), "utf-8")
+
+
+@pytest.fixture(scope="module")
+def pair_client(fitted: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """A client of a server with the run ``small`` and copies of it: in the same place, in another layer, of another
+    language model with other tokens."""
+    data = tmp_path_factory.mktemp("pair") / "data"
+    shutil.copytree(fitted.data, data)
+    database = open_database(sqlite_url(data))
+    for name in COPIES:
+        permuted_copy(Run.load("small", data), name, ORDER, database)
+    change(data / "runs" / "elsewhere", layer=0)
+    change(data / "runs" / "foreign", language_model="tiny-other")
+    other_tokens = data / "runs" / "foreign" / "tokenizer"
+    tokenizer = byte_tokenizer()
+    tokenizer.save_pretrained(other_tokens)
+    known = (other_tokens / "tokenizer.json").read_text("utf-8")
+    (other_tokens / "tokenizer.json").write_text(known.replace('"a":', '"aa":'), "utf-8")
+    with database.begin() as connection:
+        connection.exec_driver_sql("DELETE FROM indexes WHERE run_id = (SELECT id FROM runs WHERE name = 'bare')")
+    database.dispose()
+    with TestClient(create_app(Settings(data=data, frontend=data / "dist", device="cpu"))) as it:
+        yield it
+
+
+def compared(client: TestClient, other: str) -> dict[str, Any]:
+    """``small`` beside another run."""
+    answer: dict[str, Any] = client.get(f"/api/runs/small/comparison/{other}").raise_for_status().json()
+    return answer
+
+
+def test_the_experts_of_a_permuted_copy_are_found(pair_client: TestClient) -> None:
+    answer = compared(pair_client, "permuted")
+    assert answer["by"] == "gate"
+    assert answer["active"] == answer["other_active"] == len(answer["pairs"])
+    assert answer["mutual_share"] == 1
+    assert answer["median_cosine"] == pytest.approx(1, abs=1e-5)
+    assert answer["chance_cosine"] < 0.95
+    densities = [pair["one"]["density"] for pair in answer["pairs"]]
+    assert densities == sorted(densities, reverse=True)
+    for pair in answer["pairs"]:
+        one, other = pair["one"], pair["other"]
+        assert ORDER[other["expert"]] == one["expert"]
+        assert (one["density"], one["top_tokens"]) == (other["density"], other["top_tokens"])
+        assert pair["mutual"]
+        assert pair["cosine"] == pytest.approx(1, abs=1e-5)
+
+
+def test_runs_of_different_layers_are_matched_by_tokens(pair_client: TestClient) -> None:
+    answer = compared(pair_client, "elsewhere")
+    assert answer["by"] == "tokens"
+    assert answer["median_cosine"] == pytest.approx(1, abs=1e-5)
+    assert answer["mutual_share"] == 1
+    assert answer["chance_cosine"] < 1
+
+
+def test_labels_are_those_of_now(pair_client: TestClient) -> None:
+    expert = compared(pair_client, "permuted")["pairs"][0]["other"]["expert"]
+    pair_client.put(f"/api/runs/permuted/experts/{expert}/label", json={"label": "a fox"}).raise_for_status()
+    assert compared(pair_client, "permuted")["pairs"][0]["other"]["label"] == "a fox"
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "said"),
+    [
+        ("small/comparison/none", 404, "Unknown run 'none'."),
+        ("none/comparison/small", 404, "Unknown run 'none'."),
+        ("small/comparison/small", 400, "small cannot be compared with itself"),
+        ("small/comparison/bare", 404, "Run 'bare' is not indexed. Run 'mxd index bare"),
+        ("bare/comparison/small", 404, "Run 'bare' is not indexed. Run 'mxd index bare"),
+        ("small/comparison/foreign", 400, "The language models of 'small' and 'foreign' have different tokenizers"),
+    ],
+)
+def test_what_cannot_be_compared_is_said_in_a_sentence(
+    pair_client: TestClient, path: str, status: int, said: str
+) -> None:
+    answer = pair_client.get(f"/api/runs/{path}")
+    assert answer.status_code == status
+    assert answer.json()["error"]["message"].startswith(said)
+
+
+# ---------------------------------------------------------------- against looking at all pairs
+
+
+def gates(generator: np.random.Generator, experts: int) -> tuple[Vectors, Tensor]:
+    """Some rows of a random gate, and these as a plain table."""
+    weight_ND = torch.from_numpy(generator.normal(0.3, 1, (experts * 2, 24)).astype(np.float32))
+    chosen_E = torch.arange(0, experts * 2, 2)
+    return Directions(lambda ids_E: weight_ND[ids_E], chosen_E), weight_ND[chosen_E]
+
+
+def spreads(generator: np.random.Generator, experts: int) -> list[Spread]:
+    """Random shares of up to six of thirty tokens for each expert."""
+    chosen = [generator.choice(30, generator.integers(1, 7), replace=False) for _ in range(experts)]
+    return [[(int(token), float(generator.uniform(0.05, 0.5))) for token in tokens] for tokens in chosen]
+
+
+def plain(spread: Sequence[Spread]) -> Tensor:
+    """Shares as a table with a column a token."""
+    table = torch.zeros(len(spread), 30)
+    for row, pairs in enumerate(spread):
+        for token, share in pairs:
+            table[row, token] = share
+    return table
+
+
+def two_gates() -> tuple[Vectors, Vectors, Tensor, Tensor]:
+    generator = np.random.default_rng(0)
+    (one, one_ED), (other, other_ED) = gates(generator, 37), gates(generator, 53)
+    return one, other, one_ED, other_ED
+
+
+def two_token_shares() -> tuple[Vectors, Vectors, Tensor, Tensor]:
+    generator = np.random.default_rng(1)
+    one, other = spreads(generator, 37), spreads(generator, 53)
+    return *token_shares(one, other), plain(one), plain(other)
+
+
+@pytest.mark.parametrize("made", [two_gates, two_token_shares])
+def test_matches_are_those_of_all_pairs(
+    made: Callable[[], tuple[Vectors, Vectors, Tensor, Tensor]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("QUERIES_PER_BLOCK", "EXPERTS_PER_BLOCK"):
+        monkeypatch.setattr(f"mxd.backend.inference.expert_matching.{name}", 7)
+    one, other, one_ED, other_ED = made()
+    places = torch.tensor([5, 0, 36, 11, 12, 30, 2, 17, 9])
+    cosines = torch.nn.functional.cosine_similarity(one_ED[:, None], other_ED[None], dim=2)
+    found = match(one, other, places)
+    best, where = cosines[places].max(dim=1)
+    torch.testing.assert_close(found.nearest.cosines_Q, best)
+    assert found.nearest.places_Q.tolist() == where.tolist()
+    assert found.mutual_Q.tolist() == (cosines[:, where].max(dim=0).values <= best + 1e-5).tolist()
+    assert any(found.mutual_Q.tolist())
+    assert not all(found.mutual_Q.tolist())
+    assert -1 <= found.chance_cosine <= 1
+    assert match(one, other, places).chance_cosine == found.chance_cosine
+
+
+def test_chance_keeps_what_all_experts_share() -> None:
+    generator = np.random.default_rng(2)
+    common = generator.normal(0, 1, 64) * 5
+    weights = [torch.from_numpy((common + generator.normal(0, 1, (300, 64))).astype(np.float32)) for _ in range(2)]
+    one, other = (Directions(weight.__getitem__, torch.arange(300)) for weight in weights)
+    found = match(one, other, torch.arange(300))
+    # Independent experts around one direction are as alike as chance makes them, which is far from 0.
+    assert found.chance_cosine > 0.9
+    assert found.chance_cosine == pytest.approx(float(found.nearest.cosines_Q.median()), abs=0.01)

@@ -1,0 +1,268 @@
+"""Evaluations and probes as the dashboard and the report show them."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import plotly.graph_objects as go
+import pytest
+from fastapi.testclient import TestClient
+from sqlalchemy import select
+
+from mxd.backend.api.app import create_app
+from mxd.backend.cli.main import run
+from mxd.backend.database.engine import open_database, reading
+from mxd.backend.plots.report import report
+from mxd.backend.settings import Settings
+from mxd.trainer.config import EvaluateConfig, TextConfig
+from mxd.trainer.config.analysis import ProbeConfig
+from mxd.trainer.evaluation.evaluate import Evaluator, evaluate
+from mxd.trainer.evaluation.layer_by_layer import evaluate_layer_by_layer
+from mxd.trainer.evaluation.probing.save import probe
+from mxd.trainer.evaluation.save import write_evaluation
+from mxd.trainer.storage.database.open import sqlite_url, writing
+from mxd.trainer.storage.database.tables import EvaluationRecord, RunRecord
+from mxd.trainer.storage.run import Run
+from mxd.trainer.training.train import train_layer
+from mxd.trainer.utils.callbacks import NO_CALLBACKS
+from tests.helpers.language_models import tiny_language_model
+from tests.helpers.runs import small_world
+
+OF_ALL = ("loss-frontier", "error-frontier", "faithfulness", "routing-frontier", "added-layers", "probing")
+OF_A_RUN = ("load", "density-evaluated", "probe-coefficients")
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder with two seeds of a run, evaluated and probed, and a run that is neither."""
+    folder = tmp_path_factory.mktemp("measured")
+    world = small_world(folder)
+    labels = folder / "labels.jsonl"
+    rows = [{"label": kind, "text": f"{kind * 6} {n}"} for kind in ("xy ", "12 ") for n in range(30)]
+    labels.write_text("\n".join(json.dumps(row) for row in rows))
+    config = EvaluateConfig(text=world.text, tokens=320, resamples=100, prompts=2)
+    changes: dict[str, dict[str, Any]] = {
+        "first": {},
+        "second": {"seed": 1, "data_seed": 0},
+        "bare": {"seed": 2},
+        "batch": {"method": "batch-topk-mxd"},
+    }
+    for name, changed in changes.items():
+        train_layer(world.config(name, **changed), world.data, world.database, world.language_model)
+        if name != "bare":
+            one = Run.load(name, world.data)
+            session = Evaluator.open(config, world.language_model, NO_CALLBACKS)
+            write_evaluation(world.database, evaluate(session, one, seen_text=True), name, config, "0" * 32, "weights")
+            probe(one, ProbeConfig(labels=str(labels)), world.language_model, world.database, NO_CALLBACKS)
+    train_layer(world.config("above", layer=2), world.data, world.database, world.language_model)
+    both = [Run.load(name, world.data) for name in ("first", "above")]
+    one_by_one = evaluate_layer_by_layer(Evaluator.open(config, world.language_model, NO_CALLBACKS), both, [0.1, 0.2])
+    write_evaluation(world.database, one_by_one, "first", config, "0" * 32, "weights")
+    world.database.dispose()
+    return world.data
+
+
+@pytest.fixture
+def seen(measured: Path) -> Iterator[TestClient]:
+    """A client of a server on it."""
+    with TestClient(create_app(Settings(data=measured, frontend=measured / "dist"))) as it:
+        yield it
+
+
+def figure(client: TestClient, name: str, **query: Any) -> dict[str, Any]:
+    answer = client.get(f"/api/figures/{name}", params=query)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+@pytest.mark.parametrize("name", OF_ALL + OF_A_RUN)
+def test_every_figure_is_one_that_plotly_takes_and_has_no_colour(seen: TestClient, name: str) -> None:
+    found = figure(seen, name, **({"run": "first"} if name in OF_A_RUN else {}))
+    go.Figure(data=found["data"], layout=found["layout"])
+    assert "color" not in json.dumps(found)
+    assert all("role" in trace["meta"] for trace in found["data"])
+    assert found["drawn"] > 0
+
+
+def test_a_runs_evaluation_has_intervals_and_words(seen: TestClient) -> None:
+    (found,) = seen.get("/api/runs/first/evaluations").json()["evaluations"]
+    facts = {fact["name"]: fact for fact in found["faithfulness"]}
+    loss_increase = facts["Loss increase"]
+    assert loss_increase["low"] <= loss_increase["value"] <= loss_increase["high"]
+    assert facts["Loss, original"]["value"] > 0
+    names = {fact["name"] for fact in found["health"]}
+    assert names >= {"Dead experts", "Normalised rank", "Variation of the mixing vector"}
+    assert seen.get("/api/runs/bare/evaluations").json() == {"evaluations": []}
+    assert seen.get("/api/runs/nobody/evaluations").status_code == 404
+
+
+def test_seeds_are_one_point_and_other_settings_another_line(seen: TestClient, measured: Path, tmp_path: Path) -> None:
+    lines = {trace["name"]: trace for trace in figure(seen, "loss-frontier")["data"]}
+    assert lines["mxd, layer 1"]["customdata"][0][0] == "first, second"
+    data = shutil.copytree(measured, tmp_path / "copy")
+    database = open_database(sqlite_url(data))
+    with writing(database) as session:
+        run = session.scalars(select(RunRecord).where(RunRecord.name == "second")).one()
+        run.config = {**run.config, "init": "random"}
+    database.dispose()
+    with TestClient(create_app(Settings(data=data, frontend=data / "dist"))) as client:
+        names = {trace["name"] for trace in figure(client, "error-frontier")["data"]}
+    assert names == {"mxd, layer 1", "mxd, layer 1, init random", "batch-topk-mxd, layer 1"}
+
+
+def test_a_setting_that_came_later_does_not_part_seeds(measured: Path, tmp_path: Path) -> None:
+    data = shutil.copytree(measured, tmp_path / "copy")
+    database = open_database(sqlite_url(data))
+    later = {"gate", "next_token_weight", "parents"}
+    with writing(database) as session:
+        run = session.scalars(select(RunRecord).where(RunRecord.name == "second")).one()
+        assert later <= run.config.keys()
+        run.config = {name: value for name, value in run.config.items() if name not in later}
+    database.dispose()
+    with TestClient(create_app(Settings(data=data, frontend=data / "dist"))) as client:
+        lines = {trace["name"]: trace for trace in figure(client, "error-frontier")["data"]}
+    assert lines["mxd, layer 1"]["customdata"][0][0] == "first, second"
+
+
+def test_the_probed_run_stands_out_and_each_class_has_a_distribution(seen: TestClient) -> None:
+    traces = {trace["name"]: trace for trace in figure(seen, "probing", run="first")["data"]}
+    assert {name: trace["meta"]["role"] for name, trace in traces.items()} == {
+        "first": "this-run",
+        "mxd": "other",
+        "batch-topk-mxd": "other",
+        "MLP neurons": "reference",
+        "random gate": "reference",
+    }
+    panels = figure(seen, "probe-coefficients", run="first")
+    titles = [one["text"] for one in panels["layout"]["annotations"]]
+    assert [title.split(",")[0] for title in titles] == ["12 ", "xy "]
+    for trace in panels["data"]:
+        assert sum(trace["y"]) == pytest.approx(1)
+
+
+def test_probes_are_told_class_by_class(seen: TestClient) -> None:
+    (found,) = seen.get("/api/runs/first/probes").json()["probes"]
+    assert (found["level"], [one["name"] for one in found["classes"]]) == ("text", ["12 ", "xy "])
+    for one in found["classes"]:
+        assert one["top1"]["low"] <= one["top1"]["f1"] <= one["top1"]["high"]
+        assert all(0 <= one[kind]["roc_auc"] <= 1 for kind in ("top1", "top5", "neuron", "random_gate"))
+    assert seen.get("/api/runs/bare/probes").json() == {"probes": []}
+
+
+def test_layers_that_are_put_in_one_by_one_are_a_line(seen: TestClient) -> None:
+    line, alone = figure(seen, "added-layers")["data"]
+    assert line["x"] == [1, 2]
+    assert line["text"] == ["first", "above"]
+    assert "trained separately" in line["name"]
+    assert alone["y"] == pytest.approx([0.1, 0.3])
+
+
+def test_what_was_not_measured_is_said(seen: TestClient) -> None:
+    for name in OF_A_RUN:
+        found = figure(seen, name, run="bare")
+        assert (found["data"], found["total"]) == ([], 0)
+        assert "has not been" in found["title"]
+
+
+def test_the_report_is_whole(measured: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = tmp_path / "out" / "report.html"
+    assert run(["report", "--data", str(measured), "--output", str(target), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["bytes"] == target.stat().st_size
+    content = target.read_text()
+    assert content.count("Plotly.newPlot(") >= len(OF_ALL) + 4
+    assert 'src="http' not in content
+    assert "mxd train" in content
+    assert "mxd evaluate second" in content
+    assert "mxd probe first" in content
+    assert "--data-seed 0" in content
+    assert re.search(r"mxd evaluate batch .*--always-on 0.9 .*--seen-text", content)
+    assert re.search(r"mxd evaluate first above .*--layer-by-layer", content)
+    assert "95 % over seeds" in content
+    assert "layer by layer: " not in content.split("<h2>", 2)[1]
+    assert run(["report", "--data", str(tmp_path / "empty")]) == 2
+    assert "No run has been evaluated yet" in capsys.readouterr().err
+
+
+def test_the_report_shows_html_in_names_as_text(measured: Path, tmp_path: Path) -> None:
+    script = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
+    database = open_database(sqlite_url(shutil.copytree(measured, tmp_path / "copy")))
+    with writing(database) as session:
+        for record in session.scalars(select(EvaluationRecord)):
+            record.text = script
+        for run in session.scalars(select(RunRecord)):
+            run.config = {**run.config, "language_model": script}
+    with reading(database) as session:
+        content = report(session)
+    database.dispose()
+    assert "<script>alert(1)" not in content
+    assert "<img src=x" not in content
+    assert "alert(1)" in content
+
+
+def test_one_layer_at_several_k_is_a_line_of_its_own(
+    measured: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = shutil.copytree(measured, tmp_path / "copy")
+    text = TextConfig(text=str(measured.parent / "text.jsonl"), context_length=16)
+    config = EvaluateConfig(text=text, tokens=320, resamples=100, prompts=0, k=2)
+    database = open_database(sqlite_url(data))
+    session = Evaluator.open(config, tiny_language_model(), NO_CALLBACKS)
+    measured_at_2 = evaluate(session, Run.load("first", data), seen_text=True)
+    write_evaluation(database, measured_at_2, "first", config, "0" * 32, "weights")
+    database.dispose()
+    with TestClient(create_app(Settings(data=data, frontend=data / "dist"))) as client:
+        lines = {trace["name"]: trace for trace in figure(client, "loss-frontier")["data"]}
+        rows = figure(client, "faithfulness")["data"][0]["y"]
+        (told,) = client.get("/api/runs/first/evaluations").json()["evaluations"]
+    assert sorted(lines) == ["batch-topk-mxd, layer 1", "first, one layer", "mxd, layer 1"]
+    assert lines["first, one layer"]["x"] == [2, 4]
+    assert lines["mxd, layer 1"]["customdata"][0][0] == "second"
+    assert sorted(rows) == ["batch", "first", "first at K 2", "second"]
+    assert {fact["name"]: fact["value"] for fact in told["faithfulness"]}["L0"] > 2
+    target = tmp_path / "report.html"
+    assert run(["report", "--data", str(data), "--output", str(target)]) == 0
+    capsys.readouterr()
+    content = target.read_text()
+    assert "first at K 2" in content
+    assert re.search(r"mxd evaluate first .*--k 2", content)
+
+
+def test_what_the_best_run_comes_to_with_part_of_the_mlp_left_in_place(measured: Path, tmp_path: Path) -> None:
+    data = shutil.copytree(measured, tmp_path / "copy")
+    database = open_database(sqlite_url(data))
+    shares = {"first": 0.8, "batch": 0.4}
+
+    def drawn() -> dict[str, Any]:
+        with TestClient(create_app(Settings(data=data, frontend=data / "dist"))) as client:
+            return figure(client, "routing-frontier")
+
+    with writing(database) as session:
+        for record in session.scalars(select(EvaluationRecord)).all():
+            if record.subject not in shares:
+                session.delete(record)
+                continue
+            share = dict.fromkeys(("value", "low", "high"), shares[record.subject])
+            intervals = record.result["intervals"] | {"routing_share": share}
+            loss = dict.fromkeys(("value", "low", "high"), 0.02)
+            record.result = record.result | {"loss_increase": loss, "intervals": intervals}
+
+    def set_layer(layer: int) -> None:
+        with writing(database) as session:
+            batch = session.scalars(select(RunRecord).where(RunRecord.name == "batch")).one()
+            batch.config = {**batch.config, "layer": layer}
+
+    set_layer(2)
+    assert all(trace["meta"]["role"] == "method" for trace in drawn()["data"]), "the runs replace different MLPs"
+    set_layer(1)
+    database.dispose()
+    reference = (both := drawn())["data"][0]
+    assert reference["name"] == "mxd, layer 1, K 4, with part of the MLP left in place"
+    assert both["total"] == 2
+    assert reference["x"][-1] == pytest.approx(0.8)
+    assert reference["y"] == pytest.approx([0.02 / 0.8 * share for share in reference["x"]])

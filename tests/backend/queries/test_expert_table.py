@@ -1,0 +1,30 @@
+"""Pages of any selection in any order, against sorting the whole."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mxd.backend.queries.expert_table import Columns
+
+SIZE = 40
+KEPT = st.just([True] * SIZE) | st.lists(st.booleans(), min_size=SIZE, max_size=SIZE)
+VALUES = st.lists(st.integers(0, 4), min_size=SIZE, max_size=SIZE)
+
+
+@given(VALUES, KEPT, st.booleans(), st.integers(1, 9))
+def test_pages_are_full_and_make_up_the_whole(
+    values: list[int], kept: list[bool], descending: bool, limit: int
+) -> None:
+    floats = np.array(values, np.float64)
+    columns = Columns(np.arange(SIZE), {"density": floats})
+    chosen = None if all(kept) else np.array(kept)
+    pages: list[list[int]] = []
+    last = None
+    while page := columns.after(chosen, "density", descending, last, limit):
+        pages.append(page)
+        last = (float(values[page[-1]]), page[-1])
+    wanted = sorted((values[i], i) for i in range(SIZE) if kept[i])
+    assert [expert for page in pages for expert in page] == [i for _, i in (wanted[::-1] if descending else wanted)]
+    assert all(len(page) == limit for page in pages[:-1])

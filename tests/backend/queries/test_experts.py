@@ -1,0 +1,224 @@
+"""Experts over HTTP: paging, filters, one in full, its neighbours."""
+
+from __future__ import annotations
+
+import random
+from functools import cache
+from itertools import product
+from typing import Any, get_args
+
+import pytest
+from fastapi.testclient import TestClient
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import Engine, Select, text
+from sqlalchemy.orm import Session
+
+from mxd.backend.database.engine import reading
+from mxd.backend.queries.cursors import ExpertCursor
+from mxd.backend.queries.expert_table import load_columns
+from mxd.backend.queries.experts import ExpertQuery, page_statement, random_expert
+from mxd.backend.queries.runs import find_run
+from mxd.backend.schemas import ExpertSort, Order
+from mxd.trainer.storage.database.open import open_trainer_database
+from mxd.trainer.storage.database.tables import ExpertRecord
+from tests.helpers.databases import ACTIVE, NUM_EXPERTS
+
+SORTS: tuple[ExpertSort, ...] = tuple(sort for sort in get_args(ExpertSort) if sort != "label")
+ORDERS: tuple[Order, ...] = get_args(Order)
+ALL_ORDERS = list(product(SORTS, ORDERS))
+
+
+def all_pages(client: TestClient, **query: Any) -> list[dict[str, Any]]:
+    """Every expert of every page, in the order that they came."""
+    rows: list[dict[str, Any]] = []
+    cursor = None
+    while True:
+        page = client.get("/api/runs/first/experts", params={**query, **({"cursor": cursor} if cursor else {})}).json()
+        rows += page["experts"]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            assert page["matching"] == len(rows)
+            return rows
+
+
+@cache
+def whole_list(client: TestClient, sort: str, order: str) -> list[dict[str, Any]]:
+    """All experts in one order; the database is only read."""
+    return all_pages(client, sort=sort, order=order, limit=200)
+
+
+@pytest.mark.parametrize(("sort", "order"), ALL_ORDERS)
+def test_all_pages_are_the_whole_sorted(client: TestClient, sort: ExpertSort, order: Order) -> None:
+    rows = all_pages(client, sort=sort, order=order, limit=7)
+    dead_last = order == "asc" and sort != "expert"
+    keys = [(dead_last and row["active_tokens"] == 0, row[sort], row["expert"]) for row in rows]
+    assert len(rows) == NUM_EXPERTS
+    assert keys == sorted(keys, reverse=order == "desc")
+
+
+@given(
+    sort=st.sampled_from(SORTS),
+    order=st.sampled_from(ORDERS),
+    limit=st.integers(20, 200),
+    min_density=st.none() | st.sampled_from([0.0, 0.0005, 0.001, 0.0015]),
+    max_density=st.none() | st.sampled_from([0.0, 0.001, 0.0025]),
+    min_max_activation=st.none() | st.sampled_from([0.0, 2.0, 4.0, 9.0]),
+)
+def test_filters_keep_what_they_say(client: TestClient, sort: str, order: str, limit: int, **filters: Any) -> None:
+    given_filters = {name: value for name, value in filters.items() if value is not None}
+    rows = all_pages(client, sort=sort, order=order, limit=limit, **given_filters)
+    whole = whole_list(client, sort, order)
+    assert rows == [
+        row
+        for row in whole
+        if row["density"] >= given_filters.get("min_density", -1)
+        and row["density"] <= given_filters.get("max_density", 2)
+        and row["max_activation"] >= given_filters.get("min_max_activation", -1)
+    ]
+
+
+@pytest.mark.parametrize("token", ["c", " C "])
+def test_a_token_leaves_those_that_fire_on_it(client: TestClient, token: str) -> None:
+    rows = all_pages(client, token=token, limit=7)
+    whole = whole_list(client, "max_activation", "desc")
+    assert rows == [row for row in whole if "c" in [top["text"] for top in row["top_tokens"]]]
+    assert 0 < len(rows) < ACTIVE
+
+
+@pytest.mark.parametrize(("sort", "order"), ALL_ORDERS)
+def test_every_order_is_served_by_an_index(made_up_url: str, sort: ExpertSort, order: Order) -> None:
+    engine = open_trainer_database(made_up_url)
+    after = ExpertCursor(sort=sort, order=order, value=2.0, expert=40).encode()
+    for cursor in (None, after):
+        plan = plan_of(
+            engine, page_statement(ExpertQuery(sort=sort, order=order, cursor=cursor), [ExpertRecord.run_id == 1])
+        )
+        scan, condition = scan_of_index(plan, "primary" if sort == "expert" else f"experts_by_{sort}")
+        assert scan, plan
+        assert "run_id" in condition
+        assert (">" in condition or "<" in condition) == (cursor is not None)
+    engine.dispose()
+
+
+def plan_of(engine: Engine, statement: Select[ExpertRecord]) -> list[str]:
+    """How a database will do it, a step each. PostgreSQL would sort so few rows: told not to, it shows if it must."""
+    compiled = statement.compile(engine, compile_kwargs={"literal_binds": True})
+    with engine.connect() as connection:
+        if engine.dialect.name == "sqlite":
+            return [row[3] for row in connection.execute(text(f"EXPLAIN QUERY PLAN {compiled}"))]
+        for step in ("sort", "seqscan", "bitmapscan"):
+            connection.execute(text(f"SET LOCAL enable_{step} = off"))
+        return [line.strip() for line in connection.scalars(text(f"EXPLAIN {compiled}"))]
+
+
+def scan_of_index(plan: list[str], index: str) -> tuple[bool, str]:
+    """Return True if a query plan is a bounded index scan."""
+    if len(plan) == 1:  # SQLite's
+        name = {"primary": "sqlite_autoindex_experts_1"}.get(index, index)
+        return f"USING INDEX {name} (" in plan[0], plan[0]
+    name = {"primary": "experts_pkey"}.get(index, index)
+    limit, scan, condition = plan
+    assert limit.startswith("Limit")
+    return scan.startswith("->  Index Scan") and f" using {name} on experts" in scan, condition
+
+
+def test_a_page_says_how_many_match_and_how_many_there_are(client: TestClient) -> None:
+    page = client.get("/api/runs/first/experts", params={"min_density": 1e-9, "limit": 3}).json()
+    assert (len(page["experts"]), page["matching"], page["total"]) == (3, ACTIVE, NUM_EXPERTS)
+
+
+def test_a_cursor_of_another_order_is_refused(client: TestClient) -> None:
+    page = client.get("/api/runs/first/experts", params={"sort": "density", "limit": 5}).json()
+    answer = client.get("/api/runs/first/experts", params={"sort": "mean_activation", "cursor": page["next_cursor"]})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "bad-cursor")
+
+
+@given(st.text(max_size=60))
+def test_no_cursor_is_a_defect(client: TestClient, cursor: str) -> None:
+    answer = client.get("/api/runs/first/experts", params={"cursor": cursor})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["code"] == "bad-cursor"
+
+
+def test_top_tokens_have_texts_and_shares(client: TestClient) -> None:
+    row = client.get("/api/runs/first/experts/2").json()["row"]
+    assert [token["text"] for token in row["top_tokens"]] == ["c", "d"]
+    assert row["top_tokens"][0]["share"] == pytest.approx(0.5)
+
+
+def test_detail_lists_intervals_from_the_highest(client: TestClient) -> None:
+    detail = client.get("/api/runs/first/experts/5").json()
+    assert [(part["bin"], part["examples"]) for part in detail["bins"]] == [(0, 4), (1, 3), (2, 0)]
+    assert (detail["bins"][0]["low"], detail["bins"][0]["high"]) == (2.5, 4.0)
+    assert sum(part["active_tokens"] for part in detail["bins"][1:]) == detail["row"]["active_tokens"]
+    assert (detail["previous"], detail["next"], detail["note"]) == (4, 6, None)
+
+
+def test_neighbours_skip_the_dead(client: TestClient) -> None:
+    detail = client.get(f"/api/runs/first/experts/{NUM_EXPERTS - 1}").json()
+    assert (detail["previous"], detail["next"]) == (ACTIVE - 1, None)
+
+
+def test_random_experts_are_active_and_all_of_them_come(own: Engine) -> None:
+    with reading(own) as session:
+        run = find_run(session, "first")
+        columns, chance = load_columns(session, run.id), random.Random(0)
+        assert {random_expert(run, columns, chance) for _ in range(2000)} == set(range(ACTIVE))
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "code"),
+    [
+        ("/api/runs/none/experts", 404, "run-not-found"),
+        ("/api/runs/second/experts", 404, "no-index"),
+        ("/api/runs/second/experts/3", 404, "no-index"),
+        ("/api/runs/second/experts/random", 404, "no-index"),
+        (f"/api/runs/first/experts/{NUM_EXPERTS}", 404, "expert-not-found"),
+        (f"/api/runs/first/experts/{10**30}", 422, "invalid-request"),
+        ("/api/runs/first/experts/-1", 422, "invalid-request"),
+        ("/api/runs/first/experts?sort=size", 422, "invalid-request"),
+        ("/api/runs/first/experts?limit=0", 422, "invalid-request"),
+        ("/api/runs/first/experts?min_density=nan", 422, "invalid-request"),
+        ("/api/runs/first/experts?colour=red", 422, "invalid-request"),
+        ("/api/runs/first/experts/3/examples?cursor=eyJ9", 400, "bad-cursor"),
+    ],
+)
+def test_bad_requests(client: TestClient, path: str, status: int, code: str) -> None:
+    answer = client.get(path)
+    assert answer.status_code == status
+    error = answer.json()["error"]
+    assert error["code"] == code
+    assert error["message"].endswith(".")
+
+
+def test_a_reader_sees_one_state_of_the_store(own: Engine) -> None:
+    with reading(own) as session:
+        before = session.get_one(ExpertRecord, (1, 3)).max_activation
+        with Session(own) as writer, writer.begin():
+            writer.get_one(ExpertRecord, (1, 3)).max_activation = before + 100
+        session.expire_all()
+        assert session.get_one(ExpertRecord, (1, 3)).max_activation == before
+
+
+def test_labels_sort_by_the_alphabet_and_come_first_either_way(own_client: TestClient) -> None:
+    for number, label in ((7, "Zebra"), (3, "apple"), (150, "middle")):
+        own_client.put(f"/api/runs/first/experts/{number}/label", json={"label": label})
+    for order, expected in (("asc", [3, 150, 7]), ("desc", [7, 150, 3])):
+        rows = all_pages(own_client, sort="label", order=order, limit=50)
+        assert [row["expert"] for row in rows[:3]] == expected
+        assert len({row["expert"] for row in rows}) == len(rows)
+        assert all(row["label"] is None for row in rows[3:])
+
+
+def test_a_lasso_names_its_experts(client: TestClient) -> None:
+    rows = all_pages(client, sort="expert", order="asc", among="5,140,2")
+    assert [row["expert"] for row in rows] == [2, 5, 140]
+    assert client.get("/api/runs/first/experts", params={"among": "5;2"}).status_code == 422
+
+
+def test_where_the_smallest_come_first_those_never_active_come_after_all_others(client: TestClient) -> None:
+    for sort in ("density", "entropy", "max_activation"):
+        active = [row["active_tokens"] > 0 for row in all_pages(client, sort=sort, order="asc")]
+        assert active == sorted(active, reverse=True)
+        assert set(active) == {True, False}

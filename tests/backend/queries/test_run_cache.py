@@ -1,0 +1,192 @@
+"""The run cache agrees with the database and sees every write."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from fastapi.testclient import TestClient
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import Engine, delete, event, update
+from sqlalchemy.orm import Session
+
+from mxd.backend.api.app import create_app
+from mxd.backend.database.annotations import TagRecord
+from mxd.backend.database.engine import DatabaseVersion, open_database, reading
+from mxd.backend.inference.token_text import Vocabulary
+from mxd.backend.queries.automatic_labels import automatic_labels, load_shown_labels
+from mxd.backend.queries.expert_page import expert_page
+from mxd.backend.queries.experts import ExpertQuery, database_page
+from mxd.backend.queries.run_cache import RunCache
+from mxd.backend.queries.runs import find_run
+from mxd.backend.settings import Settings
+from mxd.trainer.storage.database.open import delete_index, writing
+from mxd.trainer.storage.database.tables import AutomaticLabelRecord, ExpertRecord, utc_now
+from tests.backend.queries.test_experts import ALL_ORDERS
+from tests.helpers.language_models import byte_tokenizer
+
+PATH = "/api/runs/first/experts"
+WRITE = """
+import sys
+from sqlalchemy import create_engine, text
+with create_engine(sys.argv[1]).begin() as connection:
+    for statement in sys.argv[2:]:
+        connection.execute(text(statement))
+"""
+
+
+def automatic(expert: int, maker: str, accuracy: float, label: str = "Old\nfoxes") -> AutomaticLabelRecord:
+    """A label that a program gave in the first run."""
+    return AutomaticLabelRecord(
+        run_id=1,
+        expert=expert,
+        labeller=maker,
+        label=label,
+        balanced_accuracy=accuracy,
+        precision=None,
+        recall=0.5,
+        test_examples=9,
+        created_at=utc_now(),
+    )
+
+
+def row(client: TestClient, expert: int) -> dict[str, Any]:
+    """An expert's row in the table."""
+    page = client.get(PATH, params={"sort": "expert", "order": "asc", "limit": 200}).json()
+    found: dict[str, Any] = page["experts"][expert]
+    return found
+
+
+@contextmanager
+def statements(engine: Engine) -> Iterator[list[str]]:
+    """The SQL that is executed meanwhile."""
+    seen: list[str] = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        seen.append(statement)
+
+    event.listen(engine, "before_cursor_execute", note)
+    yield seen
+    event.remove(engine, "before_cursor_execute", note)
+
+
+def test_pages_from_memory_are_those_of_the_store(own: Engine) -> None:
+    with writing(own) as session:
+        session.add(automatic(3, "features", 0.9))
+        session.add(TagRecord(run="first", expert=4, tag="a", created_at=utc_now()))
+    vocabulary, browsing = Vocabulary(byte_tokenizer()), RunCache(own)
+    for sort, order in ALL_ORDERS:
+        cursor = None
+        for _ in range(3):
+            query = ExpertQuery(sort=sort, order=order, limit=70, cursor=cursor)
+            with reading(own) as session:
+                stored = database_page(session, find_run(session, "first"), query, vocabulary)
+            held = expert_page(browsing.of("first"), query, [], vocabulary)
+            for row in stored["experts"]:
+                row["automatic"] = row["automatic"] and row["automatic"].model_dump()
+            assert held == stored
+            cursor = held["next_cursor"]
+        assert cursor is None
+    browsing.close()
+
+
+def test_a_page_from_memory_asks_the_store_nothing(own_client: TestClient, database_kind: str) -> None:
+    row(own_client, 0)
+    own_client.get(PATH, params={"min_density": 0.0})
+    with statements(own_client.app.state.services.database) as seen:  # type: ignore[attr-defined]
+        row(own_client, 0)
+        assert own_client.get(PATH, params={"min_density": 0.0, "tag": "x"}).json()["matching"] == 0
+        assert own_client.get(f"{PATH}/random").status_code == 200
+    # A server is asked once a request whether anything has changed; a file is looked at.
+    assert {it for it in seen if "pg_current_snapshot" not in it} == set()
+    assert len(seen) <= (0 if database_kind == "sqlite" else 6)
+
+
+def test_what_another_process_writes_is_seen_at_once(own_client: TestClient, own_settings: Settings) -> None:
+    for label in ("Foxes", "Hounds"):
+        row(own_client, 7)
+        write = f"INSERT INTO labels VALUES ('first', 7, '{label}', '2026-01-01 00:00:00')"
+        words = [sys.executable, "-c", WRITE, own_settings.database_url, "DELETE FROM labels", write]
+        subprocess.run(words, check=True)
+        assert row(own_client, 7)["label"] == label
+        assert own_client.get(f"{PATH}/7").json()["row"]["label"] == label
+        assert own_client.get(PATH, params={"sort": "label"}).json()["experts"][0]["expert"] == 7
+
+
+def test_two_servers_see_what_either_writes(own_settings: Settings) -> None:
+    apps = [create_app(own_settings) for _ in range(2)]
+    with TestClient(apps[0]) as one, TestClient(apps[1]) as other:
+        for writer, reader in ((one, other), (other, one)):
+            assert row(reader, 5)["tags"] == []
+            writer.put(f"{PATH}/5/tags/odd")
+            assert row(reader, 5)["tags"] == row(writer, 5)["tags"] == ["odd"]
+            assert reader.get(PATH, params={"tag": "odd"}).json()["matching"] == 1
+            reader.delete(f"{PATH}/5/tags/odd")
+            assert row(writer, 5)["tags"] == []
+
+
+def test_what_is_measured_later_is_seen_even_between_the_ends(own: Engine, own_client: TestClient) -> None:
+    assert row(own_client, 8)["kl_amplified"] == 0.0
+    with writing(own) as session:
+        session.execute(update(ExpertRecord).where(ExpertRecord.expert == 8).values(kl_amplified=0.015))
+    assert row(own_client, 8)["kl_amplified"] == 0.015
+
+
+def test_automatic_labels_come_and_go(own: Engine, own_client: TestClient) -> None:
+    assert row(own_client, 3)["automatic"] is None
+    with writing(own) as session:
+        session.add_all([automatic(3, "features", 0.9), automatic(3, "other", 0.6, "Hounds")])
+    assert row(own_client, 3)["automatic"]["label"] == "Hounds"
+    found = own_client.get("/api/runs/first/search", params={"text": "HOUND"}).json()["hits"]
+    assert (found[0]["expert"], found[0]["automatic"]["labeller"]) == (3, "other")
+    assert own_client.get(PATH, params={"search": "hounds"}).json()["matching"] == 1
+    with writing(own) as session:
+        session.execute(delete(AutomaticLabelRecord).where(AutomaticLabelRecord.labeller == "other"))
+    assert row(own_client, 3)["automatic"]["label"] == "Old\nfoxes"
+    assert own_client.get(PATH, params={"search": "old fox"}).json()["matching"] >= 1
+
+
+def test_an_index_that_is_gone_is_gone(own: Engine, own_client: TestClient) -> None:
+    assert own_client.get(PATH).status_code == 200
+    with writing(own) as session:
+        delete_index(session, 1)
+    for path in (PATH, f"{PATH}/random", f"{PATH}/3", f"{PATH}/3/examples", "/api/runs/first/search?text=x"):
+        assert own_client.get(path).json()["error"]["code"] == "no-index", path
+
+
+MADE = st.tuples(st.integers(0, 5), st.sampled_from(["features", "one", "other"]))
+
+
+@given(st.dictionaries(MADE, st.sampled_from([0.25, 0.5, 0.75]), max_size=9))
+def test_the_label_to_show_is_the_first_of_all(made_up_url: str, made: dict[tuple[int, str], float]) -> None:
+    engine = open_database(made_up_url)
+    with Session(engine) as session:  # never committed
+        session.add_all(automatic(expert, maker, accuracy) for (expert, maker), accuracy in made.items())
+        session.flush()
+        shown = load_shown_labels(session, 1)
+        every = automatic_labels(session, find_run(session, "first"), range(6))
+        for expert in range(6):
+            wanted = [it.balanced_accuracy for it in every.get(expert, ())][:1]
+            found = shown.of(expert)
+            assert [found["balanced_accuracy"]] == wanted if found else not wanted
+        accuracies = [shown.of(expert)["balanced_accuracy"] for expert in shown.like("FOX")]  # type: ignore[index]
+        assert accuracies == sorted(accuracies, reverse=True)
+        assert len(accuracies) == len({expert for expert, _ in made})
+        assert shown.like("hound") == []
+    engine.dispose()
+
+
+def test_a_version_lasts_until_somebody_commits(own: Engine) -> None:
+    version = DatabaseVersion(own)
+    before = version.now()
+    assert before == version.now()
+    with Session(own) as session:
+        session.execute(update(ExpertRecord).values(entropy=1.0))
+        assert version.now() == before
+        session.commit()
+    assert version.now() != before
+    version.close()

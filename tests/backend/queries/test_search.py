@@ -1,0 +1,117 @@
+"""Finding experts by words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from hypothesis import example, given
+from hypothesis import strategies as st
+from sqlalchemy import Engine, select
+from sqlalchemy.orm import Session
+
+from mxd.backend.database.sql import among
+from mxd.backend.queries.search import words_of
+from mxd.trainer.storage.database.engine import connect
+from mxd.trainer.storage.database.search.sqlite import full_text_query
+from mxd.trainer.storage.database.tables import ExpertRecord, IndexRecord
+from tests.helpers.databases import ACTIVE, NUM_EXPERTS
+
+PATH = "/api/runs/first"
+
+
+@pytest.fixture
+def labelled(own_client: TestClient) -> Iterator[TestClient]:
+    """A client of a server where three experts have labels."""
+    for expert, label in ((3, "Foxes, 100 % old"), (150, "hounds"), (151, "hound")):
+        assert own_client.put(f"{PATH}/experts/{expert}/label", json={"label": label}).status_code == 204
+    yield own_client
+
+
+def hits(client: TestClient, typed: str, **more: Any) -> list[tuple[int, str]]:
+    """(expert, where it was found) of each hit."""
+    answer = client.get(f"{PATH}/search", params={"text": typed, **more})
+    assert answer.status_code == 200
+    return [(hit["expert"], hit["matched"]) for hit in answer.json()["hits"]]
+
+
+def found_in_page(client: TestClient, typed: str) -> set[int]:
+    """Experts of the table under a search."""
+    page = client.get(f"{PATH}/experts", params={"search": typed, "limit": 200}).json()
+    assert page["matching"] == len(page["experts"])
+    return {row["expert"] for row in page["experts"]}
+
+
+def test_labels_come_first_and_the_equal_one_before_the_longer(labelled: TestClient) -> None:
+    assert hits(labelled, "hound")[:2] == [(151, "label"), (150, "label")]
+    assert found_in_page(labelled, "HOUND") == {150, 151}
+
+
+def test_a_label_is_matched_as_it_is_written(labelled: TestClient) -> None:
+    assert hits(labelled, "100 %") == [(3, "label")]
+    assert hits(labelled, "100 _") == []
+
+
+def test_tokens_find_their_experts_by_share(client: TestClient) -> None:
+    # Expert 2 is active on "c" mostly and 1 once; so are those 26 further on.
+    found = [expert for expert, matched in hits(client, "c", limit=100) if matched == "token"]
+    assert set(found) >= {2, 28, 54, 1, 27}
+    assert found.index(2) < found.index(1)
+
+
+def test_contexts_are_found_and_shown(client: TestClient) -> None:
+    answer = client.get(f"{PATH}/search", params={"text": "fox sa", "limit": 7}).json()
+    assert len(answer["hits"]) == 7
+    for hit in answer["hits"]:
+        assert hit["matched"] == "example"
+        assert "".join(hit["example"]["tokens"]) == "the old fox sang."[:16]
+    assert len({hit["expert"] for hit in answer["hits"]}) == 7
+    assert found_in_page(client, "fox sa") == set(range(ACTIVE))
+
+
+def test_nothing_found_is_no_error(client: TestClient) -> None:
+    assert hits(client, "zebra") == []
+    assert found_in_page(client, "zebra") == set()
+
+
+@given(st.text(min_size=1, max_size=40))
+@example('"')
+@example("* AND (NOT")
+@example("NEAR(a b)")
+@example("body:x")
+@example("a\0b")
+@example("'; DROP TABLE runs; --")
+@example("-")
+@example("ﬁ ΣΑΣ ß")
+def test_no_search_is_an_error(client: TestClient, typed: str) -> None:
+    for path, name in ((f"{PATH}/search", "text"), (f"{PATH}/experts", "search")):
+        answer = client.get(path, params={name: typed})
+        assert answer.status_code == 200, answer.text
+
+
+def test_a_word_inside_quotes_is_a_word() -> None:
+    assert full_text_query(words_of('say "no"'), "beginning") == 'NEAR("say" """no"""*, 10)'
+    assert full_text_query(words_of("h"), "beginning") == '"h"'
+    assert full_text_query(words_of("hou"), "beginning") == '"hou"*'
+    assert full_text_query(words_of("hou"), "whole") == '"hou"'
+    assert words_of("( - )") == []
+
+
+@given(st.sets(st.integers(0, NUM_EXPERTS - 1)))
+def test_among_is_in(made_up_url: str, values: set[int]) -> None:
+    engine = connect(made_up_url)
+    with Session(engine) as session:
+        wanted = select(ExpertRecord.expert).where(among(session, ExpertRecord.expert, values))
+        assert set(session.scalars(wanted)) == values
+    engine.dispose()
+
+
+def test_searches_follow_a_new_index(own_client: TestClient, own: Engine) -> None:
+    assert 2 in [expert for expert, _ in hits(own_client, "c", limit=100)]
+    with Session(own) as session, session.begin():
+        session.get_one(ExpertRecord, (1, 2)).top_tokens = []
+        index = session.get_one(IndexRecord, 1)
+        index.created_at = index.created_at.replace(year=index.created_at.year + 1)
+    assert 2 not in [expert for expert, _ in hits(own_client, "c", limit=100)]

@@ -1,0 +1,193 @@
+"""A database of synthetic statistics, written through the ORM: many ties, dead experts, two runs."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from mxd.backend.database.engine import open_database
+from mxd.trainer.config import TextConfig, TrainConfig
+from mxd.trainer.storage.database import column_types as packing
+from mxd.trainer.storage.database.search import insert_search, make_search_table, search_body
+from mxd.trainer.storage.database.tables import (
+    AblationRecord,
+    ExampleRecord,
+    ExpertRecord,
+    IndexRecord,
+    MetricRecord,
+    RunRecord,
+    SequenceRecord,
+    utc_now,
+)
+from mxd.trainer.storage.run import Run
+from tests.helpers.language_models import byte_tokenizer
+
+NUM_EXPERTS = 160
+ACTIVE = 120
+"""First of the dead experts."""
+TOKENS = 20_000
+CONTEXT = 16
+PER_EXPERT = 7
+"""Contexts: four of the largest, three of interval 1."""
+SENTENCES = ("the old fox sang.", "Der Hund, dass er", "x = fn(a[0]) + 1", "may might perhaps")
+
+
+def made_up_database(data: Path, url: str) -> Engine:
+    """Create a database with the indexed run ``first`` and the run ``second``, which is still training."""
+    engine = open_database(url)
+    with Session(engine) as session, session.begin():
+        first = _run(session, data, "first", "finished", age=2)
+        _run(session, data, "second", "training", age=1)
+        _index(session, first)
+    return engine
+
+
+def _run(session: Session, data: Path, name: str, status: str, age: int) -> RunRecord:
+    config = TrainConfig(
+        name=name,
+        language_model="tiny-llama",
+        layer=1,
+        text=TextConfig(text="text.jsonl", context_length=CONTEXT),
+        tokens=TOKENS,
+        num_experts=NUM_EXPERTS,
+        k=4,
+    )
+    Run.create(config, data, byte_tokenizer())
+    started = utc_now() - timedelta(days=age)
+    record = RunRecord(
+        name=name,
+        status=status,
+        error=None,
+        language_model=config.language_model,
+        layer=config.layer,
+        method=config.method,
+        activation="silu",
+        num_experts=NUM_EXPERTS,
+        k=config.k,
+        input_width=16,
+        hidden_width=24,
+        output_width=16,
+        parameters=6_000,
+        text=config.text.text,
+        seed=config.seed,
+        context_length=CONTEXT,
+        target_tokens=TOKENS,
+        trained_tokens=TOKENS // 2,
+        config=config.model_dump(mode="json"),
+        started_at=started,
+        updated_at=started,
+    )
+    session.add(record)
+    session.flush()
+    for step in (50, 100, 150):
+        session.add(metric(record.id, step))
+    return record
+
+
+def metric(run_id: int, step: int) -> MetricRecord:
+    """Metrics of one step."""
+    return MetricRecord(
+        run_id=run_id,
+        step=step,
+        tokens=step * 64,
+        normalized_mse=10.0 / step,
+        dead_share=0.1,
+        l0=4.0,
+        max_density=0.5,
+        tokens_per_second=1000.0,
+        seconds=step / 10,
+    )
+
+
+def _index(session: Session, run: RunRecord) -> None:
+    generator = np.random.default_rng(1)
+    session.add_all(_expert(run.id, expert, generator) for expert in range(NUM_EXPERTS))
+    session.add_all(_influence(run.id, expert) for expert in range(ACTIVE))
+    tokenizer = byte_tokenizer()
+    for number, sentence in enumerate(SENTENCES):
+        ids = np.array(tokenizer(sentence)["input_ids"][:CONTEXT], dtype="<u4")
+        session.add(SequenceRecord(run_id=run.id, sequence=number, token_ids=ids.tobytes()))
+    contexts = [_context(run.id, expert, place) for expert in range(ACTIVE) for place in range(PER_EXPERT)]
+    session.add_all(contexts)
+    session.flush()
+    make_search_table(session, run.id)
+    for expert in range(ACTIVE):
+        texts = [SENTENCES[it.sequence] for it in contexts if (it.expert, it.bin) == (expert, 0)]
+        insert_search(session, run.id, [(expert, search_body(texts))])
+    session.add(
+        IndexRecord(
+            run_id=run.id,
+            text=run.text,
+            seed=0,
+            tokens=TOKENS,
+            context_length=CONTEXT,
+            active_experts=ACTIVE,
+            examples=len(contexts),
+            normalized_mse=0.25,
+            created_at=utc_now(),
+        )
+    )
+
+
+def _expert(run_id: int, expert: int, generator: np.random.Generator) -> ExpertRecord:
+    active = expert < ACTIVE
+    # Few different values, so that every order has to tell equal ones apart.
+    tokens = int(generator.integers(1, 6)) * 10 if active else 0
+    largest = float(generator.integers(1, 5)) if active else 0.0
+    letter = 1 + expert % 26 + ord("a") - ord("!")
+    return ExpertRecord(
+        run_id=run_id,
+        expert=expert,
+        active_tokens=tokens,
+        density=tokens / TOKENS,
+        mean_activation=largest / 2,
+        max_activation=largest,
+        p99=largest * 0.9,
+        entropy=float(generator.integers(0, 3)) if active else 0.0,
+        top_tokens=[[letter, tokens // 2], [letter + 1, 1]] if active else [],
+        histogram=[tokens - 1, 1, 0, 0] if active else [0, 0, 0, 0],
+        histogram_high=8.0 if active else 0.0,
+        bins=[[4.0, 8.0, 1], [0.0, 4.0, tokens - 1]] if active else [],
+        loss_increase=(expert % 5 - 1) / 100 if active else 0.0,
+        kl_amplified=expert % 4 / 100 if active else 0.0,
+        output_share=(1 + expert % 3) / 10 if active else 0.0,
+        input_dependence=expert % 2 / 2 if active else 0.0,
+    )
+
+
+def _influence(run_id: int, expert: int) -> AblationRecord:
+    return AblationRecord(
+        run_id=run_id,
+        expert=expert,
+        examples=3,
+        loss_increase=(expert % 5 - 1) / 100,
+        kl_ablated=0.02,
+        kl_amplified=expert % 4 / 100,
+        kl_random_expert=0.01,
+        kl_random_direction=0.005,
+        random_expert=(expert + 1) % ACTIVE,
+        output_share=(1 + expert % 3) / 10,
+        input_dependence=expert % 2 / 2,
+        promoted=[[40, 0.5], [41, 0.25]],
+        suppressed=[[42, -0.5]],
+    )
+
+
+def _context(run_id: int, expert: int, place: int) -> ExampleRecord:
+    interval, rank = (0, place) if place < 4 else (1, place - 4)
+    position = 3 + rank
+    pairs = [(1, 0.5), (position, 4.0 - rank / 2)]
+    return ExampleRecord(
+        run_id=run_id,
+        expert=expert,
+        bin=interval,
+        rank=rank,
+        sequence=(expert + place) % len(SENTENCES),
+        position=position,
+        coefficient=4.0 - rank / 2,
+        active=np.array([(*pair, 2) for pair in pairs], dtype=packing.ACTIVE).tobytes(),
+    )

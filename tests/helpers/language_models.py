@@ -1,0 +1,117 @@
+"""Tiny randomly initialised language models and a byte-level tokenizer, made in code."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import (
+    AutoModelForCausalLM,
+    FalconConfig,
+    Gemma2Config,
+    GemmaConfig,
+    GPT2Config,
+    GPTNeoXConfig,
+    LlamaConfig,
+    MistralConfig,
+    OPTConfig,
+    Phi3Config,
+    PhiConfig,
+    PreTrainedConfig,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen3Config,
+)
+
+from mxd.trainer.language_model.model import LanguageModel
+
+VOCABULARY = 257
+END = "<|endoftext|>"
+
+_LLAMA_LIKE: dict[str, Any] = {
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 128,
+}
+_SPECIAL: dict[str, Any] = {"vocab_size": VOCABULARY, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
+
+CONFIGS: dict[str, PreTrainedConfig] = {
+    "gpt2": GPT2Config(n_embd=16, n_layer=3, n_head=2, n_positions=128, **_SPECIAL),
+    "gpt-neox": GPTNeoXConfig(
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=3,
+        num_attention_heads=2,
+        max_position_embeddings=128,
+        **_SPECIAL,
+    ),
+    "llama": LlamaConfig(**_LLAMA_LIKE, **_SPECIAL),
+    "mistral": MistralConfig(**_LLAMA_LIKE, **_SPECIAL),
+    "qwen2": Qwen2Config(**_LLAMA_LIKE, **_SPECIAL),
+    "qwen3": Qwen3Config(**_LLAMA_LIKE, **_SPECIAL),
+    "gemma": GemmaConfig(**_LLAMA_LIKE, **_SPECIAL),
+    "gemma2": Gemma2Config(**_LLAMA_LIKE, **_SPECIAL),
+    "phi": PhiConfig(**{key: value for key, value in _LLAMA_LIKE.items() if key != "head_dim"}, **_SPECIAL),
+    "phi3": Phi3Config(**_LLAMA_LIKE, **_SPECIAL),
+    "opt": OPTConfig(
+        hidden_size=16,
+        ffn_dim=24,
+        num_hidden_layers=3,
+        num_attention_heads=2,
+        max_position_embeddings=128,
+        word_embed_proj_dim=16,
+        **_SPECIAL,
+    ),
+    "falcon": FalconConfig(hidden_size=16, num_hidden_layers=3, num_attention_heads=2, ffn_hidden_size=24, **_SPECIAL),
+}
+
+
+@cache
+def byte_tokenizer() -> PreTrainedTokenizerBase:
+    """One token per byte, and the end-of-text token with id 0."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {END: 0} | {character: place + 1 for place, character in enumerate(alphabet)}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, bos_token=END, pad_token=END)
+
+
+def tiny_language_model(family: str = "llama", seed: int = 0) -> LanguageModel:
+    """A language model of a family with a few thousand random weights, on the CPU in float32."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        # A copy: who changes the config of one changes none of the others.
+        module = AutoModelForCausalLM.from_config(deepcopy(CONFIGS[family]), dtype=torch.float32)
+    for parameter in module.parameters():
+        # Starting values are so small that every next-token distribution would be flat and every test blind.
+        parameter.data.mul_(3.0) if parameter.dim() > 1 else None
+    return LanguageModel(module, byte_tokenizer(), f"tiny-{family}")
+
+
+def sure_language_model() -> LanguageModel:
+    """A tiny language model with confident, mostly wrong predictions."""
+    language_model = tiny_language_model()
+    language_model.module.get_output_embeddings().weight.data.mul_(25.0)
+    return language_model
+
+
+def saved_language_model(folder: Path, family: str = "llama", seed: int = 0) -> Path:
+    """``tiny_language_model`` in a folder that ``LanguageModel.load`` reads."""
+    return saved(tiny_language_model(family, seed), folder)
+
+
+def saved(language_model: LanguageModel, folder: Path) -> Path:
+    """Save a language model in a folder that ``LanguageModel.load`` reads."""
+    language_model.module.save_pretrained(folder)
+    language_model.tokenizer.save_pretrained(folder)
+    return folder

@@ -1,0 +1,65 @@
+"""Small layers for tests."""
+
+from __future__ import annotations
+
+import torch
+
+from mxd.trainer.config import Activation, Encoder, LayerConfig, Method
+from mxd.trainer.config.gates import FLAT, GateConfig
+from mxd.trainer.config.methods import method_traits
+from mxd.trainer.layers.base import SparseLayer
+from mxd.trainer.layers.gates import FlatGate
+from mxd.trainer.layers.registry import build_layer
+
+
+def random_layer(
+    encoder: Encoder = "glu",
+    activation: Activation = "silu",
+    widths: tuple[int, int, int] = (12, 20, 10),
+    num_experts: int = 33,
+    k: int = 5,
+    seed: int = 0,
+    gate: GateConfig = FLAT,
+) -> SparseLayer:
+    """A layer with random parameters, the decoder included."""
+    config = LayerConfig(
+        input_width=widths[0],
+        hidden_width=widths[1],
+        output_width=widths[2],
+        num_experts=num_experts,
+        k=k,
+        activation=activation,
+        encoder=encoder,
+        gate=gate,
+    )
+    return _random(config, seed)
+
+
+def random_layer_of(method: Method, encoder: Encoder = "glu", rank: int = 3, k: int = 5) -> SparseLayer:
+    """A layer of any method: 33 experts, 12 inputs (10 for an autoencoder), 10 outputs."""
+    config = LayerConfig(
+        method=method,
+        input_width=10 if method == "autoencoder" else 12,
+        hidden_width=20,
+        output_width=10,
+        num_experts=33,
+        k=33 if method == "relu-mxd" else k,
+        activation="silu",
+        encoder=encoder,
+        rank=rank if method_traits(method).rank else None,
+    )
+    return _random(config, seed=0)
+
+
+def _random(config: LayerConfig, seed: int) -> SparseLayer:
+    layer = build_layer(config)
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in layer.parameters():
+        parameter.data.normal_(0, 0.5, generator=generator)
+    return layer
+
+
+def flat_gate(layer: SparseLayer) -> FlatGate:
+    """Return the layer's gate, which must be flat."""
+    assert isinstance(layer.gate, FlatGate)
+    return layer.gate

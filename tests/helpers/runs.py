@@ -1,0 +1,65 @@
+"""A small set-up for tests: text on disk, a language model, settings, a database."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sqlalchemy import Engine
+
+from mxd.trainer.config import OptimizerConfig, TextConfig, TrainConfig
+from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.storage.database.open import open_trainer_database, sqlite_url
+from mxd.trainer.storage.run import Run
+from tests.helpers.language_models import tiny_language_model
+from tests.helpers.layers import random_layer
+
+
+@dataclass(frozen=True)
+class World:
+    """Folder of a test's runs, and the inputs of training."""
+
+    data: Path
+    database: Engine
+    language_model: LanguageModel
+    text: TextConfig
+
+    def config(self, name: str = "small", **changes: Any) -> TrainConfig:
+        """Settings of a run of 24 steps, three buffers and 40 experts, 4 of them active."""
+        settings: dict[str, Any] = {
+            "name": name,
+            "language_model": self.language_model.source,
+            "layer": 1,
+            "text": self.text,
+            "tokens": 24 * 64,
+            "num_experts": 40,
+            "k": 4,
+            "optimizer": OptimizerConfig(learning_rate=0.01, batch_tokens=64, buffer_tokens=512),
+            "checkpoint_every": 256,
+            "log_every": 4,
+        }
+        return TrainConfig(**(settings | changes))
+
+
+def small_world(folder: Path) -> World:
+    """Create a set-up in ``folder``: 300 documents of random words, context length 16."""
+    generator = np.random.default_rng(0)
+    words = ["red", "blue", "ran", "sat", "the", "a", "old", "fox", "dog", "very", "and", "sang"]
+    path = folder / "text.jsonl"
+    lines = [" ".join(generator.choice(words, size=12)) for _ in range(300)]
+    path.write_text("".join(f'{{"text": "{line}."}}\n' for line in lines))
+    return World(
+        data=folder / "data",
+        database=open_trainer_database(sqlite_url(folder / "data")),
+        language_model=tiny_language_model(),
+        text=TextConfig(text=str(path), context_length=16),
+    )
+
+
+def run_of(world: World, name: str, layer: int) -> Run:
+    """A run with random weights that is not on disk."""
+    run = Run(world.data, TrainConfig.model_validate(world.config(name=name, layer=layer).model_dump()))
+    run.__dict__["layer"] = random_layer(widths=(16, 20, 16), seed=layer)
+    return run

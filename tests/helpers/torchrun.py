@@ -1,0 +1,55 @@
+"""Several real processes that communicate over gloo, started by ``torchrun`` or in the same way."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from subprocess import PIPE, CompletedProcess, Popen
+
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+from tests.helpers.forked import Forked
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_SECONDS = 240
+HOST = "127.0.0.1"
+
+
+def start(*words: str, processes: int = 2) -> Popen[str]:
+    """Start ``python -m WORDS`` in several processes; a context manager."""
+    program = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
+    return Popen([*program, "-m", *words], stdout=PIPE, stderr=PIPE, text=True, env=environment, cwd=ROOT)
+
+
+def ended(process: Popen[str]) -> CompletedProcess[str]:
+    """Wait, and return the exit code and the output of all processes."""
+    try:
+        out, err = process.communicate(timeout=PATIENCE_SECONDS)
+    finally:
+        process.kill()
+    return CompletedProcess(process.args, process.returncode, out, err)
+
+
+def run_processes(work: Callable[[], None], *words: str, processes: int = 2) -> list[CompletedProcess[str]]:
+    """Run a function in several processes and return the output of each.
+
+    The processes find each other by the environment variables that ``torchrun`` sets. Unlike under ``torchrun``, the
+    others continue when one fails.
+    """
+    meeting = TCPStore(HOST, 0, is_master=True, wait_for_workers=False)
+    shared = {"TORCHELASTIC_RUN_ID": "tests", "TORCHELASTIC_USE_AGENT_STORE": "True", "CUDA_VISIBLE_DEVICES": ""}
+    shared |= {"MASTER_ADDR": HOST, "MASTER_PORT": str(meeting.port)}
+    shared |= {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes)}
+
+    def run(rank: int) -> CompletedProcess[str]:
+        own = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+        with Forked(work, [work.__module__, *words], ROOT, {**os.environ, **shared, **own}) as process:
+            out, err = process.communicate(PATIENCE_SECONDS)
+            return CompletedProcess(words, process.wait(), out, err)
+
+    with ThreadPoolExecutor(processes) as pool:
+        return list(pool.map(run, range(processes)))

@@ -1,0 +1,116 @@
+"""The pages of results agree with their JSON, stay short and link what exists."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted((ROOT / "docs" / "results").glob("*.md"))
+CLAIMS = [page for page in PAGES if page.name != "index.md"]
+LONGEST_PAGE = 80
+TABLE = re.compile(r"^<!-- table: (?P<json>\S+) -->\n(?P<lines>(?:\|.*\n)+)", re.MULTILINE)
+NUMBER = re.compile(r"[-−]?(?:\d{1,3}(?:,\d{3})+|\d+)(?P<decimals>\.\d+)?(?:e(?P<exponent>-?\d+))?")
+LINK = re.compile(r"\]\((?!https?:)(?P<target>[^)#\s]+)")
+STATUS = re.compile(r"^\*\*Status: (holds|mixed|does not hold)\.\*\*", re.MULTILINE)
+
+
+def tables() -> Iterator[tuple[Path, Path, list[list[str]]]]:
+    """Every marked table: its page, its JSON, and its cells with the header first and the rule left out."""
+    for page in PAGES:
+        for match in TABLE.finditer(page.read_text("utf-8")):
+            lines = match["lines"].splitlines()
+            cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+            yield page, ROOT / match["json"], [cells[0], *cells[2:]]
+
+
+def flatten(cell: Any) -> list[float]:
+    """The numbers of a JSON cell in their order."""
+    if isinstance(cell, dict):
+        return flatten(list(cell.values()))
+    if isinstance(cell, list):
+        return [number for item in cell for number in flatten(item)]
+    return [float(cell)]
+
+
+def shows(text: str, cell: Any) -> bool:
+    """Compare the text of a table cell with a JSON cell, each number rounded as it is displayed."""
+    if isinstance(cell, str):
+        return re.sub(r"[*`]", "", text) == cell
+    numbers = list(NUMBER.finditer(text))
+    if cell is None:
+        return text == "–"
+    expected = flatten(cell)
+    return len(numbers) == len(expected) and all(map(rounds_to, expected, numbers))
+
+
+def rounds_to(value: float, shown: re.Match[str]) -> bool:
+    """Compare a value with a displayed number at the displayed digits."""
+    decimals = len(shown["decimals"] or ".") - 1
+    unit = 10.0 ** (int(shown["exponent"] or 0) - decimals)
+    return abs(float(shown[0].replace(",", "").replace("−", "-")) - value) <= 0.5 * unit * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(("page", "path", "cells"), list(tables()), ids=lambda value: getattr(value, "stem", ""))
+def test_table_agrees_with_its_json(page: Path, path: Path, cells: list[list[str]]) -> None:
+    table = json.loads(path.read_text("utf-8"))
+    assert cells[0] == table["columns"]
+    assert len(cells) == len(table["rows"]) + 1
+    for texts, row in zip(cells[1:], table["rows"], strict=True):
+        assert len(texts) == len(row)
+        assert [(text, cell) for text, cell in zip(texts, row, strict=True) if not shows(text, cell)] == [], page.name
+
+
+def test_every_claim_has_a_table_and_a_status() -> None:
+    marked = {page for page, _, _ in tables()}
+    assert [page.name for page in CLAIMS if page not in marked] == []
+    assert [page.name for page in CLAIMS if len(STATUS.findall(page.read_text("utf-8"))) != 1] == []
+
+
+def test_every_json_table_is_shown_and_names_its_source() -> None:
+    shown = {path for _, path, _ in tables()}
+    stored = {path for path in (ROOT / "results").rglob("*.json") if "raw" not in path.parts}
+    assert stored == shown
+    for path in stored:
+        assert {"measured", "tokens", "seeds", "hardware", "date", "source"} <= set(json.loads(path.read_text("utf-8")))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_page_is_short_and_its_links_exist(page: Path) -> None:
+    text = page.read_text("utf-8")
+    assert len(text.splitlines()) <= LONGEST_PAGE
+    targets = [match["target"] for match in LINK.finditer(text)]
+    assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+def test_index_lists_every_claim_with_its_status() -> None:
+    lines = (ROOT / "docs" / "results" / "index.md").read_text("utf-8").splitlines()
+    for page in CLAIMS:
+        status = STATUS.search(page.read_text("utf-8"))
+        assert status is not None
+        rows = [line for line in lines if line.startswith("|") and f"({page.name})" in line]
+        assert len(rows) == 1, page.name
+        assert rows[0].rstrip("| ").endswith(status[1]), page.name
+
+
+@pytest.mark.parametrize(
+    ("text", "cell", "expected"),
+    [
+        ("**0.0191** (0.0165 to 0.0217)", {"value": 0.01912, "interval": [0.0165, 0.02171]}, True),
+        ("0.0191", 0.01916, False),
+        ("7,135", 7135, True),
+        ("0.38, 0.39", {"seeds": [0.38, 0.39]}, True),
+        ("0.38", {"seeds": [0.38, 0.39]}, False),
+        ("−2.9e-7", -2.94e-7, True),
+        ("`mxd`, K = 8", "mxd, K = 8", True),
+        ("–", None, True),
+        ("0", None, False),
+    ],
+)
+def test_a_number_is_compared_as_displayed(text: str, cell: Any, expected: bool) -> None:
+    assert shows(text, cell) is expected

@@ -1,0 +1,164 @@
+"""Ablations and amplifications of experts, against whole forward passes with only that expert changed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from mxd.trainer.analysis.ablation import build_ablations
+from mxd.trainer.analysis.ablation.sampling import (
+    density_matched_experts,
+    get_indexed_run,
+    read_activity,
+    read_sequences,
+    sample_examples,
+)
+from mxd.trainer.analysis.indexing import build_index
+from mxd.trainer.config import AblationConfig, IndexConfig
+from mxd.trainer.errors import CancelledError, UserError
+from mxd.trainer.storage.database.tables import AblationRecord, ExpertRecord
+from mxd.trainer.storage.run import Run
+from mxd.trainer.training.train import train_layer
+from mxd.trainer.utils.callbacks import Callbacks
+from tests.helpers.layers import random_layer
+from tests.helpers.runs import World
+
+SETTINGS = AblationConfig(examples_per_bin=2)
+
+
+@pytest.fixture
+def run(world: World) -> Run:
+    """An indexed run whose layer is random, so that every expert matters."""
+    train_layer(world.config(), world.data, world.database, world.language_model)
+    run = Run.load("small", world.data)
+    run.__dict__["layer"] = random_layer(widths=(16, 24, 16), num_experts=40, k=4)
+    index = IndexConfig.model_validate({"text": world.text, "tokens": 640, "top_examples": 3, "examples_per_bin": 2})
+    build_index(run, index, world.language_model, world.database)
+    return run
+
+
+def read_ablations(world: World) -> list[AblationRecord]:
+    with Session(world.database) as session:
+        return list(session.scalars(select(AblationRecord).order_by(AblationRecord.expert)))
+
+
+def test_effects_equal_those_of_whole_forward_passes(world: World, run: Run) -> None:
+    build_ablations(run, SETTINGS, world.language_model, world.database)
+    records = read_ablations(world)
+    with Session(world.database) as session:
+        record = get_indexed_run(session, run.name)
+        examples, sequences = sample_examples(session, record, 2), read_sequences(session, record)
+        activity = read_activity(session, record)
+    for ablation in records[:6]:
+        own = examples.select(np.flatnonzero(examples.expert == ablation.expert))
+        losses, divergences, weights = [], [], []
+        for sequence, position, weight in zip(own.sequence, own.position, own.weight, strict=True):
+            ids = sequences[sequence]
+            original = changed_log_p(world, run, ids, position, ablation.expert, None)
+            ablated = changed_log_p(world, run, ids, position, ablation.expert, 0.0)
+            amplified = changed_log_p(world, run, ids, position, ablation.expert, float(activity.p99[ablation.expert]))
+            divergences.append((weight, float((original.exp() * (original - amplified)).sum())))
+            if position + 1 < len(ids):
+                losses.append(float(original[ids[position + 1]] - ablated[ids[position + 1]]))
+                weights.append(weight)
+        assert ablation.loss_increase == pytest.approx(np.average(losses, weights=weights), rel=1e-3, abs=1e-5)
+        total = sum(weight for weight, _ in divergences)
+        assert ablation.kl_amplified == pytest.approx(sum(w * kl for w, kl in divergences) / total, rel=1e-3, abs=1e-5)
+
+
+def changed_log_p(
+    world: World, run: Run, ids: list[int], position: int, expert: int, added: float | None
+) -> torch.Tensor:
+    """Next-token log p at a position. ``added`` 0 ablates the expert; a larger value is added to its coefficient."""
+    layer = run.layer
+
+    def answer(x_BTI: torch.Tensor, mlp: object) -> torch.Tensor:
+        output_BTO: torch.Tensor = mlp().clone()  # type: ignore[operator]
+        if added is None:
+            return output_BTO
+        x_1I = x_BTI[0, position : position + 1]
+        routing = layer.route(x_1I)
+        coefficient = float((routing.coefficients_TK * (routing.indices_TK == expert)).sum())
+        matrix_HO = layer.expert_matrix(expert)  # type: ignore[operator]
+        hidden_1H = layer.encode(x_1I)  # type: ignore[operator]
+        output_BTO[0, position] += (added if added else -coefficient) * (hidden_1H @ matrix_HO)[0]
+        return output_BTO
+
+    with torch.no_grad(), world.language_model.replace_mlps({run.config.layer: answer}):
+        return world.language_model.logits(torch.tensor([ids]))[0, position].log_softmax(-1)
+
+
+def test_weights_sum_to_the_active_tokens(world: World, run: Run) -> None:
+    with Session(world.database) as session:
+        record = get_indexed_run(session, run.name)
+        examples = sample_examples(session, record, 2)
+        active = {row.expert: row.active_tokens for row in session.scalars(select(ExpertRecord))}
+    for expert in np.unique(examples.expert).tolist():
+        assert examples.weight[examples.expert == expert].sum() == pytest.approx(active[expert])
+
+
+def test_the_expert_table_has_the_columns_it_is_sorted_by(world: World, run: Run) -> None:
+    result = build_ablations(run, SETTINGS, world.language_model, world.database)
+    with Session(world.database) as session:
+        rows = session.execute(
+            select(ExpertRecord, AblationRecord).join(
+                AblationRecord,
+                (ExpertRecord.run_id == AblationRecord.run_id) & (ExpertRecord.expert == AblationRecord.expert),
+            )
+        ).all()
+        unmeasured = session.scalar(
+            select(func.count()).select_from(ExpertRecord).where(ExpertRecord.output_share == 0)
+        )
+    assert result.experts == len(rows) > 10
+    assert unmeasured == 40 - len(rows)
+    for expert, ablation in rows:
+        assert (expert.loss_increase, expert.kl_amplified) == (ablation.loss_increase, ablation.kl_amplified)
+        assert 0 <= expert.input_dependence <= 1 and 0 < expert.output_share <= 1
+        assert ablation.promoted[0][1] > 0 > ablation.suppressed[0][1]
+        assert ablation.random_expert != expert.expert
+
+
+def test_a_feature_always_adds_the_same_direction(world: World) -> None:
+    train_layer(world.config(method="transcoder"), world.data, world.database, world.language_model)
+    run = Run.load("small", world.data)
+    index = IndexConfig.model_validate({"text": world.text, "tokens": 640, "top_examples": 3, "examples_per_bin": 2})
+    build_index(run, index, world.language_model, world.database)
+    build_ablations(run, SETTINGS, world.language_model, world.database)
+    assert all(ablation.input_dependence < 1e-4 for ablation in read_ablations(world))
+
+
+def test_results_are_reproducible_and_a_new_index_deletes_them(world: World, run: Run) -> None:
+    first = build_ablations(run, SETTINGS, world.language_model, world.database)
+    assert build_ablations(run, SETTINGS, world.language_model, world.database) == first
+    index = IndexConfig.model_validate({"text": world.text, "tokens": 320, "top_examples": 3, "examples_per_bin": 2})
+    build_index(run, index, world.language_model, world.database)
+    assert read_ablations(world) == []
+
+
+def test_random_experts_have_a_similar_density(world: World, run: Run) -> None:
+    with Session(world.database) as session:
+        activity = read_activity(session, get_indexed_run(session, run.name))
+    others = density_matched_experts(activity, seed=3)
+    order = {expert: rank for rank, expert in enumerate(activity.active.tolist())}
+    assert all(others[expert] != expert and abs(order[others[expert]] - rank) <= 8 for expert, rank in order.items())
+
+
+def test_missing_inputs_are_reported(world: World) -> None:
+    train_layer(world.config(), world.data, world.database, world.language_model)
+    run = Run.load("small", world.data)
+    with pytest.raises(UserError, match="mxd index small"):
+        build_ablations(run, SETTINGS, world.language_model, world.database)
+    index = IndexConfig.model_validate({"text": world.text, "tokens": 320, "examples_per_bin": 0})
+    build_index(run, index, world.language_model, world.database)
+    with pytest.raises(UserError, match="examples-per-bin 1"):
+        build_ablations(run, SETTINGS, world.language_model, world.database)
+    index = IndexConfig.model_validate({"text": world.text, "tokens": 320, "examples_per_bin": 1})
+    build_index(run, index, world.language_model, world.database)
+    with pytest.raises(CancelledError):
+        build_ablations(
+            run, SETTINGS, world.language_model, world.database, callbacks=Callbacks(is_cancelled=lambda: True)
+        )
+    assert read_ablations(world) == []

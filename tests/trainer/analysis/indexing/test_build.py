@@ -1,0 +1,275 @@
+"""``build_index`` against brute force over the same text, and the index that readers see during a rebuild."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, defaultdict
+from math import log2
+
+import numpy as np
+import pytest
+import torch
+from sqlalchemy import Engine, func, inspect, select, text
+from sqlalchemy.orm import Session
+
+from mxd.trainer.analysis.indexing import build_index
+from mxd.trainer.analysis.indexing import collect as collect_module
+from mxd.trainer.analysis.indexing import save as save_module
+from mxd.trainer.config import IndexConfig
+from mxd.trainer.data.activations import capture_layers
+from mxd.trainer.data.sequences import sequence_batches
+from mxd.trainer.errors import CancelledError, NotFoundError, UserError
+from mxd.trainer.language_model.tokenizer import token_texts
+from mxd.trainer.storage.database.open import delete_index, open_trainer_database, writing
+from mxd.trainer.storage.database.search import experts_with
+from mxd.trainer.storage.database.search.sqlite import search_table
+from mxd.trainer.storage.database.tables import (
+    Base,
+    ExampleRecord,
+    ExpertRecord,
+    IndexRecord,
+    RoutedRecord,
+    RunRecord,
+    SequenceRecord,
+)
+from mxd.trainer.storage.run import Run
+from mxd.trainer.storage.run_records import register_run
+from mxd.trainer.training.train import train_layer
+from mxd.trainer.utils.callbacks import Callbacks
+from tests.helpers.postgresql import Server
+from tests.helpers.runs import World
+
+ACTIVE = np.dtype([("position", "<u2"), ("coefficient", "<f4"), ("rank", "<u2")])
+
+
+@pytest.fixture
+def run(world: World) -> Run:
+    train_layer(world.config(), world.data, world.database, world.language_model)
+    return Run.load("small", world.data)
+
+
+def settings(world: World, **changes: object) -> IndexConfig:
+    return IndexConfig.model_validate(
+        {"text": world.text, "tokens": 640, "top_examples": 3, "examples_per_bin": 2} | changes
+    )
+
+
+class BruteForce:
+    """All active pairs, in plain Python lists."""
+
+    def __init__(self, world: World, run: Run, config: IndexConfig) -> None:
+        (self.ids_SL,) = sequence_batches(
+            config.text, world.language_model.tokenizer, config.tokens, config.seed, "as-is", batch=10_000
+        )
+        with torch.no_grad():
+            routing = run.layer.route(capture_layers(world.language_model, [1], self.ids_SL)[1].input_TI)
+        self.active: dict[int, list[tuple[int, int, float]]] = defaultdict(list)
+        self.ranks: dict[tuple[int, int, int], int] = {}
+        for token, (coefficients, experts) in enumerate(zip(*(values.tolist() for values in routing), strict=True)):
+            for rank, (coefficient, expert) in enumerate(zip(coefficients, experts, strict=True)):
+                if coefficient > 0:
+                    self.ranks[expert, *divmod(token, config.text.context_length)] = rank
+                    self.active[expert].append((*divmod(token, config.text.context_length), coefficient))
+
+    def largest(self, expert: int, count: int) -> list[tuple[int, int, float]]:
+        peaks: dict[int, tuple[int, int, float]] = {}
+        for sequence, position, coefficient in self.active[expert]:
+            if sequence not in peaks or coefficient > peaks[sequence][2]:
+                peaks[sequence] = (sequence, position, coefficient)
+        return sorted(peaks.values(), key=lambda row: (-row[2], row[0]))[:count]
+
+
+def read_experts(session: Session) -> list[ExpertRecord]:
+    return list(session.scalars(select(ExpertRecord).order_by(ExpertRecord.expert)))
+
+
+@pytest.mark.parametrize("tokens_per_batch", [48, 1024])
+def test_equals_brute_force(world: World, run: Run, monkeypatch: pytest.MonkeyPatch, tokens_per_batch: int) -> None:
+    monkeypatch.setattr(collect_module, "TOKENS_PER_BATCH", tokens_per_batch)
+    config = settings(world)
+    result = build_index(run, config, world.language_model, world.database)
+    brute = BruteForce(world, run, config)
+    assert result.tokens == brute.ids_SL.size == 640
+    assert result.active_experts == len(brute.active)
+    with Session(world.database) as session:
+        experts = read_experts(session)
+        assert [row.expert for row in experts] == list(range(40))
+        for row in experts:
+            check_statistics(row, brute)
+            check_examples(session, row, brute, config)
+        stored = set(session.scalars(select(SequenceRecord.sequence)))
+        sampled = set(session.scalars(select(RoutedRecord.sequence)))
+        assert stored == set(session.scalars(select(ExampleRecord.sequence))) | sampled
+        assert sampled == set(range(640 // config.text.context_length))
+        for record in session.scalars(select(SequenceRecord)):
+            assert np.frombuffer(record.token_ids, "<u4").tolist() == brute.ids_SL[record.sequence].tolist()
+
+
+def check_statistics(row: ExpertRecord, brute: BruteForce) -> None:
+    active = brute.active.get(row.expert, [])
+    values = [coefficient for *_, coefficient in active]
+    assert row.active_tokens == len(active)
+    assert row.density == pytest.approx(len(active) / 640)
+    if not active:
+        assert (row.mean_activation, row.max_activation, row.p99, row.entropy, row.histogram_high) == (0, 0, 0, 0, 0)
+        assert (row.top_tokens, row.bins) == ([], [])
+        return
+    assert row.mean_activation == pytest.approx(np.mean(values))
+    assert row.max_activation == max(values)
+    high = 2.0 ** np.frexp(max(values))[1]
+    assert row.histogram_high == high
+    assert row.histogram == np.histogram(values, bins=64, range=(0, high))[0].tolist()
+    tokens = Counter(int(brute.ids_SL[sequence, position]) for sequence, position, _ in active)
+    assert row.top_tokens == sorted(map(list, tokens.items()), key=lambda pair: (-pair[1], pair[0]))[:12]
+    assert row.entropy == pytest.approx(sum(-n / len(active) * log2(n / len(active)) for n in tokens.values()))
+    assert sum(value <= row.p99 for value in values) >= 0.99 * len(values)
+    assert sum(int(count) for *_, count in row.bins) == len(active)
+    for low, above, count in row.bins:
+        assert sum(low <= value < above for value in values) == count
+
+
+def check_examples(session: Session, row: ExpertRecord, brute: BruteForce, config: IndexConfig) -> None:
+    query = select(ExampleRecord).where(ExampleRecord.expert == row.expert)
+    examples = list(session.scalars(query.order_by(ExampleRecord.bin, ExampleRecord.rank)))
+    top = [(e.sequence, e.position, e.coefficient) for e in examples if e.bin == 0]
+    assert top == brute.largest(row.expert, config.top_examples)
+    active = set(brute.active.get(row.expert, []))
+    for example in examples:
+        assert (example.sequence, example.position, example.coefficient) in active
+        stored = np.frombuffer(example.active, ACTIVE)
+        expected = [(p, c) for s, p, c in sorted(active) if s == example.sequence]
+        assert stored["position"].tolist() == [position for position, _ in expected]
+        np.testing.assert_allclose(stored["coefficient"], [c for _, c in expected], rtol=1e-6)
+        assert stored["rank"].tolist() == [brute.ranks[row.expert, example.sequence, p] for p, _ in expected]
+    for number, (low, high, count) in enumerate(row.bins, start=1):
+        in_bin = [example for example in examples if example.bin == number]
+        assert [example.rank for example in in_bin] == list(range(min(config.examples_per_bin, int(count))))
+        assert all(low <= example.coefficient < high for example in in_bin)
+
+
+def test_the_same_text_and_seed_give_the_same_index(world: World, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def snapshot() -> list[tuple[object, ...]]:
+        with Session(world.database) as session:
+            columns = [column for column in ExampleRecord.__table__.columns if column.name != "id"]
+            return sorted(tuple(row) for row in session.execute(select(*columns)))
+
+    build_index(run, settings(world), world.language_model, world.database)
+    first = snapshot()
+    monkeypatch.setattr(collect_module, "TOKENS_PER_BATCH", 7 * 16)
+    build_index(run, settings(world), world.language_model, world.database)
+    assert snapshot() == first
+
+
+def test_a_new_index_replaces_the_previous_one(world: World, run: Run) -> None:
+    build_index(run, settings(world), world.language_model, world.database)
+    build_index(
+        run, settings(world, tokens=160, top_examples=1, examples_per_bin=0), world.language_model, world.database
+    )
+    with Session(world.database) as session:
+        index = session.scalars(select(IndexRecord)).one()
+        examples = session.scalar(select(func.count()).select_from(ExampleRecord))
+        searchable = session.scalar(text(f"SELECT count(*) FROM {search_table(index.run_id)}_docsize"))
+        assert (index.tokens, index.examples) == (160, examples)
+        assert searchable == examples == index.active_experts
+
+
+def test_a_failed_index_leaves_the_previous_one(world: World, run: Run) -> None:
+    build_index(run, settings(world), world.language_model, world.database)
+    with pytest.raises(UserError, match="repeat"):
+        build_index(run, settings(world, tokens=10_000_000), world.language_model, world.database)
+    with pytest.raises(CancelledError):
+        build_index(
+            run, settings(world), world.language_model, world.database, callbacks=Callbacks(is_cancelled=lambda: True)
+        )
+    with Session(world.database) as session:
+        assert session.scalars(select(IndexRecord)).one().tokens == 640
+
+
+def test_text_around_the_peak_can_be_searched(world: World, run: Run) -> None:
+    build_index(run, settings(world), world.language_model, world.database)
+    with Session(world.database) as session:
+        run_id = session.scalars(select(RunRecord.id)).one()
+        table = search_table(run_id)
+        matching = list(session.scalars(text(f"SELECT rowid FROM {table} WHERE {table} MATCH 'fox'")))
+        assert matching
+        for expert in matching:
+            top = (ExampleRecord.expert == expert, ExampleRecord.bin == 0)
+            numbers = session.scalars(select(ExampleRecord.sequence).where(*top)).all()
+            sequences = [session.get_one(SequenceRecord, (run_id, number)).token_ids for number in numbers]
+            ids = [np.frombuffer(token_ids, "<u4").tolist() for token_ids in sequences]
+            assert any("fox" in "".join(token_texts(run.tokenizer, each)) for each in ids)
+
+
+def test_a_run_that_is_not_in_the_database(world: World, run: Run) -> None:
+    with writing(world.database) as session:
+        session.delete(session.scalars(select(RunRecord)).one())
+    read: list[int] = []
+    with pytest.raises(NotFoundError, match="Unknown run 'small'"):
+        build_index(
+            run,
+            settings(world),
+            world.language_model,
+            world.database,
+            callbacks=Callbacks(on_progress=lambda done, *_: read.append(done)),
+        )
+    assert read == [], "the error is raised before the text is read"
+
+
+def test_readers_see_the_previous_index_and_its_search_until_the_new_one_is_written(
+    world: World, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def visible() -> tuple[list[int], object]:
+        with Session(world.database) as session:
+            run_id = session.scalars(select(RunRecord.id)).one()
+            tokens = session.scalar(select(IndexRecord.tokens))
+            return experts_with(session, run_id, ["fox"]).tolist(), tokens
+
+    build_index(run, settings(world), world.language_model, world.database)
+    before = visible()
+    assert before[0]
+    meanwhile = []
+
+    def fails(*_arguments: object) -> None:
+        meanwhile.append(visible())
+        raise UserError("The disk is full.")
+
+    monkeypatch.setattr(save_module, "_insert_search", fails)
+    with pytest.raises(UserError, match="disk is full"):
+        build_index(run, settings(world, tokens=1280), world.language_model, world.database)
+    assert [*meanwhile, visible()] == [before, before]
+
+
+def read_rows(database: Engine, table: type[Base]) -> list[tuple[object, ...]]:
+    """All rows of a table without their timestamps."""
+    columns = [column for column in table.__table__.columns if column.name != "created_at"]
+    with database.connect() as connection:
+        rows = connection.execute(select(*columns).order_by(*inspect(table).primary_key))
+        return [tuple(row) for row in rows]
+
+
+def test_postgresql_and_sqlite_store_the_same_index(world: World, run: Run, postgresql_server: Server) -> None:
+    other = open_trainer_database(postgresql_server.new())
+    register_run(run, other)
+    for _ in range(2):  # the second replaces the first
+        build_index(run, settings(world), world.language_model, other)
+    build_index(run, settings(world), world.language_model, world.database)
+    for table in (IndexRecord, ExpertRecord, SequenceRecord, ExampleRecord, RoutedRecord):
+        rows = read_rows(other, table)
+        assert rows
+        assert rows == read_rows(world.database, table)
+    for word in ("fox", "o"):
+        with Session(other) as one, Session(world.database) as two:
+            assert sorted(experts_with(one, 1, [word])) == sorted(experts_with(two, 1, [word]))
+    with writing(other) as session:
+        delete_index(session, 1)
+        assert experts_with(session, 1, ["fox"]).tolist() == []
+    other.dispose()
+
+
+def test_on_a_cpu_everything_runs_in_one_thread(world: World, run: Run) -> None:
+    main, threads = threading.get_ident(), []
+    embeddings = world.language_model.module.get_input_embeddings()
+    handle = embeddings.register_forward_pre_hook(lambda *_: threads.append(threading.get_ident()))
+    build_index(run, settings(world), world.language_model, world.database)
+    handle.remove()
+    assert set(threads) == {main}

@@ -1,0 +1,112 @@
+"""Selection of examples: it depends neither on batches, nor on parts of the text, nor on when pruning happens."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mxd.trainer.analysis.indexing.activations import ActivePairs, Ints, active_pairs
+from mxd.trainer.analysis.indexing.examples import SelectedExamples, TopExamples
+from mxd.trainer.analysis.indexing.statistics import ExpertStatistics
+from mxd.trainer.layers.base import Routing
+
+EXPERTS, LENGTH = 6, 5
+
+
+def random_routing(seed: int, sequences: int) -> Routing:
+    """Few distinct coefficients, so that many are equal, over several powers of two; some are 0."""
+    rng = np.random.default_rng(seed)
+    tokens = sequences * LENGTH
+    coefficients_TK = rng.choice([0.0, 0.01, 0.3, 0.5, 0.75, 1.0, 6.0], (tokens, 3)).astype(np.float32)
+    indices_TK = np.stack([rng.permutation(EXPERTS)[:3] for _ in range(tokens)])
+    return Routing(torch.from_numpy(coefficients_TK), torch.from_numpy(indices_TK))
+
+
+def select_pairs(routing: Routing, sequence_ids_S: Ints) -> ActivePairs:
+    rows = (sequence_ids_S[:, None] * LENGTH + np.arange(LENGTH)).reshape(-1)
+    chosen = Routing(routing.coefficients_TK[rows], routing.indices_TK[rows])
+    return active_pairs(chosen, LENGTH, sequence_ids_S)[0]
+
+
+def collect(
+    routing: Routing, batches: list[Ints], examples_per_bin: int, prune_at: int
+) -> tuple[TopExamples, ExpertStatistics]:
+    statistics = ExpertStatistics(EXPERTS)
+    examples = TopExamples(EXPERTS, top=3, examples_per_bin=examples_per_bin, seed=1, prune_at=prune_at)
+    for sequence_ids_S in batches:
+        pairs = select_pairs(routing, sequence_ids_S)
+        examples.add(pairs, statistics, statistics.add(pairs))
+        if examples.needs_pruning:
+            examples.prune(statistics)
+    return examples, statistics
+
+
+def same(left: tuple[SelectedExamples, ActivePairs], right: tuple[SelectedExamples, ActivePairs]) -> bool:
+    """Compare the selected examples and their active positions."""
+    (selected, pairs), (others, other_pairs) = left, right
+    names = ("expert", "bin", "rank", "sequence", "position", "coefficient")
+    columns = all(np.array_equal(getattr(selected, name), getattr(others, name)) for name in names)
+    return columns and all(
+        pairs.position[a:b].tolist() == other_pairs.position[c:d].tolist()
+        for a, b, c, d in zip(selected.start, selected.end, others.start, others.end, strict=True)
+    )
+
+
+@given(
+    seed=st.integers(0, 1000), sequences=st.integers(1, 40), examples_per_bin=st.integers(0, 2), parts=st.integers(1, 3)
+)
+def test_batches_parts_and_pruning_change_nothing(seed: int, sequences: int, examples_per_bin: int, parts: int) -> None:
+    routing = random_routing(seed, sequences)
+    whole, statistics = collect(routing, [np.arange(sequences)], examples_per_bin, prune_at=1 << 20)
+    expected = whole.prune(statistics), whole.pairs
+    several = [
+        collect(routing, [np.array([number]) for number in range(part, sequences, parts)], examples_per_bin, prune_at=4)
+        for part in range(parts)
+    ]
+    (examples, together), *others = several
+    for _, other in others:
+        together.merge(other)
+    for other_examples, other in others:
+        other_examples.prune(other)
+    selected = examples.merge([other_examples.pairs for other_examples, _ in others], together)
+    assert same(expected, (selected, examples.pairs))
+    for name in ("active_tokens", "largest", "histogram_NB", "exponents", "highs", "means"):
+        assert np.array_equal(getattr(statistics, name), getattr(together, name)), name
+
+
+def test_pairs_are_in_order_whatever_k_is() -> None:
+    pairs, token_P = active_pairs(random_routing(0, 9), LENGTH, np.arange(9) * 2)
+    rows = list(zip(*(field.tolist() for field in pairs[:3]), strict=True))
+    assert rows == sorted(rows)
+    assert (pairs.coefficient > 0).all()
+    assert set(pairs.sequence.tolist()) <= set(range(0, 18, 2))
+    assert token_P.tolist() == [s // 2 * LENGTH + p for _, s, p in rows]
+
+
+def test_ranks_go_by_coefficient_whatever_the_order_of_the_gate() -> None:
+    """A gate without a top-k has its experts by id."""
+    routing = Routing(torch.tensor([[0.0, 2.0, 0.5, 3.0], [1.0, 0.0, 4.0, 0.0]]), torch.arange(4).expand(2, 4))
+    pairs, token_P = active_pairs(routing, 1, np.arange(2))
+    ranks = {(int(t), int(e)): int(r) for t, e, r in zip(token_P, pairs.expert, pairs.rank, strict=True)}
+    assert ranks == {(0, 1): 1, (0, 2): 2, (0, 3): 0, (1, 0): 1, (1, 2): 0}
+
+
+def test_random_examples_are_a_fair_sample() -> None:
+    """Each of 400 equal pairs is drawn about as often as another over many seeds."""
+    routing = Routing(torch.ones(400, 1), torch.zeros(400, 1, dtype=torch.int64))
+    pairs, _ = active_pairs(routing, LENGTH, np.arange(80))
+    drawn = np.zeros(400)
+    for seed in range(500):
+        statistics = ExpertStatistics(1)
+        examples = TopExamples(1, top=1, examples_per_bin=20, seed=seed)
+        examples.add(pairs, statistics, statistics.add(pairs))
+        selected = examples.prune(statistics)
+        random = selected.bin > 0
+        drawn[selected.sequence[random] * LENGTH + selected.position[random]] += 1
+    # 25 expected of each; a standard deviation is 5.
+    assert drawn.sum() == 500 * 20
+    assert drawn.std() == pytest.approx(5, rel=0.2)
+    assert drawn.max() < 25 + 5 * 5

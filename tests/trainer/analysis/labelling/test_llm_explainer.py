@@ -1,0 +1,145 @@
+"""Labels from a real HTTP endpoint on the loopback: unusable answers, errors, cancelling and continuing."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from mxd.trainer.analysis.indexing import build_index
+from mxd.trainer.analysis.labelling import llm_client as module
+from mxd.trainer.analysis.labelling.llm_client import AnswerError, Endpoint, EndpointError, json_object
+from mxd.trainer.analysis.labelling.llm_explainer import explain_experts
+from mxd.trainer.config import IndexConfig
+from mxd.trainer.errors import UserError
+from mxd.trainer.storage.database.tables import AutomaticLabelRecord
+from mxd.trainer.storage.run import Run
+from mxd.trainer.training.train import train_layer
+from mxd.trainer.utils.callbacks import Callbacks
+from tests.helpers.runs import World
+
+Answer = Callable[[str], tuple[int, str]]
+"""Function from the last message to a status and a content."""
+
+
+@pytest.fixture(autouse=True)
+def retry_immediately(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RETRY_SECONDS", 0.0)
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[Answer], str]]:
+    """Start an endpoint with the given answers and return its URL."""
+    servers: list[ThreadingHTTPServer] = []
+
+    def start(answer: Answer) -> str:
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                status, content = answer(request["messages"][-1]["content"])
+                body = json.dumps({"choices": [{"message": {"content": content}}]}).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Log nothing."""
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        servers.append(server)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        return f"http://127.0.0.1:{server.server_address[1]}/v1"
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture
+def run(world: World) -> Run:
+    train_layer(world.config(), world.data, world.database, world.language_model)
+    run = Run.load("small", world.data)
+    build_index(run, IndexConfig(text=world.text, tokens=3_000), world.language_model, world.database)
+    return run
+
+
+def labels(world: World) -> list[AutomaticLabelRecord]:
+    with Session(world.database) as session:
+        return list(session.scalars(select(AutomaticLabelRecord)))
+
+
+def usable_answer(question: str) -> tuple[int, str]:
+    """Answer with a label, or with every second text."""
+    if question.startswith("Description"):
+        return 200, 'I say {"matching": [1, 3, 5]}.'
+    return 200, '{"label": "letters\\n of words"}'
+
+
+def explain(world: World, run: Run, url: str, **options: object) -> object:
+    return explain_experts(run, world.database, "asked", Endpoint(url, "asked").ask, limit=3, **options)  # type: ignore[arg-type]
+
+
+def test_labels_are_stored_with_scores_and_requested_once(
+    world: World, run: Run, serve: Callable[[Answer], str]
+) -> None:
+    url = serve(usable_answer)
+    explain(world, run, url)
+    first = {label.expert for label in labels(world)}
+    assert first
+    explain(world, run, url)
+    stored = labels(world)
+    assert len(stored) > len(first)
+    assert {label.label for label in stored} == {"letters of words"}
+    assert all(label.labeller == "asked" and 0 <= label.balanced_accuracy <= 1 for label in stored)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda question: (200, "I would rather not."),
+        lambda question: (200, '{"label": ""}'),
+        lambda question: (200, '{"matching": [99]}') if question.startswith("D") else (200, '{"label": "a"}'),
+        lambda question: (200, '{"matching": "all"}') if question.startswith("D") else (200, '{"label": "a"}'),
+    ],
+)
+def test_an_unusable_answer_gives_no_label(
+    world: World, run: Run, serve: Callable[[Answer], str], answer: Answer
+) -> None:
+    result = explain(world, run, serve(answer))
+    assert getattr(result, "failed", 0) == 3
+    assert labels(world) == []
+
+
+@pytest.mark.parametrize("status", [401, 500])
+def test_an_error_status_is_an_error(world: World, run: Run, serve: Callable[[Answer], str], status: int) -> None:
+    with pytest.raises(EndpointError, match=str(status)):
+        explain(world, run, serve(lambda question: (status, "no")))
+    assert labels(world) == []
+
+
+def test_an_unreachable_endpoint_is_an_error(world: World, run: Run) -> None:
+    with pytest.raises(EndpointError, match="No answer"):
+        explain(world, run, "http://127.0.0.1:9")
+
+
+def test_labels_survive_cancelling(world: World, run: Run, serve: Callable[[Answer], str]) -> None:
+    url = serve(usable_answer)
+    with pytest.raises(UserError, match="saved"):
+        explain(world, run, url, callbacks=Callbacks(is_cancelled=lambda: bool(labels(world))))
+    assert len(labels(world)) == 1
+    explain(world, run, url)
+    assert len(labels(world)) > 1
+
+
+def test_json_inside_other_text() -> None:
+    assert json_object('Sure: {"a": [1]} there') == {"a": [1]}
+    for text in ("none", "{broken", "[1]"):
+        with pytest.raises(AnswerError):
+            json_object(text)

@@ -1,0 +1,77 @@
+"""Rules for synthetic activity on random text."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mxd.trainer.analysis.labelling.rule_labels import score_rule
+from mxd.trainer.analysis.labelling.rule_search import BackgroundTokens, Condition, RuleSearch, describe_rule, matches
+from mxd.trainer.analysis.labelling.token_features import FEATURES, FeatureExtractor
+
+WORDS = ["the", "der", "fox", "ran", ",", "red", "and"]
+TOKENS = 4_000
+
+
+@pytest.fixture
+def text() -> list[str]:
+    generator = np.random.default_rng(0)
+    return [f" {word}" for word in generator.choice(WORDS, TOKENS)]
+
+
+def find_label(text: list[str], active: list[int]) -> str:
+    """Label of an expert that is active on the given tokens."""
+    extractor = FeatureExtractor("<end>")
+    features = extractor.extract(text)
+    background = BackgroundTokens(features, np.arange(TOKENS))
+    tokens = np.array(active)
+    best = RuleSearch(background, tokens[:40], tokens, len(active) / TOKENS).best()
+    assert best is not None
+    score = score_rule(best.rule, background, tokens[40:80], tokens)
+    assert score.balanced_accuracy > 0.95
+    assert score.precision == pytest.approx(1.0)
+    return describe_rule(best.rule, extractor.vocabularies)
+
+
+def test_a_token(text: list[str]) -> None:
+    label = find_label(text, [index for index, word in enumerate(text) if word == " fox"])
+    assert label == "“fox”"
+
+
+def test_a_token_after_another(text: list[str]) -> None:
+    active = [index for index in range(1, TOKENS) if text[index] == " fox" and text[index - 1] == " red"]
+    label = find_label(text, active)
+    assert label == "“fox” after “red”"
+
+
+def test_tokens_after_a_token(text: list[str]) -> None:
+    label = find_label(text, [index for index in range(1, TOKENS) if text[index - 1] == " der"])
+    assert label == "After “der”"
+
+
+def test_random_activity_gives_no_good_rule(text: list[str]) -> None:
+    background = BackgroundTokens(FeatureExtractor("<end>").extract(text), np.arange(TOKENS))
+    tokens = np.sort(np.random.default_rng(1).choice(TOKENS, 40, replace=False))
+    best = RuleSearch(background, tokens, tokens, 0.01).best()
+    assert best is None or best.objective < 0.2
+
+
+def test_matching_equals_the_mask(text: list[str]) -> None:
+    background = BackgroundTokens(FeatureExtractor("<end>").extract(text), np.arange(TOKENS))
+    token = background.features_FT[FEATURES.index("token")]
+    rule = (
+        Condition(FEATURES.index("token"), (int(token[3]), int(token[5]))),
+        Condition(FEATURES.index("before"), (int(background.features_FT[FEATURES.index("before"), 3]),)),
+    )
+    expected = np.flatnonzero(matches(background.features_FT, rule, np.arange(TOKENS)))
+    assert sorted(background.matching(rule).tolist()) == expected.tolist()
+    assert 3 in expected
+
+
+def test_undefined_scores_are_none(text: list[str]) -> None:
+    background = BackgroundTokens(FeatureExtractor("<end>").extract(text), np.arange(TOKENS))
+    nothing = (Condition(0, (10_000,)),)
+    score = score_rule(nothing, background, np.arange(5), np.zeros(0, np.int64))
+    assert score.precision is None
+    assert score.recall is None
+    assert score.balanced_accuracy == 0.5

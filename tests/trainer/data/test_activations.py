@@ -1,0 +1,131 @@
+"""Activation buffers: the batch of a step depends only on text, seed and step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import islice
+from typing import Any
+
+import pytest
+import torch
+
+from mxd.trainer.config import OptimizerConfig, TrainConfig
+from mxd.trainer.data.activations import BatchPlan, StreamSpec, activation_buffers, batches, prefetch_on_gpu
+from mxd.trainer.errors import UserError
+from mxd.trainer.language_model.model import MlpActivations
+from tests.helpers.runs import World
+
+
+def batches_of(world: World, config: TrainConfig, first: int = 0) -> Iterator[MlpActivations]:
+    for batch in batches(world.language_model, StreamSpec.from_configs([config]), first):
+        yield batch[config.layer]
+
+
+def test_batch_plan_rounds_to_whole_sequences_and_batches(world: World) -> None:
+    plan = BatchPlan.from_config(world.config())
+    assert (plan.context_length, plan.batch_tokens, plan.buffer_tokens, plan.steps, plan.steps_per_buffer) == (
+        16,
+        64,
+        512,
+        24,
+        8,
+    )
+    assert plan.tokens == 24 * 64
+
+
+def test_every_token_of_a_buffer_is_used_once(world: World) -> None:
+    buffer = next(activation_buffers(world.language_model, StreamSpec.from_configs([world.config()])))
+    used = torch.cat([batch[1].input_TI for batch in buffer.batches(64)])
+    assert len(used) == 512
+    assert torch.equal(buffer.order_T.sort().values, torch.arange(512))
+    assert torch.equal(used[buffer.order_T.argsort()], buffer.captured[1].input_TI)
+
+
+def test_inputs_and_outputs_match(world: World) -> None:
+    for layer in (0, 2):
+        mlp = world.language_model.module.get_submodule(f"model.layers.{layer}.mlp")
+        batch = next(batches_of(world, world.config(layer=layer)))
+        torch.testing.assert_close(mlp(batch.input_TI), batch.output_TO)
+
+
+def test_resuming_at_a_later_step_gives_the_same_batches(world: World) -> None:
+    config = world.config()
+    whole = list(batches_of(world, config))
+    assert len(whole) == 24
+    for first in (0, 3, 8, 13, 23, 24):
+        later = list(batches_of(world, config, first))
+        assert len(later) == 24 - first
+        assert all(torch.equal(a.input_TI, b.input_TI) for a, b in zip(later, whole[first:], strict=True))
+
+
+def test_layers_on_one_pass_have_the_batches_of_separate_passes(world: World) -> None:
+    configs = [world.config(f"l{layer}", layer=layer) for layer in (2, 0, 2)]
+    stream = StreamSpec.from_configs(configs)
+    assert stream.layers == (0, 2)
+    together = list(batches(world.language_model, stream))
+    for config in configs:
+        alone = list(batches_of(world, config))
+        for batch, own in zip(together, alone, strict=True):
+            assert torch.equal(batch[config.layer].input_TI, own.input_TI)
+            assert torch.equal(batch[config.layer].output_TO, own.output_TO)
+
+
+def test_blocks_after_the_last_layer_are_not_run(world: World) -> None:
+    ran: list[int] = []
+    blocks = world.language_model.module.get_submodule("model.layers")
+    for number, block in enumerate(blocks.children()):
+        block.register_forward_pre_hook(lambda _block, _inputs, number=number: ran.append(number))
+    next(batches_of(world, world.config(layer=1)))
+    assert set(ran) == {0, 1}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tokens": 64},
+        {"seed": 1},
+        {"optimizer": OptimizerConfig(batch_tokens=32, buffer_tokens=512)},
+        {"language_model": "other"},
+    ],
+)
+def test_runs_with_different_batches_are_rejected(world: World, changes: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match="trained together"):
+        StreamSpec.from_configs([world.config(), world.config(**changes)])
+
+
+def test_runs_with_different_seeds_can_share_a_stream(world: World) -> None:
+    assert StreamSpec.from_configs([world.config(seed=1), world.config(seed=2, data_seed=1)]).seed == 1
+
+
+def test_the_seed_changes_the_order(world: World) -> None:
+    one, other = (next(batches_of(world, world.config(seed=seed))) for seed in (0, 1))
+    assert not torch.equal(one.input_TI, other.input_TI)
+
+
+def test_a_buffer_is_shuffled(world: World) -> None:
+    buffer = next(islice(activation_buffers(world.language_model, StreamSpec.from_configs([world.config()])), 1, None))
+    assert not torch.equal(buffer.order_T, torch.arange(len(buffer.order_T)))
+
+
+@pytest.mark.parametrize("first", [0, 3, 8, 13])
+def test_a_precomputed_first_buffer_is_reused(world: World, first: int) -> None:
+    stream = StreamSpec.from_configs([world.config()])
+    whole = list(batches(world.language_model, stream, first))
+    first_buffer = next(activation_buffers(world.language_model, stream))
+    again = list(batches(world.language_model, stream, first, first=first_buffer))
+    assert len(again) == 24 - first
+    assert all(torch.equal(a[1].output_TO, b[1].output_TO) for a, b in zip(again, whole, strict=True))
+
+
+def test_prefetched_buffers_are_identical(world: World) -> None:
+    stream = StreamSpec.from_configs([world.config()])
+    plain = list(activation_buffers(world.language_model, stream))
+    with closing(prefetch_on_gpu(activation_buffers(world.language_model, stream), torch.device("cuda"))) as prefetched:
+        others = list(prefetched)
+    assert len(plain) == len(others) == 3
+    for one, other in zip(plain, others, strict=True):
+        assert torch.equal(one.captured[1].output_TO, other.captured[1].output_TO)
+        assert torch.equal(one.order_T, other.order_T)
+    unread = activation_buffers(world.language_model, stream)
+    assert prefetch_on_gpu(unread, torch.device("cpu")) is unread, "on a CPU the two would take each other's cores"

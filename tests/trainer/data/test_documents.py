@@ -1,0 +1,253 @@
+"""Documents: sources, order, fingerprints, errors."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import datasets
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mxd.trainer.config import TextConfig
+from mxd.trainer.data import documents as module
+from mxd.trainer.data.documents import documents, fingerprint
+from mxd.trainer.errors import NotFoundError, UserError
+
+
+def write_jsonl(path: Path, rows: list[str]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps({"text": row}) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> TextConfig:
+    return TextConfig(text=str(write_jsonl(tmp_path / "rows.jsonl", [f"document {number}" for number in range(300)])))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    root = tmp_path / "texts"
+    write_jsonl(root / "b" / "rows.jsonl", ["two", "three"])
+    (root / "a.txt").write_text("one")
+    (root / "c.csv").write_text("text,id\nfour,1\n")
+    (root / "README.md").write_text("not this")
+    (root / "b" / ".hidden.txt").write_text("nor this")
+    (root / ".git").mkdir()
+    (root / ".git" / "x.txt").write_text("nor that")
+    return root
+
+
+def failure(config: TextConfig) -> str:
+    with pytest.raises(UserError) as raised:
+        list(documents(config))
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+# ---------------------------------------------------------------- what is read
+
+
+def test_a_folder_is_read_recursively_in_name_order(folder: Path) -> None:
+    assert list(documents(TextConfig(text=str(folder)))) == ["one", "two", "three", "four"]
+
+
+def test_tilde_is_expanded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(folder))
+    assert list(documents(TextConfig(text="~/a.txt"))) == ["one"]
+
+
+def test_local_folders_take_precedence_over_the_hub(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder.parent)
+    assert len(list(documents(TextConfig(text="texts")))) == 4
+
+
+def test_empty_documents_are_skipped(tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "a.jsonl", ["", "one", " \n\t", " two "])
+    assert list(documents(TextConfig(text=str(path)))) == ["one", " two "]
+
+
+# ---------------------------------------------------------------- order
+
+
+def test_shuffling_is_a_deterministic_permutation(rows: TextConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BUFFER_DOCUMENTS", 50)
+    plain = list(documents(rows))
+    shuffled = list(documents(rows, "shuffled", seed=1))
+    assert shuffled == list(documents(rows, "shuffled", seed=1))
+    assert shuffled != plain
+    assert shuffled != list(documents(rows, "shuffled", seed=2))
+    assert sorted(shuffled) == sorted(plain)
+
+
+def test_the_files_of_a_folder_are_shuffled_too(tmp_path: Path) -> None:
+    for number in range(20):
+        (tmp_path / f"{number:02}.txt").write_text(str(number))
+    config = TextConfig(text=str(tmp_path))
+    assert list(documents(config)) == [str(number) for number in range(20)]
+    assert sorted(documents(config, "shuffled"), key=int) == list(documents(config))
+    assert list(documents(config, "shuffled")) != list(documents(config))
+
+
+@given(
+    items=st.lists(st.text(min_size=1, max_size=9)),
+    size=st.integers(1, 5),
+    characters=st.integers(1, 20),
+    seed=st.integers(0, 9),
+)
+def test_the_shuffle_buffer_respects_its_limits(items: list[str], size: int, characters: int, seed: int) -> None:
+    output: list[str] = []
+
+    def asked_for() -> Iterator[str]:
+        for number, item in enumerate(items):
+            waiting = len("".join(items[:number])) - len("".join(output))
+            assert number - len(output) <= size
+            assert number - len(output) <= 1 or waiting <= characters
+            yield item
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "BUFFER_DOCUMENTS", size)
+        patch.setattr(module, "BUFFER_CHARACTERS", characters)
+        for document in module._shuffled(asked_for(), random.Random(seed)):
+            output.append(document)
+    assert sorted(output) == sorted(items)
+
+
+def test_the_shuffle_is_uniform() -> None:
+    firsts = [next(module._shuffled(iter("abcd"), random.Random(seed))) for seed in range(400)]
+    assert all(60 < firsts.count(letter) < 140 for letter in "abcd")
+
+
+# ---------------------------------------------------------------- what is wrong
+
+
+@pytest.mark.parametrize(
+    "name", ["", " ", "nothing.txt", "./nothing", "~/nothing", "/nothing/here", "a/b/c", "The end."]
+)
+def test_a_missing_path_is_named(name: str) -> None:
+    with pytest.raises(NotFoundError, match="no file or folder"):
+        documents(TextConfig(text=name))
+
+
+def test_a_long_text_is_not_a_path() -> None:
+    with pytest.raises(NotFoundError, match="no file or folder"):
+        documents(TextConfig(text="many words " * 1000))
+
+
+def test_unsupported_files_are_named(tmp_path: Path) -> None:
+    (tmp_path / "a.pdf").write_bytes(b"%PDF")
+    with pytest.raises(UserError, match=r"Unsupported file: .*a\.pdf\. Give a \.txt"):
+        documents(TextConfig(text=str(tmp_path / "a.pdf")))
+    with pytest.raises(UserError, match=r"holds no \.txt"):
+        documents(TextConfig(text=str(tmp_path)))
+
+
+def test_no_documents_at_all_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(" \n")
+    assert "holds no documents" in failure(TextConfig(text=str(tmp_path / "a.txt")))
+    (tmp_path / "b.txt").touch()
+    assert "holds no documents" in failure(TextConfig(text=str(tmp_path)))
+
+
+def test_the_error_names_the_file_without_the_column(folder: Path) -> None:
+    assert "c.csv" in failure(TextConfig(text=str(folder / "c.csv"), column="body"))
+
+
+# ---------------------------------------------------------------- the hub
+
+
+def test_an_unreachable_dataset_is_an_error() -> None:
+    message = failure(TextConfig(text="some-one/nothing"))
+    assert "some-one/nothing" in message
+    assert "--split" in message
+
+
+def on_the_hub(monkeypatch: pytest.MonkeyPatch, load: Callable[..., object]) -> None:
+    monkeypatch.setattr(datasets, "load_dataset", load)
+
+
+@pytest.fixture
+def hub(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str | None]]:
+    """Fake Hub whose datasets are one local folder. Returns the list of requests."""
+    requests: list[tuple[str, str | None]] = []
+    load = datasets.load_dataset
+
+    def from_folder(name: str, subset: str | None, split: str, streaming: bool) -> object:
+        requests.append((name, subset))
+        return load(str(folder / "b"), split=split, streaming=streaming)
+
+    on_the_hub(monkeypatch, from_folder)
+    return requests
+
+
+def test_a_dataset_is_streamed(hub: list[tuple[str, str | None]]) -> None:
+    assert list(documents(TextConfig(text="some-one/corpus"))) == ["two", "three"]
+    assert sorted(documents(TextConfig(text="corpus:20231101.en"), "shuffled")) == ["three", "two"]
+    assert hub == [("some-one/corpus", None), ("corpus", "20231101.en")]
+
+
+def test_a_missing_dataset_column_lists_the_columns(hub: list[tuple[str, str | None]]) -> None:
+    assert "'text'" in failure(TextConfig(text="some-one/corpus", column="body"))
+
+
+def test_a_missing_split_is_an_error(hub: list[tuple[str, str | None]]) -> None:
+    assert "train" in failure(TextConfig(text="some-one/corpus", split="nothing"))
+
+
+def test_a_lost_connection_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]
+
+    def broken(*_: object, **__: object) -> object:
+        raise HTTPError("The read timed out.")
+
+    on_the_hub(monkeypatch, broken)
+    assert ": The read timed out." in failure(TextConfig(text="some-one/corpus"))
+
+
+# ---------------------------------------------------------------- fingerprints
+
+
+def test_the_fingerprint_is_independent_of_the_folder(folder: Path, rows: TextConfig) -> None:
+    before = fingerprint(TextConfig(text=str(folder)))
+    moved = folder.rename(folder.with_name("elsewhere"))
+    assert fingerprint(TextConfig(text=str(moved))) == before
+    assert len(before) == 32
+    assert fingerprint(rows) != before
+
+
+def test_the_fingerprint_depends_on_the_text(folder: Path) -> None:
+    config = TextConfig(text=str(folder / "a.txt"))
+    seen = {fingerprint(config), fingerprint(config.model_copy(update={"column": "body"}))}
+    for content in ("One", "onE", "one ", ""):
+        (folder / "a.txt").write_text(content)
+        seen.add(fingerprint(config))
+    (folder / "a.txt").rename(folder / "b.txt")
+    seen.add(fingerprint(TextConfig(text=str(folder / "b.txt"))))
+    assert len(seen) == 7
+
+
+def test_the_fingerprint_reads_only_the_edges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_EDGE_BYTES", 3)
+    config = TextConfig(text=str(tmp_path / "a.txt"))
+
+    def of(content: str) -> str:
+        (tmp_path / "a.txt").write_text(content)
+        return fingerprint(config)
+
+    assert of("abcdefghi") == of("abcxxxghi")
+    assert len({of("abcdefghi"), of("abxdefghi"), of("abcdefxhi"), of("abcdefgh")}) == 4
+
+
+def test_the_fingerprint_of_a_dataset_needs_no_network() -> None:
+    config = TextConfig(text="some-one/corpus")
+    assert fingerprint(config) == fingerprint(config)
+    assert fingerprint(config) != fingerprint(config.model_copy(update={"split": "test"}))
+
+
+def test_a_missing_text_has_no_fingerprint(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError):
+        fingerprint(TextConfig(text=str(tmp_path / "nothing.txt")))

@@ -1,0 +1,188 @@
+"""Readers: all formats and compressions; errors name the file and line."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mxd.trainer.data import readers
+from mxd.trainer.data.readers import is_supported, read_documents
+from mxd.trainer.errors import UserError
+
+texts = st.lists(st.text(st.characters(codec="utf-8"), max_size=20), min_size=1, max_size=8)
+
+
+def compress(path: Path, content: bytes) -> Path:
+    """Write ``content`` with the compression of the file name."""
+    compression = {".gz": "gzip", ".zst": "zstd"}.get(path.suffix)
+    with pa.output_stream(str(path), compression=compression) as file:
+        file.write(content)
+    return path
+
+
+def as_jsonl(rows: list[str]) -> bytes:
+    return "".join(json.dumps({"id": 1, "text": row}) + "\n" for row in rows).encode()
+
+
+def as_csv(rows: list[str]) -> bytes:
+    content = io.StringIO(newline="")
+    csv.writer(content).writerows([["id", "text"], *(["1", row] for row in rows)])
+    return content.getvalue().encode()
+
+
+def failure(path: Path, column: str = "text") -> str:
+    with pytest.raises(UserError) as raised:
+        list(read_documents(path, column))
+    assert path.name in str(raised.value)
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+@pytest.mark.parametrize("ending", ["", ".gz", ".zst"])
+@pytest.mark.parametrize(("suffix", "write"), [(".jsonl", as_jsonl), (".csv", as_csv)])
+@given(rows=texts)
+def test_rows_round_trip(
+    tmp_path_factory: pytest.TempPathFactory,
+    suffix: str,
+    write: Callable[[list[str]], bytes],
+    ending: str,
+    rows: list[str],
+) -> None:
+    path = compress(tmp_path_factory.getbasetemp() / f"rows{suffix}{ending}", write(rows))
+    assert list(read_documents(path, "text")) == rows
+
+
+@given(rows=texts)
+def test_parquet_rows_round_trip(tmp_path_factory: pytest.TempPathFactory, rows: list[str]) -> None:
+    path = tmp_path_factory.getbasetemp() / "rows.parquet"
+    pq.write_table(pa.table({"id": list(range(len(rows))), "text": rows}), path, row_group_size=3)
+    assert list(read_documents(path, "text")) == rows
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.TXT", "a.txt.gz", "a.txt.zst"])
+def test_a_plain_file_is_a_document(tmp_path: Path, name: str) -> None:
+    content = "Zeile eins\n\nZeile zwei: größer, 日本語 🦊\n"
+    assert list(read_documents(compress(tmp_path / name, content.encode()), "text")) == [content]
+
+
+def test_line_ends_and_byte_order_marks_are_normalised(tmp_path: Path) -> None:
+    assert list(read_documents(compress(tmp_path / "a.txt", b"\xef\xbb\xbfone\r\ntwo\r\n"), "text")) == ["one\ntwo\n"]
+    assert list(read_documents(compress(tmp_path / "a.csv", b"\xef\xbb\xbftext\r\none\r\n"), "text")) == ["one"]
+    assert list(read_documents(compress(tmp_path / "a.jsonl", b'\xef\xbb\xbf{"text": "one"}\r\n\r\n'), "text")) == [
+        "one"
+    ]
+
+
+def test_a_long_plain_file_is_split_at_a_line_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "PLAIN_BYTES", 100)
+    content = "".join(f"line {number}, größer 🦊\n" for number in range(100))
+    found = list(read_documents(compress(tmp_path / "a.txt.gz", content.encode()), "text"))
+    assert "".join(found) == content
+    assert len(found) > 10
+    assert all(document.endswith("\n") and len(document.encode()) < 140 for document in found)
+
+
+def test_a_long_line_is_split_between_characters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "PLAIN_BYTES", 100)
+    monkeypatch.setattr(readers, "_LINE_BYTES", 7)
+    content = "🦊é" * 500
+    found = list(read_documents(compress(tmp_path / "a.txt", content.encode()), "text"))
+    assert "".join(found) == content
+    assert len(found) > 10
+
+
+def test_files_are_streamed(tmp_path: Path) -> None:
+    rows = as_jsonl(["x" * 10_000]) * 2000
+    path = compress(tmp_path / "a.jsonl.gz", rows)
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in read_documents(path, "text")) == 2000
+        assert tracemalloc.get_traced_memory()[1] < len(rows) / 10
+    finally:
+        tracemalloc.stop()
+
+
+def test_long_fields_are_read(tmp_path: Path) -> None:
+    path = compress(tmp_path / "a.csv", as_csv(["word, " * 100_000]))
+    assert [len(row) for row in read_documents(path, "text")] == [600_000]
+
+
+def test_missing_values_are_empty_documents(tmp_path: Path) -> None:
+    path = compress(tmp_path / "a.jsonl", b'{"text": null}\n\n{"text": "one"}')
+    assert list(read_documents(path, "text")) == ["", "one"]
+    parquet = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": pa.array([None, "one"], pa.large_string())}), parquet)
+    assert list(read_documents(parquet, "text")) == ["", "one"]
+    short_rows = compress(tmp_path / "a.csv", b"id,text\n1\n\n2,one\n")
+    assert list(read_documents(short_rows, "text")) == ["one"]
+
+
+def test_lone_surrogates_are_replaced(tmp_path: Path) -> None:
+    path = compress(tmp_path / "a.jsonl", rb'{"text": "a \ud83d b \ud83e\udd8a"}')
+    assert list(read_documents(path, "text")) == ["a \ufffd b 🦊"]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv"])
+def test_a_missing_column_lists_the_columns(tmp_path: Path, name: str) -> None:
+    rows = as_jsonl(["x"]) if name == "a.jsonl" else as_csv(["x"])
+    assert "'id', 'text'" in failure(compress(tmp_path / name, rows), "body")
+
+
+def test_a_missing_parquet_column_lists_the_columns(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"id": [1], "text": ["x"]}), path)
+    assert "'id', 'text'" in failure(path, "body")
+    assert "holds int, not text" in failure(path, "id")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.jsonl", b'{"text": "x"}\n\n{"text": \n', "line 3"),
+        ("a.jsonl", b'{"text": "x"}\n["x"]\n', "line 2"),
+        ("a.jsonl", b'{"text": "x"}\n{"text": 7}\n', "line 2 of"),
+        ("a.jsonl", b'{"text": "x"}\n{"text": "\xff"}\n', "Line 2"),
+        ("a.jsonl", b"[" * 100_000, "line 1"),
+        ("a.csv", b'text\nx\n"x\n\n', "quote"),
+        ("a.csv", b"text\nx\n\xe9t\xe9\n", "Line 3"),
+        ("a.txt", b"one\ntwo\nthr\xe9e\n", "Line 3"),
+        ("a.txt", b"one\ntwo\xe2\x82", "Line 2"),
+        ("a.txt.gz", b"no gzip at all", "Cannot read"),
+        ("a.txt.zst", b"no zstd at all", "Cannot read"),
+        ("a.parquet", b"no parquet at all", "Cannot read"),
+        ("a.parquet", b"", "Cannot read"),
+    ],
+)
+def test_damage_is_reported(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    assert message in failure(tmp_path / name)
+
+
+@pytest.mark.parametrize("ending", [".gz", ".zst"])
+@pytest.mark.parametrize("share", [0.5, 0.999])
+def test_truncated_files_are_detected(tmp_path: Path, ending: str, share: float) -> None:
+    rows = as_jsonl([f"line {number * 7919 % 10_007}" for number in range(10_000)])
+    path = compress(tmp_path / f"a.jsonl{ending}", rows)
+    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
+    assert "Cannot read" in failure(path)
+
+
+def test_an_empty_file_has_no_documents(tmp_path: Path) -> None:
+    for name in ("a.txt", "a.jsonl", "a.csv", "a.txt.gz", "a.jsonl.zst"):
+        (tmp_path / name).touch()
+        assert list(read_documents(tmp_path / name, "text")) == []
+
+
+def test_supported_names() -> None:
+    assert all(map(is_supported, ["a.txt", "a.JSONL", "b/a.csv.gz", "a.txt.zst", "a.b.parquet"]))
+    assert not any(map(is_supported, ["a", "a.pdf", "a.json", "a.txt.xz", "a.parquet.gz", "txt", "some-one/corpus"]))

@@ -1,0 +1,189 @@
+"""Sequences: packing, counts, skipping, repetition, errors."""
+
+from __future__ import annotations
+
+import json
+import threading
+from itertools import islice
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import PreTrainedTokenizerFast
+
+from mxd.trainer.config import TextConfig
+from mxd.trainer.data import sequences as module
+from mxd.trainer.data.documents import Order, documents
+from mxd.trainer.data.sequences import check_text_length, sequence_batches, sequences
+from mxd.trainer.errors import NotFoundError, UserError
+from tests.helpers.tiny_tokenizers import LINES, byte_fallback, byte_level, metaspace
+
+TOKENIZER = byte_level()
+CONTEXT = 8
+
+
+def write(path: Path, rows: list[str]) -> TextConfig:
+    path.write_text("".join(json.dumps({"text": row}) + "\n" for row in rows))
+    return TextConfig(text=str(path), context_length=CONTEXT)
+
+
+def token_ids(tokenizer: PreTrainedTokenizerFast, rows: list[str]) -> list[int]:
+    """Token ids of some documents, by a reference implementation."""
+    separator = tokenizer.eos_token_id if tokenizer.eos_token_id is not None else tokenizer.bos_token_id
+    ids: list[int] = []
+    for row in rows:
+        ids += [separator, *tokenizer.backend_tokenizer.encode(row, add_special_tokens=False).ids]
+    return ids
+
+
+def collected(config: TextConfig, tokens: int, seed: int = 0, order: Order = "as-is", skip: int = 0) -> list[list[int]]:
+    return [row.tolist() for row in sequences(config, TOKENIZER, tokens, seed, order, skip)]
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> TextConfig:
+    return write(tmp_path / "rows.jsonl", [f"{number} {line}" for number in range(40) for line in LINES])
+
+
+@pytest.mark.parametrize("tokenizer", [TOKENIZER, byte_fallback()], ids=["end of text", "beginning of text"])
+def test_the_start_token_precedes_each_document(config: TextConfig, tokenizer: PreTrainedTokenizerFast) -> None:
+    expected = token_ids(tokenizer, list(documents(config)))
+    tokens = len(expected) // CONTEXT * CONTEXT
+    rows = list(sequences(config, tokenizer, tokens, 0, "as-is"))
+    assert np.concatenate(rows).tolist() == expected[:tokens]
+    assert all(row.shape == (CONTEXT,) and row.dtype == np.int32 for row in rows)
+
+
+@given(lengths=st.lists(st.integers(0, 40), min_size=1, max_size=12), tokens=st.integers(1, 200))
+def test_packing_keeps_all_tokens(lengths: list[int], tokens: int) -> None:
+    stream = np.arange(sum(lengths), dtype=np.int32)
+    parts = np.split(stream, np.cumsum(lengths)[:-1])
+    config = TextConfig(text="rows.txt", context_length=CONTEXT)
+    number = max(1, tokens // CONTEXT)
+    packed = module._packed(config, iter(parts), number, skip=0)
+    possible = min(number, len(stream) // CONTEXT)
+    assert np.array_equal([*islice(packed, possible)], stream[: possible * CONTEXT].reshape(possible, CONTEXT).tolist())
+    if possible == number:
+        assert list(packed) == []
+    else:
+        with pytest.raises(UserError, match=f"has {len(stream):,} tokens, but {number * CONTEXT:,} are needed"):
+            next(packed)
+
+
+def test_the_number_of_sequences(config: TextConfig) -> None:
+    for tokens, number in [(1, 1), (CONTEXT, 1), (2 * CONTEXT - 1, 1), (2 * CONTEXT, 2), (100, 100 // CONTEXT)]:
+        assert len(collected(config, tokens)) == number
+
+
+@pytest.mark.parametrize("order", get_args(Order))
+def test_skip_drops_the_first_sequences(config: TextConfig, order: Order, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_BATCH_DOCUMENTS", 3)
+    whole = collected(config, 1000, seed=3, order=order)
+    for skip in (0, 1, 7, len(whole) - 1, len(whole), len(whole) + 5):
+        assert collected(config, 1000, seed=3, order=order, skip=skip) == whole[skip:]
+
+
+def test_the_batch_size_of_documents_has_no_effect(config: TextConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = collected(config, 1000)
+    monkeypatch.setattr(module, "_BATCH_DOCUMENTS", 1)
+    assert collected(config, 1000) == whole
+    monkeypatch.setattr(module, "_BATCH_CHARACTERS", 100)
+    monkeypatch.setattr(module, "_BATCH_DOCUMENTS", 10)
+    assert collected(config, 1000) == whole
+
+
+def test_shuffled_sequences_depend_only_on_the_seed(config: TextConfig) -> None:
+    first = collected(config, 800, seed=1, order="shuffled")
+    assert first == collected(config, 800, seed=1, order="shuffled")
+    assert first != collected(config, 800, seed=2, order="shuffled")
+    assert first != collected(config, 800, seed=1)
+
+
+def test_the_error_of_a_short_text_has_both_counts(config: TextConfig) -> None:
+    count = len(token_ids(TOKENIZER, list(documents(config))))
+    stream = sequences(config, TOKENIZER, 10**6, 0, "as-is")
+    assert len(list(islice(stream, count // CONTEXT))) == count // CONTEXT
+    with pytest.raises(UserError, match=rf"has {count:,} tokens, but 1,000,000 are needed. .*--on-short-text repeat"):
+        next(stream)
+
+
+def test_check_text_length(config: TextConfig) -> None:
+    count = len(token_ids(TOKENIZER, list(documents(config))))
+    with pytest.raises(UserError, match=f"has {count:,} tokens, but 1,000,000 are needed"):
+        check_text_length(config, TOKENIZER, 10**6)
+    whole = count // CONTEXT * CONTEXT
+    check_text_length(config, TOKENIZER, whole + CONTEXT - 1)  # incomplete sequences are not needed
+    with pytest.raises(UserError, match=f"has {count:,} tokens"):
+        check_text_length(config, TOKENIZER, whole + CONTEXT)
+    check_text_length(config.model_copy(update={"on_short_text": "repeat"}), TOKENIZER, 10**6)
+
+
+def test_a_large_text_is_not_counted(tmp_path: Path) -> None:
+    config = write(tmp_path / "rows.jsonl", ["a" * 64 * CONTEXT])
+    check_text_length(config, None, CONTEXT)  # type: ignore[arg-type]  # the tokenizer is not used
+
+
+def test_each_repetition_has_another_order(tmp_path: Path) -> None:
+    rows = [f"row {number}" for number in range(30)]
+    config = write(tmp_path / "rows.jsonl", rows).model_copy(update={"on_short_text": "repeat"})
+    once = len(token_ids(TOKENIZER, rows))
+    tokens = 3 * once // CONTEXT * CONTEXT
+    plain = np.concatenate(list(sequences(config, TOKENIZER, tokens, 0, "as-is"))).tolist()
+    assert plain == (token_ids(TOKENIZER, rows) * 3)[:tokens]
+    shuffled = np.concatenate(list(sequences(config, TOKENIZER, tokens, 0, "shuffled"))).tolist()
+    assert sorted(shuffled[:once]) == sorted(shuffled[once : 2 * once]) == sorted(plain[:once])
+    assert len({tuple(shuffled[:once]), tuple(shuffled[once : 2 * once]), tuple(plain[:once])}) == 3
+    assert collected(config, tokens, order="shuffled", skip=9) == np.reshape(shuffled, (-1, CONTEXT))[9:].tolist()
+
+
+def test_a_text_shorter_than_a_sequence_is_repeated(tmp_path: Path) -> None:
+    config = write(tmp_path / "rows.jsonl", ["x"]).model_copy(update={"on_short_text": "repeat"})
+    assert collected(config, 1) == [token_ids(TOKENIZER, ["x"] * CONTEXT)[:CONTEXT]]
+
+
+def test_long_documents_cause_no_warning(config: TextConfig, caplog: pytest.LogCaptureFixture) -> None:
+    assert TOKENIZER.model_max_length < 30
+    assert collected(config, 100)
+    assert caplog.text == ""
+
+
+def test_saved_truncation_is_ignored(config: TextConfig) -> None:
+    tokenizer = byte_level()
+    tokenizer.backend_tokenizer.enable_truncation(3)
+    cut = list(sequences(config, tokenizer, 800, 0, "as-is"))
+    assert np.array_equal(cut, collected(config, 800))
+
+
+def test_invalid_settings_raise_immediately(config: TextConfig, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="eos_token"):
+        sequences(config, metaspace(), 100, 0, "as-is")
+    with pytest.raises(NotFoundError):
+        sequences(TextConfig(text=str(tmp_path / "nothing.txt")), TOKENIZER, 100, 0, "as-is")
+
+
+def test_damage_raises_when_it_is_reached(tmp_path: Path) -> None:
+    config = write(tmp_path / "rows.jsonl", LINES * 60)
+    with (tmp_path / "rows.jsonl").open("a") as file:
+        file.write("{broken\n")
+    assert collected(config, 100)
+    with pytest.raises(UserError, match="line 181"):
+        collected(config, 10**6)
+
+
+def test_no_thread_is_left_behind(config: TextConfig) -> None:
+    stream = sequences(config, TOKENIZER, 800, 0, "as-is")
+    next(stream)
+    del stream
+    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("prefetch")] == []
+
+
+def test_sequence_batches(config: TextConfig) -> None:
+    ids = list(sequence_batches(config, TOKENIZER, 10 * CONTEXT, 5, "shuffled", batch=4))
+    assert [block.shape for block in ids] == [(4, CONTEXT), (4, CONTEXT), (2, CONTEXT)]
+    assert all(block.dtype == np.int64 for block in ids)
+    assert np.concatenate(ids).tolist() == collected(config, 10 * CONTEXT, seed=5, order="shuffled")
+    rest = np.concatenate(list(sequence_batches(config, TOKENIZER, 10 * CONTEXT, 5, "shuffled", batch=4, skip=3)))
+    assert rest.tolist() == np.concatenate(ids)[3:].tolist()

@@ -1,0 +1,85 @@
+"""Training with experimental settings and methods."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any, get_args
+
+import pytest
+import torch
+
+from mxd.trainer.config import RegularizationConfig
+from mxd.trainer.config.gates import GateConfig
+from mxd.trainer.config.methods import ExperimentalMethod
+from mxd.trainer.errors import UserError
+from mxd.trainer.experimental import EXPERIMENTAL_METHODS, ExperimentalConfig, ExperimentalTrainConfig
+from mxd.trainer.experimental.train import ExperimentalLayerTrainer, check_experimental, train_experimental
+from mxd.trainer.language_model.model import MlpActivations
+from mxd.trainer.storage.run import Run
+from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
+from tests.helpers.runs import World
+
+
+def experimental_config(world: World, name: str = "small", **changes: Any) -> ExperimentalTrainConfig:
+    settings = {name: changes.pop(name) for name in ExperimentalConfig.model_fields if name in changes}
+    config = world.config(name, **changes).model_dump()
+    return ExperimentalTrainConfig.model_validate({**config, "experimental": settings})
+
+
+def train(world: World, config: ExperimentalTrainConfig, callbacks: Callbacks = NO_CALLBACKS) -> None:
+    train_experimental([config], world.data, world.database, world.language_model, resume="if-any", callbacks=callbacks)
+
+
+def test_the_registry_has_every_experimental_method() -> None:
+    assert set(EXPERIMENTAL_METHODS) == set(get_args(ExperimentalMethod))
+
+
+def test_the_core_does_not_load_the_experimental_package() -> None:
+    code = (
+        "import sys, mxd.trainer.api, mxd.backend.api.app;"
+        "sys.exit(any(name.startswith('mxd.trainer.experimental') for name in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_resumed_run_is_bit_identical_to_an_uninterrupted_one(world: World) -> None:
+    changes: dict[str, Any] = {
+        "regularization": RegularizationConfig(k_spread=0.5, load_balance_weight=0.01),
+        "diversity_weight": 0.01,
+        "revive_after": 256,
+    }
+    train(world, experimental_config(world, **changes))
+    expected = Run.load("small", world.data).layer.state_dict()
+    cancelled = iter([False] * 9 + [True])
+    train(world, experimental_config(world, "again", **changes), Callbacks(is_cancelled=lambda: next(cancelled)))
+    train(world, experimental_config(world, "again", **changes))
+    resumed = Run.load("again", world.data)
+    assert isinstance(resumed.config, ExperimentalTrainConfig)
+    assert resumed.config.experimental.revive_after == 256
+    assert all(torch.equal(value, expected[name]) for name, value in resumed.layer.state_dict().items())
+
+
+def test_the_diversity_penalty_reaches_the_table(world: World) -> None:
+    config = experimental_config(world, diversity_weight=1.0, init="random")
+    trainer = ExperimentalLayerTrainer.create(config, world.language_model, total_steps=4)
+    batch = MlpActivations(torch.randn(64, 16), torch.randn(64, 16))
+    loss = trainer.auxiliary_loss(trainer.layer.route(batch.input_TI))
+    assert loss is not None
+    loss.backward()
+    assert trainer.layer.table.grad is not None and trainer.layer.table.grad.any()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"method": "molt", "diversity_weight": 0.1}, "A molt has no expert rows"),
+        ({"method": "peer", "revive_after": 100}, "Revival needs a top-k"),
+        ({"gate": GateConfig(gate="product-key"), "revive_after": 64}, "Revival needs a flat gate, not product-key"),
+    ],
+)
+def test_unsupported_combinations(world: World, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        check_experimental(experimental_config(world, **changes), is_single_process=True)
+    with pytest.raises(UserError, match="Run without torchrun"):
+        check_experimental(experimental_config(world, diversity_weight=0.1), is_single_process=False)

@@ -1,0 +1,102 @@
+"""Rows that join and leave a batch get the same results as alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from mxd.trainer.config import Edit, Sampling, SteeringConfig
+from mxd.trainer.inference.generation import PositionMask, RowBatch, SequenceState
+from mxd.trainer.inference.steering import NewToken, Steering, steer
+from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.storage.run import Run
+from tests.helpers.language_models import tiny_language_model
+from tests.helpers.runs import World
+from tests.trainer.inference.test_steering import make_run
+
+REQUESTS = [
+    ("the", 9, ()),
+    ("the old fox sat and sang to the red dog", 5, (Edit(expert=3, mode="add", strength=8),)),
+    ("a", 14, (Edit(expert=3, mode="scale", strength=4), Edit(expert=9, mode="off"))),
+    ("very old, very blue", 11, (Edit(expert=20, mode="set", strength=5),)),
+]
+
+
+def requests(scope: str = "all") -> list[SteeringConfig]:
+    return [
+        SteeringConfig.model_validate(
+            {
+                "prompt": prompt,
+                "edits": edits,
+                "scope": scope,
+                "mode": "replace" if number % 2 else "residual",
+                "sampling": Sampling(max_tokens=length, temperature=1.0, seed=number, samples=1 + number % 2),
+            }
+        )
+        for number, (prompt, length, edits) in enumerate(REQUESTS)
+    ]
+
+
+def tokens(steps: list[Any]) -> list[tuple[Any, ...]]:
+    return [(s.sample, s.variant, s.position, s.id) for s in steps if isinstance(s, NewToken)]
+
+
+def together(language_model: LanguageModel, run: Run, configs: list[SteeringConfig], apart: int) -> list[list[Any]]:
+    """Run all requests in one batch, with a new one every ``apart`` steps."""
+    batch, waiting = RowBatch(language_model), list(enumerate(configs))
+    actual: list[list[Any]] = [[] for _ in configs]
+    running: dict[int, Steering] = {}
+    number = 0
+    while waiting or running:
+        if waiting and number % apart == 0:
+            index, config = waiting.pop(0)
+            running[index] = Steering.prepare(language_model, [run], config, {})
+            actual[index].extend(running[index].join(batch))
+        running = {index: each for index, each in running.items() if not each.finished}
+        if running:
+            step = batch.step()
+            for index, each in running.items():
+                actual[index].extend(each.advance(batch, step))
+            going = {id(text.own) for each in running.values() for text in each.texts if not text.reason}
+            written = {id(row) for row in batch.rows if row.sampler is not None}
+            assert written == going  # a text that has ended costs nothing
+        running = {index: each for index, each in running.items() if not each.finished}
+        number += 1
+    assert not batch.rows
+    return actual
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "gpt-neox", "opt", "gemma2", "falcon"])
+@pytest.mark.parametrize("apart", [1, 3])
+def test_batched_equals_alone(world: World, family: str, apart: int) -> None:
+    language_model, run = tiny_language_model(family), make_run(world)
+    alone = [list(steer(language_model, run, config)) for config in requests()]
+    for actual, expected in zip(together(language_model, run, requests(), apart), alone, strict=True):
+        assert sorted(tokens(actual)) == sorted(tokens(expected))
+
+
+def test_a_leaving_row_does_not_change_the_others(world: World) -> None:
+    batch = RowBatch(world.language_model)
+    rows = [SequenceState([5, 6, 7]), SequenceState([9, 8, 7, 6, 5, 4]), SequenceState([1, 2])]
+    for row in rows:
+        row.ids.append(int(batch.join([SequenceState(list(row.ids))], [(0, row)]).log_p_BV.argmax()))
+    for step in range(6):
+        log_p_BV = batch.step().log_p_BV
+        for row, log_p_V in zip(batch.rows, log_p_BV, strict=True):
+            expected = world.language_model.logits(torch.tensor([row.ids]))[0, -1].log_softmax(-1)
+            torch.testing.assert_close(log_p_V, expected, rtol=1e-4, atol=1e-4)
+            row.ids.append(int(log_p_V.argmax()))
+        if step == 2:
+            batch.leave([rows[1]])
+    assert [len(row.ids) for row in rows] == [10, 10, 9]
+
+
+def test_position_masks() -> None:
+    assert [PositionMask(2, 4).includes(index) for index in range(5)] == [False, False, True, True, False]
+    assert [PositionMask(1, None, frozenset({0, 3})).includes(index) for index in range(5)] == [False] * 3 + [
+        True,
+        False,
+    ]
+    assert SequenceState([1, 2, 3], mask=PositionMask(first=3)).is_edited(1, 5) == [False, False, True, True]

@@ -1,0 +1,52 @@
+"""Chat turns as text by the tokenizer's template, and its errors."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+import pytest
+from transformers import PreTrainedTokenizerBase
+
+from mxd.trainer.errors import UserError
+from mxd.trainer.language_model.chat_template import Turn, chat_text, has_chat_template
+from tests.helpers.language_models import byte_tokenizer
+
+TEMPLATE = (
+    "{{ bos_token }}{% for message in messages %}"
+    "{% if message.role == 'system' and not loop.first %}{{ raise_exception('system must come first') }}{% endif %}"
+    "<{{ message.role }}>{{ message.content }}</>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+USER = Turn(role="user", text="hello")
+
+
+@pytest.fixture
+def tokenizer() -> PreTrainedTokenizerBase:
+    actual = deepcopy(byte_tokenizer())
+    actual.add_special_tokens({"bos_token": "<s>"})
+    actual.chat_template = TEMPLATE
+    return actual
+
+
+def test_a_chat_ends_at_the_assistants_turn(tokenizer: PreTrainedTokenizerBase) -> None:
+    turns = (Turn(role="system", text="Be brief."), USER)
+    assert has_chat_template(tokenizer)
+    assert chat_text(tokenizer, turns) == "<system>Be brief.</><user>hello</><assistant>"
+
+
+def test_an_assistant_turn_is_continued(tokenizer: PreTrainedTokenizerBase) -> None:
+    text = chat_text(tokenizer, (USER, Turn(role="assistant", text="Well,")))
+    assert text == "<user>hello</><assistant>Well,"
+
+
+def test_errors_of_the_template(tokenizer: PreTrainedTokenizerBase) -> None:
+    with pytest.raises(UserError, match="system must come first"):
+        chat_text(tokenizer, (USER, Turn(role="system", text="late")))
+    with pytest.raises(UserError, match="no turn"):
+        chat_text(tokenizer, ())
+
+
+def test_missing_template() -> None:
+    plain = byte_tokenizer()
+    assert not has_chat_template(plain)
+    with pytest.raises(UserError, match="plain text"):
+        chat_text(plain, (USER,))

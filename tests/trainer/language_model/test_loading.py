@@ -1,0 +1,191 @@
+"""Loading: dispatched models and outlines against a model on one device, and rejected weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from mxd.trainer.config import LayerConfig
+from mxd.trainer.errors import NotFoundError, UserError
+from mxd.trainer.language_model.architecture import Architecture
+from mxd.trainer.language_model.loading import DeviceMap, load_outline
+from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.layers.registry import build_layer
+from mxd.trainer.storage.run import Run
+from mxd.trainer.training.train import train_layer
+from tests.helpers.language_models import CONFIGS, VOCABULARY, saved_language_model
+from tests.helpers.runs import World
+
+IDS_BT = torch.randint(0, VOCABULARY, (2, 11), generator=torch.Generator().manual_seed(1))
+
+
+def half_on_disk(plain: LanguageModel) -> DeviceMap:
+    """Device map with all blocks but the first on disk."""
+    blocks = next(name for name, module in plain.module.named_modules() if module is plain.architecture.blocks)
+    leaves = [name for name, module in plain.module.named_modules() if name and not list(module.children())]
+    return {name: "cpu" for name in leaves if not name.startswith(f"{blocks}.")} | {
+        f"{blocks}.{layer}": "disk" if layer else "cpu" for layer in range(plain.config.num_hidden_layers)
+    }
+
+
+@pytest.fixture(params=["falcon", "gpt2", "llama", "opt"])
+def both(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[LanguageModel, LanguageModel]:
+    folder = str(saved_language_model(tmp_path, request.param))
+    plain = LanguageModel.load(folder, "cpu")
+    return plain, LanguageModel.dispatched(folder, half_on_disk(plain), torch.float32)
+
+
+def test_dispatched_activations_equal_those_on_one_device(
+    both: tuple[LanguageModel, LanguageModel],
+) -> None:
+    plain, spread = both
+    assert all(parameter.is_meta for parameter in spread.architecture.block(1).parameters())
+    assert spread.device == spread.device_of(2) == torch.device("cpu")
+    expected, actual = plain.capture_layers([0, 1, 2], IDS_BT), spread.capture_layers([0, 1, 2], IDS_BT)
+    assert expected.keys() == actual.keys()
+    for layer in expected:
+        assert torch.equal(expected[layer].input_TI, actual[layer].input_TI)
+        assert torch.equal(expected[layer].output_TO, actual[layer].output_TO)
+    assert torch.equal(plain.mlp_inputs([2], IDS_BT)[2], spread.mlp_inputs([2], IDS_BT)[2])
+    assert torch.equal(plain.logits(IDS_BT), spread.logits(IDS_BT))
+
+
+def test_weights_on_disk_are_read_for_initialization(both: tuple[LanguageModel, LanguageModel]) -> None:
+    plain, spread = both
+    assert plain.mlp_shape(2) == spread.mlp_shape(2)
+    for expected, actual in zip(plain.encoder_weights(2), spread.encoder_weights(2), strict=True):
+        assert (expected is None) == (actual is None)
+        assert expected is None or actual is None or torch.equal(expected, actual)
+    assert torch.equal(plain.decoder_weight(2), spread.decoder_weight(2))
+
+
+def test_replacing_an_mlp_of_a_dispatched_model(both: tuple[LanguageModel, LanguageModel]) -> None:
+    plain, spread = both
+    shape = plain.mlp_shape(1)
+    config = LayerConfig.model_validate({**vars(shape), "num_experts": 8, "k": 2})
+    layer = build_layer(config)
+    layer.get_parameter("decoder.weight").data.normal_()
+    with plain.replace({1: layer}), spread.replace({1: layer}):
+        assert torch.equal(plain.logits(IDS_BT), spread.logits(IDS_BT))
+    assert torch.equal(plain.logits(IDS_BT), spread.logits(IDS_BT))
+
+
+def test_training_on_a_dispatched_model_gives_the_same_weights(world: World, tmp_path: Path) -> None:
+    folder = str(saved_language_model(tmp_path / "language-model"))
+    plain = LanguageModel.load(folder, "cpu")
+    spread = LanguageModel.dispatched(folder, half_on_disk(plain), torch.float32)
+    for name, language_model in (("plain", plain), ("spread", spread)):
+        config = world.config(name=name, language_model=folder)
+        assert train_layer(config, world.data, world.database, language_model).status == "finished"
+    expected, actual = (Run.load(name, world.data).layer.state_dict() for name in ("plain", "spread"))
+    assert all(torch.equal(expected[name], actual[name]) for name in expected)
+
+
+def test_auto_map_fills_the_devices(tmp_path: Path) -> None:
+    folder = str(saved_language_model(tmp_path))
+    spread = LanguageModel.load(folder, "auto-map", torch.float32)
+    assert torch.equal(LanguageModel.load(folder, "cpu").logits(IDS_BT), spread.logits(IDS_BT).cpu())
+
+
+@pytest.mark.parametrize("family", sorted(CONFIGS))
+def test_outline_has_shapes_without_weights(family: str, tmp_path: Path) -> None:
+    CONFIGS[family].save_pretrained(tmp_path)
+    outline = load_outline(str(tmp_path))
+    assert all(parameter.is_meta for parameter in outline.parameters())
+    whole = saved_language_model(tmp_path / "whole", family)
+    plain = LanguageModel.load(str(whole), "cpu")
+    assert Architecture(outline, family).mlp_shape(1) == plain.mlp_shape(1)
+    assert sum(each.numel() for each in outline.parameters()) == sum(each.numel() for each in plain.module.parameters())
+
+
+def test_outline_of_a_missing_or_unsupported_config(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="no folder"):
+        load_outline(str(tmp_path / "missing"))
+    (tmp_path / "config.json").write_text('{"model_type": "resnet"}')
+    with pytest.raises(UserError, match="cannot be loaded"):
+        load_outline(str(tmp_path))
+
+
+UP = "model.layers.1.mlp.up_proj.weight"
+Weights = dict[str, torch.Tensor]
+
+
+def _without(weights: Weights) -> None:
+    del weights[UP]
+
+
+def _renamed(weights: Weights) -> None:
+    weights["model.layers.1.mlp.up.weight"] = weights.pop(UP)
+
+
+def _transposed(weights: Weights) -> None:
+    weights[UP] = weights[UP].T.contiguous()
+
+
+def _with_nan(weights: Weights) -> None:
+    weights[UP][3, 2] = torch.nan
+
+
+def _with_infinity(weights: Weights) -> None:
+    weights[UP][3, 2] = -torch.inf
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (_without, "missing from the files"),
+        (_renamed, "missing from the files"),
+        (_transposed, "of another shape than the config says"),
+        (_with_nan, "not finite"),
+        (_with_infinity, "not finite"),
+    ],
+)
+@pytest.mark.parametrize("device", ["cpu", "auto-map"])
+def test_bad_weights_are_rejected_by_name(
+    change: Callable[[Weights], None], problem: str, device: str, tmp_path: Path
+) -> None:
+    folder = saved_language_model(tmp_path)
+    weights = load_file(folder / "model.safetensors")
+    change(weights)
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(UserError, match=f"{UP}: {problem}"):
+        LanguageModel.load(str(folder), device)
+
+
+def test_weights_on_disk_are_checked_too(tmp_path: Path) -> None:
+    folder = saved_language_model(tmp_path)
+    devices = half_on_disk(LanguageModel.load(str(folder), "cpu"))
+    weights = load_file(folder / "model.safetensors")
+    _with_nan(weights)
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(UserError, match=f"{UP}: not finite"):
+        LanguageModel.dispatched(str(folder), devices, torch.float32)
+
+
+def test_only_the_first_bad_weights_are_named(tmp_path: Path) -> None:
+    folder = saved_language_model(tmp_path)
+    weights = load_file(folder / "model.safetensors")
+    save_file({name: tensor * torch.nan for name, tensor in weights.items()}, folder / "model.safetensors")
+    with pytest.raises(UserError, match=rf"and {len(weights) - 3} more: not finite"):
+        LanguageModel.load(str(folder), "cpu")
+
+
+@pytest.mark.parametrize("key", ["_attn_implementation", "attn_implementation", "_experts_implementation"])
+def test_a_kernel_repository_in_the_config_is_ignored(
+    key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = saved_language_model(tmp_path)
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    (folder / "config.json").write_text(json.dumps({**config, key: "someone/kernel"}), "utf-8")
+    fetched: list[object] = []
+    monkeypatch.setattr(
+        "transformers.modeling_utils.lazy_import_flash_attention", lambda *each, **_: fetched.append(each)
+    )
+    assert LanguageModel.load(str(folder), "cpu").config._attn_implementation == "sdpa"
+    assert load_outline(str(folder)).config._attn_implementation == "sdpa"
+    assert fetched == []

@@ -1,0 +1,155 @@
+"""Locating, capturing and replacing MLPs of many architectures, and loading from intact and damaged folders."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from mxd.trainer.errors import NotFoundError, UserError
+from mxd.trainer.language_model.mlp_hooks import Mlp
+from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.layers.mxd import ACTIVATIONS
+from tests.helpers.language_models import CONFIGS, VOCABULARY, saved_language_model, tiny_language_model
+from tests.helpers.layers import random_layer
+
+GATED = {"llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "phi3"}
+IDS_BT = torch.randint(0, VOCABULARY, (2, 11), generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture(params=sorted(CONFIGS))
+def family(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_shape_of_the_mlp(family: str) -> None:
+    shape = tiny_language_model(family).mlp_shape(1)
+    hidden = 64 if family == "gpt2" else 24
+    assert (shape.input_width, shape.hidden_width, shape.output_width) == (16, hidden, 16)
+    assert shape.encoder == ("glu" if family in GATED else "mlp")
+    if family in {"gpt2", "phi", "gemma", "gemma2"}:
+        assert shape.activation == "gelu_tanh"
+
+
+def test_a_function_that_calls_the_mlp_changes_nothing(family: str) -> None:
+    language_model = tiny_language_model(family)
+    before = language_model.logits(IDS_BT)
+    names = [name for name, _ in language_model.module.named_modules()]
+    with language_model.replace_mlps({0: lambda _x, mlp: mlp(), 2: lambda _x, mlp: mlp()}):
+        assert torch.equal(language_model.logits(IDS_BT), before)
+    assert torch.equal(language_model.logits(IDS_BT), before)
+    assert [name for name, _ in language_model.module.named_modules()] == names
+
+
+def test_capture_equals_the_mlps_input_and_output(family: str) -> None:
+    language_model = tiny_language_model(family)
+    captured = language_model.capture(1, IDS_BT)
+    seen: list[Tensor] = []
+
+    def watch(x: Tensor, mlp: Mlp) -> Tensor:
+        output = mlp()
+        seen.extend((x.clone(), output.clone()))  # some blocks add to it in place
+        return output
+
+    with language_model.replace_mlps({1: watch}):
+        language_model.logits(IDS_BT)
+    assert torch.equal(captured.input_TI, seen[0].reshape(22, 16))
+    assert torch.equal(captured.output_TO, seen[1].reshape(22, 16))
+
+
+def test_blocks_behind_the_layer_are_not_computed() -> None:
+    language_model = tiny_language_model()
+    ran: list[str] = []
+    for name, module in language_model.module.named_modules():
+        module.register_forward_hook(lambda _module, _input, _output, name=name: ran.append(name))
+    language_model.capture(1, IDS_BT)
+    assert not [name for name in ran if name.startswith(("model.layers.2", "lm_head", "model.norm"))]
+
+
+def test_encoder_weights_reproduce_the_hidden_vector(family: str) -> None:
+    language_model = tiny_language_model(family)
+    x_TI, y_TO = language_model.capture(1, torch.randint(0, VOCABULARY, (8, 32)))
+    weights, shape = language_model.encoder_weights(1), language_model.mlp_shape(1)
+    act = ACTIVATIONS[shape.activation]
+    z_TH = x_TI @ weights.weight_HI.T + weights.bias_H
+    if weights.gate_weight_HI is None:
+        z_TH = act(z_TH)
+    else:
+        assert weights.gate_bias_H is not None
+        z_TH = z_TH * act(x_TI @ weights.gate_weight_HI.T + weights.gate_bias_H)
+    # The output is linear in the hidden vector, so least squares leaves nothing over exactly when z is right.
+    z1 = torch.cat([z_TH, torch.ones(len(z_TH), 1)], dim=1).double()
+    assert z1.shape[0] > 2 * z1.shape[1]
+    fitted_TO = z1 @ (torch.linalg.pinv(z1) @ y_TO.double())
+    torch.testing.assert_close(fitted_TO.float(), y_TO, rtol=1e-3, atol=1e-4)
+
+
+def test_replace_uses_the_layer_and_restores_the_mlp(family: str) -> None:
+    language_model = tiny_language_model(family)
+    shape = language_model.mlp_shape(1)
+    layer = random_layer(widths=(16, 20, 16))
+    before = language_model.logits(IDS_BT)
+    with language_model.replace({1: layer}):
+        replaced = language_model.logits(IDS_BT)
+    assert shape.output_width == 16
+    assert not torch.allclose(replaced, before)
+    assert torch.equal(language_model.logits(IDS_BT), before)
+
+
+def test_mlps_are_restored_after_an_error() -> None:
+    language_model = tiny_language_model()
+    before = language_model.logits(IDS_BT)
+
+    def fail(_x: Tensor, _mlp: Mlp) -> Tensor:
+        raise RuntimeError("on purpose")
+
+    with pytest.raises(RuntimeError, match="on purpose"), language_model.replace_mlps({1: fail}):
+        language_model.logits(IDS_BT)
+    assert torch.equal(language_model.logits(IDS_BT), before)
+
+
+@pytest.mark.parametrize("layer", [-1, 3, 99])
+def test_unknown_layer(layer: int) -> None:
+    with pytest.raises(UserError, match="layers 0 to 2"):
+        tiny_language_model().mlp_shape(layer)
+
+
+def test_load_from_a_folder(tmp_path: Path) -> None:
+    loaded = LanguageModel.load(str(saved_language_model(tmp_path, "gpt2")), device="cpu")
+    assert torch.equal(loaded.logits(IDS_BT), tiny_language_model("gpt2").logits(IDS_BT))
+    assert (loaded.config.num_hidden_layers, loaded.max_tokens) == (3, 128)
+
+
+def test_missing_folder() -> None:
+    with pytest.raises(NotFoundError, match="There is no folder"):
+        LanguageModel.load("./no-such-folder", device="cpu")
+
+
+def test_unknown_hub_name() -> None:
+    with pytest.raises(UserError, match="nobody/nothing"):
+        LanguageModel.load("nobody/nothing", device="cpu")
+
+
+@pytest.mark.parametrize("damage", ["truncated", "config", "pickle"])
+def test_damaged_folder(tmp_path: Path, damage: str) -> None:
+    folder = saved_language_model(tmp_path)
+    weights = folder / "model.safetensors"
+    if damage == "truncated":
+        weights.write_bytes(weights.read_bytes()[:1000])
+    elif damage == "config":
+        (folder / "config.json").write_text("{")
+    else:
+        weights.unlink()
+        (folder / "pytorch_model.bin").write_bytes(pickle.dumps({}))
+    with pytest.raises(UserError) as actual:
+        LanguageModel.load(str(folder), device="cpu")
+    assert "\n" not in str(actual.value)
+
+
+def test_can_split_row(family: str) -> None:
+    language_model = tiny_language_model(family)
+    assert language_model.can_split_row(1) == (family != "opt")
+    assert [name for name, _ in language_model.module.named_modules() if name.endswith("original")] == []

@@ -1,0 +1,188 @@
+"""Token texts join to the decoded text for every kind of tokenizer; loading errors are clear."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers.processors import TemplateProcessing
+from transformers import ByT5Tokenizer, PreTrainedTokenizerBase
+
+from mxd.trainer.errors import NotFoundError, UserError
+from mxd.trainer.language_model.tokenizer import load_tokenizer, start_token_id, token_texts
+from tests.helpers.tiny_tokenizers import END, byte_fallback, byte_level, metaspace, word_piece
+
+TOKENIZERS: dict[str, PreTrainedTokenizerBase] = {
+    "byte-level": byte_level(),
+    "byte-fallback": byte_fallback(),
+    "metaspace": metaspace(),
+    "word-piece": word_piece(),
+    "slow": ByT5Tokenizer(),
+}
+
+
+def decode(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> str:
+    return str(tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+
+def encode(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+    return list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+
+
+def token_id(tokenizer: PreTrainedTokenizerBase, name: str) -> int:
+    actual = tokenizer.convert_tokens_to_ids(name)
+    assert isinstance(actual, int)
+    return actual
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+@given(data=st.data())
+def test_texts_of_any_ids_join_to_the_decoded_whole(name: str, data: st.DataObject) -> None:
+    tokenizer = TOKENIZERS[name]
+    ids = data.draw(st.lists(st.integers(0, len(tokenizer) - 1), max_size=20))
+    texts = token_texts(tokenizer, ids)
+    assert len(texts) == len(ids)
+    assert "".join(texts) == decode(tokenizer, ids)
+
+
+@pytest.mark.parametrize("name", ["byte-level", "byte-fallback", "slow"])
+@given(text=st.text(max_size=30))
+def test_texts_of_encoded_text_join_to_the_text(name: str, text: str) -> None:
+    tokenizer = TOKENIZERS[name]
+    assert "".join(token_texts(tokenizer, encode(tokenizer, text))) == text
+
+
+@given(text=st.text(st.characters(codec="utf-8", exclude_characters="\ufffd"), max_size=30))
+def test_byte_level_texts_break_where_characters_end(text: str) -> None:
+    tokenizer = TOKENIZERS["byte-level"]
+    ids = encode(tokenizer, text)
+    lengths = [len(piece) for piece in token_texts(tokenizer, ids)]
+    for stop in range(len(ids) + 1):
+        whole_characters = decode(tokenizer, ids[:stop])
+        if whole_characters == text[: len(whole_characters)]:
+            assert sum(lengths[:stop]) == len(whole_characters)
+
+
+def test_a_character_belongs_to_its_last_token() -> None:
+    for name in ("byte-level", "byte-fallback"):
+        tokenizer = TOKENIZERS[name]
+        texts = token_texts(tokenizer, encode(tokenizer, "a 🦊 a"))
+        place = texts.index("🦊") if "🦊" in texts else texts.index(" 🦊")
+        assert texts[place - 1] == ""
+        assert texts[place + 1 :] == [" a"] or texts[place + 1 :] == [" ", "a"]
+
+
+def test_a_literal_replacement_character_keeps_its_position() -> None:
+    tokenizer = TOKENIZERS["byte-level"]
+    assert token_texts(tokenizer, encode(tokenizer, "\ufffda")) == ["", "", "\ufffd", "a"]
+
+
+def test_unfinished_bytes_at_the_end_give_a_replacement_character() -> None:
+    tokenizer = TOKENIZERS["byte-level"]
+    texts = token_texts(tokenizer, encode(tokenizer, "a🦊")[:-1])
+    assert texts[0] == "a"
+    assert texts[-1] == "\ufffd"
+    assert set(texts[1:-1]) == {""}
+
+
+def test_byte_fallback_gives_one_replacement_character_per_invalid_byte() -> None:
+    tokenizer = TOKENIZERS["byte-fallback"]
+    ids = [token_id(tokenizer, f"<0x{byte:02X}>") for byte in (0xE2, 0x82, 0xAC, 0xFF)]
+    assert token_texts(tokenizer, ids) == ["\ufffd"] * 4
+
+
+def test_special_tokens_and_leading_spaces_are_written() -> None:
+    tokenizer = TOKENIZERS["byte-level"]
+    end, fox = start_token_id(tokenizer), encode(tokenizer, " the")
+    assert token_texts(tokenizer, [end, *fox, end]) == [END, *token_texts(tokenizer, fox), END]
+    assert token_texts(tokenizer, fox)[0].startswith(" ")
+    pieces = TOKENIZERS["byte-fallback"]
+    a = token_id(pieces, "▁a")
+    assert token_texts(pieces, [a, a, 1, a]) == ["a", " a", "<s>", " a"]
+
+
+def test_ids_without_a_token_have_no_text() -> None:
+    tokenizer = TOKENIZERS["byte-fallback"]
+    a = token_id(tokenizer, "▁a")
+    assert token_texts(tokenizer, [9999, a, 9999, a]) == ["", "a", "", " a"]
+    assert token_texts(tokenizer, []) == []
+
+
+@pytest.mark.parametrize("name", ["byte-level", "byte-fallback", "metaspace"])
+def test_long_texts_take_linear_time(name: str) -> None:
+    tokenizer = TOKENIZERS[name]
+    ids = encode(tokenizer, "a b the dog � 🦊" * 1000 + "�" * 10_000)
+    started = time.process_time()
+    assert "".join(token_texts(tokenizer, ids)) == decode(tokenizer, ids)
+    # Quadratic, this takes minutes.
+    assert time.process_time() - started < 5
+
+
+def test_a_named_start_token() -> None:
+    tokenizer = TOKENIZERS["byte-level"]
+    assert start_token_id(tokenizer, "a") == token_id(tokenizer, "a")
+    with pytest.raises(UserError, match="The tokenizer has no token '<s>'"):
+        start_token_id(tokenizer, "<s>")
+
+
+def test_the_start_token_is_the_one_that_the_tokenizer_adds() -> None:
+    tokenizer = byte_fallback()
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single="<unk> $A", special_tokens=[("<unk>", 0)])
+    assert start_token_id(tokenizer) == 0
+
+
+def test_start_token_is_end_of_text_else_beginning_of_text() -> None:
+    assert start_token_id(TOKENIZERS["byte-level"]) == TOKENIZERS["byte-level"].eos_token_id
+    assert start_token_id(TOKENIZERS["byte-fallback"]) == 1
+    with pytest.raises(UserError, match="eos_token"):
+        start_token_id(TOKENIZERS["metaspace"])
+
+
+def test_load_a_saved_tokenizer(tmp_path: Path) -> None:
+    byte_level().save_pretrained(tmp_path)
+    loaded = load_tokenizer(str(tmp_path))
+    assert encode(loaded, "The fox") == encode(TOKENIZERS["byte-level"], "The fox")
+    assert start_token_id(loaded) == start_token_id(TOKENIZERS["byte-level"])
+
+
+def not_a_tokenizer(folder: Path) -> None:
+    content = json.loads((folder / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").write_text(json.dumps(content | {"model": {"type": "Nothing"}}))
+
+
+def cut_off(folder: Path) -> None:
+    (folder / "tokenizer.json").write_bytes((folder / "tokenizer.json").read_bytes()[:200])
+
+
+def binary(folder: Path) -> None:
+    (folder / "tokenizer.json").write_bytes(b"\xff\xfe\0\1")
+
+
+def emptied(folder: Path) -> None:
+    for path in folder.iterdir():
+        path.unlink()
+
+
+@pytest.mark.parametrize("damage", [not_a_tokenizer, cut_off, binary, emptied], ids=lambda damage: damage.__name__)
+def test_load_a_damaged_tokenizer(tmp_path: Path, damage: object) -> None:
+    byte_level().save_pretrained(tmp_path)
+    assert callable(damage)
+    damage(tmp_path)
+    with pytest.raises(UserError, match="cannot be loaded") as raised:
+        load_tokenizer(str(tmp_path))
+    assert str(tmp_path) in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_load_from_a_missing_folder(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="no folder"):
+        load_tokenizer(str(tmp_path / "nothing"))
+
+
+def test_load_an_unknown_name() -> None:
+    with pytest.raises(UserError, match="some-one/nothing cannot be loaded"):
+        load_tokenizer("some-one/nothing")

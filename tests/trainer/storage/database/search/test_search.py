@@ -1,0 +1,116 @@
+"""Searching words in SQLite and in PostgreSQL: the same words are found in both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import Engine, text
+from sqlalchemy.orm import Session
+
+from mxd.trainer.storage.database.open import open_trainer_database, sqlite_url
+from mxd.trainer.storage.database.search import (
+    Ranked,
+    best_experts_with,
+    delete_search,
+    experts_with,
+    insert_search,
+    make_search_table,
+    search_body,
+)
+from mxd.trainer.storage.database.search.postgresql import split_words
+from tests.helpers.postgresql import Server
+
+WORDS = ("fox", "Foxes", "élan", "über", "a", "b2", "the", "don't", "x_y", "ΣΑΣ", "狐", "café", "1.5")
+SEVERAL = ("don't", "x_y", "1.5")
+SINGLE = sorted({"fo", "do", *WORDS} - set(SEVERAL))
+TYPED = st.lists(st.sampled_from(SINGLE), min_size=1, max_size=3) | st.sampled_from(SEVERAL).map(lambda it: [it])
+"""Among others, a word that is several is as near only to a word or two."""
+BODIES = st.lists(st.sampled_from(WORDS), min_size=1, max_size=30).map(" ".join)
+
+
+@pytest.fixture(scope="module")
+def databases(postgresql_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Engine]]:
+    """An empty database in each database."""
+    opened = [
+        open_trainer_database(sqlite_url(tmp_path_factory.mktemp("searched"))),
+        open_trainer_database(postgresql_server.new()),
+    ]
+    with opened[1].begin() as connection:
+        # Documents belong to a run; here there is none.
+        connection.execute(text("ALTER TABLE search_documents DROP CONSTRAINT search_documents_run_id_fkey"))
+    yield opened
+    for database in opened:
+        database.dispose()
+
+
+def found(database: Engine, bodies: dict[int, str], words: list[str]) -> list[int]:
+    """Search results in temporary documents."""
+    with Session(database) as session:
+        delete_search(session, 1)
+        make_search_table(session, 1)
+        insert_search(session, 1, bodies.items())
+        experts: list[int] = sorted(experts_with(session, 1, words).tolist())
+        assert sorted(best_experts_with(session, 1, words, "beginning", Ranked(100, 100))) == experts
+        assert list(best_experts_with(session, 1, words, "beginning", Ranked(1, 100))) == experts[:1]
+        whole = best_experts_with(session, 1, words, "whole", Ranked(100, 100))
+        assert set(whole) <= set(experts)
+        return [*experts, *sorted(whole)]
+
+
+@settings(max_examples=60)
+@given(st.lists(BODIES, max_size=6), TYPED)
+@example(["a a a a a a a a a a a b2", "a a a a a a a a a a a a b2"], ["the", "b2"])
+def test_both_databases_find_the_same(databases: list[Engine], bodies: list[str], words: list[str]) -> None:
+    documents = dict(enumerate(bodies))
+    one, other = (found(database, documents, words) for database in databases)
+    assert one == other
+
+
+@pytest.mark.parametrize("words", [["fox", "sa"], ["sang", "fox"], ["old", "fox", "sang"], ["fox", "the", "old"]])
+def test_words_are_near_each_other(databases: list[Engine], words: list[str]) -> None:
+    near, far = "the old fox sang", "the old fox " + "very " * 12 + "sang"
+    apart = search_body(["the old fox", "sang"])
+    for database in databases:
+        expected = [0] if {"sa", "sang"} & set(words) else [0, 1, 2]
+        assert sorted(set(found(database, {0: near, 1: far, 2: apart}, words))) == expected
+
+
+@pytest.mark.parametrize(("between", "near"), [(10, True), (11, False)])
+def test_ten_words_may_stand_between(databases: list[Engine], between: int, near: bool) -> None:
+    for database in databases:
+        for body in ("left " + "x " * between + "right", "right " + "x " * between + "left"):
+            assert found(database, {0: body}, ["left", "right"]) == [0, 0] * near
+
+
+def test_long_documents_and_words_are_kept_as_far_as_they_can_be(databases: list[Engine]) -> None:
+    body = "\0" + "word " * 20_000 + "x" * 3_000 + " end"
+    for database in databases:
+        assert found(database, {0: body}, ["word"]) == [0, 0]
+
+
+def test_words_are_letters_and_digits() -> None:
+    assert split_words("L'Été, x_1 \0 <b>ΣΑΣ</b>") == ["l", "ete", "x", "1", "b", "σασ", "b"]
+
+
+def test_the_one_with_more_of_a_word_comes_first(databases: list[Engine]) -> None:
+    for database in databases:
+        with Session(database) as session:
+            delete_search(session, 1)
+            make_search_table(session, 1)
+            insert_search(session, 1, [(0, "fox and dog and cat and"), (1, "fox fox fox and dog and cat")])
+            insert_search(session, 1, [(expert, "none of this") for expert in range(2, 9)])
+            assert best_experts_with(session, 1, ["fox"], "whole", Ranked(100, 100)) == (1, 0)
+
+
+def test_documents_go(databases: list[Engine]) -> None:
+    for database in databases:
+        with Session(database) as session:
+            delete_search(session, 1)
+            make_search_table(session, 1)
+            insert_search(session, 1, [(0, "fox")])
+            delete_search(session, 1)
+            make_search_table(session, 1)
+            assert experts_with(session, 1, ["fox"]).tolist() == []

@@ -1,0 +1,67 @@
+"""Packed columns round-trip exactly."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy.dialects import sqlite
+
+from mxd.trainer.storage.database.column_types import (
+    ACTIVE,
+    TOKEN_IDS,
+    PackedActive,
+    PackedPairs,
+    PackedTokenIds,
+    count_packed,
+    pack,
+    unpack,
+    unpack_all,
+)
+
+DIALECT = sqlite.dialect()
+NUMBERS = st.integers(0, 2**40)
+
+
+@given(st.lists(NUMBERS, max_size=200))
+def test_numbers_come_back(numbers: list[int]) -> None:
+    assert unpack(pack(numbers)) == numbers
+
+
+@given(st.lists(st.integers(0, 127)))
+def test_a_small_number_takes_a_byte(numbers: list[int]) -> None:
+    assert len(pack(numbers)) == len(numbers)
+
+
+@given(
+    st.sets(st.integers(0, 2**16 - 1), max_size=300),
+    st.randoms(use_true_random=False),
+)
+def test_where_an_expert_is_active_comes_back(positions: set[int], chance: object) -> None:
+    pairs = np.zeros(len(positions), ACTIVE)
+    pairs["position"] = sorted(positions)
+    pairs["coefficient"] = [chance.uniform(0, 100) for _ in positions]  # type: ignore[attr-defined]
+    pairs["rank"] = [chance.randrange(2**16) for _ in positions]  # type: ignore[attr-defined]
+    column = PackedActive()
+    packed = column.process_bind_param(pairs.tobytes(), DIALECT)
+    assert column.process_result_value(packed, DIALECT) == pairs.tobytes()
+
+
+@given(st.lists(st.integers(0, 2**32 - 1), max_size=200))
+def test_token_ids_come_back(ids: list[int]) -> None:
+    column, raw = PackedTokenIds(), np.array(ids, TOKEN_IDS).tobytes()
+    assert column.process_result_value(column.process_bind_param(raw, DIALECT), DIALECT) == raw
+
+
+@given(st.lists(st.tuples(NUMBERS, NUMBERS)))
+def test_pairs_come_back(pairs: list[tuple[int, int]]) -> None:
+    column, lists = PackedPairs(), [list(pair) for pair in pairs]
+    assert column.process_result_value(column.process_bind_param(lists, DIALECT), DIALECT) == lists
+
+
+@given(st.lists(st.lists(NUMBERS, max_size=9), max_size=9))
+def test_many_lists_come_back_at_once(lists: list[list[int]]) -> None:
+    packed = [pack(numbers) for numbers in lists]
+    ends = np.cumsum([0, *map(len, packed)], dtype=np.int64)
+    assert unpack_all(b"".join(packed)).tolist() == [number for numbers in lists for number in numbers]
+    assert count_packed(b"".join(packed), ends).tolist() == np.cumsum([0, *map(len, lists)]).tolist()

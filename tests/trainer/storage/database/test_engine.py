@@ -1,0 +1,54 @@
+"""Opening databases: error messages without passwords, version checks, concurrent creation."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from mxd.backend.database.engine import open_database
+from mxd.trainer.errors import UserError
+from mxd.trainer.storage.database.migrations import CHAIN
+from mxd.trainer.storage.database.open import open_trainer_database, sqlite_url
+from tests.helpers.postgresql import Server
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("nonsense:secret", "Invalid database URL"),
+        ("mysql://me:secret@host/x", "Unsupported database: mysql"),
+        ("postgresql+other://me:secret@host/x", "pip install"),
+        ("postgresql://me:secret@127.0.0.1:1/x", "Check that the server is running"),
+    ],
+)
+def test_error_messages_hide_the_password(url: str, message: str) -> None:
+    with pytest.raises(UserError, match=message) as error:
+        open_trainer_database(url)
+    assert "secret" not in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_newer_version_is_rejected(postgresql_server: Server) -> None:
+    url = postgresql_server.new()
+    engine = open_trainer_database(url)
+    with engine.begin() as connection:
+        connection.execute(CHAIN.table.update().values(version_num="99"))
+    engine.dispose()
+    for message in (f"version 99; this version needs {CHAIN.newest}", "Install that version"):
+        with pytest.raises(UserError, match=message):
+            open_trainer_database(url)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_several_processes_may_create_a_database(kind: str, tmp_path: Path, postgresql_server: Server) -> None:
+    url = sqlite_url(tmp_path) if kind == "sqlite" else postgresql_server.new()
+    with ThreadPoolExecutor(4) as pool:
+        for engine in pool.map(lambda _: open_database(url), range(4)):
+            engine.dispose()
+
+
+def test_a_missing_database_is_reported(postgresql_server: Server) -> None:
+    with pytest.raises(UserError, match="does not exist"):
+        open_trainer_database(postgresql_server.url("none"))

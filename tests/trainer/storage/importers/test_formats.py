@@ -1,0 +1,183 @@
+"""Layers of every format: what they answer, where they are put, and that they then index, route and steer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from sqlalchemy import Engine, select
+from sqlalchemy.orm import Session
+from torch import Tensor, nn
+
+from mxd import LanguageModel, Run, build_index, generate, route
+from mxd.trainer.config import Edit, IndexConfig, Sampling, SteeringConfig
+from mxd.trainer.storage.database.tables import RunRecord
+from mxd.trainer.storage.importers import ImportConfig, ImportResult, import_run
+from tests.helpers.language_models import saved_language_model
+from tests.helpers.outside import (
+    WIDTH,
+    Answer,
+    numbers,
+    save_checkpoint,
+    save_circuit_tracer,
+    save_saelens,
+    save_sparsify,
+)
+from tests.helpers.runs import World
+
+IDS = torch.arange(1, 33).reshape(2, 16)
+
+Save = Callable[[Path, pytest.MonkeyPatch], Answer]
+FORMATS: dict[str, tuple[str, Save]] = {
+    "mxd-checkpoint": ("theirs.pt", lambda path, patch: save_checkpoint(path, patch)),
+    "mxd-checkpoint glu": ("theirs.pt", lambda path, patch: save_checkpoint(path, patch, glu=True)),
+    "mxd-checkpoint swish": (
+        "theirs.pt",
+        lambda path, patch: save_checkpoint(path, patch, glu=True, mlp_activation_fn="silu"),
+    ),
+    "sparsify": ("layers.1.mlp", lambda path, _: save_sparsify(path)),
+    "sparsify skip": ("h.1.mlp", lambda path, _: save_sparsify(path, skip=True)),
+    "saelens": ("one", lambda path, _: save_saelens(path)),
+    "saelens skip": ("one", lambda path, _: save_saelens(path, "skip_transcoder")),
+    "saelens jumprelu": ("one", lambda path, _: save_saelens(path, "jumprelu_transcoder")),
+    "saelens jumprelu skip": ("one", lambda path, _: save_saelens(path, "jumprelu_skip_transcoder")),
+    "circuit-tracer": ("set", lambda path, _: save_circuit_tracer(path)),
+    "circuit-tracer relu": ("set", lambda path, _: save_circuit_tracer(path, threshold=False)),
+}
+
+
+def language_model_of(folder: Path, family: str) -> Path:
+    """A language model whose norms have weights and biases that matter."""
+    path = saved_language_model(folder, family)
+    language_model = LanguageModel.load(str(path), "cpu", torch.float32)
+    for place, (name, parameter) in enumerate(language_model.module.named_parameters()):
+        if parameter.dim() == 1 and ("ln" in name or "norm" in name):
+            parameter.data += numbers(len(parameter), seed=place)
+    language_model.module.save_pretrained(path)
+    return path
+
+
+def imported(world: World, source: Path, family: str, **more: Any) -> tuple[ImportResult, LanguageModel, Run]:
+    path = language_model_of(world.data.parent / family, family)
+    config = ImportConfig(source=str(source), name="theirs", language_model=str(path), **({"layer": 1} | more))
+    result = import_run(config, world.data, world.database)
+    return result, LanguageModel.load(str(path), "cpu", torch.float32), Run.load("theirs", world.data)
+
+
+def normalized(norm: nn.Module, affine: bool) -> Answer:
+    """Output of a norm, after or before its weight and bias."""
+
+    def apply(x: Tensor) -> Tensor:
+        if isinstance(norm, nn.LayerNorm):
+            weight, bias = (norm.weight, norm.bias) if affine else (None, None)
+            return nn.functional.layer_norm(x, x.shape[-1:], weight, bias, norm.eps)
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + norm.variance_epsilon)  # type: ignore[operator]
+
+    return apply
+
+
+@torch.no_grad()
+def log_probabilities(language_model: LanguageModel, norm: nn.Module, reads: Answer, writes: Answer) -> Tensor:
+    """With layer 1's MLP replaced by what a layer writes that reads the residual stream through ``reads``."""
+    seen: list[Tensor] = []
+    handle = norm.register_forward_pre_hook(lambda _module, inputs: seen.append(inputs[0]))
+    try:
+        with language_model.replace_mlps(
+            {1: lambda x, mlp: writes(reads(seen[-1]).reshape(-1, WIDTH)).reshape(x.shape)}
+        ):
+            return language_model.logits(IDS).log_softmax(dim=-1)
+    finally:
+        handle.remove()
+
+
+@pytest.mark.parametrize("case", FORMATS)
+def test_indexes_routes_and_steers(world: World, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+    place, save = FORMATS[case]
+    save(world.data.parent / place, monkeypatch)
+    result, language_model, run = imported(world, world.data.parent / place, "gpt2")
+    assert (result.format, result.layer) == (case.split()[0], 1)
+    index = build_index(run, IndexConfig(text=world.text, tokens=2048), language_model, world.database)
+    assert index.examples > 0
+    routing = route(language_model, run, "The bridge may have cracked.")
+    active = [expert for token in routing.tokens for expert in token.experts]
+    assert active and all(expert.coefficient > 0 for expert in active)
+    for token in routing.tokens:
+        coefficients = [expert.coefficient for expert in token.experts]
+        assert coefficients == sorted(coefficients, reverse=True)
+    edits = (Edit(expert=active[0].expert, mode="add", strength=40),)
+    sampling = Sampling(temperature=0, max_tokens=8)
+    texts = {
+        generate(language_model, run, SteeringConfig(prompt="One day", edits=chosen, sampling=sampling))[0]
+        for chosen in ((), edits)
+    }
+    assert len(texts) == 2
+    assert recorded(world.database).config["origin"]["format"] == result.format
+
+
+def recorded(database: Engine) -> RunRecord:
+    with Session(database) as session:
+        return session.scalars(select(RunRecord)).one()
+
+
+@pytest.mark.parametrize("case", ["mxd-checkpoint", "mxd-checkpoint glu", "mxd-checkpoint swish"])
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_a_checkpoint_reads_the_norm_before_its_weight(
+    world: World, monkeypatch: pytest.MonkeyPatch, case: str, family: str
+) -> None:
+    place, save = FORMATS[case]
+    writes = save(world.data.parent / place, monkeypatch)
+    _, language_model, run = imported(world, world.data.parent / place, family)
+    norm = norm_of(language_model)
+    wanted = log_probabilities(language_model, norm, normalized(norm, affine=False), writes)
+    assert_replaced(language_model, run, wanted)
+
+
+@pytest.mark.parametrize("case", [case for case in FORMATS if not case.startswith("mxd")])
+def test_a_transcoder_reads_what_the_mlp_reads(world: World, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+    place, save = FORMATS[case]
+    writes = save(world.data.parent / place, monkeypatch)
+    _, language_model, run = imported(world, world.data.parent / place, "gpt2")
+    norm = norm_of(language_model)
+    assert_replaced(language_model, run, log_probabilities(language_model, norm, normalized(norm, True), writes))
+
+
+@pytest.mark.parametrize(("family", "kwargs"), [("llama", {}), ("gpt2", {"fold_ln": True})])
+def test_saelens_reads_a_norm_before_its_weight_where_its_language_model_does(
+    world: World, family: str, kwargs: dict[str, bool]
+) -> None:
+    source = world.data.parent / "one"
+    writes = save_saelens(source, "skip_transcoder", metadata={"model_from_pretrained_kwargs": kwargs})
+    _, language_model, run = imported(world, source, family)
+    norm = norm_of(language_model)
+    assert_replaced(language_model, run, log_probabilities(language_model, norm, normalized(norm, False), writes))
+
+
+def norm_of(language_model: LanguageModel) -> nn.Module:
+    block = language_model.architecture.block(1)
+    return block.ln_2 if hasattr(block, "ln_2") else block.post_attention_layernorm  # type: ignore[return-value]
+
+
+def assert_replaced(language_model: LanguageModel, run: Run, wanted: Tensor) -> None:
+    with language_model.replace({1: run.layer}):
+        found = language_model.logits(IDS).log_softmax(dim=-1)
+    original = language_model.logits(IDS).log_softmax(dim=-1)
+    assert (wanted - original).abs().max() > 0.01, "a test that can fail"
+    assert (found - wanted).abs().max() < 1e-4
+
+
+def test_a_top_k_set_of_circuit_tracer(world: World) -> None:
+    source = world.data.parent / "set"
+    hooks = "feature_input_hook: ln2.hook_normalized\nfeature_output_hook: hook_mlp_out\n"
+    save_circuit_tracer(source, threshold=False, config=f"model_kind: transcoder_set\n{hooks}activation: topk\nk: 3\n")
+    result, _, _ = imported(world, source, "gpt2", layer=2)
+    assert (result.method, result.k, result.part) == ("transcoder", 3, "layer_2.safetensors")
+
+
+def test_the_papers_other_layers(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without top-k, a mixture lets every positive expert through."""
+    save_checkpoint(world.data.parent / "theirs.pt", monkeypatch, topk=-1)
+    result, _, _ = imported(world, world.data.parent / "theirs.pt", "gpt2", layer=None)
+    assert (result.method, result.k) == ("relu-mxd", 40)

@@ -1,0 +1,211 @@
+"""Files that cannot be imported are rejected with one sentence, and nothing in a file is executed."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from mxd.backend.cli.main import run as mxd
+from mxd.trainer.config import OptimizerConfig, TextConfig, TrainConfig
+from mxd.trainer.errors import UserError
+from mxd.trainer.storage.run import run_names
+from mxd.trainer.training.training_run import check_resumable
+from tests.helpers.language_models import saved_language_model
+from tests.helpers.outside import save_checkpoint, save_circuit_tracer, save_saelens, save_sparsify
+
+Capture = pytest.CaptureFixture[str]
+
+
+class _Hostile:
+    """A pickle that runs a command when it is loaded."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.path,)
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a language model and data, in which commands run."""
+    saved_language_model(tmp_path / "lm", "gpt2")
+    monkeypatch.setenv("MXD_DATA", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def refused(capsys: Capture, *words: str) -> str:
+    """The one sentence with which an import ends."""
+    capsys.readouterr()
+    assert mxd(["import", *words, "--language-model", "lm", "--name", "theirs"]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert len(said.err.strip().splitlines()) == 1, said.err
+    assert run_names(Path("data")) == []
+    return said.err
+
+
+def test_a_hostile_pickle_does_not_run(place: Path, capsys: Capture) -> None:
+    for number, content in enumerate(({"cfg": _Hostile(place / "ran"), "state_dict": {}}, _Hostile(place / "ran"))):
+        torch.save(content, place / f"{number}.pt")
+        assert "Nothing in it was executed" in refused(capsys, f"{number}.pt")
+    (place / "plain.pt").write_bytes(pickle.dumps(_Hostile(place / "ran")))
+    refused(capsys, "plain.pt")
+    assert not (place / "ran").exists()
+    pickle.loads(pickle.dumps(_Hostile(place / "ran")))
+    assert (place / "ran").exists(), "it would have run elsewhere"
+
+
+def test_files_that_are_no_checkpoints(place: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    (place / "empty.pt").touch()
+    (place / "text.pt").write_text("not a checkpoint")
+    torch.save({"a": torch.zeros(1)}, place / "other.pt")
+    torch.save([1, 2], place / "list.pt")
+    save_checkpoint(place / "whole.pt", monkeypatch)
+    (place / "half.pt").write_bytes((place / "whole.pt").read_bytes()[:4000])
+    for name in ("empty", "text", "other", "list", "half"):
+        assert f"{name}.pt" in refused(capsys, f"{name}.pt")
+    with zipfile.ZipFile(place / "bomb.pt", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data.pkl", bytes(10_000_000))
+    assert "unpacks to" in refused(capsys, "bomb.pt")
+
+
+def test_tensors_that_claim_more_than_they_hold(place: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    large = torch.zeros(1).as_strided((1 << 20, 1 << 20), (0, 0))
+    for number, value in enumerate((large, torch.zeros(3, 3).to_sparse(), torch.empty(3, device="meta"))):
+        save_checkpoint(place / f"{number}.pt", monkeypatch, tensors={"W_enc": value})
+        assert "larger than its data" in refused(capsys, f"{number}.pt")
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"is_transcoder": False}, "autoencoder"),
+        ({"hook_point": "blocks.1.hook_resid_mid"}, "input hook: blocks.1.hook_resid_mid"),
+        ({"out_hook_point": "blocks.1.hook_resid_post"}, "output hook: blocks.1.hook_resid_post"),
+        ({"hook_point": 3}, "a string 'hook_point'"),
+        ({"mlp_activation_fn": "tanh"}, "activation: tanh"),
+        ({"use_skip": True}, "skip connection"),
+        (
+            {"use_conditional": False, "mlp_activation_fn": "relu"},
+            "Unknown tensors in theirs.pt: W_cond, gate, gate_bias",
+        ),
+        ({"topk": 41}, "k=41 exceeds the number of experts"),
+    ],
+)
+def test_checkpoints_of_other_layers(
+    place: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], sentence: str
+) -> None:
+    save_checkpoint(place / "theirs.pt", monkeypatch, **settings)
+    assert sentence in refused(capsys, "theirs.pt")
+
+
+REFUSED: list[tuple[Callable[[Path], object], str]] = [
+    (lambda path: save_sparsify(path / "layers.1.mlp", transcode=False), "autoencoder"),
+    (lambda path: save_sparsify(path / "layers.1.mlp", activation="groupmax"), "activation: groupmax"),
+    (lambda path: save_sparsify(path / "layers.1.mlp", embed_skip=True), "embed_skip"),
+    (lambda path: save_sparsify(path / "layers.1.mlp", k=0), "positive integer 'k'"),
+    (lambda path: save_sparsify(path / "layers.1.attn"), "hookpoint: layers.1.attn"),
+    (lambda path: save_sparsify(path / "layers.7.mlp"), "There is no layer 7"),
+    (lambda path: save_saelens(path / "a", "gated"), "architecture: gated"),
+    (lambda path: save_saelens(path / "a", normalize_activations="layer_norm"), "normalize_activations = layer_norm"),
+    (
+        lambda path: save_saelens(path / "a", metadata={"hook_name": "blocks.1.hook_mlp_in"}),
+        "input hook: blocks.1.hook_mlp_in",
+    ),
+    (
+        lambda path: save_circuit_tracer(path / "a", config="model_kind: cross_layer_transcoder"),
+        "cross_layer_transcoder",
+    ),
+    (lambda path: save_circuit_tracer(path / "a", config="transcoders: ['hf://x/y/z.npz']"), "files of other repos"),
+    (lambda path: save_circuit_tracer(path / "a", config="!!python/object/apply:os.getcwd []"), "Invalid config file"),
+    (lambda path: save_circuit_tracer(path / "a", config="[1, 2]"), "must be a mapping"),
+]
+
+
+@pytest.mark.parametrize(("save", "sentence"), REFUSED, ids=[sentence for _, sentence in REFUSED])
+def test_other_layers(place: Path, capsys: Capture, save: Callable[[Path], object], sentence: str) -> None:
+    save(place / "theirs")
+    more = ["--layer", "1"] if (place / "theirs" / "a" / "config.yaml").exists() else []
+    assert sentence in refused(capsys, "theirs", *more)
+
+
+def test_damaged_and_strange_tensors(place: Path, capsys: Capture) -> None:
+    save_sparsify(place / "layers.1.mlp")
+    path = place / "layers.1.mlp" / "sae.safetensors"
+    tensors = load_file(path)
+    for change, sentence in (
+        ({"W_dec": tensors["W_dec"] * float("nan")}, "NaN or infinite"),
+        ({"W_dec": tensors["W_dec"][:, :8].contiguous()}, "inconsistent shapes"),
+        ({"b_dec": tensors["b_dec"][:8].contiguous()}, "widths 16 -> 8"),
+        ({"extra": tensors["b_dec"].clone()}, ": extra."),
+    ):
+        save_file(tensors | change, path)
+        assert sentence in refused(capsys, "layers.1.mlp")
+    path.write_bytes(b"no tensors")
+    assert "Invalid safetensors file" in refused(capsys, "layers.1.mlp")
+    save_file({"W_dec": tensors["W_dec"]}, path)
+    assert "Missing tensor: encoder.weight" in refused(capsys, "layers.1.mlp")
+    (place / "layers.1.mlp" / "cfg.json").write_text("[" * 100_000)
+    assert "Invalid config file" in refused(capsys, "layers.1.mlp")
+
+
+def test_a_norm_behind_the_mlp(place: Path, capsys: Capture) -> None:
+    saved_language_model(place / "lm", "gemma2")
+    save_saelens(place / "theirs")
+    assert "replaces the norm" in refused(capsys, "theirs")
+    save_saelens(place / "inside", metadata={"hook_name_out": "blocks.1.mlp.hook_out"})
+    assert mxd(["import", "inside", "--language-model", "lm", "--name", "theirs"]) == 0
+
+
+def test_which_layer(place: Path, capsys: Capture) -> None:
+    save_circuit_tracer(place / "set")
+    assert "has 3 layers. Choose one with --layer or --part: layer_0.safetensors" in refused(capsys, "set")
+    assert "no such layer" in refused(capsys, "set", "--layer", "5")
+    assert "no such layer" in refused(capsys, "set", "--part", "layer_9.safetensors")
+    save_sparsify(place / "layers.1.mlp")
+    assert "is for layer 1, not layer 2" in refused(capsys, "layers.1.mlp", "--layer", "2")
+    save_sparsify(place / "mine")
+    assert "Set --layer" in refused(capsys, "mine")
+    (place / "nothing").mkdir()
+    assert "has no layer in a supported format" in refused(capsys, "nothing")
+    assert "No such file or folder: ./none" in refused(capsys, "./none")
+    assert "widths 16 -> 16" in _of_another(place, capsys)
+
+
+def _of_another(place: Path, capsys: Capture) -> str:
+    config = json.loads((place / "lm" / "config.json").read_text())
+    (place / "lm" / "config.json").write_text(json.dumps(config | {"n_embd": 24, "n_head": 3}))
+    return refused(capsys, "layers.1.mlp")
+
+
+def test_an_imported_run_is_no_run_to_go_on_with(place: Path, capsys: Capture) -> None:
+    save_sparsify(place / "layers.1.mlp")
+    words = ["import", "layers.1.mlp", "--language-model", "lm", "--name", "theirs"]
+    assert mxd(words) == 0
+    assert "Next: mxd index theirs" in capsys.readouterr().out
+    assert mxd(words) == 2
+    assert "Run 'theirs' already exists" in capsys.readouterr().err
+    assert mxd(["runs"]) == 0
+    assert "sparsify" in capsys.readouterr().out
+    fresh = TrainConfig(name="theirs", language_model="lm", layer=1, text=TextConfig(text="a.txt"), tokens=10)
+    with pytest.raises(UserError, match="was imported"):
+        check_resumable(fresh, Path("data"), "if-any")
+
+
+def test_what_is_only_imported_is_not_fitted() -> None:
+    settings: dict[str, Any] = {"name": "a", "language_model": "lm", "layer": 1, "text": {"text": "a.txt"}}
+    settings |= {"optimizer": OptimizerConfig()}
+    with pytest.raises(ValueError, match="can be imported but not trained"):
+        TrainConfig(**settings, tokens=5, method="jumprelu-transcoder")
+    with pytest.raises(ValueError, match="greater than 0"):
+        TrainConfig(**settings, tokens=0)

@@ -1,0 +1,103 @@
+"""A run as a folder, and as a repository on a hub on this machine: the real client, there and back."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from mxd.trainer.errors import NotFoundError, UserError
+from mxd.trainer.storage.run import Run
+from mxd.trainer.storage.run_records import adopt, metrics_of
+from mxd.trainer.training.train import train_layer
+from tests.helpers.hub import fake_hub
+from tests.helpers.runs import World
+
+ROOT = Path(__file__).parents[3]
+X_TI = torch.randn(5, 16, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture
+def run(world: World) -> Run:
+    train_layer(world.config(), world.data, world.database, world.language_model)
+    return Run.load("small", world.data)
+
+
+def test_there_and_back(world: World, run: Run, tmp_path: Path) -> None:
+    run.write_units({3: 1.5})
+    folder = run.save_pretrained(tmp_path / "shared", figures={"loss added": "0.01 nats"})
+    assert not [path for path in folder.rglob("*") if path.suffix in (".pt", ".bin", ".pkl", ".py")]
+    again = Run.from_pretrained(folder)
+    assert torch.equal(again.layer(X_TI).output_TO, run.layer(X_TI).output_TO)
+    assert (again.units, len(again.tokenizer)) == ({3: 1.5}, len(run.tokenizer))
+    with pytest.raises(UserError, match="not empty"):
+        run.save_pretrained(folder)
+    adopted = adopt(again, "theirs", "elsewhere/tiny", world.data, world.database)
+    assert (adopted.name, adopted.config.language_model) == ("theirs", "elsewhere/tiny")
+    assert metrics_of(world.database, 2) == metrics_of(world.database, 1) != []
+    with pytest.raises(UserError, match="Choose another --name"):
+        adopt(again, "theirs", None, world.data, world.database)
+
+
+def test_nothing_of_this_machine_goes_along(run: Run, tmp_path: Path) -> None:
+    folder = run.save_pretrained(tmp_path / "shared")
+    texts = "".join(path.read_text() for path in folder.glob("*") if path.suffix in (".json", ".md"))
+    assert str(tmp_path) not in texts
+    assert Run.from_pretrained(folder).config.text.text == "text.jsonl"
+
+
+def test_the_card_says_what_it_is(run: Run, tmp_path: Path) -> None:
+    folder = run.save_pretrained(tmp_path / "shared", "some-one/tiny", {"loss added": "0.01 | nats"})
+    card = (folder / "README.md").read_text()
+    for said in ("base_model: some-one/tiny", "| layer | 1 |", "| method | mxd |", "| experts N | 40 |"):
+        assert said in card
+    for said in ("| active K | 4 |", "| training tokens | 1,536 |", "0.01 \\| nats", "Run.from_pretrained"):
+        assert said in card
+    local = run.save_pretrained(tmp_path / "other")
+    assert json.loads((local / "run.json").read_text())["language_model"] == "tiny-llama"
+
+
+def test_what_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="No such folder"):
+        Run.from_pretrained(tmp_path / "none")
+    with pytest.raises(NotFoundError, match="Unknown run"):
+        Run.from_pretrained(tmp_path)
+    with pytest.raises(UserError, match="Cannot fetch"):
+        Run.from_pretrained("some-one/none")
+
+
+def mxd(*words: str, endpoint: str, place: Path, token: str) -> subprocess.CompletedProcess[str]:
+    """A command in a process of its own: addresses are read when the hub's client is imported."""
+    environment = {key: value for key, value in os.environ.items() if not key.upper().endswith("PROXY")}
+    environment |= {"HF_ENDPOINT": endpoint, "HF_HOME": str(place / "home"), "HF_HUB_OFFLINE": "0"}
+    environment |= {"HF_HUB_DISABLE_XET": "1", "HF_TOKEN": token, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, "-m", "mxd.backend.cli.main", *words, "--data", str(place / "data")],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_to_a_hub_and_from_it(run: Run, tmp_path: Path) -> None:
+    with fake_hub(keeps=tmp_path / "hub") as hub:
+        pushed = mxd("push", "small", "some-one/small", endpoint=hub.url, place=tmp_path, token="hf_a")
+        assert pushed.returncode == 0, pushed.stderr
+        assert f"Uploaded small to {hub.url}/some-one/small/commit/" in pushed.stdout
+        assert hub.tokens == ["Bearer hf_a"]
+        card = (tmp_path / "hub" / "some-one" / "small" / "README.md").read_text()
+        assert "normalised MSE after training" in card
+        pulled = mxd("pull", "some-one/small", "--name", "back", endpoint=hub.url, place=tmp_path, token="")
+        assert pulled.returncode == 0, pulled.stderr
+        refused = mxd("push", "small", "some-one/small", endpoint=hub.url, place=tmp_path, token="")
+        assert refused.returncode == 2
+        assert "hf auth login" in refused.stderr
+    back = Run.load("back", tmp_path / "data")
+    assert torch.equal(back.layer(X_TI).output_TO, run.layer(X_TI).output_TO)

@@ -1,0 +1,228 @@
+"""Run directories and language models of strangers or spoiled disks: read, or refused in a sentence, and never run."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+
+from mxd.trainer.errors import UserError
+from mxd.trainer.language_model.loading import load_module
+from mxd.trainer.language_model.tokenizer import load_tokenizer
+from mxd.trainer.layers.registry import load_layer
+from mxd.trainer.storage.database.open import IN_MEMORY, open_trainer_database
+from mxd.trainer.storage.run import Run
+from mxd.trainer.storage.run_records import register_run
+from mxd.trainer.training.checkpoint import Position, load_checkpoint, optimizer_moments, save_checkpoint
+from tests.helpers.damage import damaged
+from tests.helpers.fuzzing import tried
+from tests.helpers.language_models import saved_language_model
+from tests.helpers.layers import random_layer
+from tests.helpers.runs import small_world
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=10), inner, max_size=4),
+    max_leaves=8,
+)
+METRIC = {"step": 1, "tokens": 64, "normalized_mse": 0.5, "dead_share": 0, "l0": 4, "max_density": 0.5}
+
+
+class Runs:
+    """Unpickled, it would leave a file behind."""
+
+    def __init__(self, witness: Path) -> None:
+        self.witness = witness
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return Path.touch, (self.witness,)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """A sound run directory."""
+    world = small_world(tmp_path)
+    world.database.dispose()
+    made = Run.create(world.config(), world.data, world.language_model.tokenizer)
+    random_layer(widths=(16, 20, 16), seed=0).save(made.folder)
+    made.write_units({0: 1.5, 3: 0.25})
+    metric = {**METRIC, "tokens_per_second": 1000, "seconds": 1}
+    (made.folder / "metrics.json").write_text(json.dumps([metric]))
+    return made
+
+
+def use(folder: Path) -> None:
+    """Read all that is in a run directory."""
+    run = Run.load(folder)
+    run.layer_config, run.layer, run.units, run.tokenizer  # noqa: B018 - each is read when it is asked for
+    assert run.language_model_source
+    database = open_trainer_database(IN_MEMORY)
+    try:
+        register_run(run, database)
+    finally:
+        database.dispose()
+
+
+def is_sound_or_said(attempt: Callable[[], object]) -> None:
+    """Nothing but a sentence comes of it."""
+    try:
+        attempt()
+    except UserError as error:
+        assert "\n" not in str(error)
+
+
+FILES = ("run.json", "layer.json", "units.json", "metrics.json", "layer.safetensors", "tokenizer/tokenizer.json")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_damaged_file_is_read_or_refused(name: str, run: Run) -> None:
+    path = run.folder / name
+    sound = path.read_bytes()
+
+    @tried(25 if name != "tokenizer/tokenizer.json" else 8)
+    @given(content=damaged(sound))
+    def read(content: bytes) -> None:
+        path.write_bytes(content)
+        is_sound_or_said(lambda: use(run.folder))
+
+    read()
+
+
+@pytest.mark.parametrize("name", ["run.json", "layer.json", "units.json", "metrics.json"])
+def test_other_values_are_read_or_refused(name: str, run: Run) -> None:
+    path = run.folder / name
+    sound = json.loads(path.read_text())
+    numbers = st.integers() | st.floats() | st.sampled_from([10**12, 2**63, -1, 0, 10**400])
+
+    @tried(25)
+    @given(data=st.data())
+    def read(data: st.DataObject) -> None:
+        if data.draw(st.booleans()) or not isinstance(sound, dict):
+            value = data.draw(JSON)
+        else:
+            value = {**sound, data.draw(st.sampled_from(sorted(sound))): data.draw(JSON | numbers)}
+        path.write_text(json.dumps(value))
+        is_sound_or_said(lambda: use(run.folder))
+
+    read()
+
+
+@pytest.mark.parametrize("content", ["[" * 200_000, '{"a":' * 100_000, "9" * 10_000, ""])
+@pytest.mark.parametrize("name", ["run.json", "layer.json", "units.json", "metrics.json"])
+def test_json_that_no_parser_takes_is_refused(name: str, content: str, run: Run) -> None:
+    (run.folder / name).write_text(content)
+    with pytest.raises(UserError):
+        use(run.folder)
+
+
+def test_tensors_of_other_names_shapes_and_kinds_are_refused(run: Run) -> None:
+    path = run.folder / "layer.safetensors"
+    sound = load_file(path)
+    name = sorted(sound)[0]
+    wrong: tuple[dict[str, torch.Tensor], ...] = (
+        {},
+        {**sound, name: sound[name][:-1].contiguous()},
+        {**sound, "more": torch.zeros(2)},
+        {**sound, name: sound[name].flatten()},
+    )
+    for tensors in wrong:
+        save_file(tensors, path)
+        with pytest.raises(UserError, match="do not match the layer config"):
+            load_layer(run.folder)
+
+
+def test_a_damaged_checkpoint_is_read_or_refused(run: Run) -> None:
+    layer = load_layer(run.folder)
+    optimizer = torch.optim.Adam(layer.parameters())
+    layer(torch.randn(4, 16)).output_TO.sum().backward()
+    optimizer.step()
+    last_active_N = torch.zeros(layer.config.num_experts, dtype=torch.int64)
+    save_checkpoint(run.folder, layer, optimizer_moments(layer, optimizer), last_active_N, Position(1, 1.0))
+    for name in ("optimizer.safetensors", "position.json", "layer.safetensors"):
+        path = run.folder / "checkpoint-1" / name
+        sound = path.read_bytes()
+
+        @tried(15)
+        @given(content=damaged(sound))
+        def read(content: bytes) -> None:
+            path.write_bytes(content)  # noqa: B023 - it is called before the next
+            is_sound_or_said(lambda: load_checkpoint(run.folder / "checkpoint-1", layer, optimizer))
+
+        read()
+        path.write_bytes(sound)
+
+
+# ---------------------------------------------------------------- what would run code
+
+
+@pytest.mark.parametrize("name", ["layer.safetensors", "checkpoint-1/optimizer.safetensors"])
+def test_a_pickle_under_the_name_of_safetensors_does_not_run(name: str, run: Run, tmp_path: Path) -> None:
+    witness = tmp_path / "it-ran"
+    layer = load_layer(run.folder)
+    optimizer = torch.optim.Adam(layer.parameters())
+    last_active_N = torch.zeros(layer.config.num_experts, dtype=torch.int64)
+    save_checkpoint(run.folder, layer, {}, last_active_N, Position(1, 1.0))
+    torch.save(Runs(witness), tmp_path / "saved")
+    for content in (pickle.dumps(Runs(witness)), (tmp_path / "saved").read_bytes()):
+        (run.folder / name).write_bytes(content)
+        with pytest.raises(UserError):
+            load_layer(run.folder)
+            load_checkpoint(run.folder / "checkpoint-1", layer, optimizer)
+    assert not witness.exists()
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
+def test_a_pickle_in_a_language_model_does_not_run(name: str, tmp_path: Path) -> None:
+    folder, witness = saved_language_model(tmp_path / "language-model"), tmp_path / "it-ran"
+    for weights in folder.glob("*.safetensors"):
+        weights.unlink()
+    torch.save({"model.embed_tokens.weight": Runs(witness)}, folder / name)
+    with pytest.raises(UserError):
+        load_module(str(folder), torch.float32)
+    assert not witness.exists()
+
+
+def test_code_that_comes_with_a_language_model_does_not_run(tmp_path: Path) -> None:
+    folder, witness = saved_language_model(tmp_path / "language-model"), tmp_path / "it-ran"
+    (folder / "modeling_own.py").write_text(f"import pathlib; pathlib.Path({str(witness)!r}).touch()\n")
+    own = {"AutoConfig": "modeling_own.Config", "AutoModelForCausalLM": "modeling_own.Model"}
+    for file, more in (
+        ("config.json", {"auto_map": own, "model_type": "own"}),
+        ("tokenizer_config.json", {"auto_map": {"AutoTokenizer": ["modeling_own.T", None]}, "tokenizer_class": "T"}),
+    ):
+        values = json.loads((folder / file).read_text())
+        (folder / file).write_text(json.dumps({**values, **more}))
+    with pytest.raises(UserError):
+        load_module(str(folder), torch.float32)
+    is_sound_or_said(lambda: load_tokenizer(str(folder)))
+    assert not witness.exists()
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"])
+def test_a_damaged_language_model_is_read_or_refused(name: str, tmp_path: Path) -> None:
+    folder = saved_language_model(tmp_path / "language-model")
+    path = folder / name
+    if not path.exists():
+        pytest.fail(f"{sorted(it.name for it in folder.iterdir())}")
+    sound = path.read_bytes()
+
+    @tried(6)
+    @given(content=damaged(sound))
+    def read(content: bytes) -> None:
+        path.write_bytes(content)
+        if name.startswith("tokenizer"):
+            is_sound_or_said(lambda: load_tokenizer(str(folder)))
+        else:
+            is_sound_or_said(lambda: load_module(str(folder), torch.float32))
+
+    read()
+    shutil.rmtree(folder)

@@ -1,0 +1,172 @@
+"""Training plans: counts of every architecture, memory, and suggestions if a run does not fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mxd.trainer.config import OptimizerConfig, TextConfig, TrainConfig
+from mxd.trainer.errors import UserError
+from mxd.trainer.layers.registry import build_layer
+from mxd.trainer.training.layer_trainer import build_layer_config
+from mxd.trainer.training.planning import plan as planning
+from mxd.trainer.training.planning.device_benchmark import DeviceRates, Product
+from mxd.trainer.training.planning.plan import PlannedTraining, TrainSetup, check_fits_memory, plan_training
+from tests.helpers.language_models import CONFIGS, saved_language_model, tiny_language_model
+
+CPU = TrainSetup(torch.device("cpu"))
+
+
+@pytest.fixture(autouse=True)
+def _measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Simulate a device with 1 GFLOP/s and 1 GB/s."""
+    monkeypatch.setattr(planning, "measure", lambda products, _device: DeviceRates(dict.fromkeys(products, 1e9), 1e9))
+
+
+@pytest.fixture(params=sorted(CONFIGS))
+def family(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def config(folder: Path, **changes: Any) -> TrainConfig:
+    CONFIGS[changes.pop("family", "llama")].save_pretrained(folder)
+    settings: dict[str, Any] = {
+        "name": "small",
+        "language_model": str(folder),
+        "layer": 1,
+        "text": TextConfig(text="none", context_length=16),
+        "tokens": 4096,
+        "num_experts": 40,
+        "k": 4,
+        "optimizer": OptimizerConfig(batch_tokens=64, buffer_tokens=512),
+    }
+    return TrainConfig(**(settings | changes))
+
+
+def free(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr(planning, "free_bytes", lambda _device: size)
+
+
+def required_bytes(configs: list[TrainConfig]) -> int:
+    return sum(PlannedTraining(configs, CPU).memory().values())
+
+
+def test_counts_equal_those_of_the_loaded_model(family: str, tmp_path: Path) -> None:
+    requested = config(tmp_path, family=family, num_experts=None)
+    result = plan_training([requested], CPU)
+    language_model = tiny_language_model(family)
+    assert result.language_model_parameters == sum(it.numel() for it in language_model.module.parameters())
+    matrices = [
+        it.numel() for block in language_model.architecture.blocks[:2] for it in block.parameters() if it.dim() > 1
+    ]
+    assert result.language_model_used_parameters == sum(matrices)
+    layer = build_layer(build_layer_config(requested, language_model.architecture))
+    assert result.layers[0].parameters == layer.num_parameters
+    assert result.memory["model weights"] == 4 * result.language_model_parameters
+    assert result.memory["layers, gradients and moments"] == 16 * layer.num_parameters
+
+
+def test_a_plan_loads_nothing(tmp_path: Path) -> None:
+    requested = config(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"], "no weights, no tokenizer, no text"
+    assert plan_training([requested], CPU).tokens_per_second > 0
+
+
+def test_runs_on_one_pass_share_the_model(tmp_path: Path) -> None:
+    runs = [config(tmp_path, name=str(k), k=k, method=method) for k in (2, 8) for method in ("mxd", "transcoder")]
+    alone, together = plan_training(runs[:1], CPU), plan_training(runs, CPU)
+    forward = PlannedTraining(runs, CPU).forward.flops
+    assert together.flops_per_token - forward == sum(it.step_flops_per_token for it in together.layers)
+    assert alone.flops_per_token < together.flops_per_token < 4 * alone.flops_per_token
+    assert together.memory["model weights"] == alone.memory["model weights"]
+    assert together.memory["activation buffers"] == alone.memory["activation buffers"]
+    two = plan_training([runs[0], runs[1].model_copy(update={"layer": 2})], CPU)
+    assert two.memory["activation buffers"] == 2 * alone.memory["activation buffers"]
+
+
+def test_time_includes_flops_and_memory_traffic(tmp_path: Path) -> None:
+    result = plan_training([config(tmp_path)], CPU)
+    assert result.tokens == 4096
+    assert result.hours == pytest.approx(result.tokens / result.tokens_per_second / 3600)
+    assert result.flops_per_token < 1e9 / result.tokens_per_second, "traffic comes on top"
+    assert 0 < result.share_of_products < 1
+    assert plan_training([config(tmp_path, tokens=8192)], CPU).hours == pytest.approx(2 * result.hours)
+
+
+def test_processes_share_a_step(tmp_path: Path) -> None:
+    runs = [config(tmp_path, num_experts=4000)]
+    one, two = plan_training(runs, CPU), plan_training(runs, CPU._replace(processes=2))
+    assert two.memory["activation buffers"] * 2 == one.memory["activation buffers"]
+    assert one.tokens_per_second < two.tokens_per_second < 2 * one.tokens_per_second, "each has its own optimiser"
+    spread = plan_training(runs, CPU._replace(processes=2, experts="sharded"))
+    assert spread.memory["layers, gradients and moments"] < 0.6 * two.memory["layers, gradients and moments"]
+    with pytest.raises(UserError, match="divided evenly"):
+        plan_training(runs, CPU._replace(processes=3))
+
+
+def test_the_error_suggests_a_number_of_experts_that_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [config(tmp_path, num_experts=100_000)]
+    narrow = [runs[0].model_copy(update={"num_experts": 12_000})]
+    least = [narrow[0].model_copy(update={"optimizer": OptimizerConfig(batch_tokens=64, buffer_tokens=64)})]
+    free(monkeypatch, required_bytes(least) - 512 * 32 * 4)
+    with pytest.raises(UserError, match=r"^Training needs .* are free\. --num-experts (\d+) would fit\.$") as refused:
+        check_fits_memory(runs, CPU)
+    suggested = int(str(refused.value).split("--num-experts ")[1].split()[0])
+    assert 1000 < suggested < 12_000
+    check_fits_memory([runs[0].model_copy(update={"num_experts": suggested})], CPU)
+    assert plan_training(runs, CPU).refusal is not None
+
+
+def test_a_smaller_buffer_is_suggested_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wide = config(tmp_path, optimizer=OptimizerConfig(batch_tokens=64, buffer_tokens=65_536))
+    halved = [wide.model_copy(update={"optimizer": OptimizerConfig(batch_tokens=64, buffer_tokens=32_768)})]
+    free(monkeypatch, required_bytes(halved))
+    with pytest.raises(UserError, match="--buffer-tokens 32768 would fit"):
+        check_fits_memory([wide], CPU)
+    check_fits_memory(halved, CPU)
+
+
+def test_fewer_runs_or_auto_map_are_suggested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    least = OptimizerConfig(batch_tokens=64, buffer_tokens=64)
+    runs = [config(tmp_path, name=name, num_experts=4, optimizer=least) for name in "abcd"]
+    free(monkeypatch, required_bytes(runs[:2]))
+    with pytest.raises(UserError, match="2 of these 4 runs at a time"):
+        check_fits_memory(runs, CPU)
+    free(monkeypatch, 10_000)
+    with pytest.raises(UserError, match=r"model alone .* --device auto-map"):
+        check_fits_memory(runs, CPU)
+    free(monkeypatch, required_bytes(runs))
+    check_fits_memory(runs, CPU)
+
+
+def test_invalid_settings_cannot_be_planned(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="layers 0 to 2"):
+        plan_training([config(tmp_path, layer=3)], CPU)
+    with pytest.raises(UserError, match="no folder"):
+        plan_training([config(tmp_path, language_model=str(tmp_path / "missing"))], CPU)
+
+
+def test_products_are_measured_at_the_training_shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    requested: list[Product] = []
+
+    def noted(products: dict[Product, None], _device: torch.device) -> DeviceRates:
+        requested.extend(products)
+        return DeviceRates(dict.fromkeys(products, 1e9), 1e9)
+
+    monkeypatch.setattr(planning, "measure", noted)
+    plan_training([config(tmp_path, name=name) for name in "ab"], CPU)
+    assert requested == [
+        Product(512, 16, 24, torch.float32),
+        Product(64, 16, 40, torch.float32),
+        Product(64, 16, 24, torch.float32),
+    ]
+
+
+def test_a_model_with_weights_has_the_same_plan(tmp_path: Path) -> None:
+    outlined = plan_training([config(tmp_path / "outline")], CPU)
+    whole = plan_training([config(saved_language_model(tmp_path / "whole"))], CPU)
+    assert outlined.layers == whole.layers
+    assert outlined.language_model_parameters == whole.language_model_parameters

@@ -1,0 +1,203 @@
+"""Joint fine-tuning: KL to the original model, gradients, resuming, errors."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from mxd.trainer.config import OptimizerConfig
+from mxd.trainer.config.training import FinetuneConfig
+from mxd.trainer.errors import UserError
+from mxd.trainer.layers.registry import load_layer
+from mxd.trainer.storage.run import Run, checkpoints, runs_folder
+from mxd.trainer.training import finetune as joined
+from mxd.trainer.training.finetune import FinetuneResult, JointTrainer, finetune, new_run_configs, trainer_from_run
+from mxd.trainer.training.train import train_layer
+from mxd.trainer.utils.callbacks import Callbacks
+from tests.helpers.runs import World, small_world
+
+NAMES = ("lower", "upper")
+STEPS = 12
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """An MxD of layer 1 and a transcoder of layer 2."""
+    world = small_world(tmp_path_factory.mktemp("whole"))
+    for name, changes in zip(NAMES, ({}, {"layer": 2, "method": "transcoder"}), strict=True):
+        train_layer(world.config(name, **changes), world.data, world.database, world.language_model)
+    yield world
+    world.database.dispose()
+
+
+def runs_of(world: World) -> list[Run]:
+    return [Run.load(name, world.data) for name in NAMES]
+
+
+def config_of(world: World, prefix: str, **changes: Any) -> FinetuneConfig:
+    settings: dict[str, Any] = {
+        "name": f"{prefix}-{{run}}",
+        "text": world.text,
+        "tokens": STEPS * 64,
+        "optimizer": OptimizerConfig(learning_rate=0.003, batch_tokens=64),
+        "checkpoint_every": 128,
+        "log_every": 2,
+    }
+    return FinetuneConfig(**(settings | changes))
+
+
+def tune(world: World, prefix: str, **options: Any) -> FinetuneResult:
+    changes = {key: options.pop(key) for key in list(options) if key in FinetuneConfig.model_fields}
+    return finetune(
+        runs_of(world), config_of(world, prefix, **changes), world.data, world.database, world.language_model, **options
+    )
+
+
+def weights(world: World, name: str) -> dict[str, torch.Tensor]:
+    return {
+        f"{run} {key}": value
+        for run in NAMES
+        for key, value in load_layer(Run.load(f"{name}{run}", world.data).weights_folder).state_dict().items()
+    }
+
+
+def alike(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+class StopBefore:
+    """``is_cancelled`` that returns True after ``steps`` calls."""
+
+    def __init__(self, steps: int) -> None:
+        self.left = steps
+
+    def __call__(self) -> bool:
+        self.left -= 1
+        return self.left < 0
+
+
+def test_no_step_changes_nothing(trained: World) -> None:
+    result = tune(trained, "none", callbacks=Callbacks(is_cancelled=StopBefore(0)))
+    assert [(run.status, run.tokens) for run in result.runs] == [("stopped", 0)] * 2
+    assert (result.kl_first, result.kl_last) == (None, None)
+    assert alike(weights(trained, "none-"), weights(trained, ""))
+
+
+def test_fine_tuning_lowers_the_kl_and_changes_only_the_new_layers(trained: World) -> None:
+    files = {path: path.read_bytes() for name in NAMES for path in runs_folder(trained.data).glob(f"{name}/**/*.*")}
+    original = {name: value.clone() for name, value in trained.language_model.module.state_dict().items()}
+    text = trained.text.model_copy(update={"on_short_text": "repeat"})
+    result = tune(trained, "far", tokens=60 * 64, text=text)
+    assert [(run.run, run.status) for run in result.runs] == [("far-lower", "finished"), ("far-upper", "finished")]
+    assert result.kl_first is not None
+    assert result.kl_last is not None
+    assert result.kl_last < 0.7 * result.kl_first
+    assert all(path.read_bytes() == content for path, content in files.items())
+    assert alike(original, trained.language_model.module.state_dict())
+    changed = Run.load("far-lower", trained.data)
+    assert changed.config.parents == ("lower", "upper")
+    assert changed.config.origin is None
+    assert "mxd finetune lower upper --name 'far-{run}' --resume" in changed.resume_command()
+    before, after = weights(trained, ""), weights(trained, "far-")
+    assert [name for name in before if torch.equal(before[name], after[name])] == []
+
+
+@pytest.mark.parametrize("next_token_weight", [0.0, 0.5])
+def test_gradients_equal_those_of_the_plain_loss(
+    trained: World, monkeypatch: pytest.MonkeyPatch, next_token_weight: float
+) -> None:
+    """Gradients of all parameters equal those of the loss on the whole batch."""
+    monkeypatch.setattr(joined, "MICROBATCH_SEQUENCES", 2)
+    runs, language_model = runs_of(trained), trained.language_model
+    trainers = [
+        trainer_from_run(run, one, language_model)
+        for run, one in zip(runs, new_run_configs(runs, config_of(trained, "g")), strict=True)
+    ]
+    ids_BT = torch.randint(1, 200, (5, 12), generator=torch.Generator().manual_seed(0))
+    wanted_BTV = language_model.logits(ids_BT).log_softmax(-1)
+    with language_model.replace({run.config.layer: run.layer for run in runs}):
+        found_BTV = language_model.module(input_ids=ids_BT).logits.log_softmax(-1)
+    kl = (wanted_BTV.exp() * (wanted_BTV - found_BTV)).sum(-1).mean()
+    next_token = F.cross_entropy(found_BTV[:, :-1].flatten(0, 1), ids_BT[:, 1:].flatten())
+    (kl + next_token_weight * next_token).backward()
+
+    losses = JointTrainer(language_model, trainers, next_token_weight).train_step(ids_BT)
+    assert losses.kl.item() == pytest.approx(kl.item(), rel=1e-4)
+    assert losses.next_token.item() == pytest.approx(next_token.item(), rel=1e-4)
+    for run, trainer in zip(runs, trainers, strict=True):
+        expected = dict(run.layer.named_parameters())
+        for name, parameter in trainer.layer.named_parameters():
+            assert parameter.grad is not None, name
+            assert parameter.grad.abs().max() > 0, name
+            torch.testing.assert_close(parameter.grad, expected[name].grad, rtol=1e-3, atol=1e-6)
+        assert trainer.tokens == ids_BT.numel()
+
+
+@pytest.mark.parametrize("steps", [1, 5, 8])
+def test_resuming_is_bit_identical(trained: World, steps: int) -> None:
+    whole, parts = f"whole{steps}", f"parts{steps}"
+    tune(trained, whole)
+    assert tune(trained, parts, callbacks=Callbacks(is_cancelled=StopBefore(steps))).runs[0].tokens == steps * 64
+    assert tune(trained, parts, resume="if-any").runs[1].status == "finished"
+    assert alike(weights(trained, f"{whole}-"), weights(trained, f"{parts}-"))
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+def test_runs_resume_from_the_newest_common_checkpoint(trained: World, lost: int) -> None:
+    whole, killed = f"all{lost}", f"killed{lost}"
+    tune(trained, whole)
+    tune(trained, killed, callbacks=Callbacks(is_cancelled=StopBefore(7)))
+    for checkpoint in checkpoints(runs_folder(trained.data) / f"{killed}-upper")[:lost]:
+        shutil.rmtree(checkpoint)
+    assert tune(trained, killed, resume="if-any").runs[0].status == "finished"
+    assert alike(weights(trained, f"{whole}-"), weights(trained, f"{killed}-"))
+
+
+def test_a_damaged_checkpoint_of_one_run_is_an_error(trained: World) -> None:
+    tune(trained, "damaged", callbacks=Callbacks(is_cancelled=StopBefore(7)))
+    newest = checkpoints(runs_folder(trained.data) / "damaged-upper")[0]
+    (newest / "layer.safetensors").write_bytes(b"")
+    with pytest.raises(UserError, match="A checkpoint of 'damaged-upper' is damaged"):
+        tune(trained, "damaged", resume="if-any")
+
+
+def test_incompatible_runs_are_rejected(trained: World) -> None:
+    lower, upper = runs_of(trained)
+    elsewhere = Run(upper.folder, upper.config.model_copy(update={"language_model": "other"}))
+    imported = Run(upper.folder, upper.config.model_copy(update={"method": "jumprelu-transcoder"}))
+    config = config_of(trained, "refused")
+    for runs, message in (
+        ([lower, lower], "lower and lower both replace layer 1"),
+        ([lower, elsewhere], "different language models"),
+        ([lower, imported], "'upper' is an imported jumprelu-transcoder"),
+    ):
+        with pytest.raises(UserError, match=message):
+            finetune(runs, config, trained.data, trained.database, trained.language_model)
+    with pytest.raises(UserError, match=r"Use \{run\} in --name"):
+        tune(trained, "same", name="same")
+    assert not list(runs_folder(trained.data).glob("refused*"))
+
+
+def test_a_fine_tuned_run_is_neither_overwritten_nor_resumed_alone(trained: World) -> None:
+    tune(trained, "once", callbacks=Callbacks(is_cancelled=StopBefore(1)))
+    with pytest.raises(UserError, match="'once-lower' already exists"):
+        tune(trained, "once")
+    with pytest.raises(UserError, match="another optimizer"):
+        tune(trained, "once", resume="if-any", optimizer=OptimizerConfig(learning_rate=0.1, batch_tokens=64))
+    with pytest.raises(UserError, match="fine-tuned jointly with other layers"):
+        config = Run.load("once-lower", trained.data).config
+        train_layer(config, trained.data, trained.database, trained.language_model, resume="if-any")
+    with pytest.raises(UserError, match="lower' already exists"):
+        tune(trained, "own", name="{run}")
+
+
+def test_divergence_of_one_layer_fails_all_runs(trained: World) -> None:
+    with pytest.raises(UserError, match="has diverged"):
+        tune(trained, "wild", optimizer=OptimizerConfig(learning_rate=1e30, warmup_ratio=0.0, batch_tokens=64))
+    assert not Path(runs_folder(trained.data) / "wild-lower" / "layer.safetensors").exists()

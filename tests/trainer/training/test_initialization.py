@@ -1,0 +1,99 @@
+"""Initialisation: properties of the untrained layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from mxd.trainer.config import Init, TrainConfig
+from mxd.trainer.data.activations import StreamSpec, activation_buffers
+from mxd.trainer.errors import UserError
+from mxd.trainer.language_model.model import MlpActivations
+from mxd.trainer.layers.base import SparseLayer
+from mxd.trainer.layers.mxd import MxD
+from mxd.trainer.training.initialization import copy_encoder, resolve_init
+from mxd.trainer.training.layer_trainer import LayerTrainer
+from tests.helpers.language_models import tiny_language_model
+from tests.helpers.layers import flat_gate
+from tests.helpers.runs import World
+
+
+def sample_of(world: World, config: TrainConfig) -> MlpActivations:
+    return next(activation_buffers(world.language_model, StreamSpec.from_configs([config]))).captured[config.layer]
+
+
+def initialized(world: World, init: Init, **changes: Any) -> tuple[SparseLayer, MlpActivations]:
+    config = world.config(init=init, **changes)
+    sample = sample_of(world, config)
+    return LayerTrainer.create(config, world.language_model, 24, sample=sample).layer, sample
+
+
+def first_error(layer: SparseLayer, sample: MlpActivations) -> float:
+    with torch.no_grad():
+        return unexplained(layer(sample.inputs_for(layer)).output_TO, sample)
+
+
+def unexplained(output_TO: torch.Tensor, sample: MlpActivations) -> float:
+    """Unexplained share of the variance of the MLP output; 1 for its mean."""
+    centred_TO = sample.output_TO - sample.output_TO.mean(dim=0)
+    return float((output_TO - sample.output_TO).square().sum() / centred_TO.square().sum())
+
+
+def test_the_original_encoder_and_decoder_are_faithful_without_routing(world: World) -> None:
+    """Faithfulness alone does not show that experts matter: with E and D of the original MLP and constant scalings, the
+    layer is faithful before training, and mean-ablating its mixing vector changes nothing."""
+    layer, sample = initialized(world, "random")
+    assert isinstance(layer, MxD)
+    with torch.no_grad():
+        copy_encoder(layer, world.language_model, 1)
+        layer.decoder.weight.copy_(world.language_model.decoder_weight(1))
+        layer.scaling_NO.copy_(1 + 0.1 * torch.randn(layer.scaling_NO.shape))
+        routing = layer.route(sample.input_TI)
+        layer.scaling_NO.div_(routing.coefficients_TK.sum(dim=1).mean())
+        mean_ablated_TO = layer.mixing(routing).mean(dim=0) * layer.dense_output(sample.input_TI)
+    assert unexplained(mean_ablated_TO, sample) < 0.05
+
+
+@pytest.mark.parametrize("method", ["mxd", "transcoder", "skip-transcoder", "autoencoder"])
+def test_initialisation_from_examples_beats_the_mean_at_the_first_step(world: World, method: str) -> None:
+    layer, sample = initialized(world, "examples", method=method)
+    assert first_error(layer, sample) < 0.9
+    used = layer.route(sample.inputs_for(layer)).indices_TK.unique()
+    assert len(used) == layer.config.num_experts
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_experts_from_examples_write_one_direction(world: World, family: str) -> None:
+    world = World(world.data, world.database, tiny_language_model(family), world.text)
+    layer, sample = initialized(world, "examples")
+    assert isinstance(layer, MxD)
+    dense_TO = layer.dense_output(sample.input_TI)
+    torch.testing.assert_close(dense_TO, torch.ones_like(dense_TO))
+
+
+def test_mean_ablated_mixing_of_examples_is_a_constant(world: World) -> None:
+    layer, sample = initialized(world, "examples")
+    assert isinstance(layer, MxD)
+    with torch.no_grad():
+        frozen_O = layer.mixing(layer.route(sample.input_TI)).mean(dim=0)
+        frozen_TO = frozen_O * layer.dense_output(sample.input_TI)
+    assert frozen_TO.std(dim=0).max() < 1e-5
+
+
+def test_experts_differ_even_with_fewer_tokens(world: World) -> None:
+    layer, _ = initialized(world, "examples", num_experts=700)
+    assert len(flat_gate(layer).weight.unique(dim=0)) == 700
+
+
+def test_initialisation_is_deterministic(world: World) -> None:
+    first, second = (initialized(world, "examples")[0].state_dict() for _ in range(2))
+    assert all(torch.equal(value, second[name]) for name, value in first.items())
+
+
+def test_auto_is_random_for_methods_without_examples(world: World) -> None:
+    assert resolve_init(world.config()) == "examples"
+    assert resolve_init(world.config(method="low-rank-mxd")) == "random"
+    with pytest.raises(UserError, match="low-rank-mxd cannot be initialised from examples"):
+        initialized(world, "examples", method="low-rank-mxd")

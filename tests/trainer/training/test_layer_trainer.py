@@ -1,0 +1,114 @@
+"""Training steps run on fake tensors, which have no values, so they never synchronise with the device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import get_args
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
+
+from mxd.trainer.config import (
+    LayerConfig,
+    OptimizerConfig,
+    RegularizationConfig,
+    TextConfig,
+    TrainableMethod,
+    TrainConfig,
+)
+from mxd.trainer.config.gates import GateConfig, GateForm
+from mxd.trainer.config.methods import method_traits
+from mxd.trainer.language_model.model import MlpActivations
+from mxd.trainer.layers.base import Routing
+from mxd.trainer.layers.gates import blocked_topk as blocks
+from mxd.trainer.layers.metrics import active_counts
+from mxd.trainer.layers.registry import build_layer
+from mxd.trainer.training.layer_trainer import LayerTrainer
+
+TOKENS, WIDTH, EXPERTS, K = 64, 12, 40, 4
+
+
+@pytest.fixture
+def without_values() -> Iterator[None]:
+    """Replace new tensors by fake ones, which raise an error if a value is read."""
+    with FakeTensorMode():
+        yield
+
+
+def small_trainer(
+    method: TrainableMethod, settings: RegularizationConfig, min_k: int | None = None, gate: GateForm = "flat"
+) -> LayerTrainer:
+    everywhere = method == "relu-mxd"
+    layer = build_layer(
+        LayerConfig(
+            method=method,
+            input_width=WIDTH,
+            hidden_width=20,
+            output_width=WIDTH,
+            num_experts=EXPERTS,
+            k=EXPERTS if everywhere else K,
+            activation="gelu",
+            encoder="mlp",
+            min_k=min_k,
+            rank=3 if method_traits(method).rank else None,
+            gate=GateConfig(gate=gate),
+        )
+    )
+    config = TrainConfig(
+        name="small",
+        language_model="none",
+        layer=0,
+        text=TextConfig(text="none"),
+        tokens=8 * TOKENS,
+        method=method,
+        init="random",
+        optimizer=OptimizerConfig(batch_tokens=TOKENS),
+        regularization=settings,
+        min_k=min_k,
+    )
+    optimizer = torch.optim.AdamW(layer.parameters(), lr=0.0, fused=True)
+    return LayerTrainer(layer, optimizer, config, 8, torch.zeros(EXPERTS, dtype=torch.int64))
+
+
+@pytest.mark.usefixtures("without_values")
+@pytest.mark.parametrize(
+    "settings",
+    [RegularizationConfig(), RegularizationConfig(k_spread=0.5, load_balance_weight=0.1)],
+)
+@pytest.mark.parametrize("method", get_args(TrainableMethod))
+def test_a_step_does_not_synchronise_with_the_device(method: TrainableMethod, settings: RegularizationConfig) -> None:
+    trainer = small_trainer(method, settings)
+    for _ in range(2):
+        trainer.train_step(MlpActivations(torch.randn(TOKENS, WIDTH), torch.randn(TOKENS, WIDTH)))
+    assert trainer.step == 2
+
+
+@pytest.mark.usefixtures("without_values")
+def test_a_matryoshka_step_does_not_synchronise() -> None:
+    trainer = small_trainer("mxd", RegularizationConfig(), min_k=1)
+    trainer.train_step(MlpActivations(torch.randn(TOKENS, WIDTH), torch.randn(TOKENS, WIDTH)))
+    assert trainer.step == 1
+
+
+@pytest.mark.usefixtures("without_values")
+@pytest.mark.parametrize("gate", ["product-key", "two-level"])
+def test_no_gate_synchronises(gate: GateForm, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "_by_block", blocks._by_gather)  # as on a GPU
+    trainer = small_trainer("mxd", RegularizationConfig(), gate=gate)
+    for _ in range(2):
+        trainer.train_step(MlpActivations(torch.randn(TOKENS, WIDTH), torch.randn(TOKENS, WIDTH)))
+    assert trainer.step == 2
+
+
+@pytest.mark.usefixtures("without_values")
+def test_fake_tensors_detect_synchronisation() -> None:
+    with pytest.raises(DynamicOutputShapeException):
+        torch.randn(4).relu().nonzero()
+    with pytest.raises(DataDependentOutputException):
+        small_trainer("mxd", RegularizationConfig()).pop_metrics()
+
+
+def test_inactive_experts_are_not_counted() -> None:
+    routing = Routing(torch.tensor([[2.0, 0.0], [1.0, 0.5]]), torch.tensor([[3, 1], [3, 0]]))
+    assert active_counts(routing, 5).tolist() == [1, 0, 0, 2, 0]

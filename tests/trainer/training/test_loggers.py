@@ -1,0 +1,171 @@
+"""Loggers: the same metrics as in the database, also after resuming; missing packages are reported."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from mxd.backend.cli.main import run as mxd
+from mxd.trainer.errors import UserError
+from mxd.trainer.storage.database.tables import MetricRecord, RunRecord
+from mxd.trainer.training.loggers import log_to
+from mxd.trainer.training.train import train_layer, train_layers
+from mxd.trainer.utils.callbacks import Callbacks
+from tests.helpers.language_models import saved_language_model
+from tests.helpers.runs import World, small_world
+
+MEASURED = {"tokens", "tokens_per_second", "seconds", "normalized_mse", "l0", "max_density", "dead_share"}
+MEASURED |= {"normalized_rank", "stable_rank", "min_singular_value", "min_scaling"}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return small_world(tmp_path)
+
+
+def stored(world: World, name: str) -> dict[int, float]:
+    """Normalised MSE by step, from the database."""
+    query = select(MetricRecord.step, MetricRecord.normalized_mse).join(RunRecord).where(RunRecord.name == name)
+    with Session(world.database) as session:
+        return {row.step: row.normalized_mse for row in session.execute(query)}
+
+
+def events(world: World, name: str) -> dict[str, dict[int, float]]:
+    """Scalars of a run as TensorBoard reads them, by metric and step."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    accumulator = EventAccumulator(str(world.data / "runs" / name / "tensorboard"))
+    accumulator.Reload()
+    return {
+        tag: {event.step: event.value for event in accumulator.Scalars(tag)} for tag in accumulator.Tags()["scalars"]
+    }
+
+
+def after(steps: int) -> Callable[[], bool]:
+    """Return True from the given call on."""
+    calls = iter(range(1, 10_000))
+    return lambda: next(calls) >= steps
+
+
+def test_tensorboard_has_the_metrics_of_the_database(world: World) -> None:
+    train_layer(world.config(), world.data, world.database, world.language_model, log=log_to("tensorboard"))
+    scalars = events(world, "small")
+    assert scalars.keys() == {f"train/{name}" for name in MEASURED}
+    assert scalars["train/normalized_mse"] == pytest.approx(stored(world, "small"), rel=1e-6)
+    assert list(scalars["train/normalized_mse"]) == [4, 8, 12, 16, 20, 24]
+
+
+def test_tensorboard_continues_after_resuming(world: World) -> None:
+    arguments = (world.config(), world.data, world.database, world.language_model)
+    log = log_to("tensorboard")
+    assert train_layer(*arguments, log=log, callbacks=Callbacks(is_cancelled=after(10))).status == "stopped"
+    train_layer(*arguments, log=log, resume="if-any")
+    assert events(world, "small")["train/normalized_mse"] == pytest.approx(stored(world, "small"), rel=1e-6)
+
+
+@dataclass
+class FakeRun:
+    """Records what a W&B or Trackio run receives."""
+
+    settings: dict[str, Any]
+    logged: dict[int, Mapping[str, float]] = field(default_factory=dict)
+    finished: int = 0
+
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        assert not self.finished
+        self.logged[step] = metrics
+
+    def finish(self) -> None:
+        self.finished += 1
+
+
+def fake_module(name: str, monkeypatch: pytest.MonkeyPatch) -> list[FakeRun]:
+    """Replace the module by a fake. Returns the list of runs that it starts."""
+    started: list[FakeRun] = []
+
+    def init(**settings: Any) -> FakeRun:
+        started.append(FakeRun(settings))
+        return started[-1]
+
+    module = ModuleType(name)
+    module.init = init  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.delitem(sys.modules, f"mxd.trainer.training.loggers.{name}_logger", raising=False)
+    return started
+
+
+@pytest.mark.parametrize("name", ["wandb", "trackio"])
+def test_runs_trained_together_have_a_log_each(name: Any, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = fake_module(name, monkeypatch)
+    monkeypatch.delenv("WANDB_PROJECT", raising=False)
+    configs = [world.config(name="a"), world.config(name="b", k=2)]
+    train_layers(configs, world.data, world.database, world.language_model, log=log_to(name))
+    assert [run.settings["name"] for run in started] == ["a", "b"]
+    for run, config in zip(started, configs, strict=True):
+        assert {step: metrics["normalized_mse"] for step, metrics in run.logged.items()} == stored(world, config.name)
+        assert all(metrics.keys() == MEASURED for metrics in run.logged.values())
+        assert run.settings["project"] == "mxd-explorer"
+        assert run.settings["config"]["k"] == config.k
+        assert run.finished == 1
+
+
+def test_wandb_resumes_a_run_under_the_same_id(world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    started = fake_module("wandb", monkeypatch)
+    arguments = (world.config(), world.data, world.database, world.language_model)
+    log = log_to("wandb")
+    train_layer(*arguments, log=log, callbacks=Callbacks(is_cancelled=after(10)))
+    train_layer(*arguments, log=log, resume="if-any")
+    first, second = (run.settings["id"] for run in started)
+    assert first == second
+    assert first.startswith("small-")
+    assert min(started[1].logged) == 12
+
+
+def test_trackio_resumes_a_run(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = fake_module("trackio", monkeypatch)
+    arguments = (world.config(), world.data, world.database, world.language_model)
+    log = log_to("trackio")
+    train_layer(*arguments, log=log, callbacks=Callbacks(is_cancelled=after(10)))
+    train_layer(*arguments, log=log, resume="if-any")
+    assert [run.settings["resume"] for run in started] == ["never", "allow"]
+
+
+def test_failed_training_closes_its_log(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = fake_module("wandb", monkeypatch)
+
+    def enough(done: int, total: int, note: str) -> None:
+        if done > 512:
+            raise UserError("That was enough.")
+
+    with pytest.raises(UserError, match="enough"):
+        train_layer(
+            world.config(),
+            world.data,
+            world.database,
+            world.language_model,
+            callbacks=Callbacks(on_progress=enough),
+            log=log_to("wandb"),
+        )
+    assert [run.finished for run in started] == [1]
+
+
+@pytest.mark.parametrize("name", ["tensorboard", "trackio", "wandb"])
+def test_a_missing_package_is_reported_before_loading(
+    name: str, world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = "torch.utils.tensorboard.writer" if name == "tensorboard" else name
+    monkeypatch.setitem(sys.modules, missing, None)
+    monkeypatch.delitem(sys.modules, f"mxd.trainer.training.loggers.{name}_logger", raising=False)
+    command = ["train", str(saved_language_model(tmp_path / "lm")), "--layer", "1", "--text", world.text.text]
+    more = ["--tokens", "1536", "--context-length", "16", "--data", str(world.data), "--log", name]
+    assert mxd([*command, *more]) == 2
+    assert f"pip install 'mxd-explorer[{name}]'" in capsys.readouterr().err
+    assert not (world.data / "runs").exists()

@@ -1,0 +1,227 @@
+"""Training: progress, bit-identical resuming, killed processes, errors."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from mxd.trainer.config import TrainConfig
+from mxd.trainer.errors import UserError
+from mxd.trainer.language_model.model import LanguageModel, MlpActivations
+from mxd.trainer.layers.mxd import MxD
+from mxd.trainer.storage.database.open import open_trainer_database, sqlite_url
+from mxd.trainer.storage.database.tables import MetricRecord, RunRecord
+from mxd.trainer.storage.run import Run, checkpoints
+from mxd.trainer.training.layer_trainer import LayerTrainer
+from mxd.trainer.training.train import TrainResult, train_layer
+from mxd.trainer.training.training_run import DivergedError
+from mxd.trainer.utils.callbacks import Callbacks
+from tests.helpers.forked import Forked
+from tests.helpers.language_models import saved_language_model
+from tests.helpers.runs import World
+
+
+class StopAfter:
+    """``is_cancelled`` that returns True from call number ``steps`` on."""
+
+    def __init__(self, steps: int) -> None:
+        self.left = steps
+
+    def __call__(self) -> bool:
+        self.left -= 1
+        return self.left <= 0
+
+
+def train(world: World, config: TrainConfig, **options: object) -> TrainResult:
+    return train_layer(config, world.data, world.database, world.language_model, **options)  # type: ignore[arg-type]
+
+
+def weights(world: World, name: str) -> dict[str, torch.Tensor]:
+    return Run.load(name, world.data).layer.state_dict()
+
+
+def metrics(world: World, name: str) -> list[MetricRecord]:
+    with Session(world.database) as session:
+        query = select(MetricRecord).join(RunRecord).where(RunRecord.name == name).order_by(MetricRecord.step)
+        return list(session.scalars(query))
+
+
+def test_training_lowers_the_error_and_logs_it(world: World) -> None:
+    result = train(
+        world,
+        world.config(init="random", tokens=200 * 64, text=world.text.model_copy(update={"on_short_text": "repeat"})),
+    )
+    rows = metrics(world, "small")
+    assert result.status == "finished"
+    assert result.tokens == 200 * 64
+    assert rows[-1].normalized_mse == result.normalized_mse < 0.7 * rows[0].normalized_mse
+    assert [metric.step for metric in rows] == list(range(4, 201, 4))
+    with Session(world.database) as session:
+        record = session.scalars(select(RunRecord)).one()
+        assert (record.status, record.trained_tokens, record.num_experts) == ("finished", 200 * 64, 40)
+
+
+@pytest.mark.parametrize("steps", [1, 5, 8, 13])
+def test_resuming_is_bit_identical(world: World, steps: int) -> None:
+    train(world, world.config("whole"))
+    stopped = train(world, world.config("parts"), callbacks=Callbacks(is_cancelled=StopAfter(steps)))
+    assert (stopped.status, stopped.tokens) == ("stopped", steps * 64)
+    assert train(world, world.config("parts"), resume="if-any").status == "finished"
+    whole, parts = weights(world, "whole"), weights(world, "parts")
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+    assert metrics(world, "whole")[-1].normalized_mse == pytest.approx(metrics(world, "parts")[-1].normalized_mse)
+
+
+def train_or_resume() -> None:
+    """Entry point of a separate process; its arguments are the data folder and the settings file."""
+    config = TrainConfig.model_validate_json(Path(sys.argv[2]).read_text())
+    language_model = LanguageModel.load(config.language_model, "cpu")
+    train_layer(
+        config, Path(sys.argv[1]), open_trainer_database(sqlite_url(Path(sys.argv[1]))), language_model, resume="if-any"
+    )
+
+
+def test_a_killed_run_resumes(world: World, tmp_path: Path) -> None:
+    folder = saved_language_model(tmp_path / "language-model")
+    config = world.config("killed", language_model=str(folder), tokens=400 * 64, log_every=1, checkpoint_every=128)
+    config = config.model_copy(update={"text": world.text.model_copy(update={"on_short_text": "repeat"})})
+    (tmp_path / "config.json").write_text(config.model_dump_json())
+    arguments = ["fit", str(world.data), str(tmp_path / "config.json")]
+    with Forked(train_or_resume, arguments, tmp_path, os.environ) as process:
+        deadline = time.monotonic() + 60
+        while len(metrics(world, "killed")) < 20:
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+    run = Run.load("killed", world.data)
+    assert not run.is_training
+    assert run.last_checkpoint() is not None
+    with Forked(train_or_resume, arguments, tmp_path, os.environ) as again:
+        output = again.communicate(timeout=120)
+    assert again.returncode == 0, output
+    train(world, config.model_copy(update={"name": "whole"}))
+    killed, whole = weights(world, "killed"), weights(world, "whole")
+    assert all(torch.equal(killed[name], whole[name]) for name in whole)
+    assert [metric.step for metric in metrics(world, "killed")] == list(range(1, 401))
+
+
+@pytest.mark.parametrize("file", ["layer.safetensors", "optimizer.safetensors", "position.json"])
+def test_a_truncated_checkpoint_is_skipped(world: World, file: str) -> None:
+    train(world, world.config("whole"))
+    train(world, world.config("parts"), callbacks=Callbacks(is_cancelled=StopAfter(13)))
+    newest, _ = checkpoints(world.data / "runs" / "parts")
+    (newest / file).write_bytes((newest / file).read_bytes()[:-9])
+    assert train(world, world.config("parts"), resume="if-any").status == "finished"
+    whole, parts = weights(world, "whole"), weights(world, "parts")
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+
+
+def test_an_error_if_all_checkpoints_are_damaged(world: World) -> None:
+    train(world, world.config("parts"), callbacks=Callbacks(is_cancelled=StopAfter(13)))
+    for checkpoint in checkpoints(world.data / "runs" / "parts"):
+        (checkpoint / "layer.safetensors").write_bytes(b"")
+    with pytest.raises(UserError, match=r"checkpoint-13.*train the run again"):
+        train(world, world.config("parts"), resume="if-any")
+
+
+def test_resuming_a_finished_run_changes_nothing(world: World) -> None:
+    first = train(world, world.config())
+    before = weights(world, "small")
+    again = train(world, world.config(), resume="if-any")
+    assert (again.status, again.tokens, again.normalized_mse) == ("finished", first.tokens, first.normalized_mse)
+    assert all(torch.equal(before[name], value) for name, value in weights(world, "small").items())
+
+
+def test_an_existing_run_is_not_overwritten(world: World) -> None:
+    train(world, world.config())
+    with pytest.raises(UserError, match="--resume"):
+        train(world, world.config())
+
+
+def test_resuming_with_other_settings_is_an_error(world: World) -> None:
+    train(world, world.config(), callbacks=Callbacks(is_cancelled=StopAfter(2)))
+    with pytest.raises(UserError, match="another k"):
+        train(world, world.config(k=5), resume="if-any")
+
+
+def test_a_short_text_is_an_error_before_anything_is_created(world: World) -> None:
+    with pytest.raises(UserError, match="are needed"):
+        train(world, world.config(tokens=10_000_000, init="random"))
+    assert not list(world.data.rglob("run.json"))
+    with Session(world.database) as session:
+        assert session.scalars(select(RunRecord)).all() == []
+
+
+def test_a_text_that_ends_early_fails_the_run_with_a_message(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "mxd.trainer.training.train.check_text_length", lambda *_: None
+    )  # as for texts that are too large to count
+    with pytest.raises(UserError, match="repeat"):
+        train(world, world.config(tokens=10_000_000))
+    with Session(world.database) as session:
+        record = session.scalars(select(RunRecord)).one()
+        assert record.status == "failed"
+        assert record.error is not None
+
+
+def test_expert_ranks_are_measured_once_per_checkpoint_and_at_the_end(world: World) -> None:
+    train(world, world.config(checkpoint_every=8 * 64))
+    train(world, world.config("other", method="transcoder"))
+    assert [metric.step for metric in metrics(world, "small") if metric.stable_rank is not None] == [4, 8, 16, 24]
+    last = metrics(world, "small")[-1]
+    assert last.normalized_rank == 1.0
+    assert last.min_scaling is not None and last.min_scaling > 0
+    assert {metric.stable_rank for metric in metrics(world, "other")} == {None}
+
+
+def test_divergence_is_an_error(world: World) -> None:
+    optimizer = world.config().optimizer.model_copy(update={"learning_rate": 1e30})
+    with pytest.raises(DivergedError, match="--learning-rate below 1e"):
+        train(world, world.config(optimizer=optimizer))
+    with Session(world.database) as session:
+        record = session.scalars(select(RunRecord)).one()
+        assert record.status == "failed"
+        assert "has diverged" in (record.error or "")
+    assert not (world.data / "runs" / "small" / "layer.safetensors").exists()
+
+
+@pytest.mark.parametrize(("log_every", "stops_at"), [(4, 4), (50, 6)])
+def test_divergence_at_the_last_step_is_an_error(
+    world: World, monkeypatch: pytest.MonkeyPatch, log_every: int, stops_at: int
+) -> None:
+    train_step = LayerTrainer.train_step
+
+    def broken(self: LayerTrainer, batch: MlpActivations) -> None:
+        train_step(self, batch)
+        if self.step == 4:  # after the finite error of this step has been added
+            self.layer.get_parameter("scaling_NO").data.fill_(torch.inf)
+
+    monkeypatch.setattr(LayerTrainer, "train_step", broken)
+    with pytest.raises(DivergedError, match=f"diverged: the loss at step {stops_at}"):
+        train(world, world.config(log_every=log_every), callbacks=Callbacks(is_cancelled=StopAfter(stops_at)))
+    with Session(world.database) as session:
+        assert session.scalars(select(RunRecord.status)).one() == "failed"
+
+
+def test_no_such_layer_leaves_nothing_behind(world: World) -> None:
+    with pytest.raises(UserError, match="layers 0 to 2"):
+        train(world, world.config(layer=3))
+    assert not (world.data / "runs" / "small" / "run.json").exists()
+
+
+def test_the_output_bias_starts_at_the_mean_and_the_decoder_at_zero(world: World) -> None:
+    train(world, world.config(tokens=64, init="random"))
+    layer = Run.load("small", world.data).layer
+    assert isinstance(layer, MxD)
+    assert layer.decoder.weight.abs().max() <= 0.0101
+    assert layer.output_bias.abs().max() > 0

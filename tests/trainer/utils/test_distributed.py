@@ -1,0 +1,192 @@
+"""Two processes under ``torchrun``: same weights and index as one process, sharding, failures."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from subprocess import Popen
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from mxd.backend.cli.main import main
+from mxd.backend.cli.main import run as mxd
+from mxd.trainer.config import TrainConfig
+from mxd.trainer.data.activations import StreamSpec, batches
+from mxd.trainer.errors import UserError
+from mxd.trainer.storage.database.tables import (
+    ExampleRecord,
+    ExpertRecord,
+    IndexRecord,
+    MetricRecord,
+    RunRecord,
+    SequenceRecord,
+)
+from mxd.trainer.storage.run import Run, runs_folder
+from mxd.trainer.utils.distributed import ProcessGroup
+from tests.helpers.language_models import saved_language_model
+from tests.helpers.runs import World
+from tests.helpers.torchrun import ended, run_processes, start
+
+
+@pytest.fixture
+def flags_of_run(world: World, tmp_path: Path) -> list[str]:
+    """Command line of a run of 24 steps of 64 tokens, without its name."""
+    language_model = saved_language_model(tmp_path / "language-model")
+    flags = "--layer 1 --num-experts 40 --k 4 --context-length 16 --batch-tokens 64 --buffer-tokens 512"
+    flags += " --learning-rate 0.01 --log-every 4"
+    given = [
+        "--text",
+        world.text.text,
+        "--data",
+        str(world.data),
+        "--tokens",
+        str(24 * 64),
+        "--checkpoint-every",
+        "256",
+    ]
+    return [str(language_model), *flags.split(), *given]
+
+
+def rows(world: World, kind: type[Any], name: str) -> list[tuple[object, ...]]:
+    """Rows of a run in a table, without ids and times."""
+    with Session(world.database) as session:
+        run_id = session.scalars(select(RunRecord.id).where(RunRecord.name == name)).one()
+        left_out = {"id", "run_id", "created_at", "seconds", "tokens_per_second"}
+        columns = [column for column in kind.__table__.columns if column.name not in left_out]
+        records = session.execute(select(*columns).where(kind.run_id == run_id))
+        return sorted((tuple(row) for row in records), key=repr)
+
+
+def check_same_weights(world: World, left: str, right: str) -> None:
+    pair = [Run.load(name, world.data).layer.state_dict() for name in (left, right)]
+    for name, value in pair[0].items():
+        torch.testing.assert_close(value, pair[1][name], rtol=1e-4, atol=1e-5, msg=name)
+
+
+def test_two_processes_equal_one(world: World, flags_of_run: list[str]) -> None:
+    assert mxd(["train", *flags_of_run, "--name", "one"]) == 0
+    both = run_processes(main, "train", *flags_of_run, "--name", "two", "--json")
+    assert [one.returncode for one in both] == [0, 0], [one.stderr for one in both]
+    assert json.loads("".join(one.stdout for one in both))["tokens"] == 24 * 64
+    check_same_weights(world, "one", "two")
+    for ours, theirs in zip(rows(world, MetricRecord, "one"), rows(world, MetricRecord, "two"), strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-3)
+    index = ["--text", world.text.text, "--tokens", "2400", "--data", str(world.data), "--top-examples", "3"]
+    # Index the same run, so that the indexes must be identical.
+    assert mxd(["index", "one", *index]) == 0
+    kinds = (ExpertRecord, ExampleRecord, SequenceRecord, IndexRecord)
+    alone = {kind: rows(world, kind, "one") for kind in kinds}
+    both = run_processes(main, "index", "one", *index, "--json")
+    assert [one.returncode for one in both] == [0, 0], [one.stderr for one in both]
+    assert json.loads("".join(one.stdout for one in both))["tokens"] == 2400
+    for kind in kinds:
+        assert rows(world, kind, "one") == alone[kind], kind
+
+
+def test_sharded_experts_equal_a_single_process(world: World, flags_of_run: list[str]) -> None:
+    done = run_processes(main, "train", *flags_of_run, "--name", "spread", "--expert-parallel")
+    assert [one.returncode for one in done] == [0, 0], [one.stderr for one in done]
+    assert mxd(["train", *flags_of_run, "--name", "whole"]) == 0
+    check_same_weights(world, "spread", "whole")
+    # Optimizer moments in the checkpoint are unsharded, so that one process can resume.
+    checkpoints = [load_file(optimizer_file(world, name)) for name in ("spread", "whole")]
+    for name, value in checkpoints[0].items():
+        torch.testing.assert_close(value, checkpoints[1][name], rtol=1e-3, atol=1e-5, msg=name)
+
+
+def test_a_run_of_two_processes_resumes_with_one(world: World, flags_of_run: list[str]) -> None:
+    flags_of_run = [*flags_of_run, "--on-short-text", "repeat", "--tokens", str(100 * 64)]
+    with start("mxd.backend.cli.main", "train", *flags_of_run, "--name", "parts") as process:
+        folder = runs_folder(world.data) / "parts"
+        wait_for_checkpoint(process, folder)
+        process.send_signal(signal.SIGTERM)
+        stopped = ended(process)
+    assert not (folder / "layer.safetensors").is_file(), stopped.stderr
+    assert mxd(["train", *flags_of_run, "--name", "parts", "--resume"]) == 0
+    assert mxd(["train", *flags_of_run, "--name", "whole"]) == 0
+    check_same_weights(world, "parts", "whole")
+
+
+def test_the_death_of_a_process_is_reported_and_the_checkpoint_is_intact(world: World, flags_of_run: list[str]) -> None:
+    flags_of_run = [*flags_of_run, "--on-short-text", "repeat", "--tokens", str(100_000 * 64)]
+    with start("mxd.backend.cli.main", "train", *flags_of_run, "--name", "killed") as process:
+        folder = runs_folder(world.data) / "killed"
+        wait_for_checkpoint(process, folder)
+        os.kill(second_of(process.pid), signal.SIGKILL)
+        done = ended(process)
+    assert done.returncode != 0
+    messages = [line for line in done.stderr.splitlines() if line.startswith("mxd:")]
+    assert messages == ["mxd: Process 0 of 2 stopped because another process ended. Saved checkpoints are intact."] or (
+        # torchrun may stop the main process before it notices.
+        [line for line in messages if "stopped" in line]
+    ), done.stderr
+    run = Run.load("killed", world.data)
+    assert not run.is_training
+    assert run.last_checkpoint() is not None
+    assert run.layer.num_parameters > 0
+    assert not list(folder.glob("*.partial"))
+
+
+def optimizer_file(world: World, name: str) -> Path:
+    checkpoint = Run.load(name, world.data).last_checkpoint()
+    assert checkpoint is not None
+    return checkpoint / "optimizer.safetensors"
+
+
+def wait_for_checkpoint(process: Popen[str], folder: Path) -> None:
+    deadline = time.monotonic() + 120
+    while not list(folder.glob("checkpoint-*")):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def second_of(parent: int) -> int:
+    """Process id of rank 1 among the children of ``torchrun``."""
+    for child in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
+        if b"\0RANK=1\0" in Path(f"/proc/{child}/environ").read_bytes():
+            return int(child)
+    raise AssertionError("no process with rank 1")
+
+
+def test_an_error_of_all_processes_is_reported_once(world: World, flags_of_run: list[str]) -> None:
+    assert mxd(["train", *flags_of_run, "--name", "there"]) == 0
+    done = run_processes(main, "train", *flags_of_run, "--name", "there")
+    assert [one.returncode for one in done] == [2, 2]
+    messages = [line for one in done for line in one.stderr.splitlines() if line.startswith("mxd:")]
+    assert messages == ["mxd: Run 'there' already exists. Use --resume to continue it or choose another --name."]
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 4])
+def test_the_shards_of_a_step_are_the_step(world: World, world_size: int) -> None:
+    stream = StreamSpec.from_configs([world.config()])
+    whole = [batch[1].input_TI for batch in batches(world.language_model, stream, 5)]
+    shares = [
+        [batch[1].input_TI for batch in batches(world.language_model, stream, 5, ProcessGroup(rank, world_size))]
+        for rank in range(world_size)
+    ]
+    assert len(whole) == 24 - 5
+    for step, rows_TI in enumerate(whole):
+        torch.testing.assert_close(torch.cat([share[step] for share in shares]), rows_TI, rtol=1e-5, atol=1e-6)
+
+
+def test_a_step_that_cannot_be_divided_evenly(world: World) -> None:
+    config: TrainConfig = world.config()
+    with pytest.raises(UserError, match="multiple of 48"):
+        next(batches(world.language_model, StreamSpec.from_configs([config]), 0, ProcessGroup(0, 3)))
+
+
+def test_auto_map_needs_one_process_per_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    with pytest.raises(UserError, match="nproc-per-node 1"):
+        ProcessGroup(0, 2).device("auto-map")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
+    assert ProcessGroup(0, 2).device("auto-map") == "auto-map"

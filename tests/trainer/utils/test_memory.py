@@ -1,0 +1,34 @@
+"""Freed memory stays in the heap; tested in a separate process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import resource, threading, torch
+from mxd.trainer.utils.memory import keep_freed_memory, keep_freed_memory_in_threads
+def make_tensors():
+    for _ in range(12):  # until the heap has grown to its final size
+        torch.ones(1 << 24)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(8):
+        torch.ones(1 << 24)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+HERE = "assert keep_freed_memory(); make_tensors()"
+IN_A_THREAD = """
+assert keep_freed_memory_in_threads()
+thread = threading.Thread(target=make_tensors)
+thread.start()
+thread.join()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only glibc is supported")
+@pytest.mark.parametrize("where", [HERE, IN_A_THREAD])
+def test_freed_memory_is_reused(where: str) -> None:
+    result = subprocess.run([sys.executable, "-c", PROGRAM + where], capture_output=True, text=True, check=True)
+    assert int(result.stdout) < 4096, "64 MiB of fresh pages each time would be 8 times 16,384"

@@ -1,0 +1,73 @@
+"""Prefetching: same items and errors, limited depth, no thread left."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mxd.trainer.utils.prefetch import prefetch
+
+
+def threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("prefetch")]
+
+
+@given(items=st.lists(st.none() | st.integers()), depth=st.integers(1, 5))
+def test_items_and_order_are_unchanged(items: list[int | None], depth: int) -> None:
+    assert list(prefetch(iter(items), depth)) == items
+    assert threads() == []
+
+
+def test_items_are_computed_in_another_thread() -> None:
+    thread_names = list(prefetch((threading.current_thread().name for _ in range(3)), 2))
+    assert all(name.startswith("prefetch") for name in thread_names)
+
+
+def test_exceptions_are_raised_in_order() -> None:
+    def items() -> Iterator[int]:
+        yield 1
+        yield 2
+        raise LookupError("third")
+
+    stream = prefetch(items(), 4)
+    assert [next(stream), next(stream)] == [1, 2]
+    with pytest.raises(LookupError, match="third"):
+        next(stream)
+    assert threads() == []
+    assert list(stream) == []
+
+
+def test_at_most_depth_items_are_computed_ahead() -> None:
+    computed: list[int] = []
+    fourth = threading.Event()
+
+    def items() -> Iterator[int]:
+        for number in range(100):
+            computed.append(number)
+            if number == 3:
+                fourth.set()
+            yield number
+
+    stream = prefetch(items(), 3)
+    assert next(stream) == 0
+    assert fourth.wait(10)
+    stream.close()
+    assert computed == [0, 1, 2, 3]
+
+
+def test_the_thread_ends_when_the_consumer_stops() -> None:
+    stream = prefetch(iter(range(1000)), 2)
+    assert next(stream) == 0
+    assert len(threads()) == 1
+    stream.close()
+    assert threads() == []
+
+
+def test_nothing_is_computed_before_the_first_item() -> None:
+    stream = prefetch(iter([1]), 2)
+    assert threads() == []
+    assert list(stream) == [1]

@@ -1,0 +1,1 @@
+"""Analysis of experts: indexing, labels, ablation, circuits, weights and direct effects."""

@@ -1,0 +1,82 @@
+"""Agreement between a circuit's predictions and measured ablation effects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import nan
+from statistics import StatisticsError, correlation
+
+from mxd.trainer.analysis.circuits.ablation import AblationEffect, ablate_experts
+from mxd.trainer.analysis.circuits.graph import Circuit
+from mxd.trainer.config.analysis import CircuitConfig, TargetConfig
+from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.storage.run import Run
+from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
+
+MIN_CORRELATED = 5
+"""Fewest effects for which a correlation is computed."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Agreement between predicted and measured effects. Values are NaN where they are undefined."""
+
+    experts: int
+    """Number of groups of experts compared."""
+    correlation: float
+    """Pearson correlation; NaN for fewer than ``MIN_CORRELATED`` groups."""
+    same_sign: float
+    """Share of effects with the predicted sign."""
+    same_sign_of_large: float
+    """Share of effects with the predicted sign, among the half with the largest predictions."""
+    slope: float
+    """Least-squares slope of measured on predicted effects, through zero. Below 1, predictions are too large."""
+
+
+def agreement(effects: Iterable[AblationEffect]) -> Agreement:
+    """Compare predicted with measured effects."""
+    ranked = sorted(effects, key=lambda effect: -abs(effect.predicted))
+    predicted, measured = [effect.predicted for effect in ranked], [effect.measured for effect in ranked]
+    squares = sum(value * value for value in predicted)
+    return Agreement(
+        experts=len(ranked),
+        correlation=_correlation(predicted, measured),
+        same_sign=_same_sign(ranked),
+        same_sign_of_large=_same_sign(ranked[: (len(ranked) + 1) // 2]),
+        slope=sum(a * b for a, b in zip(predicted, measured, strict=True)) / squares if squares else nan,
+    )
+
+
+def ablate_each_expert(
+    language_model: LanguageModel,
+    runs: Run | Sequence[Run],
+    config: CircuitConfig,
+    circuit: Circuit,
+    callbacks: Callbacks = NO_CALLBACKS,
+) -> tuple[AblationEffect, ...]:
+    """Ablate each expert of a circuit on its own, in the order of ``circuit.experts``.
+
+    Raises:
+        TooLongError: as ``trace``.
+        UserError: as ``trace``.
+        CancelledError: the task was cancelled.
+    """
+    settings = {name: getattr(config, name) for name in TargetConfig.model_fields}
+    target = TargetConfig(**{**settings, "target": circuit.target.id})
+    return ablate_experts(language_model, runs, target, [[expert] for expert in circuit.experts], callbacks)
+
+
+def _correlation(predicted: Sequence[float], measured: Sequence[float]) -> float:
+    if len(predicted) < MIN_CORRELATED:
+        return nan
+    try:
+        return correlation(predicted, measured)
+    except StatisticsError:
+        return nan
+
+
+def _same_sign(effects: Sequence[AblationEffect]) -> float:
+    if not effects:
+        return nan
+    return sum((effect.predicted > 0) == (effect.measured > 0) for effect in effects) / len(effects)

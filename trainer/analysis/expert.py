@@ -1,0 +1,168 @@
+"""Statistics and top examples of a single expert, read from the index."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from sqlalchemy import and_, select
+from sqlalchemy.orm import Session
+
+from mxd.trainer.errors import NotFoundError
+from mxd.trainer.language_model.tokenizer import token_texts
+from mxd.trainer.storage.database.column_types import ACTIVE, TOKEN_IDS
+from mxd.trainer.storage.database.open import open_trainer_database, sqlite_url
+from mxd.trainer.storage.database.tables import (
+    AutomaticLabelRecord,
+    ExampleRecord,
+    ExpertRecord,
+    IndexRecord,
+    RunRecord,
+    SequenceRecord,
+)
+from mxd.trainer.storage.run import Run
+from mxd.trainer.utils.html import ShadedToken, html_table, labelled_values, shaded_text
+
+TOKENS_AROUND_PEAK = 16
+"""Tokens shown on either side of an example's peak in a notebook."""
+
+
+@dataclass(frozen=True)
+class TopExample:
+    """A sequence in which the expert is active."""
+
+    tokens: tuple[str, ...]
+    """Texts of the T tokens. Joined, they are the sequence."""
+    coefficients: tuple[float, ...]
+    """Coefficient at each of the T tokens; 0 where the expert is inactive."""
+    position: int
+    """Index of the token with the largest coefficient."""
+
+    def _shaded(self, max_activation: float) -> str:
+        start, end = max(0, self.position - TOKENS_AROUND_PEAK), self.position + TOKENS_AROUND_PEAK + 1
+        window = list(enumerate(zip(self.tokens, self.coefficients, strict=True)))[start:end]
+        return shaded_text(
+            [
+                ShadedToken(text, value / max_activation, f"{value:.4f}" if value else "", index == self.position)
+                for index, (text, value) in window
+            ]
+        )
+
+
+@dataclass(frozen=True)
+class Expert:
+    """Statistics and top examples of an expert. Notebooks render it as HTML."""
+
+    run: str
+    expert: int
+    label: str | None
+    """Automatic label with the highest balanced accuracy; None if there is none."""
+    density: float
+    """Share of indexed tokens on which the expert is active."""
+    mean_activation: float
+    """Mean coefficient over the expert's active tokens."""
+    max_activation: float
+    """Largest coefficient."""
+    p99: float
+    """99th percentile of the coefficient, the unit of strength in edits."""
+    entropy: float
+    """Entropy of the distribution of active tokens, in bits."""
+    top_tokens: tuple[tuple[str, int], ...]
+    """Most frequent active tokens with their counts, most frequent first."""
+    examples: tuple[TopExample, ...]
+    """Examples with the largest coefficients, largest first."""
+
+    def _repr_html_(self) -> str:
+        """Statistics and examples, with tokens shaded by coefficient."""
+        statistics = [
+            ("density", f"{self.density:.4%}"),
+            ("mean activation", f"{self.mean_activation:.3f}"),
+            ("99th percentile", f"{self.p99:.3f}"),
+            ("token entropy", f"{self.entropy:.2f} bits"),
+        ]
+        tokens = ", ".join(f"{text!r} {count}" for text, count in self.top_tokens[:6])
+        statistics += [("most frequent tokens", tokens)] if tokens else []
+        title = [(f"Expert {self.expert} of {self.run}", self.label or "no label")]
+        scale = max(self.max_activation, 1e-12)
+        rows = [(f"{each.coefficients[each.position]:.3f}", each._shaded(scale)) for each in self.examples]
+        return labelled_values(title) + labelled_values(statistics) + html_table(("activation", "example"), rows)
+
+
+def expert(
+    run: Run, expert_id: int, *, data: Path | str = "data", database: str | None = None, examples: int = 8
+) -> Expert:
+    """Read an expert's statistics and top examples from the index.
+
+    Args:
+        run: indexed run. Its language model is not needed.
+        expert_id: index of the expert, from 0.
+        data: data folder whose SQLite database is read.
+        database: SQLAlchemy URL of another database.
+        examples: maximum number of top examples.
+
+    Raises:
+        NotFoundError: the run is not indexed, or has no such expert.
+        UserError: the database cannot be opened.
+    """
+    engine = open_trainer_database(database or sqlite_url(Path(data)))
+    try:
+        with Session(engine) as session:
+            record = _read_record(session, run, expert_id)
+            return Expert(
+                run=run.name,
+                expert=expert_id,
+                label=_best_label(session, record),
+                density=record.density,
+                mean_activation=record.mean_activation,
+                max_activation=record.max_activation,
+                p99=record.p99,
+                entropy=record.entropy,
+                top_tokens=tuple((_text(run, [token]), count) for token, count in record.top_tokens),
+                examples=_read_examples(session, record, run, examples),
+            )
+    finally:
+        engine.dispose()
+
+
+def _read_record(session: Session, run: Run, expert_id: int) -> ExpertRecord:
+    run_id = session.scalar(
+        select(RunRecord.id).join(IndexRecord, IndexRecord.run_id == RunRecord.id).where(RunRecord.name == run.name)
+    )
+    if run_id is None:
+        raise NotFoundError(f"{run.name} is not indexed. Run: mxd index {run.name}")
+    record = session.get(ExpertRecord, (run_id, expert_id))
+    if record is None:
+        last = run.layer_config.num_experts - 1
+        raise NotFoundError(f"Unknown expert {expert_id}. {run.name} has experts 0 to {last}.")
+    return record
+
+
+def _best_label(session: Session, record: ExpertRecord) -> str | None:
+    table = AutomaticLabelRecord
+    same_expert = and_(table.run_id == record.run_id, table.expert == record.expert)
+    return session.scalar(select(table.label).where(same_expert).order_by(table.balanced_accuracy.desc()).limit(1))
+
+
+def _read_examples(session: Session, record: ExpertRecord, run: Run, limit: int) -> tuple[TopExample, ...]:
+    table = ExampleRecord
+    rows = session.execute(
+        select(table, SequenceRecord.token_ids)
+        .join(SequenceRecord, and_(SequenceRecord.run_id == table.run_id, SequenceRecord.sequence == table.sequence))
+        .where(table.run_id == record.run_id, table.expert == record.expert, table.bin == 0)
+        .order_by(table.rank)
+        .limit(limit)
+    )
+    return tuple(_top_example(run, example, token_ids) for example, token_ids in rows)
+
+
+def _top_example(run: Run, example: ExampleRecord, token_ids: bytes) -> TopExample:
+    tokens = token_texts(run.tokenizer, np.frombuffer(token_ids, TOKEN_IDS).tolist())
+    coefficients = [0.0] * len(tokens)
+    for position, coefficient, _ in np.frombuffer(example.active, ACTIVE).tolist():
+        coefficients[position] = coefficient
+    return TopExample(tuple(tokens), tuple(coefficients), example.position)
+
+
+def _text(run: Run, ids: list[int]) -> str:
+    return "".join(token_texts(run.tokenizer, ids))

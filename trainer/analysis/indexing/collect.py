@@ -1,0 +1,188 @@
+"""Collect an index's statistics and examples in one pass over a text, in bounded memory.
+
+On a GPU, the language model and the gate run in a separate thread, ahead of the counting. On a CPU they alternate,
+because the matrix products already use all cores.
+
+Shapes: S sequences of a batch, L tokens of a sequence, T = S * L tokens, I input width, K active.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mxd.trainer.analysis.indexing.activations import Ints, active_pairs
+from mxd.trainer.analysis.indexing.examples import SelectedExamples, StoredSequences, TopExamples
+from mxd.trainer.analysis.indexing.routed_sample import RoutedSample
+from mxd.trainer.analysis.indexing.statistics import ExpertStatistics
+from mxd.trainer.analysis.indexing.token_counts import TokenCounts
+from mxd.trainer.config import IndexConfig
+from mxd.trainer.data.activations import capture_layers
+from mxd.trainer.data.sequences import sequence_batches
+from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.layers.base import Routing, SparseLayer
+from mxd.trainer.layers.metrics import normalized_mse
+from mxd.trainer.storage.run import Run
+from mxd.trainer.utils.callbacks import Callbacks
+from mxd.trainer.utils.distributed import SINGLE_PROCESS, ProcessGroup
+from mxd.trainer.utils.prefetch import prefetch
+
+TOKENS_PER_BATCH = 8192
+MAX_SCORES = 1 << 26
+"""Gate scores computed together. Bounds the gate's memory for any number of experts."""
+MEASURE_INTERVAL = 8
+"""The layer's error is measured on every n-th batch only. Routing needs neither the decoder nor the original MLP."""
+_BATCHES_AHEAD = 2
+
+
+class Batch(NamedTuple):
+    """A routed batch."""
+
+    token_ids_SL: NDArray[np.int64]
+    sequence_ids_S: Ints
+    """Index of each sequence in the text, ascending."""
+    routing: Routing
+    error: Tensor | None
+    """Normalised MSE of the layer on this batch; None if not measured."""
+
+
+@dataclass
+class IndexBuilder:
+    """Data of an index, accumulated batch by batch."""
+
+    statistics: ExpertStatistics
+    token_counts: TokenCounts
+    examples: TopExamples
+    sequences: StoredSequences
+    sample: RoutedSample
+    tokens: int = 0
+    error_sum: float = 0.0
+    """Sum over measured tokens of the normalised MSE."""
+    measured_tokens: int = 0
+
+    @classmethod
+    def create(cls, run: Run, config: IndexConfig, language_model: LanguageModel) -> IndexBuilder:
+        """Return an empty builder."""
+        num_experts = run.layer_config.num_experts
+        return cls(
+            ExpertStatistics(num_experts),
+            TokenCounts(num_experts, len(language_model.tokenizer), run.folder),
+            TopExamples(num_experts, config.top_examples, config.examples_per_bin, config.seed),
+            StoredSequences(),
+            RoutedSample(config.seed, config.text.context_length),
+        )
+
+    def add_batch(self, batch: Batch) -> None:
+        """Add a batch, and prune the examples when enough are pending."""
+        pairs, token_P = active_pairs(batch.routing, batch.token_ids_SL.shape[1], batch.sequence_ids_S)
+        widened = self.statistics.add(pairs)
+        self.token_counts.add(pairs, batch.token_ids_SL.reshape(-1)[token_P])
+        self.examples.add(pairs, self.statistics, widened)
+        self.sequences.add(batch.token_ids_SL, batch.sequence_ids_S)
+        self.sample.add(pairs, batch.token_ids_SL, batch.sequence_ids_S)
+        self.tokens += batch.token_ids_SL.size
+        if batch.error is not None:
+            self.error_sum += batch.error.item() * batch.token_ids_SL.size
+            self.measured_tokens += batch.token_ids_SL.size
+        if self.examples.needs_pruning:
+            self.prune()
+
+    def prune(self) -> SelectedExamples:
+        """Drop examples and sequences that are no longer selected. Returns the selected examples."""
+        selected = self.examples.prune(self.statistics)
+        self.sequences.keep(self.examples.pairs.sequence)
+        return selected
+
+    def close(self) -> None:
+        """Delete temporary files."""
+        self.token_counts.close()
+
+    @property
+    def normalized_mse(self) -> float:
+        """Normalised MSE of the layer over the measured batches, rounded to float32 like ``ExpertStatistics.means``."""
+        return float(np.float32(self.error_sum / max(self.measured_tokens, 1)))
+
+
+def collect(
+    builder: IndexBuilder,
+    run: Run,
+    config: IndexConfig,
+    language_model: LanguageModel,
+    group: ProcessGroup,
+    callbacks: Callbacks,
+) -> None:
+    """Read the text and add it to the builder. Of several processes, each reads its share.
+
+    Raises:
+        UserError: the text is too short.
+        CancelledError: the task was cancelled.
+    """
+    batches = route_batches(run, config, language_model, group)
+    if language_model.device_of(run.config.layer).type != "cpu":
+        batches = prefetch(batches, _BATCHES_AHEAD)
+    with closing(batches):
+        for batch in batches:
+            callbacks.check_cancelled()
+            builder.add_batch(batch)
+            active = int((builder.statistics.active_tokens > 0).sum())
+            callbacks.on_progress(
+                min(builder.tokens * group.world_size, config.tokens), config.tokens, f"{active:,} experts active"
+            )
+
+
+def route_batches(
+    run: Run, config: IndexConfig, language_model: LanguageModel, group: ProcessGroup = SINGLE_PROCESS
+) -> Generator[Batch]:
+    """Yield the text in batches, routed. Of several processes, each yields every n-th batch."""
+    layer = run.config.layer
+    sparse_layer = run.layer.to(language_model.device_of(layer))
+    sequences = max(1, TOKENS_PER_BATCH // config.text.context_length)
+    stream = sequence_batches(
+        config.text, language_model.tokenizer, tokens=config.tokens, seed=config.seed, order="as-is", batch=sequences
+    )
+    for number, token_ids_SL in enumerate(stream):
+        if number % group.world_size != group.rank:
+            continue
+        sequence_ids_S = number * sequences + np.arange(len(token_ids_SL))
+        if number % MEASURE_INTERVAL:
+            routing = route_in_parts(sparse_layer, _layer_input(sparse_layer, layer, language_model, token_ids_SL))
+            error = None
+        else:
+            routing, error = _route_and_measure(sparse_layer, layer, language_model, token_ids_SL)
+        yield Batch(token_ids_SL, sequence_ids_S, routing, error)
+
+
+@torch.inference_mode()
+def route_in_parts(sparse_layer: SparseLayer, x_TI: Tensor) -> Routing:
+    """Route tokens in parts of bounded memory."""
+    tokens = max(1, MAX_SCORES // sparse_layer.config.num_experts)
+    parts = [sparse_layer.route(part_TI) for part_TI in x_TI.split(tokens)]
+    return Routing(*(torch.cat(fields) for fields in zip(*parts, strict=True)))
+
+
+def _layer_input(
+    sparse_layer: SparseLayer, layer: int, language_model: LanguageModel, token_ids_SL: NDArray[np.int64]
+) -> Tensor:
+    """Input of the sparse layer, [T, I]. Runs no more of the language model than needed."""
+    if sparse_layer.reads == "mlp-input":
+        return language_model.mlp_inputs([layer], torch.from_numpy(token_ids_SL))[layer].float()
+    return capture_layers(language_model, [layer], token_ids_SL)[layer].inputs_for(sparse_layer)
+
+
+@torch.inference_mode()
+def _route_and_measure(
+    sparse_layer: SparseLayer, layer: int, language_model: LanguageModel, token_ids_SL: NDArray[np.int64]
+) -> tuple[Routing, Tensor]:
+    """Routing of a batch, and the layer's normalised MSE on it."""
+    captured = capture_layers(language_model, [layer], token_ids_SL)[layer]
+    x_TI = captured.inputs_for(sparse_layer)
+    routing = route_in_parts(sparse_layer, x_TI)
+    output_TO = sparse_layer.decode(sparse_layer.dense_output(x_TI), routing)
+    return routing, normalized_mse(output_TO, captured.output_TO)

@@ -1,0 +1,182 @@
+"""Rule-based labels for all experts of an indexed run, each scored on held-out sequences.
+
+Blocks of sequences alternate between finding a rule and testing it. A label's balanced accuracy is the mean of two
+shares on held-out data: the expert's examples that the rule matches, and the sample's inactive tokens that it does not
+match. Precision and recall are measured on all held-out tokens of the sample.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from sqlalchemy import Engine, delete, insert
+from sqlalchemy.orm import Session
+
+from mxd.trainer.analysis.labelling.corpus import Corpus, read_corpus
+from mxd.trainer.analysis.labelling.rule_search import (
+    BackgroundTokens,
+    Indices,
+    Rule,
+    RuleSearch,
+    describe_rule,
+    matches,
+)
+from mxd.trainer.storage.database.open import writing
+from mxd.trainer.storage.database.tables import AutomaticLabelRecord, utc_now
+from mxd.trainer.storage.run import Run
+from mxd.trainer.storage.run_records import find_record
+from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
+
+LABELLER = "features"
+MIN_EXAMPLES = 4
+"""Examples required to find a rule, and to test it."""
+MIN_OBJECTIVE = 0.2
+"""Smallest objective of a rule that becomes a label."""
+
+
+@dataclass(frozen=True)
+class LabelScore:
+    """Score of a label as a predictor of the expert's activity, on held-out data."""
+
+    balanced_accuracy: float
+    precision: float | None
+    """None if the label matches no token of the sample."""
+    recall: float | None
+    """None if the expert is active on no token of the sample."""
+    test_examples: int
+    """Number of held-out examples."""
+
+
+@dataclass(frozen=True)
+class Label:
+    """A rule-based label of an expert."""
+
+    expert: int
+    label: str
+    score: LabelScore
+
+
+@dataclass(frozen=True)
+class LabelResult:
+    """Summary that ``mxd label`` reports."""
+
+    run: str
+    experts: int
+    """Experts that are not dead."""
+    labelled: int
+    """Experts that got a label."""
+    balanced_accuracy: float | None
+    """Mean over labels; None if there are none."""
+    precision: float | None
+    """Mean over labels with a precision."""
+    recall: float | None
+    """Mean over labels with a recall."""
+    seconds: float
+
+
+def label_experts(run: Run, database: Engine, *, callbacks: Callbacks = NO_CALLBACKS) -> LabelResult:
+    """Label every expert with enough examples, and replace the run's rule-based labels.
+
+    Raises:
+        NotFoundError: the run is not in the database.
+        UserError: the run is not indexed.
+        CancelledError: the task was cancelled. Previous labels are unchanged.
+    """
+    started = time.perf_counter()
+    with Session(database) as session:
+        record = find_record(session, run.name)
+        run_id = record.id
+        corpus = read_corpus(session, record, run.tokenizer, callbacks)
+    labels = list(_find_labels(corpus, callbacks))
+    _write(database, run_id, labels)
+    return _result(run.name, corpus, labels, time.perf_counter() - started)
+
+
+def _find_labels(corpus: Corpus, callbacks: Callbacks) -> Iterator[Label]:
+    held_out = corpus.held_out_T[corpus.sample]
+    finding = BackgroundTokens(corpus.features_FT, corpus.sample[~held_out])
+    testing = BackgroundTokens(corpus.features_FT, corpus.sample[held_out])
+    experts = np.flatnonzero(corpus.density_N > 0).tolist()
+    num_labels = 0
+    for number, expert in enumerate(experts):
+        callbacks.check_cancelled()
+        label = _find_label(corpus, finding, testing, expert)
+        if label is not None:
+            num_labels += 1
+            yield label
+        callbacks.on_progress(number + 1, len(experts), f"{num_labels:,} labels")
+
+
+def _find_label(corpus: Corpus, finding: BackgroundTokens, testing: BackgroundTokens, expert: int) -> Label | None:
+    examples, active = corpus.examples.for_expert(expert), corpus.active.for_expert(expert)
+    held_out, active_held_out = corpus.held_out_T[examples], corpus.held_out_T[active]
+    if min((~held_out).sum(), held_out.sum()) < MIN_EXAMPLES or not len(finding.tokens_B):
+        return None
+    density = float(corpus.density_N[expert])
+    best = RuleSearch(finding, examples[~held_out], active[~active_held_out], density).best()
+    if best is None or best.objective < MIN_OBJECTIVE:
+        return None
+    score = score_rule(best.rule, testing, examples[held_out], active[active_held_out])
+    return Label(expert, describe_rule(best.rule, corpus.extractor.vocabularies), score)
+
+
+def score_rule(rule: Rule, testing: BackgroundTokens, examples: Indices, active: Indices) -> LabelScore:
+    """Score a rule on held-out examples and on a held-out sample.
+
+    Args:
+        testing: tokens of the held-out sample.
+        examples: peak tokens of the held-out examples.
+        active: tokens of the held-out sample on which the expert is active.
+    """
+    matched = testing.matching(rule)
+    true_positives = int(np.isin(matched, active).sum())
+    inactive_tokens = len(testing.tokens_B) - len(active)
+    false_positive_rate = (len(matched) - true_positives) / max(inactive_tokens, 1)
+    example_recall = float(matches(testing.features_FT, rule, examples).mean())
+    return LabelScore(
+        balanced_accuracy=(example_recall + 1 - false_positive_rate) / 2,
+        precision=true_positives / len(matched) if len(matched) else None,
+        recall=true_positives / len(active) if len(active) else None,
+        test_examples=len(examples),
+    )
+
+
+def _write(database: Engine, run_id: int, labels: list[Label]) -> None:
+    table = AutomaticLabelRecord
+    with writing(database) as session:
+        session.execute(delete(table).where(table.run_id == run_id, table.labeller == LABELLER))
+        rows = [
+            {
+                "run_id": run_id,
+                "expert": label.expert,
+                "labeller": LABELLER,
+                "label": label.label,
+                "balanced_accuracy": label.score.balanced_accuracy,
+                "precision": label.score.precision,
+                "recall": label.score.recall,
+                "test_examples": label.score.test_examples,
+                "created_at": utc_now(),
+            }
+            for label in labels
+        ]
+        if rows:
+            session.execute(insert(table), rows)
+
+
+def _result(run: str, corpus: Corpus, labels: list[Label], seconds: float) -> LabelResult:
+    def mean(values: list[float | None]) -> float | None:
+        known = [value for value in values if value is not None]
+        return sum(known) / len(known) if known else None
+
+    return LabelResult(
+        run=run,
+        experts=int((corpus.density_N > 0).sum()),
+        labelled=len(labels),
+        balanced_accuracy=mean([label.score.balanced_accuracy for label in labels]),
+        precision=mean([label.score.precision for label in labels]),
+        recall=mean([label.score.recall for label in labels]),
+        seconds=seconds,
+    )

@@ -1,0 +1,220 @@
+"""Categorical features of tokens, computed from the token, its word and the preceding text.
+
+Each feature has a vocabulary of values. Value 0 means that the feature does not apply. Text after the token's word is
+not used (except to detect the language), because an expert cannot see it.
+
+Shapes: F features, L tokens of a sequence, S languages.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+LANGUAGE_WINDOW = 24
+"""Tokens on either side used to detect the language."""
+MIN_MARKERS = 2
+"""Marker words required to detect a language."""
+MIN_RATIO = 1.5
+"""Required ratio between the marker words of the best and the second-best language."""
+LANGUAGE_MARKERS: dict[str, str] = {
+    "English": "the and of to was that with his her he she they were have had for this which from you not but is are",
+    "French": "le la les des une est et que qui dans pour pas elle il du au sur avec ne plus ce cette nous vous je",
+    "German": "der die das und ist nicht ein eine den dem mit sich auf für von zu im werden oder auch als wenn ich",
+    "Spanish": "el los las una que en y es por con para del se no lo su como más pero al ella él yo",
+    "Italian": "il che di è per una sono con non della gli nel più anche ma dei alla",
+    "Portuguese": "o os uma não em um é com do da para mais ao seu sua pelo você",
+    "Dutch": "het een van en niet zijn dat op te voor met aan ook maar wordt",
+    "Python code": "def self elif None True False import __init__ isinstance lambda raise yield kwargs",
+    "C code": "#include void char struct static sizeof NULL int unsigned const printf typedef",
+    "JavaScript code": "function const let var typeof undefined => === null async await",
+    "HTML": "div href span li ul class= </ <p> <a html head body",
+    "CSS": "px margin padding border background color display font em rgba width height",
+    "mathematics": "\\frac \\( $$ theorem lemma proof",
+}
+LANGUAGES: tuple[str, ...] = ("", *LANGUAGE_MARKERS)
+"""Language names by id. Id 0 means that no language was detected."""
+
+
+def marker_lookup() -> dict[str, list[int]]:
+    """Map each marker word to the ids of its languages."""
+    lookup: dict[str, list[int]] = {}
+    for number, words in enumerate(LANGUAGE_MARKERS.values(), start=1):
+        for word in words.split():
+            lookup.setdefault(word, []).append(number)
+    return lookup
+
+
+def detect_languages(hits_LS: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Detect the language around each token, [L].
+
+    Args:
+        hits_LS: number of marker words of each language that begin at each token of a sequence.
+    """
+    length = len(hits_LS)
+    sums = np.concatenate([np.zeros((1, hits_LS.shape[1]), np.int64), hits_LS.cumsum(axis=0)])
+    first = np.maximum(np.arange(length) - LANGUAGE_WINDOW, 0)
+    last = np.minimum(np.arange(length) + LANGUAGE_WINDOW + 1, length)
+    around = sums[last] - sums[first]
+    best = around.argmax(axis=1)
+    most = around[np.arange(length), best]
+    around[np.arange(length), best] = 0
+    clear = (most >= MIN_MARKERS) & (most >= MIN_RATIO * around.max(axis=1))
+    return np.where(clear, best, 0).astype(np.int32)
+
+
+FEATURES = ("token", "word", "before", "before_two", "kind", "kind_before", "start", "ending", "inside", "language")
+"""Names of the features:
+
+- token: the token's text.
+- word: the word that contains it.
+- before: the preceding token.
+- before_two: the two preceding tokens.
+- kind: the token's category.
+- kind_before: the preceding token's category.
+- start: the unit that begins with the token (sentence, line or document).
+- ending: its last letters.
+- inside: the enclosing brackets or quotation marks.
+- language: the language of the text around it.
+"""
+FeatureRow = NDArray[np.int32]
+_WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*['’]?")
+_OPENING, _CLOSING, _QUOTES = "([{⟨", ")]}⟩", '"“”«»„'
+_SENTENCE_END = re.compile(r"[.!?…][\"”»')\]]*\s*$")
+ENDING_LETTERS = 3
+
+
+class Vocabulary:
+    """Ids for texts, in order of first occurrence. Id 0 is the empty text."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = [""]
+        self._ids: dict[str, int] = {"": 0}
+
+    def get_id(self, text: str) -> int:
+        """Id of a text, which is added if it is new."""
+        text_id = self._ids.get(text)
+        if text_id is None:
+            text_id = self._ids[text] = len(self.texts)
+            self.texts.append(text)
+        return text_id
+
+
+class FeatureExtractor:
+    """Extracts the features of tokens, with a shared vocabulary per feature."""
+
+    def __init__(self, separator: str) -> None:
+        """Create empty vocabularies. ``separator`` is the text of the token that precedes every document."""
+        self.separator = separator
+        self.vocabularies = {name: Vocabulary() for name in FEATURES}
+        for name in LANGUAGES[1:]:
+            self.vocabularies["language"].get_id(name)
+        self._markers = marker_lookup()
+
+    def extract(self, texts: Sequence[str]) -> NDArray[np.int32]:
+        """Extract the features of each token of a sequence, [F, L]."""
+        starts = np.cumsum([0, *(len(text) for text in texts)])
+        whole = "".join(texts)
+        words = self._words_at(whole, starts)
+        kinds = [token_kind(text, word) for text, word in zip(texts, words, strict=True)]
+        parts = [piece.strip(" ").lower() or piece for piece in texts]
+        texts_by_feature: dict[str, list[str]] = {
+            "token": list(texts),
+            "word": words,
+            "before": ["", *parts[:-1]],
+            "before_two": ["", "", *("".join(pair).strip().lower() for pair in pairwise(texts))],
+            "kind": kinds,
+            "kind_before": ["", *kinds[:-1]],
+            "start": self._starts(texts),
+            "ending": [_ending(text) for text in texts],
+            "inside": _insides(texts),
+        }
+        rows = [self._ids(name, values[: len(texts)]) for name, values in texts_by_feature.items()]
+        return np.stack([*rows, detect_languages(self._marker_hits(whole, starts))])
+
+    def _ids(self, name: str, values: Sequence[str]) -> FeatureRow:
+        get_id = self.vocabularies[name].get_id
+        return np.fromiter((get_id(value) for value in values), np.int32, len(values))
+
+    def _words_at(self, whole: str, starts: NDArray[np.int64]) -> list[str]:
+        """Word that contains each token, in lower case; empty if there is none."""
+        words = [""] * (len(starts) - 1)
+        for match in _WORD.finditer(whole):
+            first = int(np.searchsorted(starts, match.start(), side="right")) - 1
+            last = int(np.searchsorted(starts, match.end(), side="left"))
+            for index in range(first, min(last, len(words))):
+                words[index] = words[index] or match.group().lower()
+        return words
+
+    def _starts(self, texts: Sequence[str]) -> list[str]:
+        result, before = [], ""
+        for text in texts:
+            if before == self.separator:
+                result.append("the start of a text")
+            elif before.rstrip(" \t").endswith("\n") and text.strip():
+                result.append("the start of a line")
+            elif _SENTENCE_END.search(before) and text.strip() and not text.strip()[0].islower():
+                result.append("the start of a sentence")
+            else:
+                result.append("")
+            before = text if text.strip(" ") or not before.endswith("\n") else before
+        return result
+
+    def _marker_hits(self, whole: str, starts: NDArray[np.int64]) -> NDArray[np.int32]:
+        hits = np.zeros((len(starts) - 1, len(LANGUAGES)), np.int32)
+        for match in re.finditer(r"#?\w+=?|[^\w\s]{2,}", whole):
+            for number in self._markers.get(match.group(), ()):
+                hits[int(np.searchsorted(starts, match.start(), side="right")) - 1, number] += 1
+        return hits
+
+
+def token_kind(text: str, word: str) -> str:
+    """Category of a token, in the plural."""
+    body = text.strip(" ")
+    if not body:
+        return "spaces" if text else ""
+    if not body.strip():
+        return "line breaks"
+    if body.isdigit():
+        return "numbers"
+    if body[0].isalpha():
+        return _kind_of_word(text, body, word)
+    for kind, signs in (("opening brackets", _OPENING), ("closing brackets", _CLOSING), ("quotation marks", _QUOTES)):
+        if body[0] in signs:
+            return kind
+    return "punctuation" if unicodedata.category(body[0]).startswith("P") else "signs"
+
+
+def _kind_of_word(text: str, body: str, word: str) -> str:
+    lowered = body.lower()
+    begins = word.startswith(lowered) and (text[0] == " " or lowered == word or body[0].isupper())
+    if not begins:
+        return "word endings" if word.endswith(lowered) else "middles of words"
+    if body.isupper():
+        return "capital letters" if len(body) == 1 else "words in capitals"
+    if body[0].isupper():
+        return "capitalised words" if lowered == word else "beginnings of capitalised words"
+    return "words" if lowered == word else "beginnings of words"
+
+
+def _ending(text: str) -> str:
+    body = text.strip()
+    return body[-ENDING_LETTERS:].lower() if body.isalpha() and len(body) > ENDING_LETTERS else ""
+
+
+def _insides(texts: Sequence[str]) -> list[str]:
+    """Brackets or quotation marks that enclose each token, judged by the preceding text of its line."""
+    result, depth, quoted = [], 0, False
+    for text in texts:
+        result.append("quotation marks" if quoted else "brackets" if depth else "")
+        if "\n" in text:
+            depth, quoted = 0, False
+        for character in text:
+            depth = max(0, depth + (character in _OPENING) - (character in _CLOSING))
+            quoted = quoted != (character in _QUOTES)
+    return result

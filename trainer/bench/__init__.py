@@ -1,1 +1,0 @@
-"""Measurements: ratios of two ways side by side in one run, medians of several rounds."""

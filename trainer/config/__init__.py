@@ -1,0 +1,70 @@
+"""All settings as frozen pydantic models, one module per subject."""
+
+from __future__ import annotations
+
+from mxd.trainer.config.analysis import AblationConfig, EvaluateConfig, IndexConfig, SteeringEvaluationConfig
+from mxd.trainer.config.base import INSTALLED_SAMPLE, SAMPLE, Config, Count, RunName, Size, parse_count
+from mxd.trainer.config.gates import GateConfig
+from mxd.trainer.config.generation import (
+    DoseConfig,
+    Edit,
+    EditMode,
+    Sampling,
+    Scope,
+    SteeringConfig,
+    SteeringMode,
+    Strength,
+)
+from mxd.trainer.config.layer import LayerConfig
+from mxd.trainer.config.methods import Activation, Encoder, ImportedMethod, Method, TrainableMethod
+from mxd.trainer.config.privacy import ProtectConfig
+from mxd.trainer.config.training import (
+    Dtype,
+    ImportFormat,
+    Init,
+    OnShortText,
+    OptimizerConfig,
+    Origin,
+    RegularizationConfig,
+    TextConfig,
+    TrainConfig,
+)
+
+__all__ = [
+    "INSTALLED_SAMPLE",
+    "SAMPLE",
+    "AblationConfig",
+    "Activation",
+    "Config",
+    "Count",
+    "DoseConfig",
+    "Dtype",
+    "Edit",
+    "EditMode",
+    "Encoder",
+    "EvaluateConfig",
+    "GateConfig",
+    "ImportFormat",
+    "ImportedMethod",
+    "IndexConfig",
+    "Init",
+    "LayerConfig",
+    "Method",
+    "OnShortText",
+    "OptimizerConfig",
+    "Origin",
+    "ProtectConfig",
+    "RegularizationConfig",
+    "RunName",
+    "Sampling",
+    "Scope",
+    "Size",
+    "SteeringConfig",
+    "SteeringEvaluationConfig",
+    "SteeringMode",
+    "Strength",
+    "TextConfig",
+    "TrainConfig",
+    "TrainableMethod",
+    "parse_count",
+]

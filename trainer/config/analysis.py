@@ -1,0 +1,144 @@
+"""Settings of indexing, evaluation and the other measurements on a trained run."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from mxd.trainer.config.base import Config, Count, RunName, Size
+from mxd.trainer.config.training import TextConfig
+
+Errors = Literal["kept", "dropped"]
+MOST_TOKENS = 128
+"""Maximum number of tokens up to the traced position. Every token multiplies the nodes of every layer."""
+
+
+class TargetConfig(Config):
+    """Logit that a circuit explains, and the activations it is traced on."""
+
+    prompt: Annotated[str, Field(max_length=200_000)]
+    """Text to trace."""
+    target: Annotated[int, Field(ge=0)] | None = None
+    """Id of the next token to explain. Default: the most probable one."""
+    position: Annotated[int, Field(ge=0)] | None = None
+    """Position after which the target is predicted; 0 is the start token. Default: the last token."""
+    errors: Errors = "kept"
+    """Reconstruction errors. kept: add each layer's error, so that all activations are those of the original model.
+    dropped: use the outputs of the layers alone. Default: kept."""
+
+
+class CircuitConfig(TargetConfig):
+    """Size of a circuit."""
+
+    nodes: Annotated[int, Field(ge=2, le=300)] = 40
+    """Maximum number of nodes, target not counted, 2 to 300. Default: 40."""
+    share: Annotated[float, Field(gt=0, le=1)] = 0.8
+    """Keep nodes until they hold this share of total influence (at most --nodes). Default: 0.8."""
+    edge_share: Annotated[float, Field(gt=0, le=1)] = 0.9
+    """Keep edges until they hold this share of the influence between kept nodes. Default: 0.9."""
+    max_traced: Annotated[int, Field(ge=1, le=2048)] = 128
+    """Maximum number of expert nodes to trace further back, most influential first. Default: 128. Raise it for longer
+    paths; each expert needs one backward pass."""
+
+
+class IndexConfig(Config):
+    """Pass over a dataset that collects statistics and top examples of every expert."""
+
+    text: TextConfig
+    """Dataset to read."""
+    tokens: Count
+    """Number of tokens to read, such as 1M."""
+    top_examples: Annotated[int, Field(gt=0, le=1000)] = 20
+    """Number of top examples per expert, at most one per sequence. Default: 20."""
+    examples_per_bin: Annotated[int, Field(ge=0, le=100)] = 3
+    """Number of random examples per expert and activation bin. Default: 3."""
+    top_tokens: Annotated[int, Field(gt=0, le=100)] = 12
+    """Number of tokens per expert on which it fires most often. Default: 12."""
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    """Random seed of the data order and of the random examples. Default: 0."""
+
+
+class AblationConfig(Config):
+    """Ablation and amplification of every expert on its indexed examples."""
+
+    examples_per_bin: Annotated[int, Field(ge=1, le=100)] = 1
+    """Number of examples per activation bin, each weighted by the active tokens it represents. Default: 1. Raise it for
+    narrower intervals."""
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    """Random seed of the baselines: random experts and random directions. Default: 0."""
+
+
+class SteeringEvaluationConfig(Config):
+    """Steering with a sample of experts at several strengths, against random baselines."""
+
+    experts: Annotated[int, Field(ge=1, le=10_000)] = 12
+    """Number of experts, sampled from those that are not dead. Default: 12."""
+    strengths: Annotated[tuple[Annotated[float, Field(gt=0, le=1000)], ...], Field(min_length=1)] = (1.0, 3.0, 6.0)
+    """Strengths, in units of each expert's 99th-percentile gate activation. Default: 1,3,6."""
+    prompts: Annotated[tuple[str, ...], Field(min_length=1)] = ("One day,", "The", "In the")
+    """Texts to continue."""
+    samples: Annotated[int, Field(ge=1, le=64)] = 3
+    """Number of samples per prompt. Default: 3."""
+    max_tokens: Annotated[int, Field(ge=1, le=1024)] = 24
+    """Number of new tokens per sample. Default: 24."""
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    """Random seed of the experts, the random directions and the samples. Default: 0."""
+
+
+class EvaluateConfig(Config):
+    """Evaluation of a run on held-out text."""
+
+    text: TextConfig
+    """Dataset to read."""
+    tokens: Count
+    """Number of tokens to read, such as 100k."""
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    """Random seed of the bootstrap and of the sampled experts. Default: 0."""
+    resamples: Annotated[int, Field(ge=100, le=100_000)] = 1000
+    """Number of bootstrap resamples. Default: 1,000."""
+    prompts: Annotated[int, Field(ge=0, le=4096)] = 32
+    """Number of sequences whose beginning is continued greedily, to compare the continuations. Default: 32."""
+    always_on: Annotated[float, Field(gt=0, le=1)] = 0.9
+    """Density from which an expert counts as always on. Default: 0.9."""
+    k: Size | None = None
+    """Number of active experts per token, at most the run's K. Default: the run's K."""
+
+
+class ImportConfig(Config):
+    """Import of a layer that another library trained."""
+
+    source: str
+    """File, folder or Hub repository (OWNER/NAME or OWNER/NAME@REVISION) to import."""
+    name: RunName
+    """Name of the new run."""
+    language_model: str
+    """Hub name or local folder of the language model that the layer was trained on."""
+    layer: Annotated[int, Field(ge=0)] | None = None
+    """Index of the block whose MLP the layer replaces, from 0. Default: as the source states."""
+    part: str | None = None
+    """Folder or file of the layer inside the source. Required if the source holds several layers."""
+
+
+class ProbeConfig(Config):
+    """Single-expert probes on labelled texts."""
+
+    labels: str
+    """Labelled texts: a .jsonl or .csv file (also .gz or .zst) with one text and its label per line or row."""
+    label_column: str = "label"
+    """Field or column of the label. Default: label."""
+    text_column: str = "text"
+    """Field or column of the text. Default: text."""
+    window: Literal["first", "last"] = "first"
+    """End of a long text to read: first or last tokens. Default: first."""
+    tokens: Annotated[int, Field(ge=5, le=65_536)] = 128
+    """Number of tokens to read per text, 5 to 65,536. Default: 128."""
+    level: Literal["text", "token"] = "text"
+    """Unit of classification. text: gate activations averaged over a text. token: gate activations of single tokens,
+    four per text. Default: text."""
+    limit: Count = 10_000
+    """Maximum number of texts, sampled at random. Default: 10,000."""
+    candidates: Annotated[int, Field(ge=5, le=10_000)] = 50
+    """Number of candidate experts per class: those with the largest difference between class means. Default: 50."""
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    """Random seed of the sample, the train/test split and the random gate. Default: 0."""

@@ -1,0 +1,34 @@
+"""Settings of a layer, saved beside its weights."""
+
+from __future__ import annotations
+
+from mxd.trainer.config.base import Config, Size
+from mxd.trainer.config.gates import GateConfig
+from mxd.trainer.config.methods import Activation, Encoder, Method
+
+
+class LayerConfig(Config):
+    """Everything needed to build a sparse layer before its weights are read."""
+
+    method: Method = "mxd"
+    """Kind of layer."""
+    input_width: Size
+    """Input width I of the layer: the MLP's input width, or for an autoencoder the MLP's output width."""
+    hidden_width: Size
+    """Hidden width H of the shared encoder."""
+    output_width: Size
+    """Output width O of the MLP."""
+    num_experts: Size
+    """Number of experts N."""
+    k: Size
+    """Largest number of active experts per token, K; the mean number for a batch-topk-mxd or jumprelu-mxd."""
+    activation: Activation
+    """Activation function of the encoder. gelu_tanh is the tanh approximation of GELU; silu is also known as Swish."""
+    encoder: Encoder
+    """Encoder: mlp is act(x E), glu is act(x E_g) * (x E)."""
+    rank: Size | None = None
+    """Rank of the experts; for a molt, the largest rank. None if the method has no rank."""
+    min_k: Size | None = None
+    """Smallest K that the layer was trained for (Matryoshka-K). None if it was trained with K only."""
+    gate: GateConfig = GateConfig()
+    """Kind of gate."""

@@ -1,0 +1,192 @@
+"""Settings of training and fine-tuning.
+
+The docstring of a field is its documentation and its ``--help`` text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Annotated, Literal, Self, get_args
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from mxd.trainer.config.base import Config, Count, RunName, Size, parse_count
+from mxd.trainer.config.gates import GateConfig
+from mxd.trainer.config.methods import ImportedMethod, Method
+from mxd.trainer.config.privacy import ProtectConfig
+
+ImportFormat = Literal["mxd-checkpoint", "sparsify", "saelens", "circuit-tracer"]
+Init = Literal["auto", "random", "examples"]
+OnShortText = Literal["fail", "repeat"]
+Dtype = Literal["float32", "bfloat16", "float16", "float64"]
+
+
+class TextConfig(Config):
+    """Dataset, and how it is cut into token sequences."""
+
+    text: str
+    """Dataset: a .txt, .jsonl, .csv or .parquet file (the first three also .gz or .zst), a folder of such files, or a
+    dataset on the Hugging Face Hub as NAME or NAME:SUBSET."""
+    column: str = "text"
+    """Field or column that holds the text. Default: text."""
+    split: str = "train"
+    """Split of a Hub dataset. Default: train."""
+    context_length: Annotated[int, Field(ge=8, le=65_536)] = 128
+    """Tokens per sequence, 8 to 65,536. Default: 128."""
+    on_short_text: OnShortText = "fail"
+    """Behaviour if the dataset has too few tokens: fail with an error, or repeat the dataset. Default: fail."""
+    start_token: str | None = None
+    """Token before each document and prompt, such as <s>. Default: the one that documents began with in the language
+    model's pretraining, as far as its tokenizer tells. The run stores it."""
+
+
+class OptimizerConfig(Config):
+    """Optimiser, learning-rate schedule and batches."""
+
+    learning_rate: Annotated[float, Field(gt=0)] = 1e-3
+    """Peak learning rate of AdamW. Default: 1e-3, for a few million tokens. The paper uses 1e-4 for 480M tokens."""
+    warmup_ratio: Annotated[float, Field(ge=0, lt=1)] = 0.05
+    """Learning-rate warm-up, as a fraction of all steps. Default: 0.05."""
+    decay_ratio: Annotated[float, Field(ge=0, le=1)] = 0.3
+    """Linear learning-rate decay to 0, as a fraction of all steps. Default: 0.3. The paper uses 0."""
+    batch_tokens: Count = 2048
+    """Tokens per step. Default: 2,048."""
+    buffer_tokens: Count = 65_536
+    """Size of the shuffle buffer of activations, in tokens. Default: 65,536. Lower it if memory is short."""
+
+
+class RegularizationConfig(Config):
+    """Regularisation against dead, identical or overloaded experts. Off by default."""
+
+    k_spread: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Random-K: sample K uniformly from K·(1 ± x) at each step. Default: 0 (off). The paper uses 0.5."""
+    load_balance_weight: Annotated[float, Field(ge=0)] = 0.0
+    """Weight of the load-balancing loss, which is 1 if all experts are used equally and N if one does everything.
+    Default: 0 (off)."""
+
+
+class Origin(Config):
+    """Source of an imported layer."""
+
+    format: ImportFormat
+    source: str
+    """Imported file, folder or Hub repository."""
+    part: str
+    """Folder or file inside the source; empty if it is the source itself."""
+    revision: str | None = None
+    """Commit of a Hub repository."""
+    version: str | None = None
+    """Version of the library that wrote the layer, if the file names it."""
+    sha256: str
+    """SHA-256 hash of the weights file."""
+
+
+class TrainConfig(Config):
+    """Everything that determines a trained run."""
+
+    name: RunName
+    """Name of the run and of its folder: letters, digits, '.', '_' and '-', at most 100."""
+    language_model: str
+    """Hugging Face Hub name or local folder of the language model."""
+    language_model_dtype: Dtype | None = None
+    """Data type of the language model during training. None in old runs that did not record it."""
+    layer: Annotated[int, Field(ge=0, lt=2**15)]
+    """Index of the block whose MLP is replaced, from 0."""
+    text: TextConfig
+    """Dataset to train on."""
+    tokens: Annotated[int, BeforeValidator(parse_count), Field(ge=0)]
+    """Number of training tokens, such as 20M. 0 if the source of an imported run does not state it."""
+    method: Method = "mxd"
+    """Kind of layer to train. Default: mxd."""
+    num_experts: Count | None = None
+    """Number of experts N. Default: as many as match the parameters of a transcoder with 32 features per input
+    value."""
+    k: Size = 32
+    """Largest number of active experts per token, K. Default: 32. A batch-topk-mxd or jumprelu-mxd meets it on average;
+    a relu-mxd has no limit."""
+    rank: Size | None = None
+    """Rank of low-rank experts; for a molt, the largest rank. Default for a molt: half the MLP's output width."""
+    min_k: Size | None = None
+    """Matryoshka-K: train with K, K/2, K/4 … down to this many experts, so that K can be reduced later. Default:
+    off."""
+    gate: GateConfig = GateConfig()
+    """Kind of gate."""
+    init: Init = "auto"
+    """Initialisation. examples: each expert starts as one example token, with its gate at the input and its output at
+    the MLP's output. random: as torch's Linear, with a zero decoder, as in the paper. Default: auto, which is examples
+    if the method supports it."""
+    optimizer: OptimizerConfig = OptimizerConfig()
+    """Optimiser settings."""
+    regularization: RegularizationConfig = RegularizationConfig()
+    """Regularisation settings."""
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    """Random seed of the initial weights. Default: 0."""
+    data_seed: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    """Random seed of the data order. Default: the same as the seed. Runs with the same data order can be trained in one
+    pass."""
+    checkpoint_every: Count = 500_000
+    """Tokens between checkpoints. Default: 500k."""
+    log_every: Count = 50
+    """Steps between logged metrics. Default: 50."""
+    origin: Origin | None = None
+    """Source of an imported run. None if the run was trained here."""
+    parents: tuple[RunName, ...] = ()
+    """Parents of a fine-tuned run: the run it started from, then the other runs that were fine-tuned with it."""
+    next_token_weight: Annotated[float, Field(ge=0)] = 0.0
+    """Weight of the next-token loss beside the KL divergence in fine-tuning. Default: 0."""
+    privacy: ProtectConfig | None = None
+    """Privacy settings of a run that ``mxd protect`` made. None for other runs."""
+
+    @model_validator(mode="after")
+    def _is_trainable(self) -> Self:
+        if self.origin is None and self.tokens == 0:
+            raise ValueError("tokens must be greater than 0.")
+        if self.origin is None and self.method in get_args(ImportedMethod):
+            raise ValueError(f"A {self.method} can be imported but not trained. Choose another --method.")
+        return self
+
+    @property
+    def order_seed(self) -> int:
+        """Random seed of the data order."""
+        return self.seed if self.data_seed is None else self.data_seed
+
+
+def parse_train_config(values: object) -> TrainConfig:
+    """Validate the saved settings of a run; loads the experimental settings if the run has any.
+
+    Raises:
+        ValueError: the settings are invalid.
+    """
+    if isinstance(values, Mapping) and "experimental" in values:
+        config: TrainConfig = import_module("mxd.trainer.experimental").ExperimentalTrainConfig.model_validate(values)
+        return config
+    return TrainConfig.model_validate(values)
+
+
+PLACE = "{run}"
+"""Placeholder for the parent's name in a pattern of run names."""
+FINETUNE_LEARNING_RATE = 3e-4
+"""Default peak learning rate of fine-tuning, a third of the default of training."""
+
+
+class FinetuneConfig(Config):
+    """Joint fine-tuning of several runs, one per layer, towards the predictions of the original model."""
+
+    text: TextConfig
+    """Dataset to train on."""
+    tokens: Count
+    """Number of training tokens, such as 2M."""
+    name: str = f"{PLACE}-whole"
+    """Names of the new runs. {run} stands for the name of the parent. Default: {run}-whole."""
+    optimizer: OptimizerConfig = OptimizerConfig(learning_rate=FINETUNE_LEARNING_RATE)
+    """Optimiser settings."""
+    next_token_weight: Annotated[float, Field(ge=0)] = 0.0
+    """Weight of the next-token loss beside the KL divergence. Default: 0, so that only the original model's predictions
+    are the target."""
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    """Random seed of the data order. Default: 0."""
+    checkpoint_every: Count = 100_000
+    """Tokens between checkpoints. Default: 100k."""
+    log_every: Count = 10
+    """Steps between logged metrics. Default: 10."""

@@ -1,0 +1,230 @@
+"""Shuffled MLP activations, the training data of sparse layers.
+
+Text is read one activation buffer at a time. The sequences of a buffer pass through the model once, up to the last
+required layer. Their tokens are shuffled, and training steps take them batch by batch. A buffer depends only on the
+text, the seed and its index, so training can resume at any buffer. A run therefore gets the same batches alone or with
+other runs.
+
+Shapes: T tokens in a buffer, I input width, O output width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+import torch
+
+from mxd.trainer.config import TextConfig, TrainConfig
+from mxd.trainer.data.sequences import sequences
+from mxd.trainer.errors import UserError
+from mxd.trainer.language_model.model import LanguageModel, MlpActivations
+from mxd.trainer.utils.distributed import SINGLE_PROCESS, ProcessGroup
+from mxd.trainer.utils.prefetch import prefetch
+
+SEQUENCES_PER_FORWARD = 32
+PREFETCHED_BUFFERS = 1
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """Tokens per buffer and per step. Steps have whole sequences, and buffers whole steps (the last may have fewer)."""
+
+    context_length: int
+    batch_tokens: int
+    buffer_tokens: int
+    steps: int
+
+    @classmethod
+    def from_config(cls, config: TrainConfig) -> BatchPlan:
+        """Round the batch to whole sequences and the buffer to whole batches."""
+        context = config.text.context_length
+        batch = max(1, round(config.optimizer.batch_tokens / context)) * context
+        buffer = max(1, config.optimizer.buffer_tokens // batch) * batch
+        return cls(context, batch, buffer, steps=max(1, config.tokens // batch))
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all steps."""
+        return self.steps * self.batch_tokens
+
+    @property
+    def sequences(self) -> int:
+        """Sequences per step, and number of groups from which each step takes equally many tokens."""
+        return self.batch_tokens // self.context_length
+
+    def shard(self, group: ProcessGroup) -> range:
+        """Sequence groups of this process.
+
+        Raises:
+            UserError: they cannot be divided evenly.
+        """
+        if self.sequences % group.world_size:
+            raise UserError(
+                f"A step of {self.batch_tokens:,} tokens is {self.sequences} sequences, which cannot be divided evenly "
+                f"over {group.world_size} processes. Make --batch-tokens a multiple of "
+                f"{self.context_length * group.world_size:,}."
+            )
+        each = self.sequences // group.world_size
+        return range(group.rank * each, (group.rank + 1) * each)
+
+    @property
+    def steps_per_buffer(self) -> int:
+        """Steps per full buffer."""
+        return self.buffer_tokens // self.batch_tokens
+
+
+@dataclass(frozen=True)
+class StreamSpec:
+    """Settings that determine the batches of a run, or of several runs trained together."""
+
+    language_model: str
+    text: TextConfig
+    seed: int
+    plan: BatchPlan
+    layers: tuple[int, ...]
+    """Layer indices of the model, ascending."""
+
+    @classmethod
+    def from_configs(cls, configs: Sequence[TrainConfig]) -> StreamSpec:
+        """Stream that the runs share.
+
+        Raises:
+            UserError: the runs differ in their text, its order or their batches.
+        """
+        layers = tuple(sorted({config.layer for config in configs}))
+        first, *others = (
+            cls(config.language_model, config.text, config.order_seed, BatchPlan.from_config(config), layers)
+            for config in configs
+        )
+        if any(other != first for other in others):
+            raise UserError(
+                "Runs trained together need the same model, text, --tokens, --batch-tokens, --buffer-tokens and "
+                "--data-seed. Train the others separately."
+            )
+        return first
+
+
+def capture_layers(
+    language_model: LanguageModel, layers: Sequence[int], token_ids_ST: np.ndarray
+) -> dict[int, MlpActivations]:
+    """Input and output of some layers' MLPs over S sequences, in float32, computed a few sequences at a time."""
+    ids_ST = torch.from_numpy(token_ids_ST).long()
+    buffers: dict[int, MlpActivations] = {}
+    done = 0
+    for part_BT in ids_ST.split(SEQUENCES_PER_FORWARD):
+        with torch.inference_mode():
+            parts = language_model.capture_layers(layers, part_BT)
+        # Outside inference mode, because inference tensors cannot be used in a backward pass. Preallocated, so that
+        # the activations are never in memory twice.
+        for layer, part in parts.items():
+            if layer not in buffers:
+                buffers[layer] = MlpActivations(
+                    *(values.new_empty(ids_ST.numel(), values.shape[1], dtype=torch.float32) for values in part)
+                )
+            for rows, new in zip(buffers[layer], part, strict=True):
+                rows[done : done + part_BT.numel()] = new
+        done += part_BT.numel()
+    return buffers
+
+
+@dataclass(frozen=True)
+class ActivationBuffer:
+    """Activations of some sequences, and the random order in which steps take their tokens."""
+
+    captured: Mapping[int, MlpActivations]
+    """Activations by layer index."""
+    order_T: torch.Tensor
+
+    def batches(self, batch: int, first: int = 0) -> Iterator[dict[int, MlpActivations]]:
+        """Yield batches of ``batch`` tokens, from index ``first`` on. All layers have the same tokens."""
+        for tokens_B in self.order_T.split(batch)[first:]:
+            yield {layer: activations.rows(tokens_B) for layer, activations in self.captured.items()}
+
+
+def activation_buffers(
+    language_model: LanguageModel, stream: StreamSpec, first_buffer: int = 0, group: ProcessGroup = SINGLE_PROCESS
+) -> Generator[ActivationBuffer]:
+    """Yield the buffers of a stream from index ``first_buffer`` on. Each process has its shard of every buffer.
+
+    Raises:
+        UserError: the text is too short, or steps cannot be divided evenly over the processes.
+    """
+    plan, shard = stream.plan, stream.plan.shard(group)
+    per_buffer = plan.buffer_tokens // plan.context_length
+    text = sequences(
+        stream.text,
+        language_model.tokenizer,
+        tokens=plan.tokens,
+        seed=stream.seed,
+        order="shuffled",
+        skip=first_buffer * per_buffer,
+    )
+    index = first_buffer
+    while rows := list(islice(text, per_buffer)):
+        local = [row for number, row in enumerate(rows) if number % plan.sequences in shard]
+        captured = capture_layers(language_model, stream.layers, np.stack(local))
+        order_T = _shuffled_tokens(stream.seed, index, len(rows) // plan.sequences, plan.context_length, shard)
+        yield ActivationBuffer(captured, order_T.to(language_model.device))
+        del captured  # so that two buffers are never in memory
+        index += 1
+
+
+def batches(
+    language_model: LanguageModel,
+    stream: StreamSpec,
+    first_step: int = 0,
+    group: ProcessGroup = SINGLE_PROCESS,
+    first: ActivationBuffer | None = None,
+) -> Generator[dict[int, MlpActivations]]:
+    """Yield the batch of each step, by layer, from ``first_step`` on.
+
+    The processes of a group together have the batches that a single process would have.
+
+    Args:
+        language_model: the model whose activations are captured.
+        stream: the text, its order and the batch sizes.
+        first_step: index of the first step.
+        group: selects this process's shard of every step.
+        first: this process's first buffer, if it has been computed already.
+    """
+    first_buffer, first_batch = divmod(first_step, stream.plan.steps_per_buffer)
+    size = stream.plan.batch_tokens // group.world_size
+    if first is not None and first_buffer == 0:
+        yield from first.batches(size, first_batch)
+        first_buffer, first_batch = 1, 0
+    first = None  # free the buffer before computing the next one
+    with closing(
+        prefetch_on_gpu(activation_buffers(language_model, stream, first_buffer, group), language_model.device)
+    ) as buffers:
+        for buffer in buffers:
+            yield from buffer.batches(size, first_batch)
+            first_batch = 0
+            del buffer
+
+
+def prefetch_on_gpu(buffers: Generator[ActivationBuffer], device: torch.device) -> Generator[ActivationBuffer]:
+    """On a GPU, compute the next buffer in a background thread while training on the current one.
+
+    Both use the same CUDA stream, so their kernels run in order. On a CPU they would only compete for cores and double
+    the memory.
+    """
+    return prefetch(buffers, PREFETCHED_BUFFERS) if device.type == "cuda" else buffers
+
+
+def _shuffled_tokens(seed: int, buffer: int, steps: int, context: int, shard: range) -> torch.Tensor:
+    """Token indices of a buffer's shard, in the order in which the steps take them.
+
+    The sequences of a buffer form as many groups as a step has sequences. The tokens of each group are shuffled, and
+    every step takes equally many from each group. So groups can be sharded without changing the steps.
+    """
+    shuffled = []
+    for index, number in enumerate(shard):
+        state = int(np.random.SeedSequence([seed, buffer, number]).generate_state(1)[0])
+        order_P = torch.randperm(steps * context, generator=torch.Generator().manual_seed(state))
+        sequence_P, position_P = order_P // context, order_P % context
+        shuffled.append(((sequence_P * len(shard) + index) * context + position_P).view(steps, context))
+    return torch.stack(shuffled, dim=1).reshape(-1)

@@ -1,0 +1,195 @@
+"""Readers that turn text files into documents, one per format.
+
+Readers stream: they hold a line, a batch of rows or about a megabyte, never the whole file. Errors name the file and,
+for line-based formats, the line.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import chain, count
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mxd.trainer.errors import UserError
+
+PLAIN_BYTES = 2**20
+"""Size at which a .txt file is split into several documents, at a line end if one is near."""
+
+COMPRESSIONS: dict[str, str | None] = {"": None, ".gz": "gzip", ".zst": "zstd"}
+"""Compression by file name suffix, which follows the suffix of the format."""
+
+_LINE_BYTES = 2**16
+_MOST_LINE_BYTES = 2**26
+_MOST_FIELD_CHARACTERS = 2**26
+"""Limits on a line and a CSV field: a small compressed file can expand to a line that exhausts memory."""
+_PARQUET_ROWS = 256
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def is_supported(name: str) -> bool:
+    """Return whether the file name has a supported suffix."""
+    return _format_and_compression(name) is not None
+
+
+def read_documents(path: Path, column: str) -> Iterator[str]:
+    """Yield the documents of a file, including empty ones: rows of ``column``, or the text of a .txt file.
+
+    Raises:
+        UserError: during iteration, if the file is damaged or has no such column.
+    """
+    format_and_compression = _format_and_compression(path.name)
+    assert format_and_compression is not None
+    suffix, compression = format_and_compression
+    with file_errors(path):
+        yield from _READERS[suffix](path, compression, column)
+
+
+@contextmanager
+def file_errors(path: Path) -> Iterator[None]:
+    """Turn I/O and format errors into a UserError about ``path``."""
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        raise UserError(f"Cannot read {path}: {one_line(error)}. Download or copy the file again.") from error
+
+
+def one_line(error: Exception) -> str:
+    """Error message on one line, without its final punctuation."""
+    return " ".join(str(error).split())[:300].rstrip(".:; ") or type(error).__name__
+
+
+def column_index(column: str, names: Iterable[str], where: str) -> int:
+    """Index of ``column`` in ``names``.
+
+    Raises:
+        UserError: there is no such column.
+    """
+    columns = list(names)
+    if column not in columns:
+        listed = ", ".join(f"'{name}'" for name in columns[:20]) or "none"
+        raise UserError(f"No column '{column}' in {where}. Choose one of these with --column: {listed}.")
+    return columns.index(column)
+
+
+def document_text(value: object, column: str, where: str) -> str:
+    """Text of a value; null is an empty document.
+
+    Raises:
+        UserError: the value is not text.
+    """
+    if not isinstance(value, str | None):
+        raise UserError(
+            f"Column '{column}' of {where} holds {type(value).__name__}, not text. Choose another with --column."
+        )
+    return value or ""
+
+
+def _format_and_compression(name: str) -> tuple[str, str | None] | None:
+    for ending, compression in COMPRESSIONS.items():
+        for suffix in _READERS:
+            if name.lower().endswith(suffix + ending) and not (suffix == ".parquet" and ending):
+                return suffix, compression
+    return None
+
+
+def _open(path: Path, compression: str | None) -> io.BufferedReader:
+    # pyarrow's streams detect truncated .zst files.
+    return io.BufferedReader(pa.input_stream(str(path), compression=compression), _LINE_BYTES)
+
+
+def _lines(file: io.BufferedReader, path: Path) -> Iterator[bytes]:
+    for number in count(1):
+        line = file.readline(_MOST_LINE_BYTES + 1)
+        if len(line) > _MOST_LINE_BYTES:
+            raise UserError(f"Line {number} of {path} is longer than 64 MiB. Split its text into several documents.")
+        if not line:
+            return
+        yield line
+
+
+def _decoded(chunks: Iterable[bytes], path: Path) -> Iterator[tuple[int, str]]:
+    """Yield each chunk as text, with the number of the line it starts in."""
+    decoder = codecs.getincrementaldecoder("utf-8-sig")()
+    line = 1
+    for chunk, final in chain(((chunk, False) for chunk in chunks), [(b"", True)]):
+        try:
+            text = decoder.decode(chunk, final)
+        except UnicodeDecodeError as error:
+            bad_line = line + error.object[: error.start].count(b"\n")
+            raise UserError(f"Line {bad_line} of {path} is not UTF-8. Convert the file to UTF-8.") from error
+        if text:
+            yield line, text
+        line += chunk.count(b"\n")
+
+
+def _plain(path: Path, compression: str | None, _column: str) -> Iterator[str]:
+    with _open(path, compression) as file:
+        chunks = iter(lambda: file.read(PLAIN_BYTES) + file.readline(_LINE_BYTES), b"")
+        for _, text in _decoded(chunks, path):
+            yield text.replace("\r\n", "\n")
+
+
+def _jsonl(path: Path, compression: str | None, column: str) -> Iterator[str]:
+    with _open(path, compression) as file:
+        for number, line in _decoded(_lines(file, path), path):
+            if line.strip():
+                yield _jsonl_document(line, column, f"line {number} of {path}")
+
+
+def _jsonl_document(line: str, column: str, where: str) -> str:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"Invalid JSON in {where}: {one_line(error)}. Fix or remove the line.") from error
+    if not isinstance(row, dict):
+        raise UserError(f"Not a JSON object: {where}. Each line needs an object with the field '{column}'.")
+    column_index(column, row, where)
+    text = document_text(row[column], column, where)
+    # JSON can escape a lone surrogate, which tokenizers reject.
+    return _LONE_SURROGATE.sub("\N{REPLACEMENT CHARACTER}", text) if "\\u" in line else text
+
+
+def _csv(path: Path, compression: str | None, column: str) -> Iterator[str]:
+    # Allow long documents, but stop at an unclosed quote. The limit is global to the csv module.
+    csv.field_size_limit(_MOST_FIELD_CHARACTERS)
+    with _open(path, compression) as file:
+        rows = csv.reader((line for _, line in _decoded(_lines(file, path), path)), strict=True)
+        try:
+            header = next((row for row in rows if row), [])
+            index = column_index(column, header, str(path)) if header else 0
+            for row in rows:
+                if index < len(row):
+                    yield row[index]
+        except csv.Error as error:
+            raise UserError(
+                f"Invalid CSV in line {rows.line_num} of {path}: {one_line(error)}. "
+                "Look for a quote that is not closed or not doubled."
+            ) from error
+
+
+def _parquet(path: Path, _compression: str | None, column: str) -> Iterator[str]:
+    with pq.ParquetFile(path, pre_buffer=False, buffer_size=PLAIN_BYTES) as file:
+        column_index(column, file.schema_arrow.names, str(path))
+        try:
+            for batch in file.iter_batches(_PARQUET_ROWS, columns=[column]):
+                for value in batch.column(0).to_pylist():
+                    yield document_text(value, column, str(path))
+        except UnicodeDecodeError as error:
+            raise UserError(f"Column '{column}' of {path} is not UTF-8. Write the file again as UTF-8.") from error
+
+
+_READERS: dict[str, Callable[[Path, str | None, str], Iterator[str]]] = {
+    ".txt": _plain,
+    ".jsonl": _jsonl,
+    ".csv": _csv,
+    ".parquet": _parquet,
+}

@@ -1,0 +1,185 @@
+"""Token sequences of equal length, packed from documents.
+
+The start token precedes each document, and a document may continue in the next sequence. The same text, tokenizer,
+order and seed give the same sequences, from any starting point.
+
+Shapes: B sequences in a batch, C tokens in a sequence (``config.context_length``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from itertools import chain, count, islice
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from mxd.trainer.config import TextConfig
+from mxd.trainer.data.documents import Order, documents, fingerprint, size_bytes
+from mxd.trainer.errors import UserError
+from mxd.trainer.language_model.tokenizer import start_token_id
+from mxd.trainer.utils.prefetch import prefetch
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+__all__ = [
+    "Order",
+    "check_text_length",
+    "documents",
+    "fingerprint",
+    "sequence_batches",
+    "sequences",
+    "tokenize_documents",
+]
+
+_BATCH_DOCUMENTS = 64
+_BATCH_CHARACTERS = 2**18
+_BATCHES_AHEAD = 4
+_SEEDS = 2**31
+"""Number of valid seeds."""
+_AMPLE_BYTES_PER_TOKEN = 16
+"""File size per token above which a text is long enough without counting."""
+_MAX_COUNTED_BYTES = 2**26
+"""Size of the largest text whose tokens are counted: counting more takes minutes."""
+
+
+def sequences(
+    config: TextConfig, tokenizer: PreTrainedTokenizerBase, tokens: int, seed: int, order: Order, skip: int = 0
+) -> Iterator[npt.NDArray[np.int32]]:
+    """Yield sequences [C] of token ids: as many as fit into ``tokens``, at least one.
+
+    Args:
+        config: the text, and whether a short one is repeated. Each repetition is shuffled differently.
+        tokenizer: its special tokens are not added.
+        tokens: number of tokens, including those of the skipped sequences.
+        seed: seed of the order, from 0 to 2**31 - 1.
+        order: order of the documents.
+        skip: number of sequences to skip. The rest are the same as without skipping.
+
+    Raises:
+        NotFoundError: immediately, if a path does not exist.
+        UserError: immediately, if the tokenizer has no start token or there is no supported file. During iteration,
+            if the text is too short or damaged.
+    """
+    start_token = start_token_id(tokenizer, config.start_token)
+    count = max(1, tokens // config.context_length)
+    passes = chain([documents(config, order, seed)], _repetitions(config, order, seed))
+    return _packed(config, _tokenised(chain.from_iterable(passes), tokenizer, start_token), count, skip)
+
+
+def check_text_length(config: TextConfig, tokenizer: PreTrainedTokenizerBase, tokens: int) -> None:
+    """Check before training that the text has enough tokens.
+
+    Texts that are short for their token count are tokenised and counted. Hub datasets and texts of more than 64 MiB
+    are not checked, because that would download or read all of them.
+
+    Raises:
+        UserError: the text has too few tokens, or cannot be read.
+    """
+    required = max(1, tokens // config.context_length) * config.context_length
+    size = size_bytes(config)
+    if (
+        config.on_short_text == "repeat"
+        or size is None
+        or size >= min(_MAX_COUNTED_BYTES, _AMPLE_BYTES_PER_TOKEN * required)
+    ):
+        return
+    available = 0
+    for ids in tokenize_documents(config, tokenizer):
+        available += len(ids)
+        if available >= required:
+            return
+    raise _too_short(config, available, required)
+
+
+def tokenize_documents(config: TextConfig, tokenizer: PreTrainedTokenizerBase) -> Iterator[npt.NDArray[np.int32]]:
+    """Yield the token ids of a whole text, in order, some documents at a time. The start token precedes each document.
+
+    Raises:
+        NotFoundError, UserError: as ``sequences``, except for short texts.
+    """
+    return _tokenised(documents(config), tokenizer, start_token_id(tokenizer, config.start_token))
+
+
+def sequence_batches(
+    config: TextConfig,
+    tokenizer: PreTrainedTokenizerBase,
+    tokens: int,
+    seed: int,
+    order: Order,
+    batch: int,
+    skip: int = 0,
+) -> Iterator[npt.NDArray[np.int64]]:
+    """Yield ``sequences`` in batches [B, C] of ``batch`` sequences. The last batch may be smaller."""
+    return _stacked(sequences(config, tokenizer, tokens, seed, order, skip), batch)
+
+
+def _stacked(stream: Iterator[npt.NDArray[np.int32]], batch: int) -> Iterator[npt.NDArray[np.int64]]:
+    while rows := list(islice(stream, batch)):
+        yield np.stack(rows).astype(np.int64)
+
+
+def _repetitions(config: TextConfig, order: Order, seed: int) -> Iterator[Iterator[str]]:
+    if config.on_short_text == "repeat":
+        # Seeds are below 2**31, so no repetition has the order of another run's first pass.
+        yield from (documents(config, order, seed + number * _SEEDS) for number in count(1))
+
+
+def _batches(stream: Iterable[str]) -> Iterator[list[str]]:
+    batch: list[str] = []
+    characters = 0
+    for document in stream:
+        batch.append(document)
+        characters += len(document)
+        if len(batch) == _BATCH_DOCUMENTS or characters >= _BATCH_CHARACTERS:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch
+
+
+def _tokenised(
+    stream: Iterable[str], tokenizer: PreTrainedTokenizerBase, start_token: int
+) -> Iterator[npt.NDArray[np.int32]]:
+    for batch in _batches(stream):
+        encoded = tokenizer(
+            batch,
+            add_special_tokens=False,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+            verbose=False,  # no warnings about documents longer than the context
+        )
+        rows = (chain([start_token], ids) for ids in encoded["input_ids"])
+        yield np.fromiter(chain.from_iterable(rows), dtype=np.int32)
+
+
+def _packed(
+    config: TextConfig, tokenised: Iterator[npt.NDArray[np.int32]], total: int, skip: int
+) -> Iterator[npt.NDArray[np.int32]]:
+    if skip >= total:
+        return
+    context = config.context_length
+    produced, available, rest = 0, 0, np.empty(0, dtype=np.int32)
+    with closing(prefetch(tokenised, _BATCHES_AHEAD)) as stream:
+        for ids in stream:
+            available += len(ids)
+            rest = np.concatenate([rest, ids])
+            complete = min(len(rest) // context, total - produced)
+            for index in range(max(0, skip - produced), complete):
+                # A copy, because a view would keep the whole batch in memory.
+                yield rest[index * context : (index + 1) * context].copy()
+            produced += complete
+            rest = rest[complete * context :]
+            if produced == total:
+                return
+    raise _too_short(config, available, total * context)
+
+
+def _too_short(config: TextConfig, available: int, required: int) -> UserError:
+    return UserError(
+        f"{config.text} has {available:,} tokens, but {required:,} are needed. Lower --tokens, give more text, or "
+        "repeat it with --on-short-text repeat."
+    )

@@ -1,0 +1,174 @@
+"""Reconstruction errors and expert statistics from one pass over a text, and agreement of greedy continuations.
+
+Shapes: S sequences of a batch, L tokens of a sequence, T = S * L tokens, I input width, O output width, N experts,
+K active, M entries of the mixing vector, P prompts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mxd.trainer.data.activations import SEQUENCES_PER_FORWARD
+from mxd.trainer.language_model.model import LanguageModel, MlpActivations
+from mxd.trainer.layers.base import Routing, SparseLayer
+from mxd.trainer.layers.metrics import SMALLEST_NORM, active_counts
+from mxd.trainer.utils.bootstrap import Floats
+from mxd.trainer.utils.callbacks import Callbacks
+
+
+@dataclass
+class SequenceErrors:
+    """Reconstruction errors of each sequence, in order."""
+
+    normalized_mse: list[float] = field(default_factory=list)
+    """Mean over tokens of ‖ŷ − y‖² / ‖y‖². 0 is a perfect layer; 1 is the score of predicting zero."""
+    paper_error: list[float] = field(default_factory=list)
+    """Mean over tokens and outputs of (ŷ − y)² / ‖y‖, the loss of the paper's code. It depends on the scale of y."""
+    squared_error: list[float] = field(default_factory=list)
+    """Sum over tokens of ‖ŷ − y‖²."""
+    squared_norm: list[float] = field(default_factory=list)
+    """Sum over tokens of ‖y‖²."""
+    l0: list[float] = field(default_factory=list)
+    """Mean number of active experts per token."""
+    sums: list[Tensor] = field(default_factory=list)
+    """Sum over tokens of y, [O]."""
+
+    def add(self, output_TO: Tensor, target_TO: Tensor, routing: Routing, length: int) -> None:
+        """Add a batch of sequences of ``length`` tokens."""
+        errors_T = (output_TO - target_TO).square().sum(1)
+        norms_T = target_TO.square().sum(1)
+        safe_T = norms_T.clamp_min(SMALLEST_NORM)
+        paper_T = errors_T / safe_T.sqrt() / target_TO.shape[1]
+        active_T = (routing.coefficients_TK > 0).sum(1).float()
+        self.normalized_mse += (errors_T / safe_T).reshape(-1, length).mean(1).tolist()
+        self.paper_error += paper_T.reshape(-1, length).mean(1).tolist()
+        self.squared_error += errors_T.reshape(-1, length).sum(1).tolist()
+        self.squared_norm += norms_T.reshape(-1, length).sum(1).tolist()
+        self.l0 += active_T.reshape(-1, length).mean(1).tolist()
+        self.sums += list(target_TO.reshape(-1, length, target_TO.shape[1]).sum(1).double().cpu())
+
+    def squared_deviation(self, mean_O: Tensor, length: int) -> Floats:
+        """Sum over the tokens of each sequence of ‖y − ȳ‖², [S], given the mean output ȳ."""
+        sums_SO = torch.stack(self.sums)
+        mean_O = mean_O.double().cpu()
+        correction_S = length * mean_O.square().sum() - 2 * sums_SO @ mean_O
+        deviation_S: Floats = np.array(self.squared_norm) + correction_S.numpy()
+        return deviation_S
+
+
+@dataclass
+class LayerStatistics:
+    """Statistics of a sparse layer over all tokens of a text."""
+
+    tokens: int
+    errors: SequenceErrors
+    output_O: Tensor
+    """Mean output of the MLP."""
+    mixing_M: Tensor
+    """Mean of the mixing vector: aC for an MxD, aW_dec for a transcoder."""
+    mixing_variance_M: Tensor
+    """Variance of the mixing vector."""
+    active_N: Tensor
+    """Number of active tokens of each expert."""
+    mass_N: Tensor
+    """Sum of each expert's coefficients."""
+    norm_N: Tensor
+    """Sum of the norms of each expert's contributions."""
+
+
+@torch.no_grad()
+def collect_statistics(
+    language_model: LanguageModel, layer: int, sparse_layer: SparseLayer, ids_SL: Tensor, callbacks: Callbacks
+) -> LayerStatistics:
+    """Run the sparse layer on the MLP inputs of sequences, and collect its errors and statistics."""
+    sums = _Sums(sparse_layer)
+    for part_SL in ids_SL.split(SEQUENCES_PER_FORWARD):
+        captured = MlpActivations(*(value.float() for value in language_model.capture(layer, part_SL)))
+        sums.add(captured, part_SL.shape[1])
+        callbacks.on_progress(sums.tokens, ids_SL.numel(), "statistics of the experts")
+    return sums.statistics()
+
+
+class _Sums:
+    def __init__(self, sparse_layer: SparseLayer) -> None:
+        count = sparse_layer.config.num_experts
+        self.sparse_layer = sparse_layer
+        self.tokens = 0
+        self.errors = SequenceErrors()
+        self.output_O = self.mixing_M = self.squares_M = torch.zeros((), dtype=torch.float64)
+        self.active_N = torch.zeros(count, dtype=torch.int64)
+        self.mass_N = torch.zeros(count, dtype=torch.float64)
+        self.norm_N = torch.zeros(count, dtype=torch.float64)
+
+    def add(self, captured: MlpActivations, length: int) -> None:
+        """Add a batch of sequences of ``length`` tokens."""
+        input_TI = captured.inputs_for(self.sparse_layer)
+        result = self.sparse_layer(input_TI)
+        self.errors.add(result.output_TO, captured.output_TO, result.routing, length)
+        mixing_TM = self.sparse_layer.mixing(result.routing).double()
+        self.tokens += len(input_TI)
+        self.output_O = self.output_O + captured.output_TO.double().sum(0).cpu()
+        self.mixing_M = self.mixing_M + mixing_TM.sum(0).cpu()
+        self.squares_M = self.squares_M + mixing_TM.square().sum(0).cpu()
+        self.active_N += active_counts(result.routing, len(self.active_N)).cpu()
+        ids_P = result.routing.indices_TK.reshape(-1).cpu()
+        self.mass_N.index_add_(0, ids_P, result.routing.coefficients_TK.reshape(-1).double().cpu())
+        norms_TK = self.sparse_layer.contribution_norms(result.dense_TM, result.routing)
+        self.norm_N.index_add_(0, ids_P, norms_TK.reshape(-1).double().cpu())
+
+    def statistics(self) -> LayerStatistics:
+        """Statistics over all added batches."""
+        mean_M = self.mixing_M / self.tokens
+        variance_M = (self.squares_M / self.tokens - mean_M.square()).clamp_min(0)
+        return LayerStatistics(
+            tokens=self.tokens,
+            errors=self.errors,
+            output_O=(self.output_O / self.tokens).float(),
+            mixing_M=mean_M.float(),
+            mixing_variance_M=variance_M.float(),
+            active_N=self.active_N,
+            mass_N=self.mass_N,
+            norm_N=self.norm_N,
+        )
+
+
+CONTINUATION_LENGTHS = (1, 2, 4, 8, 16, 32)
+"""Lengths at which continuations are compared, in tokens."""
+
+
+def continuation_agreement(
+    language_model: LanguageModel, layers: Mapping[int, SparseLayer], ids_SL: Tensor, prompts: int
+) -> dict[int, float]:
+    """Share of prompts whose greedy continuations with and without the layers have the same first n tokens, by n.
+
+    The prompts are the first halves of the first sequences. Lengths beyond the context length are omitted.
+    """
+    prompts_PL = ids_SL[:prompts, : ids_SL.shape[1] // 2].to(language_model.device)
+    if not len(prompts_PL):
+        return {}
+    max_length = language_model.max_tokens - prompts_PL.shape[1]
+    lengths = [length for length in CONTINUATION_LENGTHS if length <= max_length]
+    if not lengths:
+        return {}
+    original_PL = _greedy_continuation(language_model, prompts_PL, lengths[-1])
+    with language_model.replace(layers):
+        replaced_PL = _greedy_continuation(language_model, prompts_PL, lengths[-1])
+    same_PL = (original_PL == replaced_PL).cumprod(dim=1).float()
+    return {length: same_PL[:, length - 1].mean().item() for length in lengths}
+
+
+@torch.no_grad()
+def _greedy_continuation(language_model: LanguageModel, prompts_PL: Tensor, tokens: int) -> Tensor:
+    """Greedy continuation of each prompt, [P, tokens], not stopped by special tokens."""
+    module = language_model.module
+    cache, ids_PL, continuation = None, prompts_PL, []
+    for _ in range(tokens):
+        output = module(input_ids=ids_PL, past_key_values=cache, use_cache=True)
+        cache, ids_PL = output.past_key_values, output.logits[:, -1].argmax(-1, keepdim=True)
+        continuation.append(ids_PL)
+    return torch.cat(continuation, dim=1)

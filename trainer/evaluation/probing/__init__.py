@@ -1,0 +1,1 @@
+"""Single-expert probes on labelled texts."""

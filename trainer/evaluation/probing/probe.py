@@ -1,0 +1,193 @@
+"""Sparse probing (section 4.2 of the MxD paper, after Gurnee et al., arXiv 2305.01610), with a validation split.
+
+Each class is probed against all others. Candidates are the features with the largest difference of class means on the
+training split. A logistic regression is trained on each candidate alone. The candidate with the best F1 on the
+validation split is scored once on the test split. The paper's code selects on the test split, which is optimistic. A
+second probe is trained on the five best candidates together.
+
+Shapes: E examples, F features, B resamples.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import balanced_accuracy_score, f1_score, roc_auc_score
+
+from mxd.trainer.config.analysis import ProbeConfig
+from mxd.trainer.evaluation.probing.examples import Features, ProbeExamples
+
+Mask = npt.NDArray[np.bool_]
+TRAIN_SHARE, VALIDATION_SHARE = 0.6, 0.2
+JOINT_FEATURES = 5
+"""Number of features of the second probe."""
+HISTOGRAM_BINS = 40
+RESAMPLES = 500
+
+
+@dataclass(frozen=True)
+class ProbeScore:
+    """Score of a probe on the test split."""
+
+    experts: tuple[int, ...]
+    """Indices of the probe's features."""
+    f1: float
+    f1_low: float
+    """Lower end of the 95 % bootstrap interval over test examples."""
+    f1_high: float
+    """Upper end of the 95 % bootstrap interval over test examples."""
+    balanced_accuracy: float
+    """NaN if the test split has only one class."""
+    roc_auc: float
+    """NaN if the test split has only one class."""
+
+
+@dataclass(frozen=True)
+class ClassResult:
+    """Probes of one class against all others."""
+
+    examples: int
+    """Number of examples of the class."""
+    expert: int
+    """Index of the best feature on the validation split."""
+    f1: float
+    """Test score of the best feature, as in ``top1``; so are the next two."""
+    balanced_accuracy: float
+    roc_auc: float
+    top1: ProbeScore
+    """Probe on the best feature."""
+    top5: ProbeScore
+    """Probe on the five best features together."""
+    edges: tuple[float, ...]
+    """Bin edges of the histograms of the best feature."""
+    class_counts: tuple[int, ...]
+    """Histogram over test examples of the class."""
+    other_counts: tuple[int, ...]
+    """Histogram over test examples of the other classes."""
+
+
+@dataclass(frozen=True)
+class FeatureResult:
+    """Probes of every class on one kind of features."""
+
+    classes: dict[str, ClassResult]
+    mean_f1_top1: float
+    """Mean over classes of the F1 of ``top1``."""
+    mean_f1_top5: float
+    """Mean over classes of the F1 of ``top5``."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """Masks of the training, validation and test examples."""
+
+    train_E: Mask
+    validation_E: Mask
+    test_E: Mask
+
+
+def split_texts(text_E: npt.NDArray[np.int64], seed: int) -> Split:
+    """Split texts at random. All examples of a text belong to the same split."""
+    texts = np.unique(text_E)
+    draws = dict(zip(texts.tolist(), np.random.default_rng(seed).random(len(texts)).tolist(), strict=True))
+    draw_E = np.array([draws[text] for text in text_E.tolist()])
+    held_out = TRAIN_SHARE + VALIDATION_SHARE
+    return Split(draw_E < TRAIN_SHARE, (draw_E >= TRAIN_SHARE) & (draw_E < held_out), draw_E >= held_out)
+
+
+def probe_examples(examples: ProbeExamples, config: ProbeConfig) -> dict[str, FeatureResult]:
+    """Probe every class with every kind of features."""
+    split = split_texts(examples.text_E, config.seed)
+    return {kind: _probe_kind(features, examples, split, config) for kind, features in examples.features.items()}
+
+
+def _probe_kind(features_EF: Features, examples: ProbeExamples, split: Split, config: ProbeConfig) -> FeatureResult:
+    classes = {
+        str(label): _probe_class(features_EF, examples.labels_E == label, split, config)
+        for label in np.unique(examples.labels_E)
+    }
+    return FeatureResult(
+        classes=classes,
+        mean_f1_top1=float(np.mean([result.top1.f1 for result in classes.values()])),
+        mean_f1_top5=float(np.mean([result.top5.f1 for result in classes.values()])),
+    )
+
+
+def _probe_class(features_EF: Features, is_class_E: Mask, split: Split, config: ProbeConfig) -> ClassResult:
+    candidates = top_candidates(features_EF, is_class_E, split.train_E, config.candidates)
+    by_validation = sorted(candidates, key=lambda feature: -_validation_f1(features_EF, is_class_E, feature, split))
+    top1 = _score(features_EF, is_class_E, by_validation[:1], split, config.seed)
+    top5 = _score(features_EF, is_class_E, by_validation[:JOINT_FEATURES], split, config.seed)
+    values = features_EF[split.test_E, top1.experts[0]]
+    edges = np.linspace(min(0.0, float(values.min())), float(values.max()) or 1.0, HISTOGRAM_BINS + 1)
+    return ClassResult(
+        examples=int(is_class_E.sum()),
+        expert=top1.experts[0],
+        f1=top1.f1,
+        balanced_accuracy=top1.balanced_accuracy,
+        roc_auc=top1.roc_auc,
+        top1=top1,
+        top5=top5,
+        edges=tuple(edges.tolist()),
+        class_counts=tuple(np.histogram(values[is_class_E[split.test_E]], edges)[0].tolist()),
+        other_counts=tuple(np.histogram(values[~is_class_E[split.test_E]], edges)[0].tolist()),
+    )
+
+
+def top_candidates(features_EF: Features, is_class_E: Mask, train_E: Mask, count: int) -> list[int]:
+    """Features with the largest difference of class means on the training split, largest first."""
+    means = [features_EF[train_E & chosen_E].mean(0) for chosen_E in (is_class_E, ~is_class_E)]
+    order: list[int] = np.argsort(-np.abs(means[0] - means[1]), kind="stable")[:count].tolist()
+    return order
+
+
+def _train_probe(
+    features_EF: Features, is_class_E: Mask, features: Sequence[int], train_E: Mask
+) -> tuple[Any, npt.NDArray[Any]]:
+    """Train a probe on standardised features. Returns the regression and the scale of the features."""
+    rows = features_EF[:, list(features)]
+    scale = rows[train_E].std(0) + np.float32(1e-12)
+    regression = LogisticRegression(class_weight="balanced", max_iter=200)
+    with warnings.catch_warnings():
+        # A feature that separates the classes has no finite optimum. The last iterate is good enough.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        regression.fit(rows[train_E] / scale, is_class_E[train_E])
+    return regression, scale
+
+
+def _validation_f1(features_EF: Features, is_class_E: Mask, feature: int, split: Split) -> float:
+    regression, scale = _train_probe(features_EF, is_class_E, [feature], split.train_E)
+    predicted = regression.predict(features_EF[split.validation_E][:, [feature]] / scale)
+    return float(f1_score(is_class_E[split.validation_E], predicted, zero_division=0.0))
+
+
+def _score(features_EF: Features, is_class_E: Mask, features: Sequence[int], split: Split, seed: int) -> ProbeScore:
+    regression, scale = _train_probe(features_EF, is_class_E, features, split.train_E)
+    rows = features_EF[split.test_E][:, list(features)] / scale
+    actual, predicted = is_class_E[split.test_E], regression.predict(rows)
+    low, high = _f1_interval(actual, predicted, seed)
+    has_both = actual.any() and not actual.all()
+    return ProbeScore(
+        experts=tuple(features),
+        f1=float(f1_score(actual, predicted, zero_division=0.0)),
+        f1_low=low,
+        f1_high=high,
+        balanced_accuracy=float(balanced_accuracy_score(actual, predicted)) if has_both else float("nan"),
+        roc_auc=float(roc_auc_score(actual, regression.decision_function(rows))) if has_both else float("nan"),
+    )
+
+
+def _f1_interval(actual_E: Mask, predicted_E: Mask, seed: int) -> tuple[float, float]:
+    sample_BE = np.random.default_rng(seed).integers(len(actual_E), size=(RESAMPLES, len(actual_E)))
+    actual_BE, predicted_BE = actual_E[sample_BE], predicted_E[sample_BE]
+    true_positives_B = (actual_BE & predicted_BE).sum(1)
+    f1_B = 2 * true_positives_B / np.maximum(actual_BE.sum(1) + predicted_BE.sum(1), 1)
+    low, high = np.percentile(f1_B, (2.5, 97.5))
+    return float(low), float(high)

@@ -1,0 +1,144 @@
+"""Results of evaluations. ``asdict`` of a result is what the database, ``--json`` and the dashboard contain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mxd.trainer.config import Method
+from mxd.trainer.evaluation.health import Health, SharedExperts
+from mxd.trainer.evaluation.warnings import EvaluationWarning
+from mxd.trainer.utils.bootstrap import Interval
+
+
+@dataclass(frozen=True)
+class SharedExpertAblation(SharedExperts):
+    """Shared experts and the effect of ablating them or all others, in nats per token."""
+
+    loss_increase_without: float
+    """Loss increase with the shared experts ablated."""
+    loss_increase_only: float
+    """Loss increase with all other experts ablated."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Evaluation of one run on one text. Losses and KL divergences are in nats per token."""
+
+    run: str
+    method: Method
+    language_model: str
+    layer: int
+    num_experts: int
+    k: int
+    """K at which the run was evaluated."""
+    trained_k: int
+    """K with which the run was trained."""
+    min_k: int | None
+    """Smallest K that the run was trained for; None if it was trained for one K."""
+    parameters: int
+    seed: int
+    trained_tokens: int
+    text: str
+    tokens: int
+    sequences: int
+    seen_text: bool
+    """True if the run was trained on this text, which makes the results optimistic."""
+    ce_original: float
+    """Loss of the original model."""
+    ce_replaced: float
+    """Loss with the MLP replaced by the layer."""
+    ce_zeroed: float
+    """Loss with the MLP's output replaced by zeros."""
+    ce_mean_ablated: float
+    """Loss with the MLP's output replaced by its mean over tokens."""
+    ce_frozen: float
+    """Loss with the layer's mixing vector replaced by its mean over tokens."""
+    loss_increase: Interval
+    """``ce_replaced`` minus ``ce_original``."""
+    loss_recovered_zero: Interval
+    """Share of the loss increase of zeroing the MLP that the layer avoids."""
+    loss_recovered_mean: Interval
+    """Share of the loss increase of mean-ablating the MLP that the layer avoids."""
+    kl: float
+    """KL divergence of the next-token distribution from the original one."""
+    agreement: float
+    """Share of tokens with the same most probable next token."""
+    normalized_mse: float
+    """Mean over tokens of ‖ŷ − y‖² / ‖y‖². 0 is a perfect layer; 1 is the score of predicting zero."""
+    paper_error: float
+    """Mean over tokens and outputs of (ŷ − y)² / ‖y‖, the loss of the paper's code. It depends on the scale of y."""
+    variance_explained: float
+    """1 minus the fraction of the output's variance around its mean that is unexplained."""
+    l0: float
+    """Mean number of active experts per token."""
+    dead_share: float
+    """Share of experts that are active on none of the tokens."""
+    routing_share: float
+    """Loss increase of mean-ablating the mixing vector, divided by that of mean-ablating the MLP. 0: the routing does
+    nothing."""
+    intervals: dict[str, Interval]
+    """Intervals of kl, agreement, normalized_mse, paper_error, variance_explained, l0, routing_share and ce_frozen."""
+    continuations: dict[str, float]
+    """Share of greedy continuations with the same first n tokens as the original's, by n."""
+    shared_expert: SharedExpertAblation
+    health: Health
+    warnings: tuple[EvaluationWarning, ...]
+
+
+@dataclass(frozen=True)
+class JointEvaluation:
+    """Evaluation of several runs that replace their layers' MLPs at the same time. Losses are in nats per token."""
+
+    run: str
+    """Names of the runs, joined by `` + ``."""
+    runs: tuple[str, ...]
+    text: str
+    tokens: int
+    ce_original: float
+    """Loss of the original model."""
+    ce_replaced: float
+    """Loss with all MLPs replaced by the layers."""
+    ce_zeroed: float
+    """Loss with all MLPs' outputs replaced by zeros."""
+    ce_mean_ablated: float
+    """Loss with all MLPs' outputs replaced by their means over tokens."""
+    loss_increase: Interval
+    summed_loss_increase: float
+    """Sum of the loss increases of the runs on their own."""
+    loss_recovered_mean: Interval
+    """Share of the loss increase of mean-ablating all MLPs that the layers avoid."""
+    kl: float
+    """KL divergence of the next-token distribution from the original one."""
+    agreement: float
+    """Share of tokens with the same most probable next token."""
+
+
+@dataclass(frozen=True)
+class AddedLayer:
+    """Evaluation of a run together with the runs of all lower layers. Losses are in nats per token."""
+
+    run: str
+    layer: int
+    loss_increase: Interval
+    kl: float
+    """KL divergence of the next-token distribution from the original one."""
+    agreement: float
+    """Share of tokens with the same most probable next token."""
+    summed_loss_increase: float
+    """Sum of the loss increases of these runs on their own."""
+
+
+@dataclass(frozen=True)
+class LayerByLayer:
+    """Evaluation of runs whose layers are replaced one after another."""
+
+    run: str
+    """``layer by layer: `` and the names of the runs, joined by `` + ``."""
+    runs: tuple[str, ...]
+    fine_tuned: bool
+    """True if all runs were created by ``mxd finetune``."""
+    text: str
+    tokens: int
+    ce_original: float
+    """Loss of the original model, in nats per token."""
+    steps: tuple[AddedLayer, ...]

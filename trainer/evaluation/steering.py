@@ -1,0 +1,279 @@
+"""Strength sweeps over a random sample of experts: effects on sampled texts, with random baselines.
+
+Shapes: R rows, T tokens, I input width, O output width, V vocabulary, P = R * T tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from sqlalchemy import Engine, delete, insert, select
+from sqlalchemy.orm import Session
+from torch import Tensor
+from torch.nn import functional as F
+
+from mxd.trainer.config import Sampling, SteeringEvaluationConfig
+from mxd.trainer.errors import UserError
+from mxd.trainer.inference.sampling import gumbel_noise, sample_tokens
+from mxd.trainer.language_model.mlp_hooks import Mlp
+from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.language_model.prompts import prompt_ids
+from mxd.trainer.layers.base import Routing, SparseLayer
+from mxd.trainer.storage.database.open import writing
+from mxd.trainer.storage.database.tables import (
+    AblationRecord,
+    ExpertRecord,
+    MeasurementRecord,
+    SteeringStrengthRecord,
+)
+from mxd.trainer.storage.run import Run
+from mxd.trainer.storage.run_records import find_record
+from mxd.trainer.storage.run_sets import check_fits
+from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
+
+Kind = Literal["none", "expert", "random_expert", "random_direction"]
+"""none: baseline without intervention. expert: the expert is amplified. random_expert: a random expert of similar
+density is amplified. random_direction: a random direction with the norm of the expert's contribution is added."""
+KINDS: tuple[Kind, ...] = ("expert", "random_expert", "random_direction")
+
+
+@dataclass(frozen=True)
+class StrengthResult:
+    """Effects of one strength on the texts, averaged over prompts and samples."""
+
+    expert: int
+    kind: Kind
+    strength: float
+    """Strength in units of the 99th percentile of the coefficient."""
+    kl: float
+    """KL divergence of the next-token distribution from the original one, in nats per token."""
+    loss: float
+    """Loss of the generated text under the original model, in nats per token."""
+    self_similarity: float
+    """Mean cosine similarity between the token counts of the samples of a prompt."""
+    promoted_share: float
+    """Share of generated tokens among the tokens that the expert promotes most."""
+
+
+def median_results(results: Sequence[StrengthResult]) -> dict[Kind, dict[float, dict[str, float]]]:
+    """Median over experts of each metric, by kind and strength."""
+    names = ("kl", "loss", "self_similarity", "promoted_share")
+    medians: dict[Kind, dict[float, dict[str, float]]] = {}
+    for kind, strength in dict.fromkeys((result.kind, result.strength) for result in results):
+        group = [result for result in results if (result.kind, result.strength) == (kind, strength)]
+        metrics = {name: float(np.median([getattr(result, name) for result in group])) for name in names}
+        medians.setdefault(kind, {})[strength] = metrics
+    return medians
+
+
+class SteeringVectors(NamedTuple):
+    """Vectors added to the MLP's output in each row."""
+
+    expert: Tensor
+    """Steered expert, [R]."""
+    coefficient: Tensor
+    """Coefficient added to the expert, [R]; 0 adds nothing."""
+    direction: Tensor
+    """Unit vector that replaces the direction of the contribution, [R, O]; zero keeps the contribution's direction."""
+
+
+class TextScores(NamedTuple):
+    """Scores of the new tokens of each row, each [R]."""
+
+    kl: Tensor
+    """Mean KL divergence of the steered next-token distribution from the original one, in nats per token."""
+    loss: Tensor
+    """Mean loss of the generated tokens under the original model, in nats per token."""
+
+
+@dataclass(frozen=True)
+class SteeredMlp:
+    """MLP function that adds steering vectors to the original MLP's output."""
+
+    sparse_layer: SparseLayer
+    vectors: SteeringVectors
+
+    def __call__(self, x_RTI: Tensor, mlp: Mlp) -> Tensor:
+        rows, tokens, width = x_RTI.shape
+        coefficient_P1, expert_P1 = (
+            values.repeat_interleave(tokens).unsqueeze(1) for values in (self.vectors.coefficient, self.vectors.expert)
+        )
+        dense_PM = self.sparse_layer.dense_output(x_RTI.reshape(-1, width).float())
+        added_PO = self.sparse_layer.contribution(dense_PM, Routing(coefficient_P1, expert_P1))
+        added_RTO = added_PO.reshape(rows, tokens, -1)
+        redirected_RTO = added_RTO.norm(dim=2, keepdim=True) * self.vectors.direction.unsqueeze(1)
+        is_redirected_R = self.vectors.direction.any(dim=1).view(-1, 1, 1)
+        output_RTO = mlp()
+        return output_RTO + torch.where(is_redirected_R, redirected_RTO, added_RTO).to(output_RTO.dtype)
+
+
+@torch.no_grad()
+def generate_texts(
+    language_model: LanguageModel, layer: int, mlp: SteeredMlp, prompt: list[int], seeds: list[int], sampling: Sampling
+) -> Tensor:
+    """Continue ``prompt`` in every row, [R, T]. Rows with the same seed share their sampling noise."""
+    ids_RT = torch.tensor([prompt] * len(seeds))
+    for step in range(sampling.max_tokens):
+        with language_model.replace_mlps({layer: mlp}):
+            logits_RV = language_model.logits(ids_RT)[:, -1]
+        noise = {seed: gumbel_noise(seed, step, logits_RV.shape[1]) for seed in set(seeds)}
+        noise_RV = torch.stack([noise[seed] for seed in seeds])
+        chosen = sample_tokens(logits_RV, [set(ids) for ids in ids_RT.tolist()], [sampling] * len(seeds), noise_RV)
+        ids_RT = torch.cat([ids_RT, torch.tensor(chosen).unsqueeze(1)], dim=1)
+    return ids_RT
+
+
+@torch.no_grad()
+def score_texts(language_model: LanguageModel, layer: int, mlp: SteeredMlp, ids_RT: Tensor, start: int) -> TextScores:
+    """Score the tokens of each row from index ``start``."""
+    original_RTV = language_model.logits(ids_RT)[:, start - 1 : -1].log_softmax(dim=-1)
+    with language_model.replace_mlps({layer: mlp}):
+        steered_RTV = language_model.logits(ids_RT)[:, start - 1 : -1].log_softmax(dim=-1)
+    kl_RT = F.kl_div(steered_RTV, original_RTV, log_target=True, reduction="none").sum(dim=-1).clamp_min(0)
+    generated_RT = ids_RT[:, start:].to(original_RTV.device)
+    loss_RT = -original_RTV.gather(2, generated_RT.unsqueeze(2))[..., 0]
+    return TextScores(kl_RT.mean(dim=1), loss_RT.mean(dim=1))
+
+
+def self_similarity(generated_RT: Tensor) -> float:
+    """Mean cosine similarity between the token counts of different texts; 1 for a single text."""
+    if len(generated_RT) < 2:
+        return 1.0
+    counts_RV = F.normalize(F.one_hot(generated_RT).sum(dim=1).float(), dim=1)
+    cosines_RR = counts_RV @ counts_RV.T
+    pairs = len(generated_RT) * (len(generated_RT) - 1)
+    return float((cosines_RR.sum() - cosines_RR.diagonal().sum()) / pairs)
+
+
+@dataclass(frozen=True)
+class SteeredExpert:
+    """An expert to amplify, its random baseline, and the tokens that it promotes."""
+
+    expert: int
+    unit: float
+    """99th percentile of the expert's coefficient."""
+    random_expert: int
+    random_unit: float
+    """99th percentile of the random expert's coefficient."""
+    promoted: tuple[int, ...]
+    """Ids of the tokens that the expert promotes most."""
+
+
+def evaluate_steering(
+    run: Run,
+    config: SteeringEvaluationConfig,
+    language_model: LanguageModel,
+    database: Engine,
+    *,
+    callbacks: Callbacks = NO_CALLBACKS,
+) -> list[StrengthResult]:
+    """Sweep strengths for a random sample of experts, and replace the stored results.
+
+    Raises:
+        NotFoundError: the run is not in the database.
+        UserError: the run's ablations are missing, it was trained on another language model, or a prompt is too long.
+        CancelledError: the task was cancelled. Previous results are unchanged.
+    """
+    check_fits(language_model, run)
+    with Session(database) as session:
+        run_id = find_record(session, run.name).id
+        experts = _sample_experts(session, run_id, run.name, config)
+    results: list[StrengthResult] = []
+    for number, expert in enumerate(experts):
+        callbacks.check_cancelled()
+        results.extend(_ExpertSweep(run, language_model, config, expert).results())
+        callbacks.on_progress(number + 1, len(experts), "experts")
+    with writing(database) as session:
+        session.execute(delete(SteeringStrengthRecord).where(SteeringStrengthRecord.run_id == run_id))
+        session.execute(insert(SteeringStrengthRecord), [{"run_id": run_id, **asdict(result)} for result in results])
+        settings = config.model_dump(mode="json")
+        session.merge(MeasurementRecord(run_id=run_id, command="evaluate-steering", settings=settings))
+    return results
+
+
+def _sample_experts(session: Session, run_id: int, run: str, config: SteeringEvaluationConfig) -> list[SteeredExpert]:
+    """Draw experts at random among those with ablation results."""
+    query = select(AblationRecord).where(AblationRecord.run_id == run_id).order_by(AblationRecord.expert)
+    ablations = session.scalars(query).all()
+    if not ablations:
+        raise UserError(f"No ablation data for {run}. Run: mxd ablate {run}")
+    records = session.scalars(select(ExpertRecord).where(ExpertRecord.run_id == run_id))
+    units = {record.expert: record.p99 for record in records}
+    count = min(config.experts, len(ablations))
+    drawn = np.random.default_rng(config.seed).choice(len(ablations), count, replace=False)
+    return [
+        SteeredExpert(
+            expert=ablation.expert,
+            unit=units[ablation.expert],
+            random_expert=ablation.random_expert,
+            random_unit=units[ablation.random_expert],
+            promoted=tuple(int(token) for token, _ in ablation.promoted),
+        )
+        for ablation in (ablations[index] for index in sorted(drawn.tolist()))
+    ]
+
+
+class _ExpertSweep:
+    """All kinds and strengths of one expert."""
+
+    def __init__(
+        self, run: Run, language_model: LanguageModel, config: SteeringEvaluationConfig, expert: SteeredExpert
+    ) -> None:
+        self.layer = run.config.layer
+        self.sparse_layer = run.layer.to(language_model.device_of(run.config.layer))
+        self.start_token = run.config.text.start_token
+        self.language_model = language_model
+        self.config = config
+        self.expert = expert
+        self.variants: list[tuple[Kind, float]] = [("none", 0.0)]
+        self.variants += [(kind, strength) for kind in KINDS for strength in config.strengths]
+
+    def results(self) -> Iterator[StrengthResult]:
+        """Yield one result per kind and strength."""
+        prompts = [self._score_prompt(text) for text in self.config.prompts]
+        for index, (kind, strength) in enumerate(self.variants):
+            metrics = np.mean([scores[index] for scores in prompts], axis=0).tolist()
+            kl, loss, similarity, promoted = metrics
+            yield StrengthResult(self.expert.expert, kind, strength, kl, loss, similarity, promoted)
+
+    def _score_prompt(self, text: str) -> list[tuple[float, float, float, float]]:
+        """KL divergence, loss, self-similarity and share of promoted tokens of each variant."""
+        samples, sampling = self.config.samples, Sampling(max_tokens=self.config.max_tokens)
+        prompt = prompt_ids(self.language_model, text, sampling.max_tokens, self.start_token)
+        mlp = SteeredMlp(self.sparse_layer, self._steering_vectors())
+        seeds = [self.config.seed + sample for sample in range(samples)] * len(self.variants)
+        ids_RT = generate_texts(self.language_model, self.layer, mlp, prompt, seeds, sampling)
+        scores = score_texts(self.language_model, self.layer, mlp, ids_RT, len(prompt))
+        generated_RT = ids_RT[:, len(prompt) :]
+        promoted_RT = torch.isin(generated_RT, torch.tensor(self.expert.promoted))
+        return [
+            (
+                float(scores.kl[rows].mean()),
+                float(scores.loss[rows].mean()),
+                self_similarity(generated_RT[rows]),
+                float(promoted_RT[rows].float().mean()),
+            )
+            for rows in (slice(index * samples, (index + 1) * samples) for index in range(len(self.variants)))
+        ]
+
+    def _steering_vectors(self) -> SteeringVectors:
+        """Steering vectors with one row per variant and sample."""
+        steered, zero_O = self.expert, torch.zeros(self.sparse_layer.config.output_width)
+        generator = torch.Generator().manual_seed(self.config.seed * 100_003 + steered.expert)
+        random_O = F.normalize(torch.randn(len(zero_O), generator=generator), dim=0)
+        rows = [
+            (
+                steered.random_expert if kind == "random_expert" else steered.expert,
+                strength * (steered.random_unit if kind == "random_expert" else steered.unit),
+                random_O if kind == "random_direction" else zero_O,
+            )
+            for kind, strength in self.variants
+            for _ in range(self.config.samples)
+        ]
+        experts, coefficients, directions = zip(*rows, strict=True)
+        vectors = SteeringVectors(torch.tensor(experts), torch.tensor(coefficients), torch.stack(directions))
+        return SteeringVectors(*(values.to(self.language_model.device) for values in vectors))

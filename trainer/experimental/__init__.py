@@ -1,0 +1,57 @@
+"""Experimental methods: kept reproducible, but not part of the core.
+
+``EXPERIMENTAL_METHODS`` lists the methods, ``ExperimentalTrainConfig`` their extra settings. Core modules never import
+this package. It is loaded by ``mxd lab`` and, by name, when a saved run needs it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+
+from pydantic import Field
+
+from mxd.trainer.config import Config, Count, TrainConfig
+from mxd.trainer.config.methods import ExperimentalMethod, MethodTraits, RankTraits, register_method
+
+EXPERIMENTAL_METHODS: dict[ExperimentalMethod, MethodTraits] = {
+    "low-rank-mxd": MethodTraits(
+        "a mixture of low-rank experts (muMoE in CP form, arXiv 2402.12550)",
+        rank=RankTraits(lambda width: max(1, width // 4), lambda _count, rank: rank),
+        module="mxd.trainer.experimental.low_rank",
+    ),
+    "tensor-ring-mxd": MethodTraits(
+        "a mixture of experts in tensor-ring form (muMoE, arXiv 2402.12550)",
+        rank=RankTraits(lambda width: max(1, math.isqrt(width // 4)), lambda _count, rank: rank**2),
+        module="mxd.trainer.experimental.tensor_ring",
+    ),
+    "peer": MethodTraits(
+        "a mixture of single neurons selected by product keys (PEER, arXiv 2407.04153)",
+        has_top_k=False,
+        has_linear_experts=False,
+        module="mxd.trainer.experimental.peer",
+    ),
+}
+"""Facts about each experimental method."""
+
+for _method, _traits in EXPERIMENTAL_METHODS.items():
+    register_method(_method, _traits)
+
+
+class ExperimentalConfig(Config):
+    """Experimental training settings; all are off by default."""
+
+    diversity_weight: Annotated[float, Field(ge=0)] = 0.0
+    """Weight of the diversity penalty, the mean squared cosine similarity between the outputs of different experts.
+    Default: 0 (off)."""
+    revive_after: Count | None = None
+    """Re-initialise an expert that has not fired for this many tokens, on a high-error input. Default: off."""
+
+
+class ExperimentalTrainConfig(TrainConfig):
+    """Training settings with experimental ones."""
+
+    experimental: ExperimentalConfig = ExperimentalConfig()
+
+
+__all__ = ["EXPERIMENTAL_METHODS", "ExperimentalConfig", "ExperimentalTrainConfig"]

@@ -1,0 +1,75 @@
+"""Low-rank MxD: a mixture of low-rank experts in CP form (muMoE, arXiv 2402.12550) with the encoder and gate of an MxD.
+
+    y = ((a U) * (z V)) W + b_out               expert n is V diag(u_n) W, of rank at most R
+
+With R = O and W the identity, this is an MxD.
+
+Shapes: T tokens, H hidden width, O output width, N experts, K active experts, R rank, M bottleneck width.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from mxd.trainer.config import LayerConfig, Method
+from mxd.trainer.config.methods import method_traits
+from mxd.trainer.layers.base import Routing
+from mxd.trainer.layers.mxd import GluMxD, MlpMxD, MxD
+from mxd.trainer.layers.registry import register_layers
+
+
+class LowRankMxD(MxD):
+    """Mixture of experts of rank R. ``decoder`` is V, ``scaling_NO`` is U (R wide) and ``up`` is W.
+
+    ``up`` is initialised to zero, so the first output is the output bias.
+    """
+
+    method: ClassVar[Method] = "low-rank-mxd"
+
+    def __init__(self, config: LayerConfig) -> None:
+        super().__init__(config)
+        traits = method_traits(self.method).rank
+        assert traits is not None
+        width = traits.bottleneck(config.num_experts, self.required_rank())
+        self.decoder = nn.Linear(config.hidden_width, width, bias=False)
+        weight_MN = nn.Linear(config.num_experts, width).weight.detach()
+        self.scaling_NO = nn.Parameter(weight_MN.T.contiguous())
+        self.up = nn.Linear(width, config.output_width, bias=False)
+        nn.init.zeros_(self.up.weight)
+
+    def combine(self, dense_TM: Tensor, mixing_TM: Tensor) -> Tensor:
+        """Apply the mixing to the bottleneck, [T, M]."""
+        return mixing_TM * dense_TM
+
+    def contribution(self, dense_TM: Tensor, routing: Routing) -> Tensor:
+        added_TO: Tensor = self.up(self.combine(dense_TM, self.mixing(routing)))
+        return added_TO
+
+    def decode_mixed(self, dense_TM: Tensor, mixing_TM: Tensor) -> Tensor:
+        output_TO: Tensor = self.up(self.combine(dense_TM, mixing_TM)) + self.output_bias
+        return output_TO
+
+    def contribution_norms(self, dense_TM: Tensor, routing: Routing) -> Tensor:
+        # One column at a time: a [T, K, O] tensor would hold K outputs per token.
+        norms = [self.up(self.combine(dense_TM, self.scaling_NO[ids_T])).norm(dim=1) for ids_T in routing.indices_TK.T]
+        return torch.stack(norms, dim=1) * routing.coefficients_TK.abs()
+
+    def expert_matrix(self, expert: int) -> Tensor:
+        """V diag(u_n) W, [H, O]."""
+        rows_HM = self.decoder.weight.T
+        matrix_HO: Tensor = self.combine(rows_HM, self.scaling_NO[expert].expand_as(rows_HM)) @ self.up.weight.T
+        return matrix_HO
+
+
+class MlpLowRankMxD(LowRankMxD, MlpMxD):
+    """Low-rank MxD for a plain MLP."""
+
+
+class GluLowRankMxD(LowRankMxD, GluMxD):
+    """Low-rank MxD for a gated linear unit."""
+
+
+register_layers("low-rank-mxd", MlpLowRankMxD, GluLowRankMxD)

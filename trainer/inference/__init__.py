@@ -1,0 +1,1 @@
+"""Routing prompts and steering generations through trained layers."""

@@ -1,0 +1,300 @@
+"""Batched generation: rows join, grow by one token per step, and leave, each with its own edits.
+
+All rows share one key-value cache, left-padded to the longest. The prompt of a joining row is computed separately and
+then appended, so a long prompt adds no padding to the computation of short ones. Rows that hold the same list of ids
+are one text, which is computed once up to the first block that is edited in any row.
+
+Shapes: B rows, T tokens, I input width, V vocabulary size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mxd.trainer.config import Sampling
+from mxd.trainer.inference.edits import EditedBlock, LayerEdits
+from mxd.trainer.inference.kv_cache import GrowableCache
+from mxd.trainer.inference.routing import RoutedExpert
+from mxd.trainer.inference.sampling import SamplingRequest, TokenComparison, sample_and_compare
+from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.language_model.prefix_sharing import shared_prefix
+
+
+@dataclass(frozen=True)
+class PositionMask:
+    """The positions of a row that its edits apply to."""
+
+    first: int = 0
+    end: int | None = None
+    """First position behind the last edited one; None for no end."""
+    only: frozenset[int] | None = None
+    """If given, edits apply only to these positions."""
+
+    def includes(self, position: int) -> bool:
+        """True if edits apply to this position."""
+        within = self.first <= position and (self.end is None or position < self.end)
+        return within and (self.only is None or position in self.only)
+
+
+@dataclass(frozen=True, eq=False)
+class SamplingState:
+    """Sampling settings of a row that a text is sampled from."""
+
+    sampling: Sampling
+    seed: int
+    prompt_tokens: int
+    counterpart: SequenceState
+    """Row with the same tokens under the other variant."""
+    block: int
+    """Block whose routing is reported."""
+
+
+@dataclass(eq=False)
+class SequenceState:
+    """One growing sequence of the batch."""
+
+    ids: list[int]
+    edits: Mapping[int, LayerEdits] = field(default_factory=dict)
+    """Block -> its sparse layer and edits; other blocks keep their MLP."""
+    mask: PositionMask = field(default_factory=PositionMask)
+    sampler: SamplingState | None = None
+    """None for a row that only serves as a counterpart."""
+
+    def is_edited(self, start: int, stop: int) -> list[bool]:
+        """True if edits apply, for each position from ``start`` to ``stop``."""
+        return [self.mask.includes(position) for position in range(start, stop)]
+
+
+@dataclass(frozen=True)
+class StepOutput:
+    """Result of one forward pass for some rows; the parts below are computed on first access."""
+
+    language_model: LanguageModel
+    rows: Sequence[SequenceState]
+    logits_BV: Tensor
+    """Next-token logits of each row."""
+    log_p_BV: Tensor
+    """Next-token log-probabilities of each row."""
+    blocks: Mapping[int, EditedBlock]
+    batch_rows: Sequence[int]
+    """Index of each row in the forward pass."""
+
+    @cached_property
+    @torch.inference_mode()
+    def next_tokens(self) -> Mapping[SequenceState, TokenComparison]:
+        """Next token of each sampled row, with the comparison to its counterpart."""
+        index = {row: number for number, row in enumerate(self.rows)}
+        samplers = {row: row.sampler for row in self.rows if row.sampler is not None}
+        requests = [
+            SamplingRequest(
+                row=index[row],
+                counterpart_row=index[sampler.counterpart],
+                ids=row.ids,
+                sampling=sampler.sampling,
+                seed=sampler.seed,
+                step=len(row.ids) - sampler.prompt_tokens,
+            )
+            for row, sampler in samplers.items()
+        ]
+        comparisons = sample_and_compare(self.logits_BV, self.log_p_BV, requests, self.language_model)
+        return dict(zip(samplers, comparisons, strict=True))
+
+    @cached_property
+    @torch.inference_mode()
+    def experts(self) -> Mapping[SequenceState, tuple[RoutedExpert, ...]]:
+        """Active experts on the last token of each sampled row, in the block that its sampler names."""
+        index = dict(zip(self.rows, self.batch_rows, strict=True))
+        experts: dict[SequenceState, tuple[RoutedExpert, ...]] = {}
+        for block in {row.sampler.block for row in self.rows if row.sampler is not None}:
+            sampled = [row for row in self.rows if row.sampler is not None and row.sampler.block == block]
+            routed = self.blocks[block].last_experts([index[row] for row in sampled])
+            experts |= dict(zip(sampled, routed, strict=True))
+        return experts
+
+
+class BatchLayout:
+    """Assignment of rows to texts: blocks before ``split_block`` compute texts, the other blocks compute rows."""
+
+    def __init__(self, rows: Sequence[SequenceState], split_block: int) -> None:
+        """Rows with the same list of ids are one text. ``split_block`` is the first block that computes all rows."""
+        self.rows = list(rows)
+        self.split_block = split_block
+        # If the rows split at the very first block, each is a text of its own.
+        keys = [id(row.ids) if split_block else id(row) for row in self.rows]
+        first: dict[int, SequenceState] = {}
+        for key, row in zip(keys, self.rows, strict=True):
+            first.setdefault(key, row)
+        self.texts = list(first.values())
+        """First row of each text."""
+        text = {key: index for index, key in enumerate(first)}
+        self.text_of = [text[key] for key in keys]
+        """Index of each row's text."""
+
+    def sources(
+        self, num_blocks: int, target: BatchLayout, parents: Mapping[SequenceState, SequenceState]
+    ) -> list[list[int]]:
+        """For each block, the index in this layout of each cache row that ``target`` needs.
+
+        Args:
+            num_blocks: number of blocks of the language model.
+            target: the layout that the cache is reordered to.
+            parents: row of ``target`` -> row of this layout that it continues; by default itself.
+        """
+        index = {row: number for number, row in enumerate(self.rows)}
+        of_rows = [index[parents.get(row, row)] for row in target.rows]
+        of_texts = [index[parents.get(row, row)] for row in target.texts]
+        by_block = [of_texts if block < target.split_block else of_rows for block in range(num_blocks)]
+        return [
+            [self.text_of[row] for row in rows] if block < self.split_block else rows
+            for block, rows in enumerate(by_block)
+        ]
+
+
+class RowBatch:
+    """Rows that take their steps together on one language model. Not thread-safe."""
+
+    def __init__(self, language_model: LanguageModel) -> None:
+        self.language_model = language_model
+        self.layout = BatchLayout([], 0)
+        """Present rows, and the block at which those of one text split."""
+        self._cache = GrowableCache()
+        self._lengths: dict[SequenceState, int] = {}
+
+    @property
+    def rows(self) -> Sequence[SequenceState]:
+        """All rows, in the order of a step's output."""
+        return self.layout.rows
+
+    @torch.inference_mode()
+    def join(self, prompts: Sequence[SequenceState], continuations: Sequence[tuple[int, SequenceState]]) -> StepOutput:
+        """Compute prompts and add rows that continue them; return the output for the new rows.
+
+        Args:
+            prompts: prompts of equal length.
+            continuations: for each new row, the index of the prompt that it continues, and the row.
+        """
+        (length,) = {len(prompt.ids) for prompt in prompts}
+        sources, rows = [prompt for prompt, _ in continuations], [row for _, row in continuations]
+        split_block = self._split_block([*self.rows, *prompts])
+        fresh, prompt_layout = GrowableCache(), BatchLayout(prompts, split_block)
+        output = self._forward(prompt_layout, length, dict.fromkeys(prompts, 0), fresh)
+        new_layout, parents = BatchLayout(rows, split_block), {row: prompts[source] for source, row in continuations}
+        fresh.reorder(prompt_layout.sources(self._num_blocks, new_layout, parents))
+        if self.rows:
+            self._reorder(BatchLayout(self.rows, split_block))
+            self._cache.append_rows(fresh)
+        else:
+            self._cache = fresh
+        self.layout = BatchLayout([*self.rows, *rows], split_block)
+        self._lengths |= dict.fromkeys(rows, length)
+        return replace(
+            output,
+            rows=rows,
+            logits_BV=output.logits_BV[sources],
+            log_p_BV=output.log_p_BV[sources],
+            batch_rows=sources,
+        )
+
+    @torch.inference_mode()
+    def step(self) -> StepOutput:
+        """Compute the newest token of every row. If this fails, the cache stays as it was."""
+        length = self._cache.get_seq_length()
+        succeeded = False
+        try:
+            output = self._forward(self.layout, 1, self._lengths, self._cache)
+            succeeded = True
+        finally:
+            if not succeeded:
+                self._cache.truncate(length)
+        self._lengths = {row: length + 1 for row, length in self._lengths.items()}
+        return output
+
+    @torch.inference_mode()
+    def fork(self, forks: Sequence[tuple[SequenceState, SequenceState]]) -> None:
+        """Add rows that continue other rows.
+
+        Args:
+            forks: pairs of a row of the batch and the new row that copies its cache.
+        """
+        if not forks:
+            return
+        layout = BatchLayout([*self.rows, *(row for _, row in forks)], self.layout.split_block)
+        self._reorder(layout, {row: parent for parent, row in forks})
+        self._lengths |= {row: self._lengths[parent] for parent, row in forks}
+
+    @torch.inference_mode()
+    def leave(self, rows: Sequence[SequenceState]) -> None:
+        """Remove rows; rows that have left already are ignored."""
+        leaving = set(rows)
+        remaining = [row for row in self.rows if row not in leaving]
+        if len(remaining) == len(self.rows):
+            return
+        lengths = {row: self._lengths[row] for row in remaining}
+        if remaining:
+            skip = self._cache.get_seq_length() - max(lengths.values())
+            self._reorder(BatchLayout(remaining, self._split_block(remaining)), skip=skip)
+        else:
+            self._cache, self.layout = GrowableCache(), BatchLayout([], 0)
+        self._lengths = lengths
+
+    @property
+    def _num_blocks(self) -> int:
+        return len(self.language_model.architecture.blocks)
+
+    def _split_block(self, rows: Sequence[SequenceState]) -> int:
+        """First block that may differ between rows of one text."""
+        edited = min((block for row in rows for block in row.edits), default=0)
+        return edited if edited and self.language_model.can_share_prefix(edited) else 0
+
+    def _reorder(
+        self, layout: BatchLayout, parents: Mapping[SequenceState, SequenceState] | None = None, skip: int = 0
+    ) -> None:
+        self._cache.reorder(self.layout.sources(self._num_blocks, layout, parents or {}), skip)
+        self.layout = layout
+
+    def _forward(
+        self, layout: BatchLayout, new: int, before: Mapping[SequenceState, int], cache: GrowableCache
+    ) -> StepOutput:
+        """Compute the ``new`` newest tokens of every row; ``before`` counts each row's tokens in the cache."""
+        device, rows, texts = self.language_model.device, layout.rows, layout.texts
+        cached = cache.get_seq_length()
+        lengths = [before[text] for text in texts]
+        blocks = _edited_blocks(rows, before, new)
+        sharing = shared_prefix(self.language_model.architecture.blocks, layout.split_block, layout.text_of)
+        with sharing, self.language_model.replace_mlps(blocks):
+            output: Any = self.language_model.module(
+                input_ids=torch.tensor([text.ids[-new:] for text in texts], device=device),
+                attention_mask=_attention_mask(lengths, cached, new, device),
+                position_ids=torch.tensor(lengths, device=device).unsqueeze(1) + torch.arange(new, device=device),
+                past_key_values=cache,
+                use_cache=True,
+                logits_to_keep=1,
+            )
+        logits_BV: Tensor = output.logits[:, -1].float()
+        log_p_BV = logits_BV.log_softmax(dim=-1)
+        return StepOutput(self.language_model, tuple(rows), logits_BV, log_p_BV, blocks, range(len(rows)))
+
+
+def _attention_mask(lengths: Sequence[int], cached: int, new: int, device: torch.device) -> Tensor | None:
+    """[R, cached + new]: 0 over the left padding; None without padding, which allows faster attention."""
+    if all(length == cached for length in lengths):
+        return None
+    lengths_R1 = torch.tensor(lengths, device=device).unsqueeze(1)
+    return (torch.arange(cached + new, device=device) >= cached - lengths_R1).long()
+
+
+def _edited_blocks(
+    rows: Sequence[SequenceState], before: Mapping[SequenceState, int], new: int
+) -> dict[int, EditedBlock]:
+    blocks: dict[int, EditedBlock] = {}
+    for index, row in enumerate(rows):
+        for block, edits in row.edits.items():
+            is_edited_T = row.is_edited(before[row], before[row] + new)
+            blocks.setdefault(block, EditedBlock(len(rows))).add_row(index, edits, is_edited_T)
+    return blocks

@@ -1,0 +1,118 @@
+"""The key-value cache of a growing batch: tokens are written in place, and rows can be appended, copied and removed.
+
+Each change of rows is prepared for all layers before it is applied. Running out of memory halfway therefore leaves the
+cache unchanged.
+
+Shapes: B rows, T tokens, D head width, as in keys [B, heads, T, D].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer
+
+SPARE_TOKENS = 64
+"""Tokens that a buffer is enlarged by at a time."""
+
+KeysAndValues = tuple[Tensor, Tensor]
+
+
+class GrowableLayer(DynamicLayer):
+    """Keys and values of one block, in buffers with spare capacity: a step writes its tokens and copies no others."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)  # type: ignore[no-untyped-call]
+        self._buffers: KeysAndValues | None = None
+
+    def update(self, key_states: Tensor, value_states: Tensor, *_args: Any, **_kwargs: Any) -> KeysAndValues:
+        """Append the newest tokens; return the keys and values of all tokens."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+            self.keys, self.values = key_states[..., :0, :], value_states[..., :0, :]
+        keys, values = self.pair
+        length = keys.shape[-2]
+        end = length + key_states.shape[-2]
+        if self._buffers is None or self._buffers[0].shape[-2] < end:
+            self._buffers = _enlarged(keys, end + SPARE_TOKENS), _enlarged(values, end + SPARE_TOKENS)
+        for buffer, new in zip(self._buffers, (key_states, value_states), strict=True):
+            buffer[..., length:end, :] = new
+        self.keys, self.values = (buffer[..., :end, :] for buffer in self._buffers)
+        return self.pair
+
+    @property
+    def pair(self) -> KeysAndValues:
+        """Keys and values of all tokens."""
+        assert self.keys is not None and self.values is not None
+        return self.keys, self.values
+
+    def assign(self, pair: KeysAndValues) -> None:
+        """Replace the keys and values of all rows."""
+        self.keys, self.values = pair
+        self._buffers = None
+
+    def truncate(self, length: int) -> None:
+        """Keep only the first ``length`` tokens."""
+        if self.is_initialized:
+            self.keys, self.values = (part[..., :length, :] for part in self.pair)
+
+
+class GrowableCache(DynamicCache):
+    """Keys and values of all blocks, left-padded to the longest row; blocks may have different rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer_class_to_replicate = GrowableLayer
+
+    def truncate(self, length: int) -> None:
+        """Keep only the first ``length`` tokens, in the blocks that have more."""
+        for layer in self._growable():
+            layer.truncate(length)
+
+    def reorder(self, rows_by_block: Sequence[list[int]], skip: int = 0) -> None:
+        """Select and reorder the rows of each block.
+
+        Args:
+            rows_by_block: for each block, indices of its present rows in their new order; an index may repeat.
+            skip: number of padding tokens to drop at the start.
+        """
+        pairs = [
+            (_selected(layer.pair[0], rows, skip), _selected(layer.pair[1], rows, skip))
+            for layer, rows in zip(self._growable(), rows_by_block, strict=True)
+        ]
+        self._assign(pairs)
+
+    def append_rows(self, other: GrowableCache) -> None:
+        """Append the rows of another cache; the shorter of the two is padded on the left."""
+        pairs = [
+            (_concatenated(old.pair[0], new.pair[0]), _concatenated(old.pair[1], new.pair[1]))
+            for old, new in zip(self._growable(), other._growable(), strict=True)
+        ]
+        self._assign(pairs)
+
+    def _assign(self, pairs: list[KeysAndValues]) -> None:
+        for layer, pair in zip(self._growable(), pairs, strict=True):
+            layer.assign(pair)
+
+    def _growable(self) -> list[GrowableLayer]:
+        return [layer for layer in self.layers if isinstance(layer, GrowableLayer)]
+
+
+def _enlarged(part: Tensor, length: int) -> Tensor:
+    buffer = part.new_zeros(*part.shape[:-2], length, part.shape[-1])
+    buffer[..., : part.shape[-2], :] = part
+    return buffer
+
+
+def _selected(part: Tensor, rows: list[int], skip: int) -> Tensor:
+    return part[torch.tensor(rows, device=part.device)][..., skip:, :]
+
+
+def _concatenated(old: Tensor, new: Tensor) -> Tensor:
+    longest = max(old.shape[-2], new.shape[-2])
+    return torch.cat([F.pad(part, (0, 0, longest - part.shape[-2], 0)) for part in (old, new)])

@@ -1,0 +1,133 @@
+"""Next-token predictions after each token of a text, with the original MLP and with a sparse layer in its place.
+
+Shapes: R rows, T tokens, I input width, V vocabulary size, P most probable tokens, N vocabulary blocks, B block size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from mxd.trainer.language_model.mlp_hooks import Mlp, MlpFunction
+from mxd.trainer.language_model.model import LanguageModel, replacement
+from mxd.trainer.language_model.prompts import single_texts
+from mxd.trainer.storage.run import Run
+from mxd.trainer.storage.run_sets import text_ids
+
+NUM_PREDICTIONS = 6
+"""Most probable next tokens that are listed of each distribution."""
+KL_CHUNK = 16
+"""Tokens whose distributions are compared at a time."""
+BLOCK = 64
+"""Tokens of the vocabulary per block of ``top_ids``."""
+
+
+class Prediction(NamedTuple):
+    """A next token with its probability under the original MLP and under the sparse layer."""
+
+    id: int
+    text: str
+    original: float
+    replaced: float
+
+
+@dataclass(frozen=True)
+class PredictedToken:
+    """Next-token predictions after one token of the text."""
+
+    kl: float
+    """KL divergence from the original next-token distribution to that with the sparse layer, in nats."""
+    predictions: tuple[Prediction, ...]
+    """Most probable next tokens, in descending order of the original probability."""
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Next-token predictions after each token of a text, for one run."""
+
+    run: str
+    tokens: tuple[PredictedToken, ...]
+
+
+@torch.inference_mode()
+def predict(language_model: LanguageModel, run: Run, text: str, k: int | None = None) -> Predictions:
+    """Predict the next token after each token of a text, with the original MLP and with the run's layer, in one pass.
+
+    Args:
+        language_model: the language model of the run.
+        run: the run whose layer replaces the MLP.
+        text: the text to read.
+        k: active experts per token; by default the run's K.
+
+    Raises:
+        TooLongError: the text exceeds the language model's context length.
+        UserError: the text is empty, the run belongs to another language model, or has no such K.
+    """
+    ids = text_ids(language_model, [run], text)
+    block = run.config.layer
+    function = replacement(run.at_k(k).to(language_model.device_of(block)))
+    num_rows = 1 if language_model.can_split_row(block) else 2
+    with language_model.replace_mlps({block: partial(_original_and_replaced, function)}):
+        logits_2TV = language_model.logits(torch.tensor([ids] * num_rows))
+    original_TV, replaced_TV = logits_2TV.log_softmax(dim=-1)
+    columns = zip(
+        kl_divergence(original_TV, replaced_TV).tolist(),
+        _most_probable(language_model, original_TV, replaced_TV),
+        strict=True,
+    )
+    return Predictions(run.name, tuple(PredictedToken(*token) for token in columns))
+
+
+def _original_and_replaced(function: MlpFunction, x_RTI: Tensor, mlp: Mlp) -> Tensor:
+    """Two rows: the original output and that of ``function``. The input is one row where the model allows a split."""
+    return torch.stack([mlp()[0], function(x_RTI[-1:], mlp)[0]])
+
+
+def kl_divergence(original_TV: Tensor, replaced_TV: Tensor) -> Tensor:
+    """KL divergence [T] in nats between next-token distributions, both given as log-probabilities."""
+    kl_T = torch.empty(len(original_TV), device=original_TV.device)
+    for start in range(0, len(kl_T), KL_CHUNK):  # a chunk stays in the processor's cache
+        chunk = slice(start, start + KL_CHUNK)
+        difference_CV = original_TV[chunk] - replaced_TV[chunk]
+        kl_T[chunk] = difference_CV.mul_(original_TV[chunk].exp()).sum(dim=-1)
+    return kl_T.clamp_min_(0)
+
+
+def top_ids(values_TV: Tensor, count: int) -> Tensor:
+    """Ids [T, count] of the largest values, as by ``topk``, searched only in the blocks with the largest maxima."""
+    width = values_TV.shape[1]
+    num_blocks = width // BLOCK
+    if num_blocks <= count:
+        return values_TV.topk(min(count, width), dim=1).indices
+    blocks_TNB = values_TV[:, : num_blocks * BLOCK].view(len(values_TV), num_blocks, BLOCK)
+    best_TP = blocks_TNB.amax(dim=2).topk(count, dim=1).indices
+    ids_TC = (best_TP.unsqueeze(2) * BLOCK + torch.arange(BLOCK, device=values_TV.device)).flatten(1)
+    rest_R = torch.arange(num_blocks * BLOCK, width, device=values_TV.device)
+    ids_TC = torch.cat([ids_TC, rest_R.expand(len(values_TV), -1)], dim=1)
+    return ids_TC.gather(1, values_TV.gather(1, ids_TC).topk(count, dim=1).indices)
+
+
+def _most_probable(
+    language_model: LanguageModel, original_TV: Tensor, replaced_TV: Tensor
+) -> list[tuple[Prediction, ...]]:
+    """For each token, the most probable next tokens of both distributions."""
+    ids_TP = torch.cat([top_ids(values, NUM_PREDICTIONS) for values in (original_TV, replaced_TV)], dim=1)
+    rows = zip(
+        ids_TP.tolist(),
+        original_TV.gather(1, ids_TP).exp().tolist(),
+        replaced_TV.gather(1, ids_TP).exp().tolist(),
+        strict=True,
+    )
+    unique = [{token: (a, b) for token, a, b in zip(*row, strict=True)} for row in rows]
+    texts = single_texts(language_model, {token for row in unique for token in row})
+    return [
+        tuple(
+            Prediction(token, texts[token], *probabilities)
+            for token, probabilities in sorted(row.items(), key=lambda item: -item[1][0])
+        )
+        for row in unique
+    ]

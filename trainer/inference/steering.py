@@ -1,0 +1,289 @@
+"""Steering: one prompt continued without edits (baseline) and with edits to the gate (steered), in one batch.
+
+A sample needs four rows: each variant's text, computed without and with the edits. Every token is thus compared with
+the other variant's prediction after the same text. While both variants have the same text, two rows are enough.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from mxd.trainer.config import Edit, Sampling, SteeringConfig
+from mxd.trainer.errors import NotFoundError, UserError
+from mxd.trainer.inference.edits import EditPlan, LayerEdits
+from mxd.trainer.inference.generation import PositionMask, RowBatch, SamplingState, SequenceState, StepOutput
+from mxd.trainer.inference.routing import RoutedExpert
+from mxd.trainer.inference.sampling import TokenComparison
+from mxd.trainer.inference.steering_events import (
+    VARIANTS,
+    Done,
+    NewToken,
+    Reason,
+    Started,
+    SteeredGeneration,
+    SteeringStep,
+    Variant,
+)
+from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.language_model.prompts import prompt_ids
+from mxd.trainer.language_model.tokenizer import TokenStream
+from mxd.trainer.storage.run import Run
+from mxd.trainer.storage.run_sets import check_fits
+
+__all__ = ["Done", "NewToken", "Started", "Steering", "SteeringStep", "Units", "generate", "saved_units", "steer"]
+
+Units = Mapping[str, Mapping[int, float]]
+"""Run -> expert -> its unit for ``add`` and ``set``: its 99th percentile, or 1 if that is unknown."""
+
+EXPERTS_SHOWN = 8
+
+
+@dataclass(eq=False)
+class _Text:
+    """One variant's text of one sample, with its two rows."""
+
+    variant: Variant
+    sample: int
+    ids: list[int]
+    own: SequenceState
+    """Row of the text under its own variant."""
+    counterpart: SequenceState
+    """Row of the same text under the other variant."""
+    stream: TokenStream
+    prompt_tokens: int
+    text: str = ""
+    reason: Reason | None = None
+    """Reason why the text ended; None while it grows."""
+
+    @property
+    def new_tokens(self) -> int:
+        return len(self.ids) - self.prompt_tokens
+
+    def push(self, token: int, sampling: Sampling, end_tokens: frozenset[int]) -> str:
+        """Append a token and return its characters."""
+        self.ids.append(token)  # the rows hold the same list
+        piece = self.stream.push(token)
+        self.text += piece
+        if token in end_tokens:
+            self.reason = "end-of-text"
+        elif any(stop and stop in self.text for stop in sampling.stop):
+            self.reason = "stop"
+        elif self.new_tokens >= sampling.max_tokens:
+            self.reason = "length"
+        return piece
+
+    def has_diverged(self, twin: _Text) -> bool:
+        """True if the newest token differs from that of the text whose rows it still shares."""
+        return not self.reason and self.own is twin.counterpart and self.ids[-1] != twin.ids[-1]
+
+    def fork(self, batch: RowBatch) -> None:
+        """Add separate rows for this text."""
+        own, counterpart = (SequenceState(self.ids, row.edits, row.mask) for row in (self.own, self.counterpart))
+        assert self.own.sampler is not None
+        own.sampler = replace(self.own.sampler, counterpart=counterpart)
+        self.own.sampler = None  # the twin keeps this row as its counterpart
+        batch.fork([(self.own, own), (self.counterpart, counterpart)])
+        self.own, self.counterpart = own, counterpart
+
+
+@dataclass
+class Steering:
+    """One request: joins a batch, samples its tokens from each step, and removes the rows of texts that end."""
+
+    language_model: LanguageModel
+    run: Run
+    config: SteeringConfig
+    baseline: Mapping[int, LayerEdits]
+    """Block -> its sparse layer without edits."""
+    steered: Mapping[int, LayerEdits]
+    """Block -> its sparse layer with the edits; ``baseline`` itself if there are none."""
+    prompt: list[int]
+    variants: tuple[Variant, ...] = VARIANTS
+    """Variants that are written; each is compared with the other in any case."""
+    texts: list[_Text] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._end_tokens = _end_tokens(self.language_model)
+        self._started = time.monotonic()
+        self.texts = [text for sample in range(self.config.sampling.samples) for text in self._sample_texts(sample)]
+
+    @classmethod
+    def prepare(
+        cls, language_model: LanguageModel, runs: Sequence[Run], config: SteeringConfig, units: Units
+    ) -> Steering:
+        """Check a request against the language model and the runs, of which the first is steered.
+
+        Raises:
+            TooLongError: prompt and new tokens exceed the language model's context length.
+            NotFoundError: an edit names a run that is not among ``runs``.
+            UserError: an edit names an unknown expert, a run belongs to another language model, two runs replace the
+                same layer, or the steered run has no such K.
+        """
+        plans = _edit_plans(language_model, runs, config.edits, units)
+        prompt = prompt_ids(language_model, config.prompt, config.sampling.max_tokens, runs[0].config.text.start_token)
+        baseline, steered = {}, {}
+        for run in runs:
+            block = run.config.layer
+            # config.k applies to the steered run; runs of other layers keep their K.
+            sparse_layer = run.at_k(config.k if run is runs[0] else None).to(language_model.device_of(block))
+            baseline[block] = LayerEdits(sparse_layer, config.mode, EditPlan((), {}))
+            steered[block] = LayerEdits(sparse_layer, config.mode, plans[block])
+        # Without edits both variants share one row, so that they are bit-identical.
+        return cls(language_model, runs[0], config, baseline, steered if config.edits else baseline, prompt)
+
+    @property
+    def finished(self) -> bool:
+        """True if every text has ended."""
+        return all(text.reason for text in self.texts)
+
+    def join(self, batch: RowBatch) -> Iterator[SteeringStep]:
+        """Compute the prompt, once per variant, and sample the first tokens."""
+        ids = list(self.prompt)  # one list for both variants, so that they share the blocks before the first edit
+        prompts = [SequenceState(ids, self.baseline)]
+        if self.steered is not self.baseline:
+            prompts.append(SequenceState(ids, self.steered, self._mask()))
+        step = batch.join(prompts, [(int(row.edits is not self.baseline), row) for row in self.rows()])
+        yield Started(len(self.prompt), self.config.sampling.max_tokens)
+        yield from self.advance(batch, step)
+
+    def advance(self, batch: RowBatch, step: StepOutput) -> Iterator[SteeringStep]:
+        """Sample the next token of each text that has not ended; remove the rows of those that end from ``batch``."""
+        growing = [text for text in self.texts if not text.reason]
+        before = self.rows()
+        tokens = [self._push(text, step.next_tokens[text.own], step.experts[text.own]) for text in growing]
+        for twin, text in pairwise(growing):
+            if text.has_diverged(twin):
+                text.fork(batch)
+        for text in growing:
+            if text.reason:
+                text.own.sampler = None  # the row may stay as a counterpart
+        remaining = set(self.rows())
+        batch.leave([row for row in before if row not in remaining])
+        yield from tokens
+        if self.finished:
+            yield self._done()
+
+    def rows(self) -> list[SequenceState]:
+        """The distinct rows of the texts that have not ended."""
+        rows = [row for text in self.texts if not text.reason for row in (text.own, text.counterpart)]
+        return list(dict.fromkeys(rows))
+
+    def _sample_texts(self, sample: int) -> Iterator[_Text]:
+        """The texts of a sample. They share their rows until they differ."""
+        sampling, length, shared_ids = self.config.sampling, len(self.prompt), list(self.prompt)
+        baseline = SequenceState(shared_ids, self.baseline, self._mask())
+        is_edited = self.steered is not self.baseline
+        steered = SequenceState(shared_ids, self.steered, self._mask()) if is_edited else baseline
+        for variant in self.variants:
+            own, other = (baseline, steered) if variant == "baseline" else (steered, baseline)
+            own.sampler = SamplingState(sampling, sampling.seed + sample, length, other, self.run.config.layer)
+            ids = shared_ids if variant == self.variants[0] else list(self.prompt)
+            yield _Text(variant, sample, ids, own, other, TokenStream(self.language_model.tokenizer, ids), length)
+
+    def _mask(self) -> PositionMask:
+        config, start = self.config, len(self.prompt)
+        only = None if config.positions is None else frozenset(config.positions)
+        first = start if config.scope == "generated" and only is None else 0
+        return PositionMask(first, start if config.scope == "prompt" or only is not None else None, only)
+
+    def _push(self, text: _Text, comparison: TokenComparison, experts: tuple[RoutedExpert, ...]) -> NewToken:
+        """Append the sampled token to a text and return its event."""
+        sign = 1 if text.variant == "steered" else -1
+        return NewToken(
+            variant=text.variant,
+            sample=text.sample,
+            position=text.new_tokens,
+            id=comparison.id,
+            text=text.push(comparison.id, self.config.sampling, self._end_tokens),
+            probability=math.exp(comparison.log_probability),
+            delta_log_probability=sign * (comparison.log_probability - comparison.counterpart_log_probability),
+            kl=comparison.kl,
+            alternatives=comparison.alternatives,
+            other_alternatives=comparison.counterpart_alternatives,
+            experts=experts[:EXPERTS_SHOWN],
+        )
+
+    def _done(self) -> Done:
+        reasons = {text.variant: text.reason or "length" for text in self.texts if text.sample == 0}
+        baseline, steered = (reasons.get(variant, "length") for variant in VARIANTS)
+        tokens = sum(text.new_tokens for text in self.texts)
+        return Done(baseline, steered, tokens, time.monotonic() - self._started)
+
+
+def steer(
+    language_model: LanguageModel, run: Run | Sequence[Run], config: SteeringConfig, units: Units | None = None
+) -> SteeredGeneration:
+    """Continue a prompt without and with edits; yields ``Started``, each ``NewToken``, then ``Done``.
+
+    Args:
+        language_model: the language model of the runs.
+        run: the steered run, or several of different layers with the steered one first.
+        config: prompt, edits and sampling.
+        units: run -> expert -> its unit for ``add`` and ``set``; by default the units saved with the runs.
+
+    Raises:
+        UserError: as ``Steering.prepare``; raised by this call, before the first event.
+    """
+    steering = _prepare(language_model, run, config, units)
+    return SteeredGeneration(config.prompt, _run_alone(steering))
+
+
+def generate(
+    language_model: LanguageModel, run: Run | Sequence[Run], config: SteeringConfig, units: Units | None = None
+) -> tuple[str, ...]:
+    """Continue a prompt with edits; return each sample without the prompt. Arguments and errors as ``steer``."""
+    steering = _prepare(language_model, run, config, units)
+    texts = [""] * config.sampling.samples
+    for step in _run_alone(replace(steering, variants=("steered",))):
+        if isinstance(step, NewToken):
+            texts[step.sample] += step.text
+    return tuple(texts)
+
+
+def saved_units(runs: Sequence[Run]) -> Units:
+    """Units that were saved with the runs by indexing."""
+    return {run.name: run.units for run in runs}
+
+
+def _prepare(
+    language_model: LanguageModel, run: Run | Sequence[Run], config: SteeringConfig, units: Units | None
+) -> Steering:
+    runs = [run] if isinstance(run, Run) else list(run)
+    return Steering.prepare(language_model, runs, config, saved_units(runs) if units is None else units)
+
+
+def _run_alone(steering: Steering) -> Iterator[SteeringStep]:
+    batch = RowBatch(steering.language_model)
+    yield from steering.join(batch)
+    while not steering.finished:
+        yield from steering.advance(batch, batch.step())
+
+
+def _edit_plans(
+    language_model: LanguageModel, runs: Sequence[Run], edits: Sequence[Edit], units: Units
+) -> dict[int, EditPlan]:
+    """Block -> the edits of its run."""
+    names = {run.name for run in runs}
+    unknown = [edit.run for edit in edits if edit.run is not None and edit.run not in names]
+    if unknown:
+        raise NotFoundError(f"An edit names the run '{unknown[0]}', which is not loaded. Loaded: {', '.join(names)}.")
+    plans: dict[int, EditPlan] = {}
+    for run in runs:
+        check_fits(language_model, run)
+        own = [edit for edit in edits if (edit.run or runs[0].name) == run.name]
+        if run.config.layer in plans:
+            raise UserError(f"Two of these runs replace layer {run.config.layer}. Steer one run per layer.")
+        plans[run.config.layer] = EditPlan.from_edits(own, units.get(run.name, {}), run.layer.config.num_experts)
+    return plans
+
+
+def _end_tokens(language_model: LanguageModel) -> frozenset[int]:
+    """Ids that end a text."""
+    generation = getattr(language_model.module, "generation_config", None)
+    configured = getattr(generation, "eos_token_id", None)
+    ids = configured if isinstance(configured, list) else [configured, language_model.tokenizer.eos_token_id]
+    return frozenset(int(token) for token in ids if isinstance(token, int))

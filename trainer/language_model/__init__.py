@@ -1,0 +1,1 @@
+"""The Hugging Face language model: loading, tokenizer, and hooks around its MLPs."""

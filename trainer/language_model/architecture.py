@@ -1,0 +1,165 @@
+"""Location, shape and weights of the MLP of a block, in any architecture, with or without loaded weights.
+
+1. The blocks are the ``ModuleList`` whose length is the config's number of hidden layers (``transformer.h`` in GPT-2,
+   ``gpt_neox.layers`` in Pythia, ``model.layers`` in Llama, Qwen, Gemma, Phi, ``model.decoder.layers`` in OPT).
+2. A block's MLP is its child named ``mlp``, ``feed_forward``, ``ffn`` or ``ff``. If the block itself holds the two
+   matrices, as in OPT, the MLP extends from ``fc1`` to ``fc2``.
+3. The MLP's matrices are its linear modules: the last one is the down projection, the others read the input. Two input
+   matrices, or one with twice the hidden width, form a gated linear unit.
+
+Shapes: H hidden width, I input width, O output width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
+
+from mxd.trainer.config import Activation, Encoder
+from mxd.trainer.errors import UserError
+from mxd.trainer.language_model.loading import weights_at_hand
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+MLP_NAMES = ("mlp", "feed_forward", "ffn", "ff")
+ACTIVATIONS: dict[str, Activation] = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+    "sigmoid": "sigmoid",
+}
+"""Activation name in a Hugging Face config -> activation of a sparse layer."""
+
+
+@dataclass(frozen=True)
+class MlpShape:
+    """Properties of an MLP that a sparse layer in its place shares."""
+
+    input_width: int
+    hidden_width: int
+    output_width: int
+    activation: Activation
+    encoder: Encoder
+
+
+class EncoderWeights(NamedTuple):
+    """Input weights of an MLP, each [H, I] or [H]; the gate's are None unless it is a gated linear unit."""
+
+    weight_HI: Tensor
+    bias_H: Tensor
+    gate_weight_HI: Tensor | None
+    gate_bias_H: Tensor | None
+
+
+class Architecture:
+    """The blocks of a language model and the MLPs in them. The module may be on the meta device."""
+
+    def __init__(self, module: PreTrainedModel, source: str) -> None:
+        self.config: Any = module.config.get_text_config()
+        """Hugging Face config of the text model."""
+        self.source = source
+        self.blocks = _find_blocks(module, int(self.config.num_hidden_layers))
+
+    def block(self, layer: int) -> nn.Module:
+        """The block of a layer.
+
+        Raises:
+            UserError: the language model has no such layer.
+        """
+        if not 0 <= layer < len(self.blocks):
+            raise UserError(f"There is no layer {layer}. {self.source} has layers 0 to {len(self.blocks) - 1}.")
+        return self.blocks[layer]
+
+    def mlp_names(self, layer: int) -> tuple[str, str]:
+        """Names of the first and last module of a layer's MLP in its block; equal if the MLP is one module."""
+        names = [name for name, _ in self.block(layer).named_children()]
+        for name in MLP_NAMES:
+            if name in names:
+                return name, name
+        if {"fc1", "fc2"} <= set(names):
+            return "fc1", "fc2"
+        raise UserError(
+            f"No MLP was found in layer {layer} of {self.source}, which holds {', '.join(names)}. "
+            f"Supported names: {', '.join(MLP_NAMES)}, or fc1 and fc2."
+        )
+
+    def matrices(self, layer: int) -> tuple[list[nn.Module], nn.Module]:
+        """Linear modules of a layer's MLP: those that read its input (a GLU's gate first), and the down projection."""
+        block, (first, last) = self.block(layer), self.mlp_names(layer)
+        modules = (
+            dict(getattr(block, first).named_modules())
+            if first == last
+            else {name: getattr(block, name) for name in (first, last)}
+        )
+        linear = {name: module for name, module in modules.items() if isinstance(module, nn.Linear | Conv1D)}
+        if not 2 <= len(linear) <= 3:
+            raise UserError(
+                f"The MLP of layer {layer} of {self.source} cannot be replaced: it has {len(linear)} linear modules. "
+                "Supported are two (an MLP) and three (a gated linear unit)."
+            )
+        *inputs, down = linear
+        inputs.sort(key=lambda name: "gate" not in name)
+        return [linear[name] for name in inputs], linear[down]
+
+    def mlp_shape(self, layer: int) -> MlpShape:
+        """Widths, activation and kind of a layer's MLP."""
+        inputs, down = self.matrices(layer)
+        (input_rows, input_width), (output_width, hidden_width) = _shape(inputs[0]), _shape(down)
+        return MlpShape(
+            input_width=input_width,
+            hidden_width=hidden_width,
+            output_width=output_width,
+            activation=_activation(self.config),
+            encoder="glu" if len(inputs) == 2 or input_rows == 2 * hidden_width else "mlp",
+        )
+
+    def encoder_weights(self, layer: int) -> EncoderWeights:
+        """Input weights of a layer's MLP."""
+        inputs, down = self.matrices(layer)
+        pairs = [_weight_and_bias(module) for module in inputs]
+        hidden = _shape(down)[1]
+        if len(pairs) == 1 and pairs[0][0].shape[0] == 2 * hidden:
+            (weight, bias) = pairs[0]
+            pairs = [(weight[:hidden], bias[:hidden]), (weight[hidden:], bias[hidden:])]
+        gate = pairs[0] if len(pairs) == 2 else (None, None)
+        return EncoderWeights(*pairs[-1], *gate)
+
+    def decoder_weight(self, layer: int) -> Tensor:
+        """Output weights [O, H] of a layer's MLP."""
+        return _weight_and_bias(self.matrices(layer)[1])[0]
+
+
+def _find_blocks(module: PreTrainedModel, count: int) -> nn.ModuleList:
+    for candidate in module.modules():
+        if isinstance(candidate, nn.ModuleList) and len(candidate) == count:
+            return candidate
+    raise UserError(f"A {type(module).__name__} is not supported: it has no list of {count} blocks.")
+
+
+def _shape(module: nn.Module) -> tuple[int, int]:
+    """(out, in); GPT-2's Conv1D stores the transpose."""
+    rows, columns = module.weight.shape  # type: ignore[misc]
+    return (columns, rows) if isinstance(module, Conv1D) else (rows, columns)
+
+
+def _weight_and_bias(module: nn.Module) -> tuple[Tensor, Tensor]:
+    """[out, in] and [out]; zeros if there is no bias."""
+    with weights_at_hand(module):
+        weight: Tensor = module.weight.detach()  # type: ignore[operator]
+        weight_OI = weight.T if isinstance(module, Conv1D) else weight
+        bias = getattr(module, "bias", None)
+        return weight_OI, weight_OI.new_zeros(weight_OI.shape[0]) if bias is None else bias.detach()
+
+
+def _activation(config: Any) -> Activation:
+    """Activation in the config; GELU for an unknown one, since any activation can be trained to fit."""
+    names = [getattr(config, name, None) for name in ("hidden_activation", "hidden_act", "activation_function")]
+    return ACTIVATIONS.get(next((name for name in names if isinstance(name, str)), ""), "gelu")

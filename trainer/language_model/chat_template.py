@@ -1,0 +1,56 @@
+"""Chat turns as the text that a language model was tuned on, formatted by its tokenizer's chat template."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
+
+from mxd.trainer.config import Config
+from mxd.trainer.errors import UserError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+Role = Literal["system", "user", "assistant"]
+
+
+class Turn(Config):
+    """One message of a chat."""
+
+    role: Role
+    text: Annotated[str, Field(max_length=200_000)]
+
+
+def has_chat_template(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """True if the tokenizer has a chat template."""
+    return bool(getattr(tokenizer, "chat_template", None))
+
+
+def chat_text(tokenizer: PreTrainedTokenizerBase, turns: Sequence[Turn]) -> str:
+    """Format chat turns as one text that the assistant continues.
+
+    If the last turn is the assistant's, the text ends inside that turn. A start token that the template writes is
+    removed, because every text gets one before it is routed or continued.
+
+    Raises:
+        UserError: the tokenizer has no chat template, there are no turns, or the template rejects them.
+    """
+    from jinja2 import TemplateError  # not needed by importers of Turn alone
+
+    if not has_chat_template(tokenizer):
+        raise UserError("The tokenizer of this language model has no chat template. Write the prompt as plain text.")
+    if not turns:
+        raise UserError("The chat has no turns. Add a user turn.")
+    messages = [{"role": turn.role, "content": turn.text} for turn in turns]
+    continues = turns[-1].role == "assistant"
+    try:
+        text = tokenizer.apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=not continues, continue_final_message=continues
+        )
+    except (TemplateError, ValueError) as error:
+        raise UserError(f"The chat template rejects these turns ({error}). Change their order.") from error
+    assert isinstance(text, str)
+    start = tokenizer.bos_token
+    return text.removeprefix(start) if start else text

@@ -1,0 +1,232 @@
+"""Loading a causal language model from a folder, a GGUF file or the Hub, with an error message for every failure.
+
+Loads the model on one device, dispatched over several devices, main memory and disk, or as an outline without weights.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from mxd.trainer.errors import UserError
+from mxd.trainer.language_model.sources import local_folder
+from mxd.trainer.utils import hub
+from mxd.trainer.utils.distributed import AUTO_MAP
+from mxd.trainer.utils.hub import first_line
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig, PreTrainedModel
+
+T = TypeVar("T")
+DeviceMap = Mapping[str, str | int | torch.device] | Literal["auto"]
+"""Module name -> device, as in transformers and accelerate; ``auto`` fills all devices evenly."""
+WEIGHTS_NAMED = 3
+"""Weights that an error message names at most."""
+
+
+def choose_device(device: str) -> torch.device:
+    """Return the named device; ``auto`` and ``auto-map`` choose a GPU if there is one.
+
+    Raises:
+        UserError: the device is a GPU and there is none.
+    """
+    if device in ("auto", AUTO_MAP):
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise UserError("This machine has no usable GPU. Use --device cpu.")
+    return torch.device(device)
+
+
+def choose_dtype(device: torch.device) -> torch.dtype:
+    """Default dtype of a language model's weights on a device."""
+    return torch.bfloat16 if device.type == "cuda" else torch.float32
+
+
+def load_module(source: str, dtype: torch.dtype) -> PreTrainedModel:
+    """Load a language model into main memory. Pickled weights and remote code are rejected.
+
+    Raises:
+        UserError: the model does not exist, cannot be downloaded, is damaged, or is not a causal language model.
+    """
+    return _read(source, lambda name, local: _pretrained(name, dtype, local, None))
+
+
+def load_dispatched(source: str, dtype: torch.dtype, device_map: DeviceMap = "auto") -> PreTrainedModel:
+    """Load a language model with each module on the device that ``device_map`` names.
+
+    Weights of modules on ``disk`` stay in their files and are read when they are needed.
+
+    Raises:
+        UserError: as ``load_module``.
+    """
+    return _read(source, lambda name, local: _pretrained(name, dtype, local, device_map))
+
+
+def load_outline(source: str) -> PreTrainedModel:
+    """Build a language model's modules on the meta device, without weights, from its config alone.
+
+    Raises:
+        UserError: there is no such config, or it does not describe a causal language model.
+    """
+    return _read(source, _outline)
+
+
+def load_width(source: str) -> int:
+    """Width of a language model's residual stream, from its config; 0 if the config has no ``hidden_size``.
+
+    Raises:
+        UserError: there is no such config.
+    """
+    return _read(source, lambda name, local: int(getattr(_config(name, local).get_text_config(), "hidden_size", 0)))
+
+
+@contextmanager
+def weights_at_hand(module: nn.Module) -> Iterator[None]:
+    """Make a module's own weights readable inside the context, including weights that are offloaded to disk."""
+    if not hasattr(module, "_hf_hook"):
+        yield
+        return
+    from accelerate.utils import align_module_device
+
+    with align_module_device(module):
+        yield
+
+
+def execution_device(module: nn.Module) -> torch.device | None:
+    """Device on which a module of a dispatched language model computes; None for a module that is not dispatched."""
+    for child in module.modules():
+        device = getattr(getattr(child, "_hf_hook", None), "execution_device", None)
+        if device is not None:
+            return torch.device(device)
+    return None
+
+
+def _config(name: str, local: bool) -> PreTrainedConfig:
+    # Imported here and below: transformers takes seconds to import, and the server starts without it.
+    from transformers import AutoConfig
+
+    config: Any = AutoConfig.from_pretrained(name, trust_remote_code=False, local_files_only=local)
+    # A config may name a kernel repository of the Hub here, which transformers would download and run.
+    config._attn_implementation = None
+    config._experts_implementation = None
+    return config  # type: ignore[no-any-return]
+
+
+def _pretrained(name: str, dtype: torch.dtype, local: bool, device_map: DeviceMap | None) -> PreTrainedModel:
+    from transformers import AutoModelForCausalLM
+
+    # Weights that do not fit a device are expected.
+    logging.getLogger("accelerate.big_modeling").setLevel(logging.ERROR)
+    logging.getLogger("transformers.modeling_utils").addFilter(_is_no_load_report)
+    loaded: Any = AutoModelForCausalLM.from_pretrained(
+        name,
+        config=_config(name, local),
+        dtype=dtype,
+        use_safetensors=True,
+        trust_remote_code=False,
+        local_files_only=local,
+        device_map=device_map,
+        ignore_mismatched_sizes=True,
+        output_loading_info=True,
+    )
+    module: PreTrainedModel = loaded[0]
+    _check_weights(module, loaded[1])
+    return module
+
+
+def _outline(name: str, local: bool) -> PreTrainedModel:
+    from transformers import AutoModelForCausalLM
+
+    config = _config(name, local)
+    with torch.device("meta"):
+        module: PreTrainedModel = AutoModelForCausalLM.from_config(config)
+    return module
+
+
+def _is_no_load_report(record: logging.LogRecord) -> bool:
+    """Filter out the table of missing and unexpected weights, about which ``_check_weights`` raises an error."""
+    return "LOAD REPORT" not in record.getMessage()
+
+
+class _BadWeightsError(Exception):
+    """The files lack weights, or hold weights of another shape or without a finite value."""
+
+
+def _check_weights(module: PreTrainedModel, report: Mapping[str, Any]) -> None:
+    """Raise _BadWeightsError if any parameter was initialised at random or is not finite."""
+    problems = {
+        "missing from the files": sorted(report["missing_keys"]),
+        "of another shape than the config says": sorted(name for name, *_ in report["mismatched_keys"]),
+        "not finite (NaN or infinity)": sorted(_not_finite(module)),
+    }
+    for problem, names in problems.items():
+        if names:
+            more = f" and {len(names) - WEIGHTS_NAMED} more" if len(names) > WEIGHTS_NAMED else ""
+            raise _BadWeightsError(f"{', '.join(names[:WEIGHTS_NAMED])}{more}: {problem}")
+
+
+def _not_finite(module: nn.Module) -> Iterator[str]:
+    """Names of the floating-point parameters with a NaN or an infinity."""
+    for prefix, child in module.named_modules():
+        with weights_at_hand(child):
+            for name, parameter in child.named_parameters(recurse=False):
+                if parameter.is_floating_point() and parameter.numel() and not _is_finite(parameter):
+                    yield f"{prefix}.{name}".removeprefix(".")
+
+
+def _is_finite(values: Tensor) -> bool:
+    # Both extremes are NaN where any value is, and this takes a tenth of the time of isfinite().all().
+    return bool(torch.stack(values.detach().aminmax()).isfinite().all())
+
+
+def _read(source: str, reader: Callable[[str, bool], T]) -> T:
+    """Return ``reader(name, local)`` of a folder or a Hub name; ``local`` allows no download."""
+    folder = local_folder(source)
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.disable_progress_bar()
+    # If the Hub is out of reach, use the local cache right away: its client would retry for half a minute.
+    local = folder is None and hub.is_unreachable()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # hints for callers of transformers; failures raise
+        try:
+            return reader(source if folder is None else str(folder), local)
+        except _BadWeightsError as error:
+            raise UserError(
+                f"The weights of {source} cannot be used. {error}. Download, copy or convert the language model again."
+            ) from error
+        except SafetensorError as error:
+            raise UserError(f"The weights of {source} are damaged ({error}). Download or copy them again.") from error
+        except _unreadable() as error:
+            if local:
+                raise UserError(
+                    f"The language model {source} is not a folder and is not in the local cache, and the Hub "
+                    f"({hub.endpoint()}) does not answer. Check the network, or give a folder."
+                ) from error
+            raise UserError(
+                f"The language model {source} cannot be loaded ({first_line(error)}). Check its name, or give a folder "
+                "with a causal language model."
+            ) from error
+
+
+def _unreadable() -> tuple[type[Exception], ...]:
+    """Exceptions that transformers raises when the values in a model's files do not fit its classes."""
+    from huggingface_hub.errors import StrictDataclassError
+
+    return (
+        OSError,
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        ArithmeticError,
+        RuntimeError,
+        StrictDataclassError,
+    )

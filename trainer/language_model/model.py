@@ -1,0 +1,284 @@
+"""A Hugging Face causal language model: capture the inputs and outputs of its MLPs, and replace them.
+
+Inputs and outputs are the module's own: no norm is folded and nothing is centred.
+
+Shapes: B rows, T tokens, I input width, O output width, W width of the residual stream, R residual vectors,
+V vocabulary size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from mxd.trainer.language_model.architecture import Architecture, EncoderWeights, MlpShape
+from mxd.trainer.language_model.loading import (
+    DeviceMap,
+    choose_device,
+    choose_dtype,
+    execution_device,
+    load_dispatched,
+    load_module,
+)
+from mxd.trainer.language_model.mlp_hooks import Mlp, MlpFunction, replace_mlp
+from mxd.trainer.language_model.prefix_sharing import shared_prefix
+from mxd.trainer.language_model.tokenizer import load_tokenizer
+from mxd.trainer.layers.base import SparseLayer
+from mxd.trainer.utils.distributed import AUTO_MAP
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+class MlpActivations(NamedTuple):
+    """Input and output of an MLP, one row per token."""
+
+    input_TI: Tensor
+    output_TO: Tensor
+
+    def inputs_for(self, sparse_layer: SparseLayer) -> Tensor:
+        """The input of ``sparse_layer``: the MLP's input, or its output for an autoencoder."""
+        return self.output_TO if sparse_layer.reads == "mlp-output" else self.input_TI
+
+    def rows(self, indices_R: Tensor) -> MlpActivations:
+        """The tokens at ``indices_R``."""
+        indices_R = indices_R.to(self.input_TI.device)  # the layers of a dispatched model may be on other devices
+        return MlpActivations(self.input_TI[indices_R], self.output_TO[indices_R])
+
+
+class _StopForward(Exception):
+    """Ends a forward pass early."""
+
+
+class LanguageModel:
+    """A causal language model with its tokenizer, on one device or dispatched over several."""
+
+    def __init__(self, module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, source: str) -> None:
+        self.module = module.eval().requires_grad_(False)
+        self.tokenizer = tokenizer
+        self.source = source
+        self.architecture = Architecture(module, source)
+        self._can_split_row: dict[int, bool] = {}
+        self._can_share_prefix: dict[int, bool] = {}
+        self.single_texts: dict[int, str] = {}
+        """Cache of token id -> its text inside a text."""
+
+    @classmethod
+    def load(cls, source: str, device: str = "auto", dtype: torch.dtype | None = None) -> LanguageModel:
+        """Load a language model from the Hub, a folder or a GGUF file. Remote code and pickled weights are rejected.
+
+        Args:
+            source: Hub name (``openai-community/gpt2``), folder, or path of a GGUF file.
+            device: ``auto`` uses a GPU if there is one. ``auto-map`` fills all GPUs evenly; what they cannot hold stays
+                in main memory or on disk.
+            dtype: by default bfloat16 on a GPU and float32 elsewhere.
+
+        Raises:
+            UserError: the model does not exist, cannot be downloaded, is damaged, or is not a causal language model.
+        """
+        chosen = choose_device(device)
+        dtype = dtype or choose_dtype(chosen)
+        if device == AUTO_MAP:
+            return cls.dispatched(source, "auto", dtype)
+        return cls(load_module(source, dtype).to(chosen), load_tokenizer(source), source)  # type: ignore[arg-type]
+
+    @classmethod
+    def dispatched(cls, source: str, device_map: DeviceMap, dtype: torch.dtype) -> LanguageModel:
+        """Load a language model with each module on the device that ``device_map`` names; devices work in turn.
+
+        Raises:
+            UserError: as ``load``.
+        """
+        return cls(load_dispatched(source, dtype, device_map), load_tokenizer(source), source)
+
+    @property
+    def config(self) -> Any:
+        """Hugging Face config of the text model."""
+        return self.module.config.get_text_config()
+
+    @property
+    def max_tokens(self) -> int:
+        """Context length in tokens."""
+        limits = [getattr(self.config, name, None) for name in ("max_position_embeddings", "n_positions")]
+        return next((int(limit) for limit in limits if limit), 2048)
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the token ids and the logits."""
+        return execution_device(self.module.get_input_embeddings()) or self.module.device
+
+    def device_of(self, layer: int) -> torch.device:
+        """Device on which a layer's MLP computes; a sparse layer that replaces it must be there too."""
+        return execution_device(self.architecture.block(layer)) or self.module.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Dtype of the weights."""
+        dtype: torch.dtype = self.module.dtype
+        return dtype
+
+    @torch.no_grad()
+    def logits(self, input_ids_BT: Tensor) -> Tensor:
+        """Next-token logits [B, T, V] in float32."""
+        logits_BTV: Tensor = self.module(input_ids=input_ids_BT.to(self.device), use_cache=False).logits
+        return logits_BTV.float()
+
+    def capture(self, layer: int, input_ids_BT: Tensor) -> MlpActivations:
+        """Input and output of a layer's MLP on B x T tokens. The layers behind it are not computed."""
+        return self.capture_layers([layer], input_ids_BT)[layer]
+
+    @torch.no_grad()
+    def capture_layers(self, layers: Sequence[int], input_ids_BT: Tensor) -> dict[int, MlpActivations]:
+        """Inputs and outputs of several layers' MLPs in one forward pass, which ends behind the last of them."""
+        captured: dict[int, MlpActivations] = {}
+
+        def watch(layer: int, x: Tensor, mlp: Mlp) -> Tensor:
+            output = mlp()
+            captured[layer] = MlpActivations(*(value.reshape(-1, value.shape[-1]) for value in (x, output)))
+            if layer == max(layers):
+                raise _StopForward
+            return output
+
+        self._forward({layer: partial(watch, layer) for layer in layers}, input_ids_BT)
+        return captured
+
+    @torch.inference_mode()
+    def mlp_inputs(self, layers: Sequence[int], input_ids_BT: Tensor) -> dict[int, Tensor]:
+        """Input [B x T, I] of each layer's MLP; the last layer's MLP is not computed."""
+        inputs: dict[int, Tensor] = {}
+
+        def watch(layer: int, x: Tensor, mlp: Mlp) -> Tensor:
+            inputs[layer] = x.reshape(-1, x.shape[-1])
+            if layer == max(layers):
+                raise _StopForward
+            return mlp()
+
+        self._forward({layer: partial(watch, layer) for layer in layers}, input_ids_BT)
+        return inputs
+
+    def _forward(self, functions: Mapping[int, MlpFunction], input_ids_BT: Tensor) -> None:
+        with self.replace_mlps(functions), suppress(_StopForward):
+            self.module.base_model(input_ids=input_ids_BT.to(self.device), use_cache=False)
+
+    @torch.no_grad()
+    def can_split_row(self, layer: int) -> bool:
+        """True if one row can become two at a layer's MLP by broadcasting, as in most architectures.
+
+        Tested with a forward pass, once per layer.
+        """
+        if layer not in self._can_split_row:
+            ids_1T = torch.tensor([[1, 2, 3]], device=self.device)
+            expected_TV = self.logits(ids_1T)[0]
+            with self.replace_mlps({layer: lambda _x, mlp: mlp().repeat(2, 1, 1)}):
+                try:
+                    logits_RTV = self.logits(ids_1T)
+                except (RuntimeError, ValueError):
+                    logits_RTV = expected_TV.unsqueeze(0)
+            self._can_split_row[layer] = len(logits_RTV) == 2 and all(
+                torch.allclose(logits_TV, expected_TV, rtol=1e-3, atol=1e-2) for logits_TV in logits_RTV
+            )
+        return self._can_split_row[layer]
+
+    @torch.no_grad()
+    def can_share_prefix(self, layer: int) -> bool:
+        """True if one text can become several rows at a block (see ``shared_prefix``), as in most architectures.
+
+        Tested with padded forward passes, once per block, against separate rows.
+        """
+        if layer not in self._can_share_prefix:
+            text_of_B, ids_2T = [0, 1, 0], torch.tensor([[1, 1, 2, 3], [3, 2, 1, 2]], device=self.device)
+            mask_2T = torch.tensor([[0, 1, 1, 1], [1, 1, 1, 1]], device=self.device)
+            expected_3V = self._last_logits(ids_2T[text_of_B], mask_2T[text_of_B])
+            with shared_prefix(self.architecture.blocks, layer, text_of_B):
+                try:
+                    logits_3V = self._last_logits(ids_2T, mask_2T)
+                except (RuntimeError, ValueError):
+                    logits_3V = expected_3V[:0]
+            self._can_share_prefix[layer] = logits_3V.shape == expected_3V.shape and torch.allclose(
+                logits_3V, expected_3V, rtol=1e-3, atol=1e-2
+            )
+        return self._can_share_prefix[layer]
+
+    def _last_logits(self, input_ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
+        output = self.module(input_ids=input_ids_BT, attention_mask=mask_BT, use_cache=False)
+        logits_BV: Tensor = output.logits[:, -1].float()
+        return logits_BV
+
+    def residual(self, input_ids_BT: Tensor) -> Tensor:
+        """Residual stream [B, T, W] behind the last block, the input of the final norm; differentiable."""
+        captured: list[Tensor] = []
+
+        def watch(_block: nn.Module, _inputs: Any, output: Any) -> None:
+            captured.append(output[0] if isinstance(output, tuple) else output)
+
+        handle = self.architecture.blocks[-1].register_forward_hook(watch)
+        try:
+            self.module.base_model(input_ids=input_ids_BT.to(self.device), use_cache=False)
+        finally:
+            handle.remove()
+        return captured[0]
+
+    def unembed(self, residual_RW: Tensor) -> Tensor:
+        """Logits [R, V] in float32 of residual vectors behind the last block; differentiable.
+
+        Replaces the output of the last block in a forward pass of one token per row. This works in every architecture,
+        wherever it keeps its final norm and unembedding.
+        """
+
+        def replace_output(_block: nn.Module, _inputs: Any, output: Any) -> Any:
+            hidden = residual_RW.unsqueeze(1)
+            return (hidden, *output[1:]) if isinstance(output, tuple) else hidden
+
+        handle = self.architecture.blocks[-1].register_forward_hook(replace_output)
+        try:
+            ids_R1 = torch.zeros(len(residual_RW), 1, dtype=torch.int64, device=self.device)
+            logits_RV: Tensor = self.module(input_ids=ids_R1, use_cache=False).logits[:, 0].float()
+            return logits_RV
+        finally:
+            handle.remove()
+
+    @contextmanager
+    def replace_mlps(self, functions: Mapping[int, MlpFunction]) -> Iterator[None]:
+        """Replace the MLPs of some layers by functions inside the context; the originals are always restored."""
+        with ExitStack() as stack:
+            for layer, function in functions.items():
+                replace_mlp(self.architecture.block(layer), self.architecture.mlp_names(layer), function, stack)
+            yield
+
+    @contextmanager
+    def replace(self, layers: Mapping[int, SparseLayer]) -> Iterator[None]:
+        """Replace the MLPs of some layers by sparse layers inside the context."""
+        with self.replace_mlps({index: replacement(sparse_layer) for index, sparse_layer in layers.items()}):
+            yield
+
+    def mlp_shape(self, layer: int) -> MlpShape:
+        """Widths, activation and kind of a layer's MLP."""
+        return self.architecture.mlp_shape(layer)
+
+    def encoder_weights(self, layer: int) -> EncoderWeights:
+        """Input weights of a layer's MLP."""
+        return self.architecture.encoder_weights(layer)
+
+    def decoder_weight(self, layer: int) -> Tensor:
+        """Output weights [O, H] of a layer's MLP."""
+        return self.architecture.decoder_weight(layer)
+
+    def down_projection(self, layer: int) -> nn.Module:
+        """Linear module of a layer's MLP that maps its neurons to its output."""
+        return self.architecture.matrices(layer)[1]
+
+
+def replacement(sparse_layer: SparseLayer) -> MlpFunction:
+    """Return a function that computes the output of an MLP with ``sparse_layer`` instead."""
+
+    def function(x: Tensor, mlp: Mlp) -> Tensor:
+        inputs = mlp() if sparse_layer.reads == "mlp-output" else x
+        output_TO: Tensor = sparse_layer(inputs.reshape(-1, inputs.shape[-1]).float()).output_TO
+        return output_TO.to(x.dtype).reshape(*x.shape[:-1], -1)
+
+    return function

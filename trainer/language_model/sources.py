@@ -1,0 +1,147 @@
+"""Sources of language models: folders, Hub names, and GGUF files, which are converted once into a cache folder.
+
+A GGUF file is dequantised to bfloat16 in Hugging Face format. Without the cache, transformers would parse the file's
+header for config, tokenizer and weights each, or dequantise the weights in every forward pass.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import struct
+import tempfile
+import warnings
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock
+
+from mxd.trainer.errors import NotFoundError, UserError
+from mxd.trainer.utils.files import atomic_directory, disk_errors
+from mxd.trainer.utils.hub import first_line, looks_like_path
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from transformers import PreTrainedModel
+
+SUFFIX = ".gguf"
+ORIGIN_FILE = "gguf.json"
+"""File in a cache folder with the origin of the model."""
+ORIGIN_KEYS = ("general.name", "general.organization", "general.license", "general.source.url")
+CACHE_VERSION = 1
+"""Part of the folder name; increase it when the conversion changes."""
+
+
+def is_gguf(source: str) -> bool:
+    """Return whether a language model's source is the path of a GGUF file."""
+    return source.lower().endswith(SUFFIX)
+
+
+def local_folder(source: str) -> Path | None:
+    """Local folder of a language model in Hugging Face format; None for a Hub name.
+
+    Raises:
+        NotFoundError: ``source`` is a path, and there is no such folder or GGUF file.
+        UserError: the GGUF file cannot be converted.
+    """
+    if is_gguf(source):
+        return converted_folder(source)
+    folder = Path(source).expanduser()
+    if folder.is_dir():
+        return folder
+    if looks_like_path(source):
+        raise NotFoundError(f"There is no folder {source}. Give a folder, a GGUF file or a Hub name.")
+    return None
+
+
+def cache_folder() -> Path:
+    """Folder of converted language models: ``MXD_CACHE``, or the user's cache folder."""
+    from platformdirs import user_cache_path
+
+    configured = os.environ.get("MXD_CACHE")
+    return (Path(configured).expanduser() if configured else user_cache_path("mxd")) / "gguf"
+
+
+def converted_folder(source: str) -> Path:
+    """Folder with a GGUF file's language model in Hugging Face format, in bfloat16; converts the file on first use.
+
+    The folder is named after the SHA-256 of the file, so that a changed file is converted again. A second process waits
+    for the first.
+
+    Raises:
+        NotFoundError: there is no such file.
+        UserError: the file is damaged, its architecture is not supported, or the cache folder cannot be written.
+    """
+    path = Path(source).expanduser().resolve()
+    if not path.is_file():
+        raise NotFoundError(f"There is no file {source}. Give the path of a GGUF file.")
+    status = path.stat()
+    folder = cache_folder() / f"{_sha256(path, status.st_size, status.st_mtime_ns)}-{CACHE_VERSION}"
+    if not folder.is_dir():
+        with disk_errors(folder):
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(folder.with_suffix(".lock")):
+                if not folder.is_dir():
+                    _convert(path, folder)
+    return folder
+
+
+def read_origin(source: str) -> Mapping[str, str]:
+    """Name, organisation, licence and address that a converted GGUF file states about itself, as far as it does."""
+    origin: dict[str, str] = json.loads((converted_folder(source) / ORIGIN_FILE).read_text("utf-8"))
+    return origin
+
+
+@lru_cache
+def _sha256(path: Path, _size: int, _modified_ns: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _convert(path: Path, folder: Path) -> None:
+    with atomic_directory(folder) as partial, tempfile.TemporaryDirectory() as alone, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # hints for callers of transformers; failures raise
+        # A folder with nothing but the file: transformers would also read configs that lie beside it.
+        (Path(alone) / "model.gguf").symlink_to(path)
+        try:
+            module, tokenizer = _read(alone, "model.gguf")
+            origin = _origin(path)
+        except (ValueError, OSError, LookupError, TypeError, AttributeError, RuntimeError, struct.error) as error:
+            raise UserError(
+                f"The GGUF file {path} cannot be read ({first_line(error)}). It may be damaged, or of an architecture "
+                "that transformers cannot read. Download it again, or give a Hugging Face folder."
+            ) from error
+        module.save_pretrained(partial)
+        tokenizer.save_pretrained(partial)
+        (partial / ORIGIN_FILE).write_text(json.dumps(origin, indent=1) + "\n", "utf-8")
+
+
+def _read(folder: str, name: str) -> tuple[PreTrainedModel, Any]:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+    from transformers.utils import logging as transformers_logging
+
+    # One bar remains, from the reader of GGUF files: the progress of the dequantisation.
+    transformers_logging.disable_progress_bar()
+    loaded: Any = AutoModelForCausalLM.from_pretrained(
+        folder,
+        gguf_file=name,
+        quantization_config=GgufConfig(dequantize=True),
+        dtype=torch.bfloat16,
+        trust_remote_code=False,
+        output_loading_info=True,
+    )
+    module, report = loaded
+    if report["missing_keys"]:
+        raise ValueError(f"weights are missing: {', '.join(sorted(report['missing_keys'])[:3])}")
+    return module, AutoTokenizer.from_pretrained(folder, gguf_file=name, trust_remote_code=False)
+
+
+def _origin(path: Path) -> dict[str, str]:
+    from gguf import GGUFReader
+
+    fields = GGUFReader(path).fields
+    return {key.removeprefix("general."): str(fields[key].contents()) for key in ORIGIN_KEYS if key in fields}

@@ -1,0 +1,240 @@
+"""Tokenizers: loading, the start token, and the text that each token adds.
+
+A token by itself has no fixed text. A character can span several tokens, and a leading space can depend on the previous
+token. The text of a token is therefore what it adds when a sequence is decoded token by token.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, groupby
+from typing import TYPE_CHECKING
+
+from tokenizers.decoders import ByteLevel
+
+from mxd.trainer.errors import UserError
+from mxd.trainer.language_model.sources import local_folder
+from mxd.trainer.utils import hub
+from mxd.trainer.utils.hub import first_line
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+"""Character that replaces bytes that are not valid UTF-8."""
+DOCUMENT_SEPARATOR = "<|endoftext|>"
+"""Token between documents in the pretraining of GPT-2, Pythia, Qwen, SmolLM2 and many others."""
+_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+
+def load_tokenizer(source: str) -> PreTrainedTokenizerBase:
+    """Load a tokenizer from the Hub, a folder or a GGUF file. Remote code is rejected.
+
+    Raises:
+        NotFoundError: ``source`` is a path, and there is no such folder or GGUF file.
+        UserError: the tokenizer cannot be downloaded, is damaged, or needs a package that is not installed.
+    """
+    # Imported here: transformers takes seconds to import, and half of the commands need no tokenizer.
+    from transformers import AutoTokenizer
+
+    folder = local_folder(source)
+    try:
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+            source if folder is None else str(folder),
+            trust_remote_code=False,
+            local_files_only=folder is None and hub.is_unreachable(),
+        )
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise _cannot_load(source, error) from error
+    except Exception as error:
+        # tokenizers raises this base class itself for a tokenizer.json that is JSON but not a tokenizer.
+        if type(error) is not Exception:
+            raise
+        raise _cannot_load(source, error) from error
+    return tokenizer
+
+
+def _cannot_load(source: str, error: Exception) -> UserError:
+    return UserError(
+        f"The tokenizer of {source} cannot be loaded ({first_line(error)}). Check the name, or copy the folder again."
+    )
+
+
+def start_token_id(tokenizer: PreTrainedTokenizerBase, name: str | None = None) -> int:
+    """Id of the token before each document and prompt: ``name``, or the one that documents began with in pretraining.
+
+    The latter is the token that the tokenizer itself puts before a text. Of the other models, most were pretrained on
+    documents separated by ``<|endoftext|>``. Their end-of-text and beginning-of-text tokens can be chat markers, which
+    before plain text give SmolLM2 a higher loss than no start token.
+
+    Raises:
+        UserError: the tokenizer has no token ``name``, or none of these tokens.
+    """
+    if name is not None:
+        if name not in tokenizer.get_vocab():
+            raise UserError(f"The tokenizer has no token '{name}'. Set --start-token to one of its tokens.")
+        return int(tokenizer.get_vocab()[name])
+    special = {token: added.content for token, added in tokenizer.added_tokens_decoder.items() if added.special}
+    first: list[int] = tokenizer("a", verbose=False)["input_ids"][:1]
+    separator = [token for token, content in special.items() if content == DOCUMENT_SEPARATOR]
+    candidates = [*(token for token in first if token in special), *separator]
+    for token in (*candidates, tokenizer.eos_token_id, tokenizer.bos_token_id):
+        if token is not None:
+            return int(token)
+    raise UserError(
+        "The tokenizer has no start token: neither an end-of-text nor a beginning-of-text token. "
+        "Set eos_token in its tokenizer_config.json."
+    )
+
+
+def token_texts(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[str]:
+    """Text that each token adds when ``ids`` are decoded one after the other.
+
+    Has one entry per id; the entries join to the decoded text. An entry is empty if its character continues in the next
+    token, and for ids without a token. Special tokens are written by name. Invalid UTF-8 gives U+FFFD.
+
+    Time is linear in the length for byte-level and SentencePiece-like tokenizers, including byte fallback. It is
+    quadratic for tokenizers whose tokens cannot be decoded in pairs.
+    """
+    int_ids = [int(token) for token in ids]
+    names: list[str | None] = list(tokenizer.convert_ids_to_tokens(int_ids))
+    known = [index for index, name in enumerate(names) if name is not None]
+    texts = [""] * len(names)
+    for index, text in zip(known, _known_texts(tokenizer, [int_ids[index] for index in known]), strict=True):
+        texts[index] = text
+    return texts
+
+
+def _known_texts(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> list[str]:
+    whole = _decode(tokenizer, ids)
+    names = [str(name) for name in tokenizer.convert_ids_to_tokens(ids)]
+    byte_level = tokenizer.is_fast and isinstance(tokenizer.backend_tokenizer.decoder, ByteLevel)
+    texts = _byte_level_texts(names) if byte_level else _pairwise_texts(tokenizer, ids, names)
+    return texts if "".join(texts) == whole else _prefix_texts(tokenizer, ids, whole)
+
+
+def _decode(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> str:
+    text = tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    assert isinstance(text, str)
+    return text
+
+
+# ---------------------------------------------------------------- byte-level, as in GPT-2: each character is a byte
+def _bytes_by_character() -> dict[str, int]:
+    """GPT-2's mapping: printable Latin-1 bytes are their own characters, the others follow from U+0100 on."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + index): byte for index, byte in enumerate(others)}
+
+
+_BYTES_BY_CHARACTER = _bytes_by_character()
+
+
+def _byte_level_bytes(name: str) -> bytes:
+    try:
+        return bytes([_BYTES_BY_CHARACTER[character] for character in name])
+    except KeyError:
+        return name.encode()  # an added token, which is written by name
+
+
+def _byte_level_texts(names: list[str]) -> list[str]:
+    return decode_each([_byte_level_bytes(name) for name in names])
+
+
+def decode_each(pieces: Iterable[bytes]) -> list[str]:
+    """Text that each piece adds to the UTF-8 text; an unfinished character at the end belongs to the last piece."""
+    texts: list[str] = []
+    rest = b""
+    for piece in pieces:
+        rest += piece
+        text, read = codecs.utf_8_decode(rest, "replace", False)
+        rest = rest[read:]
+        texts.append(text)
+    if texts:
+        texts[-1] += rest.decode("utf-8", "replace")
+    return texts
+
+
+def token_bytes(tokenizer: PreTrainedTokenizerBase) -> list[bytes] | None:
+    """Bytes of each token of a byte-level tokenizer, by id; empty for ids without a token.
+
+    Returns None for other tokenizers, because the text of their tokens depends on the previous token.
+    """
+    if not (tokenizer.is_fast and isinstance(tokenizer.backend_tokenizer.decoder, ByteLevel)):
+        return None
+    names: list[str | None] = list(tokenizer.convert_ids_to_tokens(list(range(len(tokenizer)))))
+    return [b"" if name is None else _byte_level_bytes(name) for name in names]
+
+
+# ---------------------------------------------------------------- others: decoded in pairs
+def _units(names: list[str]) -> Iterator[range]:
+    """Ranges of tokens that are decoded together: runs of byte tokens such as <0xE2>, and every other token alone."""
+    for is_byte, indices in groupby(range(len(names)), key=lambda index: bool(_BYTE_TOKEN.fullmatch(names[index]))):
+        run = list(indices)
+        yield from [range(run[0], run[-1] + 1)] if is_byte else (range(index, index + 1) for index in run)
+
+
+def _pairwise_texts(tokenizer: PreTrainedTokenizerBase, ids: list[int], names: list[str]) -> list[str]:
+    texts: list[str] = []
+    before: list[int] = []
+    for unit in _units(names):
+        unit_ids = ids[unit.start : unit.stop]
+        text = _decode(tokenizer, before + unit_ids).removeprefix(_decode(tokenizer, before) if before else "")
+        texts.extend(_split(names[unit.start : unit.stop], text))
+        before = unit_ids
+    return texts
+
+
+def _split(names: list[str], text: str) -> list[str]:
+    """Split a unit's text over its tokens: all to a single token, each character to the byte that ends it."""
+    if len(names) == 1:
+        return [text]
+    raw = [bytes.fromhex(name[3:5]) for name in names]
+    valid = decode_each(raw)
+    if "".join(valid) == text:
+        return valid
+    # Byte fallback decodes a run with any invalid byte to one U+FFFD per byte.
+    return list(text) if len(text) == len(names) else [*[""] * (len(names) - 1), text]
+
+
+# ---------------------------------------------------------------- any tokenizer, in quadratic time
+def _shared_length(left: str, right: str) -> int:
+    """Length of the longest common prefix."""
+    if right.startswith(left):
+        return len(left)
+    differing = (index for index, (one, other) in enumerate(zip(left, right, strict=False)) if one != other)
+    return next(differing, len(right))
+
+
+def _prefix_texts(tokenizer: PreTrainedTokenizerBase, ids: list[int], whole: str) -> list[str]:
+    ends = [0]
+    for stop in range(1, len(ids)):
+        ends.append(max(ends[-1], _shared_length(_decode(tokenizer, ids[:stop]), whole)))
+    return [whole[start:end] for start, end in zip(ends, chain(ends[1:], [len(whole)]), strict=True)]
+
+
+class TokenStream:
+    """Decodes ids one at a time into the characters that each adds.
+
+    Holds a character back until its last byte. Each push decodes only the ids since the last finished text and those of
+    the text before it. ``tokenizers.DecodeStream`` is not used: after byte-fallback tokens that are not valid UTF-8 it
+    raises an exception, which would end a generation.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, before: list[int]) -> None:
+        """``before`` are the ids of the text that is continued; a first leading space depends on them."""
+        self._tokenizer = tokenizer
+        self._ids = list(before[-4:])
+        self._num_decoded = len(self._ids)
+        self._start = 0
+
+    def push(self, token: int) -> str:
+        """Return the characters that ``token`` adds; empty while a character is unfinished."""
+        self._ids.append(token)
+        decoded = _decode(self._tokenizer, self._ids[self._start : self._num_decoded])
+        text = _decode(self._tokenizer, self._ids[self._start :])
+        if text.endswith(REPLACEMENT) and len(self._ids) - self._num_decoded < 4:
+            return ""
+        self._start, self._num_decoded = self._num_decoded, len(self._ids)
+        return text[len(decoded) :]

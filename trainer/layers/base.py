@@ -1,0 +1,235 @@
+"""Base class for sparse layers: a gate selects experts, a decoder computes the output.
+
+The two are separate so that routing can be shown, and so that steering can change a ``Routing`` between them.
+
+Shapes: T tokens, I input width, O output width, N experts, K active experts, M mixing width.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar, Literal, NamedTuple
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from mxd.trainer.config import LayerConfig, Method
+from mxd.trainer.config.gates import GateForm
+from mxd.trainer.config.methods import method_traits
+from mxd.trainer.errors import UserError
+from mxd.trainer.layers.files import CONFIG_FILE, WEIGHTS_FILE
+from mxd.trainer.layers.gates import FlatGate, Gate, build_gate
+from mxd.trainer.layers.ops import mix
+from mxd.trainer.layers.sharding import Shards, sharded_gate, sharded_mix
+
+_SYSTEM_ERROR = re.compile(r"os error (\d+)")
+
+LayerInput = Literal["mlp-input", "mlp-output"]
+"""Input of a layer: the MLP's input, or the MLP's output (autoencoders)."""
+
+
+class Routing(NamedTuple):
+    """Active experts of each token and their gate activations. An edit may add columns beyond K."""
+
+    coefficients_TK: Tensor
+    """Gate activations, non-negative before edits; 0 marks an inactive expert."""
+    indices_TK: Tensor
+    """Expert ids, int64."""
+
+
+class LayerOutput(NamedTuple):
+    """Output of a layer for a batch of tokens."""
+
+    output_TO: Tensor
+    routing: Routing
+    dense_TM: Tensor
+    """Result of ``SparseLayer.dense_output``."""
+
+
+class SparseLayer(nn.Module, ABC):
+    """Layer of N experts, K of them active per token: a = TopK(relu(x G + b_gate))."""
+
+    method: ClassVar[Method]
+    reads: ClassVar[LayerInput] = "mlp-input"
+    expert_tables: ClassVar[tuple[str, ...]] = ("gate.weight", "gate.bias")
+    """Names of the parameters with one row per expert; empty if the experts cannot be sharded over processes."""
+    gates: ClassVar[frozenset[GateForm]] = frozenset({"flat", "product-key", "two-level"})
+    """Supported kinds of gate."""
+    gate: Gate
+
+    def __init__(self, config: LayerConfig) -> None:
+        super().__init__()
+        if config.k > config.num_experts:
+            raise UserError(f"k={config.k} exceeds the number of experts, {config.num_experts}. Lower --k.")
+        if config.gate.gate not in self.gates:
+            raise UserError(f"Gate not supported by {self.method}: {config.gate.gate}. Use --gate flat.")
+        self.config = config
+        self.shards: Shards | None = None
+        self._at_k: dict[int, SparseLayer] = {}
+        self.gate = build_gate(config.gate, config.input_width, config.num_experts, config.k)
+
+    def required_rank(self) -> int:
+        """The rank in the config.
+
+        Raises:
+            UserError: the config has no rank.
+        """
+        if self.config.rank is None:
+            raise UserError(f"The config of a {self.method} needs a rank.")
+        return self.config.rank
+
+    def route(self, x_TI: Tensor) -> Routing:
+        """Select the experts of each token, largest gate activation first."""
+        if self.shards is None:
+            return Routing(*self.gate.choose(x_TI, self.config.k))
+        assert isinstance(self.gate, FlatGate)
+        return Routing(*sharded_gate(x_TI, self.gate.weight, self.gate.bias, self.config.k, self.shards))
+
+    def at_k(self, k: int) -> SparseLayer:
+        """This layer with only the k strongest experts of each token. It shares the weights and is cached.
+
+        Raises:
+            UserError: k exceeds the layer's K, or the method has no top-k.
+        """
+        if k == self.config.k:
+            return self
+        if not method_traits(self.method).has_top_k:
+            raise UserError(f"A {self.method} has no top-k, so k cannot be chosen. Omit k.")
+        if not 0 < k < self.config.k:
+            raise UserError(f"k={k} exceeds the layer's K={self.config.k}. Choose a smaller k.")
+        if k not in self._at_k:
+            narrow = copy.copy(self)  # shares modules and parameters with this layer, on any device
+            narrow.config = self.config.model_copy(update={"k": k})
+            self._at_k[k] = narrow
+        return self._at_k[k]
+
+    def mix(self, routing: Routing, table_NO: Tensor) -> Tensor:
+        """Sum the rows of a table with one row per expert, weighted by gate activation, [T, O]."""
+        if self.shards is None:
+            return mix(routing.coefficients_TK, routing.indices_TK, table_NO)
+        return sharded_mix(routing.coefficients_TK, routing.indices_TK, table_NO, self.shards)
+
+    def shard(self, shards: Shards) -> None:
+        """Keep only this process's slice of the experts. ``route`` and ``decode`` then communicate.
+
+        Raises:
+            UserError: the method or its gate cannot be sharded, or there are fewer experts than processes.
+        """
+        if not self.expert_tables:
+            raise UserError(f"The experts of a {self.method} cannot be sharded. Omit --expert-parallel.")
+        if not isinstance(self.gate, FlatGate):
+            raise UserError("Only experts with a flat gate can be sharded. Omit --expert-parallel, or use --gate flat.")
+        if shards.world_size > self.config.num_experts:
+            raise UserError(f"{self.config.num_experts} experts cannot be sharded over {shards.world_size} processes.")
+        for name in self.expert_tables:
+            parameter = self.get_parameter(name)
+            parameter.data = shards.local_rows(parameter.data)
+        self.shards = shards
+
+    @abstractmethod
+    def dense_output(self, x_TI: Tensor) -> Tensor:
+        """Part of the output that needs no routing, [T, M]: z D of an MxD, x W_skip, or nothing."""
+
+    @abstractmethod
+    def decode(self, dense_TM: Tensor, routing: Routing) -> Tensor:
+        """Output [T, O] for a routing, which may be edited."""
+
+    @abstractmethod
+    def mixing(self, routing: Routing) -> Tensor:
+        """Part of the output that needs only the routing, [T, M]; linear in the gate activations."""
+
+    @abstractmethod
+    def decode_mixed(self, dense_TM: Tensor, mixing_TM: Tensor) -> Tensor:
+        """Output [T, O] for a mixing. For the mixing of a routing it equals ``decode``."""
+
+    @abstractmethod
+    def contribution(self, dense_TM: Tensor, routing: Routing) -> Tensor:
+        """Contribution of the routed experts to the output, [T, O]; linear in the gate activations, without bias."""
+
+    def auxiliary_loss(self, routing: Routing) -> Tensor | None:  # noqa: ARG002
+        """Weighted loss term that the method itself requires; None by default."""
+        return None
+
+    @property
+    @abstractmethod
+    def table(self) -> Tensor:
+        """One row per expert: its output direction, or its scaling of the dense output. A parameter if possible."""
+
+    @abstractmethod
+    def contribution_norms(self, dense_TM: Tensor, routing: Routing) -> Tensor:
+        """Euclidean norm of each active expert's contribution to the output, [T, K]."""
+
+    def forward(self, x_TI: Tensor, k: int | None = None) -> LayerOutput:
+        """Route, then decode, with ``k`` experts per token instead of K if given (random-K training)."""
+        if k is None or k == self.config.k:
+            routing = self.route(x_TI)
+        else:
+            assert self.shards is None
+            routing = Routing(*self.gate.choose(x_TI, min(k, self.config.num_experts)))
+        dense_TM = self.dense_output(x_TI)
+        return LayerOutput(self.decode(dense_TM, routing), routing, dense_TM)
+
+    def unsharded(self) -> SparseLayer:
+        """The layer with all experts: itself, or gathered from all processes, which must all call this."""
+        if self.shards is None:
+            return self
+        state = self.state_dict()
+        state |= {name: self.shards.all_rows(state[name]) for name in self.expert_tables}
+        with torch.device("meta"):
+            layer = type(self)(self.config)
+        layer.load_state_dict(state, assign=True)
+        return layer
+
+    @property
+    def num_parameters(self) -> int:
+        """Number of weights and biases."""
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    def save(self, folder: Path) -> None:
+        """Write ``layer.json`` and ``layer.safetensors`` into ``folder``."""
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / CONFIG_FILE).write_text(self.config.model_dump_json(indent=1) + "\n")
+        tensors = {name: value.detach().contiguous() for name, value in self.state_dict().items()}
+        save_tensors(tensors, folder / WEIGHTS_FILE)
+
+
+def save_tensors(tensors: Mapping[str, Tensor], target: Path) -> None:
+    """Write a safetensors file.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    try:
+        save_file(dict(tensors), target)
+    except SafetensorError as error:
+        # The library reports a full disk only in the text of its general error.
+        number = _SYSTEM_ERROR.search(str(error))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), str(error)) from error
+
+
+def read_weights(path: Path, expected: nn.Module) -> dict[str, Tensor]:
+    """Read a safetensors file and check it against the module that will load it. Returns tensors of its dtypes.
+
+    Raises:
+        UserError: the file is damaged, or its tensors do not match the module.
+    """
+    try:
+        tensors = load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"Cannot read {path}: {error}. Restore it from a copy or train the run again.") from error
+    state = expected.state_dict()
+    expected_shapes = {name: tuple(value.shape) for name, value in state.items()}
+    shapes = {name: tuple(value.shape) for name, value in tensors.items()}
+    if shapes != expected_shapes:
+        names = sorted(shapes.keys() | expected_shapes.keys())
+        differing = ", ".join(name for name in names if shapes.get(name) != expected_shapes.get(name))
+        raise UserError(f"Weights in {path} do not match the layer config: missing, unknown or misshapen {differing}.")
+    return {name: value.to(state[name].dtype) for name, value in tensors.items()}

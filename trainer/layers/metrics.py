@@ -1,0 +1,99 @@
+"""Metrics of layers: expert ranks, reconstruction error, activation counts and load.
+
+Shapes: T tokens, H hidden width, O output width, N experts; the linear map W_n of expert n is [H, O].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mxd.trainer.layers.base import Routing
+from mxd.trainer.layers.mxd import MxD
+
+
+@dataclass(frozen=True)
+class ExpertRanks:
+    """Ranks of the matrices W_n of a sample of experts."""
+
+    normalized_rank: float
+    """Mean of rank / min(H, O)."""
+    stable_rank: float
+    """Mean of ‖W‖²_F / ‖W‖²₂."""
+    min_singular_value: float
+    """Smallest singular value over the sample, relative to the largest of the same expert."""
+    min_scaling: float
+    """Smallest |c_n| over all entries of all experts; a zero entry loses a rank (Lemma 1 of the paper)."""
+
+
+@torch.no_grad()
+def measure_ranks(layer: MxD, experts: Sequence[int]) -> ExpertRanks:
+    """Compute the singular values of at least one expert's matrix. Each takes about O³ FLOPs."""
+    singular = [torch.linalg.svdvals(small_matrix(layer, expert).double()) for expert in experts]
+    full_rank = min(layer.config.hidden_width, layer.config.output_width)
+    ranks = [_rank(values, max(layer.config.hidden_width, layer.config.output_width)) for values in singular]
+    shares = [values / values[0].clamp_min(torch.finfo(values.dtype).tiny) for values in singular]
+    return ExpertRanks(
+        normalized_rank=sum(ranks) / len(ranks) / full_rank,
+        stable_rank=sum(float(share.square().sum()) for share in shares) / len(shares),
+        min_singular_value=min(float(share[full_rank - 1]) if len(share) >= full_rank else 0.0 for share in shares),
+        min_scaling=layer.scaling_NO.abs().min().item(),
+    )
+
+
+def small_matrix(layer: MxD, expert: int) -> Tensor:
+    """Smaller matrix with the singular values of W_n: its QR factor R if W_n is tall."""
+    matrix_HO = layer.expert_matrix(expert)
+    if matrix_HO.shape[0] <= matrix_HO.shape[1]:
+        return matrix_HO
+    square_OO: Tensor = torch.linalg.qr(matrix_HO, mode="r").R
+    return square_OO
+
+
+def _rank(singular: Tensor, width: int) -> int:
+    """Number of singular values above float32 rounding, as in numpy's ``matrix_rank``."""
+    tolerance = float(singular[0]) * width * torch.finfo(torch.float32).eps
+    return int((singular > tolerance).sum())
+
+
+SMALLEST_NORM = 1e-12
+"""Lower bound of the squared target norm, which avoids division by zero."""
+
+
+def normalized_mse(output_TO: Tensor, target_TO: Tensor) -> Tensor:
+    """Mean over tokens of ‖ŷ − y‖² / ‖y‖², a scalar: the training loss. 1 is the error of predicting zero."""
+    errors_T = (output_TO - target_TO).square().sum(dim=1)
+    return (errors_T / target_TO.square().sum(dim=1).clamp_min(SMALLEST_NORM)).mean()
+
+
+def active_counts(routing: Routing, num_experts: int) -> Tensor:
+    """Number of tokens on which each expert is active, [N]."""
+    # bincount and boolean indexing would synchronise with the GPU to determine the size of the result.
+    counts_N = routing.indices_TK.new_zeros(num_experts)
+    active_P = (routing.coefficients_TK > 0).reshape(-1)
+    return counts_N.scatter_add_(0, routing.indices_TK.reshape(-1), active_P.to(counts_N.dtype))
+
+
+def l0(routing: Routing) -> Tensor:
+    """Mean number of active experts per token, a scalar."""
+    return (routing.coefficients_TK > 0).sum(dim=1).float().mean()
+
+
+def effective_number(counts_N: Tensor) -> float:
+    """2 to the power of the load's entropy: N if all experts are used equally, 1 if one does everything."""
+    share_N = counts_N.double() / counts_N.sum().clamp_min(1)
+    positive = share_N[share_N > 0]
+    return float(2.0 ** -(positive * positive.log2()).sum())
+
+
+def gini(counts_N: Tensor) -> float:
+    """Gini coefficient of the load: 0 if all experts are used equally, near 1 if one does everything."""
+    sorted_N = counts_N.double().sort().values
+    count, total = len(sorted_N), sorted_N.sum()
+    if total == 0:
+        return 0.0
+    ranks_N = torch.arange(1, count + 1, dtype=torch.float64, device=sorted_N.device)
+    return float(2 * (ranks_N * sorted_N).sum() / (count * total) - (count + 1) / count)

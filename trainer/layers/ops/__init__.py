@@ -1,0 +1,103 @@
+"""The two sparse operations of a layer, with hand-written backward passes.
+
+Only K of N experts are active on a token. Scores are the only tensor of size T x N, and they are computed block by
+block. The backward passes sort the (token, expert) pairs by expert, then sum the rows of each expert. So they need no
+atomics and no gradient of size T x N, and the result is deterministic. A score that ReLU set to zero gets zero
+gradient.
+
+The implementation depends on the device: ``triton_ops`` on a GPU with Triton, ``torch_ops`` elsewhere.
+
+Shapes: T tokens, I input width, O output width, N experts, K active experts.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from mxd.trainer.layers.ops import torch_ops
+
+
+def ops_for(tensor: Tensor) -> ModuleType:
+    """The fastest implementation for the device of ``tensor``."""
+    return _triton_ops() if tensor.is_cuda and find_spec("triton") is not None else torch_ops
+
+
+@cache
+def _triton_ops() -> ModuleType:
+    from mxd.trainer.layers.ops import triton_ops
+
+    return triton_ops
+
+
+class _Mix(torch.autograd.Function):
+    """sum_k a_tk C[i_tk]: the mixing C^T a."""
+
+    @staticmethod
+    def forward(ctx: Any, coefficients_TK: Tensor, indices_TK: Tensor, table_NO: Tensor) -> Tensor:
+        ctx.save_for_backward(coefficients_TK, indices_TK, table_NO)
+        mixed_TO: Tensor = ops_for(table_NO).mix_rows(coefficients_TK, indices_TK, table_NO)
+        return mixed_TO
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient_TO: Tensor) -> tuple[Tensor | None, None, Tensor | None]:
+        coefficients_TK, indices_TK, table_NO = ctx.saved_tensors
+        ops = ops_for(table_NO)
+        gradient_TO = gradient_TO.contiguous()
+        to_coefficients = to_table = None
+        if ctx.needs_input_grad[0]:
+            to_coefficients = ops.row_dots(gradient_TO, table_NO, indices_TK)
+        if ctx.needs_input_grad[2]:
+            to_table = ops.sum_by_expert(gradient_TO, coefficients_TK, indices_TK, table_NO.shape[0])
+        return to_coefficients, None, to_table
+
+
+class _Gate(torch.autograd.Function):
+    """The K largest of relu(x G^T + b), with their expert ids."""
+
+    @staticmethod
+    def forward(ctx: Any, x_TI: Tensor, weight_NI: Tensor, bias_N: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        # ReLU keeps the order, so it is applied only to the K largest scores.
+        coefficients_TK, indices_TK = ops_for(x_TI).largest_scores(x_TI, weight_NI, bias_N, k)
+        coefficients_TK = coefficients_TK.relu_()
+        ctx.save_for_backward(x_TI, weight_NI, coefficients_TK, indices_TK)
+        ctx.mark_non_differentiable(indices_TK)
+        return coefficients_TK, indices_TK
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient_TK: Tensor, _indices: Tensor) -> tuple[Tensor | None, ...]:
+        x_TI, weight_NI, coefficients_TK, indices_TK = ctx.saved_tensors
+        ops = ops_for(x_TI)
+        scores_TK = torch.where(coefficients_TK > 0, gradient_TK, 0.0)
+        to_x = to_weight = to_bias = None
+        if ctx.needs_input_grad[0]:
+            to_x = ops.mix_rows(scores_TK, indices_TK, weight_NI)
+        if ctx.needs_input_grad[1]:
+            to_weight = ops.sum_by_expert(x_TI, scores_TK, indices_TK, weight_NI.shape[0])
+        if ctx.needs_input_grad[2]:
+            ones_T1 = scores_TK.new_ones(len(scores_TK), 1)
+            to_bias = ops.sum_by_expert(ones_T1, scores_TK, indices_TK, weight_NI.shape[0]).squeeze(1)
+        return to_x, to_weight, to_bias, None
+
+
+def mix(coefficients_TK: Tensor, indices_TK: Tensor, table_NO: Tensor) -> Tensor:
+    """Sum the rows of ``table_NO`` weighted by gate activation: ``sum_k a_tk table[i_tk]``, [T, O]."""
+    mixed: Tensor = _Mix.apply(coefficients_TK, indices_TK, table_NO)  # type: ignore[no-untyped-call]
+    return mixed
+
+
+def gate(x_TI: Tensor, weight_NI: Tensor, bias_N: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Gate activations and ids of the K experts with the largest scores: two tensors [T, K], largest first.
+
+    A gate activation of 0 means that fewer than K scores were positive; that expert is inactive.
+    """
+    chosen: tuple[Tensor, Tensor] = _Gate.apply(x_TI, weight_NI, bias_N, k)  # type: ignore[no-untyped-call]
+    return chosen

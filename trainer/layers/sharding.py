@@ -1,0 +1,135 @@
+"""Gate and mixing of a layer whose experts are sharded over several processes.
+
+Each process holds a slice of the experts and has its own tokens. All tokens are gathered on every process, which scores
+them against its own experts and returns its K best. The process of a token selects the K best of all candidates, and
+the mixed rows come back as a sum. Both functions equal those of ``ops`` on the whole layer, forward and backward.
+
+Communication per token with W processes: its row goes to W - 1 others, and each of them returns K candidates with their
+ids. Then K gate activations with their ids go to each, and each returns a mixed row of O values. The backward pass
+sends the same without ids. Scores of all tokens against all experts never leave the process that computed them.
+
+Shapes: t tokens of this process, T = W * t tokens of all, I input width, O output width, N experts, n local experts,
+K active experts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+from torch.nn import functional as F
+
+from mxd.trainer.layers.ops import gate, mix
+
+
+@dataclass(frozen=True)
+class Shards:
+    """Slice of the experts that this process holds. All processes have the same number of tokens."""
+
+    rank: int
+    world_size: int
+    num_experts: int
+    """Number of experts N of the whole layer."""
+    group: dist.ProcessGroup | None = None
+    """Process group; by default all processes."""
+
+    def bounds(self, rank: int) -> tuple[int, int]:
+        """First expert of a process, and one past its last."""
+        return rank * self.num_experts // self.world_size, (rank + 1) * self.num_experts // self.world_size
+
+    def local_rows(self, table: Tensor) -> Tensor:
+        """This process's rows of a table with one row per expert."""
+        first, end = self.bounds(self.rank)
+        return table[first:end].clone()
+
+    def all_rows(self, part: Tensor) -> Tensor:
+        """Table of all experts, gathered from all processes; a collective call."""
+        sizes = [end - first for first, end in map(self.bounds, range(self.world_size))]
+        padded = part.new_zeros(max(sizes), *part.shape[1:])
+        padded[: len(part)] = part
+        parts = self.all_gather(padded).split(max(sizes))
+        return torch.cat([rows[:size] for rows, size in zip(parts, sizes, strict=True)])
+
+    def all_gather(self, rows: Tensor) -> Tensor:
+        """Concatenate the rows [t, …] of all processes, [T, …]."""
+        gathered = rows.new_empty(self.world_size * len(rows), *rows.shape[1:])
+        dist.all_gather_into_tensor(gathered, rows.contiguous(), group=self.group)
+        return gathered
+
+    def reduce_scatter(self, rows: Tensor) -> Tensor:
+        """Sum the rows [T, …] over all processes and keep those of this process's tokens, [t, …]."""
+        own = rows.new_empty(len(rows) // self.world_size, *rows.shape[1:])
+        dist.reduce_scatter_tensor(own, rows.contiguous(), group=self.group)
+        return own
+
+    def all_to_all(self, rows: Tensor) -> Tensor:
+        """Collect from every process its rows [T, …] for this process's tokens, [T, …]."""
+        received = torch.empty_like(rows, memory_format=torch.contiguous_format)
+        dist.all_to_all_single(received, rows.contiguous(), group=self.group)
+        return received
+
+    def local_ids(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """Mask of the experts that this process holds, and their local ids (0 for the others)."""
+        first, end = self.bounds(self.rank)
+        is_local = (indices >= first) & (indices < end)
+        return is_local, torch.where(is_local, indices - first, 0)
+
+
+class _AllGather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, shards: Shards) -> Tensor:
+        ctx.shards = shards
+        return shards.all_gather(rows)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return ctx.shards.reduce_scatter(gradient), None
+
+
+class _ReduceScatter(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, shards: Shards) -> Tensor:
+        ctx.shards = shards
+        return shards.reduce_scatter(rows)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return ctx.shards.all_gather(gradient), None
+
+
+class _AllToAll(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, shards: Shards) -> Tensor:
+        ctx.shards = shards
+        return shards.all_to_all(rows)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return ctx.shards.all_to_all(gradient), None
+
+
+def sharded_gate(x_tI: Tensor, weight_nI: Tensor, bias_n: Tensor, k: int, shards: Shards) -> tuple[Tensor, Tensor]:
+    """``ops.gate`` of the whole layer for this process's tokens; expert ids are global."""
+    x_TI: Tensor = _AllGather.apply(x_tI, shards)  # type: ignore[no-untyped-call]
+    offered = min(k, len(weight_nI))
+    values_TC, local_TC = gate(x_TI, weight_nI, bias_n, offered)
+    # A slice with fewer than K experts pads with candidates that are never selected.
+    values_TK = F.pad(values_TC, (0, k - offered), value=-1.0)
+    indices_TK = F.pad(local_TC + shards.bounds(shards.rank)[0], (0, k - offered))
+    exchanged: Tensor = _AllToAll.apply(values_TK, shards)  # type: ignore[no-untyped-call]
+    values_tWK = exchanged.unflatten(0, (shards.world_size, -1)).transpose(0, 1)
+    indices_tWK = shards.all_to_all(indices_TK).unflatten(0, (shards.world_size, -1)).transpose(0, 1)
+    coefficients_tK, positions_tK = values_tWK.flatten(1).topk(k, dim=1)
+    return coefficients_tK, indices_tWK.flatten(1).gather(1, positions_tK)
+
+
+def sharded_mix(coefficients_tK: Tensor, indices_tK: Tensor, table_nO: Tensor, shards: Shards) -> Tensor:
+    """``ops.mix`` of the whole layer for this process's tokens; expert ids are global."""
+    coefficients_TK: Tensor = _AllGather.apply(coefficients_tK, shards)  # type: ignore[no-untyped-call]
+    is_local_TK, local_TK = shards.local_ids(shards.all_gather(indices_tK))
+    partial_TO = mix(torch.where(is_local_TK, coefficients_TK, 0.0), local_TK, table_nO)
+    mixed_tO: Tensor = _ReduceScatter.apply(partial_TO, shards)  # type: ignore[no-untyped-call]
+    return mixed_tO

@@ -1,0 +1,1 @@
+"""Layers beyond the paper's MxD and the transcoder baselines."""

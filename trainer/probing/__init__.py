@@ -1,1 +1,0 @@
-"""How well single experts tell labelled texts apart; start at ``probe``."""

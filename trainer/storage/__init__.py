@@ -1,0 +1,1 @@
+"""Runs on disk and in the database, and layers imported from other libraries."""

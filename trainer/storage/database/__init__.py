@@ -1,0 +1,1 @@
+"""The SQL database: tables, versions and full-text search."""

@@ -1,0 +1,194 @@
+"""Compressed column types: small integers in as few bytes as possible.
+
+The compression is invisible in Python. Integers are stored as LEB128: groups of seven bits, lowest first, with the
+eighth bit set if more follow.
+"""
+
+# ruff: noqa: ARG002 - SQLAlchemy gives every type the dialect; these are the same in all.
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from itertools import accumulate
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Dialect, LargeBinary
+from sqlalchemy.types import TypeDecorator
+
+from mxd.trainer.errors import DamagedDatabaseError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+TOKEN_IDS = np.dtype("<u4")
+ACTIVE = np.dtype([("position", "<u2"), ("coefficient", "<f4"), ("rank", "<u2")])
+
+
+def _reports_damage(decoder: Callable[P, T]) -> Callable[P, T]:
+    """Decorate a decoder: invalid data raises ``DamagedDatabaseError``."""
+
+    @wraps(decoder)
+    def decode(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return decoder(*args, **kwargs)
+        except (struct.error, LookupError, ValueError, TypeError, OverflowError) as error:
+            raise DamagedDatabaseError from error
+
+    return decode
+
+
+def pack(numbers: Iterable[int]) -> bytes:
+    """Encode non-negative integers as LEB128."""
+    packed = bytearray()
+    for number in numbers:
+        while number > 127:
+            packed.append(number & 127 | 128)
+            number >>= 7
+        packed.append(number)
+    return bytes(packed)
+
+
+def unpack(packed: bytes) -> list[int]:
+    """Decode the output of ``pack``."""
+    if packed.isascii():
+        return list(packed)
+    numbers, number, shift = [], 0, 0
+    for byte in packed:
+        if byte > 127:
+            number |= (byte & 127) << shift
+            shift += 7
+        else:
+            numbers.append(number | byte << shift)
+            number = shift = 0
+    return numbers
+
+
+@_reports_damage
+def unpack_all(packed: bytes) -> NDArray[np.int64]:
+    """Decode the concatenated outputs of several calls of ``pack``."""
+    bytes_B = np.frombuffer(packed, np.uint8)
+    if packed.isascii():
+        return bytes_B.astype(np.int64)
+    last_M = np.flatnonzero(bytes_B < 128)
+    first_M = np.concatenate([np.zeros(1, np.int64), last_M[:-1] + 1])
+    place_B = np.arange(len(bytes_B)) - np.repeat(first_M, last_M - first_M + 1)
+    return np.add.reduceat((bytes_B & 127).astype(np.int64) << 7 * place_B, first_M)
+
+
+@_reports_damage
+def unpack_active(packed: bytes) -> list[tuple[int, float, int]]:
+    """Decode a ``PackedActive`` value to (position, coefficient, rank)."""
+    (count,) = unpack(packed[:1]) if packed[0] < 128 else unpack(packed[:2])
+    split = len(packed) - 4 * count
+    numbers = unpack(packed[:split])
+    coefficients = struct.unpack_from(f"<{count}f", packed, split)
+    return list(zip(accumulate(numbers[1 : count + 1]), coefficients, numbers[count + 1 :], strict=True))
+
+
+@_reports_damage
+def count_packed(packed: bytes, ends: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how many integers end before each byte offset of concatenated ``pack`` outputs."""
+    ended = np.cumsum(np.frombuffer(packed, np.uint8) < 128)
+    return np.concatenate([np.zeros(1, np.int64), ended])[ends]
+
+
+class PackedTokenIds(TypeDecorator[bytes]):
+    """Little-endian unsigned 32-bit token ids."""
+
+    impl = LargeBinary
+    cache_ok = True
+
+    def process_bind_param(self, value: bytes | None, dialect: Dialect) -> bytes | None:
+        """Encode."""
+        return None if value is None else pack(np.frombuffer(value, TOKEN_IDS).tolist())
+
+    def process_result_value(self, value: bytes | None, dialect: Dialect) -> bytes | None:
+        """Decode."""
+        return None if value is None else _read(lambda it: np.array(unpack(it), TOKEN_IDS).tobytes(), value)
+
+
+class PackedActive(TypeDecorator[bytes]):
+    """Little-endian (uint16 position, float32 coefficient, uint16 rank) by position.
+
+    Stored as count, position differences, ranks, then the coefficients as float32.
+    """
+
+    impl = LargeBinary
+    cache_ok = True
+
+    def process_bind_param(self, value: bytes | None, dialect: Dialect) -> bytes | None:
+        """Encode."""
+        if value is None:
+            return None
+        count = len(value) // ACTIVE.itemsize
+        fields = struct.unpack("<" + "HfH" * count, value)
+        positions = fields[::3]
+        steps = [after - before for before, after in zip((0, *positions), positions, strict=False)]
+        return pack([count, *steps, *fields[2::3]]) + struct.pack(f"<{count}f", *fields[1::3])
+
+    def process_result_value(self, value: bytes | None, dialect: Dialect) -> bytes | None:
+        """Decode."""
+        return None if value is None else _read(lambda it: np.array(unpack_active(it), ACTIVE).tobytes(), value)
+
+
+class PackedCounts(TypeDecorator[list[int]]):
+    """List of counts."""
+
+    impl = LargeBinary
+    cache_ok = True
+
+    def process_bind_param(self, value: Sequence[int] | None, dialect: Dialect) -> bytes | None:
+        """Encode."""
+        return None if value is None else pack(value)
+
+    def process_result_value(self, value: bytes | None, dialect: Dialect) -> list[int] | None:
+        """Decode."""
+        return None if value is None else _read(unpack, value)
+
+
+class PackedPairs(TypeDecorator[list[list[int]]]):
+    """List of pairs of integers."""
+
+    impl = LargeBinary
+    cache_ok = True
+
+    def process_bind_param(self, value: Sequence[Sequence[int]] | None, dialect: Dialect) -> bytes | None:
+        """Encode."""
+        return None if value is None else pack([number for pair in value for number in pair])
+
+    def process_result_value(self, value: bytes | None, dialect: Dialect) -> list[list[int]] | None:
+        """Decode."""
+        if value is None:
+            return None
+        return _read(_pairs, value)
+
+
+def _pairs(packed: bytes) -> list[list[int]]:
+    numbers: list[Any] = unpack(packed)
+    return [list(pair) for pair in zip(numbers[::2], numbers[1::2], strict=True)]
+
+
+@_reports_damage
+def _read(unpacked: Callable[[bytes], T], packed: bytes) -> T:
+    return unpacked(packed)
+
+
+def pack_routed(counts_L: NDArray[np.int64], experts_P: NDArray[np.int64], num_experts: int) -> tuple[bytes, bytes]:
+    """Encode counts as uint16, and experts as uint16 or, above 65,536 experts, uint32."""
+    return counts_L.astype("<u2").tobytes(), experts_P.astype(_expert_type(num_experts)).tobytes()
+
+
+def unpack_routed(counts: bytes, experts: bytes, num_experts: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Decode the output of ``pack_routed``."""
+    return (
+        np.frombuffer(counts, "<u2").astype(np.int64),
+        np.frombuffer(experts, _expert_type(num_experts)).astype(np.int64),
+    )
+
+
+def _expert_type(num_experts: int) -> np.dtype[Any]:
+    return np.dtype("<u2") if num_experts <= 1 << 16 else np.dtype("<u4")

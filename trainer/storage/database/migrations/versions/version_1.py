@@ -1,0 +1,10 @@
+"""Baseline: the tables that ``trainer.storage.database.tables`` creates in a new database."""
+
+from __future__ import annotations
+
+revision = "1"
+down_revision = None
+
+
+def upgrade() -> None:
+    """Do nothing: a database without a version gets its tables from the code, not from revisions."""

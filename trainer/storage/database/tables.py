@@ -1,0 +1,306 @@
+"""Tables of the trainer.
+
+Only the trainer writes them; the backend reads them and keeps user annotations in its own tables. The database is
+SQLite in WAL mode or PostgreSQL, so readers never wait for writers and see an index completely or not at all.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    DateTime,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    String,
+    Text,
+)
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from mxd.trainer.storage.database.column_types import PackedActive, PackedCounts, PackedPairs, PackedTokenIds
+
+COUNT = BigInteger().with_variant(Integer(), "sqlite")
+"""Counts that may exceed 2**31. SQLite's integers have 64 bits anyway."""
+
+
+class Base(DeclarativeBase):
+    """Base class of the trainer's tables."""
+
+
+class RoutedRecord(Base):
+    """A sampled sequence of the indexed text with all active experts of each token."""
+
+    __tablename__ = "routed_sequences"
+
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
+    sequence: Mapped[int] = mapped_column(primary_key=True)
+    counts: Mapped[bytes] = mapped_column(LargeBinary)
+    """Number of active experts per token; see ``column_types.pack_routed``."""
+    experts: Mapped[bytes] = mapped_column(LargeBinary)
+    """Active experts token by token, strongest first."""
+
+
+class AutomaticLabelRecord(Base):
+    """An automatic label of an expert, with its scores."""
+
+    __tablename__ = "automatic_labels"
+
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
+    expert: Mapped[int] = mapped_column(primary_key=True)
+    labeller: Mapped[str] = mapped_column(String(200), primary_key=True)
+    """``features``, or the name of the language model that wrote the label."""
+    label: Mapped[str] = mapped_column(Text)
+    balanced_accuracy: Mapped[float]
+    """Balanced accuracy on held-out examples and inactive text; chance is 0.5."""
+    precision: Mapped[float | None]
+    """Share of tokens matching the label on which the expert is active; None if unknown."""
+    recall: Mapped[float | None]
+    """Share of active tokens that match the label."""
+    test_examples: Mapped[int]
+    """Number of held-out examples."""
+    created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+
+
+def utc_now() -> datetime:
+    """Return the current time, timezone-aware in UTC."""
+    return datetime.now(UTC)
+
+
+class RunRecord(Base):
+    """A trained layer, or one in training. The weights are in the run directory of the same name."""
+
+    __tablename__ = "runs"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(String(200), unique=True)
+    status: Mapped[str] = mapped_column(String(16))
+    """``training``, ``stopped``, ``finished`` or ``failed``."""
+    error: Mapped[str | None] = mapped_column(Text)
+    language_model: Mapped[str] = mapped_column(Text)
+    layer: Mapped[int]
+    method: Mapped[str] = mapped_column(String(32))
+    activation: Mapped[str] = mapped_column(String(32))
+    num_experts: Mapped[int]
+    k: Mapped[int]
+    input_width: Mapped[int]
+    hidden_width: Mapped[int]
+    output_width: Mapped[int]
+    parameters: Mapped[int] = mapped_column(COUNT)
+    text: Mapped[str] = mapped_column(Text)
+    seed: Mapped[int]
+    context_length: Mapped[int]
+    target_tokens: Mapped[int] = mapped_column(COUNT)
+    trained_tokens: Mapped[int] = mapped_column(COUNT)
+    config: Mapped[dict[str, Any]] = mapped_column(JSON)
+    started_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+    updated_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+
+
+class MetricRecord(Base):
+    """Training metrics of one step."""
+
+    __tablename__ = "metrics"
+
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
+    step: Mapped[int] = mapped_column(primary_key=True)
+    tokens: Mapped[int] = mapped_column(COUNT)
+    normalized_mse: Mapped[float]
+    dead_share: Mapped[float]
+    l0: Mapped[float]
+    max_density: Mapped[float]
+    tokens_per_second: Mapped[float]
+    seconds: Mapped[float]
+    # Measured less often, and only for methods whose experts are matrices; see mxd.trainer.layers.metrics.
+    normalized_rank: Mapped[float | None]
+    stable_rank: Mapped[float | None]
+    min_singular_value: Mapped[float | None]
+    min_scaling: Mapped[float | None]
+
+
+class IndexRecord(Base):
+    """The index of a run: one pass over text that collected expert statistics and examples. At most one per run."""
+
+    __tablename__ = "indexes"
+
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
+    text: Mapped[str] = mapped_column(Text)
+    seed: Mapped[int]
+    tokens: Mapped[int] = mapped_column(COUNT)
+    context_length: Mapped[int]
+    active_experts: Mapped[int]
+    examples: Mapped[int] = mapped_column(COUNT)
+    normalized_mse: Mapped[float]
+    created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+
+
+class ExpertRecord(Base):
+    """Statistics of an expert over the indexed text. Dead experts have a row, too."""
+
+    __tablename__ = "experts"
+
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
+    expert: Mapped[int] = mapped_column(primary_key=True)
+    active_tokens: Mapped[int] = mapped_column(COUNT)
+    density: Mapped[float]
+    """Share of indexed tokens on which the expert is active."""
+    mean_activation: Mapped[float]
+    """Mean gate activation on active tokens; 0 for a dead expert."""
+    max_activation: Mapped[float]
+    p99: Mapped[float]
+    entropy: Mapped[float]
+    """Entropy of the token ids it is active on, in bits."""
+    top_tokens: Mapped[list[list[int]]] = mapped_column(PackedPairs)
+    """[[token id, count], …], most frequent first."""
+    histogram: Mapped[list[int]] = mapped_column(PackedCounts)
+    """Counts of its activation in equal bins from 0 to ``histogram_high``."""
+    histogram_high: Mapped[float]
+    """A power of two, at least ``max_activation``; 0 for a dead expert."""
+    bins: Mapped[list[list[float]]] = mapped_column(JSON)
+    """[[low, high, active tokens], …] from the highest bin to the lowest. Bin b of an example is entry b - 1."""
+    # Copies from AblationRecord for sorting; 0 until measured. A measured output_share is above 0.
+    loss_increase: Mapped[float] = mapped_column(default=0.0)
+    kl_amplified: Mapped[float] = mapped_column(default=0.0)
+    output_share: Mapped[float] = mapped_column(default=0.0)
+    input_dependence: Mapped[float] = mapped_column(default=0.0)
+
+    # One covering index per sort order: a page after the cursor (value, expert) is a range scan.
+    __table_args__ = (
+        Index("experts_by_density", "run_id", "density", "expert"),
+        Index("experts_by_mean_activation", "run_id", "mean_activation", "expert"),
+        Index("experts_by_max_activation", "run_id", "max_activation", "expert"),
+        Index("experts_by_entropy", "run_id", "entropy", "expert"),
+        Index("experts_by_loss_increase", "run_id", "loss_increase", "expert"),
+        Index("experts_by_kl_amplified", "run_id", "kl_amplified", "expert"),
+        Index("experts_by_output_share", "run_id", "output_share", "expert"),
+        Index("experts_by_input_dependence", "run_id", "input_dependence", "expert"),
+    )
+
+
+class AblationRecord(Base):
+    """Ablation and steering effects of an expert; see ``mxd.trainer.analysis.ablation.summary``."""
+
+    __tablename__ = "ablations"
+
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
+    expert: Mapped[int] = mapped_column(primary_key=True)
+    examples: Mapped[int]
+    loss_increase: Mapped[float | None]
+    kl_ablated: Mapped[float]
+    kl_amplified: Mapped[float]
+    kl_random_expert: Mapped[float]
+    kl_random_direction: Mapped[float]
+    random_expert: Mapped[int]
+    output_share: Mapped[float]
+    input_dependence: Mapped[float]
+    promoted: Mapped[list[list[float]]] = mapped_column(JSON)
+    """[[token id, change of log p in nats], …], largest first."""
+    suppressed: Mapped[list[list[float]]] = mapped_column(JSON)
+
+
+class SteeringStrengthRecord(Base):
+    """Effect of amplifying one expert at one strength; see ``mxd.trainer.evaluation.steering``."""
+
+    __tablename__ = "steering_strengths"
+
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
+    expert: Mapped[int] = mapped_column(primary_key=True)
+    kind: Mapped[str] = mapped_column(String(16), primary_key=True)
+    """``none``, ``expert``, ``random_expert`` or ``random_direction``."""
+    strength: Mapped[float] = mapped_column(primary_key=True)
+    kl: Mapped[float]
+    loss: Mapped[float]
+    self_similarity: Mapped[float]
+    promoted_share: Mapped[float]
+
+
+class MeasurementRecord(Base):
+    """Settings of a measurement stored in other tables, so that it can be reproduced."""
+
+    __tablename__ = "measurements"
+
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
+    command: Mapped[str] = mapped_column(String(32), primary_key=True)
+    """``ablate`` or ``evaluate-steering``."""
+    settings: Mapped[dict[str, Any]] = mapped_column(JSON)
+
+
+class SequenceRecord(Base):
+    """A token sequence of the indexed text, shared by all its examples."""
+
+    __tablename__ = "sequences"
+
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
+    sequence: Mapped[int] = mapped_column(primary_key=True)
+    """Index of the sequence in the indexed text."""
+    token_ids: Mapped[bytes] = mapped_column(PackedTokenIds)
+    """Little-endian unsigned 32-bit token ids."""
+
+
+class ExampleRecord(Base):
+    """A token of a stored sequence on which an expert is active."""
+
+    __tablename__ = "examples"
+
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
+    expert: Mapped[int] = mapped_column(primary_key=True)
+    bin: Mapped[int] = mapped_column(primary_key=True)
+    """0: top example. 1, 2, …: random example of that activation bin, highest first."""
+    rank: Mapped[int] = mapped_column(primary_key=True)
+    """Order within the bin, from 0."""
+    sequence: Mapped[int]
+    position: Mapped[int]
+    coefficient: Mapped[float] = mapped_column(Float)
+    active: Mapped[bytes] = mapped_column(PackedActive)
+    """Active tokens of the sequence by position; see ``column_types.ACTIVE``."""
+
+    # Clustered by primary key: an expert's examples are adjacent, and the key is stored once.
+    __table_args__ = {"sqlite_with_rowid": False}  # noqa: RUF012
+
+
+class EvaluationRecord(Base):
+    """Evaluation of a run, or of several runs jointly, on one dataset. A new one replaces the old one."""
+
+    __tablename__ = "evaluations"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), index=True)
+    subject: Mapped[str] = mapped_column(Text)
+    """Name of the run, or names of the runs joined by `` + ``."""
+    text: Mapped[str] = mapped_column(Text)
+    fingerprint: Mapped[str] = mapped_column(String(32))
+    """Digest of the dataset."""
+    settings: Mapped[dict[str, Any]] = mapped_column(JSON)
+    """The ``EvaluateConfig``."""
+    weights: Mapped[str] = mapped_column(String(64))
+    """Digest of the evaluated weights."""
+    result: Mapped[dict[str, Any]] = mapped_column(JSON)
+    sequences: Mapped[bytes] = mapped_column(LargeBinary)
+    """Loss increase per sequence in nats, little-endian float32, for confidence intervals over seeds."""
+    created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+
+    __table_args__ = (Index("evaluations_of_subject", "subject", "fingerprint", unique=True),)
+
+
+class ProbeRecord(Base):
+    """Probes of a run's experts on one label file."""
+
+    __tablename__ = "probes"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"))
+    labels: Mapped[str] = mapped_column(Text)
+    fingerprint: Mapped[str] = mapped_column(String(32))
+    """Digest of the label file."""
+    level: Mapped[str] = mapped_column(String(8))
+    settings: Mapped[dict[str, Any]] = mapped_column(JSON)
+    """The ``ProbeConfig``."""
+    result: Mapped[dict[str, Any]] = mapped_column(JSON)
+    created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+
+    __table_args__ = (Index("probes_of_run", "run_id", "fingerprint", "level", unique=True),)

@@ -1,0 +1,149 @@
+"""Common representation of an imported layer, and helpers to read configs and tensors.
+
+Shapes: I input width, N experts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from mxd.trainer.config import Activation, Encoder, Method
+from mxd.trainer.errors import UserError
+
+Reads = Literal["mlp-input", "folded-norm", "norm"]
+"""mlp-input: the MLP's input. folded-norm: the preceding norm's output before its weight and bias. norm: the same for
+an RMSNorm, the output after weight and bias for a LayerNorm."""
+
+
+@dataclass(frozen=True)
+class ImportedLayer:
+    """A layer from a file, with our names for its tensors."""
+
+    method: Method
+    k: int
+    """K, or N for a method without a top-k."""
+    tensors: Mapping[str, Tensor]
+    """Tensors under the names of ``SparseLayer.state_dict``."""
+    reads: Reads
+    layer: int | None
+    """Index of the block, if stated."""
+    weights: Path
+    """File with the tensors."""
+    version: str | None = None
+    """Version of the program that wrote it, if stated."""
+    activation: Activation | None = None
+    """Activation function of an MxD's encoder."""
+    encoder: Encoder | None = None
+    text: str | None = None
+    """Training dataset, if stated."""
+    tokens: int = 0
+    """Number of training tokens; 0 if not stated."""
+    context: int | None = None
+    after_post_norm: bool = False
+    """True if its output replaces that of a norm after the MLP, which some architectures have."""
+
+    @property
+    def num_experts(self) -> int:
+        """Number of experts N."""
+        return len(self.tensors["gate.weight"])
+
+
+@dataclass(frozen=True)
+class SourceSettings:
+    """Config from a file, with error messages for missing and invalid values."""
+
+    values: Mapping[str, Any]
+    where: str
+
+    def whole(self, name: str, default: int | None = None) -> int:
+        """Return a positive integer."""
+        value = self.values.get(name, default)
+        if type(value) is not int or value < 1:
+            raise UserError(f"Invalid config: {self.where} needs a positive integer '{name}'.")
+        return value
+
+    def text(self, name: str, default: str | None = None) -> str:
+        """Return a string."""
+        value = self.values.get(name, default)
+        if not isinstance(value, str):
+            raise UserError(f"Invalid config: {self.where} needs a string '{name}'.")
+        return value
+
+    def flag(self, name: str) -> bool:
+        """Return whether a value is true; missing values are false."""
+        return self.values.get(name) is True
+
+    def part(self, name: str) -> SourceSettings:
+        """Return a nested config, empty if missing."""
+        value = self.values.get(name)
+        return SourceSettings(value if isinstance(value, dict) else {}, self.where)
+
+    def tokens(self, name: str) -> int:
+        """Return a count, or 0 if missing."""
+        value = self.values.get(name)
+        return value if type(value) is int and value > 0 else 0
+
+
+@dataclass
+class SourceTensors:
+    """Tensors of a file. Each must be read or ignored explicitly."""
+
+    values: dict[str, Tensor]
+    where: str
+    _used: set[str] = field(default_factory=set)
+
+    @classmethod
+    def read(cls, path: Path) -> SourceTensors:
+        """Read a safetensors file.
+
+        Raises:
+            UserError: the file is not a safetensors file.
+        """
+        try:
+            return cls(load_file(path), path.name)
+        except (SafetensorError, OSError) as error:
+            raise UserError(f"Invalid safetensors file: {path} ({error}). Download it again.") from error
+
+    def pop(self, name: str) -> Tensor:
+        """Return a required tensor in float32."""
+        if name not in self.values:
+            names = ", ".join(sorted(self.values)[:12]) or "none"
+            raise UserError(f"Missing tensor: {name} in {self.where}. Its tensors: {names}.")
+        self._used.add(name)
+        value = self.values[name]
+        if not value.is_floating_point() or not bool(torch.isfinite(value).all()):
+            raise UserError(f"Tensor {name} of {self.where} has NaN or infinite values.")
+        return value.detach().to(torch.float32).contiguous()
+
+    def pop_optional(self, name: str) -> Tensor | None:
+        """Return an optional tensor."""
+        return self.pop(name) if name in self.values else None
+
+    def ignore(self, *names: str) -> None:
+        """Mark tensors as irrelevant to the layer's output."""
+        self._used.update(names)
+
+    def check_empty(self) -> None:
+        """Check that all tensors were read, because an unknown one may change the layer's output.
+
+        Raises:
+            UserError: a tensor was not read.
+        """
+        unread = sorted(self.values.keys() - self._used)
+        if unread:
+            raise UserError(f"Unknown tensors in {self.where}: {', '.join(unread)}.")
+
+
+def digest(path: Path) -> str:
+    """Return the SHA-256 of a file as hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,81 @@
+"""circuit-tracer's transcoder sets, one per layer: a folder with ``config.yaml`` and ``layer_N.safetensors``.
+
+    W_enc [N, I], b_enc [N]                 gate
+    W_dec [N, O], b_dec [O]                 directions and output bias
+    activation_function.threshold [N]       for JumpReLU
+    W_skip [O, I]                           for skip transcoders
+
+With ``activation: topk`` and ``k`` they are TopK; without thresholds they are ReLU. The hooks are TransformerLens's,
+without folded norms. Supports the format of circuit-tracer 0.1 to 0.4.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from mxd.trainer.config import Method
+from mxd.trainer.errors import UserError
+from mxd.trainer.storage.importers.base import ImportedLayer, SourceSettings, SourceTensors
+from mxd.trainer.storage.importers.hook_names import input_place, output_place
+
+CONFIG = "config.yaml"
+THRESHOLDS = ("activation_function.threshold", "threshold")
+
+
+def check_set(settings: SourceSettings) -> None:
+    """Check that a config describes a transcoder set in the same folder.
+
+    Raises:
+        UserError: it does not.
+    """
+    kind = settings.text("model_kind", "transcoder_set")
+    if kind != "transcoder_set":
+        raise UserError(f"Unsupported model_kind: {kind} in {settings.where}. Supported: transcoder_set.")
+    if settings.values.get("transcoders"):
+        raise UserError(
+            f"{settings.where} refers to files of other repos. Download them as layer_N.safetensors to its folder, and "
+            "remove the list."
+        )
+
+
+def read_circuit_tracer(settings: SourceSettings, weights: Path, layer: int) -> ImportedLayer:
+    """Read the transcoder of one layer.
+
+    Raises:
+        UserError: it is not supported.
+    """
+    check_set(settings)
+    place = input_place(settings.text("feature_input_hook"))
+    added = output_place(settings.text("feature_output_hook")) == "added"
+    tensors = SourceTensors.read(weights)
+    converted = {
+        "gate.weight": tensors.pop("W_enc"),
+        "gate.bias": tensors.pop("b_enc"),
+        "direction_NO": tensors.pop("W_dec"),
+        "output_bias": tensors.pop("b_dec"),
+    }
+    skip = tensors.pop_optional("W_skip")
+    if skip is not None:
+        converted["skip.weight"] = skip
+    top_k = settings.values.get("activation") == "topk"
+    if not top_k:
+        named = [value for name in THRESHOLDS if (value := tensors.pop_optional(name)) is not None]
+        converted["threshold_N"] = named[0].reshape(-1) if named else torch.zeros_like(converted["gate.bias"])
+    tensors.check_empty()
+    return ImportedLayer(
+        method=_method(top_k, skip is not None),
+        k=settings.whole("k") if top_k else len(converted["gate.bias"]),
+        tensors=converted,
+        reads="mlp-input" if place == "mlp-input" else "norm",
+        layer=layer,
+        weights=weights,
+        after_post_norm=added,
+    )
+
+
+def _method(top_k: bool, skip: bool) -> Method:
+    if top_k:
+        return "skip-transcoder" if skip else "transcoder"
+    return "jumprelu-skip-transcoder" if skip else "jumprelu-transcoder"

@@ -1,0 +1,181 @@
+"""Conversion of an imported layer to a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from sqlalchemy import Engine
+from torch import Tensor
+
+from mxd.trainer.config import LayerConfig, Origin, TextConfig, TrainConfig
+from mxd.trainer.config.analysis import ImportConfig
+from mxd.trainer.errors import UserError
+from mxd.trainer.language_model.architecture import Architecture, MlpShape
+from mxd.trainer.language_model.loading import load_outline
+from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.language_model.tokenizer import load_tokenizer
+from mxd.trainer.layers.base import SparseLayer
+from mxd.trainer.layers.registry import build_layer
+from mxd.trainer.storage.importers.base import ImportedLayer, digest
+from mxd.trainer.storage.importers.formats import CheckpointPart, select_part
+from mxd.trainer.storage.importers.sources import Source, open_source
+from mxd.trainer.storage.importers.unfold_norms import find_norms, read_affine, unfold
+from mxd.trainer.storage.run import RUN_FILE, TOKENIZER_FOLDER, Run, runs_folder
+from mxd.trainer.storage.run_records import register_run
+from mxd.trainer.utils.files import atomic_directory, atomic_write
+
+NOT_STATED = "not stated"
+"""Dataset name of an imported layer whose file states none."""
+CONTEXT_LENGTHS = range(8, 65_537)
+"""Allowed context lengths."""
+DEFAULT_CONTEXT_LENGTH = 128
+
+
+@dataclass(frozen=True)
+class ImportResult:
+    """Result of ``mxd import``."""
+
+    run: str
+    format: str
+    source: str
+    part: str
+    language_model: str
+    layer: int
+    method: str
+    num_experts: int
+    k: int
+
+
+def import_run(config: ImportConfig, data: Path, database: Engine) -> ImportResult:
+    """Import a layer as a run.
+
+    Args:
+        config: source, layer, language model and name.
+        data: data folder; the run directory is written atomically.
+        database: database to register the run in.
+
+    Raises:
+        UserError: the run exists, the source has no such layer, or the layer does not fit the MLP.
+    """
+    folder = runs_folder(data) / config.name
+    if (folder / RUN_FILE).exists():
+        raise UserError(f"Run '{config.name}' already exists. Choose another --name.")
+    source = open_source(config.source)
+    part = select_part(source, config.layer, config.part)
+    imported = part.read()
+    number = _layer_number(imported, part, config.layer)
+    shape, tensors = _in_place(imported, config.language_model, number)
+    layer = _layer_of(imported, tensors, shape)
+    settings = TrainConfig(
+        name=config.name,
+        language_model=config.language_model,
+        layer=number,
+        text=TextConfig(text=imported.text or NOT_STATED, context_length=_context(imported)),
+        tokens=imported.tokens,
+        method=imported.method,
+        num_experts=imported.num_experts,
+        k=imported.k,
+        origin=_origin(part, source, imported),
+    )
+    _write(folder, settings, layer)
+    register_run(Run.load(folder, data), database)
+    return ImportResult(
+        run=config.name,
+        format=part.format,
+        source=source.name,
+        part=part.name,
+        language_model=config.language_model,
+        layer=number,
+        method=imported.method,
+        num_experts=imported.num_experts,
+        k=imported.k,
+    )
+
+
+def _layer_number(imported: ImportedLayer, part: CheckpointPart, wanted: int | None) -> int:
+    stated = imported.layer if imported.layer is not None else part.layer
+    if stated is None and wanted is None:
+        raise UserError("The file does not state its layer. Set --layer.")
+    if stated is not None and wanted is not None and stated != wanted:
+        raise UserError(f"The file is for layer {stated}, not layer {wanted}. Omit --layer, or choose another file.")
+    number = stated if wanted is None else wanted
+    assert number is not None
+    return number
+
+
+def _in_place(imported: ImportedLayer, source: str, number: int) -> tuple[MlpShape, Mapping[str, Tensor]]:
+    """Return the MLP's shape, and the layer's tensors converted to read the MLP's input."""
+    if imported.reads == "mlp-input" and not imported.after_post_norm:
+        return Architecture(load_outline(source), source).mlp_shape(number), imported.tensors
+    language_model = LanguageModel.load(source, "cpu", torch.float32)
+    norms = find_norms(language_model, number)
+    if imported.after_post_norm and norms.behind is not None:
+        raise UserError(f"The layer replaces the norm that {source} has after its MLPs, so it cannot replace an MLP.")
+    if imported.reads == "mlp-input":
+        return language_model.mlp_shape(number), imported.tensors
+    if norms.before is None:
+        raise UserError(f"The layer reads the norm before the MLP, but layer {number} of {source} has none.")
+    affine = read_affine(norms.before)
+    behind = imported.reads == "norm" and affine.centres
+    return language_model.mlp_shape(number), imported.tensors if behind else unfold(imported.tensors, affine)
+
+
+def _layer_of(imported: ImportedLayer, tensors: Mapping[str, Tensor], shape: MlpShape) -> SparseLayer:
+    inputs, outputs = tensors["gate.weight"].shape[-1], len(tensors["output_bias"])
+    if (inputs, outputs) != (shape.input_width, shape.output_width):
+        raise UserError(
+            f"The layer has widths {inputs} -> {outputs}, but the MLP has {shape.input_width} -> {shape.output_width}. "
+            "Set --language-model and --layer to those it was trained on."
+        )
+    if (thresholds_N := tensors.get("threshold_N")) is not None and bool((thresholds_N < 0).any()):
+        raise UserError("The layer has negative thresholds, which are not supported.")
+    hidden = len(tensors["encoder.bias"]) if "encoder.bias" in tensors else shape.hidden_width
+    config = LayerConfig(
+        method=imported.method,
+        input_width=inputs,
+        hidden_width=hidden,
+        output_width=outputs,
+        num_experts=imported.num_experts,
+        k=imported.k,
+        activation=imported.activation or shape.activation,
+        encoder=imported.encoder or shape.encoder,
+    )
+    with torch.device("meta"):
+        layer = build_layer(config)
+    wanted = {name: value.shape for name, value in layer.state_dict().items()}
+    differing = sorted(name for name in wanted if name not in tensors or tensors[name].shape != wanted[name])
+    if differing or wanted.keys() != tensors.keys():
+        raise UserError(f"The tensors of {imported.weights.name} have inconsistent shapes: {', '.join(differing)}.")
+    layer.load_state_dict({name: value.contiguous() for name, value in tensors.items()}, assign=True)
+    return layer
+
+
+def _context(imported: ImportedLayer) -> int:
+    return (
+        imported.context
+        if imported.context is not None and imported.context in CONTEXT_LENGTHS
+        else DEFAULT_CONTEXT_LENGTH
+    )
+
+
+def _origin(part: CheckpointPart, source: Source, imported: ImportedLayer) -> Origin:
+    return Origin(
+        format=part.format,
+        source=source.name,
+        part=part.name,
+        revision=source.revision,
+        version=imported.version,
+        sha256=digest(imported.weights),
+    )
+
+
+def _write(folder: Path, config: TrainConfig, layer: SparseLayer) -> None:
+    tokenizer = load_tokenizer(config.language_model)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_directory(folder) as partial:
+        tokenizer.save_pretrained(partial / TOKENIZER_FOLDER)
+        layer.save(partial)
+        atomic_write(partial / RUN_FILE, config.model_dump_json(indent=1) + "\n")

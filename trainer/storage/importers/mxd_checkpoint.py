@@ -1,0 +1,171 @@
+"""Checkpoints of the paper's own code (github.com/james-oldfield/MxD, commit f2d8ef7): ``.pt`` files.
+
+They are pickles, read with PyTorch's ``weights_only`` unpickler: it creates tensors and plain values and calls nothing
+else. Their only class, the config, is replaced by an empty class with the same values.
+
+    W_enc [I, H], b_enc [H]        encoder; in a GLU the activated branch, with W_glu as the linear one
+    W_dec [H, O]                   decoder D, or [N, O] directions for a transcoder
+    gate [N, I], gate_bias [N]     gate
+    W_cond [O, N]                  C
+    b_dec_out [O]                  output bias; b_dec is unused in layers that replace an MLP
+
+They were trained with TransformerLens's folded norms: the input is the norm's output before weight and bias.
+"""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mxd.trainer.config import Activation
+from mxd.trainer.errors import UserError
+from mxd.trainer.storage.importers.base import ImportedLayer, SourceSettings, SourceTensors
+from mxd.trainer.storage.importers.hook_names import input_place, output_place, split_hook
+
+SETTINGS_CLASS = "sae_training.config.LanguageModelSAERunnerConfig"
+ACTIVATIONS: dict[str, Activation] = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "sigmoid": "sigmoid",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "silu": "silu",  # not in the paper's command line, but needed for its Swish-GLU on Llama
+}
+MAX_UNPACK_RATIO = 4
+"""Maximum ratio of unpacked to packed size. PyTorch's own checkpoints are not compressed."""
+
+
+class _RunnerSettings:
+    """Replaces the config's class: its values without its code."""
+
+
+def read_checkpoint(path: Path) -> ImportedLayer:
+    """Read the layer of a checkpoint.
+
+    Raises:
+        UserError: it is not a checkpoint, has other content than tensors and config, or is not supported.
+    """
+    settings, tensors = _unpickle(path)
+    if not settings.flag("is_transcoder"):
+        raise UserError(f"{path.name} is an autoencoder. Only layers that replace an MLP can be imported.")
+    hook, out_hook = settings.text("hook_point"), settings.text("out_hook_point")
+    if input_place(hook) != "normalized" or output_place(out_hook) != "added":
+        raise UserError(
+            f"Unsupported hooks in {path.name}: {hook} to {out_hook}. Supported: ln2.hook_normalized to hook_mlp_out."
+        )
+    read = _mixture if settings.flag("use_conditional") else _transcoder
+    method, converted, k, activation = read(settings, tensors)
+    tensors.ignore("b_dec")
+    tensors.check_empty()
+    return ImportedLayer(
+        method=method,
+        k=k,
+        tensors=converted,
+        reads="folded-norm",
+        layer=split_hook(hook)[0],
+        weights=path,
+        activation=activation,
+        encoder="glu" if settings.flag("use_glu") else "mlp",
+        text=settings.values.get("dataset_path"),
+        tokens=settings.tokens("total_training_tokens"),
+        context=settings.tokens("context_size") or None,
+        after_post_norm=True,
+    )
+
+
+def _mixture(settings: SourceSettings, tensors: SourceTensors) -> tuple[Any, dict[str, Tensor], int, Activation]:
+    if settings.flag("use_skip"):
+        raise UserError(f"Unsupported layer in {tensors.where}: experts with a skip connection.")
+    name = settings.text("mlp_activation_fn")
+    if name not in ACTIVATIONS:
+        raise UserError(f"Unsupported activation: {name} in {tensors.where}. Supported: {', '.join(ACTIVATIONS)}.")
+    first = {"weight": tensors.pop("W_enc").T, "bias": tensors.pop("b_enc")}
+    encoders = {"encoder": first}
+    if settings.flag("use_glu"):
+        linear = {"weight": tensors.pop("W_glu.weight"), "bias": tensors.pop("W_glu.bias")}
+        encoders = {"encoder_gate": first, "encoder": linear}
+    converted = {f"{module}.{kind}": value for module, pair in encoders.items() for kind, value in pair.items()}
+    converted |= {
+        "gate.weight": tensors.pop("gate"),
+        "gate.bias": tensors.pop("gate_bias"),
+        "scaling_NO": tensors.pop("W_cond").T,
+        "decoder.weight": tensors.pop("W_dec").T,
+        "output_bias": tensors.pop("b_dec_out"),
+    }
+    k = settings.tokens("topk")
+    return (
+        ("mxd", converted, k, ACTIVATIONS[name])
+        if k
+        else ("relu-mxd", converted, len(converted["gate.bias"]), ACTIVATIONS[name])
+    )
+
+
+def _transcoder(settings: SourceSettings, tensors: SourceTensors) -> tuple[Any, dict[str, Tensor], int, None]:
+    if settings.flag("use_glu") or settings.text("mlp_activation_fn") != "relu":
+        raise UserError(f"Unsupported layer in {tensors.where}: a transcoder without a ReLU.")
+    converted = {
+        "gate.weight": tensors.pop("W_enc").T,
+        "gate.bias": tensors.pop("b_enc"),
+        "direction_NO": tensors.pop("W_dec"),
+        "output_bias": tensors.pop("b_dec_out"),
+    }
+    skip = "skip-" if settings.flag("use_skip") else ""
+    if skip:
+        converted["skip.weight"] = tensors.pop("W_skip.weight")
+    k = settings.tokens("topk")
+    if k:
+        return f"{skip}transcoder", converted, k, None
+    converted["threshold_N"] = torch.zeros_like(converted["gate.bias"])
+    return f"jumprelu-{skip}transcoder", converted, len(converted["gate.bias"]), None
+
+
+def _unpickle(path: Path) -> tuple[SourceSettings, SourceTensors]:
+    """Read config and tensors of a checkpoint without executing anything in it."""
+    _check_archive_size(path)
+    try:
+        with warnings.catch_warnings(), torch.serialization.safe_globals([(_RunnerSettings, SETTINGS_CLASS)]):
+            warnings.simplefilter("ignore")  # pickles not written by PyTorch, which are rejected
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise UserError(
+            f"{path} has other content than tensors and config. Nothing in it was executed. Only checkpoints of the "
+            "paper's code are supported; convert others to safetensors if you trust them."
+        ) from error
+    except (RuntimeError, EOFError, OSError, ValueError, KeyError, AttributeError, TypeError, IndexError) as error:
+        raise UserError(f"Invalid PyTorch checkpoint: {path}. Copy it again.") from error
+    return _parts(content, path.name)
+
+
+def _check_archive_size(path: Path) -> None:
+    if not zipfile.is_zipfile(path):
+        return
+    with zipfile.ZipFile(path) as archive:
+        unpacked = sum(entry.file_size for entry in archive.infolist())
+    if unpacked > MAX_UNPACK_RATIO * path.stat().st_size:
+        raise UserError(f"Invalid PyTorch checkpoint: {path} unpacks to {unpacked:,} bytes.")
+
+
+def _parts(content: object, where: str) -> tuple[SourceSettings, SourceTensors]:
+    whole = content if isinstance(content, Mapping) else {}
+    settings, tensors = whole.get("cfg"), whole.get("state_dict")
+    if not isinstance(settings, _RunnerSettings) or not isinstance(tensors, Mapping):
+        raise UserError(f"{where} is not a checkpoint of the paper's code: it needs cfg and state_dict.")
+    if not all(isinstance(name, str) and isinstance(value, Tensor) for name, value in tensors.items()):
+        raise UserError(f"The state_dict of {where} has values that are not tensors.")
+    invalid = sorted(name for name, value in tensors.items() if not _is_plain(value))
+    if invalid:
+        raise UserError(f"Tensor {invalid[0]} of {where} is larger than its data in the file. Copy the file again.")
+    return SourceSettings(vars(settings), where), SourceTensors(dict(tensors), where)
+
+
+def _is_plain(value: Tensor) -> bool:
+    """Return whether the file holds all values of a tensor. A crafted one could claim any size."""
+    if value.layout is not torch.strided or value.device.type != "cpu":
+        return False
+    return value.numel() * value.element_size() <= value.untyped_storage().nbytes()

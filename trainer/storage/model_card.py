@@ -1,0 +1,90 @@
+"""Model card of a run, as a README for the Hugging Face Hub."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mxd.trainer.config import LayerConfig, TrainConfig
+from mxd.trainer.config.methods import method_traits
+
+LIBRARY = "mxd-explorer"
+
+
+def write_card(config: TrainConfig, layer: LayerConfig, is_on_hub: bool, figures: Mapping[str, str]) -> str:
+    """Return the model card as Markdown with the Hub's metadata header.
+
+    Args:
+        is_on_hub: whether the language model's name is a Hub name, which can be linked.
+        figures: measured values, name -> value with unit.
+    """
+    return "\n".join(
+        [
+            *_header(config, is_on_hub),
+            f"# {config.name}",
+            "",
+            f"{_place(config)} of {config.language_model} as {method_traits(config.method).summary}, for "
+            "[MxD Explorer](https://arxiv.org/abs/2505.21364): browse its experts, route text and steer "
+            "generations.",
+            "",
+            *_table("setting", _facts(config, layer)),
+            "",
+            *(["## Metrics", "", *_table("metric", figures), ""] if figures else []),
+            *_loading(config, is_on_hub),
+        ]
+    )
+
+
+def _header(config: TrainConfig, is_on_hub: bool) -> list[str]:
+    base = [f"base_model: {config.language_model}"] if is_on_hub else []
+    tags = ["tags:", "- interpretability", f"- {config.method}", "- safetensors"]
+    return ["---", f"library_name: {LIBRARY}", *base, *tags, "---", ""]
+
+
+def _place(config: TrainConfig) -> str:
+    return f"The MLP of layer {config.layer}"
+
+
+def _facts(config: TrainConfig, layer: LayerConfig) -> dict[str, str]:
+    facts = {
+        "language model": config.language_model,
+        "layer": str(config.layer),
+        "method": config.method,
+        "experts N": f"{layer.num_experts:,}",
+        "active K": f"{layer.k:,}" if layer.min_k is None else f"{layer.min_k:,} to {layer.k:,}",
+        "gate": layer.gate.describe(),
+        "hidden width H": f"{layer.hidden_width:,}",
+        "activation": f"{layer.activation} ({layer.encoder})",
+        "training tokens": f"{config.tokens:,}" if config.tokens else "not stated",
+        "dataset": config.text.text,
+        "context length": f"{config.text.context_length} tokens",
+    }
+    if config.origin is None:
+        return facts | {"learning rate": f"{config.optimizer.learning_rate:g}", "seed": str(config.seed)}
+    origin = config.origin
+    return facts | {
+        "imported from": f"{origin.format}: {origin.source} {origin.part}".strip(),
+        "SHA-256": origin.sha256,
+    }
+
+
+def _table(head: str, rows: Mapping[str, str]) -> list[str]:
+    lines = [f"| {name} | {value.replace('|', chr(92) + '|')} |" for name, value in rows.items()]
+    return [f"| {head} | |", "|---|---|", *lines]
+
+
+def _loading(config: TrainConfig, is_on_hub: bool) -> list[str]:
+    named = config.language_model if is_on_hub else f"FOLDER/{config.language_model}"
+    return [
+        "## Use it",
+        "",
+        "```python",
+        "from mxd import LanguageModel, Run, route",
+        "",
+        'run = Run.from_pretrained("OWNER/NAME")  # this repo, or a local copy',
+        f'language_model = LanguageModel.load("{named}")',
+        'print(route(language_model, run, "The bridge may have cracked.").tokens[3])',
+        "```",
+        "",
+        "To browse it, run `mxd pull OWNER/NAME`, `mxd index` and `mxd serve`.",
+        "",
+    ]

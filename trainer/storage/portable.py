@@ -1,0 +1,63 @@
+"""Portable copies of a run, without local paths."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from mxd.trainer.config import Origin, TrainConfig
+from mxd.trainer.errors import UserError
+from mxd.trainer.utils.files import disk_errors
+
+TOKENIZER_FILES = ("*.json", "*.txt", "*.model", "*.jinja")
+"""Tokenizer files to copy. None of them is code or a pickle."""
+
+
+def portable(config: TrainConfig, language_model: str | None) -> TrainConfig:
+    """Return the config without local paths: only their last component is kept.
+
+    Args:
+        language_model: public name of the language model; None keeps the config's name.
+    """
+    origin = config.origin
+    return config.model_copy(
+        update={
+            "language_model": language_model or _last_part(config.language_model),
+            "text": config.text.model_copy(update={"text": _last_part(config.text.text)}),
+            "origin": origin and Origin.model_validate(origin.model_dump() | {"source": _last_part(origin.source)}),
+        }
+    )
+
+
+def is_hub_name(source: str) -> bool:
+    """Return whether a language model is a Hugging Face Hub name rather than a local folder."""
+    return not Path(source).expanduser().exists() and source.count("/") <= 1 and not source.startswith((".", "/", "~"))
+
+
+def _last_part(source: str) -> str:
+    return source if is_hub_name(source) else Path(source).expanduser().resolve().name
+
+
+def check_empty_folder(folder: Path) -> None:
+    """Check that a target folder is new or empty.
+
+    Raises:
+        UserError: it is not.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"The target folder is not empty: {folder}. Choose a new one.")
+
+
+def copy_files(paths: Iterable[Path], target: Path) -> None:
+    """Copy the files that exist."""
+    with disk_errors(target):
+        target.mkdir(parents=True, exist_ok=True)
+        for path in paths:
+            if path.is_file():
+                shutil.copyfile(path, target / path.name)
+
+
+def copy_tokenizer(source: Path, target: Path) -> None:
+    """Copy a tokenizer."""
+    copy_files(sorted(path for pattern in TOKENIZER_FILES for path in source.glob(pattern)), target)

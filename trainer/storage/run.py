@@ -1,0 +1,288 @@
+"""A run directory: one trained layer with everything needed to use it.
+
+runs/NAME/run.json             training config
+          layer.json           layer config
+          layer.safetensors    weights, after training
+          units.json           99th percentile of each expert's activation, after indexing
+          metrics.json         training metrics
+          tokenizer/           tokenizer of the language model
+          checkpoint-STEP/     last complete checkpoint: weights, optimizer, position
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Literal
+
+from mxd.trainer.config import SAMPLE, LayerConfig, TrainConfig
+from mxd.trainer.config.training import parse_train_config
+from mxd.trainer.errors import NotFoundError, UserError
+from mxd.trainer.language_model.tokenizer import load_tokenizer, start_token_id
+from mxd.trainer.layers.files import CONFIG_FILE, WEIGHTS_FILE, read_layer_config
+from mxd.trainer.storage.model_card import write_card
+from mxd.trainer.storage.portable import (
+    TOKENIZER_FILES,
+    check_empty_folder,
+    copy_files,
+    copy_tokenizer,
+    is_hub_name,
+    portable,
+)
+from mxd.trainer.utils.files import atomic_directory, atomic_write, is_locked, read_json
+from mxd.trainer.utils.hub import fetch_repository, looks_like_path, upload_folder
+from mxd.trainer.utils.suggestions import unknown_run
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from mxd.trainer.layers.base import SparseLayer
+
+RUN_FILE = "run.json"
+LOCK_FILE = ".fitting"
+UNITS_FILE = "units.json"
+METRICS_FILE = "metrics.json"
+CARD_FILE = "README.md"
+TOKENIZER_FOLDER = "tokenizer"
+CHECKPOINT_PREFIX = "checkpoint-"
+SHARED_FILES = (CONFIG_FILE, WEIGHTS_FILE, UNITS_FILE, METRICS_FILE)
+"""Files that are published besides config and tokenizer."""
+
+
+def runs_folder(data: Path) -> Path:
+    """Return the folder of the run directories in a data folder."""
+    return data / "runs"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run directory and its config. Weights and tokenizer are loaded lazily."""
+
+    folder: Path
+    config: TrainConfig
+
+    @classmethod
+    def load(cls, name: str | Path, data: Path = Path("data")) -> Run:
+        """Load a run by its folder, or by its name in ``data`` or in the demo.
+
+        Raises:
+            NotFoundError: there is no such run.
+            UserError: its config is damaged.
+        """
+        candidates = [Path(name), runs_folder(data) / name, runs_folder(SAMPLE) / name]
+        folder = next((path for path in candidates if (path / RUN_FILE).is_file()), None)
+        if folder is None:
+            raise NotFoundError(unknown_run(str(name), run_names(data)))
+        try:
+            return cls(folder, parse_train_config(read_json(folder / RUN_FILE)))
+        except ValueError as error:
+            raise UserError(
+                f"Invalid config: {folder / RUN_FILE}. Restore it from a backup, or train the run again."
+            ) from error
+
+    @classmethod
+    def create(cls, config: TrainConfig, data: Path, tokenizer: PreTrainedTokenizerBase) -> Run:
+        """Create the directory of a new run. The config is written last: a folder without it is not a run."""
+        folder = runs_folder(data) / config.name
+        folder.mkdir(parents=True, exist_ok=True)
+        start_token = str(tokenizer.convert_ids_to_tokens(start_token_id(tokenizer, config.text.start_token)))
+        text = config.text.model_copy(update={"start_token": start_token})
+        config = config.model_copy(update={"text": text})
+        tokenizer.save_pretrained(folder / TOKENIZER_FOLDER)
+        atomic_write(folder / RUN_FILE, config.model_dump_json(indent=1) + "\n")
+        return cls(folder, config)
+
+    @classmethod
+    def from_pretrained(cls, source: str | Path, revision: str | None = None) -> Run:
+        """Load a run from a folder or a Hugging Face Hub repo (OWNER/NAME).
+
+        Raises:
+            NotFoundError: there is no such folder or repo, or no run in it.
+            UserError: the Hub cannot be reached, or the config is damaged.
+        """
+        if Path(source).expanduser().is_dir():
+            return cls.load(Path(source).expanduser())
+        if looks_like_path(str(source)):
+            raise NotFoundError(f"No such folder: {source}. Pass a folder, or a Hugging Face Hub repo as OWNER/NAME.")
+        patterns = [*SHARED_FILES, RUN_FILE, *(f"{TOKENIZER_FOLDER}/{pattern}" for pattern in TOKENIZER_FILES)]
+        return cls.load(fetch_repository(str(source), revision, patterns))
+
+    def save_pretrained(
+        self, folder: str | Path, language_model: str | None = None, figures: Mapping[str, str] | None = None
+    ) -> Path:
+        """Write the run to a new folder: config without local paths, weights, tokenizer and model card.
+
+        Args:
+            language_model: public name of the language model, such as its Hub name. Default: the name in the config, or
+                the last component of a local path.
+            figures: measured values for the model card, name -> value with unit.
+
+        Raises:
+            UserError: the folder is not empty, or the run has no weights.
+        """
+        target = Path(folder).expanduser()
+        check_empty_folder(target)
+        config = portable(self.config, language_model)
+        on_hub = is_hub_name(language_model or self.config.language_model)
+        card = write_card(config, self.layer_config, on_hub, figures or {})
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_directory(target) as partial:
+            self.copy_to(partial, config)
+            atomic_write(partial / CARD_FILE, card)
+        return target
+
+    def push_to_hub(
+        self,
+        repository: str,
+        language_model: str | None = None,
+        figures: Mapping[str, str] | None = None,
+        visibility: Literal["public", "private"] = "public",
+    ) -> str:
+        """Upload the files of ``save_pretrained`` to a Hugging Face Hub repo in one commit.
+
+        Returns:
+            URL of the commit.
+
+        Raises:
+            UserError: the Hub cannot be reached, or denies access.
+        """
+        with TemporaryDirectory() as temporary:
+            folder = self.save_pretrained(Path(temporary) / "run", language_model, figures)
+            return upload_folder(folder, repository, visibility == "private", f"Add {self.name}")
+
+    def copy_to(self, folder: Path, config: TrainConfig) -> None:
+        """Copy weights, units, metrics and tokenizer to a folder, and write ``config``."""
+        weights = self.weights_folder
+        copy_files([weights / CONFIG_FILE, weights / WEIGHTS_FILE], folder)
+        copy_files([self.folder / UNITS_FILE, self.folder / METRICS_FILE], folder)
+        copy_tokenizer(self.folder / TOKENIZER_FOLDER, folder / TOKENIZER_FOLDER)
+        atomic_write(folder / RUN_FILE, config.model_dump_json(indent=1) + "\n")
+
+    @property
+    def name(self) -> str:
+        """Name of the run in the database, and of its folder."""
+        return self.config.name
+
+    @property
+    def language_model_source(self) -> str:
+        """Hub name or absolute folder of the language model. A relative folder may also start at the data folder, so
+        that both can be moved together."""
+        named = Path(self.config.language_model)
+        for folder in (self.folder.parent.parent / named, named):
+            if folder.exists():
+                return str(folder.resolve())
+        return self.config.language_model
+
+    @cached_property
+    def units(self) -> Mapping[int, float]:
+        """Expert -> 99th percentile of its activation, the unit of edits. Empty if the run is not indexed.
+
+        Raises:
+            UserError: the file is damaged.
+        """
+        path = self.folder / UNITS_FILE
+        if not path.is_file():
+            return {}
+        try:
+            return {int(expert): float(unit) for expert, unit in read_json(path).items()}
+        except (ValueError, TypeError, AttributeError, OverflowError) as error:
+            raise UserError(f"Invalid units: {path}. Delete the file, or index the run again.") from error
+
+    def write_units(self, units: Mapping[int, float]) -> None:
+        """Store the units with the weights, so that a strength means the same wherever the run is used."""
+        atomic_write(self.folder / UNITS_FILE, json.dumps({str(expert): unit for expert, unit in units.items()}) + "\n")
+        self.__dict__.pop("units", None)
+
+    @property
+    def has_started(self) -> bool:
+        """True if there is something to resume from: a trained layer or a checkpoint."""
+        return (self.folder / WEIGHTS_FILE).is_file() or self.last_checkpoint() is not None
+
+    @property
+    def lock(self) -> Path:
+        """Lock file held by the training process."""
+        return self.folder / LOCK_FILE
+
+    @property
+    def is_training(self) -> bool:
+        """True if a process on this machine is training the run."""
+        return is_locked(self.lock)
+
+    @property
+    def weights_folder(self) -> Path:
+        """Folder of the trained layer, or of the last checkpoint.
+
+        Raises:
+            NotFoundError: there is neither.
+        """
+        if (self.folder / WEIGHTS_FILE).is_file():
+            return self.folder
+        checkpoint = self.last_checkpoint()
+        if checkpoint is None:
+            raise NotFoundError(f"Run '{self.name}' has no weights yet. Run '{self.resume_command()}'.")
+        return checkpoint
+
+    @cached_property
+    def layer_config(self) -> LayerConfig:
+        """Layer config."""
+        return read_layer_config(self.weights_folder)
+
+    @cached_property
+    def layer(self) -> SparseLayer:
+        """Trained layer, in float32 on the CPU."""
+        from mxd.trainer.layers.registry import load_layer
+
+        return load_layer(self.weights_folder)
+
+    def at_k(self, k: int | None) -> SparseLayer:
+        """Return the layer with only the k strongest experts per token, sharing its weights; None keeps the layer's K.
+
+        Raises:
+            UserError: k exceeds the layer's K, or the method has no top-k.
+        """
+        if k is None:
+            return self.layer
+        try:
+            return self.layer.at_k(k)
+        except UserError as error:
+            raise UserError(f"{self.name}: {error}") from error
+
+    @cached_property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """Tokenizer of the language model."""
+        return load_tokenizer(str(self.folder / TOKENIZER_FOLDER))
+
+    def last_checkpoint(self) -> Path | None:
+        """Return the newest complete checkpoint; incomplete ones have other names."""
+        return next(iter(checkpoints(self.folder)), None)
+
+    def resume_command(self) -> str:
+        """Return the command that resumes training."""
+        return resume_command(self.name, self.config.parents)
+
+
+def resume_command(name: str, parents: Sequence[str]) -> str:
+    """Return the command that resumes training, or fine-tuning if the run has parents."""
+    if not parents:
+        return f"mxd train --name {name} --resume"
+    pattern = name.replace(parents[0], "{run}", 1)
+    return f"mxd finetune {' '.join(parents)} --name '{pattern}' --resume"
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """Return the complete checkpoints of a run directory, newest first."""
+    return sorted((path for path in folder.glob(f"{CHECKPOINT_PREFIX}*") if path.is_dir()), key=step_of, reverse=True)
+
+
+def step_of(checkpoint: Path) -> int:
+    """Return the number of steps taken at a checkpoint."""
+    return int(checkpoint.name.removeprefix(CHECKPOINT_PREFIX))
+
+
+def run_names(data: Path) -> list[str]:
+    """Return the names of all runs in a data folder, sorted."""
+    return sorted(path.parent.name for path in runs_folder(data).glob(f"*/{RUN_FILE}"))

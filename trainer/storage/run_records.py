@@ -1,0 +1,173 @@
+"""Database records of runs: registered by training, or from a run directory that was copied here."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from sqlalchemy import Engine, delete, select
+from sqlalchemy.orm import Session
+
+from mxd.trainer.errors import NotFoundError, UserError
+from mxd.trainer.layers.base import SparseLayer
+from mxd.trainer.storage.database.open import delete_index, writing
+from mxd.trainer.storage.database.tables import MetricRecord, RunRecord, utc_now
+from mxd.trainer.storage.run import LOCK_FILE, METRICS_FILE, RUN_FILE, Run, run_names, runs_folder
+from mxd.trainer.utils.files import atomic_directory, atomic_write, exclusive_lock, read_json
+from mxd.trainer.utils.suggestions import unknown_run
+
+
+@dataclass(frozen=True)
+class Metric:
+    """Training metrics of one step, as in ``MetricRecord``."""
+
+    step: int
+    tokens: int
+    normalized_mse: float
+    dead_share: float
+    l0: float
+    max_density: float
+    tokens_per_second: float
+    seconds: float
+    normalized_rank: float | None = None
+    stable_rank: float | None = None
+    min_singular_value: float | None = None
+    min_scaling: float | None = None
+
+
+def find_record(session: Session, name: str) -> RunRecord:
+    """Return the record of a run.
+
+    Raises:
+        NotFoundError: the database has no such run.
+    """
+    record = session.scalar(select(RunRecord).where(RunRecord.name == name))
+    if record is None:
+        raise NotFoundError(unknown_run(name, session.scalars(select(RunRecord.name))))
+    return record
+
+
+def enter(session: Session, run: Run, layer: SparseLayer, target_tokens: int) -> RunRecord:
+    """Find or create the record of a run and update it from its config, in the caller's transaction."""
+    config = run.config
+    record = session.scalar(select(RunRecord).where(RunRecord.name == config.name))
+    if record is None:
+        record = RunRecord(name=config.name, started_at=utc_now(), trained_tokens=0)
+        session.add(record)
+    record.status, record.error = "training", None
+    record.language_model, record.layer, record.method = config.language_model, config.layer, config.method
+    record.activation, record.k = layer.config.activation, layer.config.k
+    record.num_experts, record.input_width = layer.config.num_experts, layer.config.input_width
+    record.hidden_width, record.output_width = layer.config.hidden_width, layer.config.output_width
+    record.parameters, record.text, record.seed = layer.num_parameters, config.text.text, config.seed
+    record.context_length, record.target_tokens = config.text.context_length, target_tokens
+    record.config = config.model_dump(mode="json")
+    record.updated_at = utc_now()
+    session.flush()
+    return record
+
+
+def delete_metrics_after(session: Session, record: RunRecord, step: int) -> None:
+    """Delete the metrics after a step, before they are measured again."""
+    session.execute(delete(MetricRecord).where(MetricRecord.run_id == record.id, MetricRecord.step > step))
+
+
+def metrics_of(database: Engine, run_id: int) -> list[Metric]:
+    """Return all metrics of a run in order."""
+    names = Metric.__dataclass_fields__
+    with Session(database) as session:
+        records = session.scalars(
+            select(MetricRecord).where(MetricRecord.run_id == run_id).order_by(MetricRecord.step)
+        ).all()
+        return [Metric(**{name: getattr(record, name) for name in names}) for record in records]
+
+
+def write_metrics(run: Run, metrics: Sequence[Metric]) -> None:
+    """Write a run's metrics to its folder."""
+    atomic_write(run.folder / METRICS_FILE, json.dumps([asdict(metric) for metric in metrics]) + "\n")
+
+
+def register_run(run: Run, database: Engine) -> None:
+    """Register a trained run from its folder, unless the database already has it.
+
+    Raises:
+        UserError: the metrics file is damaged.
+    """
+    metrics = _read_metrics(run)
+    with writing(database) as session:
+        if session.scalar(select(RunRecord.id).where(RunRecord.name == run.name)) is not None:
+            return
+        record = enter(session, run, run.layer, run.config.tokens)
+        record.status = "finished"
+        record.trained_tokens = metrics[-1].tokens if metrics else run.config.tokens
+        record.target_tokens = record.trained_tokens
+        record.started_at = datetime.fromtimestamp((run.folder / RUN_FILE).stat().st_mtime, UTC)
+        session.add_all(MetricRecord(run_id=record.id, **asdict(metric)) for metric in metrics)
+
+
+def _read_metrics(run: Run) -> list[Metric]:
+    path = run.folder / METRICS_FILE
+    if not path.is_file():
+        return []
+    try:
+        return [Metric(**metric) for metric in read_json(path)]
+    except (ValueError, TypeError) as error:
+        raise UserError(f"Invalid metrics: {path}. Delete the file to use the run without training curves.") from error
+
+
+def adopt(run: Run, name: str, language_model: str | None, data: Path, database: Engine) -> Run:
+    """Copy a run to a data folder atomically and register it.
+
+    Args:
+        run: the run to copy. Its files are validated first.
+        name: new name.
+        language_model: local path or Hub name of the language model; None keeps the config's.
+
+    Raises:
+        UserError: a run of this name exists, or the files are damaged.
+    """
+    folder = runs_folder(data) / name
+    if (folder / RUN_FILE).exists():
+        raise UserError(f"Run '{name}' already exists. Choose another --name.")
+    run.layer.eval()  # detects damaged weights before anything is written
+    changes = {"name": name, "language_model": language_model or run.config.language_model}
+    config = type(run.config).model_validate(run.config.model_dump() | changes)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_directory(folder) as partial:
+        run.copy_to(partial, config)
+    adopted = Run.load(folder, data)
+    register_run(adopted, database)
+    return adopted
+
+
+def remove_run(name: str, data: Path, database: Engine) -> None:
+    """Delete a run: its index and metrics from the database, its folder from ``data``.
+
+    Raises:
+        NotFoundError: there is no run of this name.
+        UserError: the run is being trained.
+    """
+    if name not in run_names(data):
+        if not _delete_records(name, database):
+            raise NotFoundError(unknown_run(name, run_names(data)))
+        return
+    folder = runs_folder(data) / name
+    with exclusive_lock(folder / LOCK_FILE, f"Run '{name}' is being trained"):
+        _delete_records(name, database)
+        shutil.rmtree(folder)
+
+
+def _delete_records(name: str, database: Engine) -> bool:
+    """Delete a run from the database. Returns whether it existed."""
+    with writing(database) as session:
+        record = session.scalar(select(RunRecord).where(RunRecord.name == name))
+        if record is None:
+            return False
+        delete_index(session, record.id)
+        session.execute(delete(MetricRecord).where(MetricRecord.run_id == record.id))
+        session.delete(record)
+        return True

@@ -1,0 +1,123 @@
+"""Checks of runs that are used jointly, and names of the runs that fine-tuning creates."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from pydantic import TypeAdapter, ValidationError
+
+from mxd.trainer.config import RunName
+from mxd.trainer.config.training import PLACE
+from mxd.trainer.errors import UserError
+from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.language_model.prompts import prompt_ids
+from mxd.trainer.layers.files import WEIGHTS_FILE
+from mxd.trainer.storage.run import Run
+
+if TYPE_CHECKING:
+    from mxd.trainer.storage.run import Run
+_NAMES = TypeAdapter[str](RunName)
+
+
+def check_compatible_runs(runs: Sequence[Run]) -> None:
+    """Check that runs can be used jointly.
+
+    Raises:
+        UserError: they belong to different language models, or two replace the same layer.
+    """
+    sources = {run.language_model_source for run in runs}
+    if len(sources) > 1:
+        raise UserError(
+            f"The runs belong to different language models: {', '.join(sorted(sources))}. Choose runs of one."
+        )
+    check_disjoint_layers(runs)
+
+
+def check_disjoint_layers(runs: Sequence[Run]) -> None:
+    """Check that no two runs replace the same layer.
+
+    Raises:
+        UserError: two do.
+    """
+    layer, times = Counter(run.config.layer for run in runs).most_common(1)[0]
+    if times > 1:
+        names = " and ".join(run.name for run in runs if run.config.layer == layer)
+        raise UserError(f"{names} both replace layer {layer}. Choose one run per layer.")
+
+
+def names_of(runs: Sequence[Run], pattern: str) -> list[str]:
+    """Return the names of the new runs.
+
+    Raises:
+        UserError: a name is invalid, or two are equal.
+    """
+    names = [pattern.replace(PLACE, run.name) for run in runs]
+    for name in names:
+        try:
+            _NAMES.validate_python(name)
+        except ValidationError as error:
+            raise UserError(
+                f"Invalid run name: {name[:120]!r}. Use up to 100 letters, digits, '.', '_' and '-'."
+            ) from error
+    twice, times = Counter(names).most_common(1)[0]
+    if times > 1:
+        raise UserError(
+            f"{times} runs would be named '{twice}'. Use {PLACE} in --name as a placeholder for the parent's name."
+        )
+    return names
+
+
+_BYTES = 2**22
+
+
+def weights_digest(runs: Iterable[Run]) -> str:
+    """Return a digest of the runs' weights, to detect changes."""
+    digest = blake2b(digest_size=16)
+    for run in runs:
+        with (run.weights_folder / WEIGHTS_FILE).open("rb") as file:
+            while part := file.read(_BYTES):
+                digest.update(part)
+    return digest.hexdigest()
+
+
+def check_fits(language_model: LanguageModel, run: Run) -> None:
+    """Check that a layer can replace its MLP.
+
+    Raises:
+        UserError: the widths differ, or the layer is an autoencoder.
+    """
+    if run.layer.reads == "mlp-output":
+        raise UserError(
+            f"Run '{run.name}' is an {run.config.method}, which reads the MLP's output. Routing and steering are not "
+            "supported; evaluate, index or probe it instead."
+        )
+    shape, layer = language_model.mlp_shape(run.config.layer), run.layer.config
+    if (shape.input_width, shape.output_width) != (layer.input_width, layer.output_width):
+        raise UserError(
+            f"Run '{run.name}' has widths {layer.input_width} -> {layer.output_width}, but layer {run.config.layer} of "
+            f"{language_model.source} has {shape.input_width} -> {shape.output_width}. Load the language model that "
+            "the run was trained on."
+        )
+
+
+def text_ids(language_model: LanguageModel, runs: Sequence[Run], text: str) -> list[int]:
+    """Return the token ids of a text for several runs, including the start token.
+
+    Raises:
+        TooLongError: the text exceeds the language model's context length.
+        UserError: the text is empty, two runs share a layer, or one belongs to another language model.
+    """
+    if not text:
+        raise UserError("The text is empty.")
+    layers: dict[int, str] = {}
+    for run in runs:
+        check_fits(language_model, run)
+        other = layers.setdefault(run.config.layer, run.name)
+        if other != run.name:
+            raise UserError(f"{other} and {run.name} both replace layer {run.config.layer}. Choose one run per layer.")
+    if len(layers) < len(runs):
+        raise UserError("A run is listed twice.")
+    return prompt_ids(language_model, text, start_token=runs[0].config.text.start_token)

@@ -1,0 +1,1 @@
+"""Training sparse layers on activations, and fine-tuning several of them together."""

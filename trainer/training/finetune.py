@@ -1,0 +1,259 @@
+"""Joint fine-tuning of several runs into new runs. The parent runs are not changed.
+
+Each new run has its own checkpoints. Resumed, all runs continue from the newest step that all of them have saved.
+
+Shapes: B sequences, T tokens, V vocabulary, I input width, O output width.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple, get_args
+
+import numpy as np
+import torch
+from sqlalchemy import Engine
+from torch import Tensor
+from torch.nn import functional as F
+
+from mxd.trainer.config import ImportedMethod, RegularizationConfig, TrainConfig
+from mxd.trainer.config.training import FinetuneConfig
+from mxd.trainer.data.activations import BatchPlan
+from mxd.trainer.data.sequences import check_text_length, sequences
+from mxd.trainer.errors import UserError
+from mxd.trainer.language_model.mlp_hooks import Mlp
+from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.layers.base import Routing
+from mxd.trainer.layers.metrics import normalized_mse
+from mxd.trainer.layers.registry import load_layer
+from mxd.trainer.storage.run import LOCK_FILE, Run, checkpoints, runs_folder, step_of
+from mxd.trainer.storage.run_sets import check_compatible_runs, names_of
+from mxd.trainer.training.layer_trainer import LayerTrainer
+from mxd.trainer.training.loggers import no_log
+from mxd.trainer.training.planning.dtypes import with_dtype
+from mxd.trainer.training.training_run import Resume, TrainingRun, TrainResult, check_resumable
+from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
+from mxd.trainer.utils.files import exclusive_lock
+
+MICROBATCH_SEQUENCES = 8
+"""Sequences per forward and backward pass, which bounds memory. Gradients are accumulated over a step."""
+
+
+class Losses(NamedTuple):
+    """Mean losses per token in nats, as scalar tensors."""
+
+    kl: Tensor
+    """KL divergence between the next-token distributions of the original model and of the model with all layers."""
+    next_token: Tensor
+    """Next-token loss of the model with all layers."""
+
+
+class _LayerOutcome(NamedTuple):
+    """Routing and error of one layer on a microbatch."""
+
+    routing: Routing
+    error: Tensor
+    """Normalised MSE against the MLP, weighted by the microbatch's share of the step."""
+
+
+class JointTrainer:
+    """Trains several layers end to end, each with its own optimizer."""
+
+    def __init__(
+        self, language_model: LanguageModel, trainers: Sequence[LayerTrainer], next_token_weight: float
+    ) -> None:
+        self.language_model = language_model
+        self.trainers = {trainer.config.layer: trainer for trainer in trainers}
+        self.next_token_weight = next_token_weight
+        self._outcomes: dict[int, list[_LayerOutcome]] = {}
+
+    def train_step(self, ids_BT: Tensor) -> Losses:
+        """Take one step of every layer on some sequences."""
+        for trainer in self.trainers.values():
+            trainer.optimizer.zero_grad()
+        self._outcomes = {layer: [] for layer in self.trainers}
+        losses = [self._backward(part, len(part) / len(ids_BT)) for part in ids_BT.split(MICROBATCH_SEQUENCES)]
+        for layer, trainer in self.trainers.items():
+            routings, errors = zip(*self._outcomes[layer], strict=True)
+            trainer.apply_gradients(Routing(*map(torch.cat, zip(*routings, strict=True))), torch.stack(errors).sum())
+        return Losses(*(torch.stack(values).sum() for values in zip(*losses, strict=True)))
+
+    def _backward(self, ids_BT: Tensor, share: float) -> Losses:
+        """Accumulate the gradients of a microbatch. Returns its losses, weighted by its share of the step."""
+        original_BTV = self.language_model.logits(ids_BT).log_softmax(-1)
+        replacements = {layer: partial(self._forward, layer, share) for layer in self.trainers}
+        with self.language_model.replace_mlps(replacements), torch.enable_grad():
+            ids_BT = ids_BT.to(self.language_model.device)
+            logits_BTV = self.language_model.module(input_ids=ids_BT, use_cache=False).logits.float()
+            replaced_BTV = logits_BTV.log_softmax(-1)
+            kl = F.kl_div(replaced_BTV, original_BTV, reduction="none", log_target=True).sum(-1).mean()
+            next_token = F.nll_loss(replaced_BTV[:, :-1].flatten(0, 1), ids_BT[:, 1:].flatten())
+            (share * (kl + self.next_token_weight * next_token)).backward()
+        return Losses(share * kl.detach(), share * next_token.detach())
+
+    def _forward(self, layer: int, share: float, x_BTI: Tensor, mlp: Mlp) -> Tensor:
+        """Output of a layer in place of its MLP; also records its routing and its error against the MLP."""
+        sparse_layer = self.trainers[layer].layer
+        reads_output = sparse_layer.reads == "mlp-output"
+        with torch.set_grad_enabled(reads_output):
+            target_TO = mlp().flatten(0, 1).float()
+        output = sparse_layer(target_TO if reads_output else x_BTI.flatten(0, 1).float())
+        error = share * normalized_mse(output.output_TO.detach(), target_TO.detach())
+        routing = Routing(*(values.detach() for values in output.routing))
+        self._outcomes[layer].append(_LayerOutcome(routing, error))
+        output_BTO: Tensor = output.output_TO.to(x_BTI.dtype).unflatten(0, x_BTI.shape[:-1])
+        return output_BTO
+
+
+@dataclass(frozen=True)
+class FinetuneResult:
+    """Result of joint fine-tuning."""
+
+    runs: tuple[TrainResult, ...]
+    kl_first: float | None
+    """KL divergence in nats at the first step of this process, before its update; None if no step was left."""
+    kl_last: float | None
+    """Mean KL divergence in nats over the last ``log_every`` steps or fewer."""
+
+
+def finetune(
+    runs: Sequence[Run],
+    config: FinetuneConfig,
+    data: Path,
+    database: Engine,
+    language_model: LanguageModel,
+    *,
+    resume: Resume = "never",
+    callbacks: Callbacks = NO_CALLBACKS,
+) -> FinetuneResult:
+    """Fine-tune runs of different layers jointly, until all tokens are used or the task is cancelled.
+
+    Raises:
+        DivergedError: a run has diverged.
+        UserError: the runs cannot be fine-tuned jointly, a new run exists (and ``resume`` is ``never``), another
+            process is training it, it was started with other settings, or the text is too short.
+    """
+    runs = sorted(runs, key=lambda run: run.config.layer)
+    configs = [with_dtype(new_config, language_model.dtype) for new_config in new_run_configs(runs, config)]
+    check_text_length(config.text, language_model.tokenizer, BatchPlan.from_config(configs[0]).tokens)
+    with ExitStack() as locks:
+        folders = [runs_folder(data) / new_config.name for new_config in configs]
+        for new_config, folder in zip(configs, folders, strict=True):
+            locks.enter_context(exclusive_lock(folder / LOCK_FILE, f"Run '{new_config.name}' is being trained"))
+            check_resumable(new_config, data, resume)
+        drop_unshared_checkpoints(folders)
+        trainers = [trainer_from_run(*pair, language_model) for pair in zip(runs, configs, strict=True)]
+        new_runs = [TrainingRun.open(trainer, data, database, language_model, no_log) for trainer in trainers]
+        try:
+            _check_same_step(new_runs)
+            losses = _train(new_runs, config, language_model, callbacks)
+            results = tuple(run.close() for run in new_runs)
+        except UserError as error:
+            for run in new_runs:
+                run.set_status("failed", str(error))
+            raise
+    last = losses[-config.log_every :]
+    return FinetuneResult(results, losses[0] if losses else None, sum(last) / len(last) if last else None)
+
+
+def new_run_configs(runs: Sequence[Run], config: FinetuneConfig) -> list[TrainConfig]:
+    """Configs of the new runs, in the order of ``runs``.
+
+    Raises:
+        UserError: two runs replace the same layer or two new runs have the same name, the runs have different models,
+            or a run cannot be trained.
+    """
+    _check_trainable(runs)
+    names = names_of(runs, config.name)
+    return [_new_run_config(run, name, runs, config) for run, name in zip(runs, names, strict=True)]
+
+
+def _new_run_config(run: Run, name: str, runs: Sequence[Run], config: FinetuneConfig) -> TrainConfig:
+    others = tuple(other.name for other in runs if other is not run)
+    inherited = run.config.model_dump(exclude={"language_model_dtype", "origin"})
+    changed = {
+        "name": name,
+        "language_model": run.language_model_source,
+        "num_experts": run.layer_config.num_experts,
+        "regularization": RegularizationConfig(),
+        "privacy": None,  # training can undo it
+        "parents": (run.name, *others),
+        "data_seed": None if config.seed == run.config.seed else config.seed,
+        **config.model_dump(exclude={"name", "seed"}),
+    }
+    return TrainConfig.model_validate(inherited | changed)
+
+
+def _check_trainable(runs: Sequence[Run]) -> None:
+    check_compatible_runs(runs)
+    for run in runs:
+        if run.config.method in get_args(ImportedMethod):
+            raise UserError(
+                f"Run '{run.name}' is an imported {run.config.method}, which cannot be trained. Leave it out."
+            )
+
+
+def drop_unshared_checkpoints(folders: Sequence[Path]) -> None:
+    """Delete the checkpoints that not all runs have. A killed process may have written only some of them."""
+    by_step = [{step_of(path): path for path in checkpoints(folder)} for folder in folders]
+    common = set.intersection(*(set(paths) for paths in by_step))
+    for paths in by_step:
+        for step in paths.keys() - common:
+            shutil.rmtree(paths[step])
+
+
+def trainer_from_run(run: Run, config: TrainConfig, language_model: LanguageModel) -> LayerTrainer:
+    """Trainer of a copy of a run's layer."""
+    layer = load_layer(run.weights_folder).to(language_model.device_of(config.layer))
+    return LayerTrainer.from_layer(layer, config, BatchPlan.from_config(config).steps)
+
+
+def _check_same_step(runs: Sequence[TrainingRun]) -> None:
+    steps = {run.run.name: run.trainer.step for run in runs}
+    if len(set(steps.values())) > 1:
+        behind = min(steps, key=lambda name: steps[name])
+        raise UserError(
+            f"A checkpoint of '{behind}' is damaged, and the other runs are at a later step. Remove "
+            f"{', '.join(steps)} with mxd remove, then fine-tune again."
+        )
+
+
+def _train(
+    runs: Sequence[TrainingRun], config: FinetuneConfig, language_model: LanguageModel, callbacks: Callbacks
+) -> list[float]:
+    """Take the remaining steps. Returns the KL divergence at each, in nats."""
+    joint = JointTrainer(language_model, [run.trainer for run in runs], config.next_token_weight)
+    first, plan = runs[0].trainer, runs[0].plan
+    divergences: list[float] = []
+    # Closed here, because garbage collection might close it in the thread that it would have to join.
+    with closing(_batches(first.config, plan, language_model, first.step)) as batches:
+        for ids_BT in batches:
+            if callbacks.is_cancelled():
+                break
+            divergences.append(joint.train_step(ids_BT).kl.item())
+            for run in runs:
+                run.log_if_due()
+            callbacks.on_progress(first.tokens, plan.tokens, f"KL {divergences[-1]:.4f} nats")
+            for run in runs:
+                run.save_if_due()
+    return divergences
+
+
+def _batches(config: TrainConfig, plan: BatchPlan, language_model: LanguageModel, first_step: int) -> Generator[Tensor]:
+    """Yield the sequences [B, T] of each remaining step."""
+    text = sequences(
+        config.text,
+        language_model.tokenizer,
+        tokens=plan.tokens,
+        seed=config.order_seed,
+        order="shuffled",
+        skip=first_step * plan.sequences,
+    )
+    while rows := list(islice(text, plan.sequences)):
+        yield torch.from_numpy(np.stack(rows)).long()

@@ -1,0 +1,122 @@
+"""Initialisation of a layer's weights.
+
+- ``random``: every weight as in torch's Linear, and D zero; the paper's initialisation.
+- ``examples``: each expert is one example token. Its gate points at the token's input and its scaling at the token's
+  output, both centred. The layer then starts as a nearest-neighbour answer over K examples: every expert is useful from
+  the first step, and a mean-ablated mixing vector explains nothing. One hidden unit is held constant and D reads only
+  that unit, so z D is 1 and c_n is what the expert writes. The other units, with the original MLP's encoder, make the
+  output depend on the input later.
+
+Shapes: T tokens, I input width, H hidden width, O output width, N experts.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mxd.trainer.config import Init, TrainConfig
+from mxd.trainer.config.methods import method_traits
+from mxd.trainer.errors import UserError
+from mxd.trainer.language_model.model import LanguageModel, MlpActivations
+from mxd.trainer.layers.base import SparseLayer
+from mxd.trainer.layers.mxd import GluMxD, MxD
+
+GATE_ROW_NORM = 1 / math.sqrt(3)
+"""Norm of a gate row, as in torch's Linear."""
+SCALE_TOKENS = 8192
+"""Number of tokens on which scales are fitted."""
+GATE_NOISE = 0.1
+"""Relative noise on the gate rows if an example has to be used by several experts."""
+
+
+def resolve_init(config: TrainConfig) -> Init:
+    """Replace ``auto`` by the method's default."""
+    if config.init != "auto":
+        return config.init
+    return "examples" if method_traits(config.method).initializes_from_examples else "random"
+
+
+def needs_sample(config: TrainConfig) -> bool:
+    """True if the initialisation reads activations."""
+    return resolve_init(config) == "examples"
+
+
+@torch.no_grad()
+def initialize(
+    layer: SparseLayer, config: TrainConfig, language_model: LanguageModel, sample: MlpActivations | None
+) -> None:
+    """Initialise a new layer in place as ``config.init`` says.
+
+    Args:
+        sample: activations of the text; required if ``needs_sample``.
+
+    Raises:
+        UserError: the method has no such initialisation.
+    """
+    if resolve_init(config) == "examples":
+        assert sample is not None
+        _initialize_from_examples(layer, config, language_model, sample)
+
+
+def _initialize_from_examples(
+    layer: SparseLayer, config: TrainConfig, language_model: LanguageModel, sample: MlpActivations
+) -> None:
+    table_NO = layer.table
+    if table_NO.shape[1] != layer.config.output_width or not isinstance(table_NO, nn.Parameter):
+        raise UserError(f"A {layer.method} cannot be initialised from examples. Use --init random.")
+    x_TI, y_TO = sample.inputs_for(layer), sample.output_TO
+    if isinstance(layer, MxD):
+        copy_encoder(layer, language_model, config.layer)
+        _hold_one_unit(layer, language_model.decoder_weight(config.layer), x_TI[:SCALE_TOKENS])
+    example_N = _sample_tokens(len(table_NO), len(x_TI), config).to(x_TI.device)
+    mean_I, mean_O = x_TI.mean(dim=0), y_TO.mean(dim=0)
+    directions_NI = F.normalize(x_TI[example_N] - mean_I, dim=1)
+    if len(table_NO) > len(x_TI):
+        noise_NI = torch.randn(directions_NI.shape, generator=_generator(config)).to(directions_NI)
+        directions_NI = F.normalize(directions_NI + GATE_NOISE * F.normalize(noise_NI, dim=1), dim=1)
+    example_N = example_N[layer.gate.initialize(GATE_ROW_NORM * directions_NI, mean_I)]
+    layer.get_parameter("output_bias").copy_(mean_O)
+    table_NO.copy_(F.normalize(y_TO[example_N] - mean_O, dim=1))  # unit rows, as in the measurements
+    table_NO.mul_(_scale(layer, x_TI[:SCALE_TOKENS], (y_TO - mean_O)[:SCALE_TOKENS]))
+
+
+def copy_encoder(layer: MxD, language_model: LanguageModel, index: int) -> None:
+    """Copy the encoder of the original MLP."""
+    weights = language_model.encoder_weights(index)
+    layer.encoder.weight.copy_(weights.weight_HI)
+    layer.encoder.bias.copy_(weights.bias_H)
+    if isinstance(layer, GluMxD) and weights.gate_weight_HI is not None and weights.gate_bias_H is not None:
+        layer.encoder_gate.weight.copy_(weights.gate_weight_HI)
+        layer.encoder_gate.bias.copy_(weights.gate_bias_H)
+
+
+def _sample_tokens(count: int, tokens: int, config: TrainConfig) -> Tensor:
+    """Indices of tokens sampled without replacement; they repeat if ``count`` exceeds the number of tokens."""
+    order_T = torch.randperm(tokens, generator=_generator(config))
+    return order_T[torch.arange(count) % tokens]
+
+
+def _hold_one_unit(layer: MxD, decoder_OH: Tensor, x_TI: Tensor) -> None:
+    """Hold the hidden unit that matters least to the original MLP constant, and let D read only it, so z D is 1."""
+    hidden_TH = layer.encode(x_TI.to(layer.encoder.weight))
+    least = int((hidden_TH.std(dim=0) * decoder_OH.to(hidden_TH).norm(dim=0)).argmin())
+    for linear in (layer.encoder, layer.encoder_gate) if isinstance(layer, GluMxD) else (layer.encoder,):
+        linear.weight[least] = 0
+        linear.bias[least] = 1
+    layer.decoder.weight.zero_()
+    layer.decoder.weight[:, least] = 1 / layer.encode(x_TI[:1].to(layer.encoder.weight))[0, least]
+
+
+def _scale(layer: SparseLayer, x_TI: Tensor, target_TO: Tensor) -> Tensor:
+    """Least-squares factor between the experts' contributions and their targets, a scalar."""
+    x_TI = x_TI.to(layer.table)
+    added_TO = layer.contribution(layer.dense_output(x_TI), layer.route(x_TI))
+    return (added_TO * target_TO.to(added_TO)).sum() / added_TO.square().sum().clamp_min(1e-12)
+
+
+def _generator(config: TrainConfig) -> torch.Generator:
+    return torch.Generator().manual_seed(config.seed)

@@ -1,0 +1,272 @@
+"""Training of one layer: weights, optimizer and metrics.
+
+Shapes: T tokens, I input width, O output width, N experts, K active experts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, NamedTuple, Self
+
+import torch
+from torch import Tensor, nn
+
+from mxd.trainer.config import LayerConfig, OptimizerConfig, RegularizationConfig, TrainConfig
+from mxd.trainer.config.gates import resolve_gate
+from mxd.trainer.config.methods import method_traits
+from mxd.trainer.errors import UserError
+from mxd.trainer.language_model.architecture import Architecture
+from mxd.trainer.language_model.model import LanguageModel, MlpActivations
+from mxd.trainer.layers.base import LayerOutput, Routing, SparseLayer
+from mxd.trainer.layers.metrics import ExpertRanks, active_counts, l0, measure_ranks, normalized_mse
+from mxd.trainer.layers.mxd import MxD
+from mxd.trainer.layers.registry import build_layer
+from mxd.trainer.layers.sharding import Shards
+from mxd.trainer.layers.sizing import matched_num_experts
+from mxd.trainer.layers.variants.matryoshka import nested_ks, nested_outputs
+from mxd.trainer.training.checkpoint import Position, load_checkpoint, optimizer_moments, save_checkpoint
+from mxd.trainer.training.initialization import initialize, resolve_init
+from mxd.trainer.training.regularization import auxiliary_loss, sample_k
+from mxd.trainer.utils.distributed import SINGLE_PROCESS, ProcessGroup
+
+Experts = Literal["replicated", "sharded"]
+"""Placement of the experts: all on each process, or sharded over the processes."""
+
+DEAD_AFTER_TOKENS = 262_144
+"""Tokens without an activation after which an expert counts as dead."""
+
+MAX_RANKED_EXPERTS = 8
+"""Number of experts whose matrix ranks are measured during training."""
+
+
+class TrainMetrics(NamedTuple):
+    """Means over the steps since the last call of ``pop_metrics``."""
+
+    normalized_mse: float
+    l0: float
+    max_density: float
+    dead_share: float
+
+
+@dataclass
+class _RunningSums:
+    """Sums since the last call of ``pop_metrics``; tensors, so that no step waits for the device."""
+
+    steps: int
+    errors: Tensor
+    l0: Tensor
+    counts_N: Tensor
+
+    @classmethod
+    def zeros(cls, num_experts: int, device: torch.device) -> _RunningSums:
+        zero = torch.zeros((), device=device)
+        return cls(0, zero, zero.clone(), torch.zeros(num_experts, dtype=torch.int64, device=device))
+
+
+@dataclass
+class LayerTrainer:
+    """A layer, its optimizer and its training progress."""
+
+    layer: SparseLayer
+    optimizer: torch.optim.AdamW
+    config: TrainConfig
+    total_steps: int
+    last_active_N: Tensor
+    """Token count at each expert's last activation."""
+    step: int = 0
+    """Number of steps taken."""
+    tokens: int = 0
+    """Number of tokens trained on."""
+    previous_seconds: float = 0.0
+    """Training time before this process, in seconds."""
+    group: ProcessGroup = SINGLE_PROCESS
+    """Process group. Each process takes a shard of every step, and all hold the same weights."""
+    metrics: _RunningSums = field(init=False)
+    ddp_layer: nn.Module = field(init=False)
+    """The layer, wrapped so that gradients are averaged over the processes."""
+
+    def __post_init__(self) -> None:
+        self.metrics = _RunningSums.zeros(self.layer.config.num_experts, self.last_active_N.device)
+        self.ddp_layer = self.layer if self.layer.shards else self.group.data_parallel(self.layer)
+
+    @classmethod
+    def create(
+        cls,
+        config: TrainConfig,
+        language_model: LanguageModel,
+        total_steps: int,
+        group: ProcessGroup = SINGLE_PROCESS,
+        experts: Experts = "replicated",
+        sample: MlpActivations | None = None,
+    ) -> Self:
+        """Trainer of a newly initialised layer. Its weights depend only on the config, not on the process group.
+
+        Args:
+            sample: activations of the text; required if ``needs_sample``.
+
+        Raises:
+            UserError: the settings need a single process, or the method has no such initialisation.
+        """
+        if config.regularization != RegularizationConfig() and not group.is_single:
+            raise UserError("Regularisation needs all experts in one process. Run without torchrun.")
+        if config.min_k is not None and not group.is_single:
+            raise UserError("--min-k needs a single process. Leave it out, or run without torchrun.")
+        layer_config = build_layer_config(config, language_model.architecture)
+        with torch.random.fork_rng():
+            torch.manual_seed(config.seed)
+            layer = build_layer(layer_config)
+        initialize(layer, config, language_model, sample)
+        if experts == "sharded" and not group.is_single:
+            layer.shard(Shards(group.rank, group.world_size, layer.config.num_experts))
+        return cls.from_layer(layer.to(language_model.device_of(config.layer)), config, total_steps, group)
+
+    @classmethod
+    def from_layer(
+        cls, layer: SparseLayer, config: TrainConfig, total_steps: int, group: ProcessGroup = SINGLE_PROCESS
+    ) -> Self:
+        """Trainer of a layer, with a new optimizer."""
+        # fused: one kernel per step. The learning rate is set before each step.
+        optimizer = torch.optim.AdamW(layer.parameters(), lr=0.0, weight_decay=0.0, fused=True)
+        last_active_N = torch.zeros(layer.config.num_experts, dtype=torch.int64, device=next(layer.parameters()).device)
+        return cls(layer, optimizer, config, total_steps, last_active_N, group=group)
+
+    def train_step(self, batch: MlpActivations) -> LayerOutput:
+        """Take one optimizer step on a batch of activations."""
+        if self.step == 0 and resolve_init(self.config) != "examples":
+            # D starts at zero, so the first output is b_out alone. The mean is the best constant.
+            self.layer.get_parameter("output_bias").data.copy_(self.group.mean_(batch.output_TO.mean(dim=0)))
+        output, errors = self._forward(batch.inputs_for(self.layer), batch.output_TO)
+        auxiliary = self.auxiliary_loss(output.routing)
+        self.optimizer.zero_grad()
+        (errors.mean() if auxiliary is None else errors.mean() + auxiliary).backward()
+        if self.layer.shards is not None:
+            self._average_gradients()
+        self.apply_gradients(output.routing, errors[-1].detach())
+        return output
+
+    def auxiliary_loss(self, routing: Routing) -> Tensor | None:
+        """Weighted sum of all loss terms except the reconstruction error; None if there are none."""
+        return auxiliary_loss(self.config.regularization, routing, self.layer)
+
+    def apply_gradients(self, routing: Routing, error: Tensor) -> None:
+        """Take an optimizer step at the scheduled learning rate and update the metrics.
+
+        Args:
+            routing: routing of this process's tokens.
+            error: normalised MSE of the layer on them.
+        """
+        for parameters in self.optimizer.param_groups:
+            parameters["lr"] = learning_rate(self.config.optimizer, self.step, self.total_steps)
+        self.optimizer.step()
+        self.step += 1
+        self.tokens += len(routing.indices_TK) * self.group.world_size
+        counts_N = active_counts(routing, self.layer.config.num_experts)
+        self.last_active_N.masked_fill_(counts_N > 0, self.tokens)
+        self.metrics.steps += 1
+        self.metrics.errors = self.metrics.errors + error
+        self.metrics.l0 = self.metrics.l0 + l0(routing)
+        self.metrics.counts_N += counts_N
+
+    def _forward(self, x_TI: Tensor, target_TO: Tensor) -> tuple[LayerOutput, Tensor]:
+        """Output and errors of the layer: one error, or with ``min_k`` one per number of experts, K last."""
+        if self.config.min_k is None:
+            output: LayerOutput = self.ddp_layer(x_TI, sample_k(self.config, self.layer.config.k, self.step))
+            return output, normalized_mse(output.output_TO, target_TO).unsqueeze(0)
+        nested = nested_outputs(self.layer, x_TI, nested_ks(self.layer.config.k, self.config.min_k))
+        return nested.full, torch.stack([normalized_mse(output_TO, target_TO) for output_TO in nested.outputs])
+
+    def pop_metrics(self) -> TrainMetrics:
+        """Means over all processes and the steps since the last call. Collective."""
+        sums, self.metrics = (
+            self.metrics,
+            _RunningSums.zeros(self.layer.config.num_experts, self.last_active_N.device),
+        )
+        for mean in (sums.errors, sums.l0):
+            self.group.mean_(mean)
+        self.group.sum_(sums.counts_N)
+        self.group.max_(self.last_active_N)
+        tokens = sums.steps * (self.tokens // max(self.step, 1))
+        is_dead_N = self.tokens - self.last_active_N >= min(DEAD_AFTER_TOKENS, self.tokens)
+        return TrainMetrics(
+            normalized_mse=sums.errors.item() / max(sums.steps, 1),
+            l0=sums.l0.item() / max(sums.steps, 1),
+            max_density=sums.counts_N.max().item() / max(tokens, 1),
+            dead_share=is_dead_N.float().mean().item(),
+        )
+
+    def expert_ranks(self) -> ExpertRanks | None:
+        """Ranks of a few experts' matrices; None if the experts are sharded or are not matrices."""
+        if not isinstance(self.layer, MxD) or self.layer.shards is not None:
+            return None
+        count = self.layer.config.num_experts
+        return measure_ranks(self.layer, range(0, count, -(-count // MAX_RANKED_EXPERTS)))
+
+    def save(self, folder: Path, seconds: float) -> None:
+        """Write a checkpoint. Collective; only the main process writes."""
+        self.group.max_(self.last_active_N)
+        layer, moments = self.layer.unsharded(), optimizer_moments(self.layer, self.optimizer)
+        if self.group.is_main:
+            save_checkpoint(folder, layer, moments, self.last_active_N, Position(self.step, seconds))
+
+    def _average_gradients(self) -> None:
+        """Average the gradients of a sharded layer. Those of expert tables are already summed over all tokens."""
+        for name, parameter in self.layer.named_parameters():
+            assert parameter.grad is not None
+            if name in self.layer.expert_tables:
+                parameter.grad /= self.group.world_size
+            else:
+                self.group.mean_(parameter.grad)
+
+    def restore(self, checkpoint: Path, batch_tokens: int) -> None:
+        """Load a checkpoint whose steps took ``batch_tokens`` tokens each."""
+        position, last_active_N = load_checkpoint(checkpoint, self.layer, self.optimizer)
+        self.last_active_N.copy_(last_active_N)
+        self.step, self.tokens = position.step, position.step * batch_tokens
+        self.previous_seconds = position.seconds
+
+
+def learning_rate(schedule: OptimizerConfig, step: int, total: int) -> float:
+    """Learning rate of a step: linear warm-up, constant, linear decay to zero."""
+    rise = (step + 1) / max(1.0, schedule.warmup_ratio * total)
+    fall = (total - step) / max(1.0, schedule.decay_ratio * total)
+    return schedule.learning_rate * min(1.0, rise, fall)
+
+
+def build_layer_config(config: TrainConfig, architecture: Architecture) -> LayerConfig:
+    """Layer settings of a run, with the widths of the MLP that the layer replaces.
+
+    Raises:
+        UserError: settings contradict each other, or the model has no such layer.
+    """
+    _check_settings(config)
+    shape, traits = architecture.mlp_shape(config.layer), method_traits(config.method)
+    layer_config = LayerConfig(
+        method=config.method,
+        input_width=shape.output_width if config.method == "autoencoder" else shape.input_width,
+        hidden_width=shape.hidden_width,
+        output_width=shape.output_width,
+        num_experts=config.num_experts or 1,
+        k=config.k,
+        activation=shape.activation,
+        encoder=shape.encoder,
+        rank=traits.rank and (config.rank or traits.rank.default(shape.output_width)),
+        min_k=config.min_k,
+        gate=config.gate,
+    )
+    num_experts = config.num_experts or matched_num_experts(layer_config, shape.input_width)
+    k = num_experts if config.method == "relu-mxd" else config.k
+    gate = resolve_gate(config.gate, num_experts, k)
+    return layer_config.model_copy(update={"num_experts": num_experts, "k": k, "gate": gate})
+
+
+def _check_settings(config: TrainConfig) -> None:
+    method, traits = config.method, method_traits(config.method)
+    if config.rank is not None and traits.rank is None:
+        raise UserError(f"A {method} has no rank. Omit --rank.")
+    if config.min_k is not None and not traits.has_top_k:
+        raise UserError(f"A {method} has no top-k, so K cannot be reduced. Omit --min-k, or choose another --method.")
+    if config.min_k is not None and config.min_k > config.k:
+        raise UserError(f"min_k={config.min_k} exceeds k={config.k}. Lower --min-k.")
+    if config.min_k is not None and config.regularization.k_spread:
+        raise UserError("--min-k and --k-spread exclude each other. Omit one of them.")

@@ -1,0 +1,1 @@
+"""Training plans: memory, FLOPs, time and dtypes."""

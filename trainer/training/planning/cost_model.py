@@ -1,0 +1,284 @@
+"""Cost model of training a layer: parameters, memory, FLOPs, communication and time.
+
+Everything is computed from widths. A multiply-add counts as two FLOPs. Assumptions, such as a device's utilisation, are
+arguments.
+
+Shapes: I input width, H hidden width, O output width, N experts, K active, R rank, W processes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from mxd.trainer.config import LayerConfig, Method
+from mxd.trainer.config.gates import FLAT, GateConfig, GateSizes, resolve_gate
+from mxd.trainer.config.methods import max_active, method_traits
+
+FLOAT32, BFLOAT16 = 4, 2
+"""Bytes per number."""
+ADAMW_BYTES = 16
+"""Bytes per trained parameter: float32 weight, gradient and two moments."""
+
+BLOCK_PASSES, ACTIVATION_PASSES = 24, 6
+"""Vectors of hidden width, and of MLP width, that a block reads or writes per token outside matrix products: norms,
+residuals, rotary embeddings, activation functions. Counted in Llama's and GPT-2's code."""
+SCORE_BYTES = 16
+"""Memory traffic per gate score: write, add the bias, read for top-k."""
+OPTIMIZER_BYTES = 36
+"""Memory traffic per parameter and step: write and read the gradient, read and write the weight and two moments."""
+
+
+@dataclass(frozen=True)
+class Forward:
+    """Forward pass through the model's blocks, up to the last trained layer."""
+
+    blocks: int
+    matrix_parameters: int
+    """Parameters of all these blocks, without norms and biases."""
+    width: int
+    hidden_width: int
+    context: int
+
+    @property
+    def flops(self) -> int:
+        """FLOPs per token. Attention reads half of the context on average."""
+        return 2 * self.matrix_parameters + self.blocks * 4 * self.width * self.context // 2
+
+    def elementwise_bytes(self, itemsize: int) -> int:
+        """Memory traffic per token of element-wise operations, which outweighs that of matrix products."""
+        return self.blocks * itemsize * (BLOCK_PASSES * self.width + ACTIVATION_PASSES * self.hidden_width)
+
+
+@dataclass(frozen=True)
+class LanguageModelSizes:
+    """Sizes of a causal language model with gated MLPs and grouped-query attention."""
+
+    width: int
+    hidden_width: int
+    layers: int
+    vocabulary: int
+    heads: int
+    key_value_heads: int
+
+    @property
+    def block_parameters(self) -> int:
+        """Parameters of one block, without norms."""
+        attention = 2 * self.width**2 + 2 * self.width**2 * self.key_value_heads // self.heads
+        return attention + 3 * self.width * self.hidden_width
+
+    @property
+    def parameters(self) -> int:
+        """Parameters of all blocks, the embedding and the unembedding."""
+        return self.layers * self.block_parameters + 2 * self.vocabulary * self.width
+
+    def used_parameters(self, layer: int) -> int:
+        """Parameters that a forward pass up to a layer reads: its blocks and the embedding."""
+        return (layer + 1) * self.block_parameters + self.vocabulary * self.width
+
+    def forward(self, layer: int, context: int) -> Forward:
+        """Forward pass up to a layer."""
+        blocks = layer + 1
+        return Forward(blocks, blocks * self.block_parameters, self.width, self.hidden_width, context)
+
+    def flops_per_token(self, layer: int, context: int) -> int:
+        """FLOPs per token of a forward pass up to a layer."""
+        return self.forward(layer, context).flops
+
+
+@dataclass(frozen=True)
+class LayerSizes:
+    """Sizes of a layer that replaces a gated MLP (``readers`` 2) or a plain one (1)."""
+
+    input_width: int
+    hidden_width: int
+    output_width: int
+    num_experts: int
+    k: int
+    readers: Literal[1, 2]
+    method: Method = "mxd"
+    rank: int | None = None
+    """Bottleneck width R of the experts; for a MOLT, the sum over its transforms. None without a bottleneck."""
+    gate: GateConfig = FLAT
+
+    @classmethod
+    def from_config(cls, config: LayerConfig) -> LayerSizes:
+        """Sizes of a layer."""
+        readers: Literal[1, 2] = 2 if config.encoder == "glu" else 1
+        widths = config.input_width, config.hidden_width, config.output_width
+        traits = method_traits(config.method).rank
+        inner = None if traits is None or config.rank is None else traits.bottleneck(config.num_experts, config.rank)
+        return cls(*widths, config.num_experts, config.k, readers, config.method, inner, config.gate)
+
+    @cached_property
+    def gate_sizes(self) -> GateSizes:
+        """Sizes of the gate."""
+        return GateSizes(resolve_gate(self.gate, self.num_experts, self.k), self.num_experts, self.input_width)
+
+    @property
+    def routes_all_experts(self) -> bool:
+        """True if a routing has one column per expert."""
+        return method_traits(self.method).routes_all_experts
+
+    @property
+    def encodes(self) -> bool:
+        """True if the layer has an encoder, as every kind of MxD."""
+        return self.method.endswith("mxd")
+
+    @property
+    def table_width(self) -> int:
+        """Width of an expert's row in the table: O, R with a bottleneck, 0 for a MOLT."""
+        return 0 if self.method == "molt" else self.rank or self.output_width
+
+    @property
+    def _input_weights(self) -> int:
+        """Weights that multiply the layer's input, whose gradient is not needed."""
+        if self.encodes:
+            return self.readers * self.input_width * self.hidden_width
+        columns = {"skip-transcoder": self.output_width, "molt": self.rank or 0}
+        return self.input_width * columns.get(self.method, 0)
+
+    @property
+    def _later_weights(self) -> int:
+        """Dense weights that multiply hidden vectors."""
+        up = self.rank * self.output_width if self.rank else 0
+        return up + (self.hidden_width * self.table_width if self.encodes else 0)
+
+    @property
+    def dense_parameters(self) -> int:
+        """Parameters of encoder, decoder and output bias, which every process holds."""
+        biases = self.readers * self.hidden_width if self.encodes else 0
+        return self._input_weights + self._later_weights + biases + self.output_width
+
+    @property
+    def table_parameters(self) -> int:
+        """Parameters of gate and expert table. With a flat gate they have one row per expert and can be sharded."""
+        thresholds = 1 if self.method == "jumprelu-mxd" else 0
+        return self.gate_sizes.parameters + self.num_experts * (self.table_width + thresholds)
+
+    @property
+    def parameters(self) -> int:
+        """Number of parameters."""
+        return self.dense_parameters + self.table_parameters
+
+    @property
+    def dense_flops(self) -> int:
+        """FLOPs per token, forward and backward, of all products except the gate's; for a ReLU-MxD, of all experts."""
+        dense = 2 * (2 * self._input_weights + 3 * self._later_weights)
+        all_experts = self.num_experts * (self.input_width + 3 * self.table_width)
+        return dense + (2 * all_experts if self.routes_all_experts else 0)
+
+    @property
+    def gate_flops(self) -> int:
+        """FLOPs per token of the gate's scores."""
+        return self.gate_sizes.flops
+
+    @property
+    def row_flops(self) -> int:
+        """FLOPs per token of the K active rows of each table, forward and backward."""
+        columns = max_active(self.method, self.k)
+        return 0 if self.routes_all_experts else 2 * columns * (self._gate_rows + 3 * self.table_width)
+
+    @property
+    def _gate_rows(self) -> int:
+        """Number of weights behind one expert's score."""
+        return self.gate_sizes.rows_per_expert * self.input_width
+
+    @property
+    def step_flops_per_token(self) -> int:
+        """FLOPs per token, forward and backward: gate scores, dense products and K rows of each table."""
+        return self.dense_flops + self.gate_flops + self.row_flops
+
+    def step_bytes_per_token(self, batch: int) -> int:
+        """Memory traffic per token outside the products: rows, scores, hidden vectors and optimizer."""
+        sparse = not self.routes_all_experts
+        columns = max_active(self.method, self.k) if sparse else 0
+        rows = FLOAT32 * columns * (self._gate_rows + 5 * self.table_width)
+        gathered = 2 * FLOAT32 * self.gate_sizes.gathers * self.input_width
+        hidden = FLOAT32 * 6 * self.readers * self.hidden_width if self.encodes else 0
+        scores = SCORE_BYTES * self.gate_sizes.scores * (1 if sparse else 3)
+        return rows + gathered + hidden + scores + OPTIMIZER_BYTES * self.parameters // batch
+
+
+@dataclass(frozen=True)
+class Devices:
+    """Devices and their interconnect."""
+
+    count: int
+    per_machine: int
+    flops: float
+    """Vendor's peak FLOP/s of one device in the model's dtype."""
+    utilization: float
+    """Assumed share of the peak that is reached."""
+    link: float
+    """Bytes per second between devices of one machine."""
+    network: float
+    """Bytes per second between machines."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Memory, compute and communication of one device."""
+
+    language_model_bytes: float
+    layer_bytes: float
+    activation_bytes: float
+    tokens_per_second: float
+    """Throughput of all devices, if communication overlaps with compute."""
+    flops_per_token: int
+    seconds_per_step: float
+    """Compute time per step."""
+    language_model_link_seconds: float
+    """Seconds per step for gathering the model's weights within a machine."""
+    layer_link_seconds: float
+    """Seconds per step for exchanging tokens with the experts within a machine."""
+    layer_network_seconds: float
+    """Seconds per step for averaging gradients over the machines."""
+
+    @property
+    def bytes(self) -> float:
+        """Memory of one device."""
+        return self.language_model_bytes + self.layer_bytes + self.activation_bytes
+
+    def hours(self, tokens: float) -> float:
+        """Training time for a number of tokens, in hours."""
+        return tokens / self.tokens_per_second / 3600
+
+
+def plan_cluster(
+    language_model: LanguageModelSizes,
+    index: int,
+    layer: LayerSizes,
+    devices: Devices,
+    tokens_per_device: int,
+    context: int,
+) -> Plan:
+    """Plan training on a cluster with ``tokens_per_device`` tokens per device and step.
+
+    Model and experts are sharded over the devices of a machine, and each machine has a copy of both. Then only
+    gradients travel between machines.
+    """
+    inside = min(devices.per_machine, devices.count)
+    machines = devices.count // inside
+    remote_share = (inside - 1) / inside
+    model_bytes = BFLOAT16 * language_model.used_parameters(index)
+    flops = language_model.flops_per_token(index, context) + layer.step_flops_per_token
+    rate = devices.count * devices.flops * devices.utilization / flops
+    rows = FLOAT32 * tokens_per_device * (inside - 1)
+    local_parameters = layer.dense_parameters + layer.table_parameters / inside
+    averaged_inside = 2 * remote_share * FLOAT32 * layer.dense_parameters
+    averaged_outside = 2 * (machines - 1) / machines * FLOAT32 * local_parameters
+    return Plan(
+        language_model_bytes=model_bytes / inside + 2 * BFLOAT16 * language_model.block_parameters,
+        layer_bytes=ADAMW_BYTES * local_parameters,
+        # Scores of all tokens of the machine against this device's experts, and the rows of an activation buffer.
+        activation_bytes=FLOAT32 * tokens_per_device * layer.num_experts
+        + 16 * FLOAT32 * tokens_per_device * (layer.input_width + layer.output_width),
+        tokens_per_second=rate,
+        flops_per_token=flops,
+        seconds_per_step=tokens_per_device * devices.count / rate,
+        language_model_link_seconds=remote_share * model_bytes / devices.link,
+        layer_link_seconds=(rows * (layer.input_width + 2 * layer.output_width) + averaged_inside) / devices.link,
+        layer_network_seconds=averaged_outside / devices.network,
+    )

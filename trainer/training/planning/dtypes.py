@@ -1,0 +1,100 @@
+"""Dtype of the model during training.
+
+The default is bfloat16 on GPUs and on CPUs with native bf16 support, and float32 elsewhere. It is saved in the run
+config, and resumed runs keep it on any machine.
+
+Indexing, evaluation and the server use ``loading.choose_dtype``, which is float32 on every CPU. So the live view agrees
+with the index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+import torch
+
+from mxd.trainer.config import Dtype, TrainConfig
+from mxd.trainer.errors import UserError
+from mxd.trainer.language_model.loading import choose_dtype, load_width
+from mxd.trainer.storage.run import RUN_FILE, Run, runs_folder
+
+MIN_BFLOAT16_WIDTH = 64
+"""Hidden width of the smallest models for which bfloat16 was measured to be faster on a CPU."""
+_BFLOAT16_CAPABILITIES = ("avx512_bf16", "amx_bf16", "sve_bf16", "bf16")
+"""PyTorch's names of CPU capabilities for bfloat16 products."""
+
+
+def has_bfloat16_units() -> bool:
+    """Return whether the CPU has native bf16 support. Without it, bfloat16 products are slower than float32."""
+    capabilities: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()  # missing in older PyTorch
+    return any(capabilities.get(name) for name in _BFLOAT16_CAPABILITIES)
+
+
+def fastest_dtype(device: torch.device, width: int) -> torch.dtype:
+    """Default dtype of a model of this hidden width on a device."""
+    if device.type == "cpu" and width >= MIN_BFLOAT16_WIDTH and has_bfloat16_units():
+        return torch.bfloat16
+    return choose_dtype(device)
+
+
+def dtype_name(dtype: torch.dtype) -> Dtype:
+    """Name of a dtype, as in run configs."""
+    return cast(Dtype, str(dtype).removeprefix("torch."))
+
+
+def dtype_of(name: Dtype) -> torch.dtype:
+    """Dtype of a name in a run config."""
+    dtype: torch.dtype = getattr(torch, name)
+    return dtype
+
+
+def resolve_dtypes(configs: Sequence[TrainConfig], data: Path, device: torch.device) -> list[TrainConfig]:
+    """Fill in ``language_model_dtype``: the requested one, else the resumed run's, else the fastest on ``device``.
+
+    Raises:
+        UserError: the config of the model or of a run cannot be read.
+    """
+    requested = [config.language_model_dtype or _resumed_dtype(config, data, device) for config in configs]
+    default = next(filter(None, requested), None)
+    if default is None:
+        default = dtype_name(fastest_dtype(device, load_width(configs[0].language_model)))
+    return [
+        config.model_copy(update={"language_model_dtype": name or default})
+        for config, name in zip(configs, requested, strict=True)
+    ]
+
+
+def slow_dtype_warning(dtype: Dtype, device: torch.device) -> str | None:
+    """Warning if the dtype is slow on the device; None otherwise."""
+    if dtype != "bfloat16" or device.type != "cpu" or has_bfloat16_units():
+        return None
+    return (
+        "The model runs in bfloat16, for which this CPU has no native support. float32, the default for new runs on "
+        "this machine, is faster."
+    )
+
+
+def with_dtype(config: TrainConfig, dtype: torch.dtype) -> TrainConfig:
+    """Set ``language_model_dtype`` to the dtype of the loaded model.
+
+    Raises:
+        UserError: the config asks for another dtype.
+    """
+    requested, loaded = config.language_model_dtype, dtype_name(dtype)
+    if requested not in (None, loaded):
+        raise UserError(
+            f"Run '{config.name}' needs its model in {requested}, but the model was loaded in {loaded}. Load it with "
+            f"dtype=torch.{requested}, or change the run's dtype."
+        )
+    return config.model_copy(update={"language_model_dtype": loaded})
+
+
+def _resumed_dtype(config: TrainConfig, data: Path, device: torch.device) -> Dtype | None:
+    """Dtype of an existing run; None for a new one."""
+    folder = runs_folder(data) / config.name
+    if not (folder / RUN_FILE).is_file():
+        return None
+    # Runs that stopped before the dtype was resolved used the default.
+    return Run.load(folder, data).config.language_model_dtype or dtype_name(choose_dtype(device))

@@ -1,1 +1,0 @@
-"""Several layers of one language model in place at once, fine-tuned end to end; start at ``finetune``."""
