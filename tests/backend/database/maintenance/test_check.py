@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,9 @@ def intact(fitted: World, tmp_path: Path, request: pytest.FixtureRequest) -> Ite
     """A database with an index, to be damaged."""
     server: Server = request.getfixturevalue("postgresql_server")
     database = open_database(sqlite_url(tmp_path) if request.param == "sqlite" else server.new())
-    run = Run.load("small", fitted.data)
+    # A copy, because indexing writes the units of the run.
+    shutil.copytree(fitted.data / "runs" / "small", tmp_path / "copy" / "runs" / "small")
+    run = Run.load("small", tmp_path / "copy")
     register_run(run, database)
     build_index(
         run, IndexConfig(text=fitted.text, tokens=640), LanguageModel.load(run.config.language_model, "cpu"), database

@@ -203,7 +203,7 @@ def test_invalid_requests_are_errors(world: World) -> None:
         trace(language_model, [], TEXT)
     with pytest.raises(UserError, match="text is empty"):
         trace(language_model, run, "")
-    with pytest.raises(UserError, match="one run a layer"):
+    with pytest.raises(UserError, match="Choose one run per layer"):
         trace(language_model, [run, run_of(world, "other", 1)], TEXT)
     with pytest.raises(UserError, match="Unknown token position 12"):
         trace(language_model, run, CircuitConfig(prompt=TEXT, position=12))
