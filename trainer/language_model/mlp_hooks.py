@@ -1,5 +1,8 @@
 """Replacing the MLP of a block by a function, and restoring the original.
 
+Only the ``forward`` of the MLP's modules is replaced, on the instance. The module tree, the hooks and the parameters of
+the model stay as they are, so hooks of the caller and of other libraries keep working.
+
 Shapes: B rows, T tokens, I input width, O output width.
 """
 
@@ -27,21 +30,24 @@ def replace_mlp(block: nn.Module, mlp: tuple[str, str], function: MlpFunction, s
         function: computes the output in place of the MLP.
         stack: restores the original MLP when it is closed.
     """
-    first_name, last_name = mlp
-    if first_name == last_name:
-        _swap(block, first_name, _OneModule(getattr(block, first_name), function), stack)
+    first, last = (getattr(block, name) for name in mlp)
+    if first is last:
+        _replace_forward(last, _OneModule(last.forward, function).forward, stack)
         return
-    first = _FirstModule(getattr(block, first_name))
-    stack.callback(block.register_forward_pre_hook(first.before_block, with_kwargs=True).remove)
-    _swap(block, last_name, _LastModule(getattr(block, last_name), first, function), stack)
-    _swap(block, first_name, first, stack)
+    start = _FirstModule(first.forward)
+    stack.callback(block.register_forward_pre_hook(start.before_block, with_kwargs=True).remove)
+    _replace_forward(last, _LastModule(last.forward, start, function).forward, stack)
+    _replace_forward(first, start.forward, stack)
 
 
-class _OneModule(nn.Module):
-    """Replacement of an MLP that is one module."""
+# Classes with a bound ``forward`` instead of closures, because a deep copy of a model copies the objects of bound
+# methods, but not what a closure holds.
 
-    def __init__(self, original: nn.Module, function: MlpFunction) -> None:
-        super().__init__()
+
+class _OneModule:
+    """Forward pass of an MLP that is one module."""
+
+    def __init__(self, original: Callable[[Tensor], Tensor], function: MlpFunction) -> None:
         self.original = original
         self.function = function
 
@@ -49,11 +55,10 @@ class _OneModule(nn.Module):
         return self.function(x, lambda: self.original(x))
 
 
-class _FirstModule(nn.Module):
-    """Replacement of the first of two modules that form an MLP; records the MLP's input."""
+class _FirstModule:
+    """Forward pass of the first of two modules that form an MLP; records the MLP's input."""
 
-    def __init__(self, original: nn.Module) -> None:
-        super().__init__()
+    def __init__(self, original: Callable[[Tensor], Tensor]) -> None:
         self.original = original
         self.input_BTI: Tensor | None = None
         self._shape: tuple[int, ...] = ()
@@ -63,16 +68,15 @@ class _FirstModule(nn.Module):
         hidden: Tensor = args[0] if args else kwargs["hidden_states"]
         self._shape = tuple(hidden.shape[:-1])
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x: Tensor) -> Tensor:
         self.input_BTI = x.reshape(*self._shape, x.shape[-1])
         return self.original(x)
 
 
-class _LastModule(nn.Module):
-    """Replacement of the last of two modules that form an MLP."""
+class _LastModule:
+    """Forward pass of the last of two modules that form an MLP."""
 
-    def __init__(self, original: nn.Module, first: _FirstModule, function: MlpFunction) -> None:
-        super().__init__()
+    def __init__(self, original: Callable[[Tensor], Tensor], first: _FirstModule, function: MlpFunction) -> None:
         self.original = original
         self.first = first
         self.function = function
@@ -81,9 +85,14 @@ class _LastModule(nn.Module):
         input_BTI = self.first.input_BTI
         assert input_BTI is not None
         output = self.function(input_BTI, lambda: self.original(hidden).reshape(*input_BTI.shape[:-1], -1))
+        self.first.input_BTI = None  # so that no activation outlives the forward pass
         return output.reshape(*hidden.shape[:-1], -1)
 
 
-def _swap(block: nn.Module, name: str, module: nn.Module, stack: ExitStack) -> None:
-    stack.callback(setattr, block, name, getattr(block, name))
-    setattr(block, name, module)
+def _replace_forward(module: nn.Module, forward: Callable[..., Tensor], stack: ExitStack) -> None:
+    """Set ``forward`` on the instance, where libraries such as accelerate may have set their own."""
+    if "forward" in vars(module):
+        stack.callback(setattr, module, "forward", module.forward)
+    else:
+        stack.callback(delattr, module, "forward")
+    module.forward = forward
