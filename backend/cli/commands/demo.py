@@ -70,9 +70,7 @@ class DemoCommand(Command):
         folder = self.data or writable_demo()
         Sample.open(folder)
         if self.database is None:
-            # One database per version of the demo, because an index is useless without its run.
-            url = f"sqlite:///{folder.parent / f'.demo-{_digest(folder)}.sqlite'}"
-            settings = settings.model_copy(update={"database": url})
+            settings = settings.model_copy(update={"database": demo_database_url(folder)})
         settings = settings.model_copy(update={"data": folder})
         listen(settings.host, settings.port).close()
         unprepared = prepare_first(settings)
@@ -143,6 +141,11 @@ def writable_demo() -> Path:
         with atomic_directory(copy) as partial:
             shutil.copytree(SAMPLE, partial, dirs_exist_ok=True)
     return copy
+
+
+def demo_database_url(folder: Path) -> str:
+    """Return the URL of a demo's database: one per version of the demo, because an index is useless without its run."""
+    return f"sqlite:///{folder.parent / f'.demo-{_digest(folder)}.sqlite'}"
 
 
 def prepare(settings: Settings) -> None:
