@@ -24,7 +24,7 @@ SIZES = ("--num-experts", "40", "--k", "4", "--context-length", "16", "--batch-t
 FIT = ("train", "lm", "--layer", "1", *TEXT, *SIZES)
 INDEX_TOKENS = 2000
 PROMPT = "the old fox"
-EDITS = ({"expert": 12, "mode": "set", "strength": 100.0}, {"expert": 30, "mode": "off"})
+EDITS = ({"expert": 12, "mode": "set", "strength": 100.0}, {"expert": 30, "mode": "ablate"})
 SAMPLING = {"max_tokens": 12, "temperature": 1.0, "seed": 5}
 
 
@@ -54,7 +54,7 @@ def client(place: Path) -> Iterator[httpx.Client]:
 @pytest.fixture(scope="module")
 def said(place: Path) -> dict[str, Any]:
     """Output of each command that reads a run."""
-    edits = [word for edit in ("12:set:100", "30:off") for word in ("--edit", edit)]
+    edits = [word for edit in ("12:set:100", "30:ablate") for word in ("--edit", edit)]
     sampling = ["--max-tokens", "12", "--temperature", "1", "--seed", "5"]
     commands = (["runs"], ["route", "small", PROMPT], ["steer", "small", PROMPT, *edits, *sampling])
     with ExitStack() as running:

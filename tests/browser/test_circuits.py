@@ -60,7 +60,7 @@ def test_from_a_prompt_to_steering(circuits: Page) -> None:
     expect(nodes.get_by_role("columnheader", name="Measured")).to_be_visible()
     off.get_by_role("link", name="Open in Steering").click()
     expect(circuits).to_have_url(
-        re.compile(r"/steering\?run=demo-l3-k16.*prompt=Once.*edits=\d+:off.*scope=chosen.*at=\d+")
+        re.compile(r"/steering\?run=demo-l3-k16.*prompt=Once.*edits=\d+:ablate.*scope=chosen.*at=\d+")
     )
 
 

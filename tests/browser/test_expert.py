@@ -204,12 +204,12 @@ def test_a_context_goes_to_steering_with_the_expert_in_the_tray(expert: Page) ->
 
 
 def test_what_the_tray_holds_comes_along_to_steering(expert: Page) -> None:
-    expert.goto(f"/steering?run=demo-l3-k16&edits=40:off,{ANSWERING}:scale:2")
+    expert.goto(f"/steering?run=demo-l3-k16&edits=40:ablate,{ANSWERING}:scale:2")
     expect(expert.get_by_role("region", name="Edits").get_by_role("listitem")).to_have_count(2)
     expert.get_by_role("link", name="answering a question").first.click()
     expert.get_by_role("radio", name="Full").click()
     contexts(expert).first.get_by_role("link", name="Use in Steering").click()
-    expect(expert).to_have_url(re.compile(rf"/steering\?.*edits=40:off,{ANSWERING}:scale:2"))
+    expect(expert).to_have_url(re.compile(rf"/steering\?.*edits=40:ablate,{ANSWERING}:scale:2"))
 
 
 def random_rows(page: Page) -> Locator:

@@ -15,7 +15,7 @@ from tests.browser.sample import ANSWERING
 
 pytestmark = pytest.mark.browser
 
-TRAY = f"edits={ANSWERING}:scale:3,40:off"
+TRAY = f"edits={ANSWERING}:scale:3,40:ablate"
 NARROW = {"width": 390, "height": 844}
 
 

@@ -97,7 +97,7 @@ def test_a_run_without_an_index_can_be_routed_and_steered(page: Page, site: Site
 
 
 def test_the_tray_opens_and_is_emptied(page: Page) -> None:
-    page.goto("/experts?run=demo-l3-k16&edits=12:scale:3,40:off")
+    page.goto("/experts?run=demo-l3-k16&edits=12:scale:3,40:ablate")
     tray = page.get_by_role("complementary", name="Tray")
     expect(tray).to_contain_text("Tray2")
     tray.get_by_role("button", name="Tray").click()

@@ -108,7 +108,7 @@ def test_both_texts_come_token_by_token_and_stop_keeps_them(page: Page) -> None:
 
 
 def test_reset_makes_both_texts_one_and_back_undoes_it(page: Page) -> None:
-    page.goto(address(f"{ANSWERING}:add:6,40:off", 16))
+    page.goto(address(f"{ANSWERING}:add:6,40:ablate", 16))
     default, steered = texts(page)
     assert steered != default
     page.get_by_role("button", name="Reset").click()
@@ -186,8 +186,8 @@ def test_cards_come_from_suggestions_and_go(page: Page) -> None:
     suggestion.click()
     expert = int(name.split()[1])
     expect(card(page, expert)).to_be_visible()
-    card(page, expert).get_by_role("radio", name="off").click()
+    card(page, expert).get_by_role("radio", name="ablate").click()
     expect(card(page, expert).get_by_role("slider")).to_have_count(0)
-    expect(page).to_have_url(re.compile(rf"edits={expert}(:|%3A)off"))
+    expect(page).to_have_url(re.compile(rf"edits={expert}(:|%3A)ablate"))
     card(page, expert).get_by_role("button", name="from the tray").click()
     expect(page.get_by_text("The tray is empty.")).to_be_visible()

@@ -95,7 +95,7 @@ def _gate_test(text: str) -> dict[str, Any]:
 def format_edit(edit: Mapping[str, Any]) -> str:
     """Return the compact text of an edit's fields, as ``Edit.model_dump`` gives them."""
     run = f"{edit['run']}/" if edit.get("run") else ""
-    strength = "" if edit["mode"] == "ablate" else f":{edit['strength']!r}"
+    strength = "" if edit["mode"] == "ablate" else f":{_number(edit['strength'])}"
     return f"{run}{edit['expert']}:{edit['mode']}{strength}{_format_condition(edit.get('when') or {})}"
 
 
@@ -112,4 +112,8 @@ def _format_condition(condition: Mapping[str, Any]) -> str:
 def _format_gate_test(test: Mapping[str, Any]) -> str:
     run = f"{test['run']}/" if test.get("run") else ""
     sign, level = (">", test["above"]) if test.get("above") is not None else ("<=", test["at_most"])
-    return f"when:{run}{test['expert']}{sign}{level}"
+    return f"when:{run}{test['expert']}{sign}{level if level == 'median' else _number(level)}"
+
+
+def _number(value: float) -> str:
+    return repr(value).removesuffix(".0")

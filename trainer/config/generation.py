@@ -2,31 +2,49 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from mxd.trainer.config.base import Config, Size
+from mxd.trainer.config.conditions import Condition, Scope
+from mxd.trainer.config.edit_text import format_edit, parse_edit
 
-EditMode = Literal["scale", "add", "set", "off"]
+EditMode = Literal["scale", "add", "set", "ablate"]
 SteeringMode = Literal["residual", "replace"]
-Scope = Literal["all", "generated", "prompt"]
 Strength = Annotated[float, Field(ge=-1000, le=1000, allow_inf_nan=False)]
 """Strength of an edit."""
 
 
 class Edit(Config):
-    """Change to the gate activation of one expert."""
+    """Change to the gate activation of one expert. Also accepted as compact text, such as ``12:add:4@first:20``."""
 
     expert: Annotated[int, Field(ge=0)]
     """Id of the expert."""
     mode: EditMode
-    """Kind of change. scale: multiply the gate activation. add: add to it. set: replace it. off: ablate the expert."""
+    """Kind of change. scale: multiply the gate activation. add: add to it. set: replace it. ablate: set it to 0."""
     strength: Strength = 1.0
     """Strength, −1000 to 1000. For scale, the factor; for add and set, in units of the expert's 99th-percentile gate
-    activation. Not used by off. Default: 1."""
+    activation. Not used by ablate. Default: 1."""
     run: str | None = None
     """Name of the expert's run. Default: the steered run. Other runs must replace other layers."""
+    when: Condition | None = None
+    """Condition on which the edit applies. Default: always."""
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """Names of the runs that the edit and its gate tests name."""
+        tested = [test.run for test in self.when.gates] if self.when else []
+        return tuple(name for name in (self.run, *tested) if name is not None)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, value: Any) -> Any:
+        return parse_edit(value) if isinstance(value, str) else value
+
+    def __str__(self) -> str:
+        """The edit as compact text."""
+        return format_edit(self.model_dump())
 
 
 class Sampling(Config):

@@ -42,7 +42,7 @@ MAX_LOSS_INCREASE = 0.5
 MIN_KL = 0.05
 """Smallest KL divergence, in nats per token, that counts as a visible effect."""
 NUM_PROMOTED = 20
-NEUTRAL: Mapping[EditMode, float] = {"scale": 1.0, "add": 0.0, "set": 0.0, "off": 0.0}
+NEUTRAL: Mapping[EditMode, float] = {"scale": 1.0, "add": 0.0, "set": 0.0, "ablate": 0.0}
 """Strength at which an edit changes nothing (``set``: the weakest)."""
 
 
@@ -91,8 +91,8 @@ class StrengthSweep:
         if config.edit >= len(config.edits):
             raise UserError(f"There is no edit {config.edit}. The {len(config.edits)} edits are counted from 0.")
         varied = config.edits[config.edit]
-        if varied.mode == "off":
-            raise UserError("The mode 'off' has no strength to vary. Use 'scale', 'add' or 'set'.")
+        if varied.mode == "ablate":
+            raise UserError("The mode 'ablate' has no strength to vary. Use 'scale', 'add' or 'set'.")
         strengths = sorted(set(config.strengths))
         first, *others = (
             Steering.prepare(language_model, runs, at_strength(config, strength), units) for strength in strengths

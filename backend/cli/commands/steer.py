@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mxd.trainer.inference.steering import NewToken, SteeringStep
     from mxd.trainer.storage.run import Run
 
-EDIT_FORMATS = "EXPERT:scale:FACTOR, EXPERT:add:UNITS, EXPERT:set:UNITS or EXPERT:off"
+EDIT_FORMATS = "EXPERT:scale:FACTOR, EXPERT:add:UNITS, EXPERT:set:UNITS or EXPERT:ablate"
 
 
 class SteerCommand(ModelCommand):
@@ -32,7 +32,7 @@ class SteerCommand(ModelCommand):
 
     examples: ClassVar = (
         "mxd steer gpt2-l8-k32 'Once upon a time' --edit 12:add:4",
-        "mxd steer gpt2-l8-k32 'Once upon a time' --edit 12:add:4 --edit 40:off --temperature 0",
+        "mxd steer gpt2-l8-k32 'Once upon a time' --edit 12:add:4 --edit 40:ablate --temperature 0",
         "mxd steer gpt2-l8-k32 'Once upon a time' --edit gpt2-l9-k32/7:scale:3 --max-tokens 100 --json",
     )
 
@@ -41,7 +41,7 @@ class SteerCommand(ModelCommand):
     prompt: Positional[str]
     """Text to continue."""
     edit: Annotated[tuple[str, ...], Field(max_length=64)] = ()
-    """EXPERT:scale:FACTOR, EXPERT:add:UNITS, EXPERT:set:UNITS or EXPERT:off. One unit is the expert's 99th percentile.
+    """EXPERT:scale:FACTOR, EXPERT:add:UNITS, EXPERT:set:UNITS or EXPERT:ablate. One unit is the expert's 99th percentile.
     Write RUN/EXPERT:… for a run of another layer. Repeat the flag for several edits."""
     positions: str | None = None
     """Prompt tokens that the edits apply to, whatever the scope: indices such as 1,4,5 (0 is the start token), or
@@ -85,7 +85,7 @@ class SteerCommand(ModelCommand):
 
 
 def parse_edit(word: str) -> Edit:
-    """Return an edit such as ``12:scale:3``, ``40:off`` or ``other-run/7:add:2``.
+    """Return an edit such as ``12:scale:3``, ``40:ablate`` or ``other-run/7:add:2``.
 
     Raises:
         UserError: the word is not an edit.

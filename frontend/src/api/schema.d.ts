@@ -1863,10 +1863,10 @@ export interface components {
             expert: number;
             /**
              * Mode
-             * @description Kind of change. scale: multiply the gate activation. add: add to it. set: replace it. off: ablate the expert.
+             * @description Kind of change. scale: multiply the gate activation. add: add to it. set: replace it. ablate: set it to 0.
              * @enum {string}
              */
-            mode: "scale" | "add" | "set" | "off";
+            mode: "scale" | "add" | "set" | "ablate";
             /**
              * Run
              * @description Name of the expert's run. Default: the steered run. Other runs must replace other layers.
@@ -1875,7 +1875,7 @@ export interface components {
             /**
              * Strength
              * @description Strength, −1000 to 1000. For scale, the factor; for add and set, in units of the expert's 99th-percentile gate
-             *     activation. Not used by off. Default: 1.
+             *     activation. Not used by ablate. Default: 1.
              * @default 1
              */
             strength?: number;

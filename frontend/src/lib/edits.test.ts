@@ -4,7 +4,7 @@ import { describeEdit, formatEdits, parseEdits } from "./edits";
 
 describe("edits", () => {
   it("round-trip", () => {
-    const text = "52940:scale:4,7316:add:-2.5,63118:set:0.8,81346:off";
+    const text = "52940:scale:4,7316:add:-2.5,63118:set:0.8,81346:ablate";
     expect(formatEdits(parseEdits(text))).toBe(text);
   });
 
@@ -20,6 +20,6 @@ describe("edits", () => {
     expect(describeEdit({ mode: "add", strength: 2.5 })).toBe("+ 2.5");
     expect(describeEdit({ mode: "add", strength: -1 })).toBe("− 1.0");
     expect(describeEdit({ mode: "set", strength: 0.8 })).toBe("= 0.8");
-    expect(describeEdit({ mode: "off", strength: 1 })).toBe("off");
+    expect(describeEdit({ mode: "ablate", strength: 1 })).toBe("ablated");
   });
 });

@@ -1,12 +1,12 @@
-/** Edits, written as on the command line: `12:scale:3,40:off`, `other-run/7:add:2` for another layer. */
+/** Edits, written as on the command line: `12:scale:3,40:ablate`, `other-run/7:add:2` for another layer. */
 
-export const EDIT_MODES = ["scale", "add", "set", "off"] as const;
+export const EDIT_MODES = ["scale", "add", "set", "ablate"] as const;
 export type EditMode = (typeof EDIT_MODES)[number];
 
 export interface Edit {
   readonly expert: number;
   readonly mode: EditMode;
-  /** scale: factor. add and set: multiples of the expert's 99th percentile. off: unused, 1. */
+  /** scale: factor. add and set: multiples of the expert's 99th percentile. ablate: unused, 1. */
   readonly strength: number;
   /** The expert's run, if it is another layer's and not the steered run. */
   readonly run?: string;
@@ -21,10 +21,10 @@ export function editKey({ expert, run }: Pick<Edit, "expert" | "run">): string {
 }
 
 /** Strength at which an edit of this mode has no effect, or the smallest one. */
-export const NEUTRAL_STRENGTH: Readonly<Record<EditMode, number>> = { scale: 1, add: 0, set: 0, off: 1 };
+export const NEUTRAL_STRENGTH: Readonly<Record<EditMode, number>> = { scale: 1, add: 0, set: 0, ablate: 1 };
 
 /** Initial strength per mode: visible, but weak enough that the text stays fluent. */
-export const INITIAL_STRENGTH: Readonly<Record<EditMode, number>> = { scale: 4, add: 3, set: 4, off: 1 };
+export const INITIAL_STRENGTH: Readonly<Record<EditMode, number>> = { scale: 4, add: 3, set: 4, ablate: 1 };
 
 /** The default edit of an expert. Adding works on any prompt; scaling only has an effect where the expert is active. */
 export function newEdit(expert: number, run?: string): Edit {
@@ -62,18 +62,18 @@ export function parseEdits(text: string): readonly Edit[] {
 
 export function formatEdit(edit: Edit): string {
   const key = editKey(edit);
-  return edit.mode === "off" ? `${key}:off` : `${key}:${edit.mode}:${edit.strength}`;
+  return edit.mode === "ablate" ? `${key}:ablate` : `${key}:${edit.mode}:${edit.strength}`;
 }
 
 export function formatEdits(edits: readonly Edit[]): string {
   return edits.map(formatEdit).join(",");
 }
 
-const SIGNS: Readonly<Record<EditMode, string>> = { scale: "×", add: "+", set: "=", off: "" };
+const SIGNS: Readonly<Record<EditMode, string>> = { scale: "×", add: "+", set: "=", ablate: "" };
 
-/** `× 4.0`, `+ 2.5`, `− 1.0`, `= 0.8`, `off`. */
+/** `× 4.0`, `+ 2.5`, `− 1.0`, `= 0.8`, `ablated`. */
 export function describeEdit(edit: Pick<Edit, "mode" | "strength">): string {
-  if (edit.mode === "off") return "off";
+  if (edit.mode === "ablate") return "ablated";
   const sign = edit.mode === "add" && edit.strength < 0 ? "−" : SIGNS[edit.mode];
   const size = edit.mode === "add" ? Math.abs(edit.strength) : edit.strength;
   return `${sign} ${size.toFixed(1).replace("-", "−")}`;

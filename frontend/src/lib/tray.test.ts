@@ -25,7 +25,7 @@ describe("tray", () => {
 
   it("takes over a link's edits once", () => {
     const link = { run: "a", edits: [EDIT] };
-    const storage = memory({ "mxd-tray:a": "9:off", "mxd-tray:b": "7:off" });
+    const storage = memory({ "mxd-tray:a": "9:ablate", "mxd-tray:b": "7:ablate" });
     const store = createTrayStore(storage, link);
     expect(store.read(null)).toEqual([]);
     expect(store.read("b")[0]?.expert).toBe(7);
@@ -56,7 +56,7 @@ describe("tray", () => {
   });
 
   it("holds one edit per expert, in insertion order", () => {
-    const two = withEdit([EDIT], { expert: 9, mode: "off", strength: 1 });
+    const two = withEdit([EDIT], { expert: 9, mode: "ablate", strength: 1 });
     expect(two.map((edit) => edit.expert)).toEqual([5, 9]);
     expect(withEdit(two, { ...EDIT, strength: 2 })[0]?.strength).toBe(2);
     expect(withoutExpert(two, 5).map((edit) => edit.expert)).toEqual([9]);

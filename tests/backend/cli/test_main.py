@@ -152,7 +152,7 @@ def test_train_index_explore_and_steer(workspace: Path, capsys: Capture) -> None
     assert run(["route", "small", "the fox", "--top", "2"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 8
 
-    words = ["steer", "small", "the fox", "--edit", "12:scale:3", "--edit", "30:off", "--max-tokens", "5"]
+    words = ["steer", "small", "the fox", "--edit", "12:scale:3", "--edit", "30:ablate", "--max-tokens", "5"]
     assert run([*words, "--temperature", "0", "--json"]) == 0
     steered = document(capsys)
     assert steered["baseline"]["tokens"] <= 5
@@ -314,7 +314,7 @@ def test_reading_commands_create_no_database(workspace: Path, capsys: Capture) -
     assert not Path("empty").exists()
 
 
-@pytest.mark.parametrize("word", ["", "x:off", "3", "3:", "3:scale:", "3:scale:x", "-1:off", "3:add:nan", "3:add:1:2"])
+@pytest.mark.parametrize("word", ["", "x:ablate", "3:off", "3", "3:", "3:scale:", "3:scale:x", "-1:ablate", "3:add:nan", "3:add:1:2"])
 def test_invalid_edits(word: str) -> None:
     with pytest.raises(UserError, match="Invalid --edit"):
         parse_edit(word)
@@ -322,7 +322,7 @@ def test_invalid_edits(word: str) -> None:
 
 def test_edits() -> None:
     assert parse_edit("12:scale:3").model_dump(exclude_none=True) == {"expert": 12, "mode": "scale", "strength": 3.0}
-    assert parse_edit("40:off").mode == "off"
+    assert parse_edit("40:ablate").mode == "ablate"
 
 
 def test_progress_prints_the_first_and_the_last_line(capsys: Capture) -> None:

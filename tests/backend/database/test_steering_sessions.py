@@ -16,7 +16,7 @@ from mxd.trainer.storage.database.open import writing
 SESSIONS = "/api/runs/first/sessions"
 STEERING = {
     "prompt": "the old fox",
-    "edits": [{"expert": 4, "mode": "add", "strength": 2.5}, {"expert": 1, "mode": "off"}],
+    "edits": [{"expert": 4, "mode": "add", "strength": 2.5}, {"expert": 1, "mode": "ablate"}],
     "scope": "generated",
     "sampling": {"seed": 7, "max_tokens": 5, "stop": ["."]},
 }
@@ -57,7 +57,7 @@ def test_the_newest_comes_first_and_deleted_ones_are_gone(own_client: TestClient
     [
         ("/api/runs/none/sessions", {"name": "x", "steering": STEERING}, 404),
         (SESSIONS, {"name": " ", "steering": STEERING}, 422),
-        (SESSIONS, {"name": "x", "steering": {**STEERING, "edits": [{"expert": 4000, "mode": "off"}]}}, 404),
+        (SESSIONS, {"name": "x", "steering": {**STEERING, "edits": [{"expert": 4000, "mode": "ablate"}]}}, 404),
     ],
 )
 def test_what_cannot_be_saved(own_client: TestClient, path: str, body: dict[str, Any], status: int) -> None:
@@ -99,7 +99,7 @@ def test_an_opened_session_writes_the_same_tokens(live_client: TestClient) -> No
         ({"expert": 4, "mode": "add", "strength": 2.5}, (4, 2.5)),
         ({"expert": 4, "mode": "add", "strength": 2.5, "run": "first"}, (4, 2.5)),
         ({"expert": 4, "mode": "add", "strength": -1}, (None, None)),
-        ({"expert": 4, "mode": "off"}, (None, None)),
+        ({"expert": 4, "mode": "ablate"}, (None, None)),
     ],
 )
 def test_an_expert_that_is_turned_up_alone_is_named(

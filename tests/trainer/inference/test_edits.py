@@ -40,7 +40,7 @@ def live(routing: Routing, expert: int) -> torch.Tensor:
         (Edit(expert=4, mode="add", strength=2), lambda a: a + 2 * 0.5),
         (Edit(expert=4, mode="add", strength=-1), lambda a: a - 0.5),
         (Edit(expert=4, mode="set", strength=2), lambda a: torch.full_like(a, 1.0)),
-        (Edit(expert=4, mode="off"), torch.zeros_like),
+        (Edit(expert=4, mode="ablate"), torch.zeros_like),
     ],
 )
 def test_each_mode(edit: Edit, wanted: object) -> None:
@@ -60,7 +60,7 @@ def test_edits_of_one_expert_are_composed_in_order() -> None:
 def test_every_token_is_edited_by_its_own_plan() -> None:
     routing = Routing(torch.tensor([[2.0, 1.0]] * 3), torch.tensor([[7, 4]] * 3))
     short, long = (
-        plan(Edit(expert=4, mode="off")),
+        plan(Edit(expert=4, mode="ablate")),
         plan(Edit(expert=7, mode="add"), Edit(expert=0, mode="set", strength=3)),
     )
     actual = edit_routing([short, long], torch.tensor([1, 2, 0]), routing)
@@ -74,7 +74,7 @@ def block(layer: SparseLayer, mode: SteeringMode, edits: tuple[Edit, ...], touch
     made = EditedBlock(len(touched_BT))
     both = LayerEdits(layer, mode, plan(*edits))
     for index, touched in enumerate(touched_BT):
-        made.add_row(index, both, touched)
+        made.add_row(index, both, [both.plan if edits and is_touched else None for is_touched in touched])
     return made
 
 
@@ -111,11 +111,11 @@ def test_rows_with_different_layers_and_plans_are_independent() -> None:
     )
     together = EditedBlock(4)
     for index, each in enumerate(edits):
-        together.add_row(index, each, [True, True])
+        together.add_row(index, each, [each.plan if each.plan.edits else None] * 2)
     output = together(x_BTI, lambda: x_BTI.cos())
     for index, each in enumerate(edits):
         alone = EditedBlock(1)
-        alone.add_row(0, each, [True, True])
+        alone.add_row(0, each, [each.plan if each.plan.edits else None] * 2)
         torch.testing.assert_close(
             output[index], alone(x_BTI[index : index + 1], lambda: x_BTI[2:3].cos())[0], atol=1e-4, rtol=1e-4
         )
@@ -129,11 +129,11 @@ def test_rows_with_different_layers_and_plans_are_independent() -> None:
 
 def test_unknown_expert() -> None:
     with pytest.raises(UserError, match="experts 0 to 32"):
-        plan(Edit(expert=33, mode="off"))
+        plan(Edit(expert=33, mode="ablate"))
 
 
 def test_unknown_units_are_one() -> None:
-    assert plan(Edit(expert=3, mode="off"), units={3: 0.0}).units == {3: 1.0}
+    assert plan(Edit(expert=3, mode="ablate"), units={3: 0.0}).units == {3: 1.0}
 
 
 @pytest.mark.parametrize("method", ["transcoder", "jumprelu-transcoder"])

@@ -8,18 +8,20 @@ import pytest
 import torch
 
 from mxd.trainer.config import Edit, Sampling, SteeringConfig
+from mxd.trainer.inference.edits import EditPlan, LayerEdits
 from mxd.trainer.inference.generation import PositionMask, RowBatch, SequenceState
 from mxd.trainer.inference.steering import NewToken, Steering, steer
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.run import Run
 from tests.helpers.language_models import tiny_language_model
+from tests.helpers.layers import random_layer
 from tests.helpers.runs import World
 from tests.trainer.inference.test_steering import make_run
 
 REQUESTS = [
     ("the", 9, ()),
     ("the old fox sat and sang to the red dog", 5, (Edit(expert=3, mode="add", strength=8),)),
-    ("a", 14, (Edit(expert=3, mode="scale", strength=4), Edit(expert=9, mode="off"))),
+    ("a", 14, (Edit(expert=3, mode="scale", strength=4), Edit(expert=9, mode="ablate"))),
     ("very old, very blue", 11, (Edit(expert=20, mode="set", strength=5),)),
 ]
 
@@ -99,4 +101,6 @@ def test_position_masks() -> None:
         True,
         False,
     ]
-    assert SequenceState([1, 2, 3], mask=PositionMask(first=3)).is_edited(1, 5) == [False, False, True, True]
+    edits = LayerEdits(random_layer(), "residual", EditPlan.from_edits((Edit(expert=1, mode="ablate"),), {}, 33))
+    row = SequenceState([1, 2, 3], {1: edits}, PositionMask(first=3))
+    assert row.plans(1, 1, 5) == [None, None, edits.plan, edits.plan]

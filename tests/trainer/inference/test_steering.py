@@ -129,7 +129,7 @@ def test_scope(world: World) -> None:
 
 
 def test_order_of_events(world: World) -> None:
-    steps = steered(world.language_model, make_run(world), edits=(Edit(expert=1, mode="off"),))
+    steps = steered(world.language_model, make_run(world), edits=(Edit(expert=1, mode="ablate"),))
     assert isinstance(steps[0], Started)
     assert steps[0].prompt_tokens == len(PROMPT) + 1
     done = steps[-1]
@@ -162,7 +162,7 @@ def test_stop_text(world: World) -> None:
 def test_invalid_requests(world: World) -> None:
     run = make_run(world)
     with pytest.raises(UserError, match="Unknown expert 33"):
-        steered(world.language_model, run, edits=(Edit(expert=33, mode="off"),))
+        steered(world.language_model, run, edits=(Edit(expert=33, mode="ablate"),))
     with pytest.raises(TooLongError, match="Shorten the text"):
         steered(world.language_model, run, sampling={"max_tokens": 120})
 

@@ -104,6 +104,6 @@ def test_no_suggestion_without_effect_or_fluency() -> None:
 def test_invalid_requests(world: World, run: Run) -> None:
     with pytest.raises(UserError, match="no edit 2"):
         dose(world.language_model, run, CONFIG.model_copy(update={"edit": 2}))
-    off = CONFIG.model_copy(update={"edits": (Edit(expert=1, mode="off"),), "edit": 0})
+    ablated = CONFIG.model_copy(update={"edits": (Edit(expert=1, mode="ablate"),), "edit": 0})
     with pytest.raises(UserError, match="no strength to vary"):
-        dose(world.language_model, run, off)
+        dose(world.language_model, run, ablated)

@@ -57,7 +57,7 @@ def test_runs_with_all_gates_train_on_one_pass_and_can_be_used(world: World) -> 
         assert max(len(token.experts) for token in routing.tokens) <= 4
         expert = routing.strongest(1)[0]
         edited = SteeringConfig.model_validate(
-            {"prompt": "the", "edits": [{"expert": expert, "mode": "off"}], "sampling": {"max_tokens": 2}}
+            {"prompt": "the", "edits": [{"expert": expert, "mode": "ablate"}], "sampling": {"max_tokens": 2}}
         )
         assert list(steer(world.language_model, run, edited))
 

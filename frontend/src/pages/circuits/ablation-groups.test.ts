@@ -36,8 +36,8 @@ test("the Steering URL ablates every expert on its tokens and names runs of othe
   const params = readParams(STEERING_PARAMS, address.slice("/steering".length));
   expect(params).toMatchObject({ prompt: "One day", scope: "chosen", at: [1, 2] });
   expect(params.edits).toEqual([
-    { expert: 7, mode: "off", strength: 1 },
-    { expert: 9, mode: "off", strength: 1, run: "late" },
+    { expert: 7, mode: "ablate", strength: 1 },
+    { expert: 9, mode: "ablate", strength: 1, run: "late" },
   ]);
 });
 

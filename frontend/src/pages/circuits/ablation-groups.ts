@@ -20,7 +20,7 @@ export function steeringUrl(response: CircuitResponse, nodes: readonly CircuitNo
   const edits = new Map<string, Edit>();
   for (const ablated of ablatedExperts(nodes)) {
     const other = ablated.run === run ? {} : { run: ablated.run };
-    edits.set(`${ablated.run}/${ablated.expert}`, { expert: ablated.expert, mode: "off", strength: 1, ...other });
+    edits.set(`${ablated.run}/${ablated.expert}`, { expert: ablated.expert, mode: "ablate", strength: 1, ...other });
   }
   const positions = [...new Set(nodes.map(({ position }) => position))].sort((a, b) => a - b);
   const prompt = response.graph.tokens.flatMap(({ start, text }) => (start ? [] : [text])).join("");

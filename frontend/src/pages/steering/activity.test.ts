@@ -37,7 +37,7 @@ describe("activity of an edited expert", () => {
     const none = { inPrompt: 0, inText: 0 };
     expect(hasNoEffect({ expert: 5, mode: "scale", strength: 4 }, none)).toBe(true);
     expect(hasNoEffect({ expert: 5, mode: "add", strength: 4 }, none)).toBe(false);
-    expect(hasNoEffect({ expert: 5, mode: "off", strength: 1 }, { inPrompt: 1, inText: 0 })).toBe(false);
+    expect(hasNoEffect({ expert: 5, mode: "ablate", strength: 1 }, { inPrompt: 1, inText: 0 })).toBe(false);
     expect(hasNoEffect({ expert: 5, mode: "scale", strength: 4 }, null)).toBe(false);
   });
 });

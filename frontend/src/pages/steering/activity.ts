@@ -29,7 +29,7 @@ export function measureActivity(
 
 /** Scaling and ablating need an existing activation; adding and setting create one. */
 export function needsActivity(edit: Edit): boolean {
-  return edit.mode === "scale" || edit.mode === "off";
+  return edit.mode === "scale" || edit.mode === "ablate";
 }
 
 export function hasNoEffect(edit: Edit, activity: Activity | null): boolean {

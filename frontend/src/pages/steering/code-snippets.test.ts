@@ -7,7 +7,7 @@ const REQUEST = {
   edits: [
     { expert: 52940, mode: "scale", strength: 4 },
     { expert: 7316, mode: "add", strength: -2.5 },
-    { expert: 81346, mode: "off", strength: 1 },
+    { expert: 81346, mode: "ablate", strength: 1 },
   ],
   mode: "residual",
   scope: "all",
@@ -33,7 +33,7 @@ describe("the command", () => {
         "mxd steer demo",
         '"A short note on the bridge:"',
         "--edit 52940:scale:4 --edit 7316:add:-2.5",
-        "--edit 81346:off",
+        "--edit 81346:ablate",
       ].join(" \\\n  "),
     );
     const sampling = { ...REQUEST.sampling, temperature: 0, seed: 16, stop: ["\n"] };
@@ -67,7 +67,7 @@ describe("the Python code", () => {
     );
     expect(code).toContain('run = Run.load("demo")');
     expect(code).toContain('        Edit(expert=7316, mode="add", strength=-2.5),\n');
-    expect(code).toContain('        Edit(expert=81346, mode="off"),\n');
+    expect(code).toContain('        Edit(expert=81346, mode="ablate"),\n');
     expect(code).toContain("units = {run.name: {7316: 2.25}}");
     expect(code).toContain("steer(language_model, run, config, units)");
     expect(code).not.toContain("sampling=");

@@ -85,7 +85,7 @@ function pythonEdit({ expert, mode, strength, run }: Edit): string {
   const arguments_ = [
     `expert=${expert}`,
     `mode=${python(mode)}`,
-    ...(mode === "off" ? [] : [`strength=${strength}`]),
+    ...(mode === "ablate" ? [] : [`strength=${strength}`]),
     ...(run == null ? [] : [`run=${python(run)}`]),
   ];
   return `        Edit(${arguments_.join(", ")}),`;

@@ -231,7 +231,7 @@ function DoseForEdit({
 
 export function DosePane(props: DosePaneProps) {
   const [chosen, setChosen] = useState<string | null>(null);
-  const sweepable = props.edits.filter((edit): edit is SweepEdit => edit.mode !== "off");
+  const sweepable = props.edits.filter((edit): edit is SweepEdit => edit.mode !== "ablate");
   const edit = sweepable.find((one) => editKey(one) === chosen) ?? sweepable[0];
   if (edit === undefined) return null;
   return <DoseForEdit {...props} edits={sweepable} edit={edit} onEdit={setChosen} />;

@@ -18,7 +18,7 @@ export interface DosePoint {
   readonly text: string;
 }
 
-export type SweepMode = Exclude<EditMode, "off">;
+export type SweepMode = Exclude<EditMode, "ablate">;
 
 export const SWEEP_STRENGTHS: Readonly<Record<SweepMode, readonly number[]>> = {
   scale: [0, 1, 2, 4, 6, 8],

@@ -85,7 +85,7 @@ function Head({
 
 interface StrengthProps {
   readonly edit: Edit;
-  readonly mode: Exclude<EditMode, "off">;
+  readonly mode: Exclude<EditMode, "ablate">;
   readonly value: number;
   readonly onDrag: (strength: number) => void;
   readonly onChange: (strength: number) => void;
@@ -129,7 +129,7 @@ function Note({ edit, row, activity, onChange }: NoteProps) {
     );
   }
   if (hasNoEffect(edit, activity)) return <p className="card-note">Not active in this prompt or text.</p>;
-  if (edit.mode === "off") return <p className="card-note">Ablated: the expert is never active.</p>;
+  if (edit.mode === "ablate") return <p className="card-note">Ablated: the expert is never active.</p>;
   if (Math.abs(edit.strength) === MAX_STRENGTH) {
     return <p className="card-note">Strengths are limited to −1,000 to 1,000.</p>;
   }
@@ -166,9 +166,9 @@ export function EditCard({ run, edit, isIndexed, activity, onChange, onRemove }:
           segments={EDIT_MODES.map((name) => ({ value: name, label: name }))}
         />
         <span className="grow" />
-        {mode === "off" ? (
+        {mode === "ablate" ? (
           <span className="field number" data-disabled="true">
-            off
+            0
           </span>
         ) : (
           <NumberInput
@@ -182,7 +182,7 @@ export function EditCard({ run, edit, isIndexed, activity, onChange, onRemove }:
           />
         )}
       </div>
-      {mode !== "off" && (
+      {mode !== "ablate" && (
         <StrengthSlider edit={edit} mode={mode} value={value} onDrag={setDragged} onChange={setStrength} />
       )}
       <Note edit={{ ...edit, strength: value }} row={row} activity={activity} onChange={onChange} />

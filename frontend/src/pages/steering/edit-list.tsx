@@ -55,7 +55,7 @@ function EmptyTray({ run }: { readonly run: RunSummary }) {
 /** All edits with a strength at which they have no effect. */
 function neutralise(edits: readonly Edit[]): readonly Edit[] {
   return edits.map((edit) =>
-    edit.mode === "off" || edit.mode === "set"
+    edit.mode === "ablate" || edit.mode === "set"
       ? { ...edit, mode: "scale", strength: NEUTRAL_STRENGTH.scale }
       : { ...edit, strength: NEUTRAL_STRENGTH[edit.mode] },
   );

@@ -20,7 +20,7 @@ export type ExpertStatistics = Pick<ExpertRow, "max_activation" | "p99">;
 const MAX = 8;
 const STEP = 0.1;
 
-export function editScale(mode: Exclude<EditMode, "off">): EditScale {
+export function editScale(mode: Exclude<EditMode, "ablate">): EditScale {
   const base = { max: MAX, step: STEP, neutral: NEUTRAL_STRENGTH[mode] };
   const zero = { at: 0, label: "0" };
   const times = (at: number) => ({ at, label: `×${at}` });
@@ -36,7 +36,7 @@ export function editScale(mode: Exclude<EditMode, "off">): EditScale {
 
 /** The strength as an activation, compared with the expert's maximum. */
 export function describeStrength(mode: EditMode, strength: number, statistics: ExpertStatistics | null): string {
-  if (statistics === null || mode === "off" || mode === "scale" || !(statistics.p99 > 0)) return "";
+  if (statistics === null || mode === "ablate" || mode === "scale" || !(statistics.p99 > 0)) return "";
   const coefficient = formatFixed(Math.abs(strength) * statistics.p99, 1);
   const change = mode === "set" ? "" : strength < 0 ? " less" : " more";
   return `${coefficient}${change} on every token; its maximum is ${formatFixed(statistics.max_activation, 1)}.`;

@@ -13,7 +13,7 @@ describe("URL parameters of Steering", () => {
       prompt: "Dear Sir,\nI am",
       edits: [
         { expert: 12, mode: "add", strength: -2.5 },
-        { expert: 40, mode: "off", strength: 1 },
+        { expert: 40, mode: "ablate", strength: 1 },
       ],
       mode: "replace",
       scope: "generated",
@@ -28,7 +28,7 @@ describe("URL parameters of Steering", () => {
     } as const;
     const search = writeParams(STEERING_PARAMS, "?run=demo", values);
     expect(read(search)).toEqual(values);
-    expect(new URLSearchParams(search).get("edits")).toBe("12:add:-2.5,40:off");
+    expect(new URLSearchParams(search).get("edits")).toBe("12:add:-2.5,40:ablate");
   });
 
   it("are omitted at their defaults", () => {

@@ -50,7 +50,7 @@ from tests.helpers.processes import wait_for
 from tests.helpers.runs import small_world
 
 SESSIONS = {
-    "No fox": {"prompt": "the old fox", "edits": [{"expert": 3, "mode": "off"}]},
+    "No fox": {"prompt": "the old fox", "edits": [{"expert": 3, "mode": "ablate"}]},
     "Two layers": {
         "prompt": "the",
         "edits": [{"expert": 3, "mode": "add"}, {"expert": 5, "mode": "add", "run": "above"}],

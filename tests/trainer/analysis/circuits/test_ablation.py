@@ -30,7 +30,7 @@ def test_measured_effects_equal_those_of_steering(world: World, errors: str) -> 
     group = [expert for expert in circuit.experts if expert.position == position]
     config = TargetConfig(prompt=TEXT, errors=errors, target=circuit.target.id)
     (effect,) = ablate_experts(world.language_model, runs, config, [group])
-    edits = tuple(Edit(expert=at.expert, mode="off", run=at.run) for at in group)
+    edits = tuple(Edit(expert=at.expert, mode="ablate", run=at.run) for at in group)
     if errors == "dropped":  # steering replaces only edited layers, so every layer gets an edit
         edits += (Edit(expert=0, mode="scale", run="early"), Edit(expert=0, mode="scale", run="late"))
     steered = steer(
