@@ -23,13 +23,15 @@ class TextProgress:
     """Position of the prompt's end in a text, and of the stop texts that have been generated."""
 
     prompt_tokens: int = 0
+    stop_texts: frozenset[str] = frozenset()
+    """Texts that end edits."""
     ended: dict[str, int] = field(default_factory=dict)
     """Stop text -> position of the token that completed it."""
 
-    def note(self, generated: str, position: int, stop_texts: frozenset[str]) -> None:
+    def note(self, generated: str, position: int) -> None:
         """Record the stop texts that the token at ``position`` has completed in the generated text."""
-        for text in stop_texts - self.ended.keys():
-            if text in generated:
+        for text in self.stop_texts:
+            if text not in self.ended and text in generated:
                 self.ended[text] = position
 
 

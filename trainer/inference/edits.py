@@ -3,22 +3,29 @@
 Edits never change weights. They add columns to a ``Routing``: for each edited expert the difference between the edited
 and the live coefficient. A difference of zero therefore leaves the output bit-identical.
 
+A condition has two parts. Its parts that depend on the position give every token its own plan, before the forward pass.
+Its gate tests are evaluated inside the forward pass, on the live coefficients of the same token.
+
 Shapes: B batch rows, R rows with the same layer, T tokens, P tokens of some rows, I input width, O output width,
 M edited experts (width of the dense output in ``dense_RTM``), K active experts.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from mxd.trainer.config import Edit, SteeringMode
+from mxd.trainer.config.conditions import Condition
 from mxd.trainer.errors import UserError
+from mxd.trainer.inference.conditions import GateCheck, TextProgress, effect_share
 from mxd.trainer.inference.routing import RoutedExpert, routed_experts
 from mxd.trainer.language_model.mlp_hooks import Mlp
 from mxd.trainer.layers.base import Routing, SparseLayer
@@ -30,25 +37,49 @@ class AffineChange(NamedTuple):
     factor: float = 1.0
     shift: float = 0.0
 
-    def then(self, edit: Edit, unit: float) -> AffineChange:
-        """Compose with a further edit of the same expert, whose unit is ``unit``."""
-        if edit.mode == "scale":
-            return AffineChange(self.factor * edit.strength, self.shift * edit.strength)
+    def then(self, edit: Edit, unit: float, share: float = 1.0) -> AffineChange:
+        """Compose with a share of the effect of a further edit of the same expert, whose unit is ``unit``."""
         if edit.mode == "add":
-            return AffineChange(self.factor, self.shift + edit.strength * unit)
-        return AffineChange(0.0, edit.strength * unit if edit.mode == "set" else 0.0)
+            return AffineChange(self.factor, self.shift + share * edit.strength * unit)
+        factor = edit.strength if edit.mode == "scale" else 0.0
+        shift = edit.strength * unit if edit.mode == "set" else 0.0
+        if share != 1.0:
+            factor, shift = 1 + share * (factor - 1), share * shift
+        return AffineChange(self.factor * factor, self.shift * factor + shift)
 
 
-@dataclass(frozen=True)
+class Stage(NamedTuple):
+    """A change of one coefficient, made only on tokens where all checks hold."""
+
+    change: AffineChange = AffineChange()
+    checks: tuple[GateCheck, ...] = ()
+
+
+ALWAYS = GateCheck(0, -math.inf, True)
+
+
+@dataclass(frozen=True, eq=False)
 class EditPlan:
     """The checked edits of one layer."""
 
     edits: tuple[Edit, ...]
     units: Mapping[int, float]
     """Expert -> its unit for ``add`` and ``set``: its 99th percentile, or 1 if that is unknown."""
+    checks: tuple[tuple[GateCheck, ...], ...] = ()
+    """Gate tests of each edit; empty if no edit has any."""
+    shares: tuple[float, ...] = ()
+    """Share of each edit's full effect, 0 to 1; empty for the full effect of all."""
+    _at: dict[tuple[float, ...], EditPlan] = field(default_factory=dict, repr=False)
+    """Shares -> this plan with these shares. Tokens with the same plan are edited together."""
 
     @classmethod
-    def from_edits(cls, edits: Sequence[Edit], units: Mapping[int, float], num_experts: int) -> EditPlan:
+    def from_edits(
+        cls,
+        edits: Sequence[Edit],
+        units: Mapping[int, float],
+        num_experts: int,
+        checks: Sequence[tuple[GateCheck, ...]] = (),
+    ) -> EditPlan:
         """Check the edits against a layer of ``num_experts``.
 
         Raises:
@@ -57,18 +88,42 @@ class EditPlan:
         unknown = [edit.expert for edit in edits if edit.expert >= num_experts]
         if unknown:
             raise UserError(f"Unknown expert {unknown[0]}. This run has experts 0 to {num_experts - 1}.")
-        return cls(tuple(edits), {edit.expert: units.get(edit.expert) or 1.0 for edit in edits})
+        return cls(tuple(edits), {edit.expert: units.get(edit.expert) or 1.0 for edit in edits}, tuple(checks))
+
+    def at(self, progress: TextProgress, position: int) -> EditPlan | None:
+        """The plan of the token at ``position``; None if no edit applies to it."""
+        if not self._depends_on_position:
+            return self if self.edits else None
+        shares = tuple(effect_share(edit.when, progress, position) for edit in self.edits)
+        if not any(shares):
+            return None
+        if shares not in self._at:
+            self._at[shares] = replace(self, shares=shares, _at={})
+        return self._at[shares]
 
     @cached_property
-    def changes(self) -> Mapping[int, AffineChange]:
-        """Edited expert -> change of its coefficient; several edits of one expert are composed in order."""
-        changes: dict[int, AffineChange] = {}
-        for edit in self.edits:
-            changes[edit.expert] = changes.get(edit.expert, AffineChange()).then(edit, self.units[edit.expert])
-        return changes
+    def stages(self) -> Mapping[int, tuple[Stage, ...]]:
+        """Edited expert -> the changes of its coefficient, in order; neighbours without checks are composed."""
+        stages: dict[int, list[Stage]] = {}
+        count = len(self.edits)
+        parts = zip(self.edits, self.shares or (1.0,) * count, self.checks or ((),) * count, strict=True)
+        for edit, share, checks in parts:
+            own, unit = stages.setdefault(edit.expert, []), self.units[edit.expert]
+            if share and not checks and own and not own[-1].checks:
+                own[-1] = Stage(own[-1].change.then(edit, unit, share))
+            elif share:
+                own.append(Stage(AffineChange().then(edit, unit, share), checks))
+        return {expert: tuple(own) for expert, own in stages.items() if own}
+
+    @cached_property
+    def _depends_on_position(self) -> bool:
+        conditions = [edit.when for edit in self.edits if edit.when is not None]
+        return any(condition.model_copy(update={"gates": ()}) != Condition() for condition in conditions)
 
 
-def edit_routing(plans: Sequence[EditPlan], plan_of_T: Tensor, routing: Routing) -> Routing:
+def edit_routing(
+    plans: Sequence[EditPlan], plan_of_T: Tensor, routing: Routing, earlier: Mapping[int, Routing] | None = None
+) -> Routing:
     """Difference between edited and live coefficients, as a routing of M columns.
 
     Computes all tokens together, whichever row they belong to: in a generation step they are few, and the cost is the
@@ -78,18 +133,51 @@ def edit_routing(plans: Sequence[EditPlan], plan_of_T: Tensor, routing: Routing)
         plans: distinct plans; M is the number of experts of the longest.
         plan_of_T: index of each token's plan; ``len(plans)`` for an unedited token.
         routing: the live routing.
+        earlier: live routing of the same tokens in the earlier blocks that gate tests name.
     """
-    columns = max(len(plan.changes) for plan in plans)
-    # Padding: the identity change of expert 0.
-    rows = [[*plan.changes.items(), *[(0, AffineChange())] * (columns - len(plan.changes))] for plan in plans]
-    rows.append([(0, AffineChange())] * columns)
+    columns = max(len(plan.stages) for plan in plans)
+    # Padding: expert 0, unchanged.
+    rows = [[*plan.stages.items(), *[(0, ())] * (columns - len(plan.stages))] for plan in plans]
+    rows.append([(0, ())] * columns)
     device = routing.indices_TK.device
     ids_TM = torch.tensor([[expert for expert, _ in row] for row in rows], device=device)[plan_of_T]
-    changes_TM2 = torch.tensor([[change for _, change in row] for row in rows], device=device)[plan_of_T]
+    live_TM = edited_TM = _coefficients(routing, ids_TM)
+    for depth in range(max(len(stages) for row in rows for _, stages in row)):
+        now = [[stages[depth] if depth < len(stages) else Stage() for _, stages in row] for row in rows]
+        changes_TM2 = torch.tensor([[stage.change for stage in row] for row in now], device=device)[plan_of_T]
+        factor_TM, shift_TM = changes_TM2.unbind(-1)
+        changed_TM = edited_TM * factor_TM + shift_TM
+        if any(stage.checks for row in now for stage in row):
+            holds_TM = _holding(now, plan_of_T, {None: routing, **(earlier or {})})
+            changed_TM = torch.where(holds_TM, changed_TM, edited_TM)
+        edited_TM = changed_TM
+    return Routing(edited_TM - live_TM, ids_TM)
+
+
+def _holding(stages: Sequence[Sequence[Stage]], plan_of_T: Tensor, routings: Mapping[int | None, Routing]) -> Tensor:
+    """[T, M]: whether all checks of each token's stages hold."""
+    holds_TM = torch.ones(1, 1, dtype=torch.bool, device=plan_of_T.device)
+    for number in range(max(len(stage.checks) for row in stages for stage in row)):
+        checks = [[stage.checks[number] if number < len(stage.checks) else ALWAYS for stage in row] for row in stages]
+        for block in {check.block for row in checks for check in row}:
+            # A check of another block counts as held here; its own turn decides it.
+            here = [[check if check.block == block else ALWAYS for check in row] for row in checks]
+            holds_TM = holds_TM & _checked(here, plan_of_T, routings[block])
+    return holds_TM
+
+
+def _checked(checks: Sequence[Sequence[GateCheck]], plan_of_T: Tensor, routing: Routing) -> Tensor:
+    device = plan_of_T.device
+    ids_TM = torch.tensor([[check.expert for check in row] for row in checks], device=device)[plan_of_T]
+    levels_TM = torch.tensor([[check.level for check in row] for row in checks], device=device)[plan_of_T]
+    is_above_TM = torch.tensor([[check.is_above for check in row] for row in checks], device=device)[plan_of_T]
+    return (_coefficients(routing, ids_TM) > levels_TM) == is_above_TM
+
+
+def _coefficients(routing: Routing, ids_TM: Tensor) -> Tensor:
+    """Live coefficients [T, M] of chosen experts; 0 where inactive."""
     same_TKM = routing.indices_TK.unsqueeze(2) == ids_TM.unsqueeze(1)
-    live_TM = (routing.coefficients_TK.unsqueeze(2) * same_TKM).sum(dim=1)
-    factor_TM, shift_TM = changes_TM2.unbind(-1)
-    return Routing(live_TM * factor_TM + shift_TM - live_TM, ids_TM)
+    return (routing.coefficients_TK.unsqueeze(2) * same_TKM).sum(dim=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,14 +196,16 @@ class EditedBlock:
     the tokens that they apply to. Rows with the same layer are routed and edited together.
     """
 
-    def __init__(self, num_rows: int) -> None:
+    def __init__(self, num_rows: int, blocks: Mapping[int, EditedBlock] | None = None) -> None:
+        """``blocks`` are those of the same forward pass; gate tests read the routing of earlier ones."""
         self._num_rows = num_rows
+        self._blocks = blocks or {}
         self._layers: dict[int, _LayerRows] = {}
 
-    def add_row(self, row: int, edits: LayerEdits, is_edited_T: list[bool]) -> None:
-        """Apply ``edits`` to batch row ``row``; ``is_edited_T`` marks the tokens that its plan changes."""
+    def add_row(self, row: int, edits: LayerEdits, plans_T: Sequence[EditPlan | None]) -> None:
+        """Apply ``edits`` to batch row ``row``; ``plans_T`` has the plan of each token, None for unedited tokens."""
         key = id(edits.sparse_layer)
-        self._layers.setdefault(key, _LayerRows(edits.sparse_layer)).add_row(row, edits, is_edited_T)
+        self._layers.setdefault(key, _LayerRows(edits.sparse_layer, self._blocks)).add_row(row, edits, plans_T)
 
     def __call__(self, x_BTI: Tensor, mlp: Mlp) -> Tensor:
         """Output [B, T, O] of all rows."""
@@ -136,24 +226,40 @@ class EditedBlock:
             experts |= dict(zip([rows.batch_rows[index] for index in chosen], routed, strict=True))
         return [experts[row] for row in batch_rows]
 
+    def routing(self, batch_rows: Sequence[int], tokens: int, device: torch.device) -> Routing:
+        """Live routing [R * T, K] of some batch rows; rows without a layer in this block have no active experts."""
+        found = {
+            row: Routing(*(values[index] for values in rows.routing_RT))
+            for rows in self._layers.values()
+            for index, row in enumerate(rows.batch_rows)
+        }
+        widest = max(routing.indices_TK.shape[1] for routing in found.values())
+        nothing = Routing(
+            torch.zeros(tokens, 0, device=device), torch.zeros(tokens, 0, dtype=torch.int64, device=device)
+        )
+        routings = [found.get(row, nothing) for row in batch_rows]
+        padded = ([F.pad(part.to(device), (0, widest - part.shape[1])) for part in parts] for parts in zip(*routings))
+        return Routing(*(torch.cat(parts) for parts in padded))
+
 
 class _LayerRows:
     """The batch rows of one sparse layer in a forward pass."""
 
-    def __init__(self, sparse_layer: SparseLayer) -> None:
+    def __init__(self, sparse_layer: SparseLayer, blocks: Mapping[int, EditedBlock]) -> None:
         self.sparse_layer = sparse_layer
+        self._blocks = blocks
         self.batch_rows: list[int] = []
         self.num_replaced = 0
         self.dense_RTM = torch.zeros(0, 0, 0)
         self.routing_RT = Routing(self.dense_RTM, self.dense_RTM)
         self._edits: list[LayerEdits] = []
-        self._is_edited: list[list[bool]] = []
+        self._plans: list[Sequence[EditPlan | None]] = []
 
-    def add_row(self, row: int, edits: LayerEdits, is_edited_T: list[bool]) -> None:
+    def add_row(self, row: int, edits: LayerEdits, plans_T: Sequence[EditPlan | None]) -> None:
         self.batch_rows.append(row)
         self.num_replaced += edits.mode == "replace"
         self._edits.append(edits)
-        self._is_edited.append(is_edited_T)
+        self._plans.append(plans_T)
 
     def apply(self, x_BTI: Tensor, output_BTO: Tensor | None) -> Tensor:
         """Route these rows and write them into the block's output, which is None if no row needs the MLP."""
@@ -166,22 +272,25 @@ class _LayerRows:
         if replaced := [index for index, edits in enumerate(self._edits) if edits.mode == "replace"]:
             output_PO = self.sparse_layer.decode(_flatten(self.dense_RTM[replaced]), self._flat_routing(replaced))
             output_BTO[self._to_batch(replaced)] = self._unflatten(replaced, output_PO).to(output_BTO)
-        if edited := [i for i, edits in enumerate(self._edits) if edits.plan.edits and any(self._is_edited[i])]:
+        if edited := [index for index, plans_T in enumerate(self._plans) if any(plans_T)]:
             output_BTO[self._to_batch(edited)] += self._unflatten(edited, self._difference(edited)).to(output_BTO)
         return output_BTO
 
     def _difference(self, rows: list[int]) -> Tensor:
         """Change [P, O] of the output by the edits of some rows, in one product."""
-        plans = list({id(self._edits[row].plan): self._edits[row].plan for row in rows}.values())
+        plans = list({id(plan): plan for row in rows for plan in self._plans[row] if plan}.values())
         index = {id(plan): number for number, plan in enumerate(plans)}
-        plan_of = [
-            index[id(self._edits[row].plan)] if is_edited else len(plans)
-            for row in rows
-            for is_edited in self._is_edited[row]
-        ]
+        plan_of = [index.get(id(plan), len(plans)) for row in rows for plan in self._plans[row]]
         plan_of_P = torch.tensor(plan_of, device=self.dense_RTM.device)
-        difference = edit_routing(plans, plan_of_P, self._flat_routing(rows))
+        difference = edit_routing(plans, plan_of_P, self._flat_routing(rows), self._earlier(plans, rows))
         return self.sparse_layer.contribution(_flatten(self.dense_RTM[rows]), difference)
+
+    def _earlier(self, plans: Sequence[EditPlan], rows: list[int]) -> Mapping[int, Routing]:
+        """Routing of some rows in the earlier blocks that gate tests of the plans name."""
+        checks = (check for plan in plans for checks in plan.checks for check in checks)
+        tokens, device = self.dense_RTM.shape[1], self.dense_RTM.device
+        blocks = {check.block for check in checks if check.block is not None}
+        return {block: self._blocks[block].routing(self._to_batch(rows), tokens, device) for block in blocks}
 
     def _to_batch(self, rows: list[int]) -> list[int]:
         return [self.batch_rows[row] for row in rows]

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from mxd.trainer.config import Sampling
-from mxd.trainer.inference.edits import EditedBlock, LayerEdits
+from mxd.trainer.inference.conditions import TextProgress
+from mxd.trainer.inference.edits import EditedBlock, EditPlan, LayerEdits
 from mxd.trainer.inference.kv_cache import GrowableCache
 from mxd.trainer.inference.routing import RoutedExpert
 from mxd.trainer.inference.sampling import SamplingRequest, TokenComparison, sample_and_compare
@@ -63,12 +64,20 @@ class SequenceState:
     edits: Mapping[int, LayerEdits] = field(default_factory=dict)
     """Block -> its sparse layer and edits; other blocks keep their MLP."""
     mask: PositionMask = field(default_factory=PositionMask)
+    progress: TextProgress = field(default_factory=TextProgress)
+    """State of the text that conditions of edits depend on. Rows of one text share it."""
     sampler: SamplingState | None = None
     """None for a row that only serves as a counterpart."""
 
-    def is_edited(self, start: int, stop: int) -> list[bool]:
-        """True if edits apply, for each position from ``start`` to ``stop``."""
-        return [self.mask.includes(position) for position in range(start, stop)]
+    def plans(self, block: int, start: int, stop: int) -> list[EditPlan | None]:
+        """The plan that applies in a block at each position from ``start`` to ``stop``; None for no edit."""
+        plan = self.edits[block].plan
+        if not plan.edits:
+            return [None] * (stop - start)
+        return [
+            plan.at(self.progress, position) if self.mask.includes(position) else None
+            for position in range(start, stop)
+        ]
 
 
 @dataclass(frozen=True)
@@ -295,6 +304,6 @@ def _edited_blocks(
     blocks: dict[int, EditedBlock] = {}
     for index, row in enumerate(rows):
         for block, edits in row.edits.items():
-            is_edited_T = row.is_edited(before[row], before[row] + new)
-            blocks.setdefault(block, EditedBlock(len(rows))).add_row(index, edits, is_edited_T)
+            plans_T = row.plans(block, before[row], before[row] + new)
+            blocks.setdefault(block, EditedBlock(len(rows), blocks)).add_row(index, edits, plans_T)
     return blocks

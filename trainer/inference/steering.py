@@ -13,7 +13,9 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from mxd.trainer.config import Edit, Sampling, SteeringConfig
+from mxd.trainer.config.conditions import GateTest
 from mxd.trainer.errors import NotFoundError, UserError
+from mxd.trainer.inference.conditions import GateCheck, TextProgress
 from mxd.trainer.inference.edits import EditPlan, LayerEdits
 from mxd.trainer.inference.generation import PositionMask, RowBatch, SamplingState, SequenceState, StepOutput
 from mxd.trainer.inference.routing import RoutedExpert
@@ -55,6 +57,7 @@ class _Text:
     """Row of the same text under the other variant."""
     stream: TokenStream
     prompt_tokens: int
+    progress: TextProgress
     text: str = ""
     reason: Reason | None = None
     """Reason why the text ended; None while it grows."""
@@ -68,6 +71,7 @@ class _Text:
         self.ids.append(token)  # the rows hold the same list
         piece = self.stream.push(token)
         self.text += piece
+        self.progress.note(self.text, len(self.ids) - 1)
         if token in end_tokens:
             self.reason = "end-of-text"
         elif any(stop and stop in self.text for stop in sampling.stop):
@@ -82,7 +86,9 @@ class _Text:
 
     def fork(self, batch: RowBatch) -> None:
         """Add separate rows for this text."""
-        own, counterpart = (SequenceState(self.ids, row.edits, row.mask) for row in (self.own, self.counterpart))
+        own, counterpart = (
+            SequenceState(self.ids, row.edits, row.mask, self.progress) for row in (self.own, self.counterpart)
+        )
         assert self.own.sampler is not None
         own.sampler = replace(self.own.sampler, counterpart=counterpart)
         self.own.sampler = None  # the twin keeps this row as its counterpart
@@ -145,7 +151,7 @@ class Steering:
         ids = list(self.prompt)  # one list for both variants, so that they share the blocks before the first edit
         prompts = [SequenceState(ids, self.baseline)]
         if self.steered is not self.baseline:
-            prompts.append(SequenceState(ids, self.steered, self._mask()))
+            prompts.append(SequenceState(ids, self.steered, self._mask(), self._progress()))
         step = batch.join(prompts, [(int(row.edits is not self.baseline), row) for row in self.rows()])
         yield Started(len(self.prompt), self.config.sampling.max_tokens)
         yield from self.advance(batch, step)
@@ -175,14 +181,22 @@ class Steering:
     def _sample_texts(self, sample: int) -> Iterator[_Text]:
         """The texts of a sample. They share their rows until they differ."""
         sampling, length, shared_ids = self.config.sampling, len(self.prompt), list(self.prompt)
-        baseline = SequenceState(shared_ids, self.baseline, self._mask())
+        shared_progress = self._progress()
+        baseline = SequenceState(shared_ids, self.baseline, self._mask(), shared_progress)
         is_edited = self.steered is not self.baseline
-        steered = SequenceState(shared_ids, self.steered, self._mask()) if is_edited else baseline
+        steered = SequenceState(shared_ids, self.steered, self._mask(), shared_progress) if is_edited else baseline
         for variant in self.variants:
             own, other = (baseline, steered) if variant == "baseline" else (steered, baseline)
             own.sampler = SamplingState(sampling, sampling.seed + sample, length, other, self.run.config.layer)
-            ids = shared_ids if variant == self.variants[0] else list(self.prompt)
-            yield _Text(variant, sample, ids, own, other, TokenStream(self.language_model.tokenizer, ids), length)
+            is_first = variant == self.variants[0]
+            ids, progress = (shared_ids, shared_progress) if is_first else (list(self.prompt), self._progress())
+            stream = TokenStream(self.language_model.tokenizer, ids)
+            yield _Text(variant, sample, ids, own, other, stream, length, progress)
+
+    def _progress(self) -> TextProgress:
+        conditions = [edit.when for edit in self.config.edits if edit.when is not None]
+        stop_texts = frozenset(each.until for each in conditions if each.until is not None)
+        return TextProgress(len(self.prompt), stop_texts)
 
     def _mask(self) -> PositionMask:
         config, start = self.config, len(self.prompt)
@@ -267,18 +281,46 @@ def _edit_plans(
     language_model: LanguageModel, runs: Sequence[Run], edits: Sequence[Edit], units: Units
 ) -> dict[int, EditPlan]:
     """Block -> the edits of its run."""
-    names = {run.name for run in runs}
-    unknown = [edit.run for edit in edits if edit.run is not None and edit.run not in names]
+    named = {run.name: run for run in runs}
+    unknown = [name for edit in edits for name in edit.runs if name not in named]
     if unknown:
-        raise NotFoundError(f"An edit names the run '{unknown[0]}', which is not loaded. Loaded: {', '.join(names)}.")
+        raise NotFoundError(f"An edit names the run '{unknown[0]}', which is not loaded. Loaded: {', '.join(named)}.")
     plans: dict[int, EditPlan] = {}
     for run in runs:
         check_fits(language_model, run)
         own = [edit for edit in edits if (edit.run or runs[0].name) == run.name]
         if run.config.layer in plans:
             raise UserError(f"Two of these runs replace layer {run.config.layer}. Steer one run per layer.")
-        plans[run.config.layer] = EditPlan.from_edits(own, units.get(run.name, {}), run.layer.config.num_experts)
+        checks = [
+            tuple(_gate_check(test, run, named[test.run or run.name], units) for test in edit.when.gates)
+            if edit.when
+            else ()
+            for edit in own
+        ]
+        plans[run.config.layer] = EditPlan.from_edits(
+            own, units.get(run.name, {}), run.layer.config.num_experts, checks if any(checks) else ()
+        )
     return plans
+
+
+def _gate_check(test: GateTest, edited: Run, tested: Run, units: Units) -> GateCheck:
+    """A gate test of an edit of ``edited``, with its level as an activation of ``tested``."""
+    last = tested.layer.config.num_experts - 1
+    if test.expert > last:
+        raise UserError(f"Unknown expert {test.expert}. {tested.name} has experts 0 to {last}.")
+    if test.level == "median":
+        raise UserError(
+            f"The median activation of expert {test.expert} of {tested.name} is unknown. "
+            f"Run 'mxd index {tested.name}', or give the level in units."
+        )
+    block = None if tested is edited else tested.config.layer
+    if block is not None and block > edited.config.layer:
+        raise UserError(
+            f"An edit of layer {edited.config.layer} cannot depend on {tested.name}, whose layer {block} is computed "
+            "later. Test an expert of the same layer or of an earlier one."
+        )
+    unit = units.get(tested.name, {}).get(test.expert) or 1.0
+    return GateCheck(test.expert, test.level * unit, test.above is not None, block)
 
 
 def _end_tokens(language_model: LanguageModel) -> frozenset[int]:

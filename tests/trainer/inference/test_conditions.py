@@ -1,0 +1,213 @@
+"""Conditional edits equal a slow reference that evaluates every condition token by token, alone and in a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from mxd.trainer.config import Edit, Sampling, SteeringConfig
+from mxd.trainer.config.conditions import Condition, GateTest
+from mxd.trainer.errors import UserError
+from mxd.trainer.inference.steering import NewToken, Steering, steer
+from mxd.trainer.language_model.prompts import prompt_ids
+from mxd.trainer.storage.run import Run
+from tests.helpers.language_models import tiny_language_model
+from tests.helpers.runs import World, run_of
+from tests.trainer.inference.test_generation import together, tokens
+from tests.trainer.inference.test_steering import make_run
+
+PROMPT = "the old fox"
+UNITS = {"one": {3: 0.5, 7: 0.25}, "two": {3: 2.0}}
+Hook = Callable[[torch.Tensor, Any], torch.Tensor]
+
+
+@pytest.fixture
+def runs(world: World) -> list[Run]:
+    """Runs of layers 1 and 2."""
+    return [run_of(world, "one", 1), run_of(world, "two", 2)]
+
+
+class Reference:
+    """Full forward passes over a finished text, with every condition evaluated token by token in Python."""
+
+    def __init__(self, world: World, runs: list[Run], edits: Sequence[Edit], ids: list[int], prompt: int) -> None:
+        self.world, self.runs, self.edits, self.ids, self.prompt = world, runs, edits, ids, prompt
+        self.activations: dict[str, torch.Tensor] = {}
+
+    def log_probabilities(self) -> torch.Tensor:
+        """[T, V]."""
+        with self.world.language_model.replace_mlps({run.config.layer: self._hook(run) for run in self.runs}):
+            log_p_TV = self.world.language_model.logits(torch.tensor([self.ids]))[0].log_softmax(-1)
+        return log_p_TV
+
+    def _hook(self, run: Run) -> Hook:
+        def edited(x_1TI: torch.Tensor, mlp: Any) -> torch.Tensor:
+            x_TI, output_1TO = x_1TI.reshape(-1, 16), mlp()
+            live_TN = torch.zeros(len(x_TI), 33)
+            routing = run.layer.route(x_TI)
+            self.activations[run.name] = live_TN.scatter_add_(1, routing.indices_TK, routing.coefficients_TK)
+            for position in range(len(x_TI)):
+                for expert in range(33):
+                    change = self._value(run.name, expert, position) - float(live_TN[position, expert])
+                    if change:
+                        own = run.layer.encode(x_TI[position]) @ run.layer.expert_matrix(expert)  # type: ignore[operator]
+                        output_1TO[0, position] += change * own
+            return torch.as_tensor(output_1TO)
+
+        return edited
+
+    def _value(self, run: str, expert: int, position: int) -> float:
+        value = float(self.activations[run][position, expert])
+        for edit in self.edits:
+            if (edit.run or "one") != run or edit.expert != expert or not self._holds(edit, position):
+                continue
+            unit = UNITS[run].get(expert, 1.0)
+            full = {
+                "add": value + edit.strength * unit,
+                "set": edit.strength * unit,
+                "scale": value * edit.strength,
+                "ablate": 0.0,
+            }[edit.mode]
+            value += self._share(edit.when, position) * (full - value)
+        return value
+
+    def _holds(self, edit: Edit, position: int) -> bool:
+        when, number = edit.when or Condition(), position - self.prompt + 1
+        text = self.world.language_model.tokenizer.decode(self.ids[self.prompt : position + 1])
+        return (
+            all(self._gate_holds(test, edit.run or "one", position) for test in when.gates)
+            and not (when.scope == "prompt" and number > 0)
+            and not (when.scope == "generated" and number <= 0)
+            and not (when.first is not None and (number <= 0 or number > when.first))
+            and not (when.until is not None and when.until in str(text))
+        )
+
+    def _gate_holds(self, test: GateTest, edited: str, position: int) -> bool:
+        run, level = test.run or edited, test.level
+        assert isinstance(level, float)
+        activation = float(self.activations[run][position, test.expert]) / UNITS[run].get(test.expert, 1.0)
+        return activation > level if test.above is not None else activation <= level
+
+    def _share(self, when: Condition | None, position: int) -> float:
+        number, share = position - self.prompt + 1, 1.0
+        if when is not None and when.ramp is not None:
+            share *= min(1.0, max(0, number) / when.ramp)
+        if when is not None and when.fade is not None:
+            share *= max(0.0, 1 - max(0, number - 1) / when.fade)
+        return share
+
+
+def check(world: World, runs: list[Run], edits: Sequence[Edit], seed: int = 0) -> list[float]:
+    """Compare every new token of both variants with the reference; return the KL divergences of the steered text."""
+    sampling = Sampling(max_tokens=10, temperature=1.0, seed=seed)
+    steps = list(
+        steer(world.language_model, runs, SteeringConfig(prompt=PROMPT, edits=edits, sampling=sampling), UNITS)
+    )
+    for variant in ("baseline", "steered"):
+        new = [step for step in steps if isinstance(step, NewToken) and step.variant == variant]
+        prompt = prompt_ids(world.language_model, PROMPT)
+        ids = prompt + [token.id for token in new]
+        without_TV = Reference(world, runs, (), ids, len(prompt)).log_probabilities()
+        with_TV = Reference(world, runs, edits, ids, len(prompt)).log_probabilities()
+        for place, token in enumerate(new, start=len(prompt) - 1):
+            change = float(with_TV[place, token.id] - without_TV[place, token.id])
+            assert token.delta_log_probability == pytest.approx(change, abs=1e-3)
+    return [step.kl for step in steps if isinstance(step, NewToken) and step.variant == "steered"]
+
+
+def character(world: World, runs: list[Run], seed: int) -> str:
+    """The first plain character of the unedited text; an incomplete one is shown as another until it is complete."""
+    sampling = Sampling(max_tokens=10, temperature=1.0, seed=seed)
+    text = steer(world.language_model, runs, SteeringConfig(prompt=PROMPT, sampling=sampling)).text("baseline")
+    return next(one for one in text[1:] if one.isascii())
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        "3:add:8@generated",
+        "3:add:8@prompt",
+        "3:add:8@first:3",
+        "3:set:8@ramp:4",
+        "3:scale:-9@fade:5",
+        "7:add:6@when:3>0",
+        "7:add:6@when:3<=0.4@when:9<=0",
+        "two/3:set:3@when:one/7<=0@first:6@ramp:2",
+        "two/5:add:4@when:3<=0.2@fade:3@generated",
+    ],
+)
+def test_each_clause_equals_the_reference(world: World, runs: list[Run], edit: str) -> None:
+    assert any(check(world, runs, [Edit.model_validate(edit)]))
+
+
+def test_an_edit_ends_on_the_token_that_completes_its_stop_text(world: World, runs: list[Run]) -> None:
+    stop = character(world, runs, seed=1)
+    ended = check(world, runs, [Edit.model_validate(f"3:add:0.3@until:{stop}")], seed=1)
+    assert any(ended)
+
+
+def random_edits(seed: int, stop: str) -> list[Edit]:
+    generator = np.random.default_rng(seed)
+
+    def maybe(values: Sequence[Any]) -> Any:
+        return None if generator.random() < 0.6 else values[generator.integers(len(values))]
+
+    def edit() -> Edit:
+        run = maybe(["two"])
+        above = bool(generator.random() < 0.5)
+        tests = [
+            {"expert": int(generator.integers(33)), "run": maybe(["one"]), "above" if above else "at_most": level}
+            for level in generator.choice([0.0, 0.1, 0.5], size=generator.integers(3))
+        ]
+        when = {
+            "gates": tests,
+            "scope": maybe(["generated"]) or "all",
+            "first": maybe([2, 5]),
+            "ramp": maybe([3, 8]),
+            "fade": maybe([2, 6]),
+            "until": maybe([stop]),
+        }
+        mode = ("add", "set", "scale", "ablate")[generator.integers(4)]
+        expert = int(generator.choice([3, 7, 11]))
+        return Edit.model_validate(
+            {"expert": expert, "run": run, "mode": mode, "strength": float(generator.integers(-5, 6)), "when": when}
+        )
+
+    return [edit() for _ in range(5)]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_conditions_equal_the_reference(world: World, runs: list[Run], seed: int) -> None:
+    check(world, runs, random_edits(seed, character(world, runs, seed)), seed)
+
+
+def test_a_batch_of_plain_and_conditional_edits_equals_each_alone(world: World) -> None:
+    language_model, run = tiny_language_model(), make_run(world)
+    edits = ["3:add:8", "3:add:8@first:4", "7:set:5@when:3>0", "3:add:8@ramp:6@until:a", "7:ablate@when:3<=0@when:9>0"]
+    configs = [
+        SteeringConfig.model_validate(
+            {"prompt": PROMPT[number:], "edits": [edit], "sampling": {"max_tokens": 9, "temperature": 1, "samples": 2}}
+        )
+        for number, edit in enumerate(edits)
+    ]
+    for actual, config in zip(together(language_model, run, configs, apart=2), configs, strict=True):
+        assert sorted(tokens(actual)) == sorted(tokens(list(steer(language_model, run, config))))
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        ("3:ablate@when:33>0", "experts 0 to 32"),
+        ("3:ablate@when:4>median", "median activation of expert 4 of one is unknown"),
+        ("3:ablate@when:two/4>0", "is computed later"),
+        ("3:ablate@when:three/4>0", "not loaded"),
+    ],
+)
+def test_invalid_gate_tests(world: World, runs: list[Run], edit: str, message: str) -> None:
+    config = SteeringConfig.model_validate({"prompt": PROMPT, "edits": [edit]})
+    with pytest.raises(UserError, match=message):
+        Steering.prepare(world.language_model, runs, config, UNITS)

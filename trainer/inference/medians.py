@@ -1,0 +1,84 @@
+"""Medians of gate activations from the index, and gate tests against them as levels in units."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from itertools import accumulate
+from typing import TypeVar
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from mxd.trainer.config import Edit, SteeringConfig
+from mxd.trainer.config.conditions import GateTest
+from mxd.trainer.storage.database.tables import ExpertRecord, RunRecord
+
+AnyConfig = TypeVar("AnyConfig", bound=SteeringConfig)
+
+
+def median_in_units(record: ExpertRecord) -> float:
+    """Median activation over the expert's active tokens, divided by its 99th percentile; 0 for a dead expert.
+
+    Interpolates linearly inside the histogram bin that contains the median.
+    """
+    half = sum(record.histogram) / 2
+    if not half or not record.p99:
+        return 0.0
+    for index, (total, count) in enumerate(zip(accumulate(record.histogram), record.histogram, strict=True)):
+        if total >= half:
+            place = index + 1 - (total - half) / count
+            return place * record.histogram_high / len(record.histogram) / record.p99
+    raise AssertionError("half of the counts is at most their sum")
+
+
+def with_medians(session: Session, config: AnyConfig, steered: str) -> AnyConfig:
+    """Replace ``median`` in gate tests by the expert's median in units.
+
+    Tests of experts without an index keep ``median``, which steering reports.
+
+    Args:
+        session: open session of the database.
+        config: the request.
+        steered: name of the run that edits without a run refer to.
+    """
+    medians = _read(session, set(_tested(config.edits, steered)))
+    if not medians:
+        return config
+    return config.model_copy(update={"edits": tuple(_resolved(edit, steered, medians) for edit in config.edits)})
+
+
+def _tested(edits: Collection[Edit], steered: str) -> list[tuple[str, int]]:
+    """Run and expert of each test against a median."""
+    return [
+        (test.run or edit.run or steered, test.expert)
+        for edit in edits
+        if edit.when is not None
+        for test in edit.when.gates
+        if test.level == "median"
+    ]
+
+
+def _read(session: Session, tested: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], float]:
+    names = {name for name, _ in tested}
+    if not names:
+        return {}
+    wanted = (
+        select(RunRecord.name, ExpertRecord)
+        .join(ExpertRecord, ExpertRecord.run_id == RunRecord.id)
+        .where(RunRecord.name.in_(names), ExpertRecord.expert.in_({expert for _, expert in tested}))
+    )
+    return {(name, record.expert): median_in_units(record) for name, record in session.execute(wanted)}
+
+
+def _resolved(edit: Edit, steered: str, medians: Mapping[tuple[str, int], float]) -> Edit:
+    if edit.when is None:
+        return edit
+
+    def resolved(test: GateTest) -> GateTest:
+        level = medians.get((test.run or edit.run or steered, test.expert))
+        if level is None or test.level != "median":
+            return test
+        return test.model_copy(update={"at_most" if test.above is None else "above": level})
+
+    gates = tuple(resolved(test) for test in edit.when.gates)
+    return edit.model_copy(update={"when": edit.when.model_copy(update={"gates": gates})})
