@@ -15,7 +15,15 @@ from pathlib import Path
 from typing import Literal
 
 from mxd.trainer.config import TextConfig
-from mxd.trainer.data.readers import column_index, document_text, file_errors, is_supported, one_line, read_documents
+from mxd.trainer.data.readers import (
+    Document,
+    column_index,
+    document_of,
+    file_errors,
+    is_supported,
+    one_line,
+    read_documents,
+)
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.utils import hub
 
@@ -30,7 +38,7 @@ _EDGE_BYTES = 2**20
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?(:[\w.+-]+)?", re.ASCII)
 
 
-def documents(config: TextConfig, order: Order = "as-is", seed: int = 0) -> Iterator[str]:
+def documents(config: TextConfig, order: Order = "as-is", seed: int = 0) -> Iterator[Document]:
     """Yield the documents of a text, except blank ones. The same order and seed give the same documents.
 
     A .txt file is one document, or several if it is long. Other formats hold one document per line or row, in
@@ -41,31 +49,35 @@ def documents(config: TextConfig, order: Order = "as-is", seed: int = 0) -> Iter
         UserError: immediately, if there is no supported file. During iteration, if a file is damaged, has no such
             column, or the text has no documents.
     """
-    files = None if _is_hub_name(config.text) else _files(config.text)
+    files = None if _is_hub_name(config.dataset) else _files(config.dataset)
     return _documents(config, files, order, random.Random(seed))
 
 
-def _documents(config: TextConfig, files: list[Path] | None, order: Order, rng: random.Random) -> Iterator[str]:
+def _documents(config: TextConfig, files: list[Path] | None, order: Order, rng: random.Random) -> Iterator[Document]:
     if files is None:
         stream = _hub_documents(config)
     else:
         # Sorted by random(), which unlike shuffle() gives the same numbers in every Python version.
         ordered = sorted(files, key=lambda _: rng.random()) if order == "shuffled" else files
         stream = chain.from_iterable(read_documents(path, config.column) for path in ordered)
-    stream = (document for document in stream if document and not document.isspace())
+    stream = (document for document in stream if document and not _is_blank(document))
     empty = True
     for document in _shuffled(stream, rng) if order == "shuffled" else stream:
         empty = False
         yield document
     if empty:
-        raise UserError(f"{config.text} holds no documents, or only empty ones. Give --text a file with text.")
+        raise UserError(f"{config.dataset} holds no documents, or only empty ones. Give --dataset a file with text.")
 
 
-def _shuffled(stream: Iterable[str], rng: random.Random) -> Iterator[str]:
-    buffer: list[str] = []
+def _is_blank(document: Document) -> bool:
+    return isinstance(document, str) and document.isspace()
+
+
+def _shuffled(stream: Iterable[Document], rng: random.Random) -> Iterator[Document]:
+    buffer: list[Document] = []
     characters = 0
 
-    def pop_random() -> str:
+    def pop_random() -> Document:
         index = int(rng.random() * len(buffer))
         buffer[index], buffer[-1] = buffer[-1], buffer[index]
         return buffer.pop()
@@ -95,7 +107,7 @@ def _files(text: str) -> list[Path]:
     path = Path(os.path.expanduser(text))
     if not text.strip() or not os.path.exists(path):
         raise NotFoundError(
-            f"There is no file or folder '{text[:300]}'. Give --text a .txt, .jsonl, .csv or .parquet file "
+            f"There is no file or folder '{text[:300]}'. Give --dataset a .txt, .jsonl, .csv or .parquet file "
             "(also .gz or .zst), a folder of them, or the name of a Hub dataset."
         )
     if path.is_dir():
@@ -124,7 +136,7 @@ def size_bytes(config: TextConfig) -> int | None:
     Raises:
         NotFoundError, UserError: as ``documents`` raises immediately.
     """
-    return None if _is_hub_name(config.text) else sum(path.stat().st_size for path in _files(config.text))
+    return None if _is_hub_name(config.dataset) else sum(path.stat().st_size for path in _files(config.dataset))
 
 
 def fingerprint(config: TextConfig) -> str:
@@ -137,11 +149,11 @@ def fingerprint(config: TextConfig) -> str:
         UserError: as ``documents`` raises immediately, or a file cannot be read.
     """
     digest = blake2b(config.column.encode(), digest_size=16)
-    if _is_hub_name(config.text):
-        digest.update(f"\0{config.text}\0{config.split}".encode())
+    if _is_hub_name(config.dataset):
+        digest.update(f"\0{config.dataset}\0{config.split}".encode())
         return digest.hexdigest()
-    root = Path(os.path.expanduser(config.text))
-    for path in _files(config.text):
+    root = Path(os.path.expanduser(config.dataset))
+    for path in _files(config.dataset):
         name = path.relative_to(root) if path != root else path.name
         with file_errors(path), path.open("rb") as file:
             size = path.stat().st_size
@@ -155,7 +167,7 @@ def fingerprint(config: TextConfig) -> str:
 # ---------------------------------------------------------------- Hugging Face Hub
 
 
-def _hub_documents(config: TextConfig) -> Iterator[str]:
+def _hub_documents(config: TextConfig) -> Iterator[Document]:
     # Slow to import, and rarely needed.
     from datasets import load_dataset
     from datasets.exceptions import DatasetsError
@@ -163,11 +175,11 @@ def _hub_documents(config: TextConfig) -> Iterator[str]:
 
     if hub.is_unreachable():
         raise UserError(
-            f"Cannot fetch the dataset '{config.text}', which is not a local file: the Hub ({hub.endpoint()}) does not "
-            "answer. Check the network, or give --text a file."
+            f"Cannot fetch the dataset '{config.dataset}', which is not a local file: the Hub ({hub.endpoint()}) does not "
+            "answer. Check the network, or give --dataset a file."
         )
-    name, _, subset = config.text.partition(":")
-    where = f"the dataset {config.text}"
+    name, _, subset = config.dataset.partition(":")
+    where = f"the dataset {config.dataset}"
     try:
         rows = load_dataset(name, subset or None, split=config.split, streaming=True)
         if rows.column_names is not None:
@@ -175,11 +187,11 @@ def _hub_documents(config: TextConfig) -> Iterator[str]:
             rows = rows.select_columns([config.column])
         for row in rows:
             column_index(config.column, row, where)
-            yield document_text(row[config.column], config.column, where)
+            yield document_of(row[config.column], config.column, where)
     except UserError:
         raise
     except (OSError, ValueError, RuntimeError, DatasetsError, HTTPError) as error:
         raise UserError(
-            f"Cannot read the dataset '{config.text}' from the Hub: {one_line(error)}. Check the network, --split and "
-            "the name (NAME:SUBSET for a dataset with several), or give --text a file."
+            f"Cannot read the dataset '{config.dataset}' from the Hub: {one_line(error)}. Check the network, --split and "
+            "the name (NAME:SUBSET for a dataset with several), or give --dataset a file."
         ) from error

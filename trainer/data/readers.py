@@ -35,13 +35,19 @@ _PARQUET_ROWS = 256
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
+Document = str | list[int]
+"""Text of a document, or its token ids if the column holds them."""
+
+
 def is_supported(name: str) -> bool:
     """Return whether the file name has a supported suffix."""
     return _format_and_compression(name) is not None
 
 
-def read_documents(path: Path, column: str) -> Iterator[str]:
+def read_documents(path: Path, column: str) -> Iterator[Document]:
     """Yield the documents of a file, including empty ones: rows of ``column``, or the text of a .txt file.
+
+    A column of a .jsonl or .parquet file may hold lists of token ids instead of text.
 
     Raises:
         UserError: during iteration, if the file is damaged or has no such column.
@@ -80,15 +86,18 @@ def column_index(column: str, names: Iterable[str], where: str) -> int:
     return columns.index(column)
 
 
-def document_text(value: object, column: str, where: str) -> str:
-    """Text of a value; null is an empty document.
+def document_of(value: object, column: str, where: str) -> Document:
+    """Text or token ids of a value; null is an empty document.
 
     Raises:
-        UserError: the value is not text.
+        UserError: the value is neither text nor a list of token ids.
     """
+    if isinstance(value, list) and all(type(item) is int and item >= 0 for item in value):
+        return value
     if not isinstance(value, str | None):
         raise UserError(
-            f"Column '{column}' of {where} holds {type(value).__name__}, not text. Choose another with --column."
+            f"Column '{column}' of {where} holds {type(value).__name__}, not text or lists of token ids. "
+            "Choose another with --column."
         )
     return value or ""
 
@@ -138,14 +147,14 @@ def _plain(path: Path, compression: str | None, _column: str) -> Iterator[str]:
             yield text.replace("\r\n", "\n")
 
 
-def _jsonl(path: Path, compression: str | None, column: str) -> Iterator[str]:
+def _jsonl(path: Path, compression: str | None, column: str) -> Iterator[Document]:
     with _open(path, compression) as file:
         for number, line in _decoded(_lines(file, path), path):
             if line.strip():
                 yield _jsonl_document(line, column, f"line {number} of {path}")
 
 
-def _jsonl_document(line: str, column: str, where: str) -> str:
+def _jsonl_document(line: str, column: str, where: str) -> Document:
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -153,9 +162,10 @@ def _jsonl_document(line: str, column: str, where: str) -> str:
     if not isinstance(row, dict):
         raise UserError(f"Not a JSON object: {where}. Each line needs an object with the field '{column}'.")
     column_index(column, row, where)
-    text = document_text(row[column], column, where)
+    document = document_of(row[column], column, where)
     # JSON can escape a lone surrogate, which tokenizers reject.
-    return _LONE_SURROGATE.sub("\N{REPLACEMENT CHARACTER}", text) if "\\u" in line else text
+    is_escaped = isinstance(document, str) and "\\u" in line
+    return _LONE_SURROGATE.sub("\N{REPLACEMENT CHARACTER}", document) if is_escaped else document
 
 
 def _csv(path: Path, compression: str | None, column: str) -> Iterator[str]:
@@ -176,18 +186,18 @@ def _csv(path: Path, compression: str | None, column: str) -> Iterator[str]:
             ) from error
 
 
-def _parquet(path: Path, _compression: str | None, column: str) -> Iterator[str]:
+def _parquet(path: Path, _compression: str | None, column: str) -> Iterator[Document]:
     with pq.ParquetFile(path, pre_buffer=False, buffer_size=PLAIN_BYTES) as file:
         column_index(column, file.schema_arrow.names, str(path))
         try:
             for batch in file.iter_batches(_PARQUET_ROWS, columns=[column]):
                 for value in batch.column(0).to_pylist():
-                    yield document_text(value, column, str(path))
+                    yield document_of(value, column, str(path))
         except UnicodeDecodeError as error:
             raise UserError(f"Column '{column}' of {path} is not UTF-8. Write the file again as UTF-8.") from error
 
 
-_READERS: dict[str, Callable[[Path, str | None, str], Iterator[str]]] = {
+_READERS: dict[str, Callable[[Path, str | None, str], Iterator[Document]]] = {
     ".txt": _plain,
     ".jsonl": _jsonl,
     ".csv": _csv,

@@ -1,7 +1,7 @@
 """Token sequences of equal length, packed from documents.
 
-The start token precedes each document, and a document may continue in the next sequence. The same text, tokenizer,
-order and seed give the same sequences, from any starting point.
+The start token precedes each text. Documents of token ids are packed as they are. A document may continue in the next
+sequence. The same text, tokenizer, order and seed give the same sequences, from any starting point.
 
 Shapes: B sequences in a batch, C tokens in a sequence (``config.context_length``).
 """
@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from mxd.trainer.config import TextConfig
 from mxd.trainer.data.documents import Order, documents, fingerprint, size_bytes
+from mxd.trainer.data.readers import Document
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.tokenizer import start_token_id
 from mxd.trainer.utils.prefetch import prefetch
@@ -122,14 +123,14 @@ def _stacked(stream: Iterator[npt.NDArray[np.int32]], batch: int) -> Iterator[np
         yield np.stack(rows).astype(np.int64)
 
 
-def _repetitions(config: TextConfig, order: Order, seed: int) -> Iterator[Iterator[str]]:
+def _repetitions(config: TextConfig, order: Order, seed: int) -> Iterator[Iterator[Document]]:
     if config.on_short_text == "repeat":
         # Seeds are below 2**31, so no repetition has the order of another run's first pass.
         yield from (documents(config, order, seed + number * _SEEDS) for number in count(1))
 
 
-def _batches(stream: Iterable[str]) -> Iterator[list[str]]:
-    batch: list[str] = []
+def _batches(stream: Iterable[Document]) -> Iterator[list[Document]]:
+    batch: list[Document] = []
     characters = 0
     for document in stream:
         batch.append(document)
@@ -142,18 +143,36 @@ def _batches(stream: Iterable[str]) -> Iterator[list[str]]:
 
 
 def _tokenised(
-    stream: Iterable[str], tokenizer: PreTrainedTokenizerBase, start_token: int
+    stream: Iterable[Document], tokenizer: PreTrainedTokenizerBase, start_token: int
 ) -> Iterator[npt.NDArray[np.int32]]:
     for batch in _batches(stream):
-        encoded = tokenizer(
-            batch,
-            add_special_tokens=False,
-            return_attention_mask=False,
-            return_token_type_ids=False,
-            verbose=False,  # no warnings about documents longer than the context
-        )
-        rows = (chain([start_token], ids) for ids in encoded["input_ids"])
+        texts = [document for document in batch if isinstance(document, str)]
+        if texts:
+            rows: Iterable[Iterable[int]] = (chain([start_token], ids) for ids in _token_ids(texts, tokenizer))
+        else:
+            rows = (_checked(document, tokenizer) for document in batch if not isinstance(document, str))
         yield np.fromiter(chain.from_iterable(rows), dtype=np.int32)
+
+
+def _token_ids(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
+    encoded = tokenizer(
+        texts,
+        add_special_tokens=False,
+        return_attention_mask=False,
+        return_token_type_ids=False,
+        verbose=False,  # no warnings about documents longer than the context
+    )
+    ids: list[list[int]] = encoded["input_ids"]
+    return ids
+
+
+def _checked(ids: list[int], tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    if max(ids) >= len(tokenizer):
+        raise UserError(
+            f"The dataset holds the token id {max(ids)}, but the tokenizer has {len(tokenizer):,} tokens. "
+            "Use a dataset that was tokenised for this language model."
+        )
+    return ids
 
 
 def _packed(

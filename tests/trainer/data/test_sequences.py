@@ -27,7 +27,7 @@ CONTEXT = 8
 
 def write(path: Path, rows: list[str]) -> TextConfig:
     path.write_text("".join(json.dumps({"text": row}) + "\n" for row in rows))
-    return TextConfig(text=str(path), context_length=CONTEXT)
+    return TextConfig(dataset=str(path), context_length=CONTEXT)
 
 
 def token_ids(tokenizer: PreTrainedTokenizerFast, rows: list[str]) -> list[int]:
@@ -61,7 +61,7 @@ def test_the_start_token_precedes_each_document(config: TextConfig, tokenizer: P
 def test_packing_keeps_all_tokens(lengths: list[int], tokens: int) -> None:
     stream = np.arange(sum(lengths), dtype=np.int32)
     parts = np.split(stream, np.cumsum(lengths)[:-1])
-    config = TextConfig(text="rows.txt", context_length=CONTEXT)
+    config = TextConfig(dataset="rows.txt", context_length=CONTEXT)
     number = max(1, tokens // CONTEXT)
     packed = module._packed(config, iter(parts), number, skip=0)
     possible = min(number, len(stream) // CONTEXT)
@@ -161,7 +161,7 @@ def test_invalid_settings_raise_immediately(config: TextConfig, tmp_path: Path) 
     with pytest.raises(UserError, match="eos_token"):
         sequences(config, metaspace(), 100, 0, "as-is")
     with pytest.raises(NotFoundError):
-        sequences(TextConfig(text=str(tmp_path / "nothing.txt")), TOKENIZER, 100, 0, "as-is")
+        sequences(TextConfig(dataset=str(tmp_path / "nothing.txt")), TOKENIZER, 100, 0, "as-is")
 
 
 def test_damage_raises_when_it_is_reached(tmp_path: Path) -> None:
@@ -187,3 +187,19 @@ def test_sequence_batches(config: TextConfig) -> None:
     assert np.concatenate(ids).tolist() == collected(config, 10 * CONTEXT, seed=5, order="shuffled")
     rest = np.concatenate(list(sequence_batches(config, TOKENIZER, 10 * CONTEXT, 5, "shuffled", batch=4, skip=3)))
     assert rest.tolist() == np.concatenate(ids)[3:].tolist()
+
+
+def test_a_column_of_token_ids_is_packed_without_tokenizer_and_start_token(tmp_path: Path) -> None:
+    path = tmp_path / "ids.jsonl"
+    path.write_text("".join(json.dumps({"input_ids": [number, 3, 2, 1]}) + "\n" for number in range(1, 9)))
+    config = TextConfig(dataset=str(path), column="input_ids", context_length=8)
+    packed = np.concatenate(list(sequences(config, TOKENIZER, tokens=32, seed=0, order="as-is")))
+    assert packed.tolist() == [token for number in range(1, 9) for token in (number, 3, 2, 1)]
+
+
+def test_a_token_id_that_the_tokenizer_lacks_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "ids.jsonl"
+    path.write_text(json.dumps({"input_ids": [1, 9999] * 8}) + "\n")
+    config = TextConfig(dataset=str(path), column="input_ids", context_length=8)
+    with pytest.raises(UserError, match="token id 9999, but the tokenizer has"):
+        list(sequences(config, TOKENIZER, tokens=8, seed=0, order="as-is"))
