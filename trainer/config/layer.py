@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mxd.trainer.config.base import Config, Size
 from mxd.trainer.config.gates import GateConfig
-from mxd.trainer.config.methods import Activation, Encoder, Method
+from mxd.trainer.config.methods import Activation, Encoder, Method, Mixing
 
 
 class LayerConfig(Config):
@@ -26,6 +26,8 @@ class LayerConfig(Config):
     """Activation function of the encoder. gelu_tanh is the tanh approximation of GELU; silu is also known as Swish."""
     encoder: Encoder
     """Encoder: mlp is act(x E), glu is act(x E_g) * (x E)."""
+    mixing: Mixing = "paper"
+    """Mixing of an MxD: paper is a C; centred is a C minus its mean over the training tokens."""
     rank: Size | None = None
     """Rank of the experts; for a molt, the largest rank. None if the method has no rank."""
     min_k: Size | None = None

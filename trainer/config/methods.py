@@ -22,6 +22,7 @@ ImportedMethod = Literal["jumprelu-transcoder", "jumprelu-skip-transcoder"]
 Method = Literal[TrainableMethod, ExperimentalMethod, ImportedMethod]
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "sigmoid"]
 Encoder = Literal["mlp", "glu"]
+Mixing = Literal["paper", "centred"]
 
 MOLT_LEVELS = tuple(level for level in range(5) for _ in range(2**level))
 """How often the largest rank is halved, for each transform in a cycle of 31."""
@@ -51,6 +52,8 @@ class MethodTraits:
     """True if a routing has one column per expert."""
     initializes_from_examples: bool = False
     """True if experts are initialised from example tokens by default."""
+    mixing: Mixing = "paper"
+    """Default mixing. Centred: the mean of a C is subtracted, so that no constant mixing can replace the MLP."""
     has_linear_experts: bool = True
     """True if each expert's output is its gate activation times a linear map of its input, as circuits require."""
     rank: RankTraits | None = None
@@ -65,7 +68,9 @@ def transform_ranks(count: int, largest: int) -> tuple[int, ...]:
 
 
 _TRAITS: dict[str, MethodTraits] = {
-    "mxd": MethodTraits("a mixture of linear decoders (MxD, arXiv 2505.21364)", initializes_from_examples=True),
+    "mxd": MethodTraits(
+        "a mixture of linear decoders (MxD, arXiv 2505.21364)", initializes_from_examples=True, mixing="centred"
+    ),
     "transcoder": MethodTraits("a TopK transcoder", initializes_from_examples=True),
     "skip-transcoder": MethodTraits("a TopK skip transcoder", initializes_from_examples=True),
     "autoencoder": MethodTraits("a TopK autoencoder of the MLP's output", initializes_from_examples=True),
@@ -74,6 +79,7 @@ _TRAITS: dict[str, MethodTraits] = {
         "an MxD with K active experts on average (BatchTopK, arXiv 2412.06410)",
         has_top_k=False,
         initializes_from_examples=True,
+        mixing="centred",
     ),
     "jumprelu-mxd": MethodTraits(
         "an MxD with a learned threshold per expert (JumpReLU, arXiv 2407.14435)",

@@ -25,7 +25,7 @@ Dtype = Literal["float32", "bfloat16", "float16", "float64"]
 class TextConfig(Config):
     """Dataset, and how it is cut into token sequences."""
 
-    text: str
+    dataset: str
     """Dataset: a .txt, .jsonl, .csv or .parquet file (the first three also .gz or .zst), a folder of such files, or a
     dataset on the Hugging Face Hub as NAME or NAME:SUBSET."""
     column: str = "text"
@@ -110,6 +110,10 @@ class TrainConfig(Config):
     min_k: Size | None = None
     """Matryoshka-K: train with K, K/2, K/4 … down to this many experts, so that K can be reduced later. Default:
     off."""
+    mixing: Literal["auto", "paper", "centred"] = "auto"
+    """Mixing of an MxD. centred: the mean of aC over the training tokens is subtracted, so that no constant mixing can
+    replace the MLP. paper: aC as in the paper, with which the routing can lose its effect. Default: auto, which is
+    centred if the method supports it."""
     gate: GateConfig = GateConfig()
     """Kind of gate."""
     init: Init = "auto"

@@ -14,6 +14,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -70,6 +71,11 @@ class BatchPlan:
             )
         each = self.sequences // group.world_size
         return range(group.rank * each, (group.rank + 1) * each)
+
+    @property
+    def sequences_per_buffer(self) -> int:
+        """Sequences per full buffer."""
+        return self.buffer_tokens // self.context_length
 
     @property
     def steps_per_buffer(self) -> int:
@@ -145,6 +151,31 @@ class ActivationBuffer:
             yield {layer: activations.rows(tokens_B) for layer, activations in self.captured.items()}
 
 
+class BufferSource(Protocol):
+    """Source of the activation buffers of a stream."""
+
+    def buffers(
+        self, stream: StreamSpec, first_buffer: int = 0, group: ProcessGroup = SINGLE_PROCESS
+    ) -> Generator[ActivationBuffer]:
+        """Yield the buffers from index ``first_buffer`` on. Each process has its shard of every buffer."""
+        ...
+
+
+@dataclass(frozen=True)
+class LiveActivations:
+    """Buffers from forward passes of a language model."""
+
+    language_model: LanguageModel
+
+    def buffers(
+        self, stream: StreamSpec, first_buffer: int = 0, group: ProcessGroup = SINGLE_PROCESS
+    ) -> Generator[ActivationBuffer]:
+        """Buffers of the stream's text; on a GPU, the next one is computed during training on the current one."""
+        return prefetch_on_gpu(
+            activation_buffers(self.language_model, stream, first_buffer, group), self.language_model.device
+        )
+
+
 def activation_buffers(
     language_model: LanguageModel, stream: StreamSpec, first_buffer: int = 0, group: ProcessGroup = SINGLE_PROCESS
 ) -> Generator[ActivationBuffer]:
@@ -154,7 +185,7 @@ def activation_buffers(
         UserError: the text is too short, or steps cannot be divided evenly over the processes.
     """
     plan, shard = stream.plan, stream.plan.shard(group)
-    per_buffer = plan.buffer_tokens // plan.context_length
+    per_buffer = plan.sequences_per_buffer
     text = sequences(
         stream.text,
         language_model.tokenizer,
@@ -167,14 +198,14 @@ def activation_buffers(
     while rows := list(islice(text, per_buffer)):
         local = [row for number, row in enumerate(rows) if number % plan.sequences in shard]
         captured = capture_layers(language_model, stream.layers, np.stack(local))
-        order_T = _shuffled_tokens(stream.seed, index, len(rows) // plan.sequences, plan.context_length, shard)
+        order_T = shuffled_tokens(stream, index, len(rows), shard)
         yield ActivationBuffer(captured, order_T.to(language_model.device))
         del captured  # so that two buffers are never in memory
         index += 1
 
 
 def batches(
-    language_model: LanguageModel,
+    source: BufferSource,
     stream: StreamSpec,
     first_step: int = 0,
     group: ProcessGroup = SINGLE_PROCESS,
@@ -185,7 +216,7 @@ def batches(
     The processes of a group together have the batches that a single process would have.
 
     Args:
-        language_model: the model whose activations are captured.
+        source: a language model or a cache.
         stream: the text, its order and the batch sizes.
         first_step: index of the first step.
         group: selects this process's shard of every step.
@@ -197,9 +228,7 @@ def batches(
         yield from first.batches(size, first_batch)
         first_buffer, first_batch = 1, 0
     first = None  # free the buffer before computing the next one
-    with closing(
-        prefetch_on_gpu(activation_buffers(language_model, stream, first_buffer, group), language_model.device)
-    ) as buffers:
+    with closing(source.buffers(stream, first_buffer, group)) as buffers:
         for buffer in buffers:
             yield from buffer.batches(size, first_batch)
             first_batch = 0
@@ -215,15 +244,22 @@ def prefetch_on_gpu(buffers: Generator[ActivationBuffer], device: torch.device) 
     return prefetch(buffers, PREFETCHED_BUFFERS) if device.type == "cuda" else buffers
 
 
-def _shuffled_tokens(seed: int, buffer: int, steps: int, context: int, shard: range) -> torch.Tensor:
-    """Token indices of a buffer's shard, in the order in which the steps take them.
+def shuffled_tokens(stream: StreamSpec, buffer: int, rows: int, shard: range) -> torch.Tensor:
+    """Token indices [T] of a buffer's shard, in the order in which the steps take them.
 
     The sequences of a buffer form as many groups as a step has sequences. The tokens of each group are shuffled, and
     every step takes equally many from each group. So groups can be sharded without changing the steps.
+
+    Args:
+        stream: its seed and batch sizes.
+        buffer: index of the buffer.
+        rows: number of sequences in the buffer.
+        shard: sequence groups of this process.
     """
+    steps, context = rows // stream.plan.sequences, stream.plan.context_length
     shuffled = []
     for index, number in enumerate(shard):
-        state = int(np.random.SeedSequence([seed, buffer, number]).generate_state(1)[0])
+        state = int(np.random.SeedSequence([stream.seed, buffer, number]).generate_state(1)[0])
         order_P = torch.randperm(steps * context, generator=torch.Generator().manual_seed(state))
         sequence_P, position_P = order_P // context, order_P % context
         shuffled.append(((sequence_P * len(shard) + index) * context + position_P).view(steps, context))

@@ -4,9 +4,14 @@
     z = act(x E_g + b_g) * (x E + b_e)          encoder of a GLU
     a = TopK(relu(x G + b_gate))                gate: non-negative, not renormalised
     y = (a C) * (z D) + b_out                   Hadamard-factorised decoder
+    y = (a C - m) * (z D) + b_out               the same with centred mixing
 
 Expert n is the linear map W_n = D diag(c_n) from z to the output, and y = sum_n a_n z W_n + b_out (Lemma 2). W_n has
 the rank of D as long as no entry of c_n is zero (Lemma 1).
+
+The paper's form has an almost perfect solution without routing: experts that are active everywhere, so that a C is
+nearly constant, and D the original MLP's. Centred mixing, which is ours, excludes it: m is the mean of a C over the
+training tokens, so a layer with constant routing outputs only b_out.
 
 Shapes: T tokens, I input width, H hidden width, O output width, N experts, K active experts.
 """
@@ -39,6 +44,8 @@ class MxD(SparseLayer):
 
     method: ClassVar[Method] = "mxd"
     expert_tables: ClassVar[tuple[str, ...]] = ("gate.weight", "gate.bias", "scaling_NO")
+    mixing_mean_M: Tensor
+    """Mean of a C over the training tokens, [O]; only with centred mixing."""
 
     def __init__(self, config: LayerConfig) -> None:
         super().__init__(config)
@@ -50,6 +57,8 @@ class MxD(SparseLayer):
         )
         self.output_bias = nn.Parameter(torch.zeros(config.output_width))
         nn.init.zeros_(self.decoder.weight)
+        if config.mixing == "centred":
+            self.register_buffer("mixing_mean_M", torch.zeros(self.scaling_NO.shape[1]))
         self.activation = ACTIVATIONS[config.activation]
 
     @abstractmethod
@@ -70,13 +79,22 @@ class MxD(SparseLayer):
         return self.mix(routing, self.scaling_NO)
 
     def decode_mixed(self, dense_TM: Tensor, mixing_TM: Tensor) -> Tensor:
-        return mixing_TM * dense_TM + self.output_bias
+        return self.centred(mixing_TM) * dense_TM + self.output_bias
+
+    def centred(self, mixing_TM: Tensor) -> Tensor:
+        """Subtract the mean from a mixing, if the layer has centred mixing."""
+        return mixing_TM - self.mixing_mean_M if self.config.mixing == "centred" else mixing_TM
+
+    @torch.no_grad()
+    def batch_mixing_mean(self, routing: Routing) -> Tensor:
+        """Mean of the mixing over the tokens of a batch, [O]."""
+        return self.mixing(routing).mean(dim=0)
 
     def contribution(self, dense_TM: Tensor, routing: Routing) -> Tensor:
         return self.mixing(routing) * dense_TM
 
     def decode(self, dense_TM: Tensor, routing: Routing) -> Tensor:
-        return self.contribution(dense_TM, routing) + self.output_bias
+        return self.decode_mixed(dense_TM, self.mixing(routing))
 
     def contribution_norms(self, dense_TM: Tensor, routing: Routing) -> Tensor:
         # In chunks of tokens, so that no [T, K, O] tensor is built.

@@ -81,7 +81,12 @@ def _initialize_from_examples(
     example_N = example_N[layer.gate.initialize(GATE_ROW_NORM * directions_NI, mean_I)]
     layer.get_parameter("output_bias").copy_(mean_O)
     table_NO.copy_(F.normalize(y_TO[example_N] - mean_O, dim=1))  # unit rows, as in the measurements
-    table_NO.mul_(_scale(layer, x_TI[:SCALE_TOKENS], (y_TO - mean_O)[:SCALE_TOKENS]))
+    if isinstance(layer, MxD) and layer.config.mixing == "centred":
+        layer.mixing_mean_M.copy_(layer.batch_mixing_mean(layer.route(x_TI[:SCALE_TOKENS].to(table_NO))))
+    scale = _scale(layer, x_TI[:SCALE_TOKENS], (y_TO - mean_O)[:SCALE_TOKENS])
+    table_NO.mul_(scale)
+    if isinstance(layer, MxD) and layer.config.mixing == "centred":
+        layer.mixing_mean_M.mul_(scale)
 
 
 def copy_encoder(layer: MxD, language_model: LanguageModel, index: int) -> None:
@@ -114,7 +119,7 @@ def _hold_one_unit(layer: MxD, decoder_OH: Tensor, x_TI: Tensor) -> None:
 def _scale(layer: SparseLayer, x_TI: Tensor, target_TO: Tensor) -> Tensor:
     """Least-squares factor between the experts' contributions and their targets, a scalar."""
     x_TI = x_TI.to(layer.table)
-    added_TO = layer.contribution(layer.dense_output(x_TI), layer.route(x_TI))
+    added_TO = layer.decode(layer.dense_output(x_TI), layer.route(x_TI)) - layer.get_parameter("output_bias")
     return (added_TO * target_TO.to(added_TO)).sum() / added_TO.square().sum().clamp_min(1e-12)
 
 

@@ -36,6 +36,9 @@ Experts = Literal["replicated", "sharded"]
 DEAD_AFTER_TOKENS = 262_144
 """Tokens without an activation after which an expert counts as dead."""
 
+MEAN_DECAY = 0.99
+"""Weight of the earlier steps in the running mean of the mixing."""
+
 MAX_RANKED_EXPERTS = 8
 """Number of experts whose matrix ranks are measured during training."""
 
@@ -159,6 +162,7 @@ class LayerTrainer:
         for parameters in self.optimizer.param_groups:
             parameters["lr"] = learning_rate(self.config.optimizer, self.step, self.total_steps)
         self.optimizer.step()
+        self._track_mixing_mean(routing)
         self.step += 1
         self.tokens += len(routing.indices_TK) * self.group.world_size
         counts_N = active_counts(routing, self.layer.config.num_experts)
@@ -167,6 +171,12 @@ class LayerTrainer:
         self.metrics.errors = self.metrics.errors + error
         self.metrics.l0 = self.metrics.l0 + l0(routing)
         self.metrics.counts_N += counts_N
+
+    def _track_mixing_mean(self, routing: Routing) -> None:
+        """Update the running mean of a layer with centred mixing; at first it is the mean over all steps."""
+        if isinstance(self.layer, MxD) and self.layer.config.mixing == "centred":
+            mean_M = self.group.mean_(self.layer.batch_mixing_mean(routing))
+            self.layer.mixing_mean_M.lerp_(mean_M, max(1 - MEAN_DECAY, 1 / (self.step + 1)))
 
     def _forward(self, x_TI: Tensor, target_TO: Tensor) -> tuple[LayerOutput, Tensor]:
         """Output and errors of the layer: one error, or with ``min_k`` one per number of experts, K last."""
@@ -251,6 +261,7 @@ def build_layer_config(config: TrainConfig, architecture: Architecture) -> Layer
         activation=shape.activation,
         encoder=shape.encoder,
         rank=traits.rank and (config.rank or traits.rank.default(shape.output_width)),
+        mixing=traits.mixing if config.mixing == "auto" else config.mixing,
         min_k=config.min_k,
         gate=config.gate,
     )
@@ -264,6 +275,8 @@ def _check_settings(config: TrainConfig) -> None:
     method, traits = config.method, method_traits(config.method)
     if config.rank is not None and traits.rank is None:
         raise UserError(f"A {method} has no rank. Omit --rank.")
+    if config.mixing == "centred" and traits.mixing != "centred":
+        raise UserError(f"A {method} has no centred mixing. Omit --mixing, or use --method mxd.")
     if config.min_k is not None and not traits.has_top_k:
         raise UserError(f"A {method} has no top-k, so K cannot be reduced. Omit --min-k, or choose another --method.")
     if config.min_k is not None and config.min_k > config.k:

@@ -15,7 +15,8 @@ from pathlib import Path
 from sqlalchemy import Engine
 
 from mxd.trainer.config import TrainConfig
-from mxd.trainer.data.activations import ActivationBuffer, StreamSpec, activation_buffers, batches
+from mxd.trainer.data.activation_cache import ActivationCache
+from mxd.trainer.data.activations import BufferSource, LiveActivations, StreamSpec, batches
 from mxd.trainer.data.sequences import check_text_length
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
@@ -40,6 +41,7 @@ def train_layer(
     *,
     resume: Resume = "never",
     log: OpenLog = no_log,
+    cache: ActivationCache | None = None,
     callbacks: Callbacks = NO_CALLBACKS,
 ) -> TrainResult:
     """Train one layer, or resume it, until all tokens are used or the task is cancelled.
@@ -48,7 +50,9 @@ def train_layer(
         UserError: the run exists (and ``resume`` is ``never``), another process is training it, it was started with
             other settings, or the text is too short.
     """
-    (result,) = train_layers([config], data, database, language_model, resume=resume, log=log, callbacks=callbacks)
+    (result,) = train_layers(
+        [config], data, database, language_model, resume=resume, log=log, cache=cache, callbacks=callbacks
+    )
     return result
 
 
@@ -62,17 +66,20 @@ def train_layers(
     group: ProcessGroup = SINGLE_PROCESS,
     experts: Experts = "replicated",
     log: OpenLog = no_log,
+    cache: ActivationCache | None = None,
     callbacks: Callbacks = NO_CALLBACKS,
     trainer_class: type[LayerTrainer] = LayerTrainer,
 ) -> list[TrainResult]:
     """Train several layers on one pass over the activations. Results are in the order of ``configs``.
 
     The processes of a group share every step and end with the weights of a single process, up to rounding. All of them
-    must be able to read the data folder; only the main process writes to it, to the database and to ``log``.
+    must be able to read the data folder; only the main process writes to it, to the database and to ``log``. With a
+    ``cache``, activations are read from it, and the language model only gives its shapes and its weights.
 
     Raises:
         DivergedError: a run has diverged. The others are saved and can be resumed without it.
-        UserError: as ``train_layer``; or the runs need different batches, or two have the same name.
+        UserError: as ``train_layer``; or the runs need different batches, two have the same name, or the cache does not
+            have the runs' batches.
     """
     _check_unique_names(configs)
     _check_configs(configs, language_model)
@@ -80,7 +87,9 @@ def train_layers(
     stream = StreamSpec.from_configs(configs)
     stream.plan.shard(group)
     # Build all layers before creating the first folder, so that errors leave nothing behind.
-    first_buffer = _first_buffer(configs, stream, language_model)
+    source = _source(stream, language_model, cache)
+    # Complete, not a shard, because every process initialises the same weights.
+    first_buffer = next(source.buffers(stream)) if any(map(needs_sample, configs)) else None
     trainers = [
         trainer_class.create(
             config,
@@ -101,7 +110,7 @@ def train_layers(
             first_step = min(run.trainer.step for run in runs)
             own_buffer = first_buffer if group.is_single else None
             # Closed here, because garbage collection might close it in the thread that it would have to join.
-            with closing(batches(language_model, stream, first_step, group, own_buffer)) as stream_batches:
+            with closing(batches(source, stream, first_step, group, own_buffer)) as stream_batches:
                 del first_buffer, own_buffer  # so that their memory is freed once the tokens are used
                 _train(runs, enumerate(stream_batches, start=first_step), stream, group, callbacks)
             return [run.close() for run in runs]
@@ -110,12 +119,13 @@ def train_layers(
             raise
 
 
-def _first_buffer(
-    configs: Sequence[TrainConfig], stream: StreamSpec, language_model: LanguageModel
-) -> ActivationBuffer | None:
-    """First buffer, complete, if an initialisation needs activations. Short texts raise an error here."""
-    check_text_length(stream.text, language_model.tokenizer, stream.plan.tokens)
-    return next(activation_buffers(language_model, stream)) if any(map(needs_sample, configs)) else None
+def _source(stream: StreamSpec, language_model: LanguageModel, cache: ActivationCache | None) -> BufferSource:
+    """Source of the activations. A text or cache that is too short raises an error here."""
+    if cache is None:
+        check_text_length(stream.text, language_model.tokenizer, stream.plan.tokens)
+        return LiveActivations(language_model)
+    cache.check(stream)
+    return cache
 
 
 def _open_runs(

@@ -10,22 +10,25 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from mxd.backend.cli.base import FlagsOf, ModelCommand
 from mxd.backend.cli.console import Interrupted, StopRequest, progress_of
 from mxd.backend.cli.options import nest, options
 from mxd.backend.cli.parser import validate
 from mxd.backend.cli.sweep import SHORT, combinations, run_name, sweep_values
-from mxd.trainer.config import TrainConfig
+from mxd.trainer.config import TrainConfig, parse_count
 from mxd.trainer.config.methods import ExperimentalMethod, TrainableMethod, method_traits
 from mxd.trainer.errors import UserError
 from mxd.trainer.utils.callbacks import Callbacks
 from mxd.trainer.utils.suggestions import suggest
 
 if TYPE_CHECKING:
+    from mxd.trainer.data.activation_cache import ActivationCache
+    from mxd.trainer.language_model.model import LanguageModel
     from mxd.trainer.training.planning.plan import TrainPlan
     from mxd.trainer.training.training_run import TrainResult
+    from mxd.trainer.utils.distributed import ProcessGroup
 
 UNITS = ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k"))
 NOT_FLAGS = frozenset({"name", "language_model_dtype", "origin", "parents", "next_token_weight", "privacy"})
@@ -47,15 +50,15 @@ class TrainCommand(ModelCommand):
     """
 
     examples: ClassVar = (
-        "mxd train openai-community/gpt2 --layer 8 --text corpus.jsonl --tokens 20M",
-        "mxd train --config gpt2 --text corpus.jsonl --k 16,32,64 --plan",
+        "mxd train openai-community/gpt2 --layer 8 --dataset corpus.jsonl --tokens 20M",
+        "mxd train --config gpt2 --dataset corpus.jsonl --k 16,32,64 --plan",
         "mxd train --name gpt2-l8-k32 --resume",
     )
     groups: ClassVar = {
         "model and data": (
             "name",
             "layer",
-            "text",
+            "dataset",
             "column",
             "split",
             "tokens",
@@ -64,7 +67,7 @@ class TrainCommand(ModelCommand):
             "start-token",
             "data-seed",
         ),
-        "layer": ("method", "num-experts", "k", "min-k", "rank", "gate", "groups", "top-groups"),
+        "layer": ("method", "num-experts", "k", "min-k", "rank", "mixing", "gate", "groups", "top-groups"),
         "optimizer": ("learning-rate", "warmup-ratio", "decay-ratio", "batch-tokens", "buffer-tokens"),
         "initialisation and regularisation": (
             "init",
@@ -74,6 +77,7 @@ class TrainCommand(ModelCommand):
             "diversity-weight",
             "revive-after",
         ),
+        "activation cache": ("cache", "cache-tokens"),
         "checkpoints and logging": ("resume", "checkpoint-every", "log-every", "log"),
         "hardware": ("device", "dtype", "expert-parallel", "processes", "plan"),
     }
@@ -96,6 +100,12 @@ class TrainCommand(ModelCommand):
     holds all experts."""
     plan: bool = False
     """Dry run: print parameters, memory, FLOPs and expected throughput on this device."""
+    cache: Path | None = None
+    """Folder for the MLP activations of all layers of this command. They are written on first use; later commands with
+    the same text train without forward passes of the language model."""
+    cache_tokens: Annotated[int, BeforeValidator(parse_count), Field(gt=0)] | None = None
+    """Number of tokens to write to --cache (default: --tokens). With fewer, and --on-short-text repeat, training reads
+    them more than once."""
     processes: Annotated[int, Field(gt=0)] | None = None
     """Number of torchrun processes that --plan assumes, each with a device like this one (default: WORLD_SIZE, or
     1)."""
@@ -142,6 +152,7 @@ class TrainCommand(ModelCommand):
                 group=group,
                 experts=self._experts,
                 log=log,
+                cache=self._filled_cache(configs, language_model, group, Callbacks(progress, stop)),
                 callbacks=Callbacks(progress, stop),
             )
             database.dispose()
@@ -157,6 +168,22 @@ class TrainCommand(ModelCommand):
             else "the same command with --resume"
         )
         raise Interrupted(f"Stopped. To continue, run {command}.", stop.exit_code)
+
+    def _filled_cache(
+        self, configs: Sequence[TrainConfig], language_model: LanguageModel, group: ProcessGroup, callbacks: Callbacks
+    ) -> ActivationCache | None:
+        """The cache of ``--cache``, written by the main process."""
+        if self.cache is None:
+            return None
+        from mxd.trainer.data.activation_cache import ActivationCache, filled_cache
+        from mxd.trainer.data.activations import StreamSpec
+
+        if group.is_main:
+            tokens = self.cache_tokens or configs[0].tokens
+            cached = [config.model_copy(update={"tokens": tokens}) for config in configs]
+            filled_cache(self.cache, StreamSpec.from_configs(cached), language_model, callbacks)
+        group.barrier()
+        return ActivationCache.open(self.cache, language_model.device)
 
     @property
     def _trainer(self) -> Any:

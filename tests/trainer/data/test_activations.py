@@ -11,14 +11,21 @@ import pytest
 import torch
 
 from mxd.trainer.config import OptimizerConfig, TrainConfig
-from mxd.trainer.data.activations import BatchPlan, StreamSpec, activation_buffers, batches, prefetch_on_gpu
+from mxd.trainer.data.activations import (
+    BatchPlan,
+    LiveActivations,
+    StreamSpec,
+    activation_buffers,
+    batches,
+    prefetch_on_gpu,
+)
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import MlpActivations
 from tests.helpers.runs import World
 
 
 def batches_of(world: World, config: TrainConfig, first: int = 0) -> Iterator[MlpActivations]:
-    for batch in batches(world.language_model, StreamSpec.from_configs([config]), first):
+    for batch in batches(LiveActivations(world.language_model), StreamSpec.from_configs([config]), first):
         yield batch[config.layer]
 
 
@@ -63,7 +70,7 @@ def test_layers_on_one_pass_have_the_batches_of_separate_passes(world: World) ->
     configs = [world.config(f"l{layer}", layer=layer) for layer in (2, 0, 2)]
     stream = StreamSpec.from_configs(configs)
     assert stream.layers == (0, 2)
-    together = list(batches(world.language_model, stream))
+    together = list(batches(LiveActivations(world.language_model), stream))
     for config in configs:
         alone = list(batches_of(world, config))
         for batch, own in zip(together, alone, strict=True):
@@ -111,9 +118,9 @@ def test_a_buffer_is_shuffled(world: World) -> None:
 @pytest.mark.parametrize("first", [0, 3, 8, 13])
 def test_a_precomputed_first_buffer_is_reused(world: World, first: int) -> None:
     stream = StreamSpec.from_configs([world.config()])
-    whole = list(batches(world.language_model, stream, first))
+    whole = list(batches(LiveActivations(world.language_model), stream, first))
     first_buffer = next(activation_buffers(world.language_model, stream))
-    again = list(batches(world.language_model, stream, first, first=first_buffer))
+    again = list(batches(LiveActivations(world.language_model), stream, first, first=first_buffer))
     assert len(again) == 24 - first
     assert all(torch.equal(a[1].output_TO, b[1].output_TO) for a, b in zip(again, whole, strict=True))
 

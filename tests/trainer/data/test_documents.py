@@ -26,7 +26,7 @@ def write_jsonl(path: Path, rows: list[str]) -> Path:
 
 @pytest.fixture
 def rows(tmp_path: Path) -> TextConfig:
-    return TextConfig(text=str(write_jsonl(tmp_path / "rows.jsonl", [f"document {number}" for number in range(300)])))
+    return TextConfig(dataset=str(write_jsonl(tmp_path / "rows.jsonl", [f"document {number}" for number in range(300)])))
 
 
 @pytest.fixture
@@ -53,22 +53,22 @@ def failure(config: TextConfig) -> str:
 
 
 def test_a_folder_is_read_recursively_in_name_order(folder: Path) -> None:
-    assert list(documents(TextConfig(text=str(folder)))) == ["one", "two", "three", "four"]
+    assert list(documents(TextConfig(dataset=str(folder)))) == ["one", "two", "three", "four"]
 
 
 def test_tilde_is_expanded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(folder))
-    assert list(documents(TextConfig(text="~/a.txt"))) == ["one"]
+    assert list(documents(TextConfig(dataset="~/a.txt"))) == ["one"]
 
 
 def test_local_folders_take_precedence_over_the_hub(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder.parent)
-    assert len(list(documents(TextConfig(text="texts")))) == 4
+    assert len(list(documents(TextConfig(dataset="texts")))) == 4
 
 
 def test_empty_documents_are_skipped(tmp_path: Path) -> None:
     path = write_jsonl(tmp_path / "a.jsonl", ["", "one", " \n\t", " two "])
-    assert list(documents(TextConfig(text=str(path)))) == ["one", " two "]
+    assert list(documents(TextConfig(dataset=str(path)))) == ["one", " two "]
 
 
 # ---------------------------------------------------------------- order
@@ -87,7 +87,7 @@ def test_shuffling_is_a_deterministic_permutation(rows: TextConfig, monkeypatch:
 def test_the_files_of_a_folder_are_shuffled_too(tmp_path: Path) -> None:
     for number in range(20):
         (tmp_path / f"{number:02}.txt").write_text(str(number))
-    config = TextConfig(text=str(tmp_path))
+    config = TextConfig(dataset=str(tmp_path))
     assert list(documents(config)) == [str(number) for number in range(20)]
     assert sorted(documents(config, "shuffled"), key=int) == list(documents(config))
     assert list(documents(config, "shuffled")) != list(documents(config))
@@ -130,38 +130,38 @@ def test_the_shuffle_is_uniform() -> None:
 )
 def test_a_missing_path_is_named(name: str) -> None:
     with pytest.raises(NotFoundError, match="no file or folder"):
-        documents(TextConfig(text=name))
+        documents(TextConfig(dataset=name))
 
 
 def test_a_long_text_is_not_a_path() -> None:
     with pytest.raises(NotFoundError, match="no file or folder"):
-        documents(TextConfig(text="many words " * 1000))
+        documents(TextConfig(dataset="many words " * 1000))
 
 
 def test_unsupported_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "a.pdf").write_bytes(b"%PDF")
     with pytest.raises(UserError, match=r"Unsupported file: .*a\.pdf\. Give a \.txt"):
-        documents(TextConfig(text=str(tmp_path / "a.pdf")))
+        documents(TextConfig(dataset=str(tmp_path / "a.pdf")))
     with pytest.raises(UserError, match=r"holds no \.txt"):
-        documents(TextConfig(text=str(tmp_path)))
+        documents(TextConfig(dataset=str(tmp_path)))
 
 
 def test_no_documents_at_all_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(" \n")
-    assert "holds no documents" in failure(TextConfig(text=str(tmp_path / "a.txt")))
+    assert "holds no documents" in failure(TextConfig(dataset=str(tmp_path / "a.txt")))
     (tmp_path / "b.txt").touch()
-    assert "holds no documents" in failure(TextConfig(text=str(tmp_path)))
+    assert "holds no documents" in failure(TextConfig(dataset=str(tmp_path)))
 
 
 def test_the_error_names_the_file_without_the_column(folder: Path) -> None:
-    assert "c.csv" in failure(TextConfig(text=str(folder / "c.csv"), column="body"))
+    assert "c.csv" in failure(TextConfig(dataset=str(folder / "c.csv"), column="body"))
 
 
 # ---------------------------------------------------------------- the hub
 
 
 def test_an_unreachable_dataset_is_an_error() -> None:
-    message = failure(TextConfig(text="some-one/nothing"))
+    message = failure(TextConfig(dataset="some-one/nothing"))
     assert "some-one/nothing" in message
     assert "--split" in message
 
@@ -185,17 +185,17 @@ def hub(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str | 
 
 
 def test_a_dataset_is_streamed(hub: list[tuple[str, str | None]]) -> None:
-    assert list(documents(TextConfig(text="some-one/corpus"))) == ["two", "three"]
-    assert sorted(documents(TextConfig(text="corpus:20231101.en"), "shuffled")) == ["three", "two"]
+    assert list(documents(TextConfig(dataset="some-one/corpus"))) == ["two", "three"]
+    assert sorted(documents(TextConfig(dataset="corpus:20231101.en"), "shuffled")) == ["three", "two"]
     assert hub == [("some-one/corpus", None), ("corpus", "20231101.en")]
 
 
 def test_a_missing_dataset_column_lists_the_columns(hub: list[tuple[str, str | None]]) -> None:
-    assert "'text'" in failure(TextConfig(text="some-one/corpus", column="body"))
+    assert "'text'" in failure(TextConfig(dataset="some-one/corpus", column="body"))
 
 
 def test_a_missing_split_is_an_error(hub: list[tuple[str, str | None]]) -> None:
-    assert "train" in failure(TextConfig(text="some-one/corpus", split="nothing"))
+    assert "train" in failure(TextConfig(dataset="some-one/corpus", split="nothing"))
 
 
 def test_a_lost_connection_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,34 +205,34 @@ def test_a_lost_connection_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
         raise HTTPError("The read timed out.")
 
     on_the_hub(monkeypatch, broken)
-    assert ": The read timed out." in failure(TextConfig(text="some-one/corpus"))
+    assert ": The read timed out." in failure(TextConfig(dataset="some-one/corpus"))
 
 
 # ---------------------------------------------------------------- fingerprints
 
 
 def test_the_fingerprint_is_independent_of_the_folder(folder: Path, rows: TextConfig) -> None:
-    before = fingerprint(TextConfig(text=str(folder)))
+    before = fingerprint(TextConfig(dataset=str(folder)))
     moved = folder.rename(folder.with_name("elsewhere"))
-    assert fingerprint(TextConfig(text=str(moved))) == before
+    assert fingerprint(TextConfig(dataset=str(moved))) == before
     assert len(before) == 32
     assert fingerprint(rows) != before
 
 
 def test_the_fingerprint_depends_on_the_text(folder: Path) -> None:
-    config = TextConfig(text=str(folder / "a.txt"))
+    config = TextConfig(dataset=str(folder / "a.txt"))
     seen = {fingerprint(config), fingerprint(config.model_copy(update={"column": "body"}))}
     for content in ("One", "onE", "one ", ""):
         (folder / "a.txt").write_text(content)
         seen.add(fingerprint(config))
     (folder / "a.txt").rename(folder / "b.txt")
-    seen.add(fingerprint(TextConfig(text=str(folder / "b.txt"))))
+    seen.add(fingerprint(TextConfig(dataset=str(folder / "b.txt"))))
     assert len(seen) == 7
 
 
 def test_the_fingerprint_reads_only_the_edges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_EDGE_BYTES", 3)
-    config = TextConfig(text=str(tmp_path / "a.txt"))
+    config = TextConfig(dataset=str(tmp_path / "a.txt"))
 
     def of(content: str) -> str:
         (tmp_path / "a.txt").write_text(content)
@@ -243,11 +243,11 @@ def test_the_fingerprint_reads_only_the_edges(tmp_path: Path, monkeypatch: pytes
 
 
 def test_the_fingerprint_of_a_dataset_needs_no_network() -> None:
-    config = TextConfig(text="some-one/corpus")
+    config = TextConfig(dataset="some-one/corpus")
     assert fingerprint(config) == fingerprint(config)
     assert fingerprint(config) != fingerprint(config.model_copy(update={"split": "test"}))
 
 
 def test_a_missing_text_has_no_fingerprint(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError):
-        fingerprint(TextConfig(text=str(tmp_path / "nothing.txt")))
+        fingerprint(TextConfig(dataset=str(tmp_path / "nothing.txt")))

@@ -62,7 +62,7 @@ def test_training_lowers_the_error_and_logs_it(world: World) -> None:
     rows = metrics(world, "small")
     assert result.status == "finished"
     assert result.tokens == 200 * 64
-    assert rows[-1].normalized_mse == result.normalized_mse < 0.7 * rows[0].normalized_mse
+    assert rows[-1].normalized_mse == result.normalized_mse < 0.8 * rows[0].normalized_mse
     assert [metric.step for metric in rows] == list(range(4, 201, 4))
     with Session(world.database) as session:
         record = session.scalars(select(RunRecord)).one()

@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 from mxd.backend.cli.main import main
 from mxd.backend.cli.main import run as mxd
 from mxd.trainer.config import TrainConfig
-from mxd.trainer.data.activations import StreamSpec, batches
+from mxd.trainer.data.activations import LiveActivations, StreamSpec, batches
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.database.tables import (
     ExampleRecord,
@@ -43,8 +43,8 @@ def flags_of_run(world: World, tmp_path: Path) -> list[str]:
     flags = "--layer 1 --num-experts 40 --k 4 --context-length 16 --batch-tokens 64 --buffer-tokens 512"
     flags += " --learning-rate 0.01 --log-every 4"
     given = [
-        "--text",
-        world.text.text,
+        "--dataset",
+        world.text.dataset,
         "--data",
         str(world.data),
         "--tokens",
@@ -79,7 +79,7 @@ def test_two_processes_equal_one(world: World, flags_of_run: list[str]) -> None:
     check_same_weights(world, "one", "two")
     for ours, theirs in zip(rows(world, MetricRecord, "one"), rows(world, MetricRecord, "two"), strict=True):
         assert ours == pytest.approx(theirs, rel=1e-3)
-    index = ["--text", world.text.text, "--tokens", "2400", "--data", str(world.data), "--top-examples", "3"]
+    index = ["--dataset", world.text.dataset, "--tokens", "2400", "--data", str(world.data), "--top-examples", "3"]
     # Index the same run, so that the indexes must be identical.
     assert mxd(["index", "one", *index]) == 0
     kinds = (ExpertRecord, ExampleRecord, SequenceRecord, IndexRecord)
@@ -168,9 +168,12 @@ def test_an_error_of_all_processes_is_reported_once(world: World, flags_of_run: 
 @pytest.mark.parametrize("world_size", [1, 2, 4])
 def test_the_shards_of_a_step_are_the_step(world: World, world_size: int) -> None:
     stream = StreamSpec.from_configs([world.config()])
-    whole = [batch[1].input_TI for batch in batches(world.language_model, stream, 5)]
+    whole = [batch[1].input_TI for batch in batches(LiveActivations(world.language_model), stream, 5)]
     shares = [
-        [batch[1].input_TI for batch in batches(world.language_model, stream, 5, ProcessGroup(rank, world_size))]
+        [
+            batch[1].input_TI
+            for batch in batches(LiveActivations(world.language_model), stream, 5, ProcessGroup(rank, world_size))
+        ]
         for rank in range(world_size)
     ]
     assert len(whole) == 24 - 5
@@ -181,7 +184,7 @@ def test_the_shards_of_a_step_are_the_step(world: World, world_size: int) -> Non
 def test_a_step_that_cannot_be_divided_evenly(world: World) -> None:
     config: TrainConfig = world.config()
     with pytest.raises(UserError, match="multiple of 48"):
-        next(batches(world.language_model, StreamSpec.from_configs([config]), 0, ProcessGroup(0, 3)))
+        next(batches(LiveActivations(world.language_model), StreamSpec.from_configs([config]), 0, ProcessGroup(0, 3)))
 
 
 def test_auto_map_needs_one_process_per_machine(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,7 +53,7 @@ class LayerSite:
     """Sum of error and bias; a leaf."""
     error_BTO: Tensor
     """Output of the MLP minus the layer's reconstruction; zero with errors dropped."""
-    bias_O: Tensor
+    bias_BTO: Tensor
     """Output bias of the layer."""
 
 
@@ -102,7 +102,7 @@ class LinearizedPass:
         experts = {layer: _product(*next(gradients)).reshape(rows, tokens, -1) for layer in sites}
         rests = {layer: next(gradients)[1] for layer in sites}
         errors = {layer: _product(self.sites[layer].error_BTO, rests[layer]).sum(-1) for layer in sites}
-        biases_B = sum(_product(self.sites[layer].bias_O, rests[layer]).reshape(rows, -1).sum(-1) for layer in sites)
+        biases_B = sum(_product(self.sites[layer].bias_BTO, rests[layer]).reshape(rows, -1).sum(-1) for layer in sites)
         mlp_outputs = {layer: _product(*next(gradients)).sum(-1) for layer in mlps}
         constants_B = sum((_product(*pair).reshape(rows, -1).sum(-1) for pair in gradients), start=biases_B)
         assert isinstance(constants_B, Tensor)
@@ -201,10 +201,12 @@ def _sparse_mlp(
         dense_PM = sparse_layer.dense_output(x_PI)
         reconstruction_BTO = sparse_layer.decode(dense_PM, routing).reshape(shape)
         error_BTO = mlp().float() - reconstruction_BTO if errors == "kept" else torch.zeros_like(reconstruction_BTO)
-        bias_O = output_bias(sparse_layer, dense_PM)
+        bias_BTO = constant_output(sparse_layer, dense_PM).reshape(shape)
     coefficients_PK = _leaf(routing.coefficients_TK)
-    rest_BTO = _leaf(error_BTO + bias_O)
-    forward_pass.sites[layer] = LayerSite(sparse_layer, x_BTI, coefficients_PK, indices_PK, rest_BTO, error_BTO, bias_O)
+    rest_BTO = _leaf(error_BTO + bias_BTO)
+    forward_pass.sites[layer] = LayerSite(
+        sparse_layer, x_BTI, coefficients_PK, indices_PK, rest_BTO, error_BTO, bias_BTO
+    )
     if frozen_mask is not None:
         coefficients_PK = coefficients_PK + (live_PK - live_PK.detach()) * ~frozen_mask(layer, indices_PK)
     output_PO = sparse_layer.contribution(dense_PM, Routing(coefficients_PK, indices_PK))
@@ -213,7 +215,9 @@ def _sparse_mlp(
     return (output_PO.reshape(shape) + rest_BTO).to(x_BTI.dtype)
 
 
-def output_bias(sparse_layer: SparseLayer, dense_PM: Tensor) -> Tensor:
-    """Output bias of a layer, [O]: its output for a zero dense output without active experts."""
-    no_experts = Routing(dense_PM.new_zeros(1, 1), torch.zeros(1, 1, dtype=torch.int64, device=dense_PM.device))
-    return sparse_layer.decode(torch.zeros_like(dense_PM[:1]), no_experts)[0]
+def constant_output(sparse_layer: SparseLayer, dense_PM: Tensor) -> Tensor:
+    """Output of a layer without its active experts and its skip connection, [P, O]: the biases."""
+    if isinstance(sparse_layer, SkipTranscoder):
+        dense_PM = torch.zeros_like(dense_PM)
+    no_experts = Routing(dense_PM.new_zeros(len(dense_PM), 1), dense_PM.new_zeros(len(dense_PM), 1, dtype=torch.int64))
+    return sparse_layer.decode(dense_PM, no_experts)

@@ -113,13 +113,14 @@ def test_initialization_uses_every_direction_and_the_mean_scores_zero(form: Gate
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_identical_inputs_get_bit_identical_results(form: GateForm) -> None:
+def test_identical_inputs_get_identical_results_up_to_rounding(form: GateForm) -> None:
     gate = random_gate(form, 61, 6, groups=9 if form == "two-level" else None).float()
-    x_TI = torch.randn(5, WIDTH).repeat(3, 1)
+    x_TI = torch.randn(5, WIDTH, generator=torch.Generator().manual_seed(0)).repeat(3, 1)
     with torch.no_grad():
         coefficients_TK, ids_TK = gate.choose(x_TI, 6)
     for part in (slice(5, 10), slice(10, 15)):
-        assert torch.equal(coefficients_TK[part], coefficients_TK[:5])
+        # A matrix product may round the last rows of a block in another way, which depends on the processor.
+        torch.testing.assert_close(coefficients_TK[part], coefficients_TK[:5])
         assert torch.equal(ids_TK[part], ids_TK[:5])
 
 

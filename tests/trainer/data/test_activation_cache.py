@@ -1,0 +1,135 @@
+"""Training on cached activations equals training on the language model, and damaged or other caches are rejected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mxd.trainer.data.activation_cache import MANIFEST, ActivationCache, filled_cache, write_cache
+from mxd.trainer.data.activations import LiveActivations, StreamSpec, batches
+from mxd.trainer.errors import CancelledError, NotFoundError, UserError
+from mxd.trainer.training.train import train_layer
+from mxd.trainer.utils.callbacks import Callbacks
+from mxd.trainer.utils.distributed import ProcessGroup
+from tests.helpers.runs import World, small_world
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """A world whose language model and text these tests only read."""
+    return small_world(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="module")
+def cache(shared: World) -> ActivationCache:
+    """A complete cache of both layers."""
+    stream = StreamSpec.from_configs([shared.config(layer=layer) for layer in (0, 1)])
+    return filled_cache(shared.data / "cache", stream, shared.language_model)
+
+
+def stream_of(world: World, **settings: Any) -> StreamSpec:
+    return StreamSpec.from_configs([world.config(**settings)])
+
+
+@pytest.mark.parametrize("first_step", [0, 5])
+def test_batches_equal_those_of_the_language_model(shared: World, cache: ActivationCache, first_step: int) -> None:
+    stream = stream_of(shared)
+    live = list(batches(LiveActivations(shared.language_model), stream, first_step))
+    cached = list(batches(cache, stream, first_step))
+    assert len(live) == len(cached) > 1
+    for one, other in zip(live, cached, strict=True):
+        for expected, value in zip(one[1], other[1], strict=True):
+            assert torch.equal(expected.bfloat16().float(), value)
+
+
+def test_processes_share_each_step(shared: World, cache: ActivationCache) -> None:
+    stream = stream_of(shared)
+    whole = next(batches(cache, stream))[1].input_TI
+    shards = [next(batches(cache, stream, 0, ProcessGroup(rank, 2)))[1].input_TI for rank in range(2)]
+    assert torch.equal(torch.cat(shards).sort(dim=0).values, whole.sort(dim=0).values)
+
+
+def test_a_longer_run_reads_the_cache_again_in_another_order(shared: World, cache: ActivationCache) -> None:
+    longer = {"tokens": 3 * shared.config().tokens, "text": shared.text.model_copy(update={"on_short_text": "repeat"})}
+    stream = stream_of(shared, **longer)
+    steps = [batch[1].input_TI for batch in batches(cache, stream)]
+    assert len(steps) == stream.plan.steps
+    full = cache.tokens // stream.plan.buffer_tokens * stream.plan.steps_per_buffer
+    first, again = torch.cat(steps[:full]), torch.cat(steps[-full:])
+    assert not torch.equal(first, again)
+    assert torch.equal(first.sort(dim=0).values, again.sort(dim=0).values)
+
+
+def test_training_on_a_cache_needs_no_forward_pass(
+    shared: World, cache: ActivationCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(shared.language_model), "capture_layers", None)
+    config = shared.config(name="cached")
+    result = train_layer(config, shared.data, shared.database, shared.language_model, cache=cache)
+    assert result.status == "finished"
+
+
+def test_an_interrupted_cache_is_continued(shared: World, tmp_path: Path, cache: ActivationCache) -> None:
+    stream = StreamSpec.from_configs([shared.config(layer=layer) for layer in (0, 1)])
+    written: list[int] = []
+    stop = Callbacks(lambda done, _total, _note: written.append(done), lambda: len(written) >= 1)
+    with pytest.raises(CancelledError, match="same command again"):
+        filled_cache(tmp_path, stream, shared.language_model, stop)
+    finished = filled_cache(tmp_path, stream, shared.language_model)
+    assert finished.manifest.files == cache.manifest.files
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"seed": 3}, "another --data-seed"),
+        ({"tokens": 10**6}, "Add --on-short-text repeat"),
+        ({"layer": 1, "language_model": "other"}, "another language model"),
+    ],
+)
+def test_other_settings_are_rejected(
+    shared: World, cache: ActivationCache, settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        cache.check(stream_of(shared, **settings))
+
+
+def test_a_missing_layer_is_named(shared: World, tmp_path: Path) -> None:
+    write_cache(tmp_path, stream_of(shared, layer=0), shared.language_model)
+    with pytest.raises(UserError, match="lacks layer 1"):
+        ActivationCache.open(tmp_path, CPU).check(stream_of(shared, layer=1))
+
+
+@pytest.fixture
+def own_cache(shared: World, tmp_path: Path) -> Iterator[Path]:
+    """A cache that may be damaged."""
+    write_cache(tmp_path, stream_of(shared), shared.language_model)
+    yield tmp_path
+
+
+def test_damaged_files_are_rejected(shared: World, own_cache: Path) -> None:
+    stream = stream_of(shared)
+    damaged = own_cache / "layer-1" / "00001.safetensors"
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"!")
+    with pytest.raises(UserError, match=r"00001\.safetensors is damaged"):
+        list(batches(ActivationCache.open(own_cache, CPU), stream))
+    damaged.unlink()
+    with pytest.raises(UserError, match="No such file"):
+        list(batches(ActivationCache.open(own_cache, CPU), stream))
+    (own_cache / MANIFEST).write_text("{")
+    with pytest.raises(UserError, match=r"cache\.json is damaged"):
+        ActivationCache.open(own_cache, CPU)
+    (own_cache / MANIFEST).unlink()
+    with pytest.raises(NotFoundError, match="No activation cache"):
+        ActivationCache.open(own_cache, CPU)
+
+
+def test_a_folder_with_another_cache_is_left_alone(shared: World, own_cache: Path) -> None:
+    with pytest.raises(UserError, match="cache with other settings"):
+        write_cache(own_cache, stream_of(shared, seed=5), shared.language_model)

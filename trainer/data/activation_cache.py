@@ -1,0 +1,293 @@
+"""MLP activations on disk, so that layers train without the language model's forward passes.
+
+A cache holds the activation buffers of one text in the order of training:
+
+    cache.json                       settings, and the SHA-256 hash of each buffer's files
+    layer-10/00003.safetensors       ``input`` and ``output`` of buffer 3, bfloat16, one row per token
+
+Training on a cache takes the same batches as training on the language model, up to the rounding to bfloat16. A run of
+more tokens than the cache holds reads it again, with another order of the tokens in each buffer.
+
+Shapes: T tokens in a buffer, I input width, O output width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import file_digest
+from itertools import count, islice
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from mxd.trainer.config import TextConfig
+from mxd.trainer.config.base import Config
+from mxd.trainer.data.activations import ActivationBuffer, BatchPlan, StreamSpec, capture_layers, shuffled_tokens
+from mxd.trainer.data.sequences import fingerprint, sequences
+from mxd.trainer.errors import CancelledError, NotFoundError, UserError
+from mxd.trainer.language_model.model import LanguageModel, MlpActivations
+from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
+from mxd.trainer.utils.distributed import SINGLE_PROCESS, ProcessGroup
+from mxd.trainer.utils.files import atomic_write, disk_errors, exclusive_lock, read_json
+
+MANIFEST = "cache.json"
+TENSORS = ("input", "output")
+LOCK_FILE = ".lock"
+
+
+class CacheManifest(Config):
+    """Content of ``cache.json``."""
+
+    language_model: str
+    """Hub name, folder or GGUF file of the language model."""
+    language_model_dtype: str
+    """Data type of the forward passes."""
+    text: TextConfig
+    """Dataset."""
+    text_fingerprint: str
+    """Fingerprint of the dataset's files."""
+    seed: int
+    """Random seed of the data order."""
+    layers: tuple[int, ...]
+    """Layer indices, ascending."""
+    batch_tokens: int
+    """Tokens per training step."""
+    buffer_tokens: int
+    """Tokens per full buffer."""
+    tokens: int
+    """Number of tokens to cache."""
+    files: dict[str, str] = {}
+    """SHA-256 hash of each finished file, by its path inside the cache."""
+
+    @classmethod
+    def from_stream(cls, stream: StreamSpec, language_model: LanguageModel) -> CacheManifest:
+        """Manifest of an empty cache for the batches of a stream."""
+        return cls(
+            language_model=stream.language_model,
+            language_model_dtype=str(language_model.dtype).removeprefix("torch."),
+            text=stream.text,
+            text_fingerprint=fingerprint(stream.text),
+            seed=stream.seed,
+            layers=stream.layers,
+            batch_tokens=stream.plan.batch_tokens,
+            buffer_tokens=stream.plan.buffer_tokens,
+            tokens=stream.plan.tokens,
+        )
+
+    @property
+    def complete_buffers(self) -> int:
+        """Number of buffers of which every layer has been written."""
+        return len(self.files) // len(self.layers)
+
+    @property
+    def is_complete(self) -> bool:
+        """True if all tokens have been written."""
+        return self.complete_buffers * self.buffer_tokens >= self.tokens
+
+
+def write_cache(
+    folder: Path, stream: StreamSpec, language_model: LanguageModel, callbacks: Callbacks = NO_CALLBACKS
+) -> CacheManifest:
+    """Write the activations of a stream, or those that an interrupted call has not written.
+
+    Returns:
+        The manifest; incomplete if cancelled.
+
+    Raises:
+        UserError: the folder holds a cache of other settings, another process is writing it, the disk is full, or the
+            text is too short.
+    """
+    with exclusive_lock(folder / LOCK_FILE, f"The cache {folder} is being written"):
+        manifest = _started(folder, CacheManifest.from_stream(stream, language_model))
+        first = manifest.complete_buffers
+        for index, rows in enumerate(_buffer_rows(stream, language_model, first), start=first):
+            if callbacks.is_cancelled():
+                break
+            manifest = _write_buffer(folder, manifest, index, capture_layers(language_model, stream.layers, rows))
+            callbacks.on_progress(min(manifest.tokens, (index + 1) * manifest.buffer_tokens), manifest.tokens, "")
+    return manifest
+
+
+def filled_cache(
+    folder: Path, stream: StreamSpec, language_model: LanguageModel, callbacks: Callbacks = NO_CALLBACKS
+) -> ActivationCache:
+    """The cache in ``folder``; first writes the activations of ``stream`` if there is none, or continues an
+    interrupted one.
+
+    Raises:
+        CancelledError: writing was cancelled. What has been written remains.
+        UserError: as ``write_cache`` and ``ActivationCache.open``.
+    """
+    if not _is_complete(folder):
+        manifest = write_cache(folder, stream, language_model, callbacks)
+        if not manifest.is_complete:
+            raise CancelledError("Stopped. To continue the cache, run the same command again.")
+    return ActivationCache.open(folder, language_model.device)
+
+
+def _is_complete(folder: Path) -> bool:
+    return (folder / MANIFEST).is_file() and _read_manifest(folder).is_complete
+
+
+def _started(folder: Path, manifest: CacheManifest) -> CacheManifest:
+    """The manifest of the cache in ``folder`` if it has the same settings, else of a new one."""
+    if not (folder / MANIFEST).is_file():
+        return manifest
+    existing = _read_manifest(folder)
+    if existing.model_copy(update={"files": {}}) != manifest:
+        raise UserError(f"{folder} holds a cache with other settings. Choose another folder, or delete it.")
+    return existing
+
+
+def _buffer_rows(stream: StreamSpec, language_model: LanguageModel, first: int) -> Iterator[npt.NDArray[np.int32]]:
+    """Yield the token ids [S, C] of the buffers from index ``first`` on."""
+    per_buffer = stream.plan.sequences_per_buffer
+    text = sequences(
+        stream.text,
+        language_model.tokenizer,
+        tokens=stream.plan.tokens,
+        seed=stream.seed,
+        order="shuffled",
+        skip=first * per_buffer,
+    )
+    while rows := list(islice(text, per_buffer)):
+        yield np.stack(rows)
+
+
+def _write_buffer(
+    folder: Path, manifest: CacheManifest, index: int, captured: Mapping[int, MlpActivations]
+) -> CacheManifest:
+    files = dict(manifest.files)
+    for layer, activations in captured.items():
+        name = _file_name(layer, index)
+        (folder / name).parent.mkdir(exist_ok=True)
+        with disk_errors(folder / name):
+            save_file({key: value.bfloat16() for key, value in zip(TENSORS, activations, strict=True)}, folder / name)
+            files[name] = _sha256(folder / name)
+    manifest = manifest.model_copy(update={"files": files})
+    atomic_write(folder / MANIFEST, manifest.model_dump_json(indent=1))
+    return manifest
+
+
+@dataclass(frozen=True)
+class ActivationCache:
+    """An existing cache, as a source of activation buffers."""
+
+    folder: Path
+    manifest: CacheManifest
+    device: torch.device
+    """Device of the buffers."""
+
+    @classmethod
+    def open(cls, folder: Path, device: torch.device) -> ActivationCache:
+        """Open a cache.
+
+        Raises:
+            NotFoundError: there is none in ``folder``.
+            UserError: it is damaged, or not a single buffer is complete.
+        """
+        manifest = _read_manifest(folder)
+        if not manifest.complete_buffers:
+            raise UserError(f"The cache {folder} holds no complete buffer yet. Run mxd cache again to continue it.")
+        return cls(folder, manifest, device)
+
+    @property
+    def tokens(self) -> int:
+        """Number of tokens of the complete buffers."""
+        return min(self.manifest.tokens, self.manifest.complete_buffers * self.manifest.buffer_tokens)
+
+    def check(self, stream: StreamSpec) -> None:
+        """Check that the cache has the batches of a stream.
+
+        Raises:
+            UserError: it was written with other settings, lacks a layer, or has too few tokens.
+        """
+        manifest, plan = self.manifest, stream.plan
+        for name, cached, needed in (
+            ("language model", manifest.language_model, stream.language_model),
+            ("dataset", manifest.text_fingerprint, fingerprint(stream.text)),
+            ("dataset settings", _without_path(manifest.text), _without_path(stream.text)),
+            ("--data-seed", manifest.seed, stream.seed),
+            ("--batch-tokens", manifest.batch_tokens, plan.batch_tokens),
+            ("--buffer-tokens", manifest.buffer_tokens, plan.buffer_tokens),
+        ):
+            if cached != needed:
+                raise UserError(f"The cache {self.folder} has another {name} than the run: {cached}, not {needed}.")
+        if missing := set(stream.layers) - set(manifest.layers):
+            raise UserError(f"The cache {self.folder} lacks layer {min(missing)}. It has {list(manifest.layers)}.")
+        if plan.tokens > self.tokens and stream.text.on_short_text != "repeat":
+            raise UserError(
+                f"The cache {self.folder} holds {self.tokens:,} tokens, but {plan.tokens:,} are required. Add "
+                "--on-short-text repeat to read it more than once."
+            )
+
+    def buffers(
+        self, stream: StreamSpec, first_buffer: int = 0, group: ProcessGroup = SINGLE_PROCESS
+    ) -> Generator[ActivationBuffer]:
+        """Yield the buffers of a stream from index ``first_buffer`` on, like ``activation_buffers``.
+
+        Raises:
+            UserError: a file is damaged, or steps cannot be divided evenly over the processes.
+        """
+        plan, shard = stream.plan, stream.plan.shard(group)
+        for index in count(first_buffer):
+            left = plan.tokens // plan.context_length - index * plan.sequences_per_buffer
+            if left <= 0:
+                return
+            rows = min(left, plan.sequences_per_buffer)
+            local = [number for number in range(rows) if number % plan.sequences in shard]
+            captured = {
+                layer: self._read(layer, self._source(index, rows, plan), local, plan) for layer in stream.layers
+            }
+            yield ActivationBuffer(captured, shuffled_tokens(stream, index, rows, shard).to(self.device))
+            del captured  # so that two buffers are never in memory
+
+    def _source(self, index: int, rows: int, plan: BatchPlan) -> int:
+        """Index of the cached buffer that serves as buffer ``index``. Only full buffers are read again."""
+        if index * plan.buffer_tokens + rows * plan.context_length <= self.tokens:
+            return index
+        return index % max(1, self.tokens // plan.buffer_tokens)
+
+    def _read(self, layer: int, index: int, local: list[int], plan: BatchPlan) -> MlpActivations:
+        """Activations of the sequences ``local`` of a cached buffer, float32."""
+        path = self.folder / _file_name(layer, index)
+        if _sha256(path) != self.manifest.files[_file_name(layer, index)]:
+            raise UserError(f"{path} is damaged. Delete the cache and run mxd cache again.")
+        with safe_open(path, framework="pt") as file:
+            tensors = (file.get_tensor(name) for name in TENSORS)
+            return MlpActivations(*(self._sequences(values, local, plan.context_length) for values in tensors))
+
+    def _sequences(self, values_TW: Tensor, local: list[int], context: int) -> Tensor:
+        return values_TW.view(-1, context, values_TW.shape[1])[local].flatten(0, 1).to(self.device, torch.float32)
+
+
+def _file_name(layer: int, index: int) -> str:
+    return f"layer-{layer}/{index:05d}.safetensors"
+
+
+def _sha256(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise UserError(f"Cannot read {path}: {error.strerror}. Delete the cache and run mxd cache again.") from error
+
+
+def _without_path(text: TextConfig) -> TextConfig:
+    return text.model_copy(update={"dataset": "", "on_short_text": "fail"})
+
+
+def _read_manifest(folder: Path) -> CacheManifest:
+    path = folder / MANIFEST
+    if not path.is_file():
+        raise NotFoundError(f"No activation cache in {folder}. Write one with: mxd cache MODEL --out {folder}")
+    try:
+        return CacheManifest.model_validate(read_json(path))
+    except ValueError as error:
+        raise UserError(f"{path} is damaged. Delete the cache and run mxd cache again.") from error
