@@ -5,8 +5,8 @@ import { createRoot } from "react-dom/client";
 
 import { App, newQueryClient } from "./app/app";
 import { preloadPage } from "./app/routes";
-import { fetchFonts } from "./lib/fonts";
-import { applyTheme, currentTheme } from "./lib/theme";
+import { fetchFonts } from "./lib/browser/fonts";
+import { applyTheme, currentTheme } from "./lib/browser/theme";
 
 applyTheme(currentTheme());
 

@@ -2,7 +2,7 @@
 
 import { queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
 
-import { client, unwrap } from "./client";
+import { client, unwrap } from "./http/client";
 
 export const accessQuery = queryOptions({
   queryKey: ["access"],

@@ -2,7 +2,7 @@
 
 import { keepPreviousData, queryOptions, skipToken } from "@tanstack/react-query";
 
-import { client, unwrap } from "./client";
+import { client, unwrap } from "./http/client";
 
 const MINUTE = 60_000;
 

@@ -2,7 +2,7 @@
 
 import { type QueryClient, queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
 
-import { client, unwrap } from "./client";
+import { client, unwrap } from "./http/client";
 
 const LISTS = "/api/runs/{run}/lists";
 const LIST = "/api/runs/{run}/lists/{list_id}";

@@ -2,7 +2,7 @@
 
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 
-import { client, unwrap } from "./client";
+import { client, unwrap } from "./http/client";
 import { sessionsQuery } from "./queries";
 import type { SteeringRequest } from "./types";
 

@@ -2,7 +2,7 @@
 
 import { keepPreviousData, queryOptions, skipToken } from "@tanstack/react-query";
 
-import { client, unwrap } from "./client";
+import { client, unwrap } from "./http/client";
 
 /** Privacy fine-tunes that started from this run, newest first. */
 export function privacyQuery(run: string) {

@@ -2,7 +2,7 @@
 
 import { infiniteQueryOptions, keepPreviousData, queryOptions, skipToken } from "@tanstack/react-query";
 
-import { client, unwrap } from "./client";
+import { client, unwrap } from "./http/client";
 import type { paths } from "./schema";
 import type { ExpertPage, ExpertRow, FigureName, SimilarBy, Turn } from "./types";
 

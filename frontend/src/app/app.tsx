@@ -5,9 +5,9 @@ import { Suspense, useState } from "react";
 import { BrowserRouter, Route, Routes } from "react-router";
 
 import { accessQuery } from "@/api/access";
-import { ApiError } from "@/api/errors";
+import { ApiError } from "@/api/http/errors";
+import { retry, retryDelay } from "@/api/http/retry";
 import { runsQuery } from "@/api/queries";
-import { retry, retryDelay } from "@/api/retry";
 import { AppShell } from "@/components/layout/app-shell";
 import { PageBoundary } from "@/components/layout/page-boundary";
 import { SignInGate } from "@/components/layout/sign-in";

@@ -3,7 +3,7 @@
 import { type ComponentType, lazy } from "react";
 import { matchPath } from "react-router";
 
-import { ApiError } from "@/api/errors";
+import { ApiError } from "@/api/http/errors";
 
 type PageModule = Promise<{ readonly default: ComponentType }>;
 
@@ -11,21 +11,21 @@ const LOADERS: Readonly<Record<string, () => PageModule>> = {
   "/": () => import("@/pages/home"),
   "/runs": () => import("@/pages/runs"),
   "/runs/:run": () => import("@/pages/run"),
-  "/compare": () => import("@/pages/compare"),
-  "/experts": () => import("@/pages/experts"),
-  "/experts/:expert": () => import("@/pages/expert"),
-  "/search": () => import("@/pages/search"),
-  "/lists": () => import("@/pages/lists"),
-  "/lists/:list": () => import("@/pages/list"),
-  "/routing": () => import("@/pages/routing"),
-  "/circuits": () => import("@/pages/circuits"),
-  "/privacy": () => import("@/pages/privacy"),
-  "/steering": () => import("@/pages/steering"),
-  "/s/:id": () => import("@/pages/session"),
-  "/frontier": () => import("@/pages/frontier"),
-  "/faithfulness": () => import("@/pages/faithfulness"),
-  "/health": () => import("@/pages/health"),
-  "/probing": () => import("@/pages/probing"),
+  "/compare": () => import("@/pages/evaluate/compare"),
+  "/experts": () => import("@/pages/explore/experts"),
+  "/experts/:expert": () => import("@/pages/explore/expert"),
+  "/search": () => import("@/pages/explore/search"),
+  "/lists": () => import("@/pages/explore/lists"),
+  "/lists/:list": () => import("@/pages/explore/list"),
+  "/routing": () => import("@/pages/prompt/routing"),
+  "/circuits": () => import("@/pages/prompt/circuits"),
+  "/privacy": () => import("@/pages/evaluate/privacy"),
+  "/steering": () => import("@/pages/steer/steering"),
+  "/s/:id": () => import("@/pages/steer/session"),
+  "/frontier": () => import("@/pages/evaluate/frontier"),
+  "/faithfulness": () => import("@/pages/evaluate/faithfulness"),
+  "/health": () => import("@/pages/evaluate/health"),
+  "/probing": () => import("@/pages/evaluate/probing"),
   "/*": () => import("@/pages/not-found"),
 };
 

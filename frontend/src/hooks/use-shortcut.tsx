@@ -2,7 +2,7 @@
 
 import { createContext, type ReactNode, useContext, useEffect, useMemo, useRef } from "react";
 
-import { type ShortcutId, shortcutOf } from "@/lib/shortcuts";
+import { type ShortcutId, shortcutOf } from "@/lib/browser/shortcuts";
 
 interface Entry {
   readonly id: ShortcutId;

@@ -3,7 +3,7 @@
 import { useCallback, useMemo } from "react";
 import { useLocation, useNavigate } from "react-router";
 
-import { type Edit, formatEdits, parseEdits } from "@/lib/edits";
+import { type Edit, formatEdits, parseEdits } from "@/lib/edits/edits";
 
 /** One URL parameter: `read` maps null and invalid text to the default, `write` returns null to omit it. */
 export interface Param<T> {

@@ -1,7 +1,7 @@
 /** An automatic label, always marked as such, with its accuracy. */
 
 import type { AutomaticLabel } from "@/api/types";
-import { formatFixed } from "@/lib/format";
+import { formatFixed } from "@/lib/text/format";
 
 export function describeAutomaticLabel({
   labeller: maker,

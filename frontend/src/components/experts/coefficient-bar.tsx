@@ -1,6 +1,6 @@
 /** An activation as a shaded bar; its length is the share of `largest`. The number is separate. */
 
-import { sequentialStep } from "@/lib/colour-scale";
+import { sequentialStep } from "@/lib/scales/colour-scale";
 
 interface CoefficientBarProps {
   readonly value: number;

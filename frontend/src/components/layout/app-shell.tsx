@@ -7,9 +7,9 @@ import { usePageLinks } from "@/components/runs/page-links";
 import { OverlayProvider, OverlayContainer } from "@/components/ui/overlay-portal";
 import { useShortcut } from "@/hooks/use-shortcut";
 
-import { SearchDialogProvider } from "./search-dialog";
+import { Sidebar, Tabs } from "./navigation/sidebar";
+import { SearchDialogProvider } from "./search/search-dialog";
 import { ShortcutsDialog } from "./shortcuts-dialog";
-import { Sidebar, Tabs } from "./sidebar";
 import { StatusLine } from "./status-line";
 import { TrayBar } from "./tray-bar";
 

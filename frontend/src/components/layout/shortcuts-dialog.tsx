@@ -3,7 +3,7 @@
 import { Dialog, Heading, Modal, ModalOverlay } from "react-aria-components";
 
 import { Button } from "@/components/ui/button";
-import { keyCap, type ShortcutId, SHORTCUTS } from "@/lib/shortcuts";
+import { keyCap, type ShortcutId, SHORTCUTS } from "@/lib/browser/shortcuts";
 
 const IDS = Object.keys(SHORTCUTS) as ShortcutId[];
 const GROUPS = [...new Set(IDS.map((id) => SHORTCUTS[id].where))];

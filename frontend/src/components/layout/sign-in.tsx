@@ -4,7 +4,7 @@ import { useQuery } from "@tanstack/react-query";
 import { type ReactNode, type SubmitEvent, useState } from "react";
 
 import { accessQuery, useSignIn } from "@/api/access";
-import { messageOf } from "@/api/errors";
+import { messageOf } from "@/api/http/errors";
 import { Button } from "@/components/ui/button";
 import { Command } from "@/components/ui/copyable-command";
 

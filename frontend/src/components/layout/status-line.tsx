@@ -6,7 +6,7 @@ import { accessQuery, useSignOut } from "@/api/access";
 import { healthQuery } from "@/api/queries";
 import type { Health } from "@/api/types";
 import { shortSource } from "@/components/runs/run-labels";
-import { formatBytes, formatCount } from "@/lib/format";
+import { formatBytes, formatCount } from "@/lib/text/format";
 
 function LoadedModels({ models }: { readonly models: Health["language_models"] }) {
   if (models.length === 0) return <span>No language model loaded</span>;

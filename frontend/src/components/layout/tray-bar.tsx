@@ -15,7 +15,7 @@ import { Button, LinkButton } from "@/components/ui/button";
 import { CopyButton } from "@/components/ui/copy-button";
 import { Icon } from "@/components/ui/icon";
 import { useShortcut } from "@/hooks/use-shortcut";
-import { describeEdit, type Edit, editKey, formatEdits } from "@/lib/edits";
+import { describeEdit, type Edit, editKey, formatEdits } from "@/lib/edits/edits";
 
 const MAX_CHIPS = 6;
 

@@ -7,7 +7,7 @@ import { type SubmitEvent, useState } from "react";
 import { Dialog, DialogTrigger, Popover } from "react-aria-components";
 import { Link } from "react-router";
 
-import { messageOf } from "@/api/errors";
+import { messageOf } from "@/api/http/errors";
 import { listsQuery, useCreateList, useSetMembership } from "@/api/lists";
 import type { ListRef } from "@/api/types";
 import { usePageLinks } from "@/components/runs/page-links";
@@ -15,7 +15,7 @@ import { Button } from "@/components/ui/button";
 import { TriggerButton } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
 import { LoadingState } from "@/components/ui/states";
-import { formatCount } from "@/lib/format";
+import { formatCount } from "@/lib/text/format";
 
 interface AddToListProps {
   readonly run: string;

@@ -6,7 +6,7 @@ import { useQuery } from "@tanstack/react-query";
 import { type SubmitEvent, useId, useState } from "react";
 import { Link } from "react-router";
 
-import { messageOf } from "@/api/errors";
+import { messageOf } from "@/api/http/errors";
 import { tagsQuery, useSetTag } from "@/api/lists";
 import { usePageLinks } from "@/components/runs/page-links";
 

@@ -2,7 +2,7 @@
 
 import { memo } from "react";
 
-import { logHeights, trimHistogram } from "@/lib/histogram";
+import { logHeights, trimHistogram } from "@/lib/scales/histogram";
 
 interface BarsProps {
   readonly counts: readonly number[];

@@ -2,7 +2,7 @@
 
 import { useMemo, useSyncExternalStore } from "react";
 
-import { currentTheme, resolvedTheme, subscribeTheme } from "@/lib/theme";
+import { currentTheme, resolvedTheme, subscribeTheme } from "@/lib/browser/theme";
 
 const NAMES = {
   surface: "--surface",

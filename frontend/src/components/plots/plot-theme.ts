@@ -4,7 +4,7 @@ import type { Data, Layout, LayoutAxis } from "plotly.js";
 
 import type { FigureData } from "@/api/types";
 
-import { readTrace } from "./figure-data";
+import { readTrace } from "./figure/figure-data";
 import type { Palette } from "./palette";
 
 interface RoleStyle {

@@ -3,9 +3,9 @@
 import { useState } from "react";
 import { Dialog, DialogTrigger, Popover } from "react-aria-components";
 
-import { messageOf } from "@/api/errors";
+import { messageOf } from "@/api/http/errors";
 import type { Context } from "@/api/types";
-import { useSearchHits } from "@/components/layout/search-results";
+import { useSearchHits } from "@/components/layout/search/search-results";
 import { TriggerButton } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
 

@@ -5,7 +5,7 @@ import { Link } from "react-router";
 
 import { sessionsQuery } from "@/api/queries";
 import { sessionUrl } from "@/components/runs/page-links";
-import { toOneLine } from "@/lib/token-text";
+import { toOneLine } from "@/lib/text/token-text";
 
 const MAX_SESSIONS = 8;
 

@@ -3,7 +3,7 @@
 import { type ReactNode, useDeferredValue, useEffect, useState, useSyncExternalStore } from "react";
 
 import { subscribeWindowPosition, windowPosition } from "@/hooks/window-position";
-import { blockAt, visibleRows } from "@/lib/visible-rows";
+import { blockAt, visibleRows } from "@/lib/rows/visible-rows";
 
 interface VirtualRowsProps {
   readonly count: number;

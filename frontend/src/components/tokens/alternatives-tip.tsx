@@ -1,8 +1,8 @@
 /** Tooltip of a generated token: its change in log-probability and the alternatives under both variants. */
 
 import type { Alternative, TokenEvent } from "@/api/types";
-import { formatProbability, formatSigned } from "@/lib/format";
-import { visibleText } from "@/lib/token-text";
+import { formatProbability, formatSigned } from "@/lib/text/format";
+import { visibleText } from "@/lib/text/token-text";
 
 import { TokenChip } from "./token-chip";
 

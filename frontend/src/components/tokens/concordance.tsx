@@ -5,10 +5,10 @@ import { Link } from "react-router";
 
 import type { Context } from "@/api/types";
 import { Button } from "@/components/ui/button";
-import { sequentialClass } from "@/lib/colour-scale";
-import { formatFixed } from "@/lib/format";
-import { kwicWindow, type Piece, pieces, snippet } from "@/lib/kwic";
-import { splitLeadingSpace } from "@/lib/token-text";
+import { sequentialClass } from "@/lib/scales/colour-scale";
+import { formatFixed } from "@/lib/text/format";
+import { kwicWindow, type Piece, pieces, snippet } from "@/lib/text/kwic";
+import { splitLeadingSpace } from "@/lib/text/token-text";
 
 import { TokenGroup } from "./token-group";
 import { displayText as displayText, type Shade, TokenText } from "./token-text";

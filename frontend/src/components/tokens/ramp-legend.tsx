@@ -1,6 +1,6 @@
 /** Legend of a colour scale with its end values. */
 
-import { DIVERGING_STEPS, SEQUENTIAL_STEPS } from "@/lib/colour-scale";
+import { DIVERGING_STEPS, SEQUENTIAL_STEPS } from "@/lib/scales/colour-scale";
 
 interface RampLegendProps {
   readonly kind: "sequential" | "diverging";

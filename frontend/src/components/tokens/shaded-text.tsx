@@ -1,9 +1,9 @@
 /** A few shaded, non-interactive tokens of an example on one line, for buttons, options and cards. */
 
 import type { Context } from "@/api/types";
-import { sequentialClass } from "@/lib/colour-scale";
-import { pieces } from "@/lib/kwic";
-import { toOneLine, splitLeadingSpace } from "@/lib/token-text";
+import { sequentialClass } from "@/lib/scales/colour-scale";
+import { pieces } from "@/lib/text/kwic";
+import { toOneLine, splitLeadingSpace } from "@/lib/text/token-text";
 
 interface ShadedTextProps {
   readonly context: Context;

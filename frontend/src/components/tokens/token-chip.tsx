@@ -1,6 +1,6 @@
 /** A token with its exact characters; white space is shown as symbols. */
 
-import { visibleParts } from "@/lib/token-text";
+import { visibleParts } from "@/lib/text/token-text";
 
 export function TokenChip({ text }: { readonly text: string }) {
   return (

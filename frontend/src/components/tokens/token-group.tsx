@@ -2,7 +2,7 @@
 
 import type { FocusEvent, HTMLAttributes, KeyboardEvent, MouseEvent, PointerEvent, ReactNode } from "react";
 
-import type { Piece } from "@/lib/kwic";
+import type { Piece } from "@/lib/text/kwic";
 
 import { useTips } from "./tip-layer";
 

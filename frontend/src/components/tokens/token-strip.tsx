@@ -1,6 +1,6 @@
 /** A text whose tokens can be hovered and locked. */
 
-import type { Piece } from "@/lib/kwic";
+import type { Piece } from "@/lib/text/kwic";
 
 import { TokenGroup, type TokenHandlers } from "./token-group";
 import { TokenText, type TokenTextProps } from "./token-text";

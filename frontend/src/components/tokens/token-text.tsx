@@ -2,8 +2,8 @@
 
 import { Fragment } from "react";
 
-import type { Piece } from "@/lib/kwic";
-import { whitespaceName, toOneLine, splitLeadingSpace } from "@/lib/token-text";
+import type { Piece } from "@/lib/text/kwic";
+import { whitespaceName, toOneLine, splitLeadingSpace } from "@/lib/text/token-text";
 
 export type Shade = (piece: Piece) => string;
 

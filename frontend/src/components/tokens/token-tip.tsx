@@ -1,6 +1,6 @@
 /** Tooltip of a token with an expert's activation. */
 
-import { formatCount, formatFixed } from "@/lib/format";
+import { formatCount, formatFixed } from "@/lib/text/format";
 
 import { TokenChip } from "./token-chip";
 

@@ -4,8 +4,8 @@ import { createContext, type ReactNode, useContext, useMemo, useState, useSyncEx
 
 import { useCurrentRun } from "@/components/runs/current-run";
 import { editsParam, readParams, textParam } from "@/hooks/use-url-state";
-import { type Edit, newEdit } from "@/lib/edits";
-import { createTrayStore, type TrayStore, withEdit, withoutExpert } from "@/lib/tray";
+import { type Edit, newEdit } from "@/lib/edits/edits";
+import { createTrayStore, type TrayStore, withEdit, withoutExpert } from "@/lib/edits/tray";
 
 const TrayContext = createContext<TrayStore | null>(null);
 const URL_PARAMS = { run: textParam(null), edits: editsParam };

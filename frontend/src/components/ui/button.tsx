@@ -1,7 +1,7 @@
 import type { ComponentProps, ReactNode } from "react";
 import { Link } from "react-router";
 
-import { keyCap, type ShortcutId } from "@/lib/shortcuts";
+import { keyCap, type ShortcutId } from "@/lib/browser/shortcuts";
 
 import { Icon, type IconName } from "./icon";
 

@@ -10,7 +10,7 @@ import { useTray } from "@/components/tray/tray-context";
 import { Button, LinkButton } from "@/components/ui/button";
 import { LoadingState } from "@/components/ui/states";
 import { useShortcut } from "@/hooks/use-shortcut";
-import { formatFixed, formatPercent } from "@/lib/format";
+import { formatFixed, formatPercent } from "@/lib/text/format";
 
 import { HOME_CONTEXTS } from "./home-prompts";
 

@@ -1,7 +1,7 @@
 /** Default prompts, taken from the expert's own top examples, where it is certain to be active. */
 
 import type { Context } from "@/api/types";
-import { continuationPrompt, sentencePrompt, sentenceSpan } from "@/lib/prompts";
+import { continuationPrompt, sentencePrompt, sentenceSpan } from "@/lib/text/prompts";
 
 import type { HomeMode } from "./home-params";
 

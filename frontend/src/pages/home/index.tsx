@@ -7,7 +7,7 @@ import { Link } from "react-router";
 
 import { contextsQuery, expertQuery } from "@/api/queries";
 import type { ExpertDetail, RunSummary } from "@/api/types";
-import { PageBar } from "@/components/layout/page-bar";
+import { PageBar } from "@/components/layout/navigation/page-bar";
 import { useCurrentRun, WithRun } from "@/components/runs/current-run";
 import { usePageLinks } from "@/components/runs/page-links";
 import { pickLayerRuns } from "@/components/runs/pick-layer-runs";
@@ -15,14 +15,14 @@ import { hasHiddenLayer, shortSource } from "@/components/runs/run-labels";
 import { Command } from "@/components/ui/copyable-command";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { useUrlState } from "@/hooks/use-url-state";
-import { INITIAL_STRENGTH } from "@/lib/edits";
-import { formatCount } from "@/lib/format";
+import { INITIAL_STRENGTH } from "@/lib/edits/edits";
+import { formatCount } from "@/lib/text/format";
 
 import { ActivatingContexts } from "./activating-contexts";
 import { HOME_PARAMS } from "./home-params";
 import { generationPrompt, HOME_CONTEXTS, UNRELATED_PROMPT, routingPrompt } from "./home-prompts";
-import { PromptRouting } from "./prompt-routing";
-import { SteeringDemo } from "./steering-demo";
+import { PromptRouting } from "./routing/prompt-routing";
+import { SteeringDemo } from "./steering/steering-demo";
 import { useHomeExpert } from "./use-home-expert";
 
 /** Link to the routing of a prompt through one run of every trained layer. */

@@ -9,7 +9,7 @@ import { sessionsQuery } from "@/api/queries";
 import { useBestExperts } from "@/hooks/use-best-experts";
 import { useShortcut } from "@/hooks/use-shortcut";
 import { useUrlState } from "@/hooks/use-url-state";
-import { INITIAL_STRENGTH } from "@/lib/edits";
+import { INITIAL_STRENGTH } from "@/lib/edits/edits";
 
 import { HOME_PARAMS, MAX_STRENGTH } from "./home-params";
 

@@ -1,6 +1,6 @@
 import { Link } from "react-router";
 
-import { PageBar } from "@/components/layout/page-bar";
+import { PageBar } from "@/components/layout/navigation/page-bar";
 import { usePageLinks } from "@/components/runs/page-links";
 import { EmptyState } from "@/components/ui/states";
 

@@ -6,12 +6,12 @@ import { Link } from "react-router";
 
 import { figureQuery } from "@/api/queries";
 import type { RunSummary } from "@/api/types";
-import { withDensityAxis } from "@/components/plots/axes";
+import { withDensityAxis } from "@/components/plots/axes/axes";
 import { Plot } from "@/components/plots/plot";
 import { pageLinks } from "@/components/runs/page-links";
 import { Command } from "@/components/ui/copyable-command";
 import { ErrorState, LoadingState } from "@/components/ui/states";
-import { formatCompact, formatCount, formatFixed, formatPercent } from "@/lib/format";
+import { formatCompact, formatCount, formatFixed, formatPercent } from "@/lib/text/format";
 
 const HEIGHT = 206;
 

@@ -8,18 +8,18 @@ import { useParams } from "react-router";
 
 import { runQuery } from "@/api/queries";
 import type { RunDetail } from "@/api/types";
-import { PageBar } from "@/components/layout/page-bar";
+import { PageBar } from "@/components/layout/navigation/page-bar";
 import { ErrorState, LoadingState } from "@/components/ui/states";
 import { useUrlState } from "@/hooks/use-url-state";
 
-import { CompareMenu, Curves } from "./curves";
+import { CompareMenu, Curves } from "./curves/curves";
+import { useRunEvents } from "./curves/use-run-events";
 import { Health } from "./health";
 import { RunFacts } from "./run-facts";
 import { RunHead } from "./run-head";
 import { RUN_PARAMS } from "./run-params";
 import { Settings } from "./settings";
 import { Steering } from "./steering";
-import { useRunEvents } from "./use-run-events";
 
 function RunView({ detail }: { readonly detail: RunDetail }) {
   const [params, setParams] = useUrlState(RUN_PARAMS);

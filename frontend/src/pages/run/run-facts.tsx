@@ -2,7 +2,7 @@
 
 import type { RunSummary } from "@/api/types";
 import { activeK, gateName, hasHiddenLayer, methodName, shortOrigin, shortSource } from "@/components/runs/run-labels";
-import { formatCompact, formatCount } from "@/lib/format";
+import { formatCompact, formatCount } from "@/lib/text/format";
 
 export function RunFacts({ run }: { readonly run: RunSummary }) {
   const facts: readonly (readonly [string, string, string?])[] = [

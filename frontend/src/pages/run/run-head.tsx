@@ -4,7 +4,7 @@ import type { RunDetail, RunSummary } from "@/api/types";
 import { hasTokenCount } from "@/components/runs/run-labels";
 import { Command } from "@/components/ui/copyable-command";
 import { useNow } from "@/hooks/use-now";
-import { formatAgo, formatCompact, formatCount, formatDuration } from "@/lib/format";
+import { formatAgo, formatCompact, formatCount, formatDuration } from "@/lib/text/format";
 import { StatusWord } from "@/pages/runs/status-word";
 
 function Progress({ run }: { readonly run: RunSummary }) {

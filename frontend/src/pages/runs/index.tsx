@@ -7,13 +7,13 @@ import { Link } from "react-router";
 
 import { runsQuery } from "@/api/queries";
 import type { RunSummary } from "@/api/types";
-import { PageBar } from "@/components/layout/page-bar";
+import { PageBar } from "@/components/layout/navigation/page-bar";
 import { pageLinks, usePageLinks } from "@/components/runs/page-links";
 import { methodName, hasTokenCount, shortSource } from "@/components/runs/run-labels";
 import { Command } from "@/components/ui/copyable-command";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { useNow } from "@/hooks/use-now";
-import { formatAgo, formatCompact, formatCount, formatFixed, formatPercent } from "@/lib/format";
+import { formatAgo, formatCompact, formatCount, formatFixed, formatPercent } from "@/lib/text/format";
 
 import { StatusWord } from "./status-word";
 

@@ -1,0 +1,99 @@
+/** Server-sent event streams as async generators. Abort the signal to stop one. */
+
+import type {
+  DoseEvent,
+  DoseRequest,
+  MetricPoint,
+  ProtectEvent,
+  ProtectRequest,
+  RunStatus,
+  SteeringEvent,
+  SteeringRequest,
+} from "@/api/types";
+import { createSseParser, type ServerSentEvent } from "@/lib/browser/sse";
+
+import { noResponse, toApiError } from "./errors";
+
+async function open(url: string, init: RequestInit): Promise<ReadableStream<Uint8Array>> {
+  const response = await fetch(url, init).catch((error: unknown) => {
+    if (error instanceof TypeError) throw noResponse();
+    throw error;
+  });
+  if (!response.ok || response.body === null) {
+    throw toApiError(await response.json().catch(() => null), response);
+  }
+  return response.body;
+}
+
+/** The next chunk. A broken connection counts as no response. */
+function read(reader: ReadableStreamDefaultReader<Uint8Array>) {
+  return reader.read().catch((error: unknown) => {
+    if (error instanceof TypeError) throw noResponse();
+    throw error;
+  });
+}
+
+async function* serverSentEvents(url: string, init: RequestInit): AsyncGenerator<ServerSentEvent> {
+  const reader = (await open(url, init)).getReader();
+  const decoder = new TextDecoder();
+  const feed = createSseParser();
+  try {
+    for (let chunk = await read(reader); !chunk.done; chunk = await read(reader)) {
+      yield* feed(decoder.decode(chunk.value, { stream: true }));
+    }
+  } finally {
+    // Leaving the loop early closes the connection, so that the server stops generating.
+    await reader.cancel().catch(() => undefined);
+  }
+}
+
+/** Baseline and steered generation, token by token. The last event is `done` or `error`. */
+export async function* streamSteering(
+  run: string,
+  request: SteeringRequest,
+  signal: AbortSignal,
+): AsyncGenerator<SteeringEvent> {
+  const events = serverSentEvents(`/api/runs/${encodeURIComponent(run)}/steering`, {
+    method: "POST",
+    headers: { "content-type": "application/json", accept: "text/event-stream" },
+    body: JSON.stringify(request),
+    signal,
+  });
+  for await (const event of events) yield JSON.parse(event.data) as SteeringEvent;
+}
+
+/** One edit at several strengths. The last event is `done` or `error`. */
+export async function* streamDose(run: string, request: DoseRequest, signal: AbortSignal): AsyncGenerator<DoseEvent> {
+  const events = serverSentEvents(`/api/runs/${encodeURIComponent(run)}/steering/dose`, {
+    method: "POST",
+    headers: { "content-type": "application/json", accept: "text/event-stream" },
+    body: JSON.stringify(request),
+    signal,
+  });
+  for await (const event of events) yield JSON.parse(event.data) as DoseEvent;
+}
+
+/** Privacy fine-tuning, step by step. The last event is `done` or `error`. Leaving early saves nothing. */
+export async function* streamProtection(request: ProtectRequest, signal: AbortSignal): AsyncGenerator<ProtectEvent> {
+  const events = serverSentEvents("/api/privacy", {
+    method: "POST",
+    headers: { "content-type": "application/json", accept: "text/event-stream" },
+    body: JSON.stringify(request),
+    signal,
+  });
+  for await (const event of events) yield JSON.parse(event.data) as ProtectEvent;
+}
+
+export type RunEvent =
+  { readonly event: "metric"; readonly metric: MetricPoint } | { readonly event: "status"; readonly status: RunStatus };
+
+/** The run's status (now and on every change) and its metrics after step `after`. */
+export async function* streamRunEvents(run: string, after: number, signal: AbortSignal): AsyncGenerator<RunEvent> {
+  const url = `/api/runs/${encodeURIComponent(run)}/events?after=${after}`;
+  for await (const event of serverSentEvents(url, { signal, headers: { accept: "text/event-stream" } })) {
+    if (event.event === "metric") yield { event: "metric", metric: JSON.parse(event.data) as MetricPoint };
+    if (event.event === "status") {
+      yield { event: "status", status: (JSON.parse(event.data) as { readonly status: RunStatus }).status };
+    }
+  }
+}

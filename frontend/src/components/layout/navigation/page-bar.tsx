@@ -1,0 +1,98 @@
+/** The top bar of a page: breadcrumbs, search, Copy link and the page's own buttons. */
+
+import { Fragment, type ReactNode } from "react";
+import { Link } from "react-router";
+
+import { SearchBox } from "@/components/layout/search/search-box";
+import { useSearchDialog } from "@/components/layout/search/search-dialog";
+import { usePageLinks } from "@/components/runs/page-links";
+import { useTray } from "@/components/tray/tray-context";
+import { Button } from "@/components/ui/button";
+import { CopyButton } from "@/components/ui/copy-button";
+import { BrandMark, Icon } from "@/components/ui/icon";
+import { queryText } from "@/hooks/use-url-state";
+import { formatEdits } from "@/lib/edits/edits";
+
+import { RunChooser } from "./run-chooser";
+
+interface Crumb {
+  readonly label: string;
+  readonly to?: string;
+  /** Router state passed along with the link, outside the URL. */
+  readonly state?: unknown;
+}
+
+interface PageBarProps {
+  /** From the section to the page itself. */
+  readonly crumbs: readonly Crumb[];
+  readonly note?: string;
+  readonly children?: ReactNode;
+  /** False on pages that have their own search. */
+  readonly withSearch?: boolean;
+}
+
+function CrumbTrail({ crumbs, note }: Pick<PageBarProps, "crumbs" | "note">) {
+  return (
+    <nav className="crumb wide" aria-label="Breadcrumbs">
+      {crumbs.map((crumb, i) => (
+        <Fragment key={crumb.label}>
+          {i > 0 && <span>/</span>}
+          {crumb.to === undefined ? (
+            <b aria-current="page">{crumb.label}</b>
+          ) : (
+            <Link to={crumb.to} state={crumb.state}>
+              {crumb.label}
+            </Link>
+          )}
+        </Fragment>
+      ))}
+      {note !== undefined && <span>{note}</span>}
+    </nav>
+  );
+}
+
+/** Copies the URL, including the tray's edits. */
+export function CopyLink() {
+  const { edits } = useTray();
+  const linkUrl = () => {
+    const url = new URL(window.location.href);
+    if (edits.length > 0) url.searchParams.set("edits", formatEdits(edits));
+    return url.origin + url.pathname + queryText(url.searchParams);
+  };
+  return (
+    <CopyButton icon="link" className="wide" text={linkUrl}>
+      Copy link
+    </CopyButton>
+  );
+}
+
+function NarrowRun() {
+  const links = usePageLinks();
+  return (
+    <span className="narrow-run">
+      <Link to={links.page("home")} aria-label="Home">
+        <BrandMark />
+      </Link>
+      <RunChooser look="bare" />
+    </span>
+  );
+}
+
+export function PageBar({ crumbs, note, children, withSearch = true }: PageBarProps) {
+  const search = useSearchDialog();
+  const [firstCrumb] = crumbs;
+  return (
+    <header className="bar">
+      {crumbs.length === 1 && firstCrumb?.label !== "Home" && <h1 className="sr">{firstCrumb?.label}</h1>}
+      <NarrowRun />
+      <CrumbTrail crumbs={crumbs} {...(note !== undefined && { note })} />
+      <div className="grow wide" />
+      {withSearch && <SearchBox />}
+      <CopyLink />
+      {children}
+      <Button variant="ghost" className="narrow-run" aria-label="Search" onClick={search.open}>
+        <Icon name="search" />
+      </Button>
+    </header>
+  );
+}

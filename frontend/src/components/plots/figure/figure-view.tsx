@@ -1,0 +1,123 @@
+/** A figure with title, note, controls, table view and download menu. */
+
+import { type ReactNode, useRef, useState } from "react";
+import { Menu, MenuItem, MenuTrigger, Popover } from "react-aria-components";
+
+import type { FigureData } from "@/api/types";
+import { loadPlotly, Plot, type PlotProps } from "@/components/plots/plot";
+import { TriggerButton } from "@/components/ui/button";
+import { Icon } from "@/components/ui/icon";
+import { saveFile } from "@/lib/browser/save-file";
+import { formatCount } from "@/lib/text/format";
+
+import { type FigureTable, figureTable, toCsv } from "./figure-data";
+
+interface FigureViewProps extends Omit<PlotProps, "figure" | "label" | "onReady"> {
+  readonly figure: FigureData;
+  readonly title?: ReactNode;
+  readonly note?: ReactNode;
+  /** Additional controls, shown before the table and download buttons. */
+  readonly controls?: ReactNode;
+}
+
+async function saveImage(element: HTMLDivElement, name: string, format: "png" | "svg"): Promise<void> {
+  const plotly = await loadPlotly();
+  const { width, height } = element.getBoundingClientRect();
+  await plotly.downloadImage(element, { format, filename: name, width, height });
+}
+
+interface DownloadMenuProps {
+  readonly figure: FigureData;
+  readonly element: () => HTMLDivElement | null;
+}
+
+const FORMATS = { csv: "Data, CSV", json: "Plotly figure, JSON", svg: "Image, SVG", png: "Image, PNG" } as const;
+
+function DownloadMenu({ figure, element }: DownloadMenuProps) {
+  const download = (format: keyof typeof FORMATS) => {
+    const plot = element();
+    if (format === "csv") saveFile(`${figure.name}.csv`, toCsv(figureTable(figure)), "text/csv");
+    else if (format === "json") saveFile(`${figure.name}.json`, JSON.stringify(figure), "application/json");
+    else if (plot !== null) void saveImage(plot, figure.name, format);
+  };
+  return (
+    <MenuTrigger>
+      <TriggerButton className="btn sm icon" aria-label="Download">
+        <Icon name="download" />
+      </TriggerButton>
+      <Popover className="popover" placement="bottom end">
+        <Menu className="menu" aria-label="Download" onAction={(key) => download(key as keyof typeof FORMATS)}>
+          {Object.entries(FORMATS).map(([format, name]) => (
+            <MenuItem key={format} id={format}>
+              {name}
+            </MenuItem>
+          ))}
+        </Menu>
+      </Popover>
+    </MenuTrigger>
+  );
+}
+
+const MAX_TABLE_ROWS = 200;
+
+function TableView({ table, height }: { readonly table: FigureTable; readonly height: number }) {
+  return (
+    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus
+    <div className="figure-table" style={{ height }} tabIndex={0} role="region" aria-label="Figure as table">
+      <table className="grid plain">
+        <thead>
+          <tr>
+            {table.columns.map((column) => (
+              <th key={column}>{column}</th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {table.rows.slice(0, MAX_TABLE_ROWS).map((row, i) => (
+            <tr key={i}>
+              {row.map((value, column) => (
+                <td key={column}>{value}</td>
+              ))}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      {table.rows.length > MAX_TABLE_ROWS && (
+        <p className="dim">
+          First {MAX_TABLE_ROWS} of {formatCount(table.rows.length)} rows; download for all rows.
+        </p>
+      )}
+    </div>
+  );
+}
+
+export function FigureView({ figure, title = figure.title, note, controls, ...plot }: FigureViewProps) {
+  const [asTable, setAsTable] = useState(false);
+  const element = useRef<HTMLDivElement | null>(null);
+  const [storeElement] = useState(() => (plotElement: HTMLDivElement) => {
+    element.current = plotElement;
+  });
+  return (
+    <>
+      <div className="pane-h">
+        <h2>{title}</h2>
+        {note !== undefined && <span className="note">{note}</span>}
+        <span className="grow" />
+        {controls}
+        <TriggerButton
+          className="btn sm icon"
+          aria-label={asTable ? "Show as figure" : "Show as table"}
+          onPress={() => setAsTable(!asTable)}
+        >
+          <Icon name={asTable ? "chart" : "table"} />
+        </TriggerButton>
+        <DownloadMenu figure={figure} element={() => element.current} />
+      </div>
+      {asTable ? (
+        <TableView table={figureTable(figure)} height={plot.height} />
+      ) : (
+        <Plot figure={figure} label={figure.title} onReady={storeElement} {...plot} />
+      )}
+    </>
+  );
+}

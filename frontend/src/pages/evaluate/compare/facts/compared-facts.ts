@@ -1,0 +1,111 @@
+/** Properties of two runs, with the differences marked. */
+
+import type { RunDetail } from "@/api/types";
+import { activeK, gateName, methodName, shortSource, statusName } from "@/components/runs/run-labels";
+import { formatCompact, formatCount, formatFixed, formatPercent } from "@/lib/text/format";
+
+export interface ComparedFact {
+  readonly name: string;
+  readonly one: string;
+  readonly other: string;
+  readonly differs: boolean;
+}
+
+interface FactKind {
+  readonly name: string;
+  /** Compared value: full names and unrounded numbers. */
+  readonly value: (detail: RunDetail) => string | number | null;
+  readonly isSame?: (one: string | number | null, other: string | number | null) => boolean;
+  /** Displayed text; by default the value itself. */
+  readonly text?: (detail: RunDetail) => string;
+}
+
+const NONE = "none";
+
+/** The same folder may be given as a full path or relative to the data folder. */
+function isSameSource(one: string | number | null, other: string | number | null): boolean {
+  const [a, b] = [`/${one ?? ""}`, `/${other ?? ""}`];
+  return a.endsWith(b) || b.endsWith(a);
+}
+
+const FACTS: readonly FactKind[] = [
+  {
+    name: "Language model",
+    value: ({ run }) => run.language_model,
+    text: ({ run }) => shortSource(run.language_model),
+    isSame: isSameSource,
+  },
+  { name: "Layer", value: ({ run }) => run.layer },
+  { name: "Method", value: ({ run }) => methodName(run.method) },
+  { name: "Activation", value: ({ run }) => run.activation },
+  { name: "Experts N", value: ({ run }) => run.num_experts, text: ({ run }) => formatCount(run.num_experts) },
+  { name: "Active K", value: ({ run }) => activeK(run) },
+  { name: "Gate", value: ({ run }) => gateName(run.gate) },
+  { name: "Hidden width H", value: ({ run }) => run.hidden_width, text: ({ run }) => formatCount(run.hidden_width) },
+  { name: "Parameters", value: ({ run }) => run.parameters, text: ({ run }) => formatCompact(run.parameters) },
+  { name: "Seed", value: ({ run }) => run.seed },
+  { name: "Dataset", value: ({ run }) => run.text, text: ({ run }) => shortSource(run.text), isSame: isSameSource },
+  { name: "Status", value: ({ run }) => statusName(run.status) },
+  {
+    name: "Tokens trained",
+    value: ({ run }) => run.trained_tokens,
+    text: ({ run }) => formatCompact(run.trained_tokens),
+  },
+  {
+    name: "Normalised MSE",
+    value: ({ run }) => run.last_metric?.normalized_mse ?? null,
+    text: ({ run }) => (run.last_metric === null ? NONE : formatFixed(run.last_metric.normalized_mse, 4)),
+  },
+  {
+    name: "Dead share, %",
+    value: ({ run }) => run.last_metric?.dead_share ?? null,
+    text: ({ run }) => (run.last_metric === null ? NONE : formatPercent(run.last_metric.dead_share, 1)),
+  },
+  {
+    name: "Tokens indexed",
+    value: ({ run }) => run.indexed_tokens,
+    text: ({ run }) => (run.indexed_tokens === null ? "not indexed" : formatCompact(run.indexed_tokens)),
+  },
+  {
+    name: "Active experts",
+    value: ({ run }) => run.active_experts,
+    text: ({ run }) => (run.active_experts === null ? "not indexed" : formatCount(run.active_experts)),
+  },
+];
+
+/** Settings that are already among the properties. */
+const SHOWN_SETTINGS = [
+  "name",
+  "language_model",
+  "layer",
+  "method",
+  "num_experts",
+  "k",
+  "min_k",
+  "gate.gate",
+  "seed",
+  "text.text",
+  "tokens",
+];
+
+const settingText = (value: RunDetail["config"][string] | undefined) => String(value ?? NONE);
+
+/** All properties, then the settings that differ. */
+export function comparedFacts(one: RunDetail, other: RunDetail): readonly ComparedFact[] {
+  const facts = FACTS.map(({ name, value, text = (detail) => String(value(detail) ?? NONE), isSame = Object.is }) => ({
+    name,
+    one: text(one),
+    other: text(other),
+    differs: !isSame(value(one), value(other)),
+  }));
+  const names = [...new Set([...Object.keys(one.config), ...Object.keys(other.config)])].sort();
+  const settings = names
+    .filter((name) => !SHOWN_SETTINGS.includes(name))
+    .map((name) => ({
+      name: name.replaceAll("_", " "),
+      one: settingText(one.config[name]),
+      other: settingText(other.config[name]),
+      differs: one.config[name] !== other.config[name],
+    }));
+  return [...facts, ...settings.filter((setting) => setting.differs)];
+}

@@ -1,0 +1,104 @@
+/** Metrics of both runs on the same text. */
+
+import { useQuery } from "@tanstack/react-query";
+import { Link } from "react-router";
+
+import { evaluationsQuery } from "@/api/queries";
+import type { Fact } from "@/api/types";
+import { formatFact } from "@/components/runs/facts-table";
+import { pageLinks } from "@/components/runs/page-links";
+import { shortSource } from "@/components/runs/run-labels";
+import { Command } from "@/components/ui/copyable-command";
+import { ErrorState, LoadingState } from "@/components/ui/states";
+import { formatCount } from "@/lib/text/format";
+
+import { commonEvaluation, factPairs, type CommonEvaluation } from "./common-evaluation";
+
+interface EvaluationsProps {
+  readonly one: string;
+  readonly other: string;
+}
+
+function Value({ fact }: { readonly fact: Fact }) {
+  const { value, low, high, unit } = fact;
+  return (
+    <td className="num">
+      {formatFact(value, unit)}
+      {low !== null && low !== undefined && (
+        <span className="interval">
+          {formatFact(low, unit)} to {formatFact(high, unit)}
+        </span>
+      )}
+    </td>
+  );
+}
+
+function MetricsTable({ common }: { readonly common: CommonEvaluation }) {
+  const pairs = [
+    ...factPairs(common.one.faithfulness, common.other.faithfulness),
+    ...factPairs(common.one.health, common.other.health),
+  ];
+  return (
+    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus
+    <div className="facts-table" tabIndex={0} role="region" aria-label="Evaluations of both runs">
+      <table className="grid plain">
+        <thead>
+          <tr>
+            <th scope="col">Metric</th>
+            <th scope="col" className="num mono">
+              {common.one.run}
+            </th>
+            <th scope="col" className="num mono">
+              {common.other.run}
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          {pairs.map(({ name, one, other }) => (
+            <tr key={name}>
+              <th scope="row">{name}</th>
+              <Value fact={one} />
+              <Value fact={other} />
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+export function Evaluations({ one, other }: EvaluationsProps) {
+  const queries = [useQuery(evaluationsQuery(one)), useQuery(evaluationsQuery(other))] as const;
+  const failed = queries.find(({ error, data }) => error !== null && data === undefined);
+  if (failed !== undefined) return <ErrorState error={failed.error} onRetry={() => void failed.refetch()} />;
+  const [firstQuery, secondQuery] = queries;
+  if (firstQuery.data === undefined || secondQuery.data === undefined)
+    return <LoadingState label="Loading evaluations" />;
+  const common = commonEvaluation(firstQuery.data.evaluations, secondQuery.data.evaluations);
+  return (
+    <section className="pane compare-evaluation">
+      <div className="pane-h">
+        <h2>Evaluation</h2>
+        {common !== null && (
+          <>
+            <span className="note">
+              {formatCount(common.one.tokens)} tokens of {shortSource(common.one.text)}
+            </span>
+            <span className="grow" />
+            <Link className="link" to={pageLinks(one).page("faithfulness")}>
+              Descriptions
+            </Link>
+          </>
+        )}
+      </div>
+      {common === null ? (
+        <>
+          <p className="ink2">These runs have not been evaluated on the same text. Run:</p>
+          <Command text={`mxd evaluate ${one} ${other} --text HELD_OUT_TEXT --tokens 100k`} />
+        </>
+      ) : (
+        <MetricsTable common={common} />
+      )}
+    </section>
+  );
+}

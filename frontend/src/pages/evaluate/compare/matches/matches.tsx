@@ -1,0 +1,108 @@
+/** Each expert of a run with its nearest neighbour in the other run, with summary statistics. */
+
+import { useQuery } from "@tanstack/react-query";
+
+import { comparisonQuery } from "@/api/queries";
+import type { RunComparison, RunSummary } from "@/api/types";
+import { Command } from "@/components/ui/copyable-command";
+import { SegmentedControl } from "@/components/ui/segmented-control";
+import { ErrorState, LoadingState } from "@/components/ui/states";
+import { formatCount, formatFixed, formatPercent } from "@/lib/text/format";
+import type { CompareParams, SetCompareParams } from "@/pages/evaluate/compare/compare-params";
+
+import { MatchesTable } from "./matches-table";
+
+interface MatchesProps {
+  readonly one: RunSummary;
+  readonly other: RunSummary;
+  readonly params: CompareParams;
+  readonly setParams: SetCompareParams;
+}
+
+const MATCHED_BY: Readonly<Record<RunComparison["by"], string>> = {
+  gate: "by cosine similarity of their gate vectors (same layer)",
+  tokens: "by cosine similarity of their top activating tokens (different gate inputs)",
+};
+
+function MatchStatistics({ comparison }: { readonly comparison: RunComparison }) {
+  const { pairs, active, other_active, run, other } = comparison;
+  const scope = pairs.length < active ? `most used of ${formatCount(active)} active experts` : "active experts";
+  const facts: readonly (readonly [string, string])[] = [
+    [`${formatPercent(comparison.mutual_share, 1)} %`, "mutual nearest neighbours"],
+    [formatFixed(comparison.median_cosine), "median cosine to the nearest neighbour"],
+    [formatFixed(comparison.chance_cosine), `chance level, with ${other} shuffled`],
+    [formatCount(pairs.length), `${scope} of ${run}, among ${formatCount(other_active)} of ${other}`],
+  ];
+  return (
+    <ul className="compare-figures big-figures" aria-label="Similarity of the two runs">
+      {facts.map(([value, meaning]) => (
+        <li key={meaning}>
+          <b>{value}</b> <span>{meaning}</span>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function MatchedExperts({
+  comparison,
+  params,
+  setParams,
+}: Pick<MatchesProps, "params" | "setParams"> & { readonly comparison: RunComparison }) {
+  return (
+    <>
+      <div className="compare-pane">
+        <div className="pane-h">
+          <h2>Matched experts</h2>
+          <span className="note">{MATCHED_BY[comparison.by]}</span>
+          <span className="grow" />
+          <SegmentedControl
+            label="Matches"
+            value={params.mutual ? "mutual" : "all"}
+            onChange={(value) => setParams({ mutual: value === "mutual" }, "push")}
+            segments={[
+              { value: "all", label: "All" },
+              { value: "mutual", label: "Mutual only" },
+            ]}
+          />
+        </div>
+        <MatchStatistics comparison={comparison} />
+      </div>
+      <MatchesTable comparison={comparison} params={params} setParams={setParams} />
+    </>
+  );
+}
+
+function UnindexedRuns({ runs }: { readonly runs: readonly RunSummary[] }) {
+  return (
+    <div className="compare-pane compare-missing">
+      <div className="pane-h">
+        <h2>Matched experts</h2>
+      </div>
+      <p className="ink2">Experts are only matched between indexed runs. Run:</p>
+      {runs.map(({ name, text }) => (
+        <Command key={name} text={`mxd index ${name} --text ${text} --tokens 1M`} />
+      ))}
+    </div>
+  );
+}
+
+export function Matches({ one, other, params, setParams }: MatchesProps) {
+  const missing = [one, other].filter((run) => run.indexed_tokens === null);
+  const { data, error, refetch } = useQuery({
+    ...comparisonQuery(one.name, other.name),
+    enabled: missing.length === 0,
+  });
+  return (
+    <section className="pane compare-matches" aria-label="Matched experts">
+      {missing.length > 0 && <UnindexedRuns runs={missing} />}
+      {missing.length === 0 && error !== null && <ErrorState error={error} onRetry={() => void refetch()} />}
+      {missing.length === 0 && error === null && data === undefined && (
+        <LoadingState label="Matching experts" rows={12} rowHeight={31} />
+      )}
+      {data !== undefined && missing.length === 0 && error === null && (
+        <MatchedExperts comparison={data} params={params} setParams={setParams} />
+      )}
+    </section>
+  );
+}

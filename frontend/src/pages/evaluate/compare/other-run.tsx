@@ -1,0 +1,95 @@
+/** Header of a comparison, and the choice of the second run. */
+
+import { ListBox, Popover, Select, SelectValue } from "react-aria-components";
+import { Link } from "react-router";
+
+import type { RunSummary } from "@/api/types";
+import { RunOption, runSummaryLine } from "@/components/layout/navigation/run-chooser";
+import { pageLinks } from "@/components/runs/page-links";
+import { Button } from "@/components/ui/button";
+import { TriggerButton } from "@/components/ui/button";
+import { Command } from "@/components/ui/copyable-command";
+import { Icon } from "@/components/ui/icon";
+import { EmptyState } from "@/components/ui/states";
+
+interface OtherRunProps {
+  readonly other: string | null;
+  readonly others: readonly RunSummary[];
+  readonly onOther: (name: string) => void;
+}
+
+function OtherRunSelect({ other, others, onOther }: OtherRunProps) {
+  return (
+    <Select
+      aria-label="Compare with"
+      className="compare-other"
+      value={other}
+      onChange={(key) => {
+        if (key !== null && key !== other) onOther(String(key));
+      }}
+    >
+      <TriggerButton className="btn">
+        <SelectValue className="mono">{() => other ?? "Choose a run"}</SelectValue>
+        <Icon name="chevronDown" />
+      </TriggerButton>
+      <Popover className="popover" placement="bottom start">
+        <ListBox items={others.map((run) => ({ run, id: run.name }))}>{({ run }) => <RunOption run={run} />}</ListBox>
+      </Popover>
+    </Select>
+  );
+}
+
+interface CompareHeadProps extends OtherRunProps {
+  readonly run: RunSummary;
+  readonly onSwap: () => void;
+}
+
+export function CompareHead({ run, other, others, onOther, onSwap }: CompareHeadProps) {
+  return (
+    <section className="compare-head" aria-label="Compared runs">
+      <h1 className="sr">{other === null ? `Compare ${run.name}` : `${run.name} and ${other}`}</h1>
+      <Link className="mono" to={pageLinks(null).run(run.name)}>
+        {run.name}
+      </Link>
+      {others.length > 0 && (
+        <>
+          <span className="ink2">with</span>
+          <OtherRunSelect other={other} others={others} onOther={onOther} />
+        </>
+      )}
+      {other !== null && (
+        <Button size="small" icon="reset" title="Match each expert of the other run to this one" onClick={onSwap}>
+          Swap
+        </Button>
+      )}
+    </section>
+  );
+}
+
+/** The runs to choose from, or the command that creates a second one. */
+export function ChooseOtherRun({ run, others }: { readonly run: RunSummary; readonly others: readonly RunSummary[] }) {
+  if (others.length === 0) {
+    const { language_model: model, layer, text, target_tokens: tokens, k } = run;
+    return (
+      <EmptyState title="Only one run">
+        Train a second run with another seed, K or method, and compare what changes.
+        <Command text={`mxd train ${model} --layer ${layer} --text ${text} --tokens ${tokens} --k ${k} --seed 1`} />
+      </EmptyState>
+    );
+  }
+  return (
+    <EmptyState title="Choose a second run">
+      <ul className="compare-choices">
+        {others.map((other) => (
+          <li key={other.name}>
+            <Link className="mono" to={pageLinks(run.name).page("compare", { with: other.name })}>
+              {other.name}
+            </Link>{" "}
+            {runSummaryLine(other)}
+            {other.indexed_tokens === null && ", not indexed"}
+          </li>
+        ))}
+      </ul>
+    </EmptyState>
+  );
+}

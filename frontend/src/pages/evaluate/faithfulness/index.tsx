@@ -1,0 +1,62 @@
+/** Faithfulness: loss increase of runs, and whether it depends on their routing. */
+
+import "@/pages/run/run.css";
+import "@/styles/content/evaluation.css";
+
+import type { RunSummary } from "@/api/types";
+import { PageBar } from "@/components/layout/navigation/page-bar";
+import { withLegend } from "@/components/plots/axes/legend";
+import { ServerFigure } from "@/components/plots/figure/server-figure";
+import { WithRun } from "@/components/runs/current-run";
+import { FactsTable } from "@/components/runs/facts-table";
+import { EvaluationWarnings, WithEvaluation } from "@/components/runs/latest-evaluation";
+
+const textName = (text: string) => text.split("/").at(-1) ?? text;
+
+function RunFaithfulness({ run: { name: run } }: { readonly run: RunSummary }) {
+  return (
+    <WithEvaluation run={run}>
+      {(evaluation, others) => (
+        <>
+          <section className="pane settings">
+            <div className="pane-h">
+              <h2>{run}</h2>
+              <span className="note">
+                {evaluation.tokens.toLocaleString("en")} tokens of {textName(evaluation.text)}
+                {evaluation.seen_text ? ", which it was trained on" : ""}
+              </span>
+            </div>
+            <EvaluationWarnings evaluation={evaluation} />
+            <FactsTable
+              label="Faithfulness"
+              facts={evaluation.faithfulness}
+              others={others.map(({ text, faithfulness }) => ({ name: textName(text), facts: faithfulness }))}
+            />
+          </section>
+        </>
+      )}
+    </WithEvaluation>
+  );
+}
+
+/** Comparison across runs. Empty figures are hidden, because the run's own section already explains what to measure. */
+function ComparisonAcrossRuns() {
+  return (
+    <>
+      <ServerFigure name="faithfulness" prepare={withLegend} />
+      <ServerFigure name="routing-frontier" prepare={withLegend} />
+      <ServerFigure name="added-layers" prepare={withLegend} />
+    </>
+  );
+}
+
+export default function FaithfulnessPage() {
+  return (
+    <>
+      <title>Faithfulness · MxD Explorer</title>
+      <PageBar crumbs={[{ label: "Faithfulness" }]} />
+      <WithRun>{(run) => <RunFaithfulness run={run} />}</WithRun>
+      <ComparisonAcrossRuns />
+    </>
+  );
+}

@@ -1,0 +1,247 @@
+/** Privacy: fine-tunes runs to be uncertain on chosen passages, with little loss increase elsewhere. */
+
+import "@/components/prompt/prompt.css";
+import "./privacy.css";
+
+import { useQuery } from "@tanstack/react-query";
+import { useMemo, useState } from "react";
+
+import { privacyQuery } from "@/api/privacy";
+import { runsQuery } from "@/api/queries";
+import type { PrivacyResult, PrivacyFineTune, RunSummary } from "@/api/types";
+import { PageBar } from "@/components/layout/navigation/page-bar";
+import { FromContext } from "@/components/prompt/from-context";
+import { PromptBox, SUBMIT_KEY } from "@/components/prompt/prompt-box";
+import { WithRun } from "@/components/runs/current-run";
+import { Button } from "@/components/ui/button";
+import { NumberInput } from "@/components/ui/number-input";
+import { EmptyState, ErrorState } from "@/components/ui/states";
+import { type SetParams, useUrlState, type Values } from "@/hooks/use-url-state";
+import { formatFixed, formatSigned } from "@/lib/text/format";
+import { LayerButtons } from "@/pages/prompt/routing/other-layers";
+
+import { MAX_PASSAGES, contextPassage, splitPassages, appendPassage } from "./passages";
+import { PRIVACY_PARAMS } from "./privacy-params";
+import { ResultView } from "./result-view";
+import { type Protection, useProtection } from "./use-protection";
+
+type Params = Values<typeof PRIVACY_PARAMS>;
+interface ParamProps {
+  readonly params: Params;
+  readonly setParams: SetParams<typeof PRIVACY_PARAMS>;
+}
+
+function Settings({ params, setParams }: ParamProps) {
+  return (
+    <div className="privacy-settings">
+      <label title="Trade-off between uncertainty on the passages (1) and loss on the retain set (0)">
+        Passage weight θ{" "}
+        <NumberInput
+          label="Passage weight θ"
+          value={params.theta}
+          digits={2}
+          min={0.01}
+          max={0.99}
+          onCommit={(theta) => setParams({ theta })}
+        />
+      </label>
+      <label>
+        Steps{" "}
+        <NumberInput
+          label="Steps"
+          value={params.steps}
+          digits={0}
+          min={1}
+          max={200}
+          onCommit={(steps) => setParams({ steps: Math.round(steps) })}
+        />
+      </label>
+      <label title="Among the steps within this limit, the one with the lowest confidence on the passages is kept">
+        Max loss increase{" "}
+        <NumberInput
+          label="Maximum loss increase on the retain set, nats per token"
+          value={params.max_added_loss}
+          digits={2}
+          min={0}
+          max={20}
+          unit="nats"
+          onCommit={(added) => setParams({ max_added_loss: added })}
+        />
+      </label>
+    </div>
+  );
+}
+
+function ProgressLine({ work }: { readonly work: Protection }) {
+  if (work.status === "idle") return null;
+  if (work.status === "stopped") return <p className="privacy-progress dim">Cancelled. Nothing was saved.</p>;
+  if (work.status === "failed") {
+    return (
+      <p className="privacy-progress bad" role="alert">
+        {work.failure}
+      </p>
+    );
+  }
+  const { progress } = work;
+  const isMeasuring = progress !== null && progress.step >= progress.total;
+  return (
+    <p className="privacy-progress" role="status">
+      <label>
+        {progress === null ? "Starting" : isMeasuring ? "Evaluating" : `Step ${progress.step} of ${progress.total}`}{" "}
+        <progress value={progress === null ? 0 : progress.step / progress.total} />
+      </label>
+      {progress !== null && (
+        <span className="dim">
+          confidence distance {formatFixed(progress.confidence_distance, 3)}, {formatSigned(progress.loss_increase, 3)}{" "}
+          nats on the retain set
+        </span>
+      )}
+    </p>
+  );
+}
+
+/** Name of a result in the list of results. */
+const resultName = (result: PrivacyResult) => `${result.runs.join(" + ")}, θ ${result.theta}`;
+
+interface ResultChoiceProps {
+  readonly results: readonly PrivacyFineTune[];
+  readonly shown: PrivacyFineTune;
+  readonly onChoose: (name: string) => void;
+}
+
+function ResultChoice({ results, shown, onChoose }: ResultChoiceProps) {
+  if (results.length < 2) return null;
+  return (
+    <div className="privacy-results" role="group" aria-label="Privacy fine-tunes">
+      {results.map((fineTune) => (
+        <Button
+          key={fineTune.result.runs[0]}
+          size="small"
+          variant={fineTune === shown ? "chosen" : "plain"}
+          aria-pressed={fineTune === shown}
+          onClick={() => onChoose(fineTune.result.runs[0] ?? "")}
+        >
+          {resultName(fineTune.result)}
+        </Button>
+      ))}
+    </div>
+  );
+}
+
+interface ResultsProps extends ParamProps {
+  readonly run: RunSummary;
+  readonly passages: readonly string[];
+}
+
+function Results({ run, passages, params, setParams }: ResultsProps) {
+  const { data, error, refetch } = useQuery(privacyQuery(run.name));
+  if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
+  if (data === undefined) return null;
+  const shown = data.protected.find(({ result }) => result.runs[0] === params.result) ?? data.protected[0];
+  if (shown === undefined) {
+    return (
+      <EmptyState title="Type passages on which the model should be uncertain">
+        Fine-tunes this run’s decoder scale C and gate until next-token predictions on the passages are near-uniform, as
+        far as the loss limit on the retain set allows. The result is saved as a new run; this one is not changed.
+      </EmptyState>
+    );
+  }
+  return (
+    <>
+      <ResultChoice results={data.protected} shown={shown} onChoose={(result) => setParams({ result }, "push")} />
+      <ResultView shown={shown} passages={passages} by={params.by} onBy={(by) => setParams({ by })} />
+    </>
+  );
+}
+
+/** The pattern `{run}-private`, numbered if a run of that name exists. */
+function useUnusedName(names: readonly string[]): string {
+  const { data } = useQuery(runsQuery);
+  return useMemo(() => {
+    const usedNames = new Set(data?.runs.map(({ name }) => name));
+    const isUnused = (suffix: string) => names.every((name) => !usedNames.has(name + suffix));
+    for (let number = 1; ; number++) {
+      const suffix = number === 1 ? "-private" : `-private-${number}`;
+      if (isUnused(suffix)) return `{run}${suffix}`;
+    }
+  }, [data, names]);
+}
+
+function Limitations({ run, passages }: Pick<ResultsProps, "run" | "passages">) {
+  return (
+    <>
+      {run.indexed_tokens === null && (
+        <p className="dim">
+          The retain set is taken from this run’s index, and this run is not indexed. The command mxd protect accepts
+          any dataset.
+        </p>
+      )}
+      {passages.length > MAX_PASSAGES && (
+        <p className="bad">At most {MAX_PASSAGES} passages are supported here; mxd protect accepts more.</p>
+      )}
+    </>
+  );
+}
+
+function Privacy({ run }: { readonly run: RunSummary }) {
+  const [params, setParams] = useUrlState(PRIVACY_PARAMS);
+  const [text, setText] = useState("");
+  const passages = useMemo(() => splitPassages(text), [text]);
+  const others = useMemo(() => params.layers ?? [], [params.layers]);
+  const runs = useMemo(() => [run.name, ...others], [run.name, others]);
+  const name = useUnusedName(runs);
+  const work = useProtection(({ result }) => setParams({ result: result.runs[0] ?? null }, "push"));
+  const isWorking = work.status === "working";
+  const canStart = !isWorking && passages.length > 0 && passages.length <= MAX_PASSAGES;
+  const start = () => {
+    if (!canStart) return;
+    const { theta, steps, max_added_loss } = params;
+    work.start({ runs, name, theta, steps, max_added_loss, passages: passages.map((passage) => ({ text: passage })) });
+  };
+  return (
+    <>
+      <section className="prompt-row">
+        <PromptBox
+          label="Passages"
+          placeholder="Type or paste passages, separated by blank lines"
+          value={text}
+          onChange={setText}
+          onSubmit={start}
+        />
+        <div className="prompt-actions">
+          {run.indexed_tokens !== null && (
+            <FromContext run={run.name} onChoose={(context) => setText(appendPassage(text, contextPassage(context)))} />
+          )}
+          {isWorking ? (
+            <Button icon="stop" onClick={work.stop}>
+              Stop
+            </Button>
+          ) : (
+            <Button variant="primary" disabled={!canStart} onClick={start}>
+              Protect<kbd aria-hidden="true">{SUBMIT_KEY}</kbd>
+            </Button>
+          )}
+        </div>
+      </section>
+      <div className="privacy-page">
+        <div className="privacy-choices">
+          <LayerButtons run={run} chosen={others} onChoose={(names) => setParams({ layers: names }, "push")} />
+          <Settings params={params} setParams={setParams} />
+        </div>
+        <Limitations run={run} passages={passages} />
+        <ProgressLine work={work} />
+        <Results run={run} passages={passages} params={params} setParams={setParams} />
+      </div>
+    </>
+  );
+}
+
+export default function PrivacyPage() {
+  return (
+    <>
+      <title>Privacy · MxD Explorer</title>
+      <PageBar crumbs={[{ label: "Privacy" }]} />
+      <WithRun>{(run) => <Privacy key={run.name} run={run} />}</WithRun>
+    </>
+  );
+}

@@ -1,0 +1,15 @@
+/** URL parameters of the Privacy page. Passages are private and therefore not part of the URL. */
+
+import { choiceParam, numberParam, textParam } from "@/hooks/use-url-state";
+import { layersParam } from "@/pages/prompt/circuits/circuit-params";
+
+export const PRIVACY_PARAMS = {
+  layers: layersParam,
+  theta: numberParam(0.75, { min: 0.01, max: 0.99 }),
+  steps: numberParam(60, { min: 1, max: 200 }),
+  /** Largest loss increase on the retain set, in nats per token. */
+  max_added_loss: numberParam(0.05, { min: 0, max: 20 }),
+  /** The first of the result's new runs; null for the newest result. */
+  result: textParam(null),
+  by: choiceParam(["true-token", "entropy"], "true-token"),
+};

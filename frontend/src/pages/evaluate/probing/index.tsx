@@ -1,0 +1,59 @@
+/** Probing: how well single experts separate labelled texts. */
+
+import "@/pages/run/run.css";
+import "@/styles/content/evaluation.css";
+
+import { useQuery } from "@tanstack/react-query";
+
+import { probesQuery } from "@/api/queries";
+import { PageBar } from "@/components/layout/navigation/page-bar";
+import { withLegend } from "@/components/plots/axes/legend";
+import { categoriesHeight, panelsHeight } from "@/components/plots/axes/panels";
+import { ServerFigure } from "@/components/plots/figure/server-figure";
+import { WithRun } from "@/components/runs/current-run";
+import { Command } from "@/components/ui/copyable-command";
+import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
+
+import { ProbeTable } from "./probe-table";
+
+function NotProbed({ run }: { readonly run: string }) {
+  return (
+    <EmptyState title="Not probed yet">
+      To measure which experts separate classes of text, run a probe on labelled texts, a JSONL file with a text and a
+      label per line:
+      <Command text={`mxd probe ${run} --labels FILE.jsonl`} />
+    </EmptyState>
+  );
+}
+
+function Probes({ run }: { readonly run: string }) {
+  const { data, error, refetch } = useQuery(probesQuery(run));
+  if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
+  if (data === undefined) return <LoadingState label="Loading probes" rows={8} />;
+  if (data.probes.length === 0) return <NotProbed run={run} />;
+  return (
+    <>
+      {data.probes.map((probe) => (
+        <ProbeTable key={`${probe.labels} ${probe.level}`} probe={probe} />
+      ))}
+      <ServerFigure name="probe-coefficients" run={run} height={panelsHeight} prepare={withLegend} />
+    </>
+  );
+}
+
+export default function ProbingPage() {
+  return (
+    <>
+      <title>Probing · MxD Explorer</title>
+      <PageBar crumbs={[{ label: "Probing" }]} />
+      <WithRun>
+        {({ name }) => (
+          <>
+            <Probes run={name} />
+            <ServerFigure name="probing" run={name} height={categoriesHeight} prepare={withLegend} />
+          </>
+        )}
+      </WithRun>
+    </>
+  );
+}

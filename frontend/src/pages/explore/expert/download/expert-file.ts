@@ -1,0 +1,131 @@
+/** File export of an expert: its statistics, and its examples as they are shown. */
+
+import type { Context, ExpertDetail } from "@/api/types";
+import type { FigureTable } from "@/components/plots/figure/figure-data";
+import { ALIGNED_AFTER, ALIGNED_BEFORE, type ConcordanceMode, SNIPPET_TOKENS } from "@/components/tokens/concordance";
+import { displayText } from "@/components/tokens/token-text";
+import { kwicWindow, type Piece, pieces, snippet } from "@/lib/text/kwic";
+
+/** Layout of the examples. */
+export interface ContextLayout {
+  readonly view: ConcordanceMode;
+  readonly breaks: boolean;
+}
+
+/** One group of examples, in the order on screen. */
+export interface ShownGroup {
+  /** `top`, `bin 1`, …, `random sample`. */
+  readonly name: string;
+  /** Bounds of the activation; null for the random sample. */
+  readonly low: number | null;
+  readonly high: number | null;
+  /** Share of all activations. */
+  readonly share: number | null;
+  readonly examples: readonly Context[];
+  /** Number of duplicates left out. */
+  readonly duplicates: number;
+}
+
+interface SplitText {
+  readonly before: string;
+  readonly token: string;
+  readonly after: string;
+}
+
+function splitAtPeak(context: Context, view: ConcordanceMode) {
+  if (view === "aligned") return kwicWindow(context, ALIGNED_BEFORE, ALIGNED_AFTER);
+  const all = view === "full" ? pieces(context) : snippet(context, SNIPPET_TOKENS);
+  const peak = all.find((piece) => piece.index === context.position);
+  if (peak === undefined) return null;
+  return {
+    left: all.filter((piece) => piece.index < context.position),
+    peak,
+    right: all.filter((piece) => piece.index > context.position),
+  };
+}
+
+/** An example, cut as on screen, split at the peak. */
+export function splitText(context: Context, { view, breaks }: ContextLayout): SplitText {
+  const layout = view === "full" ? "block" : "line";
+  const joinDisplayed = (shown: readonly Piece[]) =>
+    shown.map((piece) => displayText(piece.text, layout, breaks)).join("");
+  const window = splitAtPeak(context, view);
+  if (window === null) return { before: "", token: "", after: "" };
+  return {
+    before: joinDisplayed(window.left),
+    token: joinDisplayed([window.peak]),
+    after: joinDisplayed(window.right),
+  };
+}
+
+const CONTEXT_COLUMNS = [
+  "group",
+  "low",
+  "high",
+  "share of active tokens",
+  "coefficient",
+  "sequence",
+  "position",
+  "before",
+  "token",
+  "after",
+] as const;
+
+const cell = (value: number | null) => (value === null ? "" : String(value));
+
+/** One row per example. */
+export function contextsTable(groups: readonly ShownGroup[], layout: ContextLayout): FigureTable {
+  const rows = groups.flatMap(({ name, low, high, share, examples }) =>
+    examples.map((context) => {
+      const { before, token, after } = splitText(context, layout);
+      const location = [String(context.coefficient), String(context.sequence), String(context.position)];
+      return [name, cell(low), cell(high), cell(share), ...location, before, token, after];
+    }),
+  );
+  return { columns: CONTEXT_COLUMNS, rows };
+}
+
+/** One row per statistic. */
+export function statisticsTable({ row }: ExpertDetail): FigureTable {
+  const facts: readonly (readonly [string, string])[] = [
+    ["expert", String(row.expert)],
+    ["label", row.label ?? ""],
+    ["automatic label", row.automatic?.label ?? ""],
+    ["density, share of tokens", String(row.density)],
+    ["active tokens", String(row.active_tokens)],
+    ["mean when active", String(row.mean_activation)],
+    ["99th percentile", String(row.p99)],
+    ["max activation", String(row.max_activation)],
+    ["token entropy, bits", String(row.entropy)],
+  ];
+  const tokens = row.top_tokens.map(({ text, share }) => [
+    `share of active tokens on ${JSON.stringify(text)}`,
+    String(share),
+  ]);
+  const width = row.histogram_high / row.histogram.length;
+  const bins = row.histogram.map((count, i) => [
+    `tokens with activation ${i * width} to ${(i + 1) * width}`,
+    String(count),
+  ]);
+  return { columns: ["statistic", "value"], rows: [...facts, ...tokens, ...bins] };
+}
+
+function contextJson(context: Context, layout: ContextLayout) {
+  const { coefficient, sequence, position } = context;
+  return { coefficient, sequence, position, ...splitText(context, layout), active: context.active };
+}
+
+/** Statistics and examples in one file. `seed` is the random sample's. */
+export function expertJson(
+  run: string,
+  detail: ExpertDetail,
+  groups: readonly ShownGroup[],
+  layout: ContextLayout & { readonly seed: number },
+): string {
+  const { view, breaks, seed } = layout;
+  const exported = groups.map(({ examples, ...group }) => ({
+    ...group,
+    examples: examples.map((context) => contextJson(context, layout)),
+  }));
+  return JSON.stringify({ run, ...detail, shown: { view, breaks, seed }, groups: exported }, null, 2);
+}

@@ -1,0 +1,135 @@
+/** SVD of the expert's matrix: the tokens its singular directions promote, and its gain per output dimension. */
+
+import { useQuery } from "@tanstack/react-query";
+import { useState } from "react";
+
+import { expertMapQuery } from "@/api/queries";
+import type { ExpertMap, RunSummary, TokenEffect } from "@/api/types";
+import { TokenChip } from "@/components/tokens/token-chip";
+import { Button } from "@/components/ui/button";
+import { ErrorState, LoadingState } from "@/components/ui/states";
+import { formatFixed, formatPercent, formatSigned } from "@/lib/text/format";
+
+function Tokens({ tokens }: { readonly tokens: readonly TokenEffect[] }) {
+  return (
+    <span className="chips">
+      {tokens.map((token) => (
+        <TokenChip key={token.id} text={token.text} />
+      ))}
+    </span>
+  );
+}
+
+function Directions({ map }: { readonly map: ExpertMap }) {
+  return (
+    <div className="matrix-scroll">
+      <table className="matrix-table">
+        <caption>Leading singular directions, both signs</caption>
+        <thead>
+          <tr>
+            <th className="num">Share</th>
+            <th>Promoted in one direction</th>
+            <th>Promoted in the opposite direction</th>
+          </tr>
+        </thead>
+        <tbody>
+          {map.directions.map((direction, i) => (
+            <tr key={i}>
+              <td className="num">{formatPercent(direction.share, 1)} %</td>
+              <td>
+                <Tokens tokens={direction.positive_tokens} />
+              </td>
+              <td>
+                <Tokens tokens={direction.negative_tokens} />
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+interface DimensionsProps {
+  readonly caption: string;
+  readonly dimensions: ExpertMap["largest_scalings"];
+}
+
+function OutputGains({ caption, dimensions }: DimensionsProps) {
+  return (
+    <table className="matrix-table">
+      <caption>{caption}</caption>
+      <thead>
+        <tr>
+          <th className="num">Dimension</th>
+          <th className="num">Gain c</th>
+          <th className="num">Relative to RMS</th>
+        </tr>
+      </thead>
+      <tbody>
+        {dimensions.map(({ dimension, scaling, relative }) => (
+          <tr key={dimension}>
+            <td className="num">{dimension}</td>
+            <td className="num">{formatSigned(scaling, 3)}</td>
+            <td className="num">× {formatFixed(relative, 2)}</td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}
+
+function MatrixSvd({ map }: { readonly map: ExpertMap }) {
+  return (
+    <>
+      <p className="ablation-note">
+        Stable rank <b>{formatFixed(map.stable_rank, 1)}</b>; a map with a single output direction has 1.
+        {map.small_scaling_share !== null &&
+          ` ${formatPercent(map.small_scaling_share, 1)} % of the output dimensions have a gain near zero.`}
+      </p>
+      <div className="matrix">
+        <Directions map={map} />
+        {map.largest_scalings.length > 0 && (
+          <OutputGains caption="Largest output gains" dimensions={map.largest_scalings} />
+        )}
+        {map.smallest_scalings.length > 0 && (
+          <OutputGains caption="Smallest output gains" dimensions={map.smallest_scalings} />
+        )}
+      </div>
+      <p className="ablation-note">
+        Computed from the weights alone. Tokens: final norm and unembedding applied to the direction. Relative to RMS:
+        |c| divided by its root mean square over all experts in that dimension; below 0.1 counts as near zero.
+      </p>
+    </>
+  );
+}
+
+/** Whether the run's experts are matrices of a single layer. Transcoder features are single directions. */
+export const hasMatrix = (run: RunSummary) => run.method.endsWith("mxd");
+
+interface WeightAnalysisProps {
+  readonly run: string;
+  readonly expert: number;
+}
+
+export function WeightAnalysis({ run, expert }: WeightAnalysisProps) {
+  const [isShown, setShown] = useState(false);
+  const { data, error, refetch } = useQuery(expertMapQuery(run, expert, isShown));
+  return (
+    <section className="pane matrix-pane">
+      <div className="pane-h">
+        <h2>Weight analysis</h2>
+        <span className="note">SVD of its matrix, independent of any text</span>
+        <span className="grow" />
+        {!isShown && (
+          <Button size="small" onClick={() => setShown(true)}>
+            Show SVD
+          </Button>
+        )}
+      </div>
+      {error !== null && <ErrorState error={error} onRetry={() => void refetch()} />}
+      {isShown && error === null && data === undefined && <LoadingState label="Computing SVD" rows={4} />}
+      {data !== undefined && <MatrixSvd map={data} />}
+    </section>
+  );
+}

@@ -1,0 +1,85 @@
+/** The examples of one activation bin: the first few, all on request. */
+
+import { useInfiniteQuery } from "@tanstack/react-query";
+
+import { contextsQuery } from "@/api/queries";
+import type { ActivationBin } from "@/api/types";
+import { Concordance, type ConcordanceProps } from "@/components/tokens/concordance";
+import { Button } from "@/components/ui/button";
+import { ErrorState, LoadingState } from "@/components/ui/states";
+import { formatFixed, formatPercent } from "@/lib/text/format";
+
+import { GroupCount } from "./group-count";
+import { CONTEXTS_PER_PAGE, previewCount, selectShownInBin } from "./shown-contexts";
+
+/** Width in pixels of a bar for a share of 100 %. */
+const FULL_BAR = 160;
+
+interface ContextGroupProps extends Omit<ConcordanceProps, "contexts"> {
+  readonly run: string;
+  readonly expert: number;
+  readonly bin: ActivationBin;
+  readonly isOpen: boolean;
+  readonly onOpen: (open: boolean) => void;
+}
+
+function Range({ bin }: { readonly bin: ActivationBin }) {
+  const isTop = bin.bin === 0;
+  return (
+    <>
+      <h3>{isTop ? "Top" : `Bin ${bin.bin}`}</h3>
+      <span className="range">
+        {formatFixed(bin.low)} to {formatFixed(bin.high)}
+      </span>
+      {isTop ? (
+        <span className="dim">the {bin.examples} strongest</span>
+      ) : (
+        <>
+          <i className="share" style={{ width: Math.max(2, bin.share * FULL_BAR) }} />
+          <span className="dim">
+            {formatPercent(bin.share, 1)} %<span className="extra"> of active tokens</span>
+          </span>
+        </>
+      )}
+    </>
+  );
+}
+
+export function ContextGroup(props: ContextGroupProps) {
+  const { run, expert, bin, isOpen, onOpen, ...concordance } = props;
+  const query = useInfiniteQuery(contextsQuery(run, expert, bin.bin, CONTEXTS_PER_PAGE));
+  const fetched = query.data?.pages.flatMap((page) => page.examples) ?? [];
+  const { locked = null } = concordance;
+  const { contexts, numDuplicates } = selectShownInBin(fetched, {
+    group: bin.bin,
+    isOpen,
+    locked,
+  });
+  const placeholderRows = Math.min(bin.examples, previewCount(bin.bin));
+  const countText = `${contexts.length} of ${bin.examples}${bin.bin === 0 ? "" : ", random sample"}`;
+  return (
+    <section className="group" aria-label={bin.bin === 0 ? "Top examples" : `Bin ${bin.bin}`}>
+      <header>
+        <Range bin={bin} />
+        <span className="grow" />
+        {query.data !== undefined && (
+          <GroupCount text={countText} isAll={contexts.length >= bin.examples} isOpen={isOpen} onOpen={onOpen} />
+        )}
+      </header>
+      {query.isPending && <LoadingState label="Loading examples" rows={placeholderRows} />}
+      {query.error !== null && <ErrorState error={query.error} onRetry={() => void query.refetch()} />}
+      {query.data !== undefined && <Concordance contexts={contexts} {...concordance} />}
+      {numDuplicates > 0 && (
+        <p className="dim">
+          {numDuplicates === 1 ? "1 more example has" : `${numDuplicates} more examples have`} the same text around the
+          peak as one above.
+        </p>
+      )}
+      {isOpen && query.hasNextPage && (
+        <Button size="small" variant="ghost" onClick={() => void query.fetchNextPage()}>
+          More examples
+        </Button>
+      )}
+    </section>
+  );
+}

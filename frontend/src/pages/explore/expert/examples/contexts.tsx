@@ -1,0 +1,117 @@
+/** All stored examples of an expert, from the strongest activation bin to the weakest, on one colour scale. */
+
+import { useCallback } from "react";
+
+import type { ExpertDetail, ActivationBin } from "@/api/types";
+import type { ContextToken } from "@/components/tokens/concordance";
+import { RampLegend } from "@/components/tokens/ramp-legend";
+import { Button } from "@/components/ui/button";
+import { SegmentedControl } from "@/components/ui/segmented-control";
+import { useShortcut } from "@/hooks/use-shortcut";
+import type { SetParams, Values } from "@/hooks/use-url-state";
+import { formatFixed } from "@/lib/text/format";
+import { RANDOM_GROUP, type EXPERT_PARAMS } from "@/pages/explore/expert/expert-params";
+
+import { ContextGroup } from "./context-group";
+import { usePromptLinks } from "./prompt-links";
+import { RandomGroup } from "./random-group";
+
+export interface ContextsProps {
+  readonly run: string;
+  readonly detail: ExpertDetail;
+  readonly params: Values<typeof EXPERT_PARAMS>;
+  readonly setParams: SetParams<typeof EXPERT_PARAMS>;
+  readonly onHover: (coefficient: number | null) => void;
+}
+
+const isSameToken = (a: ContextToken | null, b: ContextToken) =>
+  a?.bin === b.bin && a.rank === b.rank && a.position === b.position;
+
+function LayoutControls({ detail, params, setParams }: Omit<ContextsProps, "run" | "onHover">) {
+  return (
+    <div className="contexts-head">
+      <h2>Examples</h2>
+      <SegmentedControl
+        label="Layout of examples"
+        value={params.view}
+        onChange={(view) => setParams({ view })}
+        segments={[
+          { value: "aligned", label: "Aligned" },
+          { value: "snippet", label: "Snippet" },
+          { value: "full", label: "Full" },
+        ]}
+      />
+      <Button
+        size="small"
+        variant={params.breaks ? "chosen" : "ghost"}
+        aria-pressed={params.breaks}
+        onClick={() => setParams({ breaks: !params.breaks })}
+      >
+        Show ↵
+      </Button>
+      <span className="grow" />
+      <RampLegend kind="sequential" low="Activation 0" high={formatFixed(detail.row.max_activation)} />
+    </div>
+  );
+}
+
+/** Props shared by all groups of the expert's examples. */
+function useGroups({ run, detail, params, setParams, onHover }: ContextsProps) {
+  const { lock, open } = params;
+  const { expert, max_activation: largest } = detail.row;
+  const onLock = useCallback(
+    (token: ContextToken) => setParams({ lock: isSameToken(lock, token) ? null : token }),
+    [lock, setParams],
+  );
+  const promptLinks = usePromptLinks(expert);
+  const isGroupOpen = (group: number) => ({
+    isOpen: open.includes(group),
+    onOpen: (isOpen: boolean) => {
+      const others = open.filter((number) => number !== group);
+      setParams({ open: isOpen ? [...others, group].sort((a, b) => a - b) : others });
+    },
+  });
+  const { view: mode, breaks: showBreaks } = params;
+  const shared = { run, expert, largest, mode, showBreaks, onHover, locked: lock, onLock, promptLinks };
+  return { shared, isGroupOpen };
+}
+
+const hasContexts = (bin: ActivationBin) => bin.examples > 0;
+
+function ContextGroups({ bins, ...props }: ContextsProps & { readonly bins: readonly ActivationBin[] }) {
+  const { shared, isGroupOpen } = useGroups(props);
+  return bins.map((bin) => (
+    <ContextGroup key={`${shared.expert}-${bin.bin}`} bin={bin} {...isGroupOpen(bin.bin)} {...shared} />
+  ));
+}
+
+/** The top examples and the layout controls. */
+export function TopContexts(props: ContextsProps) {
+  const { detail, params, setParams } = props;
+  useShortcut("release", () => setParams({ lock: null }), params.lock !== null);
+  return (
+    <>
+      <LayoutControls detail={detail} params={params} setParams={setParams} />
+      <ContextGroups {...props} bins={detail.bins.filter(hasContexts).slice(0, 1)} />
+    </>
+  );
+}
+
+/** The weaker activation bins, then a random sample of all activations. */
+export function MoreContexts(props: ContextsProps) {
+  const { shared, isGroupOpen } = useGroups(props);
+  const { detail, params, setParams } = props;
+  const { lock, seed } = params;
+  return (
+    <>
+      <ContextGroups {...props} bins={detail.bins.filter(hasContexts).slice(1)} />
+      <RandomGroup
+        key={shared.expert}
+        seed={seed}
+        onResample={(next) => setParams({ seed: next, ...(lock?.bin === RANDOM_GROUP && { lock: null }) })}
+        {...isGroupOpen(RANDOM_GROUP)}
+        {...shared}
+      />
+    </>
+  );
+}

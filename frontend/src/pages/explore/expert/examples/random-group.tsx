@@ -1,0 +1,74 @@
+/** A random sample of the expert's activations, regardless of their bin. */
+
+import { useQuery } from "@tanstack/react-query";
+
+import { randomContextsQuery } from "@/api/queries";
+import type { RandomExamples } from "@/api/types";
+import { Concordance, type ConcordanceProps } from "@/components/tokens/concordance";
+import { Button } from "@/components/ui/button";
+import { ErrorState, LoadingState } from "@/components/ui/states";
+import { formatCount } from "@/lib/text/format";
+import { RANDOM_GROUP } from "@/pages/explore/expert/expert-params";
+
+import { GroupCount } from "./group-count";
+import { asRandomGroup, previewCount, selectShown } from "./shown-contexts";
+
+interface RandomGroupProps extends Omit<ConcordanceProps, "contexts"> {
+  readonly run: string;
+  readonly expert: number;
+  readonly seed: number;
+  readonly onResample: (seed: number) => void;
+  readonly isOpen: boolean;
+  readonly onOpen: (open: boolean) => void;
+}
+
+/** Explains how the sample was drawn and why it may be short. */
+function SampleDescription({ sample }: { readonly sample: RandomExamples }) {
+  const count = sample.examples.length;
+  if (count === sample.active_tokens) {
+    return <p className="dim">All of its activations, in random order; seed {sample.seed}.</p>;
+  }
+  return (
+    <p className="dim">
+      Seed {sample.seed}: a random sample weighted by bin, as if from all {formatCount(sample.active_tokens)}{" "}
+      activations. Each draw picks a bin by its share of the activations, then one of the examples stored for it.
+      {sample.exhausted_bin !== null && (
+        <>
+          {" "}
+          Sampling stopped because bin {sample.exhausted_bin} had no stored examples left. Index with a larger{" "}
+          <code>--examples-per-bin</code> to store more.
+        </>
+      )}
+    </p>
+  );
+}
+
+export function RandomGroup({ seed, onResample, isOpen, onOpen, ...props }: RandomGroupProps) {
+  const { run, expert, ...concordance } = props;
+  const { data, error, refetch } = useQuery(randomContextsQuery(run, expert, seed));
+  if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
+  if (data === undefined) return <LoadingState label="Loading random sample" rows={previewCount(RANDOM_GROUP)} />;
+  if (data.examples.length === 0) return null;
+  const { locked = null } = concordance;
+  const shown = selectShown(asRandomGroup(data.examples), { group: RANDOM_GROUP, isOpen, locked });
+  return (
+    <section className="group" aria-label="Random sample">
+      <header>
+        <h3>Random sample</h3>
+        <span className="dim">of all activations</span>
+        <span className="grow" />
+        <Button size="small" variant="ghost" icon="dice" onClick={() => onResample(seed + 1)}>
+          Resample
+        </Button>
+        <GroupCount
+          text={`${shown.length} of ${data.examples.length}`}
+          isAll={shown.length >= data.examples.length}
+          isOpen={isOpen}
+          onOpen={onOpen}
+        />
+      </header>
+      <Concordance contexts={shown} {...concordance} />
+      <SampleDescription sample={data} />
+    </section>
+  );
+}

@@ -1,0 +1,42 @@
+/** The example groups on screen, from the query cache. */
+
+import type { QueryClient } from "@tanstack/react-query";
+
+import { contextsQuery, randomContextsQuery } from "@/api/queries";
+import type { ActivationBin, ExpertDetail } from "@/api/types";
+import type { Values } from "@/hooks/use-url-state";
+import type { ShownGroup } from "@/pages/explore/expert/download/expert-file";
+import { RANDOM_GROUP, type EXPERT_PARAMS } from "@/pages/explore/expert/expert-params";
+
+import { asRandomGroup, CONTEXTS_PER_PAGE, selectShown, selectShownInBin } from "./shown-contexts";
+
+type Params = Pick<Values<typeof EXPERT_PARAMS>, "open" | "lock" | "seed">;
+
+export function shownGroups(
+  queries: QueryClient,
+  run: string,
+  { row, bins: bins }: ExpertDetail,
+  { open, lock, seed }: Params,
+): readonly ShownGroup[] {
+  const groupState = (group: number) => ({ group, isOpen: open.includes(group), locked: lock });
+  const binGroup = ({ bin: bin, low, high, share }: ActivationBin): ShownGroup => {
+    const { queryKey } = contextsQuery(run, row.expert, bin, CONTEXTS_PER_PAGE);
+    const fetched = queries.getQueryData(queryKey)?.pages.flatMap((page) => page.examples) ?? [];
+    const { contexts, numDuplicates } = selectShownInBin(fetched, groupState(bin));
+    return {
+      name: bin === 0 ? "top" : `bin ${bin}`,
+      low,
+      high,
+      share,
+      examples: contexts,
+      duplicates: numDuplicates,
+    };
+  };
+  const { queryKey } = randomContextsQuery(run, row.expert, seed);
+  const sample = queries.getQueryData(queryKey)?.examples ?? [];
+  const contexts = selectShown(asRandomGroup(sample), groupState(RANDOM_GROUP));
+  return [
+    ...bins.filter((bin) => bin.examples > 0).map(binGroup),
+    { name: "random sample", low: null, high: null, share: null, examples: contexts, duplicates: 0 },
+  ];
+}

@@ -1,0 +1,200 @@
+/** The expert's label, tags and actions. */
+
+import { useInfiniteQuery, useQueryClient } from "@tanstack/react-query";
+import { useEffect, useState } from "react";
+import { useNavigate } from "react-router";
+
+import { useSetLabel } from "@/api/mutations";
+import { contextsQuery, expertQuery, fetchRandomExpert, randomContextsQuery } from "@/api/queries";
+import type { ExpertDetail } from "@/api/types";
+import { ExpertLabel } from "@/components/experts/expert-link";
+import { AddToList } from "@/components/lists/add-to-list";
+import { ExpertTags } from "@/components/lists/expert-tags";
+import { usePageLinks } from "@/components/runs/page-links";
+import { useTray } from "@/components/tray/tray-context";
+import { Button, LinkButton } from "@/components/ui/button";
+import { useShortcut } from "@/hooks/use-shortcut";
+import { joinTokens } from "@/lib/text/kwic";
+import { CONTEXTS_PER_PAGE } from "@/pages/explore/expert/examples/shown-contexts";
+
+import { TextEditor } from "./text-editor";
+
+interface ExpertHeadProps {
+  readonly run: string;
+  readonly detail: ExpertDetail;
+}
+
+function LabelLine({ run, detail }: ExpertHeadProps) {
+  const [editing, setEditing] = useState(false);
+  const labelMutation = useSetLabel(run, detail.row.expert);
+  useShortcut("label", () => setEditing(true));
+  if (editing) {
+    return (
+      <>
+        <h1 className="sr">Expert {detail.row.expert}</h1>
+        <TextEditor
+          label="Label"
+          initial={detail.row.label ?? detail.row.automatic?.label ?? ""}
+          maxLength={200}
+          lines={1}
+          isSaving={labelMutation.isPending}
+          error={labelMutation.error}
+          onSave={(text) => labelMutation.mutate(text, { onSuccess: () => setEditing(false) })}
+          onCancel={() => setEditing(false)}
+        />
+      </>
+    );
+  }
+  const tokens = detail.row.top_tokens.map((token) => token.text);
+  return (
+    <div className="label-line">
+      <h1>
+        {detail.row.label === null && tokens.length > 0 && (
+          <span className="sr">Expert {detail.row.expert}, no user label yet: </span>
+        )}
+        {tokens.length === 0 && detail.row.label === null ? (
+          `Expert ${detail.row.expert}`
+        ) : (
+          <ExpertLabel label={detail.row.label} automatic={detail.row.automatic} topTokens={tokens} />
+        )}
+      </h1>
+      <Button size="small" variant="ghost" shortcut="label" onClick={() => setEditing(true)}>
+        {detail.row.label === null ? "Add label" : "Edit label"}
+      </Button>
+    </div>
+  );
+}
+
+/** Navigate to another expert, keeping view settings but not the lock. */
+function useGoToExpert() {
+  const navigate = useNavigate();
+  const links = usePageLinks();
+  return (expert: number) => {
+    const view = new URLSearchParams(window.location.search);
+    const viewParams = Object.fromEntries(
+      [...view].filter(([name]) => ["view", "breaks", "by", "test"].includes(name)),
+    );
+    void navigate(links.expert(expert, viewParams));
+  };
+}
+
+/** Long enough for the current expert's own examples to render first. */
+const PREFETCH_DELAY_MS = 20;
+
+/** Prefetch the next and previous experts: first what their pages show at the top, then the rest. */
+function usePrefetchNeighbours(run: string, { next, previous }: ExpertDetail) {
+  const queries = useQueryClient();
+  useEffect(() => {
+    let isCancelled = false;
+    const fetchContexts = (detail: ExpertDetail, includes: (bin: number) => boolean) =>
+      detail.bins
+        .filter(({ bin: bin, examples: contexts }) => contexts > 0 && includes(bin))
+        .map(({ bin: bin }) => queries.infiniteQuery(contextsQuery(run, detail.row.expert, bin, CONTEXTS_PER_PAGE)));
+    const fetchNeighbours = async () => {
+      const details: ExpertDetail[] = [];
+      for (const expert of [next, previous]) {
+        if (expert === null || isCancelled) continue;
+        const detail = await queries.query(expertQuery(run, expert));
+        await Promise.all(fetchContexts(detail, (bin) => bin === 0));
+        details.push(detail);
+      }
+      for (const detail of details) {
+        if (isCancelled) return;
+        const random = queries.query(randomContextsQuery(run, detail.row.expert, 0));
+        await Promise.all([random, ...fetchContexts(detail, (bin) => bin > 0)]);
+      }
+    };
+    // Errors are ignored here: the expert's own page fetches again and reports them.
+    const timer = setTimeout(() => void fetchNeighbours().catch(() => undefined), PREFETCH_DELAY_MS);
+    return () => {
+      isCancelled = true;
+      clearTimeout(timer);
+    };
+  }, [queries, run, previous, next]);
+}
+
+function Neighbours({ run, detail }: ExpertHeadProps) {
+  const goTo = useGoToExpert();
+  const { previous, next } = detail;
+  usePrefetchNeighbours(run, detail);
+  const random = () => void fetchRandomExpert(run).then(({ expert }) => goTo(expert));
+  useShortcut("previous", () => previous !== null && goTo(previous));
+  useShortcut("next", () => next !== null && goTo(next));
+  useShortcut("random", random);
+  return (
+    <>
+      <div className="btngroup">
+        <Button
+          icon="chevronLeft"
+          shortcut="previous"
+          disabled={previous === null}
+          onClick={() => previous !== null && goTo(previous)}
+        >
+          <span className="sr">Previous expert</span>
+          {previous ?? "none"}
+        </Button>
+        <Button
+          icon="chevronRight"
+          shortcut="next"
+          disabled={next === null}
+          onClick={() => next !== null && goTo(next)}
+        >
+          <span className="sr">Next expert</span>
+          {next ?? "none"}
+        </Button>
+      </div>
+      <Button icon="dice" shortcut="random" onClick={random}>
+        Random
+      </Button>
+    </>
+  );
+}
+
+function RouteTopExample({ run, expert }: { readonly run: string; readonly expert: number }) {
+  const links = usePageLinks();
+  const { data } = useInfiniteQuery(contextsQuery(run, expert, 0, CONTEXTS_PER_PAGE));
+  const strongest = data?.pages[0]?.examples[0];
+  const prompt = strongest === undefined ? {} : { prompt: joinTokens(strongest).trim() };
+  return (
+    <LinkButton icon="routing" to={links.page("routing", prompt)}>
+      Route top example
+    </LinkButton>
+  );
+}
+
+export function ExpertHead({ run, detail }: ExpertHeadProps) {
+  const { expert } = detail.row;
+  const tray = useTray();
+  const inTray = tray.has(expert);
+  useShortcut("tray", () => tray.toggle(expert));
+  return (
+    <section className="expert-head">
+      <div className="expert-name">
+        <p className="eid">
+          <span className="mono">{expert}</span> <span className="dim">in</span> <span className="mono">{run}</span>
+        </p>
+        <LabelLine run={run} detail={detail} />
+        <ExpertTags run={run} expert={expert} tags={detail.row.tags} />
+      </div>
+      <div className="expert-acts">
+        <Neighbours run={run} detail={detail} />
+        {detail.row.active_tokens > 0 && <RouteTopExample run={run} expert={expert} />}
+        <AddToList
+          run={run}
+          experts={[expert]}
+          containing={detail.lists}
+          label={detail.lists.length === 0 ? "Add to list" : detail.lists.map((list) => list.name).join(", ")}
+        />
+        <Button
+          variant={inTray ? "chosen" : "primary"}
+          icon={inTray ? "check" : "plus"}
+          shortcut="tray"
+          aria-pressed={inTray}
+          onClick={() => tray.toggle(expert)}
+        >
+          {inTray ? "In tray" : "Add to tray"}
+        </Button>
+      </div>
+    </section>
+  );
+}

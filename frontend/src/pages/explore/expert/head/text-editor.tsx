@@ -1,0 +1,63 @@
+/** In-place text editor. Enter (Ctrl+Enter for several lines) saves, Escape cancels, an empty text deletes. */
+
+import "./text-editor.css";
+
+import { type KeyboardEvent, type SubmitEvent, useState } from "react";
+
+import { messageOf } from "@/api/http/errors";
+import { Button } from "@/components/ui/button";
+
+interface TextEditorProps {
+  readonly label: string;
+  readonly initial: string;
+  readonly maxLength: number;
+  readonly lines: number;
+  readonly isSaving: boolean;
+  readonly error: unknown;
+  readonly onSave: (text: string | null) => void;
+  readonly onCancel: () => void;
+}
+
+export function TextEditor({ label, initial, maxLength, lines, isSaving, error, onSave, onCancel }: TextEditorProps) {
+  const [text, setText] = useState(initial);
+  const save = () => onSave(text.trim() === "" ? null : text.trim());
+  const onKeyDown = (event: KeyboardEvent) => {
+    const isSave = event.key === "Enter" && (lines === 1 || event.ctrlKey || event.metaKey);
+    if (!isSave && event.key !== "Escape") return;
+    event.preventDefault();
+    if (isSave) save();
+    else onCancel();
+  };
+  return (
+    <form
+      className={lines === 1 ? "editor one-line" : "editor"}
+      onSubmit={(event: SubmitEvent) => {
+        event.preventDefault();
+        save();
+      }}
+    >
+      <textarea
+        className="textarea"
+        aria-label={label}
+        // eslint-disable-next-line jsx-a11y/no-autofocus -- it is opened in order to type
+        autoFocus
+        rows={lines}
+        maxLength={maxLength}
+        value={text}
+        onChange={(event) => setText(event.target.value)}
+        onKeyDown={onKeyDown}
+      />
+      <Button type="submit" variant="primary" disabled={isSaving}>
+        Save
+      </Button>
+      <Button variant="ghost" onClick={onCancel}>
+        Cancel
+      </Button>
+      {error !== null && (
+        <span className="bad" role="alert">
+          {messageOf(error)}
+        </span>
+      )}
+    </form>
+  );
+}

@@ -1,0 +1,139 @@
+/** One expert: what it fires on, how often and how strongly, its effects, and its label and notes. */
+
+import "./expert.css";
+
+import { useQuery } from "@tanstack/react-query";
+import { memo, useDeferredValue, useMemo } from "react";
+import { useParams } from "react-router";
+
+import { expertQuery } from "@/api/queries";
+import type { ExpertDetail, RunSummary } from "@/api/types";
+import { PageBar } from "@/components/layout/navigation/page-bar";
+import { useCurrentRun, WithRun } from "@/components/runs/current-run";
+import { usePageLinks } from "@/components/runs/page-links";
+import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
+import { useUrlState } from "@/hooks/use-url-state";
+import { readTablePosition, RESTORE_POSITION } from "@/lib/browser/table-position";
+import { formatCount } from "@/lib/text/format";
+
+import { DownloadExpert } from "./download/download-expert";
+import { Influence } from "./effects/ablation";
+import { hasMatrix, WeightAnalysis } from "./effects/matrix";
+import { type ContextsProps, MoreContexts, TopContexts } from "./examples/contexts";
+import { EXPERT_PARAMS } from "./expert-params";
+import { ExpertHead } from "./head/expert-head";
+import { Notes } from "./head/notes";
+import { Coactivation } from "./related/coactivation";
+import { Similar } from "./related/similar";
+import { Statistics } from "./statistics/statistics";
+import { useHistogramMarker } from "./statistics/use-histogram-marker";
+import { TestText } from "./test-text/test-text";
+
+function DeadExpert({ run }: { readonly run: RunSummary }) {
+  return (
+    <EmptyState title="Dead expert">
+      It is inactive on all {formatCount(run.indexed_tokens ?? 0)} indexed tokens, so it has no examples. It may fire on
+      other text; the similar experts below hint at what its gate responds to.
+    </EmptyState>
+  );
+}
+
+/** Everything below the top examples, rendered deferred so that navigating between experts stays fast. */
+const LowerSections = memo(function Below(props: ContextsProps) {
+  const { run, detail, params, setParams, onHover } = props;
+  const { row } = detail;
+  return (
+    <>
+      {row.active_tokens > 0 && <MoreContexts {...props} />}
+      <TestText
+        key={row.expert}
+        run={run}
+        expert={row.expert}
+        largest={row.max_activation}
+        text={params.test}
+        onText={(test) => setParams({ test })}
+        onHover={onHover}
+      />
+      {row.active_tokens > 0 && <Coactivation run={run} expert={row.expert} />}
+      <div className="expert-foot">
+        <Similar run={run} expert={row.expert} by={params.by} onBy={(by) => setParams({ by })} />
+        <Notes key={row.expert} run={run} expert={row.expert} note={detail.note} />
+      </div>
+    </>
+  );
+});
+
+function ExpertBody({ run, detail }: { readonly run: RunSummary; readonly detail: ExpertDetail }) {
+  const [params, setParams] = useUrlState(EXPERT_PARAMS);
+  const { row } = detail;
+  const { marker, onHover } = useHistogramMarker(run.name, row.expert, params.lock, params.seed);
+  const sectionProps = useMemo(
+    () => ({ run: run.name, detail, params, setParams, onHover }),
+    [run, detail, params, setParams, onHover],
+  );
+  const deferredProps = useDeferredValue(sectionProps);
+  return (
+    <div className="expert-columns">
+      <Statistics run={run} row={row} marker={marker} />
+      <div className="expert-main">
+        {row.active_tokens === 0 ? (
+          <DeadExpert run={run} />
+        ) : (
+          <>
+            <Influence run={run.name} expert={row.expert} />
+            {hasMatrix(run) && <WeightAnalysis key={row.expert} run={run.name} expert={row.expert} />}
+            <TopContexts {...sectionProps} />
+          </>
+        )}
+        <LowerSections {...deferredProps} />
+      </div>
+    </div>
+  );
+}
+
+function ExpertView({ run, expert }: { readonly run: RunSummary; readonly expert: number }) {
+  const { data, error, refetch } = useQuery(expertQuery(run.name, expert));
+  if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
+  if (data === undefined) return <LoadingState label="Loading expert" rows={12} />;
+  return (
+    <>
+      <title>{`${data.row.label ?? `Expert ${expert}`} · MxD Explorer`}</title>
+      <ExpertHead key={expert} run={run.name} detail={data} />
+      <ExpertBody run={run} detail={data} />
+    </>
+  );
+}
+
+/** Link back to the experts table with its last filters and scroll position. */
+function useBackLink() {
+  const links = usePageLinks();
+  const { name: run } = useCurrentRun();
+  const position = run === null ? null : readTablePosition(run);
+  return position === null
+    ? { to: links.page("experts") }
+    : { to: `/experts${position.search}`, state: RESTORE_POSITION };
+}
+
+export default function ExpertPage() {
+  const { expert = "" } = useParams();
+  const backLink = useBackLink();
+  return (
+    <>
+      <title>{`Expert ${expert} · MxD Explorer`}</title>
+      <PageBar crumbs={[{ label: "Experts", ...backLink }, { label: expert }]}>
+        <DownloadExpert expert={expert} />
+      </PageBar>
+      <WithRun>
+        {(run) =>
+          /^\d+$/.test(expert) ? (
+            <ExpertView run={run} expert={Number(expert)} />
+          ) : (
+            <EmptyState title={`Expert ${expert} not found`}>
+              Experts are numbered from 0 to {run.num_experts - 1}.
+            </EmptyState>
+          )
+        }
+      </WithRun>
+    </>
+  );
+}

@@ -1,0 +1,113 @@
+/** Statistics of an expert: density, activation histogram and top activating tokens. */
+
+import type { ReactNode } from "react";
+import { Link } from "react-router";
+
+import type { ExpertRow, RunSummary, TokenCount } from "@/api/types";
+import { MiniHistogram } from "@/components/plots/mini-histogram";
+import { usePageLinks } from "@/components/runs/page-links";
+import { TokenChip } from "@/components/tokens/token-chip";
+import { formatCompact, formatCount, formatFixed, formatPercent } from "@/lib/text/format";
+
+const MAX_TOKENS = 10;
+
+interface FactProps {
+  readonly name: string;
+  readonly unit?: string;
+  readonly children: ReactNode;
+}
+
+function Fact({ name, unit, children }: FactProps) {
+  return (
+    <>
+      <dt>{name}</dt>
+      <dd>
+        {children} {unit !== undefined && <span>{unit}</span>}
+      </dd>
+    </>
+  );
+}
+
+function TopTokens({ tokens }: { readonly tokens: readonly TokenCount[] }) {
+  const largestShare = tokens[0]?.share ?? 1;
+  const links = usePageLinks();
+  return (
+    <table className="top-tokens">
+      <thead className="sr">
+        <tr>
+          <th>Token</th>
+          <th>Bar</th>
+          <th>Share of active tokens, %</th>
+        </tr>
+      </thead>
+      <tbody>
+        {tokens.slice(0, MAX_TOKENS).map((token) => (
+          <tr key={token.id} title={`${formatCount(token.count)} times; token id ${formatCount(token.id)}`}>
+            <td>
+              <Link to={links.page("experts", { token: token.text })} aria-label={`Experts that fire on ${token.text}`}>
+                <TokenChip text={token.text} />
+              </Link>
+            </td>
+            <td className="bar-cell">
+              <i style={{ width: `${(100 * token.share) / largestShare}%` }} />
+            </td>
+            <td className="num">{formatPercent(token.share, 1)}</td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}
+
+interface StatisticsProps {
+  readonly run: RunSummary;
+  readonly row: ExpertRow;
+  readonly marker: number | null;
+}
+
+export function Statistics({ run, row, marker }: StatisticsProps) {
+  return (
+    <div className="expert-side">
+      <section>
+        <dl className="kv">
+          <Fact name="Density" unit="%">
+            {formatPercent(row.density)}
+          </Fact>
+          <Fact name="Active tokens" unit={`of ${formatCompact(run.indexed_tokens ?? 0)}`}>
+            {formatCount(row.active_tokens)}
+          </Fact>
+          <Fact name="Mean when active">{formatFixed(row.mean_activation)}</Fact>
+          <Fact name="99th percentile">{formatFixed(row.p99)}</Fact>
+          <Fact name="Max activation">{formatFixed(row.max_activation)}</Fact>
+          <Fact name="Token entropy" unit="bits">
+            {formatFixed(row.entropy)}
+          </Fact>
+        </dl>
+      </section>
+      {row.active_tokens > 0 && (
+        <>
+          <section>
+            <div className="pane-h">
+              <h2>Activation</h2>
+              <span className="note">on active tokens</span>
+            </div>
+            <MiniHistogram
+              counts={row.histogram}
+              high={row.histogram_high}
+              height={64}
+              caption="log count"
+              marker={marker}
+            />
+          </section>
+          <section>
+            <div className="pane-h">
+              <h2>Top activating tokens</h2>
+              <span className="note">% of active tokens</span>
+            </div>
+            <TopTokens tokens={row.top_tokens} />
+          </section>
+        </>
+      )}
+    </div>
+  );
+}

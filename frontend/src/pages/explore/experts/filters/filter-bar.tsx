@@ -1,0 +1,187 @@
+/** Search, filters as chips, and the number of matching experts. */
+
+import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
+import { useEffect, useRef, useState } from "react";
+import { Dialog, DialogTrigger, Popover } from "react-aria-components";
+
+import { listsQuery } from "@/api/lists";
+import { expertsQuery } from "@/api/queries";
+import { TriggerButton } from "@/components/ui/button";
+import { Icon } from "@/components/ui/icon";
+import { useDebouncedValue } from "@/hooks/use-debounced-value";
+import { useShortcut } from "@/hooks/use-shortcut";
+import { keyCap } from "@/lib/browser/shortcuts";
+import { formatCount } from "@/lib/text/format";
+import { visibleText } from "@/lib/text/token-text";
+import {
+  formatBound,
+  type ExpertsParams,
+  FILTER_NAMES,
+  type FilterName,
+  FILTERS,
+  type SetExpertsParams,
+  toFilters,
+} from "@/pages/explore/experts/experts-params";
+import { ColumnsMenu } from "@/pages/explore/experts/table/columns-menu";
+import { ExportTable } from "@/pages/explore/experts/table/export-table";
+
+import { FilterForm } from "./filter-form";
+
+interface FilterBarProps {
+  readonly run: string;
+  readonly params: ExpertsParams;
+  readonly setParams: SetExpertsParams;
+}
+
+function SearchField({ params, setParams }: Omit<FilterBarProps, "run">) {
+  const [text, setText] = useState(params.search);
+  const input = useRef<HTMLInputElement>(null);
+  const debounced = useDebouncedValue(text);
+  useShortcut("search", () => input.current?.focus());
+  const ownChanges = useRef(new Set<string>());
+  useEffect(() => {
+    ownChanges.current.add(debounced);
+    setParams({ search: debounced });
+  }, [debounced, setParams]);
+  // The URL may change from outside: the Back button, or a removed filter. A change that this field wrote itself may
+  // arrive late, after more typing, and must not undo that.
+  useEffect(() => {
+    if (ownChanges.current.delete(params.search)) return;
+    ownChanges.current.clear();
+    setText(params.search);
+  }, [params.search]);
+  return (
+    <div className="search" role="search">
+      <Icon name="search" />
+      <input
+        ref={input}
+        type="search"
+        aria-label="Search labels, tokens and examples"
+        placeholder="Search labels and examples"
+        value={text}
+        onChange={(event) => setText(event.target.value)}
+        onKeyDown={(event) => {
+          if (event.key === "Enter") setParams({ search: text });
+        }}
+      />
+      <kbd aria-hidden="true">{keyCap("search")}</kbd>
+    </div>
+  );
+}
+
+interface ChipProps extends Omit<FilterBarProps, "run"> {
+  readonly name: FilterName;
+  readonly value: number;
+}
+
+function FilterChip({ name, value, params, setParams }: ChipProps) {
+  const { name: label, sign, unit } = FILTERS[name];
+  const remove = () => setParams({ [name]: null }, "push");
+  const text = `${label} ${sign} ${formatBound(name, value)} ${unit}`.trim();
+  return (
+    <span className="chip">
+      <DialogTrigger>
+        <TriggerButton
+          className="chip-text"
+          aria-label={`Edit filter ${text}`}
+          onKeyDown={(event) => {
+            if (event.key === "Backspace" || event.key === "Delete") remove();
+          }}
+        >
+          <span className="dim">{label}</span> {text.slice(label.length + 1)}
+        </TriggerButton>
+        <Popover className="popover" placement="bottom start">
+          <Dialog aria-label="Edit filter">
+            {({ close }) => <FilterForm params={params} setParams={setParams} first={name} onDone={close} />}
+          </Dialog>
+        </Popover>
+      </DialogTrigger>
+      <button type="button" className="x" aria-label={`Remove filter ${text}`} onClick={remove}>
+        ×
+      </button>
+    </span>
+  );
+}
+
+/** Filters other than bounds: token, tag, selection and list. */
+function ValueChips({ run, params, setParams }: FilterBarProps) {
+  const { data } = useQuery({ ...listsQuery(run), enabled: params.list !== null });
+  const name = data?.lists.find((list) => list.id === params.list)?.name ?? String(params.list ?? "");
+  const chips = [
+    {
+      kind: "fires on",
+      value: visibleText(params.token),
+      isSet: params.token !== "",
+      drop: () => setParams({ token: "" }, "push"),
+    },
+    { kind: "tag", value: params.tag, isSet: params.tag !== "", drop: () => setParams({ tag: "" }, "push") },
+    {
+      kind: "lasso",
+      value: `${formatCount(params.among.length)} experts`,
+      isSet: params.among.length > 0,
+      drop: () => setParams({ among: [] }, "push"),
+    },
+    { kind: "list", value: name, isSet: params.list !== null, drop: () => setParams({ list: null }, "push") },
+  ];
+  return chips
+    .filter((chip) => chip.isSet)
+    .map((chip) => (
+      <span key={chip.kind} className="chip">
+        <span>
+          <span className="dim">{chip.kind}</span> {chip.value}
+        </span>
+        <button type="button" className="x" aria-label={`Remove filter ${chip.kind} ${chip.value}`} onClick={chip.drop}>
+          ×
+        </button>
+      </span>
+    ));
+}
+
+function AddFilter({ params, setParams }: Omit<FilterBarProps, "run">) {
+  const [isOpen, setOpen] = useState(false);
+  useShortcut("filter", () => setOpen(true));
+  return (
+    <DialogTrigger isOpen={isOpen} onOpenChange={setOpen}>
+      <TriggerButton className="btn ghost">
+        <Icon name="plus" />
+        Filter<kbd aria-hidden="true">{keyCap("filter")}</kbd>
+      </TriggerButton>
+      <Popover className="popover" placement="bottom start">
+        <Dialog aria-label="Add filter">
+          <FilterForm params={params} setParams={setParams} first="min_density" onDone={() => setOpen(false)} />
+        </Dialog>
+      </Popover>
+    </DialogTrigger>
+  );
+}
+
+function Matching({ run, params }: Omit<FilterBarProps, "setParams">) {
+  const { data, isPlaceholderData } = useInfiniteQuery(expertsQuery(run, toFilters(params)));
+  const page = data?.pages[0];
+  if (page === undefined) return null;
+  return (
+    <span className="count" role="status" aria-busy={isPlaceholderData}>
+      <b>{formatCount(page.matching)}</b> of {formatCount(page.total)}
+    </span>
+  );
+}
+
+export function FilterBar({ run, params, setParams }: FilterBarProps) {
+  return (
+    <section className="filters" aria-label="Search and filters">
+      <SearchField params={params} setParams={setParams} />
+      {FILTER_NAMES.map((name) => {
+        const value = params[name];
+        return value === null ? null : (
+          <FilterChip key={name} name={name} value={value} params={params} setParams={setParams} />
+        );
+      })}
+      <ValueChips run={run} params={params} setParams={setParams} />
+      <AddFilter params={params} setParams={setParams} />
+      <span className="grow" />
+      <Matching run={run} params={params} />
+      <ExportTable run={run} params={params} />
+      <ColumnsMenu params={params} setParams={setParams} />
+    </section>
+  );
+}

@@ -1,0 +1,58 @@
+/** The Experts page: an overview figure with selection, and the table. */
+
+import "./experts.css";
+
+import { useNavigate } from "react-router";
+
+import { fetchRandomExpert } from "@/api/queries";
+import type { RunSummary } from "@/api/types";
+import { PageBar } from "@/components/layout/navigation/page-bar";
+import { WithRun } from "@/components/runs/current-run";
+import { usePageLinks } from "@/components/runs/page-links";
+import { Command } from "@/components/ui/copyable-command";
+import { EmptyState } from "@/components/ui/states";
+import { useShortcut } from "@/hooks/use-shortcut";
+import { useUrlState } from "@/hooks/use-url-state";
+
+import { EXPERTS_PARAMS } from "./experts-params";
+import { FilterBar } from "./filters/filter-bar";
+import { Overview } from "./overview/overview";
+import { ExpertsTable } from "./table/experts-table";
+
+function NotIndexed({ run }: { readonly run: RunSummary }) {
+  return (
+    <EmptyState title={`${run.name} has not been indexed yet`}>
+      To collect activation statistics and top examples, run:
+      <Command text={`mxd index ${run.name} --text ${run.text} --tokens 1M`} />
+    </EmptyState>
+  );
+}
+
+function ExpertsView({ run }: { readonly run: RunSummary }) {
+  const [params, setParams] = useUrlState(EXPERTS_PARAMS);
+  const navigate = useNavigate();
+  const links = usePageLinks();
+  useShortcut("random", () => void fetchRandomExpert(run.name).then(({ expert }) => navigate(links.expert(expert))));
+  return (
+    <>
+      <Overview
+        run={run}
+        view={params.figure}
+        onView={(figure) => setParams({ figure })}
+        onFilter={(among) => setParams({ among }, "push")}
+      />
+      <FilterBar run={run.name} params={params} setParams={setParams} />
+      <ExpertsTable run={run.name} params={params} setParams={setParams} />
+    </>
+  );
+}
+
+export default function ExpertsPage() {
+  return (
+    <>
+      <title>Experts · MxD Explorer</title>
+      <PageBar crumbs={[{ label: "Experts" }]} withSearch={false} />
+      <WithRun>{(run) => (run.indexed_tokens === null ? <NotIndexed run={run} /> : <ExpertsView run={run} />)}</WithRun>
+    </>
+  );
+}

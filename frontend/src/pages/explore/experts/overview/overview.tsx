@@ -1,0 +1,122 @@
+/** Overview of all experts by density and activation. A lasso selection can be turned into a table filter. */
+
+import { useQuery } from "@tanstack/react-query";
+import { useCallback, useMemo, useState } from "react";
+import { useNavigate } from "react-router";
+
+import { figureQuery } from "@/api/queries";
+import type { RunSummary } from "@/api/types";
+import { FigureView } from "@/components/plots/figure/figure-view";
+import type { PlotPoint } from "@/components/plots/plot";
+import { usePageLinks } from "@/components/runs/page-links";
+import { Icon } from "@/components/ui/icon";
+import { SegmentedControl } from "@/components/ui/segmented-control";
+import { ErrorState, LoadingState } from "@/components/ui/states";
+import { useIsNarrow } from "@/hooks/use-is-narrow";
+import { formatCount } from "@/lib/text/format";
+import type { View } from "@/pages/explore/experts/experts-params";
+
+import { mapFigure, overviewFigure, type OverviewPoint, overviewPoints } from "./overview-figure";
+import { SelectionPane } from "./selection-pane";
+
+const HEIGHT = 232;
+
+interface OverviewProps {
+  readonly run: RunSummary;
+  readonly view: View;
+  readonly onView: (view: View) => void;
+  readonly onFilter: (experts: readonly number[]) => void;
+}
+
+function expertOf(point: PlotPoint): number {
+  return Number(Array.isArray(point.key) ? point.key[0] : point.key);
+}
+
+function useSelection(points: readonly OverviewPoint[]) {
+  const [experts, setExperts] = useState<ReadonlySet<number>>(new Set());
+  const [version, setVersion] = useState(0);
+  const onSelect = useCallback((selected: readonly PlotPoint[]) => setExperts(new Set(selected.map(expertOf))), []);
+  const selection = useMemo(() => points.filter((point) => experts.has(point.expert)), [points, experts]);
+  const clear = () => {
+    setExperts(new Set());
+    // A new key re-creates the figure without the outline of the lasso.
+    setVersion(version + 1);
+  };
+  return { chosen: selection, onSelect, clear, version };
+}
+
+type Drag = "pan" | "lasso";
+
+interface ControlsProps {
+  readonly view: View;
+  readonly onView: (view: View) => void;
+  readonly drag: Drag;
+  readonly onDrag: (drag: Drag) => void;
+}
+
+function Controls({ view, onView, drag, onDrag }: ControlsProps) {
+  return (
+    <>
+      <SegmentedControl
+        label="Figure"
+        value={view}
+        onChange={onView}
+        segments={[
+          { value: "density-activation", label: "Density" },
+          { value: "similarity-map", label: "Map" },
+        ]}
+      />
+      <SegmentedControl
+        label="Drag mode"
+        value={drag}
+        onChange={onDrag}
+        segments={[
+          { value: "pan", label: "Pan" },
+          {
+            value: "lasso",
+            label: (
+              <>
+                <Icon name="lasso" /> Lasso
+              </>
+            ),
+          },
+        ]}
+      />
+    </>
+  );
+}
+
+export function Overview({ run, view, onView, onFilter }: OverviewProps) {
+  const { data, error, refetch } = useQuery(figureQuery(view, { run: run.name }));
+  const [drag, setDrag] = useState<Drag>("lasso");
+  const isNarrow = useIsNarrow();
+  const navigate = useNavigate();
+  const links = usePageLinks();
+  const points = useMemo(() => (data === undefined ? [] : overviewPoints(data)), [data]);
+  const figure = useMemo(
+    () => data && (data.name === "similarity-map" ? mapFigure(data) : overviewFigure(data, isNarrow ? 2 : 5)),
+    [data, isNarrow],
+  );
+  const { chosen, onSelect, clear, version } = useSelection(points);
+  if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
+  if (figure === undefined) return <LoadingState label="Loading overview" rows={8} rowHeight={34} />;
+  const sampled = figure.drawn < figure.total ? `; random sample of ${formatCount(figure.drawn)} shown` : "";
+  return (
+    <section className="overview">
+      <div className="pane">
+        <FigureView
+          key={`${view} ${version}`}
+          figure={figure}
+          title="All experts"
+          note={`${formatCount(run.num_experts)} experts, ${formatCount(figure.total)} active${sampled}`}
+          height={isNarrow ? 190 : HEIGHT}
+          dragMode={drag}
+          onSelect={onSelect}
+          onClick={(point) => void navigate(links.expert(expertOf(point)))}
+          controls={<Controls view={view} onView={onView} drag={drag} onDrag={setDrag} />}
+        />
+      </div>
+      <SelectionPane run={run} chosen={chosen} onClear={clear} onFilter={onFilter} />
+    </section>
+  );
+}

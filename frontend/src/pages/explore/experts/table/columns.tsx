@@ -1,0 +1,86 @@
+import type { ReactNode } from "react";
+import { Link } from "react-router";
+
+import type { ExpertRow } from "@/api/types";
+import { CoefficientCell } from "@/components/experts/coefficient-bar";
+import { ExpertLabel } from "@/components/experts/expert-link";
+import { SparkHistogram } from "@/components/plots/mini-histogram";
+import { usePageLinks } from "@/components/runs/page-links";
+import { TokenChip } from "@/components/tokens/token-chip";
+import { PlusButton } from "@/components/tray/plus-button";
+import { formatFixed, formatPercent, formatSigned } from "@/lib/text/format";
+import type { Sort } from "@/pages/explore/experts/experts-params";
+
+/** Header of a column. */
+export interface ColumnHeader {
+  readonly title: string;
+  readonly unit?: string;
+  readonly className: string;
+  readonly sort?: Sort;
+}
+
+/** Headers by column id, in the order on screen. */
+export const HEADERS: Readonly<Record<string, ColumnHeader>> = {
+  tray: { title: "", className: "c-plus" },
+  expert: { title: "Id", className: "c-id num", sort: "expert" },
+  label: { title: "Label", className: "c-label", sort: "label" },
+  density: { title: "Density", unit: "%", className: "c-density num", sort: "density" },
+  mean: { title: "Mean", unit: "activation", className: "c-mean num", sort: "mean_activation" },
+  largest: { title: "Max", unit: "activation", className: "c-max num", sort: "max_activation" },
+  entropy: { title: "Token entropy", unit: "bits", className: "c-entropy num", sort: "entropy" },
+  loss_increase: { title: "ΔCE ablated", unit: "nats", className: "c-ablated num", sort: "loss_increase" },
+  kl_amplified: { title: "KL at +p99", unit: "nats", className: "c-amplified num", sort: "kl_amplified" },
+  top_tokens: { title: "Top tokens", className: "c-tokens" },
+  histogram: { title: "Activations", className: "c-histogram" },
+};
+
+const MAX_BAR_WIDTH = 33;
+const DECADES = 6;
+
+/** Width of the bar of a density, on a log scale from one in a million to 1. */
+export function densityBarWidth(density: number): number {
+  if (!(density > 0)) return 0;
+  return Math.max(1, Math.round(MAX_BAR_WIDTH * (1 + Math.log10(density) / DECADES)));
+}
+
+function LabelCell({ row }: { readonly row: ExpertRow }) {
+  const links = usePageLinks();
+  return (
+    <Link to={links.expert(row.expert)}>
+      {row.active_tokens === 0 && row.label === null ? (
+        <span className="dim">dead</span>
+      ) : (
+        <ExpertLabel label={row.label} automatic={row.automatic} />
+      )}
+      {row.label === null && <span className="sr">Expert {row.expert}</span>}
+    </Link>
+  );
+}
+
+function TopTokens({ row }: { readonly row: ExpertRow }) {
+  return row.top_tokens.slice(0, 5).map((token) => <TokenChip key={token.id} text={token.text} />);
+}
+
+/** Renders a cell; `largest` is the maximum over the whole run, the end of the colour scale. */
+export type Cell = (row: ExpertRow, max_activation: number) => ReactNode;
+
+/** By column id, as the headers. */
+export const CELLS: Readonly<Record<string, Cell>> = {
+  tray: (row) => <PlusButton expert={row.expert} />,
+  expert: (row) => row.expert,
+  label: (row) => <LabelCell row={row} />,
+  density: ({ density }) => (
+    <>
+      <i style={{ width: densityBarWidth(density) }} />
+      {formatPercent(density)}
+    </>
+  ),
+  mean: (row) => formatFixed(row.mean_activation),
+  largest: (row, largest) =>
+    row.max_activation > 0 ? <CoefficientCell value={row.max_activation} largest={largest} /> : formatFixed(0),
+  entropy: (row) => formatFixed(row.entropy),
+  loss_increase: (row) => (row.measured ? formatSigned(row.loss_increase, 4) : "–"),
+  kl_amplified: (row) => (row.measured ? formatFixed(row.kl_amplified, 4) : "–"),
+  top_tokens: (row) => <TopTokens row={row} />,
+  histogram: (row) => <SparkHistogram counts={row.histogram} label="Activation histogram" />,
+};

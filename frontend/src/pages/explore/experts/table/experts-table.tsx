@@ -1,0 +1,190 @@
+/** The experts table, sorted and filtered on the server and loaded page by page while scrolling. */
+
+import { useInfiniteQuery } from "@tanstack/react-query";
+import { lazy, memo, Suspense, useCallback, useMemo, useState } from "react";
+
+import { expertsQuery } from "@/api/queries";
+import type { ExpertRow } from "@/api/types";
+import { ExpertLabel } from "@/components/experts/expert-link";
+import { SortHeader } from "@/components/table/sort-header";
+import { VirtualRows } from "@/components/table/virtual-rows";
+import { Button } from "@/components/ui/button";
+import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
+import { useIsNarrow } from "@/hooks/use-is-narrow";
+import { visibleText } from "@/lib/text/token-text";
+import {
+  formatBound,
+  type ExpertsParams,
+  FILTER_NAMES,
+  FILTERS,
+  type SetExpertsParams,
+  type Sort,
+  toFilters,
+} from "@/pages/explore/experts/experts-params";
+
+import { CELLS, HEADERS } from "./columns";
+import { useScrollRestoration } from "./use-scroll-restoration";
+
+/** Lazy, because only narrow screens need it. */
+const RowSheet = lazy(() => import("./row-sheet"));
+
+interface ExpertsTableProps {
+  readonly run: string;
+  readonly params: ExpertsParams;
+  readonly setParams: SetExpertsParams;
+}
+
+const ROW_HEIGHT = 31;
+const NARROW_ROW_HEIGHT = 44;
+const NO_ROWS: ExpertRow[] = [];
+
+function NoMatches({ params, setParams }: Omit<ExpertsTableProps, "run">) {
+  return (
+    <EmptyState title="No matching experts">
+      {params.search !== "" && (
+        <Button size="small" icon="close" onClick={() => setParams({ search: "" }, "push")}>
+          Clear search “{params.search}”
+        </Button>
+      )}{" "}
+      {params.token !== "" && (
+        <Button size="small" icon="close" onClick={() => setParams({ token: "" }, "push")}>
+          Clear token “{visibleText(params.token)}”
+        </Button>
+      )}{" "}
+      {FILTER_NAMES.map((name) => {
+        const value = params[name];
+        if (value === null) return null;
+        const { name: label, sign, unit } = FILTERS[name];
+        return (
+          <Button key={name} size="small" icon="close" onClick={() => setParams({ [name]: null }, "push")}>
+            Clear {label} {sign} {formatBound(name, value)} {unit}
+          </Button>
+        );
+      })}
+    </EmptyState>
+  );
+}
+
+interface HeadProps extends Omit<ExpertsTableProps, "run"> {
+  readonly hidden: readonly string[];
+}
+
+function Head({ params, setParams, hidden }: HeadProps) {
+  return (
+    <thead>
+      <tr>
+        {Object.entries(HEADERS).map(([id, header]) => {
+          if (hidden.includes(id)) return null;
+          const title = (
+            <span>
+              {header.title} {header.unit !== undefined && <span className="unit">{header.unit}</span>}
+            </span>
+          );
+          if (header.sort === undefined) {
+            return (
+              <th key={id} className={header.className} scope="col">
+                {header.title === "" ? <span className="sr">Tray</span> : title}
+              </th>
+            );
+          }
+          return (
+            <SortHeader<Sort>
+              key={id}
+              column={header.sort}
+              className={header.className}
+              sorting={{ key: params.sort, order: params.order }}
+              onSort={(sorting) => setParams({ sort: sorting.key, order: sorting.order }, "push")}
+            >
+              {title}
+            </SortHeader>
+          );
+        })}
+      </tr>
+    </thead>
+  );
+}
+
+interface BodyRowProps {
+  readonly row: ExpertRow;
+  readonly largest: number;
+  readonly hidden: readonly string[];
+  /** Set on narrow screens, where a row opens a sheet. */
+  readonly onOpen?: (row: ExpertRow) => void;
+}
+
+/** Memoised, so that scrolling renders new rows only. */
+const BodyRow = memo(function BodyRow({ row, largest, hidden, onOpen }: BodyRowProps) {
+  return (
+    <tr>
+      {Object.entries(HEADERS).map(([id, look]) =>
+        hidden.includes(id) ? null : (
+          <td key={id} className={look.className}>
+            {onOpen !== undefined && id === "label" ? (
+              <button type="button" className="row-open" onClick={() => onOpen(row)}>
+                <span className="mono dim">{row.expert}</span>{" "}
+                {row.active_tokens === 0 && row.label === null ? (
+                  <span className="dim">dead</span>
+                ) : (
+                  <ExpertLabel label={row.label} automatic={row.automatic} />
+                )}
+              </button>
+            ) : (
+              CELLS[id]?.(row, largest)
+            )}
+          </td>
+        ),
+      )}
+    </tr>
+  );
+});
+
+/** The run's expert with the strongest activation; it sets one colour scale for all pages of the table. */
+function useStrongest(run: string): ExpertRow | undefined {
+  const { data } = useInfiniteQuery(expertsQuery(run, { sort: "max_activation", order: "desc" }, 1));
+  return data?.pages[0]?.experts[0];
+}
+
+/** Columns measured by `mxd ablate`. */
+const ABLATION_COLUMNS = ["loss_increase", "kl_amplified"] as const;
+
+export function ExpertsTable({ run, params, setParams }: ExpertsTableProps) {
+  const query = useInfiniteQuery(expertsQuery(run, toFilters(params)));
+  const { data, error, hasNextPage, isFetching, fetchNextPage, refetch } = query;
+  const isNarrow = useIsNarrow();
+  const [opened, setOpened] = useState<ExpertRow | null>(null);
+  const strongest = useStrongest(run);
+  const largest = strongest?.max_activation ?? 0;
+  const isMeasured = strongest?.measured === true;
+  const hidden = useMemo(
+    () => (isMeasured ? params.hide : [...params.hide, ...ABLATION_COLUMNS]) as readonly string[],
+    [isMeasured, params.hide],
+  );
+  const rows = useMemo(() => data?.pages.flatMap((page) => page.experts) ?? NO_ROWS, [data]);
+  const onNearEnd = useCallback(() => {
+    if (hasNextPage && !isFetching) void fetchNextPage();
+  }, [hasNextPage, isFetching, fetchNextPage]);
+  useScrollRestoration(run, { count: rows.length, hasMore: hasNextPage, fetchMore: onNearEnd });
+  if (error !== null && rows.length === 0) return <ErrorState error={error} onRetry={() => void refetch()} />;
+  if (data === undefined) return <LoadingState label="Loading experts" rows={12} rowHeight={ROW_HEIGHT} />;
+  if (rows.length === 0) return <NoMatches params={params} setParams={setParams} />;
+  return (
+    <>
+      <table className="grid experts-table" aria-rowcount={data.pages[0]?.matching}>
+        <Head params={params} setParams={setParams} hidden={hidden} />
+        <VirtualRows count={rows.length} rowHeight={isNarrow ? NARROW_ROW_HEIGHT : ROW_HEIGHT} onNearEnd={onNearEnd}>
+          {(index) => {
+            const row = rows[index];
+            const openProps = isNarrow && { onOpen: setOpened };
+            return row && <BodyRow key={row.expert} row={row} largest={largest} hidden={hidden} {...openProps} />;
+          }}
+        </VirtualRows>
+      </table>
+      {hasNextPage && <LoadingState label="Loading more experts" rows={2} rowHeight={ROW_HEIGHT} />}
+      {isNarrow && (
+        <Suspense>
+          <RowSheet row={opened} onClose={() => setOpened(null)} />
+        </Suspense>
+      )}
+    </>
+  );
+}

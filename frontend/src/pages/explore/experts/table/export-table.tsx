@@ -1,0 +1,77 @@
+/** Exports all experts that match the filters, with the order and columns on screen. */
+
+import { useState } from "react";
+import { Menu, MenuItem, MenuTrigger, Popover } from "react-aria-components";
+
+import { messageOf } from "@/api/http/errors";
+import { fetchAllExperts } from "@/api/queries";
+import type { ExpertRow } from "@/api/types";
+import { toCsv } from "@/components/plots/figure/figure-data";
+import { TriggerButton } from "@/components/ui/button";
+import { Icon } from "@/components/ui/icon";
+import { saveFile } from "@/lib/browser/save-file";
+import { formatCount } from "@/lib/text/format";
+import { type ExpertsParams, OPTIONAL_COLUMNS, toFilters } from "@/pages/explore/experts/experts-params";
+
+import { tableColumns, tableRow } from "./table-file";
+
+interface ExportTableProps {
+  readonly run: string;
+  readonly params: ExpertsParams;
+}
+
+const FORMATS = { csv: "CSV", json: "JSON" } as const;
+type Format = keyof typeof FORMATS;
+
+function save(run: string, params: ExpertsParams, rows: readonly ExpertRow[], format: Format): void {
+  const visible = OPTIONAL_COLUMNS.filter((column) => !params.hide.includes(column));
+  const columns = tableColumns(visible);
+  const cells = rows.map((row) => tableRow(row, columns));
+  if (format === "csv") {
+    saveFile(`${run}-experts.csv`, toCsv({ columns, rows: cells.map((row) => row.map(String)) }), "text/csv");
+    return;
+  }
+  const experts = cells.map((row) => Object.fromEntries(columns.map((column, i) => [column, row[i]])));
+  saveFile(
+    `${run}-experts.json`,
+    JSON.stringify({ run, asked: toFilters(params), experts }, null, 2),
+    "application/json",
+  );
+}
+
+export function ExportTable({ run, params }: ExportTableProps) {
+  const [progress, setProgress] = useState("");
+  const start = async (format: Format) => {
+    setProgress("0");
+    try {
+      const rows = await fetchAllExperts(run, toFilters(params), (count) => setProgress(formatCount(count)));
+      save(run, params, rows, format);
+      setProgress("");
+    } catch (error) {
+      setProgress(messageOf(error));
+    }
+  };
+  return (
+    <>
+      {progress !== "" && (
+        <span className="dim" role="status">
+          {progress}
+        </span>
+      )}
+      <MenuTrigger>
+        <TriggerButton className="btn" aria-label="Export table">
+          <Icon name="download" /> Export
+        </TriggerButton>
+        <Popover className="popover" placement="bottom end">
+          <Menu className="menu" aria-label="Export table" onAction={(key) => void start(key as Format)}>
+            {Object.entries(FORMATS).map(([format, name]) => (
+              <MenuItem key={format} id={format}>
+                {name}
+              </MenuItem>
+            ))}
+          </Menu>
+        </Popover>
+      </MenuTrigger>
+    </>
+  );
+}

@@ -1,0 +1,69 @@
+/** Bottom sheet on narrow screens with what does not fit into a table row. */
+
+import { Dialog, Heading, Modal, ModalOverlay } from "react-aria-components";
+
+import type { ExpertRow } from "@/api/types";
+import { ExpertLabel } from "@/components/experts/expert-link";
+import { MiniHistogram } from "@/components/plots/mini-histogram";
+import { usePageLinks } from "@/components/runs/page-links";
+import { TokenChip } from "@/components/tokens/token-chip";
+import { useTray } from "@/components/tray/tray-context";
+import { Button, LinkButton } from "@/components/ui/button";
+import { formatFixed, formatPercent } from "@/lib/text/format";
+
+function Sheet({ row, onClose }: { readonly row: ExpertRow; readonly onClose: () => void }) {
+  const links = usePageLinks();
+  const tray = useTray();
+  const inTray = tray.has(row.expert);
+  return (
+    <Dialog className="sheet">
+      <header>
+        <div>
+          <span className="mono dim">{row.expert}</span>
+          <Heading slot="title">
+            <ExpertLabel label={row.label} automatic={row.automatic} />
+          </Heading>
+        </div>
+        <Button variant="ghost" icon="close" aria-label="Close" onClick={onClose} />
+      </header>
+      <dl className="kv">
+        <dt>Density</dt>
+        <dd>
+          {formatPercent(row.density)} <span>%</span>
+        </dd>
+        <dt>Mean activation</dt>
+        <dd>{formatFixed(row.mean_activation)}</dd>
+        <dt>Max activation</dt>
+        <dd>{formatFixed(row.max_activation)}</dd>
+        <dt>Token entropy</dt>
+        <dd>
+          {formatFixed(row.entropy)} <span>bits</span>
+        </dd>
+      </dl>
+      <p className="chips">
+        {row.top_tokens.map((token) => (
+          <TokenChip key={token.id} text={token.text} />
+        ))}
+      </p>
+      <MiniHistogram counts={row.histogram} high={row.histogram_high} height={56} caption="activation, log count" />
+      <footer>
+        <LinkButton to={links.expert(row.expert)}>Open</LinkButton>
+        <Button
+          variant={inTray ? "chosen" : "primary"}
+          icon={inTray ? "check" : "plus"}
+          onClick={() => tray.toggle(row.expert)}
+        >
+          {inTray ? "In tray" : "Add to tray"}
+        </Button>
+      </footer>
+    </Dialog>
+  );
+}
+
+export default function RowSheet({ row, onClose }: { readonly row: ExpertRow | null; readonly onClose: () => void }) {
+  return (
+    <ModalOverlay className="overlay" isOpen={row !== null} onOpenChange={(open) => !open && onClose()} isDismissable>
+      <Modal className="modal bottom">{row !== null && <Sheet row={row} onClose={onClose} />}</Modal>
+    </ModalOverlay>
+  );
+}

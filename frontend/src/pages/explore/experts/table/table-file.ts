@@ -1,0 +1,26 @@
+/** Export of the experts table: the visible columns, with full precision. */
+
+import type { ExpertRow } from "@/api/types";
+import type { OptionalColumn } from "@/pages/explore/experts/experts-params";
+
+export function tableColumns(shown: readonly OptionalColumn[]): readonly string[] {
+  return ["expert", "label", "automatic_label", ...shown];
+}
+
+/** Values that have not been measured are empty instead of 0. */
+export function tableRow(row: ExpertRow, columns: readonly string[]): readonly (string | number)[] {
+  const cells: Readonly<Record<string, string | number>> = {
+    expert: row.expert,
+    label: row.label ?? "",
+    automatic_label: row.automatic?.label ?? "",
+    density: row.density,
+    mean: row.mean_activation,
+    largest: row.max_activation,
+    entropy: row.entropy,
+    loss_increase: row.measured ? row.loss_increase : "",
+    kl_amplified: row.measured ? row.kl_amplified : "",
+    top_tokens: row.top_tokens.map((token) => token.text).join(" "),
+    histogram: row.histogram.join(" "),
+  };
+  return columns.map((column) => cells[column] ?? "");
+}

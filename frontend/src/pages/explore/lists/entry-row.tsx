@@ -1,0 +1,148 @@
+/** One expert of a list: label, statistics, note and position. */
+
+import { useState } from "react";
+import { Link } from "react-router";
+
+import { messageOf } from "@/api/http/errors";
+import { useSetMembership, useSetEntryNote } from "@/api/lists";
+import { useSetLabel } from "@/api/mutations";
+import type { ListEntry } from "@/api/types";
+import { ExpertLabel } from "@/components/experts/expert-link";
+import { usePageLinks } from "@/components/runs/page-links";
+import { TokenChip } from "@/components/tokens/token-chip";
+import { PlusButton } from "@/components/tray/plus-button";
+import { Button } from "@/components/ui/button";
+import { formatFixed, formatPercent } from "@/lib/text/format";
+import { TextEditor } from "@/pages/explore/expert/head/text-editor";
+
+interface EntryRowProps {
+  readonly run: string;
+  readonly list: number;
+  readonly entry: ListEntry;
+  readonly isFirst: boolean;
+  readonly isLast: boolean;
+  readonly onMove: (offset: -1 | 1) => void;
+}
+
+function NoteField({ run, list, entry }: Pick<EntryRowProps, "run" | "list" | "entry">) {
+  const saved = entry.note ?? "";
+  const [text, setText] = useState(saved);
+  const noteMutation = useSetEntryNote(run, list);
+  const save = () => {
+    if (text.trim() !== saved) noteMutation.mutate({ expert: entry.row.expert, note: text.trim() });
+  };
+  return (
+    <>
+      <input
+        className="entry-note"
+        aria-label={`Note on expert ${entry.row.expert}`}
+        placeholder="Add note"
+        maxLength={10_000}
+        value={text}
+        onChange={(event) => setText(event.target.value)}
+        onBlur={save}
+        onKeyDown={(event) => {
+          if (event.key === "Enter") save();
+          if (event.key === "Escape") setText(saved);
+        }}
+      />
+      {noteMutation.error !== null && (
+        <span className="bad" role="alert">
+          {messageOf(noteMutation.error)}
+        </span>
+      )}
+    </>
+  );
+}
+
+/** The label, linked to the expert's page and editable in place. */
+function LabelCell({ run, row }: { readonly run: string; readonly row: ListEntry["row"] }) {
+  const [editing, setEditing] = useState(false);
+  const labelMutation = useSetLabel(run, row.expert);
+  const links = usePageLinks();
+  if (editing) {
+    return (
+      <TextEditor
+        label={`Label of ${row.expert}`}
+        initial={row.label ?? row.automatic?.label ?? ""}
+        maxLength={200}
+        lines={1}
+        isSaving={labelMutation.isPending}
+        error={labelMutation.error}
+        onSave={(text) => labelMutation.mutate(text, { onSuccess: () => setEditing(false) })}
+        onCancel={() => setEditing(false)}
+      />
+    );
+  }
+  return (
+    <>
+      <Link to={links.expert(row.expert)}>
+        <ExpertLabel label={row.label} automatic={row.automatic} />
+        {row.label === null && <span className="sr">Expert {row.expert}</span>}
+      </Link>
+      <Button
+        size="small"
+        variant="ghost"
+        icon="edit"
+        aria-label={`Label ${row.expert}`}
+        onClick={() => setEditing(true)}
+      />
+      {row.tags.map((tag) => (
+        <span key={tag} className="chip">
+          {tag}
+        </span>
+      ))}
+    </>
+  );
+}
+
+export function EntryRow({ run, list, entry, isFirst, isLast, onMove }: EntryRowProps) {
+  const membership = useSetMembership(run);
+  const { row } = entry;
+  return (
+    <tr>
+      <td className="c-plus">
+        <PlusButton expert={row.expert} />
+      </td>
+      <td className="num mono">{row.expert}</td>
+      <td className="l-label">
+        <LabelCell run={run} row={row} />
+      </td>
+      <td className="num">{formatPercent(row.density)}</td>
+      <td className="num">{formatFixed(row.max_activation)}</td>
+      <td className="l-tokens">
+        {row.top_tokens.slice(0, 4).map((token) => (
+          <TokenChip key={token.id} text={token.text} />
+        ))}
+      </td>
+      <td className="l-entry-note">
+        <NoteField run={run} list={list} entry={entry} />
+      </td>
+      <td className="l-acts">
+        <Button
+          size="small"
+          variant="ghost"
+          icon="arrowUp"
+          aria-label={`Move ${row.expert} up`}
+          disabled={isFirst}
+          onClick={() => onMove(-1)}
+        />
+        <Button
+          size="small"
+          variant="ghost"
+          icon="arrowDown"
+          aria-label={`Move ${row.expert} down`}
+          disabled={isLast}
+          onClick={() => onMove(1)}
+        />
+        <Button
+          size="small"
+          variant="ghost"
+          icon="close"
+          aria-label={`Remove ${row.expert} from the list`}
+          onClick={() => membership.mutate({ list, experts: [row.expert], isMember: false })}
+        />
+      </td>
+    </tr>
+  );
+}

@@ -1,0 +1,36 @@
+/** Export of a passage search: the rows on screen, in their order. */
+
+import type { PassageResult } from "@/api/types";
+import { toCsv } from "@/components/plots/figure/figure-data";
+
+import type { SearchParams } from "./search-params";
+
+const COLUMNS = [
+  "expert",
+  "label",
+  "automatic_label",
+  "mass",
+  "share",
+  "lift",
+  "density",
+  "strongest_on",
+  "top_tokens",
+];
+
+const cell = (value: number | null) => (value === null ? "" : String(value));
+
+export function passageCsv({ hits, tokens }: Pick<PassageResult, "hits" | "tokens">): string {
+  const rows = hits.map((hit) => [
+    String(hit.expert),
+    hit.label ?? "",
+    hit.automatic?.label ?? "",
+    ...[hit.mass, hit.share, hit.lift, hit.density].map(cell),
+    tokens[hit.peak]?.text ?? "",
+    hit.top_tokens.map((token) => token.text).join(" "),
+  ]);
+  return toCsv({ columns: COLUMNS, rows });
+}
+
+export function passageJson(result: PassageResult, params: SearchParams): string {
+  return JSON.stringify({ asked: params, ...result }, null, 2);
+}

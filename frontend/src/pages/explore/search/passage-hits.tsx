@@ -1,0 +1,84 @@
+/** Table of the experts that fire on a passage. */
+
+import { Link } from "react-router";
+
+import type { PassageHit, PassageResult } from "@/api/types";
+import { CoefficientCell } from "@/components/experts/coefficient-bar";
+import { ExpertLabel } from "@/components/experts/expert-link";
+import { usePageLinks } from "@/components/runs/page-links";
+import { TokenChip } from "@/components/tokens/token-chip";
+import { PlusButton } from "@/components/tray/plus-button";
+import { formatFixed, formatPercent } from "@/lib/text/format";
+
+const COLUMNS = ["Id", "Label", "Summed act.", "Lift", "Share, %", "Density, %", "Peak token", "Top tokens"];
+const NUMBERS = new Set(["Id", "Summed act.", "Lift", "Share, %", "Density, %"]);
+
+function liftText(lift: number | null): string {
+  return lift === null ? "–" : `× ${lift >= 100 ? lift.toFixed(0) : formatFixed(lift, 1)}`;
+}
+
+interface HitRowProps {
+  readonly hit: PassageHit;
+  readonly strongest: string;
+  readonly largest: number;
+}
+
+function HitRow({ hit, strongest, largest }: HitRowProps) {
+  const links = usePageLinks();
+  return (
+    <tr>
+      <td className="c-plus">
+        <PlusButton expert={hit.expert} />
+      </td>
+      <td className="num mono">{hit.expert}</td>
+      <td className="s-label">
+        <Link to={links.expert(hit.expert)}>
+          <ExpertLabel label={hit.label} automatic={hit.automatic} />
+          {hit.label === null && <span className="sr">Expert {hit.expert}</span>}
+        </Link>
+      </td>
+      <td className="num">
+        <CoefficientCell value={hit.mass} largest={largest} />
+      </td>
+      <td className="num">{liftText(hit.lift)}</td>
+      <td className="num">{formatPercent(hit.share)}</td>
+      <td className="num">{hit.density === null ? "–" : formatPercent(hit.density)}</td>
+      <td>
+        <TokenChip text={strongest} />
+      </td>
+      <td className="s-tokens">
+        {hit.top_tokens.slice(0, 5).map((token) => (
+          <TokenChip key={token.id} text={token.text} />
+        ))}
+      </td>
+    </tr>
+  );
+}
+
+export function PassageHits({ result }: { readonly result: PassageResult }) {
+  const largest = Math.max(...result.hits.map((hit) => hit.mass), 0);
+  return (
+    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus
+    <div className="passage-hits" tabIndex={0} role="region" aria-label="Matching experts">
+      <table className="grid plain">
+        <thead>
+          <tr>
+            <th className="c-plus" scope="col">
+              <span className="sr">Tray</span>
+            </th>
+            {COLUMNS.map((head) => (
+              <th key={head} scope="col" className={NUMBERS.has(head) ? "num" : ""}>
+                {head}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {result.hits.map((hit) => (
+            <HitRow key={hit.expert} hit={hit} strongest={result.tokens[hit.peak]?.text ?? ""} largest={largest} />
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}

@@ -1,0 +1,126 @@
+/** Circuits: attribution graph of a next token over the tokens and experts of all layers that have a run. */
+
+import "@/components/prompt/prompt.css";
+import "./circuits.css";
+import "./panel/panel.css";
+
+import { useQuery } from "@tanstack/react-query";
+import { useMemo } from "react";
+
+import { type CircuitRequest, circuitQuery } from "@/api/circuits";
+import { routingOptionsQuery } from "@/api/queries";
+import type { RunSummary } from "@/api/types";
+import { PageBar } from "@/components/layout/navigation/page-bar";
+import { ExamplePrompts } from "@/components/prompt/example-prompts";
+import { FromContext } from "@/components/prompt/from-context";
+import { PromptBox, SUBMIT_KEY } from "@/components/prompt/prompt-box";
+import { usePromptDraft } from "@/components/prompt/prompt-draft";
+import { WithRun } from "@/components/runs/current-run";
+import { pickLayerRuns } from "@/components/runs/pick-layer-runs";
+import { Button } from "@/components/ui/button";
+import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
+import { type SetParams, useUrlState, type Values } from "@/hooks/use-url-state";
+import { continuationPrompt } from "@/lib/text/prompts";
+import { LayerButtons } from "@/pages/prompt/routing/other-layers";
+
+import { CIRCUIT_PARAMS } from "./circuit-params";
+import { CircuitView } from "./circuit-view";
+
+type Params = Values<typeof CIRCUIT_PARAMS>;
+
+/** Names of the other runs; undefined while loading. */
+function useOtherRuns(run: RunSummary, layers: Params["layers"]): readonly string[] | undefined {
+  const { data, error } = useQuery(routingOptionsQuery(run.name));
+  return useMemo(() => {
+    if (data === undefined) return error === null ? undefined : [];
+    const supported = data.layers.filter(({ method }) => method !== "autoencoder");
+    if (layers === null) return pickLayerRuns(run, supported);
+    return supported.filter(({ name }) => layers.includes(name)).map(({ name }) => name);
+  }, [data, error, layers, run]);
+}
+
+function EmptyPrompt({ run, onChoose }: { readonly run: RunSummary; readonly onChoose: (prompt: string) => void }) {
+  return (
+    <div className="prompted-empty">
+      <EmptyState title="Type a prompt to trace its next token">
+        The most probable next token is traced back through every trained layer: the experts that contribute to its
+        logit, and the earlier experts and tokens that activated them.
+      </EmptyState>
+      {run.indexed_tokens !== null && (
+        <ExamplePrompts run={run.name} toPrompt={continuationPrompt} onChoose={onChoose} />
+      )}
+    </div>
+  );
+}
+
+interface TracedProps {
+  readonly request: CircuitRequest;
+  readonly params: Params;
+  readonly setParams: SetParams<typeof CIRCUIT_PARAMS>;
+}
+
+function Traced({ request, params, setParams }: TracedProps) {
+  const { data, error, refetch } = useQuery(circuitQuery(request, Math.round(params.nodes)));
+  if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
+  if (data === undefined) {
+    return (
+      <div className="prompted-empty">
+        <LoadingState label="Tracing; the language model is loaded on first use" rows={14} />
+      </div>
+    );
+  }
+  return <CircuitView response={data} request={request} params={params} setParams={setParams} />;
+}
+
+function Circuits({ run }: { readonly run: RunSummary }) {
+  const [params, setParams] = useUrlState(CIRCUIT_PARAMS);
+  const { prompt, layers, target, at, errors } = params;
+  const others = useOtherRuns(run, layers);
+  const resetSelection = { target: null, at: null, chosen: [] };
+  const draft = usePromptDraft(prompt, (text) => setParams({ prompt: text, ...resetSelection }, "push"), null);
+  const request = useMemo(
+    () => (others === undefined ? null : { runs: [run.name, ...others], text: prompt, target, position: at, errors }),
+    [others, run.name, prompt, target, at, errors],
+  );
+  const choose = (text: string) => setParams({ prompt: text, ...resetSelection }, "push");
+  return (
+    <>
+      <section className="prompt-row">
+        <PromptBox
+          label="Prompt"
+          placeholder="Type or paste a prompt"
+          value={draft.text}
+          onChange={draft.setText}
+          onSubmit={draft.commit}
+        />
+        <div className="prompt-actions">
+          {run.indexed_tokens !== null && (
+            <FromContext run={run.name} onChoose={(context) => choose(continuationPrompt(context))} />
+          )}
+          <Button variant="primary" disabled={draft.text === ""} onClick={draft.commit}>
+            Trace<kbd aria-hidden="true">{SUBMIT_KEY}</kbd>
+          </Button>
+        </div>
+      </section>
+      <div className="circuit-layers">
+        <LayerButtons
+          run={run}
+          chosen={others ?? []}
+          onChoose={(names) => setParams({ layers: names, chosen: [] }, "push")}
+        />
+      </div>
+      {prompt === "" && <EmptyPrompt run={run} onChoose={choose} />}
+      {prompt !== "" && request !== null && <Traced request={request} params={params} setParams={setParams} />}
+    </>
+  );
+}
+
+export default function CircuitsPage() {
+  return (
+    <>
+      <title>Circuits · MxD Explorer</title>
+      <PageBar crumbs={[{ label: "Circuits" }]} />
+      <WithRun>{(run) => <Circuits key={run.name} run={run} />}</WithRun>
+    </>
+  );
+}

@@ -1,0 +1,203 @@
+/** The difference between the routings of two texts: by aligned token as a map, or by whole text as lists. */
+
+import "./difference.css";
+
+import { useMemo } from "react";
+import { Link } from "react-router";
+
+import type { RoutingResponse } from "@/api/types";
+import { ExpertLabel } from "@/components/experts/expert-link";
+import { usePageLinks } from "@/components/runs/page-links";
+import { RampLegend } from "@/components/tokens/ramp-legend";
+import { PlusButton } from "@/components/tray/plus-button";
+import { Button } from "@/components/ui/button";
+import { SegmentedControl } from "@/components/ui/segmented-control";
+import type { SetParams, Values } from "@/hooks/use-url-state";
+import { axisLimit } from "@/lib/scales/axis-limits";
+import { divergingClass } from "@/lib/scales/colour-scale";
+import { formatCount, formatFixed, formatSigned } from "@/lib/text/format";
+import { columnText } from "@/pages/prompt/routing/heat-map/columns";
+import { MORE_ROWS, type ROUTING_PARAMS } from "@/pages/prompt/routing/routing-params";
+
+import { type DifferenceRow, differenceRows, largestDifference, alignRoutings, type TokenPair } from "./difference";
+
+/** Longer maps are unreadable and slow to render. */
+const MAX_COLUMNS = 160;
+
+/** Smaller differences in activation are rounding errors. */
+const ROUNDING_ERROR = 1e-3;
+
+function ExpertName({ row }: { readonly row: DifferenceRow }) {
+  const links = usePageLinks();
+  return (
+    <div className="who">
+      <span className="mono id">{row.expert}</span>
+      <Link className="n" to={links.expert(row.expert)}>
+        <ExpertLabel label={row.info?.label ?? null} topTokens={row.info?.top_tokens ?? []} />
+        {row.info?.label == null && <span className="sr">Expert {row.expert}</span>}
+      </Link>
+      <PlusButton expert={row.expert} />
+    </div>
+  );
+}
+
+function PairHead({ pair }: { readonly pair: TokenPair }) {
+  const [a, b] = [pair.a, pair.b].map((token) => (token === null ? null : columnText(token.text)));
+  if (pair.a?.id === pair.b?.id) return <th scope="col">{a}</th>;
+  return (
+    <th scope="col" className="differs">
+      <span className="down">{a ?? "–"}</span>
+      <span className="up">{b ?? "–"}</span>
+    </th>
+  );
+}
+
+function Cell({ value, end }: { readonly value: number | undefined; readonly end: number }) {
+  const digits = end >= 4 ? 1 : 2;
+  if (value === undefined || Number(value.toFixed(digits)) === 0) return <td />;
+  return <td className={`num ${divergingClass(value, end)}`}>{formatSigned(value, digits)}</td>;
+}
+
+interface MapProps {
+  readonly pairs: readonly TokenPair[];
+  readonly rows: readonly DifferenceRow[];
+  readonly end: number;
+}
+
+function DifferenceMap({ pairs, rows, end }: MapProps) {
+  const shown = pairs.slice(0, MAX_COLUMNS);
+  return (
+    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus
+    <div className="difference-box" tabIndex={0} role="region" aria-label="Difference by token">
+      <table className="difference" aria-label="Differences, tokens by experts">
+        <thead>
+          <tr>
+            <th scope="col">Expert</th>
+            {shown.map((pair, i) => (
+              <PairHead key={i} pair={pair} />
+            ))}
+            <th scope="col" className="num">
+              Change
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          {rows.map((row) => (
+            <tr key={row.expert}>
+              <th scope="row">
+                <ExpertName row={row} />
+              </th>
+              {shown.map((_, i) => (
+                <Cell key={i} value={row.cells.get(i)} end={end} />
+              ))}
+              <td className="num sum">{formatSigned(row.change, 2)}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+interface DifferenceListProps {
+  readonly title: string;
+  readonly rows: readonly DifferenceRow[];
+  readonly end: number;
+}
+
+function DifferenceList({ title, rows, end }: DifferenceListProps) {
+  return (
+    <section aria-label={title}>
+      <h3>{title}</h3>
+      <table className="grid plain">
+        <thead>
+          <tr>
+            <th>Expert</th>
+            <th className="num">First</th>
+            <th className="num">Second</th>
+            <th className="num">Change</th>
+          </tr>
+        </thead>
+        <tbody>
+          {rows.map((row) => (
+            <tr key={row.expert}>
+              <td>
+                <ExpertName row={row} />
+              </td>
+              <td className="num">{formatFixed(row.a)}</td>
+              <td className="num">{formatFixed(row.b)}</td>
+              <td className={`num ${divergingClass(row.change, end)}`}>{formatSigned(row.change, 2)}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      {rows.length === 0 && <p className="dim">None</p>}
+    </section>
+  );
+}
+
+interface DifferenceViewProps {
+  readonly first: RoutingResponse;
+  readonly second: RoutingResponse;
+  readonly params: Values<typeof ROUTING_PARAMS>;
+  readonly setParams: SetParams<typeof ROUTING_PARAMS>;
+}
+
+export function DifferenceView({ first, second, params, setParams }: DifferenceViewProps) {
+  const { align } = params;
+  const pairs = useMemo(() => alignRoutings(first, second), [first, second]);
+  const rows = useMemo(
+    () =>
+      differenceRows(pairs, { ...first.experts, ...second.experts }, align).filter(
+        (row) => row.totalChange > ROUNDING_ERROR,
+      ),
+    [pairs, first, second, align],
+  );
+  const shown = rows.slice(0, params.rows);
+  const isAligned = align === "aligned";
+  const largestChange = rows.reduce((largest, row) => Math.max(largest, Math.abs(row.change)), 0);
+  const end = axisLimit(isAligned ? largestDifference(rows) : largestChange);
+  return (
+    <section className="difference-pane" aria-label="Difference between the two routings">
+      <div className="pane-h">
+        <h2>Second text vs first</h2>
+        <span className="note">
+          {formatCount(rows.length)} {rows.length === 1 ? "expert differs" : "experts differ"}
+        </span>
+        <span className="grow" />
+        <SegmentedControl
+          label="Comparison"
+          value={align}
+          onChange={(next) => setParams({ align: next })}
+          segments={[
+            { value: "aligned", label: "Aligned tokens" },
+            { value: "apart", label: "Whole texts" },
+          ]}
+        />
+      </div>
+      {rows.length === 0 && <p className="dim">Both texts activate the same experts equally strongly.</p>}
+      {isAligned ? (
+        <DifferenceMap pairs={pairs} rows={shown} end={end} />
+      ) : (
+        <div className="difference-lists">
+          <DifferenceList title="Stronger in the second text" rows={shown.filter((row) => row.change > 0)} end={end} />
+          <DifferenceList title="Stronger in the first text" rows={shown.filter((row) => row.change < 0)} end={end} />
+        </div>
+      )}
+      <div className="heat-foot">
+        <RampLegend kind="diverging" low={`Activation −${formatFixed(end, 1)}`} high={`+${formatFixed(end, 1)}`} />
+        <span className="grow" />
+        {isAligned && pairs.length > MAX_COLUMNS && (
+          <span className="dim">
+            First {MAX_COLUMNS} of {formatCount(pairs.length)} tokens shown; “Whole texts” includes all.
+          </span>
+        )}
+        {rows.length > shown.length && (
+          <Button size="small" onClick={() => setParams({ rows: params.rows + MORE_ROWS })}>
+            {formatCount(rows.length - shown.length)} more experts
+          </Button>
+        )}
+      </div>
+    </section>
+  );
+}

@@ -1,0 +1,95 @@
+/** Header of the heat map: controls, ranking, table view and download. */
+
+import { Menu, MenuItem, MenuTrigger, Popover } from "react-aria-components";
+
+import type { RoutingResponse, RunSummary } from "@/api/types";
+import { toCsv } from "@/components/plots/figure/figure-data";
+import { KSlider } from "@/components/runs/k-slider";
+import { Button } from "@/components/ui/button";
+import { TriggerButton } from "@/components/ui/button";
+import { Icon } from "@/components/ui/icon";
+import { SegmentedControl } from "@/components/ui/segmented-control";
+import type { SetParams, Values } from "@/hooks/use-url-state";
+import { saveFile } from "@/lib/browser/save-file";
+import { formatCount } from "@/lib/text/format";
+import { LayerButtons } from "@/pages/prompt/routing/other-layers";
+import type { ROUTING_PARAMS } from "@/pages/prompt/routing/routing-params";
+import { routingTable } from "@/pages/prompt/routing/table/routing-export";
+
+import type { Predicted, Ranking } from "./heat-rows";
+
+interface HeatBarProps {
+  readonly run: RunSummary;
+  readonly response: RoutingResponse;
+  readonly predicted: Predicted;
+  readonly shown: number;
+  readonly total: number;
+  readonly params: Values<typeof ROUTING_PARAMS>;
+  readonly setParams: SetParams<typeof ROUTING_PARAMS>;
+}
+
+const RANKINGS: Readonly<Record<Ranking, string>> = {
+  summed: "by summed activation",
+  largest: "by max activation",
+  often: "by number of active tokens",
+  rarest: "by density, rarest first",
+};
+
+interface DownloadProps extends Pick<HeatBarProps, "response" | "predicted"> {
+  readonly withStart: boolean;
+}
+
+function Download({ response, predicted, withStart }: DownloadProps) {
+  const save = (key: string | number) => {
+    const tokens = response.tokens.map((token, position) => ({ ...token, ...predicted?.[position] }));
+    if (key === "json") saveFile("routing.json", JSON.stringify({ ...response, tokens }, null, 1), "application/json");
+    else saveFile("routing.csv", toCsv(routingTable(response, predicted, withStart)), "text/csv");
+  };
+  return (
+    <MenuTrigger>
+      <TriggerButton className="btn sm icon" aria-label="Download">
+        <Icon name="download" />
+      </TriggerButton>
+      <Popover className="popover" placement="bottom end">
+        <Menu className="menu" aria-label="Download" onAction={save}>
+          <MenuItem id="json">Routing, JSON</MenuItem>
+          <MenuItem id="csv">Table, CSV</MenuItem>
+        </Menu>
+      </Popover>
+    </MenuTrigger>
+  );
+}
+
+export function HeatBar({ run, response, predicted, shown, total, params, setParams }: HeatBarProps) {
+  const asTable = params.view === "table";
+  return (
+    <div className="pane-h">
+      <h2>Experts by token</h2>
+      <span className="note">
+        {shown < total ? `${formatCount(shown)} of ${formatCount(total)}` : formatCount(total)} experts,{" "}
+        {RANKINGS[params.rank]}
+      </span>
+      <span className="grow" />
+      <KSlider run={run} k={params.k} onChange={(k) => setParams({ k })} />
+      <LayerButtons run={run} chosen={params.layers} onChoose={(layers) => setParams({ layers })} />
+      <SegmentedControl
+        label="Rank experts by"
+        value={params.rank}
+        onChange={(rank) => setParams({ rank })}
+        segments={[
+          { value: "summed", label: "Sum" },
+          { value: "largest", label: "Max" },
+          { value: "often", label: "Frequency" },
+          { value: "rarest", label: "Rarity" },
+        ]}
+      />
+      <Button
+        size="small"
+        icon={asTable ? "chart" : "table"}
+        aria-label={asTable ? "Show as map" : "Show as table"}
+        onClick={() => setParams({ view: asTable ? "map" : "table" })}
+      />
+      <Download response={response} predicted={predicted} withStart={params.start} />
+    </div>
+  );
+}

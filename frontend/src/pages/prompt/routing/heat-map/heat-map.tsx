@@ -1,0 +1,152 @@
+/** Heat map of activations, tokens by experts. A real table; for long texts only the columns in view are rendered. */
+
+import { memo, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
+
+import { useTips } from "@/components/tokens/tip-layer";
+import type { RoutingLock } from "@/pages/prompt/routing/routing-params";
+
+import { columnOffsets, type ColumnWindow, columnWidth, visibleColumns } from "./columns";
+import { heatEvents, type CellPosition } from "./heat-events";
+import { HeatHead } from "./heat-head";
+import { HeatRowView } from "./heat-row";
+import type { Column, HeatRow, Predicted, Ranking } from "./heat-rows";
+import { CellTip, ColumnTip } from "./heat-tips";
+
+interface HeatMapProps {
+  readonly columns: readonly Column[];
+  readonly rows: readonly HeatRow[];
+  /** Other experts of the locked token that are ranked below the last visible row. */
+  readonly extra: readonly HeatRow[];
+  readonly end: number;
+  readonly ranking: Ranking;
+  readonly lock: RoutingLock | null;
+  readonly predicted: Predicted;
+  /** Must be stable between renders. */
+  readonly onPreview: (position: number) => void;
+  readonly onLock: (cell: CellPosition) => void;
+}
+
+/** Width of the sticky last column. */
+const PINNED_RIGHT = 58;
+const isSameWindow = (a: ColumnWindow, b: ColumnWindow) => a.from === b.from && a.to === b.to;
+
+/** Range of columns to render, updated on scrolling and resizing. */
+function useColumnWindow(offsets: readonly number[]) {
+  const box = useRef<HTMLDivElement>(null);
+  const [window, setWindow] = useState<ColumnWindow>(() => visibleColumns(offsets, 0, 1));
+  const update = useCallback(() => {
+    if (box.current === null) return;
+    const { scrollLeft, clientWidth } = box.current;
+    const next = visibleColumns(offsets, scrollLeft, scrollLeft + clientWidth);
+    setWindow((old) => (isSameWindow(old, next) ? old : next));
+  }, [offsets]);
+  useLayoutEffect(() => {
+    update();
+    if (box.current === null) return undefined;
+    const observer = new ResizeObserver(update);
+    observer.observe(box.current);
+    return () => observer.disconnect();
+  }, [update]);
+  const count = offsets.length - 1;
+  return { box, window: window.to > count ? visibleColumns(offsets, 0, 1) : window, update };
+}
+
+/** Scrolls a locked column into view, e.g. after opening a shared link. */
+function useScrollToLockedColumn(
+  box: React.RefObject<HTMLDivElement | null>,
+  offsets: readonly number[],
+  column: number,
+) {
+  useEffect(() => {
+    const [from, to] = [offsets[column], offsets[column + 1]];
+    const head = box.current?.querySelector<HTMLElement>(".c0");
+    if (box.current === null || head == null || from === undefined || to === undefined) return;
+    const { scrollLeft, clientWidth } = box.current;
+    const visibleWidth = clientWidth - head.offsetWidth - PINNED_RIGHT;
+    if (from < scrollLeft || to > scrollLeft + visibleWidth)
+      box.current.scrollTo({ left: Math.max(0, from - visibleWidth / 2) });
+    // eslint-disable-next-line react-hooks/exhaustive-deps -- only a new lock scrolls, not scrolling itself
+  }, [column]);
+}
+
+/** Scrolls the row of a locked cell into view. */
+function useScrollToLockedRow(box: React.RefObject<HTMLDivElement | null>, expert: number | null) {
+  useEffect(() => {
+    const row = expert === null ? null : box.current?.querySelector<HTMLElement>("tr.rowlk");
+    if (box.current === null || row == null) return;
+    const { scrollTop, clientHeight } = box.current;
+    const isBelow = row.offsetTop + row.offsetHeight > scrollTop + clientHeight;
+    if (isBelow) box.current.scrollTo({ top: row.offsetTop - clientHeight / 2 });
+  }, [box, expert]);
+}
+
+function useEvents({ columns, rows, extra, predicted, onPreview, onLock }: HeatMapProps) {
+  const tips = useTips();
+  return useMemo(() => {
+    const tipAt = ({ position, expert }: CellPosition) => {
+      const column = columns.find((candidate) => candidate.position === position);
+      const row = [...rows, ...extra].find((candidate) => candidate.expert === expert);
+      if (column === undefined) return null;
+      return row === undefined ? (
+        <ColumnTip column={column} predicted={predicted} />
+      ) : (
+        <CellTip row={row} column={column} />
+      );
+    };
+    return heatEvents({
+      onEnter: (cell, element) => {
+        tips.show(element, tipAt(cell));
+        onPreview(cell.position);
+      },
+      onLeave: tips.hide,
+      onLock,
+    });
+  }, [columns, extra, onLock, onPreview, predicted, rows, tips]);
+}
+
+export const HeatMap = memo(function HeatMap(props: HeatMapProps) {
+  const { columns, rows, extra, end, ranking, lock, predicted } = props;
+  const widths = useMemo(() => columns.map(({ token }) => columnWidth(token.text)), [columns]);
+  const offsets = useMemo(() => columnOffsets(widths), [widths]);
+  const { box, window, update } = useColumnWindow(offsets);
+  const locked = lock?.position ?? null;
+  useScrollToLockedColumn(
+    box,
+    offsets,
+    locked === null ? -1 : columns.findIndex(({ position }) => position === locked),
+  );
+  useScrollToLockedRow(box, lock?.expert ?? null);
+  const events = useEvents(props);
+  const renderRow = (row: HeatRow) => (
+    <HeatRowView
+      key={row.expert}
+      row={row}
+      columns={columns}
+      window={window}
+      end={end}
+      ranking={ranking}
+      locked={locked}
+      isLocked={row.expert === lock?.expert}
+    />
+  );
+  return (
+    <div ref={box} className="heat-box" onScroll={update}>
+      <table className="heat" aria-label="Activations, tokens by experts" {...events}>
+        <colgroup>
+          <col className="heads" />
+          {widths.map((width, i) => (
+            <col key={i} style={{ width }} />
+          ))}
+          <col className="sums" />
+        </colgroup>
+        <HeatHead columns={columns} window={window} ranking={ranking} locked={locked} predicted={predicted} />
+        <tbody>{rows.map(renderRow)}</tbody>
+        {extra.length > 0 && (
+          <tbody className="extra" aria-label="Other experts of the locked token">
+            {extra.map(renderRow)}
+          </tbody>
+        )}
+      </table>
+    </div>
+  );
+});

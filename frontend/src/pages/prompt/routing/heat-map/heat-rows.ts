@@ -1,0 +1,125 @@
+/** Data of the heat map: rows, their order, and the colour scale. */
+
+import type { PredictedToken, RoutedExpertInfo, RoutedToken, RoutingResponse } from "@/api/types";
+import { axisLimit } from "@/lib/scales/axis-limits";
+
+export type Ranking = "summed" | "largest" | "often" | "rarest";
+
+export interface HeatCell {
+  readonly coefficient: number;
+  /** Share of the summed L2 norms of all active experts' outputs on this token. */
+  readonly share: number;
+  /** Rank among the token's active experts, starting at 1, and their number. */
+  readonly rank: number;
+  readonly activeExperts: number;
+}
+
+export interface HeatRow {
+  readonly expert: number;
+  readonly info: RoutedExpertInfo;
+  /** By token index. */
+  readonly cells: ReadonlyMap<number, HeatCell>;
+  readonly sum: number;
+  readonly largest: number;
+  /** Active on most tokens of any text. */
+  readonly isShared: boolean;
+}
+
+export interface Column {
+  /** Index into the tokens of the response. */
+  readonly position: number;
+  readonly token: RoutedToken;
+}
+
+/** Next-token distributions by position; undefined until loaded, after the routing. */
+export type Predicted = readonly PredictedToken[] | undefined;
+
+const UNKNOWN: RoutedExpertInfo = { label: null, automatic: null, density: null, max_activation: null, top_tokens: [] };
+/** Experts at or above this density are not specific to any token. */
+const SHARED_DENSITY = 0.5;
+/** Without an index, the share of this text's tokens decides. */
+const SHARED_IN_TEXT = 0.9;
+const MIN_TOKENS_FOR_SHARED = 5;
+
+export function heatColumns(response: Pick<RoutingResponse, "tokens">, withStart: boolean): readonly Column[] {
+  return response.tokens.map((token, position) => ({ position, token })).filter((c) => withStart || !c.token.start);
+}
+
+function isShared(info: RoutedExpertInfo, active: number, columns: number): boolean {
+  if (info.density !== null) return info.density >= SHARED_DENSITY;
+  return columns >= MIN_TOKENS_FOR_SHARED && active >= SHARED_IN_TEXT * columns;
+}
+
+function cellsByExpert(columns: readonly Column[]): ReadonlyMap<number, ReadonlyMap<number, HeatCell>> {
+  const cellsOf = new Map<number, Map<number, HeatCell>>();
+  for (const { position, token } of columns) {
+    for (const [i, routed] of token.experts.entries()) {
+      const cells = cellsOf.get(routed.expert) ?? new Map<number, HeatCell>();
+      const { coefficient, share } = routed;
+      cellsOf.set(
+        routed.expert,
+        cells.set(position, { coefficient, share, rank: i + 1, activeExperts: token.experts.length }),
+      );
+    }
+  }
+  return cellsOf;
+}
+
+const SORT_KEYS: Readonly<Record<Ranking, (row: HeatRow) => number>> = {
+  summed: (row) => -row.sum,
+  largest: (row) => -row.largest,
+  often: (row) => -row.cells.size,
+  rarest: (row) => row.info.density ?? Infinity,
+};
+
+/** One row per expert that is active on any column, in ranking order; ties by sum, then id. */
+export function heatRows(
+  columns: readonly Column[],
+  experts: RoutingResponse["experts"],
+  ranking: Ranking,
+): readonly HeatRow[] {
+  const rows = [...cellsByExpert(columns)].map(([expert, cells]): HeatRow => {
+    const info = experts[expert] ?? UNKNOWN;
+    const coefficients = [...cells.values()].map((cell) => cell.coefficient);
+    return {
+      expert,
+      info,
+      cells,
+      sum: coefficients.reduce((a, b) => a + b, 0),
+      largest: Math.max(...coefficients),
+      isShared: isShared(info, cells.size, columns.length),
+    };
+  });
+  const order = SORT_KEYS[ranking];
+  const compare = (a: HeatRow, b: HeatRow) => (order(a) === order(b) ? 0 : order(a) - order(b));
+  return rows.sort((a, b) => compare(a, b) || b.sum - a.sum || a.expert - b.expert);
+}
+
+/** Rows of experts whose density is at most `usage` percent or unknown. */
+export function filterByDensity(rows: readonly HeatRow[], density: number): readonly HeatRow[] {
+  return density >= 100 ? rows : rows.filter((row) => row.info.density === null || 100 * row.info.density <= density);
+}
+
+/** End of the colour scale shared by all rows. */
+export function scaleEnd(rows: readonly HeatRow[]): number {
+  return axisLimit(rows.reduce((largest, row) => Math.max(largest, row.largest), 0));
+}
+
+/** Decimals per cell, so that values fit the narrowest column. */
+export function cellDigits(end: number): number {
+  if (end >= 100) return 0;
+  return end >= 4 ? 1 : 2;
+}
+
+/** `.012`, `1.23`, `12.3`: fits the narrowest column. */
+export function formatKl(kl: number): string {
+  if (kl >= 10) return kl.toFixed(1);
+  return kl >= 0.9995 ? kl.toFixed(2) : kl.toFixed(3).replace(/^0/, "");
+}
+
+/** Mean KL over the columns, as text. */
+export function meanKl(columns: readonly Column[], predicted: Predicted): string {
+  if (predicted === undefined) return "…";
+  const sum = columns.reduce((total, { position }) => total + (predicted[position]?.kl ?? 0), 0);
+  return (sum / Math.max(1, columns.length)).toFixed(3);
+}

@@ -1,0 +1,222 @@
+/** The heat map of one routing with its controls, legend and token panel. */
+
+import { useQuery } from "@tanstack/react-query";
+import { type UIEvent, useCallback, useMemo, useState } from "react";
+
+import { predictionsQuery, type Prompt } from "@/api/queries";
+import type { RoutingResponse, RunSummary } from "@/api/types";
+import { effectiveK } from "@/components/runs/k-slider";
+import { methodName } from "@/components/runs/run-labels";
+import { RampLegend } from "@/components/tokens/ramp-legend";
+import { useTips } from "@/components/tokens/tip-layer";
+import { Button } from "@/components/ui/button";
+import { NumberInput } from "@/components/ui/number-input";
+import { useShortcut } from "@/hooks/use-shortcut";
+import type { SetParams, Values } from "@/hooks/use-url-state";
+import { formatCount, formatFixed } from "@/lib/text/format";
+
+import { HeatBar } from "./heat-map/heat-bar";
+import type { CellPosition } from "./heat-map/heat-events";
+import { HeatMap } from "./heat-map/heat-map";
+import {
+  cellDigits,
+  type Column,
+  heatColumns,
+  type HeatRow,
+  heatRows,
+  meanKl,
+  type Predicted,
+  scaleEnd,
+  filterByDensity,
+} from "./heat-map/heat-rows";
+import { OtherLayer, OtherTokens } from "./other-layers";
+import { MORE_ROWS, type ROUTING_PARAMS } from "./routing-params";
+import { PlainTable } from "./table/plain-table";
+import { TokenPanel } from "./token/token-panel";
+
+interface RoutingViewProps {
+  readonly run: RunSummary;
+  readonly response: RoutingResponse;
+  /** Routings through other layers in the same forward pass. */
+  readonly others: readonly RoutingResponse[];
+  readonly params: Values<typeof ROUTING_PARAMS>;
+  readonly setParams: SetParams<typeof ROUTING_PARAMS>;
+}
+
+/** Token of the panel while none is locked: the last hovered one, initially the last of the text. */
+function usePreview(response: RoutingResponse, columns: readonly Column[]) {
+  const [preview, setPreview] = useState({ response, position: -1 });
+  const onPreview = useCallback((position: number) => setPreview({ response, position }), [response]);
+  const shown = preview.response === response ? preview.position : -1;
+  const column = columns.find(({ position }) => position === shown) ?? columns.at(-1);
+  return { column, onPreview };
+}
+
+/** Next-token distributions; undefined while loading or while they belong to another text. */
+function usePredictions(response: RoutingResponse, prompt: Prompt): Predicted {
+  const { data } = useQuery(predictionsQuery(response.run, prompt));
+  return data?.tokens.length === response.tokens.length ? data.tokens : undefined;
+}
+
+function useLock({ params, setParams }: RoutingViewProps) {
+  const { lock } = params;
+  const tips = useTips();
+  const onLock = useCallback(
+    (cell: CellPosition) => {
+      // The panel shows the tooltip's content from now on.
+      tips.hide();
+      const isSame = lock?.position === cell.position && lock.expert === cell.expert;
+      setParams({ lock: isSame ? null : cell });
+    },
+    [lock, setParams, tips],
+  );
+  const release = () => setParams({ lock: null });
+  useShortcut("release", release, lock !== null);
+  return { lock, onLock, release };
+}
+
+/** Keeps the stacked heat maps of several layers horizontally aligned. */
+function syncScroll({ currentTarget, target }: UIEvent<HTMLElement>) {
+  if (!(target instanceof HTMLElement) || !target.classList.contains("heat-box")) return;
+  for (const other of currentTarget.querySelectorAll<HTMLElement>(".heat-box")) {
+    if (other !== target && other.scrollLeft !== target.scrollLeft) other.scrollLeft = target.scrollLeft;
+  }
+}
+
+interface FootProps extends RoutingViewProps {
+  readonly columns: readonly Column[];
+  readonly predicted: Predicted;
+  readonly rows: readonly HeatRow[];
+  readonly shared: number;
+  readonly end: number;
+}
+
+function Foot({ params, setParams, columns, predicted, rows, shared, end }: FootProps) {
+  const hidden = rows.length - params.rows;
+  return (
+    <div className="heat-foot">
+      <RampLegend kind="sequential" low="Activation 0" high={formatFixed(end, Math.max(1, cellDigits(end)))} />
+      <span className="grow" />
+      <span className="dim">Mean KL {meanKl(columns, predicted)} nats.</span>
+      <Button
+        size="small"
+        variant={params.start ? "chosen" : "ghost"}
+        aria-pressed={params.start}
+        onClick={() => setParams({ start: !params.start })}
+      >
+        Start token
+      </Button>
+      <label className="density-filter">
+        Density at most{" "}
+        <NumberInput
+          label="Density at most"
+          value={params.density}
+          digits={params.density === 100 ? 0 : 1}
+          min={0}
+          max={100}
+          unit="%"
+          onCommit={(density) => setParams({ density })}
+        />
+      </label>
+      {shared > 0 && (
+        <Button
+          size="small"
+          title="Experts active on at least half of all tokens"
+          onClick={() => setParams({ hide_shared: !params.hide_shared })}
+        >
+          {params.hide_shared ? `Show ${shared} shared` : "Hide shared"}
+        </Button>
+      )}
+      {hidden > 0 && (
+        <Button size="small" onClick={() => setParams({ rows: params.rows + MORE_ROWS })}>
+          {formatCount(hidden)} more experts
+        </Button>
+      )}
+    </div>
+  );
+}
+
+/** Columns, and ranked and filtered rows of the heat map. */
+function useHeatRows(response: RoutingResponse, params: RoutingViewProps["params"]) {
+  const columns = useMemo(() => heatColumns(response, params.start), [response, params.start]);
+  const all = useMemo(() => heatRows(columns, response.experts, params.rank), [columns, response, params.rank]);
+  const rows = useMemo(() => {
+    const filtered = filterByDensity(all, params.density);
+    return params.hide_shared ? filtered.filter((row) => !row.isShared) : filtered;
+  }, [all, params.hide_shared, params.density]);
+  const shown = useMemo(() => rows.slice(0, params.rows), [rows, params.rows]);
+  const extra = useMemo(() => {
+    const at = params.lock?.position;
+    return at === undefined ? [] : rows.slice(params.rows).filter((row) => row.cells.has(at));
+  }, [rows, params.rows, params.lock]);
+  const end = useMemo(() => scaleEnd(rows), [rows]);
+  return { columns, all, rows, shown, extra, end };
+}
+
+interface OtherLayersProps extends RoutingViewProps {
+  readonly onPreview: ReturnType<typeof usePreview>["onPreview"];
+}
+
+function OtherLayers({ others, params, setParams, onPreview }: OtherLayersProps) {
+  return others.map((other) => (
+    <OtherLayer key={other.run} response={other} params={params} setParams={setParams} onPreview={onPreview} />
+  ));
+}
+
+export function RoutingView(props: RoutingViewProps) {
+  const { run, response, params } = props;
+  const { columns, all, rows, shown, extra, end } = useHeatRows(response, params);
+  const prompt = { text: params.prompt, k: effectiveK(run, params.k) };
+  const predicted = usePredictions(response, prompt);
+  const preview = usePreview(response, columns);
+  const { lock, onLock, release } = useLock(props);
+  const locked = columns.find(({ position }) => position === lock?.position);
+  const column = locked ?? preview.column;
+  const expert = locked === undefined ? null : (lock?.expert ?? null);
+  return (
+    <div className="prompted-columns">
+      <section className="prompted-main heat-pane" aria-label="Experts by token" onScrollCapture={syncScroll}>
+        <HeatBar {...props} predicted={predicted} shown={shown.length} total={rows.length} />
+        {params.view === "table" ? (
+          <PlainTable response={response} predicted={predicted} withStart={params.start} />
+        ) : (
+          <HeatMap
+            columns={columns}
+            rows={shown}
+            extra={extra}
+            end={end}
+            ranking={params.rank}
+            lock={locked === undefined ? null : lock}
+            predicted={predicted}
+            onPreview={preview.onPreview}
+            onLock={onLock}
+          />
+        )}
+        {params.view === "map" && <OtherLayers {...props} onPreview={preview.onPreview} />}
+        <Foot
+          {...props}
+          columns={columns}
+          predicted={predicted}
+          rows={rows}
+          shared={all.filter((row) => row.isShared).length}
+          end={end}
+        />
+      </section>
+      {column !== undefined && (
+        <TokenPanel
+          run={run.name}
+          text={prompt}
+          column={column}
+          experts={response.experts}
+          end={end}
+          predicted={predicted}
+          method={methodName(run.method)}
+          isLocked={locked !== undefined}
+          lockedExpert={expert}
+          onRelease={release}
+          others={<OtherTokens {...props} position={column.position} isLocked={locked !== undefined} />}
+        />
+      )}
+    </div>
+  );
+}

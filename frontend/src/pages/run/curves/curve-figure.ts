@@ -1,0 +1,143 @@
+/** A training curve: the server's points, newer points from the live stream, and a smoothed line. */
+
+import type { FigureData, MetricPoint } from "@/api/types";
+import { logTicks } from "@/components/plots/axes/axes";
+import { readTrace } from "@/components/plots/figure/figure-data";
+import type { CurveName } from "@/pages/run/run-params";
+
+export interface CurveLabels {
+  readonly title: string;
+  readonly segment: string;
+  readonly scale: "log" | "linear";
+  readonly digits: number;
+  readonly note: string;
+}
+
+export const CURVE_LABELS: Readonly<Record<CurveName, CurveLabels>> = {
+  normalized_mse: { title: "Normalised MSE", segment: "Loss", scale: "log", digits: 4, note: "log scale" },
+  dead_share: {
+    title: "Dead share",
+    segment: "Dead share",
+    scale: "linear",
+    digits: 4,
+    note: "share of experts inactive since the last logged step",
+  },
+  l0: { title: "Active experts", segment: "L0", scale: "linear", digits: 2, note: "mean per token" },
+  stable_rank: {
+    title: "Stable rank",
+    segment: "Rank",
+    scale: "linear",
+    digits: 2,
+    note: "of a few experts’ matrices, measured at checkpoints",
+  },
+  tokens_per_second: {
+    title: "Throughput",
+    segment: "Throughput",
+    scale: "linear",
+    digits: 0,
+    note: "tokens per second",
+  },
+};
+
+export interface Curve {
+  readonly tokens: readonly number[];
+  readonly values: readonly number[];
+}
+
+/** The server's curve of this name, extended by newer live metrics. */
+export function mergeCurve(figure: FigureData | undefined, metrics: readonly MetricPoint[], name: CurveName): Curve {
+  const trace = figure?.data.map(readTrace).find((candidate) => candidate.role === name);
+  const serverCurve =
+    trace === undefined ? { tokens: [], values: [] } : { tokens: trace.x.map(Number), values: trace.y.map(Number) };
+  const last = serverCurve.tokens.at(-1) ?? -1;
+  // Ranks are logged less often than the other metrics.
+  const newer = metrics.flatMap((metric) => {
+    const value = metric[name];
+    return metric.tokens > last && typeof value === "number" ? [{ tokens: metric.tokens, value }] : [];
+  });
+  return {
+    tokens: [...serverCurve.tokens, ...newer.map(({ tokens }) => tokens)],
+    values: [...serverCurve.values, ...newer.map(({ value }) => value)],
+  };
+}
+
+/** Moving average over the last tenth of the points, at most 20, so that the steep early fall stays visible. */
+export function smooth(values: readonly number[]): readonly number[] {
+  return values.map((_, i) => {
+    const window = values.slice(Math.max(0, i + 1 - Math.max(1, Math.min(20, Math.ceil(i / 10)))), i + 1);
+    return window.reduce((sum, value) => sum + value, 0) / window.length;
+  });
+}
+
+const MILLION = 1e6;
+
+function line(curve: Curve, values: readonly number[], role: string, name: string, digits: number) {
+  return {
+    type: "scatter",
+    mode: "lines",
+    name,
+    meta: { role },
+    x: curve.tokens.map((tokens) => tokens / MILLION),
+    y: values,
+    hovertemplate: `%{y:.${digits}f} at %{x:.2f} M tokens<extra>${name}</extra>`,
+  };
+}
+
+interface CurveFigure {
+  readonly name: CurveName;
+  readonly curve: Curve;
+  readonly run: string;
+  readonly axisEnd: number;
+  /** Another run's curve to compare with. */
+  readonly other: { readonly run: string; readonly curve: Curve } | null;
+}
+
+function endMarker(tokens: number, value: number, digits: number) {
+  return {
+    type: "scatter",
+    mode: "markers+text",
+    meta: { role: "this-run" },
+    x: [tokens / MILLION],
+    y: [value],
+    text: [value.toFixed(digits)],
+    textposition: "top center",
+    marker: { size: 7 },
+    cliponaxis: false,
+    hoverinfo: "skip",
+  };
+}
+
+/** Label of the other run at the end of its visible line. */
+function otherRunLabel(other: CurveFigure["other"], axisEnd: number, scale: "log" | "linear") {
+  const lastVisible = other?.curve.tokens.findLastIndex((tokens) => tokens <= axisEnd) ?? -1;
+  const value = other === null || lastVisible < 0 ? undefined : smooth(other.curve.values)[lastVisible];
+  if (other === null || value === undefined) return [];
+  const x = (other.curve.tokens[lastVisible] ?? 0) / MILLION;
+  const y = scale === "log" ? Math.log10(value) : value;
+  const xanchor = x > (0.8 * axisEnd) / MILLION ? "right" : "left";
+  return [{ text: other.run, x, y, xanchor, yanchor: "bottom", yshift: 3, showarrow: false }];
+}
+
+export function curveFigure({ name, curve, run, axisEnd, other }: CurveFigure): FigureData {
+  const { scale, digits, title } = CURVE_LABELS[name];
+  const smoothed = smooth(curve.values);
+  const last = smoothed.at(-1);
+  return {
+    name: "training",
+    title: `${title} of ${run}`,
+    drawn: curve.values.length,
+    total: curve.values.length,
+    data: [
+      ...(other === null ? [] : [line(other.curve, smooth(other.curve.values), "other", other.run, digits)]),
+      line(curve, curve.values, "raw", `${run}, raw`, digits),
+      line(curve, smoothed, "this-run", run, digits),
+      ...(last === undefined ? [] : [endMarker(curve.tokens.at(-1) ?? 0, last, digits)]),
+    ],
+    layout: {
+      annotations: otherRunLabel(other, axisEnd, scale),
+      margin: { l: 48, r: 24, t: 12, b: 38 },
+      xaxis: { title: { text: "training tokens, millions" }, range: [0, axisEnd / MILLION], showgrid: false },
+      yaxis: { type: scale, ...(scale === "log" ? logTicks(smoothed) : { rangemode: "tozero" }) },
+    },
+  };
+}

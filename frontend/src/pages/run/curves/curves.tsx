@@ -1,0 +1,148 @@
+/** Training curves, one at a time, with another run's for comparison. */
+
+import { useQuery } from "@tanstack/react-query";
+import { type ReactNode, useMemo } from "react";
+import { Menu, MenuItem, MenuTrigger, Popover } from "react-aria-components";
+
+import { figureQuery } from "@/api/queries";
+import type { RunDetail } from "@/api/types";
+import { FigureView } from "@/components/plots/figure/figure-view";
+import { useCurrentRun } from "@/components/runs/current-run";
+import { TriggerButton } from "@/components/ui/button";
+import { Icon } from "@/components/ui/icon";
+import { SegmentedControl } from "@/components/ui/segmented-control";
+import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
+import { type CurveName, CURVES } from "@/pages/run/run-params";
+
+import { CURVE_LABELS, curveFigure, mergeCurve } from "./curve-figure";
+
+const HEIGHT = 276;
+const NO_COMPARISON = "—";
+
+interface CurvesProps {
+  readonly detail: RunDetail;
+  readonly curve: CurveName;
+  readonly compare: string | null;
+  /** Tokens at the end of the axis. */
+  readonly axisEnd: number;
+  readonly onCurve: (curve: CurveName) => void;
+  /** Controls next to the curve selector. */
+  readonly children?: ReactNode;
+}
+
+interface CompareMenuProps {
+  readonly run: string;
+  readonly compare: string | null;
+  readonly onCompare: (run: string | null) => void;
+}
+
+export function CompareMenu({ run, compare, onCompare }: CompareMenuProps) {
+  const others = useCurrentRun().runs.filter((other) => other.name !== run);
+  if (others.length === 0) return null;
+  return (
+    <MenuTrigger>
+      <TriggerButton className={compare === null ? "btn sm" : "btn sm on"}>
+        {compare ?? "Compare"}
+        <Icon name="chevronDown" />
+      </TriggerButton>
+      <Popover className="popover" placement="bottom end">
+        <Menu
+          aria-label="Compare with"
+          selectionMode="single"
+          selectedKeys={[compare ?? NO_COMPARISON]}
+          onAction={(key) => onCompare(key === NO_COMPARISON ? null : String(key))}
+        >
+          <MenuItem id={NO_COMPARISON}>None</MenuItem>
+          {others.map((other) => (
+            <MenuItem key={other.name} id={other.name} className="mono">
+              {other.name}
+            </MenuItem>
+          ))}
+        </Menu>
+      </Popover>
+    </MenuTrigger>
+  );
+}
+
+function useCurveFigure({
+  detail,
+  curve,
+  compare,
+  axisEnd,
+}: Pick<CurvesProps, "detail" | "curve" | "compare" | "axisEnd">) {
+  const { run, metrics } = detail;
+  const own = useQuery(figureQuery("training", { run: run.name }));
+  const other = useQuery({ ...figureQuery("training", { run: compare ?? "" }), enabled: compare !== null });
+  const figure = useMemo(() => {
+    const others =
+      other.data === undefined || compare === null ? null : { run: compare, curve: mergeCurve(other.data, [], curve) };
+    return curveFigure({
+      name: curve,
+      curve: mergeCurve(own.data, metrics, curve),
+      run: run.name,
+      axisEnd,
+      other: others,
+    });
+  }, [own.data, other.data, metrics, curve, compare, axisEnd, run.name]);
+  const hasRanks = mergeCurve(own.data, metrics, "stable_rank").values.length > 0;
+  return { figure, hasRanks, isPending: own.isPending, error: own.error, refetch: own.refetch };
+}
+
+function NoCurve({ imported }: { readonly imported: boolean }) {
+  return (
+    <section className="pane">
+      {imported ? (
+        <EmptyState title="Imported run">
+          An imported run has no training curve. Measure its loss increase (ΔCE) with mxd evaluate.
+        </EmptyState>
+      ) : (
+        <EmptyState title="No metrics yet">The first ones appear a few seconds after training starts.</EmptyState>
+      )}
+    </section>
+  );
+}
+
+export function Curves({ detail, curve, compare, axisEnd, onCurve, children }: CurvesProps) {
+  const { figure, hasRanks, isPending, error, refetch } = useCurveFigure({ detail, curve, compare, axisEnd });
+  const labels = CURVE_LABELS[curve];
+  if (isPending) return <LoadingState label="Loading training curves" rows={10} rowHeight={30} />;
+  if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
+  const curveSelector = (
+    <SegmentedControl
+      label="Curve"
+      value={curve}
+      onChange={onCurve}
+      segments={CURVES.filter((name) => name !== "stable_rank" || name === curve || hasRanks).map((name) => ({
+        value: name,
+        label: CURVE_LABELS[name].segment,
+      }))}
+    />
+  );
+  if (figure.drawn === 0 && curve === "stable_rank") {
+    return (
+      <section className="pane">
+        <div className="pane-h">{curveSelector}</div>
+        <EmptyState title="No expert ranks logged">
+          Expert ranks are logged during training (since database version 6). For older runs, use mxd evaluate.
+        </EmptyState>
+      </section>
+    );
+  }
+  if (figure.drawn === 0) return <NoCurve imported={detail.run.origin !== null} />;
+  return (
+    <section className="pane">
+      <FigureView
+        figure={figure}
+        title={labels.title}
+        note={labels.note}
+        height={HEIGHT}
+        controls={
+          <>
+            {curveSelector}
+            {children}
+          </>
+        }
+      />
+    </section>
+  );
+}

@@ -1,0 +1,175 @@
+/** Steering: edits on the left; on the right, the prompt continued without and with them. */
+
+import "@/components/prompt/prompt.css";
+import "./steering.css";
+import "./dose/dose.css";
+import "./edits/edits.css";
+import "./inputs/settings.css";
+import "./texts/streams.css";
+
+import { useQuery } from "@tanstack/react-query";
+import { useEffect, useMemo } from "react";
+
+import { isEmptyPrompt, routingQuery } from "@/api/queries";
+import type { RoutingResponse, RunSummary } from "@/api/types";
+import { PageBar } from "@/components/layout/navigation/page-bar";
+import { useTurnsDraft } from "@/components/prompt/chat-box";
+import { usePromptDraft } from "@/components/prompt/prompt-draft";
+import { useCurrentRun, WithRun } from "@/components/runs/current-run";
+import { effectiveK } from "@/components/runs/k-slider";
+import { useTray } from "@/components/tray/tray-context";
+import { useUrlState } from "@/hooks/use-url-state";
+
+import { DosePane } from "./dose/dose-pane";
+import { EditList } from "./edits/edit-list";
+import { useSharedEdits } from "./edits/use-shared-edits";
+import { EmptyPrompt, PromptRow } from "./inputs/prompt-row";
+import { GateSettings, PromptSettings, SamplingSettings, ScopeSettings } from "./inputs/settings";
+import { CodeExport } from "./sharing/code-export";
+import { OpenedSession, Sessions } from "./sharing/sessions";
+import { paramsToPrompt, STEERING_PARAMS, steeringRequest } from "./steering-params";
+import { Streams } from "./texts/streams";
+import { useGeneration } from "./texts/use-generation";
+
+/** A chat as plain text, once it has been routed. */
+function joinPrompt(routing: RoutingResponse | undefined): string {
+  const tokens = routing?.tokens.filter((token) => !token.start) ?? [];
+  return tokens.map((token) => token.text).join("");
+}
+
+/** The page's state, and the generation that it starts. */
+function useSteering(run: RunSummary) {
+  const [urlParams, setParams] = useUrlState(STEERING_PARAMS);
+  const params = useMemo(() => ({ ...urlParams, k: effectiveK(run, urlParams.k) }), [urlParams, run]);
+  const { edits, replaceAll } = useSharedEdits();
+  const generator = useGeneration(run.name);
+  // Selected tokens, lock and session belong to the old prompt.
+  const resetSelection = { lock: null, at: [], session: "" };
+  const draft = usePromptDraft(params.prompt, (prompt) => setParams({ prompt, ...resetSelection }, "push"), null);
+  const turns = useTurnsDraft(params.turns, (next) => setParams({ turns: next, ...resetSelection }, "push"));
+  const request = useMemo(() => steeringRequest(params, edits), [params, edits]);
+  const key = JSON.stringify(request);
+  const { start } = generator;
+  useEffect(() => {
+    if (!isEmptyPrompt(paramsToPrompt(params))) start(request);
+    // eslint-disable-next-line react-hooks/exhaustive-deps -- the key contains everything that determines the texts
+  }, [key, start]);
+  const unchanged = JSON.stringify(turns.turns) === JSON.stringify(params.turns) && draft.text === params.prompt;
+  const commit = () => (params.turns.length > 0 ? turns.commit() : draft.commit());
+  const generate = () => (unchanged ? start(request) : commit());
+  return { params, setParams, edits, replaceAll, generator, draft, turns, request, generate, commit };
+}
+
+interface LowerSectionsProps {
+  readonly run: RunSummary;
+  readonly state: ReturnType<typeof useSteering>;
+  /** The prompt, and its tokens once it has been routed. */
+  readonly text: string;
+  readonly tokens: RoutingResponse["tokens"] | undefined;
+}
+
+/** Below the texts: strength sweep, settings and code export. */
+function LowerSections({ run, state, text, tokens }: LowerSectionsProps) {
+  const { params, setParams, edits, request } = state;
+  const tray = useTray();
+  const hasPrompt = !isEmptyPrompt(paramsToPrompt(params));
+  return (
+    <div className="steering-lower">
+      {hasPrompt && <DosePane run={run.name} request={request} edits={edits} onChange={(edit) => tray.put(edit)} />}
+      <div className="steering-settings">
+        <SamplingSettings params={params} setParams={setParams} />
+        <ScopeSettings params={params} setParams={setParams} tokens={tokens} />
+        <GateSettings run={run} params={params} setParams={setParams} />
+        <PromptSettings run={run.name} params={params} setParams={setParams} />
+        {hasPrompt && (
+          <CodeExport
+            run={run}
+            request={request}
+            text={text}
+            edits={edits}
+            code={params.code}
+            onCode={(code) => setParams({ code })}
+          />
+        )}
+      </div>
+    </div>
+  );
+}
+
+function Steering({ run }: { readonly run: RunSummary }) {
+  const state = useSteering(run);
+  const { params, setParams, edits, replaceAll, generator, draft, turns, generate, commit } = state;
+  const { generation } = generator;
+  const prompt = paramsToPrompt(params);
+  const needsRouting = edits.length > 0 || params.scope === "chosen" || params.turns.length > 0;
+  const routing = useQuery(routingQuery(run.name, needsRouting ? prompt : ""));
+  const routed = routing.isPlaceholderData ? undefined : routing.data;
+  const text = params.turns.length === 0 ? params.prompt : joinPrompt(routed);
+  const choose = (next: string) => setParams({ prompt: next, lock: null, at: [], session: "" }, "push");
+  return (
+    <div className="steering">
+      <EditList
+        run={run}
+        edits={edits}
+        routing={routed}
+        steered={generation.steered}
+        onBeforeChange={commit}
+        onReset={replaceAll}
+      />
+      <div className="steering-main">
+        <PromptRow
+          run={run}
+          draft={draft}
+          turns={turns}
+          generator={generator}
+          onGenerate={generate}
+          onChoose={choose}
+        />
+        <OpenedSession id={params.session} onClose={() => setParams({ session: "" })} />
+        {generation.status === "idle" && isEmptyPrompt(prompt) ? (
+          <EmptyPrompt run={run} onChoose={choose} />
+        ) : (
+          <Streams
+            generation={generation}
+            prompt={text}
+            edits={edits.length}
+            lock={params.lock}
+            onLock={(lock) => setParams({ lock })}
+            onRetry={generate}
+          />
+        )}
+        <LowerSections run={run} state={state} text={text} tokens={routed?.tokens} />
+      </div>
+    </div>
+  );
+}
+
+/** The session menu of the page bar. */
+function RunSessions({ run }: { readonly run: string }) {
+  const [params, setParams] = useUrlState(STEERING_PARAMS);
+  const { edits } = useTray();
+  return (
+    <Sessions
+      run={run}
+      request={steeringRequest(params, edits)}
+      canSave={!isEmptyPrompt(paramsToPrompt(params))}
+      open={params.session}
+      onSaved={(session) => setParams({ session })}
+    />
+  );
+}
+
+export default function SteeringPage() {
+  const { edits } = useTray();
+  const { summary } = useCurrentRun();
+  const note = edits.length === 0 ? undefined : `${edits.length} ${edits.length === 1 ? "expert" : "experts"}`;
+  return (
+    <>
+      <title>Steering · MxD Explorer</title>
+      <PageBar crumbs={[{ label: "Steering" }]} {...(note !== undefined && { note })}>
+        {summary !== null && <RunSessions run={summary.name} />}
+      </PageBar>
+      <WithRun>{(run) => <Steering key={run.name} run={run} />}</WithRun>
+    </>
+  );
+}

@@ -1,0 +1,81 @@
+/** The prompt with its actions. */
+
+import { isEmptyPrompt } from "@/api/queries";
+import type { RunSummary } from "@/api/types";
+import { ChatBox, type useTurnsDraft } from "@/components/prompt/chat-box";
+import { ExamplePrompts } from "@/components/prompt/example-prompts";
+import { FromContext } from "@/components/prompt/from-context";
+import { PromptBox, SUBMIT_KEY } from "@/components/prompt/prompt-box";
+import type { PromptDraft } from "@/components/prompt/prompt-draft";
+import { SavedPrompts } from "@/components/prompt/saved-prompts";
+import { Button } from "@/components/ui/button";
+import { EmptyState } from "@/components/ui/states";
+import { useShortcut } from "@/hooks/use-shortcut";
+import { continuationPrompt } from "@/lib/text/prompts";
+import { isRunning } from "@/pages/steer/steering/texts/generation";
+import type { Generator } from "@/pages/steer/steering/texts/use-generation";
+
+interface PromptRowProps {
+  readonly run: RunSummary;
+  readonly draft: PromptDraft;
+  readonly turns: ReturnType<typeof useTurnsDraft>;
+  readonly generator: Generator;
+  readonly onGenerate: () => void;
+  readonly onChoose: (prompt: string) => void;
+}
+
+export function PromptRow({ run, draft, turns, generator, onGenerate, onChoose }: PromptRowProps) {
+  const isGenerating = isRunning(generator.generation);
+  const isChat = turns.turns.length > 0;
+  const isEmpty = isEmptyPrompt({ text: isChat ? "" : draft.text, turns: turns.turns });
+  useShortcut("release", generator.stop, isGenerating);
+  return (
+    <section className="prompt-row">
+      {isChat ? (
+        <ChatBox turns={turns.turns} onChange={turns.type} onSubmit={onGenerate} />
+      ) : (
+        <PromptBox
+          label="Prompt"
+          placeholder="Type a prompt to continue"
+          value={draft.text}
+          onChange={draft.setText}
+          onSubmit={onGenerate}
+        />
+      )}
+      <div className="prompt-actions">
+        {!isChat && run.indexed_tokens !== null && (
+          <FromContext run={run.name} onChoose={(context) => onChoose(continuationPrompt(context))} />
+        )}
+        {isGenerating ? (
+          <Button icon="stop" shortcut="release" onClick={generator.stop}>
+            Stop
+          </Button>
+        ) : (
+          <Button variant="primary" disabled={isEmpty} onClick={onGenerate}>
+            Generate<kbd aria-hidden="true">{SUBMIT_KEY}</kbd>
+          </Button>
+        )}
+      </div>
+    </section>
+  );
+}
+
+export function EmptyPrompt({
+  run,
+  onChoose,
+}: {
+  readonly run: RunSummary;
+  readonly onChoose: (prompt: string) => void;
+}) {
+  return (
+    <div className="steering-empty">
+      <EmptyState title="Type a prompt to continue">
+        It is continued twice with the same random numbers: as baseline, and with the edits on the left.
+      </EmptyState>
+      <SavedPrompts run={run.name} />
+      {run.indexed_tokens !== null && (
+        <ExamplePrompts run={run.name} toPrompt={continuationPrompt} onChoose={onChoose} />
+      )}
+    </div>
+  );
+}

@@ -1,0 +1,228 @@
+/** Collapsible settings: sampling, scope of the edits, active experts, prompt format. */
+
+import { type ReactNode, useState } from "react";
+
+import type { RoutingResponse, RunSummary } from "@/api/types";
+import { INITIAL_TURNS } from "@/components/prompt/chat-box";
+import { PromptKind } from "@/components/prompt/prompt-kind";
+import { effectiveK, describeTrainedK, KSlider } from "@/components/runs/k-slider";
+import { Button } from "@/components/ui/button";
+import { Icon } from "@/components/ui/icon";
+import { NumberInput } from "@/components/ui/number-input";
+import { SegmentedControl } from "@/components/ui/segmented-control";
+import type { SetParams } from "@/hooks/use-url-state";
+import {
+  LIMITS,
+  MAX_STOP_TEXTS,
+  describeSampling,
+  describeScope,
+  STEERING_PARAMS,
+  type SteeringParams,
+} from "@/pages/steer/steering/steering-params";
+
+import { PromptTokens } from "./prompt-tokens";
+
+interface SettingsProps {
+  readonly params: SteeringParams;
+  readonly setParams: SetParams<typeof STEERING_PARAMS>;
+}
+
+function CollapsibleSection({
+  title,
+  words: summary,
+  children,
+}: {
+  title: string;
+  words: string;
+  children: ReactNode;
+}) {
+  return (
+    <details className="collapsible">
+      <summary>
+        <Icon name="chevronRight" />
+        <b>{title}</b>
+        <span className="dim">{summary}</span>
+      </summary>
+      <div className="collapsible-body">{children}</div>
+    </details>
+  );
+}
+
+type Setting = keyof typeof LIMITS;
+
+interface FieldProps {
+  readonly name: Setting;
+  readonly label: string;
+  readonly hint: string;
+  /** Displayed decimals; typed ones are kept. */
+  readonly digits: number;
+}
+
+const FIELDS: readonly FieldProps[] = [
+  { name: "tokens", label: "Tokens", hint: "maximum", digits: 0 },
+  { name: "samples", label: "Samples", hint: "per variant", digits: 0 },
+  { name: "temperature", label: "Temperature", hint: "0 = greedy", digits: 2 },
+  { name: "top_p", label: "Top p", hint: "1 = off", digits: 2 },
+  { name: "top_k", label: "Top k", hint: "0 = off", digits: 0 },
+  { name: "penalty", label: "Repetition penalty", hint: "1 = off", digits: 2 },
+  { name: "seed", label: "Seed", hint: "for both variants", digits: 0 },
+];
+
+function NumberField({ field, params, setParams }: SettingsProps & { readonly field: FieldProps }) {
+  const { name, label, hint, digits } = field;
+  return (
+    <div className="setting">
+      <span>
+        {label} <small>{hint}</small>
+      </span>
+      <NumberInput
+        label={label}
+        value={params[name]}
+        digits={digits}
+        min={LIMITS[name].min}
+        max={LIMITS[name].max}
+        onCommit={(value) => setParams({ [name]: digits === 0 ? Math.round(value) : value })}
+      />
+      {name === "seed" && (
+        <Button
+          size="small"
+          variant="ghost"
+          icon="dice"
+          aria-label="Random seed"
+          onClick={() => setParams({ seed: Math.floor(Math.random() * 1e6) })}
+        />
+      )}
+    </div>
+  );
+}
+
+/**
+ * Line breaks are displayed and typed as `
+ * `.
+ */
+const escaped = (text: string) => text.replaceAll("\n", String.raw`\n`);
+const unescaped = (text: string) => text.replaceAll(String.raw`\n`, "\n");
+
+function StopTexts({ params, setParams }: SettingsProps) {
+  const [text, setText] = useState("");
+  const add = () => {
+    const stop = unescaped(text);
+    if (stop === "") return;
+    setParams({ stop: [...new Set([...params.stop, stop])].slice(0, MAX_STOP_TEXTS) });
+    setText("");
+  };
+  return (
+    <div className="setting stop">
+      <span>Stop at</span>
+      <span className="field">
+        <input
+          aria-label="Stop text"
+          placeholder="text, then Enter; \n for a line break"
+          value={text}
+          disabled={params.stop.length >= MAX_STOP_TEXTS}
+          onChange={(event) => setText(event.target.value)}
+          onKeyDown={(event) => event.key === "Enter" && add()}
+          onBlur={add}
+        />
+      </span>
+      <span className="chips">
+        {params.stop.map((stop) => (
+          <span key={stop} className="chip mono">
+            {escaped(stop)}
+            <button
+              type="button"
+              className="x"
+              aria-label={`Remove stop text ${escaped(stop)}`}
+              onClick={() => setParams({ stop: params.stop.filter((other) => other !== stop) })}
+            >
+              ×
+            </button>
+          </span>
+        ))}
+      </span>
+    </div>
+  );
+}
+
+export function SamplingSettings(props: SettingsProps) {
+  return (
+    <CollapsibleSection title="Sampling" words={describeSampling(props.params)}>
+      <div className="settings">
+        {FIELDS.map((field) => (
+          <NumberField key={field.name} field={field} {...props} />
+        ))}
+        <StopTexts {...props} />
+      </div>
+    </CollapsibleSection>
+  );
+}
+
+const MODE_HINTS = {
+  residual: "Keeps the model’s own MLP and adds only the difference made by the edits.",
+  replace: "The run’s layer replaces the MLP in both texts, so both include its reconstruction error.",
+} as const;
+
+interface ScopeProps extends SettingsProps {
+  /** Tokens of the prompt; undefined while loading. */
+  readonly tokens: RoutingResponse["tokens"] | undefined;
+}
+
+export function ScopeSettings({ params, setParams, tokens }: ScopeProps) {
+  return (
+    <CollapsibleSection title="Scope of edits" words={describeScope(params)}>
+      <div className="scope">
+        <SegmentedControl
+          label="Tokens to edit"
+          value={params.scope}
+          onChange={(scope) => setParams({ scope })}
+          segments={[
+            { value: "all", label: "All tokens" },
+            { value: "generated", label: "Generated" },
+            { value: "prompt", label: "Prompt" },
+            { value: "chosen", label: "Selected" },
+          ]}
+        />
+        {params.scope === "chosen" && (
+          <PromptTokens tokens={tokens} chosen={params.at} onChoose={(at) => setParams({ at })} />
+        )}
+        <SegmentedControl
+          label="Mode"
+          value={params.mode}
+          onChange={(mode) => setParams({ mode })}
+          segments={[
+            { value: "residual", label: "Residual (add difference)" },
+            { value: "replace", label: "Full replacement" },
+          ]}
+        />
+        <p className="card-note">{MODE_HINTS[params.mode]}</p>
+      </div>
+    </CollapsibleSection>
+  );
+}
+
+/** Number of active experts per token, before edits. */
+export function GateSettings({ run, params, setParams }: SettingsProps & { readonly run: RunSummary }) {
+  if (!run.has_top_k || run.k === 1) return null;
+  const k = effectiveK(run, params.k) ?? run.k;
+  return (
+    <CollapsibleSection
+      title="Active experts per token"
+      words={`K ${k}${k === run.k ? "" : ` of ${run.k}`}, ${describeTrainedK(run)}`}
+    >
+      <KSlider run={run} k={params.k} onChange={(next) => setParams({ k: next })} />
+    </CollapsibleSection>
+  );
+}
+
+/** Prompt format: plain text or chat. */
+export function PromptSettings({ run, params, setParams }: SettingsProps & { readonly run: string }) {
+  const isChat = params.turns.length > 0;
+  const toChat = () => setParams({ turns: INITIAL_TURNS.map((turn) => ({ ...turn, text: params.prompt })), at: [] });
+  const toText = () =>
+    setParams({ prompt: params.turns.findLast((turn) => turn.role === "user")?.text ?? "", turns: [], at: [] });
+  return (
+    <CollapsibleSection title="Prompt" words={isChat ? "chat, using the tokenizer’s template" : "plain text"}>
+      <PromptKind run={run} isChat={isChat} onText={toText} onChat={toChat} />
+    </CollapsibleSection>
+  );
+}

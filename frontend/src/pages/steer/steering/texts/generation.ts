@@ -1,0 +1,162 @@
+/** State of a generation: baseline and steered texts, updated from a stream of events. */
+
+import type { Variant, DoneEvent, SteeringEvent, TokenEvent } from "@/api/types";
+import type { Piece } from "@/lib/text/kwic";
+
+export interface Continuation {
+  readonly tokens: readonly TokenEvent[];
+  /** The tokens for display; the value is Δ log p. */
+  readonly pieces: readonly Piece[];
+}
+
+export interface VariantText {
+  readonly continuations: readonly Continuation[];
+  /** Arrival times of the first and last token in milliseconds. */
+  readonly firstAt: number | null;
+  readonly lastAt: number | null;
+}
+
+export type GenerationStatus = "idle" | "waiting" | "streaming" | "done" | "stopped" | "failed";
+
+export interface Generation extends Readonly<Record<Variant, VariantText>> {
+  readonly status: GenerationStatus;
+  /** The texts belong to the previous request, until the first new token arrives. */
+  readonly isOutdated: boolean;
+  /** Number of requests queued before this one; null once it runs. */
+  readonly before: number | null;
+  readonly maxTokens: number;
+  readonly done: DoneEvent | null;
+  readonly failure: string | null;
+}
+
+const NO_TEXT: VariantText = { continuations: [], firstAt: null, lastAt: null };
+
+export const NO_GENERATION: Generation = {
+  status: "idle",
+  isOutdated: false,
+  before: null,
+  maxTokens: 0,
+  done: null,
+  failure: null,
+  baseline: NO_TEXT,
+  steered: NO_TEXT,
+};
+
+const EMPTY: Continuation = { tokens: [], pieces: [] };
+
+function withTokens(text: VariantText, tokens: readonly TokenEvent[], at: number): VariantText {
+  if (tokens.length === 0) return text;
+  const grown = new Map<number, { tokens: TokenEvent[]; pieces: Piece[] }>();
+  for (const token of tokens) {
+    const old = text.continuations[token.sample] ?? EMPTY;
+    const own = grown.get(token.sample) ?? { tokens: [...old.tokens], pieces: [...old.pieces] };
+    const { id, text: characters, delta_log_probability: value } = token;
+    own.pieces.push({ index: own.pieces.length, id, text: characters, value });
+    own.tokens.push(token);
+    grown.set(token.sample, own);
+  }
+  const count = Math.max(text.continuations.length, ...[...grown.keys()].map((sample) => sample + 1));
+  const continuations = Array.from({ length: count }, (_, i) => grown.get(i) ?? text.continuations[i] ?? EMPTY);
+  return { continuations, firstAt: text.firstAt ?? at, lastAt: at };
+}
+
+/** State after a new request. The old texts stay visible until new tokens arrive. */
+export function requested(state: Generation): Generation {
+  return { ...NO_GENERATION, status: "waiting", isOutdated: true, baseline: state.baseline, steered: state.steered };
+}
+
+function withoutOutdated(state: Generation): Generation {
+  return state.isOutdated ? { ...state, isOutdated: false, baseline: NO_TEXT, steered: NO_TEXT } : state;
+}
+
+function reduceStatus(state: Generation, event: Exclude<SteeringEvent, TokenEvent>): Generation {
+  switch (event.event) {
+    case "progress":
+      return { ...state, before: event.queue_position };
+    case "start":
+      return { ...state, status: "streaming", before: null, maxTokens: event.max_tokens };
+    case "done":
+      return { ...withoutOutdated(state), status: "done", done: event };
+    case "error":
+      return failed(state, event.error.message);
+  }
+}
+
+/** State after a batch of events that arrived at `at` (milliseconds). */
+export function reduceEvents(state: Generation, events: readonly SteeringEvent[], at: number): Generation {
+  const tokens = events.filter((event) => event.event === "token");
+  const others = events.filter((event) => event.event !== "token");
+  const text = tokens.length === 0 ? state : withoutOutdated(state);
+  const extendVariant = (variant: Variant) =>
+    withTokens(
+      text[variant],
+      tokens.filter((token) => token.variant === variant),
+      at,
+    );
+  const grown: Generation = { ...text, baseline: extendVariant("baseline"), steered: extendVariant("steered") };
+  return others.reduce(reduceStatus, grown);
+}
+
+/** Stopped by the user; the texts so far are kept. */
+export function stopped(state: Generation): Generation {
+  return isRunning(state) ? { ...state, status: "stopped" } : state;
+}
+
+/** The texts so far are kept next to the error. */
+export function failed(state: Generation, failure: string): Generation {
+  return { ...withoutOutdated(state), status: "failed", failure };
+}
+
+/** End of the stream. An unfinished text counts as failed. */
+export function ended(state: Generation): Generation {
+  return isRunning(state) ? failed(state, "The connection ended before the texts were complete. Try again.") : state;
+}
+
+export function isRunning({ status }: Generation): boolean {
+  return status === "waiting" || status === "streaming";
+}
+
+/** Whether a text is still being generated. A finished one falls behind the other variant's. */
+export function isGrowing(state: Generation, variant: Variant, sample: number): boolean {
+  const count = (other: Variant) => state[other].continuations[sample]?.tokens.length ?? 0;
+  return isRunning(state) && !state.isOutdated && count(variant) + 1 >= Math.max(count("baseline"), count("steered"));
+}
+
+function tokensPerSecond({ continuations, firstAt, lastAt }: VariantText): number | null {
+  const steps = continuations.reduce((longest, { tokens }) => Math.max(longest, tokens.length), 0) - 1;
+  if (steps < 1 || firstAt === null || lastAt === null || lastAt <= firstAt) return null;
+  return (1000 * steps) / (lastAt - firstAt);
+}
+
+const REASONS: Readonly<Record<DoneEvent["baseline_reason"], string>> = {
+  length: "",
+  stop: ", at a stop text",
+  "end-of-text": ", end of text",
+};
+
+/** Status of one variant, e.g. `58 of 64 tokens, 38 tokens/s`. */
+export function describeProgress(state: Generation, variant: Variant): string {
+  if (state.status === "idle") return "";
+  if (state.status === "waiting") {
+    if (state.before === null) return "reading the prompt";
+    if (state.before === 0) return "next in the queue";
+    return `${state.before} ${state.before === 1 ? "request ahead" : "requests ahead"}`;
+  }
+  const count = state[variant].continuations[0]?.tokens.length ?? 0;
+  const tokens = `${count} ${count === 1 ? "token" : "tokens"}`;
+  if (state.status === "stopped") return `stopped after ${tokens}`;
+  if (state.status === "failed") return `interrupted after ${tokens}`;
+  if (state.done !== null) return `done, ${tokens}${REASONS[state.done[`${variant}_reason`]]}`;
+  const rate = tokensPerSecond(state[variant]);
+  return `${count} of ${state.maxTokens} tokens${rate === null ? "" : `, ${Math.round(rate)} tokens/s`}`;
+}
+
+/** Mean KL divergence per token between the variants over the steered texts, in nats; null if there are no tokens. */
+export function meanKl({ continuations }: VariantText): number | null {
+  const tokens = continuations.flatMap((continuation) => continuation.tokens);
+  return tokens.length === 0 ? null : tokens.reduce((sum, token) => sum + token.kl, 0) / tokens.length;
+}
+
+export function continuationText(continuation: Continuation | undefined): string {
+  return continuation?.tokens.map((token) => token.text).join("") ?? "";
+}

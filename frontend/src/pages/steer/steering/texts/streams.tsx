@@ -1,0 +1,96 @@
+/** Baseline and steered text side by side, with legend, error and plain-text view. */
+
+import { useState } from "react";
+
+import { ApiError } from "@/api/http/errors";
+import { RampLegend } from "@/components/tokens/ramp-legend";
+import { Button } from "@/components/ui/button";
+import { CopyButton } from "@/components/ui/copy-button";
+import { ErrorState } from "@/components/ui/states";
+import { useShortcut } from "@/hooks/use-shortcut";
+import { formatFixed } from "@/lib/text/format";
+import type { SteeringLock } from "@/pages/steer/steering/steering-params";
+
+import { type Generation, meanKl, continuationText } from "./generation";
+import { SCALE_LIMIT, type Hovered, StreamPane } from "./stream-pane";
+
+interface StreamsProps {
+  readonly generation: Generation;
+  readonly prompt: string;
+  /** Number of edits of the steered text. */
+  readonly edits: number;
+  readonly lock: SteeringLock | null;
+  readonly onLock: (lock: SteeringLock | null) => void;
+  readonly onRetry: () => void;
+}
+
+function PlainTexts({ generation, prompt }: Pick<StreamsProps, "generation" | "prompt">) {
+  return (
+    <div className="plain-texts">
+      {(["baseline", "steered"] as const).map((variant) => {
+        const texts = generation[variant].continuations.map((continuation) => prompt + continuationText(continuation));
+        return (
+          <section key={variant} aria-label={variant === "steered" ? "Steered" : "Baseline"}>
+            <div className="pane-h">
+              <h2>{variant === "baseline" ? "Baseline" : "Steered"}</h2>
+              <span className="grow" />
+              <CopyButton size="small" variant="ghost" text={() => texts.join("\n\n---\n\n")}>
+                Copy
+              </CopyButton>
+            </div>
+            {texts.map((text, i) => (
+              <p key={i}>{text}</p>
+            ))}
+          </section>
+        );
+      })}
+    </div>
+  );
+}
+
+export function Streams({ generation, prompt, edits, lock, onLock, onRetry }: StreamsProps) {
+  const [hovered, setHovered] = useState<Hovered | null>(null);
+  const [asText, setAsText] = useState(false);
+  useShortcut("release", () => onLock(null), lock !== null);
+  const paneProps = { generation, prompt, lock, hovered, onHover: setHovered, onLock };
+  const kl = meanKl(generation.steered);
+  return (
+    <div className="streams">
+      {asText ? (
+        <PlainTexts generation={generation} prompt={prompt} />
+      ) : (
+        <div className="stream-panes">
+          <StreamPane variant="baseline" {...paneProps} />
+          <StreamPane
+            variant="steered"
+            {...paneProps}
+            badge={
+              <span className={edits > 0 ? "chip sel" : "chip"}>
+                {edits === 0 ? "no edits" : `${edits} ${edits === 1 ? "edit" : "edits"}`}
+              </span>
+            }
+          />
+        </div>
+      )}
+      {generation.failure !== null && (
+        <ErrorState error={new ApiError("generation", generation.failure, 0)} onRetry={onRetry} />
+      )}
+      <div className="stream-foot">
+        <RampLegend kind="diverging" low={`Δ log p under steering, nats: −${SCALE_LIMIT}`} high={`+${SCALE_LIMIT}`} />
+        <span className="grow" />
+        {kl !== null && !generation.isOutdated && (
+          <span
+            className="dim"
+            title="Mean KL divergence between the baseline and steered next-token distributions over the steered text"
+          >
+            KL {formatFixed(kl, 2)} nats per token.
+          </span>
+        )}
+        <span className="dim wide">Both texts use the same seed.</span>
+        <Button size="small" variant="ghost" aria-pressed={asText} onClick={() => setAsText(!asText)}>
+          {asText ? "Show highlighting" : "Show as plain text"}
+        </Button>
+      </div>
+    </div>
+  );
+}
