@@ -88,6 +88,11 @@ def start_token_id(tokenizer: PreTrainedTokenizerBase, name: str | None = None) 
     )
 
 
+def vocabulary_size(tokenizer: PreTrainedTokenizerBase) -> int:
+    """One more than the largest id of a token; ids may have gaps."""
+    return max(tokenizer.get_vocab().values(), default=-1) + 1
+
+
 def token_texts(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[str]:
     """Text that each token adds when ``ids`` are decoded one after the other.
 

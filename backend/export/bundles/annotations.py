@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from sqlalchemy import Table, select
@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from mxd.backend.database.annotations import LabelRecord, NoteRecord, TagRecord
 from mxd.backend.database.lists import EntryRecord, ListRecord
 from mxd.backend.database.steering_sessions import SessionRecord
-from mxd.trainer.storage.database.rows import as_json, batched_rows, from_json, insert_checked
+from mxd.trainer.storage.database.rows import as_json, insert_checked
 
 OF_PEOPLE: dict[str, Table] = {
     record.__tablename__: record.__table__  # type: ignore[misc]
@@ -33,12 +33,11 @@ def rows_of_people(session: Session, run: str, table: Table) -> Iterator[dict[st
         yield as_json(table, dict(row), EXCLUDED_COLUMNS)
 
 
-def insert_written(session: Session, run: str, table: Table, rows: Iterable[object]) -> None:
-    """Insert rows into a database without annotations, for a run of any name.
+def insert_written(session: Session, run: str, table: Table, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Insert decoded rows into a database without annotations, for a run of any name.
 
     Raises:
         UserError: a row does not match its table.
     """
     named = {"run": run} if "run" in table.c else {}
-    for some in batched_rows(rows):
-        insert_checked(session, table, [from_json(table, row, EXCLUDED_COLUMNS) | named for row in some])
+    insert_checked(session, table, [{**row, **named} for row in rows])

@@ -7,7 +7,7 @@ import json
 import shutil
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,23 +16,32 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from mxd.backend.database.engine import opened
+from mxd.backend.export.bundles.annotations import EXCLUDED_COLUMNS as PEOPLE_COLUMNS
 from mxd.backend.export.bundles.annotations import OF_PEOPLE, insert_written
+from mxd.backend.export.bundles.contents import RunContents
 from mxd.backend.export.bundles.manifest import MANIFEST, RUN, TABLES, VERSION, Manifest, is_known
 from mxd.trainer.analysis.indexing.save import index_search
 from mxd.trainer.errors import NotFoundError, UserError
+from mxd.trainer.language_model.tokenizer import vocabulary_size
 from mxd.trainer.storage.database.open import sqlite_url, writing
-from mxd.trainer.storage.database.rows import insert_rows
+from mxd.trainer.storage.database.rows import EXCLUDED_COLUMNS as RUN_COLUMNS
+from mxd.trainer.storage.database.rows import from_json, insert_rows
 from mxd.trainer.storage.database.tables import IndexRecord, RunRecord
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_records import adopt
 from mxd.trainer.utils.files import atomic_directory, atomic_write, disk_errors
 
 LARGEST_MANIFEST = 1 << 20
-LARGEST_LINE = 64 << 20
-MOST_GROWTH = 200
-"""Largest expansion of an entry; packing compresses at most tenfold."""
-ALWAYS_ALLOWED = 10 << 20
-"""Bytes that an entry may have whatever its packed size."""
+LARGEST_JSON = 64 << 20
+"""Bytes of a JSON file of the run or of its tokenizer, which is parsed as a whole."""
+LARGEST_LINE = 4 << 20
+"""Bytes of a row. The longest row that is written has the 65,536 active tokens of an example."""
+MOST_GROWTH = 20
+"""Largest expansion of the whole bundle; packing compresses at most tenfold."""
+ALWAYS_ALLOWED = 32 << 20
+"""Bytes that a bundle may have whatever its packed size."""
+BATCH_ROWS, BATCH_BYTES = 2000, 4 << 20
+"""Rows are inserted when either is reached, which bounds memory."""
 BLOCK = 1 << 20
 OPENED = "bundle.json"
 """Copy of the manifest in the folder of an opened bundle, to recognise it."""
@@ -110,15 +119,18 @@ def _check(archive: zipfile.ZipFile, manifest: Manifest, folder: Path) -> None:
     if len(set(names)) != len(names) or set(names) != manifest.entries.keys():
         raise UserError("The bundle's entries do not match its manifest. Nothing was unpacked.")
     for entry in found:
-        stated_bytes = manifest.entries[entry.filename].bytes
-        if entry.file_size != stated_bytes or stated_bytes > max(ALWAYS_ALLOWED, MOST_GROWTH * entry.compress_size):
+        largest = LARGEST_JSON if entry.filename.endswith(".json") else entry.file_size
+        if entry.file_size != manifest.entries[entry.filename].bytes or entry.file_size > largest:
             raise UserError(
                 f"{entry.filename} in the bundle would expand to {entry.file_size:,} bytes. Nothing was unpacked."
             )
         if entry.flag_bits & 1:
             raise UserError(f"{entry.filename} in the bundle is encrypted. Nothing was unpacked.")
+    total_bytes = sum(entry.file_size for entry in found)
+    if total_bytes > max(ALWAYS_ALLOWED, MOST_GROWTH * sum(entry.compress_size for entry in found)):
+        raise UserError(f"The bundle would expand to {total_bytes:,} bytes. Nothing was unpacked.")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    needed_bytes = 2 * sum(entry.file_size for entry in found)
+    needed_bytes = 2 * total_bytes
     if needed_bytes > shutil.disk_usage(folder.parent).free:
         raise UserError(
             f"The bundle needs {needed_bytes / 1e9:.1f} GB, more than the disk has. "
@@ -153,28 +165,49 @@ def _copy(archive: zipfile.ZipFile, manifest: Manifest, name: str, target: Path)
 
 def _fill(archive: zipfile.ZipFile, manifest: Manifest, session: Session, run: Run) -> None:
     record = session.scalars(select(RunRecord).where(RunRecord.name == run.name)).one()
+    contents = RunContents(run.name, record.num_experts, vocabulary_size(run.tokenizer))
     for name, table in TABLES.items():
         if name not in manifest.entries:
             continue
-        rows = _rows(archive, manifest, name)
-        if table.name in OF_PEOPLE:
-            insert_written(session, run.name, table, rows)
-        else:
-            insert_rows(session, record, table, rows)
+        excluded = PEOPLE_COLUMNS if table.name in OF_PEOPLE else RUN_COLUMNS
+        for lines in _batches(_lines(archive, manifest, name)):
+            rows = contents.checked(table.name, (from_json(table, _parsed(line, name), excluded) for line in lines))
+            if table.name in OF_PEOPLE:
+                insert_written(session, run.name, table, rows)
+            else:
+                insert_rows(session, record, table, rows)
+    contents.check_complete()
     if session.get(IndexRecord, record.id) is not None:
         index_search(session, record.id, run.tokenizer)
 
 
-def _rows(archive: zipfile.ZipFile, manifest: Manifest, name: str) -> Iterator[object]:
+def _lines(archive: zipfile.ZipFile, manifest: Manifest, name: str) -> Iterator[bytes]:
     digest = hashlib.sha256()
     with archive.open(name) as entry:
         while line := entry.readline(LARGEST_LINE):
             digest.update(line)
-            try:
-                yield json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise UserError(f"{name} in the bundle is not JSON lines. Download it again.") from error
+            yield line
     _check_digest(manifest, name, digest.hexdigest())
+
+
+def _batches(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
+    batch: list[bytes] = []
+    size = 0
+    for line in lines:
+        batch.append(line)
+        size += len(line)
+        if len(batch) == BATCH_ROWS or size >= BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _parsed(line: bytes, name: str) -> object:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{name} in the bundle is not JSON lines. Download it again.") from error
 
 
 def _check_digest(manifest: Manifest, name: str, digest: str) -> None:

@@ -7,7 +7,6 @@ import binascii
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from itertools import islice
 from typing import Any
 
 from sqlalchemy import JSON, Boolean, Column, DateTime, Float, Integer, LargeBinary, String, Table, insert, select
@@ -124,23 +123,16 @@ def rows_of_run(session: Session, run: RunRecord, table: Table) -> Iterator[dict
         yield as_json(table, dict(row), EXCLUDED_COLUMNS)
 
 
-def insert_rows(session: Session, run: RunRecord, table: Table, rows: Iterable[object]) -> None:
-    """Insert rows exported by ``rows_of_run``, in the caller's transaction. The run's name may differ.
+def insert_rows(session: Session, run: RunRecord, table: Table, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Insert rows decoded by ``from_json``, in the caller's transaction. The run's name may differ.
 
     Raises:
         UserError: a row is invalid.
     """
-    for some in batched_rows(rows):
-        values = [from_json(table, row, EXCLUDED_COLUMNS) | {"run_id": run.id} for row in some]
-        if table.name == EvaluationRecord.__tablename__:
-            values = [row | {"subject": run.name} for row in values]
-        insert_checked(session, table, values)
-
-
-def batched_rows(rows: Iterable[object]) -> Iterator[list[object]]:
-    """Yield the rows in batches for insertion."""
-    left = iter(rows)
-    return iter(lambda: list(islice(left, BATCH_ROWS)), [])
+    added: dict[str, Any] = {"run_id": run.id}
+    if table.name == EvaluationRecord.__tablename__:
+        added["subject"] = run.name
+    insert_checked(session, table, [{**row, **added} for row in rows])
 
 
 def insert_checked(session: Session, table: Table, values: list[dict[str, Any]]) -> None:

@@ -1,0 +1,275 @@
+"""Validation of a bundle's rows: everything that a reader of the database relies on, beyond the types of columns.
+
+A row that passes can be read by every query, figure and route. Values that are stored as JSON are validated with the
+classes that wrote them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from mxd.backend.export.bundles.values import (
+    LONGEST_LIST,
+    LONGEST_SEQUENCE,
+    InvalidValueError,
+    Row,
+    check_as_written,
+    check_finite,
+    check_list,
+    check_not_negative,
+    check_numbers,
+    check_plain,
+    check_whole,
+    read_array,
+)
+from mxd.backend.schemas import LabelRequest, NoteRequest, SaveSessionRequest
+from mxd.trainer.config import EvaluateConfig
+from mxd.trainer.config.analysis import AblationConfig, ProbeConfig, SteeringEvaluationConfig
+from mxd.trainer.errors import UserError
+from mxd.trainer.evaluation.probing.probe import FeatureResult
+from mxd.trainer.evaluation.results import Evaluation
+from mxd.trainer.storage.database.column_types import ACTIVE, TOKEN_IDS
+
+INTERVALS = {"kl", "agreement", "normalized_mse", "paper_error", "variance_explained", "l0", "routing_share"}
+NEVER_NULL = ("ce_original", "ce_zeroed", "ce_mean_ablated", "ce_frozen", "routing_share")
+"""Metrics that readers subtract or compare. Others are null where they are undefined."""
+FEATURE_KINDS = {"experts", "neurons", "random-gate"}
+MEASURED: dict[str, type[BaseModel]] = {"ablate": AblationConfig, "evaluate-steering": SteeringEvaluationConfig}
+STEERED_KINDS = ("none", "expert", "random_expert", "random_direction")
+
+
+@dataclass
+class RunContents:
+    """What the rows of a run refer to: its experts, its vocabulary, and the sequences read so far."""
+
+    name: str
+    num_experts: int
+    vocabulary: int
+    """Token ids are below this."""
+    lengths: dict[int, int] = field(default_factory=dict)
+    """Sequence -> number of tokens."""
+    counts: dict[str, int] = field(default_factory=dict)
+    """Table -> number of rows."""
+
+    def checked(self, table: str, rows: Iterable[Row]) -> Iterator[Row]:
+        """Yield decoded rows of a table that every reader can use.
+
+        Raises:
+            UserError: a value is out of range, or does not match the rows before it.
+        """
+        for number, row in enumerate(rows, start=self.counts.get(table, 0) + 1):
+            try:
+                for name, value in row.items():
+                    check_plain(name, value)
+                if "expert" in row:
+                    check_whole("expert", row["expert"], self.num_experts)
+                CHECKS[table](self, row)
+            except (InvalidValueError, ValidationError, RecursionError) as error:
+                raise UserError(
+                    f"Invalid {table} in the bundle, row {number}: {_reason(error)}. Ask for the bundle to be packed "
+                    "again."
+                ) from error
+            self.counts[table] = number
+            yield row
+
+    def check_complete(self) -> None:
+        """Check that an index has a row for every expert.
+
+        Raises:
+            UserError: it does not.
+        """
+        found = self.counts.get("experts", 0)
+        if found != (self.num_experts if self.counts.get("indexes") else 0):
+            raise UserError(
+                f"Invalid experts in the bundle: {found} rows for {self.num_experts} experts. Ask for the bundle to be "
+                "packed again."
+            )
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_context=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        return f"{place or error.title}: {first['msg']}"[:200]
+    return str(error)[:200] if isinstance(error, InvalidValueError) else "it is nested too deeply"
+
+
+# ---------------------------------------------------------------- tables of the trainer
+
+
+def _index(_run: RunContents, row: Row) -> None:
+    check_not_negative(row, "seed", "tokens", "active_experts", "examples", "normalized_mse")
+    check_whole("context_length", row["context_length"] - 1, LONGEST_SEQUENCE)
+
+
+def _expert(run: RunContents, row: Row) -> None:
+    check_not_negative(row, "active_tokens", "density", "mean_activation", "max_activation", "p99", "entropy")
+    check_not_negative(row, "histogram_high")
+    for pair in check_list("top_tokens", row["top_tokens"]):
+        token, count = check_numbers("top_tokens", pair, 2)
+        check_whole("top_tokens", token, run.vocabulary)
+        check_whole("top_tokens", count)
+    for count in check_list("histogram", row["histogram"]):
+        check_whole("histogram", count)
+    for bounds in check_list("bins", row["bins"]):
+        check_whole("bins", check_numbers("bins", bounds, 3)[2])
+
+
+def _sequence(run: RunContents, row: Row) -> None:
+    number, ids = check_whole("sequence", row["sequence"]), read_array("token_ids", row["token_ids"], TOKEN_IDS)
+    check_whole("length of the sequence", len(ids) - 1, LONGEST_SEQUENCE)
+    if int(ids.max()) >= run.vocabulary:
+        raise InvalidValueError(f"token_ids has {int(ids.max())}, but the tokenizer has {run.vocabulary} tokens")
+    run.lengths[number] = len(ids)
+
+
+def _length(run: RunContents, row: Row) -> int:
+    length = run.lengths.get(row["sequence"])
+    if length is None:
+        raise InvalidValueError(f"sequence {row['sequence']} is missing")
+    return length
+
+
+def _example(run: RunContents, row: Row) -> None:
+    length = _length(run, row)
+    check_whole("bin", row["bin"], LONGEST_LIST)
+    check_whole("rank", row["rank"])
+    check_whole("position", row["position"], length)
+    check_not_negative(row, "coefficient")
+    active = read_array("active", row["active"], ACTIVE)
+    positions = active["position"].astype(np.int64)
+    if not len(active) or bool((np.diff(positions) <= 0).any()) or positions[-1] >= length:
+        raise InvalidValueError("active has positions outside the sequence or out of order")
+    check_finite("active", active["coefficient"])
+
+
+def _routed(run: RunContents, row: Row) -> None:
+    length = _length(run, row)
+    counts = read_array("counts", row["counts"], np.dtype("<u2"))
+    experts = read_array("experts", row["experts"], np.dtype("<u2" if run.num_experts <= 1 << 16 else "<u4"))
+    if len(counts) != length or int(counts.sum(dtype=np.int64)) != len(experts):
+        raise InvalidValueError("counts do not match the sequence and its experts")
+    if len(experts) and int(experts.max()) >= run.num_experts:
+        raise InvalidValueError(f"experts has {int(experts.max())}, but the run has {run.num_experts} experts")
+
+
+def _automatic_label(_run: RunContents, row: Row) -> None:
+    check_not_negative(row, "balanced_accuracy", "precision", "recall", "test_examples")
+    LabelRequest(label=row["label"][:200])
+
+
+def _ablation(run: RunContents, row: Row) -> None:
+    check_not_negative(row, "examples")
+    check_whole("random_expert", row["random_expert"], run.num_experts)
+    for name in ("promoted", "suppressed"):
+        for pair in check_list(name, row[name]):
+            check_whole(name, check_numbers(name, pair, 2)[0], run.vocabulary)
+
+
+def _strength(_run: RunContents, row: Row) -> None:
+    if row["kind"] not in STEERED_KINDS:
+        raise InvalidValueError(f"kind is {row['kind']!r}")
+
+
+def _measurement(_run: RunContents, row: Row) -> None:
+    if row["command"] not in MEASURED:
+        raise InvalidValueError(f"command is {row['command']!r}")
+    MEASURED[row["command"]].model_validate(row["settings"])
+
+
+@cache
+def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def _evaluation(_run: RunContents, row: Row) -> None:
+    EvaluateConfig.model_validate(row["settings"])
+    result = row["result"]
+    check_as_written(_adapter(Evaluation), result)
+    missing = sorted(INTERVALS - result["intervals"].keys())
+    missing += [name for name in NEVER_NULL if result[name] is None]
+    if missing:
+        raise InvalidValueError(f"result lacks {missing[0]}")
+    check_finite("sequences", values := read_array("sequences", row["sequences"], np.dtype("<f4")))
+    if len(values) != result["sequences"]:
+        raise InvalidValueError(f"sequences has {len(values)} values, but the result {result['sequences']}")
+
+
+def _probe(run: RunContents, row: Row) -> None:
+    ProbeConfig.model_validate(row["settings"])
+    result = row["result"]
+    if not isinstance(result, dict) or result.get("level") != row["level"] or row["level"] not in ("text", "token"):
+        raise InvalidValueError("result is of another level")
+    check_whole("examples", result.get("examples"))
+    kinds = result.get("kinds")
+    if not isinstance(kinds, dict) or kinds.keys() != FEATURE_KINDS:
+        raise InvalidValueError("result lacks a kind of features")
+    for kind in kinds.values():
+        check_as_written(_adapter(FeatureResult), kind)
+    if len({frozenset(kind["classes"]) for kind in kinds.values()}) > 1 or not kinds["experts"]["classes"]:
+        raise InvalidValueError("the kinds of features have different classes")
+    for found in kinds["experts"]["classes"].values():
+        check_whole("expert", found["expert"], run.num_experts)
+
+
+# ---------------------------------------------------------------- user annotations
+
+
+def _label(_run: RunContents, row: Row) -> None:
+    LabelRequest(label=row["label"])
+
+
+def _note(_run: RunContents, row: Row) -> None:
+    NoteRequest(note=row["note"])
+
+
+def _tag(_run: RunContents, row: Row) -> None:
+    LabelRequest(label=row["tag"])
+
+
+def _list(_run: RunContents, row: Row) -> None:
+    check_whole("id", row["id"] - 1, 2**31 - 1)
+    LabelRequest(label=row["name"])
+
+
+def _entry(_run: RunContents, row: Row) -> None:
+    check_whole("list_id", row["list_id"], 2**31)
+    check_whole("place", row["place"])
+
+
+def _session(_run: RunContents, row: Row) -> None:
+    if not (row["id"].isascii() and row["id"].isalnum() and row["id"] == row["id"].lower() and len(row["id"]) <= 32):
+        raise InvalidValueError(f"id is {row['id'][:40]!r}")
+    SaveSessionRequest.model_validate({"name": row["name"], "steering": row["steering"]})
+    for units in TypeAdapter(dict[str, dict[str, float]]).validate_python(row["units"], strict=True).values():
+        if not all(expert.isdecimal() and math.isfinite(unit) for expert, unit in units.items()):
+            raise InvalidValueError("units has something else than experts and numbers")
+
+
+CHECKS: dict[str, Callable[[RunContents, Row], None]] = {
+    "indexes": _index,
+    "experts": _expert,
+    "sequences": _sequence,
+    "examples": _example,
+    "routed_sequences": _routed,
+    "automatic_labels": _automatic_label,
+    "ablations": _ablation,
+    "steering_strengths": _strength,
+    "measurements": _measurement,
+    "evaluations": _evaluation,
+    "probes": _probe,
+    "labels": _label,
+    "notes": _note,
+    "tags": _tag,
+    "lists": _list,
+    "list_entries": _entry,
+    "sessions": _session,
+}
+"""Table -> check of a row. Every table of a bundle has one."""

@@ -1,0 +1,159 @@
+"""A run with everything that a bundle can hold, and bundles whose entries were changed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Table, insert
+from sqlalchemy.orm import Session
+
+from mxd.backend.database import annotations as notes
+from mxd.backend.database import lists
+from mxd.backend.database import steering_sessions as sessions
+from mxd.backend.database.engine import open_database, reading
+from mxd.backend.export.bundles.pack import pack
+from mxd.trainer.analysis.indexing import build_index
+from mxd.trainer.config import SAMPLE, AblationConfig, IndexConfig
+from mxd.trainer.storage.database.open import sqlite_url, writing
+from mxd.trainer.storage.database.rows import EXCLUDED_COLUMNS, from_json
+from mxd.trainer.storage.database.tables import (
+    AblationRecord,
+    AutomaticLabelRecord,
+    EvaluationRecord,
+    MeasurementRecord,
+    ProbeRecord,
+    SteeringStrengthRecord,
+    utc_now,
+)
+from mxd.trainer.storage.run import Run
+from mxd.trainer.training.train import train_layer
+from mxd.trainer.utils.callbacks import NO_CALLBACKS
+from tests.helpers.runs import World, small_world
+
+Entries = dict[str, bytes]
+EFFECTS = ("kl_ablated", "kl_amplified", "kl_random_expert", "kl_random_direction", "output_share", "input_dependence")
+
+
+def full_world(folder: Path) -> World:
+    """The run ``small`` with an index, measurements, and everything that users can write."""
+    made = small_world(folder)
+    train_layer(made.config(), made.data, made.database, made.language_model)
+    build_index(
+        Run.load("small", made.data), IndexConfig(text=made.text, tokens=2048), made.language_model, made.database
+    )
+    made.database.dispose()
+    database = open_database(sqlite_url(made.data))
+    with writing(database) as session:
+        _annotate(session)
+        _measure(session, made.data)
+    database.dispose()
+    return made
+
+
+def _annotate(session: Session) -> None:
+    notes.set_label(session, "small", 3, "foxes")
+    notes.set_note(session, "small", 3, "seen in songs")
+    notes.add_tag(session, "small", 3, "animals")
+    lists.make_list(session, "small", "good", [3, 1])
+    edit = {"expert": 3, "mode": "add", "strength": 2.0}
+    sessions.save_session(session, "small", "louder", {"prompt": "One day", "edits": [edit]}, {"small": {"3": 1.5}})
+    notes.set_label(session, "another", 0, "of another run")
+
+
+def _measure(session: Session, data: Path) -> None:
+    """Measurements of the demo, as if they were of this run, and on a text of this machine."""
+    texts: dict[type[EvaluationRecord | ProbeRecord], str] = {EvaluationRecord: "text", ProbeRecord: "labels"}
+    for record, path in texts.items():
+        table: Table = record.__table__  # type: ignore[assignment]
+        row = sample_rows(table.name)[0] | {path: str(data / "held.jsonl")}
+        row["result"] = _few_experts(row["result"])
+        if record is EvaluationRecord:
+            row |= {"subject": "small", "settings": _on_text(row["settings"], str(data / "held.jsonl"))}
+            row["result"] = row["result"] | {"language_model": str(data / "lm")}
+        session.execute(insert(table), [row | {"run_id": 1}])
+    effects: dict[str, Any] = dict.fromkeys(EFFECTS, 0.25) | {"promoted": [[5, 0.5]], "suppressed": []}
+    session.add(
+        AblationRecord(
+            run_id=1,
+            expert=3,
+            examples=4,
+            loss_increase=0.5,
+            random_expert=1,
+            **effects,
+        )
+    )
+    session.add(MeasurementRecord(run_id=1, command="ablate", settings=AblationConfig().model_dump(mode="json")))
+    session.add(
+        AutomaticLabelRecord(
+            run_id=1,
+            expert=3,
+            labeller="features",
+            label="animals",
+            balanced_accuracy=0.75,
+            precision=0.5,
+            recall=None,
+            test_examples=8,
+            created_at=utc_now(),
+        )
+    )
+    for kind in ("none", "expert"):
+        session.add(
+            SteeringStrengthRecord(
+                run_id=1, expert=3, kind=kind, strength=2.0, kl=0.5, loss=3.0, self_similarity=0.1, promoted_share=0.2
+            )
+        )
+
+
+def _on_text(settings: dict[str, Any], path: str) -> dict[str, Any]:
+    """Settings of a measurement on another text."""
+    name = "text" if "text" in settings else "dataset"
+    return settings | {name: settings[name] | {next(iter(settings[name])): path}}
+
+
+def sample_rows(table: str) -> list[dict[str, Any]]:
+    """Rows of the demo's evaluations or probes."""
+    tables: dict[str, Table] = {it.__tablename__: it.__table__ for it in (EvaluationRecord, ProbeRecord)}  # type: ignore[misc]
+    stored = json.loads((SAMPLE / "evaluations.json").read_text("utf-8"))[table]
+    rows = [{name: value for name, value in row.items() if name != "run"} for row in stored]
+    return [from_json(tables[table], row, EXCLUDED_COLUMNS) for row in rows]
+
+
+def _few_experts(value: Any) -> Any:
+    """A result whose experts are among the 40 of ``small``."""
+    if isinstance(value, Mapping):
+        return {key: item % 40 if key == "expert" else _few_experts(item) for key, item in value.items()}
+    return value
+
+
+def packed(world: World, path: Path) -> Path:
+    """The run ``small`` as a bundle."""
+    database = open_database(sqlite_url(world.data))
+    with reading(database) as session:
+        assert pack(session, Run.load("small", world.data), path, NO_CALLBACKS) == path.stat().st_size
+    database.dispose()
+    return path
+
+
+def entries_of(bundle: Path) -> Entries:
+    """Entries of a bundle by name."""
+    with zipfile.ZipFile(bundle) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def write_bundle(path: Path, entries: Entries) -> Path:
+    """Write a bundle of these entries, whose manifest says what they are."""
+    manifest = json.loads(entries["manifest.json"])
+    manifest["entries"] = {
+        name: {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        for name, content in entries.items()
+        if name != "manifest.json"
+    }
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in (entries | {"manifest.json": json.dumps(manifest).encode()}).items():
+            archive.writestr(name, content)
+    return path
