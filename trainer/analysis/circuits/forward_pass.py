@@ -54,7 +54,7 @@ class LayerSite:
     error_BTO: Tensor
     """Output of the MLP minus the layer's reconstruction; zero with errors dropped."""
     bias_BTO: Tensor
-    """Output bias of the layer."""
+    """Output of the layer without its active experts: the output bias and the mean of a centred mixing."""
 
 
 @dataclass(frozen=True, eq=False)
