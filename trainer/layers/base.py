@@ -26,6 +26,7 @@ from mxd.trainer.errors import UserError
 from mxd.trainer.layers.files import CONFIG_FILE, WEIGHTS_FILE
 from mxd.trainer.layers.gates import FlatGate, Gate, build_gate
 from mxd.trainer.layers.ops import mix
+from mxd.trainer.layers.quantization import dequantized
 from mxd.trainer.layers.sharding import Shards, sharded_gate, sharded_mix
 
 _SYSTEM_ERROR = re.compile(r"os error (\d+)")
@@ -222,7 +223,7 @@ def read_weights(path: Path, expected: nn.Module) -> dict[str, Tensor]:
         UserError: the file is damaged, or its tensors do not match the module.
     """
     try:
-        tensors = load_file(path)
+        tensors = dequantized(load_file(path))
     except (SafetensorError, OSError) as error:
         raise UserError(f"Cannot read {path}: {error}. Restore it from a copy or train the run again.") from error
     state = expected.state_dict()
