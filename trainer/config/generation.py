@@ -37,6 +37,12 @@ class Edit(Config):
         tested = [test.run for test in self.when.gates] if self.when else []
         return tuple(name for name in (self.run, *tested) if name is not None)
 
+    def experts(self, steered: str) -> tuple[tuple[str, int], ...]:
+        """Run and id of the edited expert and of each tested one, if ``steered`` is the steered run."""
+        own = self.run or steered
+        tested = [(test.run or own, test.expert) for test in self.when.gates] if self.when else []
+        return ((own, self.expert), *tested)
+
     @model_validator(mode="before")
     @classmethod
     def _from_text(cls, value: Any) -> Any:

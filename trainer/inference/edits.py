@@ -13,7 +13,7 @@ M edited experts (width of the dense output in ``dense_RTM``), K active experts.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -233,13 +233,17 @@ class EditedBlock:
             for rows in self._layers.values()
             for index, row in enumerate(rows.batch_rows)
         }
-        widest = max(routing.indices_TK.shape[1] for routing in found.values())
-        nothing = Routing(
-            torch.zeros(tokens, 0, device=device), torch.zeros(tokens, 0, dtype=torch.int64, device=device)
-        )
+        empty_T0 = torch.zeros(tokens, 0, device=device)
+        nothing = Routing(empty_T0, empty_T0.long())
         routings = [found.get(row, nothing) for row in batch_rows]
-        padded = ([F.pad(part.to(device), (0, widest - part.shape[1])) for part in parts] for parts in zip(*routings))
-        return Routing(*(torch.cat(parts) for parts in padded))
+        widest = max(routing.indices_TK.shape[1] for routing in routings)
+
+        def joined(parts: Iterable[Tensor]) -> Tensor:
+            return torch.cat([F.pad(part.to(device), (0, widest - part.shape[1])) for part in parts])
+
+        return Routing(
+            joined(routing.coefficients_TK for routing in routings), joined(routing.indices_TK for routing in routings)
+        )
 
 
 class _LayerRows:

@@ -26,6 +26,7 @@ from mxd.backend.schemas import (
     SteeringRequest,
 )
 from mxd.trainer.config import DoseConfig, SteeringConfig
+from mxd.trainer.inference.medians import with_medians
 from mxd.trainer.inference.steering_events import Done, DoseProgress, DoseStep, NewToken, Started, SteeringStep
 
 router = APIRouter(prefix="/runs/{run}", tags=["steering"])
@@ -42,23 +43,24 @@ EVENTS: Mapping[type, type[StartEvent | ProgressEvent | DoneEvent]] = {
 @router.post("/steering", response_class=EventStreamJson, responses=stream_responses(SteeringEvent))
 async def steer(run: RunName, request: SteeringRequest, services: ServicesDep) -> EventStream:
     """Server-sent events: ``start``, ``token`` for each new token of either variant, then ``done`` or ``error``."""
-    config, units = await asyncio.to_thread(_prepared, services, run, request, SteeringConfig)
+    config, units = await asyncio.to_thread(prepared, services, run, request, SteeringConfig)
     return await _stream(services.live.generate(list(units), config, units), _event)
 
 
 @router.post("/steering/dose", response_class=EventStreamJson, responses=stream_responses(DoseEvent))
 async def dose(run: RunName, request: DoseRequest, services: ServicesDep) -> EventStream:
     """Server-sent events: ``progress`` while one edit is tried at several strengths in one batch, then ``done``."""
-    config, units = await asyncio.to_thread(_prepared, services, run, request, DoseConfig)
+    config, units = await asyncio.to_thread(prepared, services, run, request, DoseConfig)
     return await _stream(services.live.generate(list(units), config, units), _dose_event)
 
 
-def _prepared(
+def prepared(
     services: Services, run: str, request: SteeringRequest | DoseRequest, kind: type[Config]
 ) -> tuple[Config, dict[str, dict[int, float]]]:
-    """Return the trainer's configuration, with chat turns as text, and the units of every edited expert, by run."""
+    """Return the trainer's configuration, with chat turns as text, and the units of its experts, by run."""
     with reading(services.database) as session:
         units = units_of(session, services.library, run, request)
+        request = with_medians(session, request, run)
     prompt = prompt_text(services, run, request.prompt, request.turns)
     settings = {name: getattr(request, name) for name in kind.model_fields}
     return kind(**{**settings, "prompt": prompt}), units

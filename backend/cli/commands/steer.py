@@ -13,6 +13,7 @@ from mxd.backend.cli.console import progress
 from mxd.backend.cli.options import nest
 from mxd.backend.cli.parser import validate
 from mxd.trainer.config import Edit, SteeringConfig
+from mxd.trainer.config.edit_text import EDIT_FORMATS
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.utils.suggestions import unknown_expert
 
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from mxd.backend.settings import Settings
     from mxd.trainer.inference.steering import NewToken, SteeringStep
     from mxd.trainer.storage.run import Run
-
-EDIT_FORMATS = "EXPERT:scale:FACTOR, EXPERT:add:UNITS, EXPERT:set:UNITS or EXPERT:ablate"
 
 
 class SteerCommand(ModelCommand):
@@ -42,7 +41,8 @@ class SteerCommand(ModelCommand):
     """Text to continue."""
     edit: Annotated[tuple[str, ...], Field(max_length=64)] = ()
     """EXPERT:scale:FACTOR, EXPERT:add:UNITS, EXPERT:set:UNITS or EXPERT:ablate. One unit is the expert's 99th percentile.
-    Write RUN/EXPERT:… for a run of another layer. Repeat the flag for several edits."""
+    Write RUN/EXPERT:… for a run of another layer. Repeat the flag for several edits. Conditions follow the edit:
+    @when:EXPERT>UNITS, @when:EXPERT<=median, @prompt, @generated, @first:N, @ramp:N, @fade:N, @until:TEXT."""
     positions: str | None = None
     """Prompt tokens that the edits apply to, whatever the scope: indices such as 1,4,5 (0 is the start token), or
     none."""
@@ -59,8 +59,9 @@ class SteerCommand(ModelCommand):
         settings = self.settings()
         config = self._config()
         run = Run.load(self.name, settings.data)
-        others = dict.fromkeys(edit.run for edit in config.edits if edit.run)
+        others = dict.fromkeys(name for edit in config.edits for name in edit.runs)
         runs = [run, *(Run.load(name, settings.data) for name in others if name != run.name)]
+        config = _with_medians(settings, config, run.name)
         units = {each.name: _units(settings, each, _edited_experts(config, each.name, run.name)) for each in runs}
         for each in runs:
             _check_experts(each, _edited_experts(config, each.name, run.name))
@@ -85,20 +86,18 @@ class SteerCommand(ModelCommand):
 
 
 def parse_edit(word: str) -> Edit:
-    """Return an edit such as ``12:scale:3``, ``40:ablate`` or ``other-run/7:add:2``.
+    """Return an edit such as ``12:scale:3``, ``other-run/7:add:2`` or ``40:ablate@when:12>median``.
 
     Raises:
         UserError: the word is not an edit.
     """
-    run, _, edit = word.rpartition("/")
-    expert, _, rest = edit.partition(":")
-    mode, separator, strength = rest.partition(":")
     try:
-        return Edit.model_validate(
-            {"expert": expert, "mode": mode, "run": run or None} | ({"strength": strength} if separator else {})
-        )
+        return Edit.model_validate(word)
     except ValidationError as error:
-        raise UserError(f"Invalid --edit: '{word}'. Write {EDIT_FORMATS}.") from error
+        problem = error.errors()[0]
+        known = str(problem["ctx"]["error"]) if problem["type"] == "value_error" else ""
+        known = known.removeprefix(f"Invalid edit: '{word}'. ")
+        raise UserError(f"Invalid --edit: '{word}'. {known or f'Write {EDIT_FORMATS}.'}") from error
 
 
 def parse_positions(word: str) -> tuple[int, ...]:
@@ -114,8 +113,8 @@ def parse_positions(word: str) -> tuple[int, ...]:
 
 
 def _edited_experts(config: SteeringConfig, run: str, default_run: str) -> list[int]:
-    """Return the experts of one run that are edited."""
-    return [edit.expert for edit in config.edits if (edit.run or default_run) == run]
+    """Return the experts of one run that are edited or tested."""
+    return [expert for edit in config.edits for name, expert in edit.experts(default_run) if name == run]
 
 
 def _check_experts(run: Run, experts: list[int]) -> None:
@@ -139,6 +138,19 @@ def _units(settings: Settings, run: Run, experts: list[int]) -> Mapping[int, flo
     except NotFoundError:
         return units
     return units | {expert: record.p99 for expert, record in records.items()}
+
+
+def _with_medians(settings: Settings, config: SteeringConfig, steered: str) -> SteeringConfig:
+    """Replace medians in gate tests by levels in units, if there is a database."""
+    from mxd.backend.cli.databases import existing_database
+    from mxd.backend.database.engine import reading
+    from mxd.trainer.inference.medians import with_medians
+
+    try:
+        with existing_database(settings) as database, reading(database) as session:
+            return with_medians(session, config, steered)
+    except NotFoundError:
+        return config
 
 
 def _warn_of_unknown_units(config: SteeringConfig, run: str, default_run: str, units: Mapping[int, float]) -> None:
