@@ -15,9 +15,9 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from mxd.backend.export.sample_data import INDEX_FILE
 from mxd.backend.settings import Settings
-from mxd.trainer.config import SAMPLE
 from tests.browser.sample import RUN
 from tests.browser.watch import Watch
+from tests.helpers.demo import TEST_DEMO
 from tests.helpers.processes import demo, document, mxd
 
 INDEX_TOKENS = 20_000
@@ -49,7 +49,7 @@ class Site:
     def fit(self, name: str, tokens: int) -> list[str]:
         """The command line that fits a small layer of the sample's language model."""
         sizes = "--num-experts 64 --k 4 --batch-tokens 512 --buffer-tokens 2048 --log-every 1"
-        text = f"--text {self.data / 'text.jsonl.gz'} --tokens {tokens} --on-short-text repeat"
+        text = f"--dataset {self.data / 'text.jsonl.gz'} --tokens {tokens} --on-short-text repeat"
         places = f"--data {self.data} --database {self.database} --name {name} --json"
         return f"train {self.data / 'language-model'} --layer 1 {text} {sizes} {places}".split()
 
@@ -66,7 +66,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         pytest.fail("The front end is not built, and there is nothing to open in a browser; run make install.")
     folder = tmp_path_factory.mktemp("browser")
     data = folder / "demo"
-    shutil.copytree(SAMPLE, data, ignore=_other_runs)
+    shutil.copytree(TEST_DEMO, data, ignore=_other_runs)
     settings = json.loads((data / INDEX_FILE).read_text("utf-8"))
     (data / INDEX_FILE).write_text(json.dumps({**settings, "tokens": INDEX_TOKENS}), "utf-8")
     database = f"sqlite:///{folder / 'database.sqlite'}"

@@ -18,7 +18,7 @@ from mxd.backend.database import steering_sessions as sessions
 from mxd.backend.database.engine import open_database, reading
 from mxd.backend.export.bundles.pack import pack
 from mxd.trainer.analysis.indexing import build_index
-from mxd.trainer.config import SAMPLE, AblationConfig, IndexConfig
+from mxd.trainer.config import AblationConfig, IndexConfig
 from mxd.trainer.storage.database.open import sqlite_url, writing
 from mxd.trainer.storage.database.rows import EXCLUDED_COLUMNS, from_json
 from mxd.trainer.storage.database.tables import (
@@ -33,6 +33,7 @@ from mxd.trainer.storage.database.tables import (
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training.train import train_layer
 from mxd.trainer.utils.callbacks import NO_CALLBACKS
+from tests.helpers.demo import TEST_DEMO
 from tests.helpers.runs import World, small_world
 
 Entries = dict[str, bytes]
@@ -118,7 +119,7 @@ def _on_text(settings: dict[str, Any], path: str) -> dict[str, Any]:
 def sample_rows(table: str) -> list[dict[str, Any]]:
     """Rows of the demo's evaluations or probes."""
     tables: dict[str, Table] = {it.__tablename__: it.__table__ for it in (EvaluationRecord, ProbeRecord)}  # type: ignore[misc]
-    stored = json.loads((SAMPLE / "evaluations.json").read_text("utf-8"))[table]
+    stored = json.loads((TEST_DEMO / "evaluations.json").read_text("utf-8"))[table]
     rows = [{name: value for name, value in row.items() if name != "run"} for row in stored]
     return [from_json(tables[table], row, EXCLUDED_COLUMNS) for row in rows]
 
