@@ -1,6 +1,6 @@
 """Compare predicted and measured ablation effects of circuits over many prompts.
 
-    python scripts/circuit_agreement.py RUN… --text data/demo/text.jsonl.gz [--prompts 50] [--tokens 32] [--data data]
+    python scripts/circuit_agreement.py RUN… --dataset data/demo/text.jsonl.gz [--prompts 50] [--tokens 32] [--data data]
 
 Each prompt is the beginning of a document. Its most probable next token is traced, and every expert in the graph is
 ablated on its own. Prints one JSON document: correlations over all experts, per layer, and the influence of the kept
@@ -35,7 +35,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+")
-    parser.add_argument("--text", required=True)
+    parser.add_argument("--dataset", required=True)
     parser.add_argument("--prompts", type=int, default=50)
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--nodes", type=int, default=40)
@@ -44,7 +44,7 @@ def main() -> None:
     runs = [Run.load(name, words.data) for name in words.runs]
     language_model = LanguageModel.load(runs[0].language_model_source, "cpu")
     found: Found = []
-    for prompt in prompts(language_model, words.text, words.prompts, words.tokens):
+    for prompt in prompts(language_model, words.dataset, words.prompts, words.tokens):
         config = CircuitConfig(prompt=prompt, nodes=words.nodes)
         circuit = trace(language_model, runs, config)
         found.append((circuit, ablate_each_expert(language_model, runs, config, circuit)))
@@ -55,7 +55,7 @@ def main() -> None:
 def prompts(language_model: LanguageModel, text: str, count: int, tokens: int) -> list[str]:
     """Beginnings of documents that are long enough, evenly spaced over the text."""
     tokenizer, beginnings = language_model.tokenizer, []
-    for document in documents(TextConfig(text=text)):
+    for document in documents(TextConfig(dataset=text)):
         ids = tokenizer(document, add_special_tokens=False, verbose=False)["input_ids"]
         if len(ids) > tokens:
             beginnings.append(tokenizer.decode(ids[:tokens]))

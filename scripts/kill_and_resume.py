@@ -39,7 +39,7 @@ def command(name: str, tokens: int) -> list[str]:
         "repeat",
     ]
     sizes = ["--tokens", str(tokens), "--batch-tokens", "512", "--buffer-tokens", "8192", "--checkpoint-every", "4096"]
-    text = ["--text", str(SAMPLE / "text.jsonl.gz"), "--log-every", "4", "--resume", "--device", "cpu"]
+    text = ["--dataset", str(SAMPLE / "text.jsonl.gz"), "--log-every", "4", "--resume", "--device", "cpu"]
     words = [sys.executable, "-m", "mxd.backend.cli.main", "train", str(SAMPLE / "language-model"), "--name", name]
     return [*words, *fixed, *sizes, *text]
 

@@ -1,6 +1,6 @@
 """Measure loss increase and routing share of layers that replace only a part p of their MLP.
 
-    python scripts/partial_replacement.py RUN… --text HELD_OUT [--tokens 25600] [--parts 1,0.8,0.6,0.4] [--data data]
+    python scripts/partial_replacement.py RUN… --dataset HELD_OUT [--tokens 25600] [--parts 1,0.8,0.6,0.4] [--data data]
 
 The output is (1 - p) of the MLP's output plus p of the layer's. For any layer, loss increase and routing share fall
 roughly with p². A layer with a small share is better than another only if it is better at the same share. Prints one
@@ -37,14 +37,14 @@ def main(given: list[str] | None = None) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+")
-    parser.add_argument("--text", required=True)
+    parser.add_argument("--dataset", required=True)
     parser.add_argument("--tokens", type=int, default=25_600)
     parser.add_argument("--parts", default="1,0.8,0.6,0.4")
     parser.add_argument("--data", type=Path, default=Path("data"))
     words = parser.parse_args(given)
     runs = [Run.load(name, words.data) for name in words.runs]
     language_model = LanguageModel.load(runs[0].language_model_source, "cpu")
-    config = EvaluateConfig(text=TextConfig(text=words.text), tokens=words.tokens)
+    config = EvaluateConfig(text=TextConfig(dataset=words.dataset), tokens=words.tokens)
     evaluator = Evaluator.open(config, language_model, NO_CALLBACKS)
     rows = []
     for run in runs:

@@ -1,7 +1,7 @@
 """Train a small language model, or continue training one. The demo's model was made with it.
 
-    python scripts/train_language_model.py my-model --text texts.jsonl.gz --epochs 2
-    python scripts/train_language_model.py better --text texts.jsonl.gz --from my-model --learning-rate 1e-3
+    python scripts/train_language_model.py my-model --dataset texts.jsonl.gz --epochs 2
+    python scripts/train_language_model.py better --dataset texts.jsonl.gz --from my-model --learning-rate 1e-3
 
 Without --from the weights are random, the architecture is the demo's or that of --config, and a byte-level BPE
 tokenizer is trained on the text. The output folder becomes a Hugging Face model with a training.json. Interrupted runs
@@ -70,7 +70,7 @@ class Recipe(BaseModel):
 
     output: Positional[Path]
     """Output folder."""
-    text: str
+    dataset: str
     """A .txt, .jsonl, .csv (also .gz, .zst) or .parquet file, a folder of them, or a Hub dataset."""
     column: str = "text"
     """Name of the text field."""
@@ -97,7 +97,7 @@ class Recipe(BaseModel):
     weight_decay: Annotated[float, Field(ge=0)] = 0.05
     """Weight decay of AdamW, on matrices."""
     held_out: str | None = None
-    """Text for the held-out loss. Default: the beginning of --text, excluded from training."""
+    """Text for the held-out loss. Default: the beginning of --dataset, excluded from training."""
     held_out_tokens: Count = 65_536
     """Number of held-out tokens, from the beginning of the text."""
     held_out_times: Annotated[int, Field(ge=1)] = 20
@@ -179,7 +179,7 @@ def pack(text: TextConfig, tokenizer: PreTrainedTokenizerBase, most: int | None 
             break
     ids = np.concatenate(found)[:most]
     if len(ids) < text.context_length:
-        raise UserError(f"{text.text} has {len(ids)} tokens, fewer than one sequence. Provide more text.")
+        raise UserError(f"{text.dataset} has {len(ids)} tokens, fewer than one sequence. Provide more text.")
     return ids[: len(ids) // text.context_length * text.context_length].reshape(-1, text.context_length)
 
 
@@ -189,14 +189,14 @@ def split_held_out(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> tuple[
     Raises:
         UserError: a text is missing or too short.
     """
-    text = TextConfig(text=recipe.text, column=recipe.column, context_length=recipe.context_length)
+    text = TextConfig(dataset=recipe.dataset, column=recipe.column, context_length=recipe.context_length)
     rows = pack(text, tokenizer)
     if len(rows) < 2 * recipe.batch:
         raise UserError(
-            f"{recipe.text} has {len(rows)} sequences, too few for two steps. Provide more text or lower --batch."
+            f"{recipe.dataset} has {len(rows)} sequences, too few for two steps. Provide more text or lower --batch."
         )
     if recipe.held_out is not None:
-        return rows, pack(text.model_copy(update={"text": recipe.held_out}), tokenizer, recipe.held_out_tokens)
+        return rows, pack(text.model_copy(update={"dataset": recipe.held_out}), tokenizer, recipe.held_out_tokens)
     share = max(1, min(recipe.held_out_tokens // recipe.context_length, len(rows) // LARGEST_HELD_OUT_SHARE))
     return rows[share:], rows[:share]
 
@@ -208,7 +208,7 @@ def load_or_create(recipe: Recipe, checkpoint: str | None) -> tuple[PreTrainedMo
         UserError: a file cannot be read, or model and tokenizer do not match.
     """
     tokenizer_source, base = checkpoint or recipe.tokenizer or recipe.base, checkpoint or recipe.base
-    text = TextConfig(text=recipe.text, column=recipe.column)
+    text = TextConfig(dataset=recipe.dataset, column=recipe.column)
     tokenizer = load_tokenizer(tokenizer_source) if tokenizer_source else train_tokenizer(text, recipe.vocabulary)
     set_seed(recipe.seed)
     module = load_module(base, torch.float32) if base else random_model(recipe.config, tokenizer)

@@ -19,7 +19,7 @@ from tests.helpers.language_models import saved_language_model
 from tests.helpers.processes import document, ended, installed, mxd, server, start, wait_for
 from tests.helpers.runs import small_world
 
-TEXT = ("--text", "text.jsonl", "--on-short-text", "repeat")
+TEXT = ("--dataset", "text.jsonl", "--on-short-text", "repeat")
 SIZES = ("--num-experts", "40", "--k", "4", "--context-length", "16", "--batch-tokens", "64", "--buffer-tokens", "512")
 FIT = ("train", "lm", "--layer", "1", *TEXT, *SIZES)
 INDEX_TOKENS = 2000
@@ -115,7 +115,7 @@ REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "folder that is missing": (("train", "./missing", *FIT[2:], "--tokens", "1k"), "There is no folder ./missing"),
     "layer out of range": ((*FIT, "--layer", "7", "--tokens", "1k"), "lm has layers 0 to 2"),
-    "empty text": ((*FIT, "--text", "empty.txt", "--tokens", "1k", "--name", "e"), "empty.txt holds no documents"),
+    "empty text": ((*FIT, "--dataset", "empty.txt", "--tokens", "1k", "--name", "e"), "empty.txt holds no documents"),
     "damaged language model": (
         ("train", "damaged-lm", *FIT[2:], "--tokens", "1k"),
         "damaged-lm are damaged",

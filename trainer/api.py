@@ -66,7 +66,7 @@ def train(
             "language_model": language_model.source,
             "layer": layer,
             "tokens": tokens,
-            "text": text if isinstance(text, TextConfig) else TextConfig(text=text),
+            "text": text if isinstance(text, TextConfig) else TextConfig(dataset=text),
             "method": method,
             "k": k,
             "num_experts": num_experts,
@@ -108,7 +108,7 @@ def index(
         text
         if isinstance(text, TextConfig)
         else TextConfig(
-            text=text, context_length=run.config.text.context_length, start_token=run.config.text.start_token
+            dataset=text, context_length=run.config.text.context_length, start_token=run.config.text.start_token
         )
     )
     config = IndexConfig.model_validate({"text": source, "tokens": tokens})

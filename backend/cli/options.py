@@ -19,6 +19,8 @@ TYPE_NAMES: Mapping[object, str] = {int: "INT", float: "FLOAT", Path: "PATH"}
 """Placeholders of values in help texts; all others are TEXT."""
 LABELS = {"name": "RUN", "names": "RUN"}
 """Positional argument -> its label in help texts, where that is not its name."""
+ALIASES = {"dataset": "text"}
+"""Flag -> another spelling of it, which the help does not list."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,11 @@ class Option:
     def label(self) -> str:
         """The option as users write it: ``--num-experts`` or ``NAME``."""
         return LABELS.get(self.name, self.key.upper()) if self.is_positional else f"--{self.name}"
+
+    @property
+    def flags(self) -> list[str]:
+        """Spellings in the help: ``--num-experts``; one letter may follow a single dash."""
+        return [f"-{self.name}", f"--{self.name}"] if len(self.name) == 1 else [f"--{self.name}"]
 
     @property
     def key(self) -> str:

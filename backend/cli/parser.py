@@ -19,7 +19,7 @@ from typing import Any, NoReturn, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from mxd.backend.cli.base import Command
-from mxd.backend.cli.options import Option, nest, options
+from mxd.backend.cli.options import ALIASES, Option, nest, options
 from mxd.backend.cli.registry import COMMANDS, GROUPS, PURPOSE, split_command
 from mxd.trainer.errors import UserError
 from mxd.trainer.utils.suggestions import suggest
@@ -194,13 +194,13 @@ def _add_option(parser: Any, option: Option) -> None:
         metavar = option.value if option.value.startswith("{") else option.label
         parser.add_argument(option.key, metavar=metavar, nargs=nargs, default=SUPPRESS, help=text)
         return
-    flags = [f"-{option.name}", f"--{option.name}"] if len(option.name) == 1 else [f"--{option.name}"]
-    settings: dict[str, Any] = {"dest": option.key, "default": SUPPRESS, "help": text}
-    if option.is_switch:
-        parser.add_argument(*flags, action="store_true", **settings)
-    else:
+    settings: dict[str, Any] = {"dest": option.key, "default": SUPPRESS, "action": "store_true"}
+    if not option.is_switch:
         value = f"{option.value}[,…]" if option.is_split else option.value
-        parser.add_argument(*flags, action="append" if option.is_list else "store", metavar=value, **settings)
+        settings |= {"action": "append" if option.is_list else "store", "metavar": value}
+    parser.add_argument(*option.flags, help=text, **settings)
+    if option.name in ALIASES:
+        parser.add_argument(f"--{ALIASES[option.name]}", help=SUPPRESS, **settings)
 
 
 def _default(option: Option) -> str:

@@ -80,7 +80,7 @@ class Sample:
             )
         first = values.pop("first", names[0])
         config = IndexConfig.model_validate(values)
-        text = config.text.model_copy(update={"text": str(folder / config.text.text)})
+        text = config.text.model_copy(update={"dataset": str(folder / config.text.dataset)})
         return cls(folder, first, config.model_copy(update={"text": text}))
 
     @cached_property
@@ -168,7 +168,7 @@ class Sample:
         with Session(database) as session:
             made = session.execute(select(*columns).join(RunRecord).where(RunRecord.name == run.name)).one_or_none()
         text = self.index.text
-        return made is not None and tuple(made) == (text.text, self.index.seed, text.context_length, tokens)
+        return made is not None and tuple(made) == (text.dataset, self.index.seed, text.context_length, tokens)
 
     def _units(self, run: Run, steering: SteeringRequest) -> dict[str, dict[int, float]]:
         """Edit units from the runs' own files, because some runs may not be indexed yet."""
@@ -197,7 +197,7 @@ def _has(column: Any, run: Run, database: Engine) -> bool:
 
 def index_settings(config: IndexConfig) -> dict[str, Any]:
     """Settings that determine an index, without the folder of the text."""
-    return {**config.model_dump(mode="json", exclude={"text": {"text"}}), "fingerprint": fingerprint(config.text)}
+    return {**config.model_dump(mode="json", exclude={"text": {"dataset"}}), "fingerprint": fingerprint(config.text)}
 
 
 def _is_of(run: Run, weights: str) -> bool:

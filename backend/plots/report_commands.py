@@ -25,7 +25,7 @@ NO_FLAGS = ("language_model", "origin", "parents", "privacy", "numbers", "candid
 """Settings that other arguments or other commands state."""
 OF_FINE_TUNING = (
     *(
-        "text",
+        "dataset",
         "column",
         "split",
         "context_length",
@@ -105,7 +105,7 @@ def _flat(config: Settings) -> Iterator[tuple[str, Any]]:
 def _evaluate(record: EvaluationRecord) -> str:
     result = record.result
     flags = {name: value for name, value in record.settings.items() if name != "text"}
-    flags |= {**record.settings["text"], "text": record.text}
+    flags |= {**record.settings["text"], "dataset": record.text}
     # All flags but these two have a value.
     switches = []
     if "runs" in result:

@@ -28,7 +28,7 @@ def evaluated(session: Session) -> list[EvaluationRecord]:
     order = (EvaluationRecord.text, RunRecord.method, RunRecord.k, RunRecord.seed, RunRecord.name)
     found = [record for record in session.scalars(wanted.order_by(*order)) if "warnings" in record.result]
     if not found:
-        raise NoEvaluationsError("No run has been evaluated yet. Run 'mxd evaluate NAME --text DATASET'.")
+        raise NoEvaluationsError("No run has been evaluated yet. Run 'mxd evaluate NAME --dataset DATASET'.")
     return found
 
 
@@ -51,7 +51,7 @@ def added(session: Session) -> list[EvaluationRecord]:
     found = [record for record in session.scalars(wanted) if "steps" in record.result]
     if not found:
         raise NoEvaluationsError(
-            "No layer-by-layer evaluation yet. Run 'mxd evaluate RUN RUN … --layer-by-layer --text DATASET'."
+            "No layer-by-layer evaluation yet. Run 'mxd evaluate RUN RUN … --layer-by-layer --dataset DATASET'."
         )
     return sorted(found, key=lambda record: bool(record.result["fine_tuned"]))
 
@@ -65,7 +65,7 @@ def newest(session: Session, run: RunRecord) -> EvaluationRecord:
     found = _of(session, run)
     if not found:
         raise NoEvaluationsError(
-            f"Run '{run.name}' has not been evaluated yet. Run 'mxd evaluate {run.name} --text DATASET'."
+            f"Run '{run.name}' has not been evaluated yet. Run 'mxd evaluate {run.name} --dataset DATASET'."
         )
     return found[0]
 

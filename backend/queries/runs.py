@@ -44,7 +44,7 @@ def find_index(session: Session, run: RunRecord) -> IndexRecord:
     """
     record = session.get(IndexRecord, run.id)
     if record is None:
-        raise NoIndexError(f"Run '{run.name}' is not indexed. Run 'mxd index {run.name} --text DATASET --tokens N'.")
+        raise NoIndexError(f"Run '{run.name}' is not indexed. Run 'mxd index {run.name} --dataset DATASET --tokens N'.")
     return record
 
 

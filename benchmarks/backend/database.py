@@ -71,7 +71,7 @@ def write_database(data: Path, url: str, tokenizer_folder: Path, sizes: Sizes) -
         name=RUN,
         language_model="none",
         layer=0,
-        text=TextConfig(text="made-up", context_length=CONTEXT),
+        text=TextConfig(dataset="made-up", context_length=CONTEXT),
         tokens=TOKENS,
         num_experts=sizes.experts,
     )
@@ -123,7 +123,7 @@ def _write(session: Session, config: TrainConfig, words: list[str], sizes: Sizes
         hidden_width=0,
         output_width=0,
         parameters=0,
-        text=config.text.text,
+        text=config.text.dataset,
         seed=config.seed,
         context_length=CONTEXT,
         target_tokens=TOKENS,
@@ -145,7 +145,7 @@ def _write(session: Session, config: TrainConfig, words: list[str], sizes: Sizes
     session.add(
         IndexRecord(
             run_id=run.id,
-            text=config.text.text,
+            text=config.text.dataset,
             seed=0,
             tokens=TOKENS,
             context_length=CONTEXT,

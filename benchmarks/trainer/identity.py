@@ -191,7 +191,7 @@ def _random_run(language_model: LanguageModel, folder: Path) -> Run:
         name=language_model.source,
         language_model=language_model.source,
         layer=1,
-        text=TextConfig(text="none"),
+        text=TextConfig(dataset="none"),
         tokens=1,
     )
     run = Run.create(settings, folder, language_model.tokenizer)

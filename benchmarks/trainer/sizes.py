@@ -72,7 +72,7 @@ class Sizes:
             name="bench",
             language_model="random",
             layer=self.layer,
-            text=TextConfig(text=str(text), context_length=self.context, on_short_text="repeat"),
+            text=TextConfig(dataset=str(text), context_length=self.context, on_short_text="repeat"),
             tokens=tokens,
             num_experts=self.num_experts,
             k=self.k,

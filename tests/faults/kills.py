@@ -56,12 +56,12 @@ def index(place: Place, kills: int, chance: random.Random) -> list[str]:
         lost = [] if tokens is not None and tokens in sizes else [f"an index of {tokens} tokens"]
         return lost + place.findings()
 
-    return killed(["index", "small", "--text", place.text, "--tokens", "3200"], place, kills, chance, check)
+    return killed(["index", "small", "--dataset", place.text, "--tokens", "3200"], place, kills, chance, check)
 
 
 def evaluate_words(place: Place) -> list[str]:
     """Evaluate the run on a few tokens."""
-    text = ["--text", place.text, "--seen-text", "--tokens", "1600", "--device", "cpu"]
+    text = ["--dataset", place.text, "--seen-text", "--tokens", "1600", "--device", "cpu"]
     return ["evaluate", "small", *text, "--prompts", "2", "--resamples", "200"]
 
 

@@ -31,7 +31,7 @@ TIMES = 10
 
 def index_words(place: Place) -> list[str]:
     """Index the run again."""
-    return ["index", "small", "--text", place.text, "--tokens", "3000", "--device", "cpu"]
+    return ["index", "small", "--dataset", place.text, "--tokens", "3000", "--device", "cpu"]
 
 
 def train_words(place: Place) -> list[str]:
@@ -51,7 +51,7 @@ def train_words(place: Place) -> list[str]:
         "64",
     ]
     source = str(place.folder / "language-model")
-    return ["train", source, *sizes, "--text", place.text, "--name", "another", "--device", "cpu"]
+    return ["train", source, *sizes, "--dataset", place.text, "--name", "another", "--device", "cpu"]
 
 
 def writing_commands(place: Place) -> list[list[str]]:

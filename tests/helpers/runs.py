@@ -54,7 +54,7 @@ def small_world(folder: Path) -> World:
         data=folder / "data",
         database=open_trainer_database(sqlite_url(folder / "data")),
         language_model=tiny_language_model(),
-        text=TextConfig(text=str(path), context_length=16),
+        text=TextConfig(dataset=str(path), context_length=16),
     )
 
 

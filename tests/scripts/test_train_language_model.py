@@ -69,7 +69,7 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     config = deepcopy(CONFIGS["llama"])
     config.update({"pad_token_id": None, "tie_word_embeddings": True})
     config.save_pretrained(folder)
-    return ["--text", str(folder / "text.jsonl.gz"), "--config", str(folder), "--tokens", str(STEPS * 64), *SMALL]
+    return ["--dataset", str(folder / "text.jsonl.gz"), "--config", str(folder), "--tokens", str(STEPS * 64), *SMALL]
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +152,7 @@ def test_it_goes_on_with_another(made: Path, words: list[str], tmp_path: Path) -
     ("more", "sentence"),
     [
         (["--context-length", "999"], "128 positions"),
-        (["--text", "nowhere.txt"], "nowhere.txt"),
+        (["--dataset", "nowhere.txt"], "nowhere.txt"),
         (["--from", "./nowhere"], "nowhere"),
         (["--epochs", "0"], "--epochs"),
         (["--widht", "3"], "--widht"),
@@ -168,10 +168,10 @@ def test_what_is_wrong_is_said(
 def test_a_text_that_is_too_short(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     short = tmp_path / "short.txt"
     short.write_text("Few words.")
-    assert main([str(tmp_path / "new"), *words, "--text", str(short)]) == 2
+    assert main([str(tmp_path / "new"), *words, "--dataset", str(short)]) == 2
     assert "Provide more text" in capsys.readouterr().err
     short.write_text("Few words. " * 20)
-    assert main([str(tmp_path / "new"), *words, "--text", str(short), "--batch", "40"]) == 2
+    assert main([str(tmp_path / "new"), *words, "--dataset", str(short), "--batch", "40"]) == 2
     assert "too few for two steps" in capsys.readouterr().err
 
 

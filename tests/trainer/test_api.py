@@ -38,7 +38,7 @@ def run(world: World) -> Run:
         optimizer=optimizer,
         data=world.data,
     )
-    result = index(fitted, world.language_model, world.text.text, "2k", data=world.data)
+    result = index(fitted, world.language_model, world.text.dataset, "2k", data=world.data)
     assert result.tokens % 16 == 0, "in sequences as long as those that it was fitted on"
     return fitted
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Annotated, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -39,6 +39,14 @@ class TextConfig(Config):
     start_token: str | None = None
     """Token before each document and prompt, such as <s>. Default: the one that documents began with in the language
     model's pretraining, as far as its tokenizer tells. The run stores it."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _rename_text(cls, values: Any) -> Any:
+        """Read runs that were saved before ``text`` became ``dataset``."""
+        if isinstance(values, Mapping) and "text" in values:
+            return {**{name: value for name, value in values.items() if name != "text"}, "dataset": values["text"]}
+        return values
 
 
 class OptimizerConfig(Config):

@@ -184,7 +184,7 @@ def _run_fields(run: Run, sparse_layer: SparseLayer) -> dict[str, Any]:
 def _text_fields(evaluator: Evaluator) -> dict[str, Any]:
     """Fields of an evaluation that describe the text."""
     ids_SL = evaluator.ids_SL
-    return {"text": evaluator.config.text.text, "tokens": ids_SL.numel(), "sequences": len(ids_SL)}
+    return {"text": evaluator.config.text.dataset, "tokens": ids_SL.numel(), "sequences": len(ids_SL)}
 
 
 def _measure_losses(
@@ -238,7 +238,7 @@ def evaluate_jointly(evaluator: Evaluator, runs: Sequence[Run], individual_losse
     result = JointEvaluation(
         run=" + ".join(run.name for run in runs),
         runs=tuple(run.name for run in runs),
-        text=evaluator.config.text.text,
+        text=evaluator.config.text.dataset,
         tokens=evaluator.ids_SL.numel(),
         ce_original=float(ce[0]),
         ce_zeroed=float(ce[1]),
@@ -268,7 +268,7 @@ def _reconstruction_intervals(evaluator: Evaluator, statistics: LayerStatistics)
 
 def is_training_text(text: TextConfig, trained: TextConfig) -> bool:
     """Return whether ``text`` is the training text or a part of its folder. False if that no longer exists."""
-    path, trained_path = Path(os.path.expanduser(text.text)), Path(os.path.expanduser(trained.text))
+    path, trained_path = Path(os.path.expanduser(text.dataset)), Path(os.path.expanduser(trained.dataset))
     if path.exists() and trained_path.is_dir() and path.resolve().is_relative_to(trained_path.resolve()):
         return True
     try:
@@ -285,6 +285,6 @@ def check_held_out(name: str, text: TextConfig, trained: TextConfig) -> None:
     """
     if is_training_text(text, trained):
         raise UserError(
-            f"{name} was trained on {text.text}, so results would be optimistic. Pass held-out data with --text, or "
+            f"{name} was trained on {text.dataset}, so results would be optimistic. Pass held-out data with --dataset, or "
             "--seen-text to evaluate anyway (the result is flagged)."
         )

@@ -65,7 +65,7 @@ def evaluate_layer_by_layer(
         run=layer_by_layer_subject(runs),
         runs=tuple(run.name for run in ordered),
         fine_tuned=all(run.config.parents for run in runs),
-        text=evaluator.config.text.text,
+        text=evaluator.config.text.dataset,
         tokens=evaluator.ids_SL.numel(),
         ce_original=float(losses.ce[0].mean()),
         steps=steps,

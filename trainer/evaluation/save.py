@@ -56,7 +56,7 @@ def write_evaluation(
             EvaluationRecord(
                 run_id=run_id,
                 subject=measurement.subject,
-                text=config.text.text,
+                text=config.text.dataset,
                 fingerprint=fingerprint,
                 settings=config.model_dump(mode="json"),
                 weights=weights,

@@ -55,7 +55,7 @@ def _facts(config: TrainConfig, layer: LayerConfig) -> dict[str, str]:
         "hidden width H": f"{layer.hidden_width:,}",
         "activation": f"{layer.activation} ({layer.encoder})",
         "training tokens": f"{config.tokens:,}" if config.tokens else "not stated",
-        "dataset": config.text.text,
+        "dataset": config.text.dataset,
         "context length": f"{config.text.context_length} tokens",
     }
     if config.origin is None:

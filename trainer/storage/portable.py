@@ -24,7 +24,7 @@ def portable(config: TrainConfig, language_model: str | None) -> TrainConfig:
     return config.model_copy(
         update={
             "language_model": language_model or _last_part(config.language_model),
-            "text": config.text.model_copy(update={"text": _last_part(config.text.text)}),
+            "text": config.text.model_copy(update={"dataset": _last_part(config.text.dataset)}),
             "origin": origin and Origin.model_validate(origin.model_dump() | {"source": _last_part(origin.source)}),
         }
     )

@@ -63,7 +63,7 @@ def enter(session: Session, run: Run, layer: SparseLayer, target_tokens: int) ->
     record.activation, record.k = layer.config.activation, layer.config.k
     record.num_experts, record.input_width = layer.config.num_experts, layer.config.input_width
     record.hidden_width, record.output_width = layer.config.hidden_width, layer.config.output_width
-    record.parameters, record.text, record.seed = layer.num_parameters, config.text.text, config.seed
+    record.parameters, record.text, record.seed = layer.num_parameters, config.text.dataset, config.seed
     record.context_length, record.target_tokens = config.text.context_length, target_tokens
     record.config = config.model_dump(mode="json")
     record.updated_at = utc_now()

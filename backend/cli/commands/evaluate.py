@@ -33,15 +33,15 @@ class EvaluateCommand(ModelCommand):
     """
 
     examples: ClassVar = (
-        "mxd evaluate gpt2-l8-k32 --text heldout.jsonl --tokens 100k",
-        "mxd evaluate gpt2-l8-k32 --text heldout.jsonl --tokens 100k --k 4,8,16,32",
-        "mxd evaluate l0 l1 l2 --text heldout.jsonl --tokens 100k --together --layer-by-layer",
+        "mxd evaluate gpt2-l8-k32 --dataset heldout.jsonl --tokens 100k",
+        "mxd evaluate gpt2-l8-k32 --dataset heldout.jsonl --tokens 100k --k 4,8,16,32",
+        "mxd evaluate l0 l1 l2 --dataset heldout.jsonl --tokens 100k --together --layer-by-layer",
     )
 
     names: Positional[list[str]]
     """Names or folders of the runs. All must belong to the same language model."""
     config: Annotated[EvaluateConfig, FlagsOf(EvaluateConfig, without=frozenset({"k"}))]
-    other_text: str | None = None
+    other_dataset: str | None = None
     """Second dataset of another kind, evaluated side by side."""
     together: bool = False
     """Also evaluate all runs jointly. They must belong to different layers."""
@@ -71,11 +71,11 @@ class EvaluateCommand(ModelCommand):
 
     def _measure(self, runs: Sequence[Run], database: Engine) -> list[Result]:
         """Return the results on the first text, each with those on the second one."""
-        results = self._measure_on(self.config.text.text, runs, database)
-        if self.other_text is None:
+        results = self._measure_on(self.config.text.dataset, runs, database)
+        if self.other_dataset is None:
             return results
-        others = self._measure_on(self.other_text, runs, database)
-        return [{**result, "other_text": other} for result, other in zip(results, others, strict=True)]
+        others = self._measure_on(self.other_dataset, runs, database)
+        return [{**result, "other_dataset": other} for result, other in zip(results, others, strict=True)]
 
     def _check_ks(self, runs: Sequence[Run]) -> None:
         chosen = [k for k in self.k if k is not None]
@@ -140,7 +140,7 @@ class EvaluateCommand(ModelCommand):
         return [None if k == run.layer_config.k else k for k in self.k]
 
     def _config_for(self, text: str, run: Run) -> EvaluateConfig:
-        dataset = with_context_of(run, self.config.text).model_copy(update={"text": text})
+        dataset = with_context_of(run, self.config.text).model_copy(update={"dataset": text})
         return self.config.model_copy(update={"text": dataset})
 
 
@@ -191,8 +191,8 @@ def _rows(result: Result) -> list[tuple[str, ...]]:
     if "steps" in result:
         return [_row({**step, "loss_recovered_mean": {"value": None}}, f"+ {step['run']}") for step in result["steps"]]
     rows = [_row(result, _title(result))]
-    if "other_text" in result:
-        rows.append(_row(result["other_text"], "  on the other text"))
+    if "other_dataset" in result:
+        rows.append(_row(result["other_dataset"], "  on the other text"))
     return rows
 
 

@@ -28,14 +28,14 @@ class FinetuneCommand(ModelCommand):
     """
 
     examples: ClassVar = (
-        "mxd finetune l0 l1 l2 --text corpus.jsonl --tokens 2M",
-        "mxd finetune l0 l1 l2 --text corpus.jsonl --tokens 2M --name '{run}-joint' --next-token-weight 0.1",
+        "mxd finetune l0 l1 l2 --dataset corpus.jsonl --tokens 2M",
+        "mxd finetune l0 l1 l2 --dataset corpus.jsonl --tokens 2M --name '{run}-joint' --next-token-weight 0.1",
         "mxd finetune l0 l1 l2 --resume",
     )
     groups: ClassVar = {
         "model and data": (
             "name",
-            "text",
+            "dataset",
             "column",
             "split",
             "tokens",

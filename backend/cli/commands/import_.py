@@ -37,7 +37,7 @@ class ImportCommand(Command):
         self.report(
             asdict(result),
             f"{result.run}: {result.method} with {result.num_experts:,} experts, K = {result.k:,}, for layer "
-            f"{result.layer} of {result.language_model} ({result.format}). Next: mxd index {result.run} --text TEXT "
+            f"{result.layer} of {result.language_model} ({result.format}). Next: mxd index {result.run} --dataset TEXT "
             "--tokens COUNT",
         )
         return 0

@@ -26,9 +26,9 @@ class IndexCommand(ModelCommand):
     """
 
     examples: ClassVar = (
-        "mxd index gpt2-l8-k32 --text corpus.jsonl --tokens 5M",
-        "mxd index gpt2-l8-k32 --text HuggingFaceFW/fineweb --tokens 20M --top-examples 50",
-        "mxd index gpt2-l8-k32 --text corpus.jsonl --tokens 1M --device cuda --json",
+        "mxd index gpt2-l8-k32 --dataset corpus.jsonl --tokens 5M",
+        "mxd index gpt2-l8-k32 --dataset HuggingFaceFW/fineweb --tokens 20M --top-examples 50",
+        "mxd index gpt2-l8-k32 --dataset corpus.jsonl --tokens 1M --device cuda --json",
     )
 
     name: Positional[str]

@@ -20,9 +20,9 @@ class LabTrainCommand(TrainCommand):
     """
 
     examples: ClassVar = (
-        "mxd lab train openai-community/gpt2 --layer 8 --text corpus.jsonl --tokens 20M --method peer",
-        "mxd lab train openai-community/gpt2 --layer 8 --text corpus.jsonl --tokens 20M --method low-rank-mxd",
-        "mxd lab train openai-community/gpt2 --layer 8 --text corpus.jsonl --tokens 20M --revive-after 1M",
+        "mxd lab train openai-community/gpt2 --layer 8 --dataset corpus.jsonl --tokens 20M --method peer",
+        "mxd lab train openai-community/gpt2 --layer 8 --dataset corpus.jsonl --tokens 20M --method low-rank-mxd",
+        "mxd lab train openai-community/gpt2 --layer 8 --dataset corpus.jsonl --tokens 20M --revive-after 1M",
     )
     methods: ClassVar = (*get_args(TrainableMethod), *get_args(ExperimentalMethod))
     config_class: ClassVar[type[TrainConfig]] = ExperimentalTrainConfig

@@ -18,7 +18,7 @@ class PresetsCommand(Command):
     examples: ClassVar = (
         "mxd presets",
         "mxd presets --json",
-        "mxd train --config gpt2 --text corpus.jsonl --plan",
+        "mxd train --config gpt2 --dataset corpus.jsonl --plan",
     )
 
     def run(self) -> int:

@@ -92,7 +92,7 @@ class ProtectCommand(ModelCommand):
 
         from mxd.trainer.data.sequences import sequences
 
-        changes = {"text": self.retain, "column": self.column, "split": self.split}
+        changes = {"dataset": self.retain, "column": self.column, "split": self.split}
         text = run.config.text.model_copy(update=changes)
         ids = sequences(text, language_model.tokenizer, self.config.tokens, self.config.seed, "shuffled")
         return torch.from_numpy(np.stack(list(ids))).long()

@@ -78,7 +78,7 @@ class PullCommand(Command):
         self.report(
             {"run": adopted.name, "source": self.source, "language_model": adopted.config.language_model},
             f"{adopted.name}: {adopted.config.method} for layer {adopted.config.layer} of "
-            f"{adopted.config.language_model}. Next: mxd index {adopted.name} --text TEXT --tokens COUNT",
+            f"{adopted.config.language_model}. Next: mxd index {adopted.name} --dataset TEXT --tokens COUNT",
         )
         return 0
 

@@ -252,7 +252,7 @@ def _config(
         language_model=folder,
         language_model_dtype=dtype_name(fastest_dtype(torch.device(device), int(shape.config.hidden_size))),
         layer=layer,
-        text=TextConfig(text="random", context_length=sizes.context),
+        text=TextConfig(dataset="random", context_length=sizes.context),
         tokens=sizes.tokens,
         num_experts=num_experts,
         k=sizes.k,

@@ -131,7 +131,7 @@ def whole_part(config: TrainConfig, place: Place) -> Taken:
 
     with tempfile.TemporaryDirectory() as folder:
         text = write_text(Path(folder) / "text.jsonl", language_model.tokenizer, 2 * config.tokens)
-        asked = config.model_copy(update={"text": config.text.model_copy(update={"text": str(text)})})
+        asked = config.model_copy(update={"text": config.text.model_copy(update={"dataset": str(text)})})
         memory = held.peak(work)
     return Taken(seconds[0] / BatchPlan.from_config(asked).tokens, memory, held.program)
 

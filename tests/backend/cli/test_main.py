@@ -26,7 +26,7 @@ from mxd.backend.queries.runs import list_runs
 from mxd.trainer.config import SAMPLE
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.database.open import sqlite_url, writing
-from mxd.trainer.storage.run import Run
+from mxd.trainer.storage.run import Run, run_names
 from mxd.trainer.training.planning.dtypes import has_bfloat16_units
 from tests.helpers.language_models import saved_language_model
 from tests.helpers.runs import small_world
@@ -46,7 +46,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def train_words(*more: str) -> list[str]:
     """Return a command line that trains a run of 24 steps."""
-    fixed = "train lm --layer 1 --text text.jsonl --tokens 1536 --num-experts 40 --k 4 --context-length 16"
+    fixed = "train lm --layer 1 --dataset text.jsonl --tokens 1536 --num-experts 40 --k 4 --context-length 16"
     return [*fixed.split(), "--batch-tokens", "64", "--buffer-tokens", "512", "--log-every", "4", *more]
 
 
@@ -64,8 +64,8 @@ def test_evaluate(workspace: Path, capsys: Capture) -> None:
     lines = [f'{{"text": "held out {number} the old fox sang"}}' for number in range(40)]
     (workspace / "held.jsonl").write_text("\n".join(lines))
     (workspace / "other.txt").write_text("dreizehn alte Hunde. " * 60)
-    words = ["evaluate", "a", "b", "--text", "held.jsonl", "--tokens", "320", "--resamples", "100"]
-    assert run([*words, "--together", "--other-text", "other.txt", "--json"]) == 0
+    words = ["evaluate", "a", "b", "--dataset", "held.jsonl", "--tokens", "320", "--resamples", "100"]
+    assert run([*words, "--together", "--other-dataset", "other.txt", "--json"]) == 0
     first, second, both = document(capsys)
     wanted = {"run", "method", "num_experts", "k", "parameters", "ce_original", "ce_replaced", "ce_zeroed", "kl", "l0"}
     wanted |= {
@@ -80,8 +80,8 @@ def test_evaluate(workspace: Path, capsys: Capture) -> None:
     assert first["loss_increase"].keys() == {"value", "low", "high"}
     assert first["shared_expert"].keys() >= {"loss_increase_without"}
     assert (first["run"], second["run"], both["run"]) == ("a", "b", "a + b")
-    assert first["other_text"]["text"] == "other.txt"
-    assert run([*words, "--together", "--other-text", "other.txt", "--json"]) == 0
+    assert first["other_dataset"]["text"] == "other.txt"
+    assert run([*words, "--together", "--other-dataset", "other.txt", "--json"]) == 0
     printed = capsys.readouterr()
     assert json.loads(printed.out) == [first, second, both]
     assert "Evaluating" not in printed.err, "earlier results are cached in the database"
@@ -94,10 +94,10 @@ def test_evaluate(workspace: Path, capsys: Capture) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["evaluate", "a", "--text", "text.jsonl", "--tokens", "320"], "a was trained on text.jsonl"),
-        (["evaluate", "a", "a", "--text", "held.txt", "--tokens", "320"], "named twice"),
-        (["evaluate", "b", "--text", "held.txt", "--tokens", "320"], "Unknown run 'b'. Run 'mxd runs' for a list."),
-        (["evaluate", "a", "--text", "held.txt", "--tokens", "320"], "has 12 tokens"),
+        (["evaluate", "a", "--dataset", "text.jsonl", "--tokens", "320"], "a was trained on text.jsonl"),
+        (["evaluate", "a", "a", "--dataset", "held.txt", "--tokens", "320"], "named twice"),
+        (["evaluate", "b", "--dataset", "held.txt", "--tokens", "320"], "Unknown run 'b'. Run 'mxd runs' for a list."),
+        (["evaluate", "a", "--dataset", "held.txt", "--tokens", "320"], "has 12 tokens"),
     ],
 )
 def test_evaluate_rejects_unusable_runs_and_text(
@@ -118,7 +118,7 @@ def test_train_index_explore_and_steer(workspace: Path, capsys: Capture) -> None
     assert trained.keys() >= {"run", "tokens", "normalized_mse", "dead_share", "tokens_per_second"}
     assert (trained["run"], trained["tokens"], trained["status"]) == ("small", 1536, "finished")
 
-    assert run(["index", "small", "--text", "text.jsonl", "--tokens", "2k", "--json"]) == 0
+    assert run(["index", "small", "--dataset", "text.jsonl", "--tokens", "2k", "--json"]) == 0
     indexed = document(capsys)
     assert indexed["run"] == "small"
     assert min(indexed["examples"], indexed["active_experts"]) > 0
@@ -174,7 +174,7 @@ def test_a_run_is_used_from_any_folder(workspace: Path, capsys: Capture, monkeyp
 
 
 def test_the_name_of_a_run_is_free_after_its_text_was_rejected(workspace: Path, capsys: Capture) -> None:
-    assert run(train_words("--name", "small", "--text", "missing.jsonl")) == 2
+    assert run(train_words("--name", "small", "--dataset", "missing.jsonl")) == 2
     assert run(train_words("--name", "small", "--tokens", "90M")) == 2
     capsys.readouterr()
     assert run(train_words("--name", "small", "--json")) == 0
@@ -182,7 +182,8 @@ def test_the_name_of_a_run_is_free_after_its_text_was_rejected(workspace: Path, 
 
 
 def test_the_demo_run_is_found_by_its_name(workspace: Path) -> None:
-    assert Run.load("demo-l3-k16", workspace / "data").folder == SAMPLE / "runs" / "demo-l3-k16"
+    name = run_names(SAMPLE)[0]
+    assert Run.load(name, workspace / "data").folder == SAMPLE / "runs" / name
 
 
 def test_default_run_names(workspace: Path, capsys: Capture) -> None:
@@ -204,7 +205,7 @@ def test_resuming_requires_only_the_name(workspace: Path, capsys: Capture) -> No
 
 def test_a_resumed_run_keeps_its_dtype(workspace: Path, capsys: Capture) -> None:
     assert run(train_words("--name", "half", "--dtype", "bfloat16")) == 0
-    assert ("no units" in capsys.readouterr().err) is not has_bfloat16_units()
+    assert ("no native support" in capsys.readouterr().err) is not has_bfloat16_units()
     assert Run.load("half", workspace / "data").config.language_model_dtype == "bfloat16"
     assert run(["train", "--name", "half", "--resume"]) == 0
     capsys.readouterr()
@@ -213,7 +214,7 @@ def test_a_resumed_run_keeps_its_dtype(workspace: Path, capsys: Capture) -> None
 
 
 def test_flags_take_precedence_over_the_config_file(workspace: Path, capsys: Capture) -> None:
-    settings = {"language-model": "lm", "layer": 9, "text": "text.jsonl", "tokens": "1536", "num-experts": 40}
+    settings = {"language-model": "lm", "layer": 9, "dataset": "text.jsonl", "tokens": "1536", "num-experts": 40}
     settings |= {"context_length": 16, "batch_tokens": 64, "buffer_tokens": 512, "k": 3, "learning_rate": 0.02}
     Path("fit.json").write_text(json.dumps(settings))
     Path("fit.toml").write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items()))
@@ -228,22 +229,22 @@ def test_flags_take_precedence_over_the_config_file(workspace: Path, capsys: Cap
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["train"], "Missing LANGUAGE_MODEL, --layer, --text and --tokens. Run 'mxd train --help'"),
+        (["train"], "Missing LANGUAGE_MODEL, --layer, --dataset and --tokens. Run 'mxd train --help'"),
         (
-            ["train", "none/such/folder", "--layer", "1", "--text", "text.jsonl", "--tokens", "1k"],
+            ["train", "none/such/folder", "--layer", "1", "--dataset", "text.jsonl", "--tokens", "1k"],
             "no folder none/such",
         ),
-        (["train", "lm", "--layer", "12", "--text", "text.jsonl", "--tokens", "1k"], "There is no layer 12"),
-        (["train", "lm", "--layer", "1", "--text", "none.txt", "--tokens", "1k"], "none.txt"),
+        (["train", "lm", "--layer", "12", "--dataset", "text.jsonl", "--tokens", "1k"], "There is no layer 12"),
+        (["train", "lm", "--layer", "1", "--dataset", "none.txt", "--tokens", "1k"], "none.txt"),
         (
-            ["train", "lm", "--layer", "one", "--text", "text.jsonl", "--tokens", "1k"],
+            ["train", "lm", "--layer", "one", "--dataset", "text.jsonl", "--tokens", "1k"],
             "Invalid --layer: 'one'. Input should be a valid",
         ),
         (
-            ["train", "lm", "--layer", "1", "--text", "text.jsonl", "--tokens", "some"],
+            ["train", "lm", "--layer", "1", "--dataset", "text.jsonl", "--tokens", "some"],
             "Invalid --tokens: 'some'. Input should be a valid",
         ),
-        (["train", "lm", "--k", "0"], "Missing --layer, --text and --tokens"),
+        (["train", "lm", "--k", "0"], "Missing --layer, --dataset and --tokens"),
         (["train", "lm", "--width", "3"], "Unknown option '--width'. Run 'mxd train --help'"),
         (["train", "--config", "none.toml"], "Cannot read the config file none.toml"),
         (["train", "--config", "text.jsonl"], "Cannot read the config file text.jsonl"),
@@ -257,7 +258,7 @@ def test_flags_take_precedence_over_the_config_file(workspace: Path, capsys: Cap
         (["train", "lm", "--method", "mdx"], "Unknown method 'mdx'. Did you mean 'mxd'?"),
         (["train", "--k"], "Argument -k/--k: expected one argument"),
         (["experts", "none"], "Unknown run 'none'. There are no runs yet."),
-        (["index", "none", "--text", "text.jsonl", "--tokens", "1k"], "Unknown run 'none'."),
+        (["index", "none", "--dataset", "text.jsonl", "--tokens", "1k"], "Unknown run 'none'."),
         (["route", "none", "text"], "Unknown run 'none'."),
         (["steer", "none", "text", "--edit", "12:more"], "Invalid --edit: '12:more'. Write EXPERT:scale:FACTOR"),
         (["serve", "--port", "70000"], "Invalid --port: '70000'. Input should be less than or equal to 65535"),
@@ -390,7 +391,7 @@ def test_the_demo_is_indexed_once(workspace: Path, capsys: Capture, monkeypatch:
     sample = workspace / "data"
     (workspace / "text.jsonl").rename(sample / "text.jsonl")
     (sample / "index.json").write_text(
-        json.dumps({"text": {"text": "text.jsonl", "context_length": 16}, "tokens": 1000})
+        json.dumps({"text": {"dataset": "text.jsonl", "context_length": 16}, "tokens": 1000})
     )
     shipped = {name: {"prompt": "the", "edits": [{"expert": 3, "mode": "add"}]} for name in ("One", "Other")}
     (sample / SESSIONS_FILE).write_text(json.dumps({"small": shipped}))

@@ -30,7 +30,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def train_words(*more: str) -> list[str]:
     """Return a command line that trains runs of 8 steps."""
-    fixed = "train lm --text text.jsonl --context-length 16 --batch-tokens 64 --buffer-tokens 512 --tokens 512"
+    fixed = "train lm --dataset text.jsonl --context-length 16 --batch-tokens 64 --buffer-tokens 512 --tokens 512"
     return [*fixed.split(), *more]
 
 

@@ -71,17 +71,17 @@ class Place:
     def train(self, name: str, *more: str) -> list[str]:
         """That of fitting a run."""
         source = str(self.folder / "language-model")
-        words = ("--layer", "1", "--name", name, "--text", self.text, "--on-short-text", "repeat", "--device", "cpu")
+        words = ("--layer", "1", "--name", name, "--dataset", self.text, "--on-short-text", "repeat", "--device", "cpu")
         return self.words("train", source, *words, *SIZES, *more)
 
     def index(self, *more: str) -> list[str]:
         """That of indexing the run ``small``."""
-        return self.words("index", "small", "--text", self.text, "--tokens", "2000", "--device", "cpu", *more)
+        return self.words("index", "small", "--dataset", self.text, "--tokens", "2000", "--device", "cpu", *more)
 
     def evaluate(self, *more: str) -> list[str]:
         """That of evaluating it."""
         sizes = ["--seen-text", "--tokens", "1600", "--prompts", "2", "--resamples", "200", "--device", "cpu"]
-        return self.words("evaluate", "small", "--text", self.text, *sizes, *more)
+        return self.words("evaluate", "small", "--dataset", self.text, *sizes, *more)
 
     def rows(self, table: str) -> list[str]:
         """Everything in a table."""

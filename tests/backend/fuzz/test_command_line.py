@@ -18,7 +18,7 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=10), inner, max_size=4),
     max_leaves=8,
 )
-ARGUMENTS = {"runs": (), "evaluate": ("nobody", "--text", "none.txt"), "report": (), "doctor": ("--port", "0")}
+ARGUMENTS = {"runs": (), "evaluate": ("nobody", "--dataset", "none.txt"), "report": (), "doctor": ("--port", "0")}
 NAMES = st.sampled_from(
     ["data", "database", "json", "as_json", "config", "tokens", "k", "text", "runs", "device", "port"]
 )

@@ -39,7 +39,7 @@ CONFIG = TrainConfig(
     language_model="some folder/model",
     language_model_dtype="bfloat16",
     layer=3,
-    text=TextConfig(text="my text.jsonl", column="body", context_length=64, on_short_text="repeat"),
+    text=TextConfig(dataset="my text.jsonl", column="body", context_length=64, on_short_text="repeat"),
     tokens=4096,
     method="molt",
     num_experts=512,

@@ -209,7 +209,7 @@ def test_one_layer_at_several_k_is_a_line_of_its_own(
     measured: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = shutil.copytree(measured, tmp_path / "copy")
-    text = TextConfig(text=str(measured.parent / "text.jsonl"), context_length=16)
+    text = TextConfig(dataset=str(measured.parent / "text.jsonl"), context_length=16)
     config = EvaluateConfig(text=text, tokens=320, resamples=100, prompts=0, k=2)
     database = open_database(sqlite_url(data))
     session = Evaluator.open(config, tiny_language_model(), NO_CALLBACKS)

@@ -48,7 +48,7 @@ def test_nothing_of_this_machine_goes_along(run: Run, tmp_path: Path) -> None:
     folder = run.save_pretrained(tmp_path / "shared")
     texts = "".join(path.read_text() for path in folder.glob("*") if path.suffix in (".json", ".md"))
     assert str(tmp_path) not in texts
-    assert Run.from_pretrained(folder).config.text.text == "text.jsonl"
+    assert Run.from_pretrained(folder).config.text.dataset == "text.jsonl"
 
 
 def test_the_card_says_what_it_is(run: Run, tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def small_trainer(
         name="small",
         language_model="none",
         layer=0,
-        text=TextConfig(text="none"),
+        text=TextConfig(dataset="none"),
         tokens=8 * TOKENS,
         method=method,
         init="random",

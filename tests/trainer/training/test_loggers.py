@@ -164,7 +164,7 @@ def test_a_missing_package_is_reported_before_loading(
     missing = "torch.utils.tensorboard.writer" if name == "tensorboard" else name
     monkeypatch.setitem(sys.modules, missing, None)
     monkeypatch.delitem(sys.modules, f"mxd.trainer.training.loggers.{name}_logger", raising=False)
-    command = ["train", str(saved_language_model(tmp_path / "lm")), "--layer", "1", "--text", world.text.text]
+    command = ["train", str(saved_language_model(tmp_path / "lm")), "--layer", "1", "--dataset", world.text.dataset]
     more = ["--tokens", "1536", "--context-length", "16", "--data", str(world.data), "--log", name]
     assert mxd([*command, *more]) == 2
     assert f"pip install 'mxd-explorer[{name}]'" in capsys.readouterr().err

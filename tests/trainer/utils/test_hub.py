@@ -34,7 +34,7 @@ from mxd.trainer.data.documents import documents
 from mxd.trainer.errors import UserError
 for name in sys.argv[1:]:
     try:
-        print(json.dumps(list(documents(TextConfig(text=name)))))
+        print(json.dumps(list(documents(TextConfig(dataset=name)))))
     except UserError as error:
         sys.exit(str(error))
 """

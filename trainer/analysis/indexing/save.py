@@ -58,7 +58,7 @@ def write_index(
         session.add(
             IndexRecord(
                 run_id=run.id,
-                text=config.text.text,
+                text=config.text.dataset,
                 seed=config.seed,
                 tokens=builder.tokens,
                 context_length=config.text.context_length,

@@ -50,7 +50,7 @@ def probe(
 
 
 def _write(database: Engine, run: Run, config: ProbeConfig, result: dict[str, Any]) -> None:
-    text = fingerprint(TextConfig(text=config.labels, column=config.text_column))
+    text = fingerprint(TextConfig(dataset=config.labels, column=config.text_column))
     table = ProbeRecord
     with writing(database) as session:
         run_id = find_record(session, run.name).id

@@ -73,7 +73,7 @@ def import_run(config: ImportConfig, data: Path, database: Engine) -> ImportResu
         name=config.name,
         language_model=config.language_model,
         layer=number,
-        text=TextConfig(text=imported.text or NOT_STATED, context_length=_context(imported)),
+        text=TextConfig(dataset=imported.text or NOT_STATED, context_length=_context(imported)),
         tokens=imported.tokens,
         method=imported.method,
         num_experts=imported.num_experts,

@@ -35,7 +35,7 @@ def bash(tmp_path: Path, capsys: Capture) -> Path:
         (["train", "--met"], {"--method"}),
         (["train", "--init", "e"], {"examples"}),
         (["database", "ch"], {"check"}),
-        (["index", "--text", "nov"], {"novel.txt"}),
+        (["index", "--dataset", "nov"], {"novel.txt"}),
     ],
 )
 def test_bash_completes(bash: Path, line: list[str], offered: set[str]) -> None:

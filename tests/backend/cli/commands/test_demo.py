@@ -87,10 +87,10 @@ def settings(tmp_path: Path) -> Settings:
     world.database.dispose()
     sample = tmp_path / "sample"
     shutil.copytree(world.data / "runs", sample / "runs")
-    shutil.copy(world.text.text, sample / "text.jsonl")
+    shutil.copy(world.text.dataset, sample / "text.jsonl")
     (sample / "runs" / "above" / "units.json").write_text('{"5": 2.5}')
     written = {
-        INDEX_FILE: {"first": "small", "text": {"text": "text.jsonl", "context_length": 16}, "tokens": 1600},
+        INDEX_FILE: {"first": "small", "text": {"dataset": "text.jsonl", "context_length": 16}, "tokens": 1600},
         LABELS_FILE: {"small": {"3": "A fox"}},
         SESSIONS_FILE: {"small": SESSIONS},
         EVALUATIONS_FILE: {

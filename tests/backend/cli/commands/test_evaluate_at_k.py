@@ -16,7 +16,7 @@ def test_several_k_are_evaluated_and_cached(fitted: World, tmp_path: Path, capsy
     data = shutil.copytree(fitted.data, tmp_path / "data")
     held = tmp_path / "held.txt"
     held.write_text("a very old dog sat and the fox ran. " * 40)
-    words = ["evaluate", "small", "--data", str(data), "--text", str(held), "--tokens", "320", "--resamples", "100"]
+    words = ["evaluate", "small", "--data", str(data), "--dataset", str(held), "--tokens", "320", "--resamples", "100"]
     assert run([*words, "--k", "1,4", "--json"]) == 0
     few, whole = json.loads(capsys.readouterr().out)
     assert (few["run"], few["k"], few["trained_k"]) == ("small", 1, 4)

@@ -34,7 +34,7 @@ def words(place: Path, *more: str) -> list[str]:
 
 def test_new_runs_are_written_and_resumed_with_their_settings(place: Path, capsys: Capture) -> None:
     text = [
-        "--text",
+        "--dataset",
         str(place.parent / "text.jsonl"),
         "--tokens",
         "256",
@@ -57,11 +57,11 @@ def test_new_runs_are_written_and_resumed_with_their_settings(place: Path, capsy
 
 
 def test_invalid_input_prints_one_line(place: Path, capsys: Capture) -> None:
-    text = ["--text", str(place.parent / "text.jsonl"), "--tokens", "256"]
+    text = ["--dataset", str(place.parent / "text.jsonl"), "--tokens", "256"]
     for given, sentence in (
         (["a", "c", *text], "different language models"),
         (["a", "a", *text], "both replace layer 0"),
-        (["a", "b"], "Missing --text and --tokens."),
+        (["a", "b"], "Missing --dataset and --tokens."),
         (["a", "nobody", *text], "Unknown run 'nobody'."),
     ):
         assert run(words(place, *given)) == 2

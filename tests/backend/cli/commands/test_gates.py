@@ -28,7 +28,7 @@ def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setenv("MXD_DATA", str(tmp_path / "data"))
     monkeypatch.chdir(tmp_path)
     fixed = (
-        "train lm --layer 1 --text text.jsonl --context-length 16 --batch-tokens 64 --buffer-tokens 512 --tokens 512"
+        "train lm --layer 1 --dataset text.jsonl --context-length 16 --batch-tokens 64 --buffer-tokens 512 --tokens 512"
     )
     return [*fixed.split(), "--k", "4", "--num-experts", "40"]
 
@@ -57,7 +57,7 @@ def test_groups_require_a_two_level_gate(words: list[str], capsys: Capture) -> N
 def test_similarity_of_experts_of_a_product_key_gate(words: list[str], tmp_path: Path) -> None:
     assert run([*words, "--name", "a", "--gate", "product-key"]) == 0
     database = open_trainer_database(sqlite_url(tmp_path / "data"))
-    text = TextConfig(text="text.jsonl", context_length=16)
+    text = TextConfig(dataset="text.jsonl", context_length=16)
     made = Run.load("a", tmp_path / "data")
     build_index(made, IndexConfig(text=text, tokens=640), LanguageModel.load("lm", "cpu"), database)
     database.dispose()

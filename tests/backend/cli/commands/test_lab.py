@@ -24,7 +24,7 @@ def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     saved_language_model(tmp_path / "lm")
     monkeypatch.setenv("MXD_DATA", str(tmp_path / "data"))
     monkeypatch.chdir(tmp_path)
-    fixed = "lm --layer 1 --text text.jsonl --tokens 512 --k 4 --num-experts 40"
+    fixed = "lm --layer 1 --dataset text.jsonl --tokens 512 --k 4 --num-experts 40"
     return [*fixed.split(), "--context-length", "16", "--batch-tokens", "64", "--buffer-tokens", "512"]
 
 

@@ -197,13 +197,13 @@ def test_an_imported_run_is_no_run_to_go_on_with(place: Path, capsys: Capture) -
     assert "Run 'theirs' already exists" in capsys.readouterr().err
     assert mxd(["runs"]) == 0
     assert "sparsify" in capsys.readouterr().out
-    fresh = TrainConfig(name="theirs", language_model="lm", layer=1, text=TextConfig(text="a.txt"), tokens=10)
+    fresh = TrainConfig(name="theirs", language_model="lm", layer=1, text=TextConfig(dataset="a.txt"), tokens=10)
     with pytest.raises(UserError, match="was imported"):
         check_resumable(fresh, Path("data"), "if-any")
 
 
 def test_what_is_only_imported_is_not_fitted() -> None:
-    settings: dict[str, Any] = {"name": "a", "language_model": "lm", "layer": 1, "text": {"text": "a.txt"}}
+    settings: dict[str, Any] = {"name": "a", "language_model": "lm", "layer": 1, "text": {"dataset": "a.txt"}}
     settings |= {"optimizer": OptimizerConfig()}
     with pytest.raises(ValueError, match="can be imported but not trained"):
         TrainConfig(**settings, tokens=5, method="jumprelu-transcoder")

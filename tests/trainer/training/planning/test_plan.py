@@ -37,7 +37,7 @@ def config(folder: Path, **changes: Any) -> TrainConfig:
         "name": "small",
         "language_model": str(folder),
         "layer": 1,
-        "text": TextConfig(text="none", context_length=16),
+        "text": TextConfig(dataset="none", context_length=16),
         "tokens": 4096,
         "num_experts": 40,
         "k": 4,
