@@ -17,7 +17,7 @@ interface WithEvaluationProps {
 }
 
 export const evaluateCommand = (run: string | null) =>
-  `mxd evaluate ${run ?? "NAME"} --text HELD_OUT_TEXT --tokens 100k`;
+  `mxd evaluate ${run ?? "NAME"} --dataset HELD_OUT_TEXT --tokens 100k`;
 
 export function WithEvaluation({ run, children }: WithEvaluationProps) {
   const { data, error, refetch } = useQuery(evaluationsQuery(run));

@@ -127,7 +127,7 @@ function UnindexedRun({ run }: { readonly run: RunSummary }) {
   return (
     <EmptyState title="Not indexed yet">
       {run.name} has not been indexed yet. To see what its experts fire on, run:
-      <Command text={`mxd index ${run.name} --text ${run.text} --tokens 1M`} />
+      <Command text={`mxd index ${run.name} --dataset ${run.text} --tokens 1M`} />
     </EmptyState>
   );
 }

@@ -70,7 +70,7 @@ export function Health({ run }: { readonly run: RunSummary }) {
       ) : (
         <>
           <p className="ink2">To measure how often each expert fires, run:</p>
-          <Command text={`mxd index ${run.name} --text ${run.text} --tokens 1M`} />
+          <Command text={`mxd index ${run.name} --dataset ${run.text} --tokens 1M`} />
         </>
       )}
     </section>

@@ -17,7 +17,7 @@ import { formatAgo, formatCompact, formatCount, formatFixed, formatPercent } fro
 
 import { StatusWord } from "./status-word";
 
-const TRAIN_COMMAND = "mxd train LANGUAGE_MODEL --layer 3 --text PATH_OR_DATASET --tokens 2M --k 16";
+const TRAIN_COMMAND = "mxd train LANGUAGE_MODEL --layer 3 --dataset PATH_OR_DATASET --tokens 2M --k 16";
 
 function Progress({ run }: { readonly run: RunSummary }) {
   if (!hasTokenCount(run)) return <span className="dim">unknown</span>;

@@ -73,7 +73,7 @@ export function ChooseOtherRun({ run, others }: { readonly run: RunSummary; read
     return (
       <EmptyState title="Only one run">
         Train a second run with another seed, K or method, and compare what changes.
-        <Command text={`mxd train ${model} --layer ${layer} --text ${text} --tokens ${tokens} --k ${k} --seed 1`} />
+        <Command text={`mxd train ${model} --layer ${layer} --dataset ${text} --tokens ${tokens} --k ${k} --seed 1`} />
       </EmptyState>
     );
   }

@@ -37,7 +37,7 @@ function SingleRunHint() {
   return (
     <div className="frontier-hint">
       <p className="ink2">Train runs with other K or methods on this layer to draw a frontier:</p>
-      <Command text={`mxd train ${model} --layer ${layer} --text ${text} --tokens ${tokens} --k ${2 * k}`} />
+      <Command text={`mxd train ${model} --layer ${layer} --dataset ${text} --tokens ${tokens} --k ${2 * k}`} />
     </div>
   );
 }

@@ -94,7 +94,7 @@ export function Evaluations({ one, other }: EvaluationsProps) {
       {common === null ? (
         <>
           <p className="ink2">These runs have not been evaluated on the same text. Run:</p>
-          <Command text={`mxd evaluate ${one} ${other} --text HELD_OUT_TEXT --tokens 100k`} />
+          <Command text={`mxd evaluate ${one} ${other} --dataset HELD_OUT_TEXT --tokens 100k`} />
         </>
       ) : (
         <MetricsTable common={common} />

@@ -81,7 +81,7 @@ function UnindexedRuns({ runs }: { readonly runs: readonly RunSummary[] }) {
       </div>
       <p className="ink2">Experts are only matched between indexed runs. Run:</p>
       {runs.map(({ name, text }) => (
-        <Command key={name} text={`mxd index ${name} --text ${text} --tokens 1M`} />
+        <Command key={name} text={`mxd index ${name} --dataset ${text} --tokens 1M`} />
       ))}
     </div>
   );
