@@ -26,6 +26,7 @@ const LOADERS: Readonly<Record<string, () => PageModule>> = {
   "/faithfulness": () => import("@/pages/evaluate/faithfulness"),
   "/health": () => import("@/pages/evaluate/health"),
   "/probing": () => import("@/pages/evaluate/probing"),
+  "/glossary": () => import("@/pages/glossary"),
   "/*": () => import("@/pages/not-found"),
 };
 

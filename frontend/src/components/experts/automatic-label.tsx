@@ -1,22 +1,27 @@
-/** An automatic label, always marked as such, with its accuracy. */
+/** An automatic label, always marked as such, with its score. */
 
 import type { AutomaticLabel } from "@/api/types";
 import { formatFixed } from "@/lib/text/format";
 
-export function describeAutomaticLabel({
-  labeller: maker,
-  balanced_accuracy,
-  test_examples: tested,
-}: AutomaticLabel): string {
-  const by = maker === "features" ? "from its top examples" : `by ${maker}`;
-  return `Automatic label ${by}; balanced accuracy ${formatFixed(balanced_accuracy)} on ${tested} held-out examples`;
+/** Labels with a lower balanced accuracy are hidden; chance is 0.5. */
+const MIN_SCORE = 0.65;
+
+/** The label, or null if its score is too low to show it. */
+export function shownAutomatic(automatic: AutomaticLabel | null | undefined): AutomaticLabel | null {
+  return automatic != null && automatic.balanced_accuracy >= MIN_SCORE ? automatic : null;
+}
+
+export function describeAutomaticLabel({ labeller, balanced_accuracy, test_examples }: AutomaticLabel): string {
+  const by = labeller === "features" ? "from its top examples" : `by ${labeller}`;
+  return `Automatic label ${by}; balanced accuracy ${formatFixed(balanced_accuracy)} on ${test_examples} held-out examples`;
 }
 
 export function AutomaticLabelText({ automatic }: { readonly automatic: AutomaticLabel }) {
   return (
     <span className="auto-label" title={describeAutomaticLabel(automatic)}>
       <span className="auto-mark">
-        auto<span className="sr">matic label:</span>
+        auto<span className="sr">matic label, balanced accuracy</span> {formatFixed(automatic.balanced_accuracy)}
+        <span className="sr">:</span>
       </span>{" "}
       {automatic.label}
     </span>

@@ -7,11 +7,11 @@ import { usePageLinks } from "@/components/runs/page-links";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/plus-button";
 
-import { AutomaticLabelText } from "./automatic-label";
+import { AutomaticLabelText, shownAutomatic } from "./automatic-label";
 
 interface ExpertLabelProps {
   readonly label: string | null;
-  /** Shown, marked as automatic, if there is no user label. */
+  /** Shown, marked as automatic, if there is no user label and its score is high enough. */
   readonly automatic?: AutomaticLabel | null | undefined;
   /** Shown if there is no label at all. */
   readonly topTokens?: readonly string[];
@@ -19,7 +19,8 @@ interface ExpertLabelProps {
 
 export function ExpertLabel({ label, automatic = null, topTokens = [] }: ExpertLabelProps) {
   if (label !== null) return label;
-  if (automatic !== null) return <AutomaticLabelText automatic={automatic} />;
+  const shown = shownAutomatic(automatic);
+  if (shown !== null) return <AutomaticLabelText automatic={shown} />;
   if (topTokens.length === 0) return <span className="dim">no label yet</span>;
   return (
     <span className="chips">

@@ -3,11 +3,12 @@
 import { type ReactNode, useState } from "react";
 import { useNavigate } from "react-router";
 
-import { usePageLinks } from "@/components/runs/page-links";
 import { OverlayProvider, OverlayContainer } from "@/components/ui/overlay-portal";
 import { useShortcut } from "@/hooks/use-shortcut";
 
-import { Sidebar, Tabs } from "./navigation/sidebar";
+import { Sidebar } from "./navigation/sidebar";
+import { Tabs } from "./navigation/tabs";
+import { usePromptedLink, useRememberPrompt } from "./navigation/use-prompted-link";
 import { SearchDialogProvider } from "./search/search-dialog";
 import { ShortcutsDialog } from "./shortcuts-dialog";
 import { StatusLine } from "./status-line";
@@ -16,9 +17,10 @@ import { TrayBar } from "./tray-bar";
 export function AppShell({ children }: { readonly children: ReactNode }) {
   const [help, setHelp] = useState(false);
   const navigate = useNavigate();
-  const links = usePageLinks();
+  const linkTo = usePromptedLink();
+  useRememberPrompt();
   useShortcut("help", () => setHelp(true));
-  useShortcut("steer", () => void navigate(links.page("steering")));
+  useShortcut("steer", () => void navigate(linkTo("steering")));
   return (
     <OverlayProvider>
       <SearchDialogProvider>

@@ -17,6 +17,8 @@ import { Icon } from "@/components/ui/icon";
 import { useShortcut } from "@/hooks/use-shortcut";
 import { describeEdit, type Edit, editKey, formatEdits } from "@/lib/edits/edits";
 
+import { usePromptedLink } from "./navigation/use-prompted-link";
+
 const MAX_CHIPS = 6;
 
 function EditChip({ edit }: { readonly edit: Edit }) {
@@ -100,7 +102,7 @@ function OpenTray({ tray, onClose }: { readonly tray: Tray; readonly onClose: ()
 
 export function TrayBar() {
   const tray = useTray();
-  const links = usePageLinks();
+  const linkTo = usePromptedLink();
   const [open, setOpen] = useState(false);
   const isSteeringPage = useLocation().pathname.startsWith("/steering");
   const count = tray.edits.length;
@@ -129,7 +131,7 @@ export function TrayBar() {
       {isSteeringPage ? (
         count > 0 && <span className="dim tray-hint">open here</span>
       ) : (
-        <LinkButton size="small" variant={count > 0 ? "primary" : "plain"} shortcut="steer" to={links.page("steering")}>
+        <LinkButton size="small" variant={count > 0 ? "primary" : "plain"} shortcut="steer" to={linkTo("steering")}>
           Steer
         </LinkButton>
       )}

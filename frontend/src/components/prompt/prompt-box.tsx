@@ -1,6 +1,6 @@
 /** A text area for prompts that grows with its text. Ctrl or ⌘ with Enter submits; the shortcut E focuses it. */
 
-import { type KeyboardEvent, useRef } from "react";
+import { type KeyboardEvent, useEffect, useRef } from "react";
 
 import { useShortcut } from "@/hooks/use-shortcut";
 
@@ -19,6 +19,11 @@ export const SUBMIT_KEY = isApple ? "⌘ ↵" : "Ctrl ↵";
 export function PromptBox({ label, placeholder, value, onChange, onSubmit }: PromptBoxProps) {
   const box = useRef<HTMLTextAreaElement>(null);
   useShortcut("prompt", () => box.current?.focus());
+  // An empty prompt is about to be typed: without the focus, its letters would be shortcuts. Not on touch screens, where
+  // the focus would open a keyboard.
+  useEffect(() => {
+    if (box.current?.value === "" && matchMedia("(hover: hover)").matches) box.current.focus({ preventScroll: true });
+  }, []);
   const onKeyDown = (event: KeyboardEvent) => {
     if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
     event.preventDefault();

@@ -20,7 +20,8 @@ export type PageName =
   | "frontier"
   | "faithfulness"
   | "health"
-  | "probing";
+  | "probing"
+  | "glossary";
 
 export interface PageLinks {
   readonly page: (page: PageName, params?: Readonly<Record<string, string>>) => string;

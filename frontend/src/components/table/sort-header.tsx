@@ -2,7 +2,10 @@
 
 import type { ReactNode } from "react";
 
+import { definitionHandlers } from "@/components/terms/term";
+import { useTips } from "@/components/tokens/tip-layer";
 import { Icon } from "@/components/ui/icon";
+import type { TermId } from "@/lib/text/glossary";
 
 export interface Sorting<K extends string> {
   readonly key: K;
@@ -13,18 +16,26 @@ interface SortHeaderProps<K extends string> {
   readonly column: K;
   readonly sorting: Sorting<K>;
   readonly onSort: (sorting: Sorting<K>) => void;
-  readonly className?: string;
+  readonly className?: string | undefined;
+  /** Its definition is shown on hover and focus. */
+  readonly term?: TermId | undefined;
   readonly children: ReactNode;
 }
 
 const WORDS = { asc: "ascending", desc: "descending" } as const;
 
-export function SortHeader<K extends string>({ column, sorting, onSort, className, children }: SortHeaderProps<K>) {
+export function SortHeader<K extends string>(props: SortHeaderProps<K>) {
+  const { column, sorting, onSort, className, term, children } = props;
+  const tips = useTips();
   const isSorted = sorting.key === column;
   const next = isSorted && sorting.order === "desc" ? "asc" : "desc";
   return (
     <th className={className} aria-sort={isSorted ? WORDS[sorting.order] : "none"} scope="col">
-      <button type="button" onClick={() => onSort({ key: column, order: next })}>
+      <button
+        type="button"
+        onClick={() => onSort({ key: column, order: next })}
+        {...(term !== undefined && definitionHandlers(term, tips))}
+      >
         {isSorted && <Icon name={sorting.order === "desc" ? "arrowDown" : "arrowUp"} />}
         {children}
       </button>

@@ -90,6 +90,9 @@ const SHAPES = {
   stop: <rect x="4.5" y="4.5" width="7" height="7" rx="1" fill="currentColor" />,
   play: <path d="M5.5 3.8v8.4L12 8z" fill="currentColor" />,
   warning: <path d="M8 2.8 14 13H2zM8 6.5v3M8 11.3h.01" />,
+  compare: <path d="M5.5 2.5v11M10.5 2.5v11M2.5 5.5h3M2.5 10.5h3M10.5 5.5h3M10.5 10.5h3" />,
+  book: <path d="M3 3.2c2-.7 3.6-.5 5 .6 1.4-1.1 3-1.3 5-.6v9.3c-2-.7-3.6-.5-5 .6-1.4-1.1-3-1.3-5-.6zM8 3.8v9.3" />,
+  more: <path d="M3.5 8h.01M8 8h.01M12.5 8h.01" strokeWidth="2.2" />,
   arrowDown: <path d="M8 3v10M4.5 9.5 8 13l3.5-3.5" />,
   arrowUp: <path d="M8 13V3M4.5 6.5 8 3l3.5 3.5" />,
 } satisfies Record<string, ReactNode>;

@@ -11,14 +11,14 @@ describe("shortcuts", () => {
   });
 
   it("are found by key, ignoring case but not modifiers", () => {
-    expect(shortcutOf({ ...PLAIN, key: "J" })).toBe("previous");
+    expect(shortcutOf({ ...PLAIN, key: "J" })).toBe("next");
     expect(shortcutOf({ ...PLAIN, key: "?" })).toBe("help");
     expect(shortcutOf({ ...PLAIN, key: "r", ctrlKey: true })).toBeNull();
     expect(shortcutOf({ ...PLAIN, key: "q" })).toBeNull();
   });
 
   it("have key cap labels", () => {
-    expect(keyCap("next")).toBe("K");
+    expect(keyCap("next")).toBe("J");
     expect(keyCap("release")).toBe("Esc");
   });
 });

@@ -7,6 +7,7 @@ import { messageOf } from "@/api/http/errors";
 import { useSetMembership, useSetEntryNote } from "@/api/lists";
 import { useSetLabel } from "@/api/mutations";
 import type { ListEntry } from "@/api/types";
+import { shownAutomatic } from "@/components/experts/automatic-label";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { usePageLinks } from "@/components/runs/page-links";
 import { TokenChip } from "@/components/tokens/token-chip";
@@ -64,7 +65,7 @@ function LabelCell({ run, row }: { readonly run: string; readonly row: ListEntry
     return (
       <TextEditor
         label={`Label of ${row.expert}`}
-        initial={row.label ?? row.automatic?.label ?? ""}
+        initial={row.label ?? shownAutomatic(row.automatic)?.label ?? ""}
         maxLength={200}
         lines={1}
         isSaving={labelMutation.isPending}

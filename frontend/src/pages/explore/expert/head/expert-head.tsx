@@ -7,6 +7,7 @@ import { useNavigate } from "react-router";
 import { useSetLabel } from "@/api/mutations";
 import { contextsQuery, expertQuery, fetchRandomExpert, randomContextsQuery } from "@/api/queries";
 import type { ExpertDetail } from "@/api/types";
+import { shownAutomatic } from "@/components/experts/automatic-label";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { AddToList } from "@/components/lists/add-to-list";
 import { ExpertTags } from "@/components/lists/expert-tags";
@@ -34,7 +35,7 @@ function LabelLine({ run, detail }: ExpertHeadProps) {
         <h1 className="sr">Expert {detail.row.expert}</h1>
         <TextEditor
           label="Label"
-          initial={detail.row.label ?? detail.row.automatic?.label ?? ""}
+          initial={detail.row.label ?? shownAutomatic(detail.row.automatic)?.label ?? ""}
           maxLength={200}
           lines={1}
           isSaving={labelMutation.isPending}

@@ -2,7 +2,7 @@
 
 import "./text-editor.css";
 
-import { type KeyboardEvent, type SubmitEvent, useState } from "react";
+import { type ChangeEvent, type KeyboardEvent, type SubmitEvent, useState } from "react";
 
 import { messageOf } from "@/api/http/errors";
 import { Button } from "@/components/ui/button";
@@ -28,6 +28,14 @@ export function TextEditor({ label, initial, maxLength, lines, isSaving, error, 
     if (isSave) save();
     else onCancel();
   };
+  const fieldProps = {
+    "aria-label": label,
+    autoFocus: true,
+    maxLength,
+    value: text,
+    onChange: (event: ChangeEvent<HTMLInputElement | HTMLTextAreaElement>) => setText(event.target.value),
+    onKeyDown,
+  };
   return (
     <form
       className={lines === 1 ? "editor one-line" : "editor"}
@@ -36,17 +44,12 @@ export function TextEditor({ label, initial, maxLength, lines, isSaving, error, 
         save();
       }}
     >
-      <textarea
-        className="textarea"
-        aria-label={label}
-        // eslint-disable-next-line jsx-a11y/no-autofocus -- it is opened in order to type
-        autoFocus
-        rows={lines}
-        maxLength={maxLength}
-        value={text}
-        onChange={(event) => setText(event.target.value)}
-        onKeyDown={onKeyDown}
-      />
+      {lines === 1 ? (
+        // Typing replaces the text, which may be an automatic label.
+        <input type="text" className="field" onFocus={(event) => event.target.select()} {...fieldProps} />
+      ) : (
+        <textarea className="textarea" rows={lines} {...fieldProps} />
+      )}
       <Button type="submit" variant="primary" disabled={isSaving}>
         Save
       </Button>

@@ -9,6 +9,7 @@ import { usePageLinks } from "@/components/runs/page-links";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/plus-button";
 import { formatFixed, formatPercent, formatSigned } from "@/lib/text/format";
+import type { TermId } from "@/lib/text/glossary";
 import type { Sort } from "@/pages/explore/experts/experts-params";
 
 /** Header of a column. */
@@ -17,21 +18,22 @@ export interface ColumnHeader {
   readonly unit?: string;
   readonly className: string;
   readonly sort?: Sort;
+  readonly term?: TermId;
 }
 
 /** Headers by column id, in the order on screen. */
 export const HEADERS: Readonly<Record<string, ColumnHeader>> = {
   tray: { title: "", className: "c-plus" },
   expert: { title: "Id", className: "c-id num", sort: "expert" },
-  label: { title: "Label", className: "c-label", sort: "label" },
-  density: { title: "Density", unit: "%", className: "c-density num", sort: "density" },
-  mean: { title: "Mean", unit: "activation", className: "c-mean num", sort: "mean_activation" },
-  largest: { title: "Max", unit: "activation", className: "c-max num", sort: "max_activation" },
-  entropy: { title: "Token entropy", unit: "bits", className: "c-entropy num", sort: "entropy" },
-  loss_increase: { title: "ΔCE ablated", unit: "nats", className: "c-ablated num", sort: "loss_increase" },
-  kl_amplified: { title: "KL at +p99", unit: "nats", className: "c-amplified num", sort: "kl_amplified" },
-  top_tokens: { title: "Top tokens", className: "c-tokens" },
-  histogram: { title: "Activations", className: "c-histogram" },
+  label: { title: "Label", className: "c-label", sort: "label", term: "automatic_label" },
+  density: { title: "Density", unit: "%", className: "c-density num", sort: "density", term: "density" },
+  mean: { title: "Mean", unit: "activation", className: "c-mean num", sort: "mean_activation", term: "mean_activation" },
+  largest: { title: "Max", unit: "activation", className: "c-max num", sort: "max_activation", term: "max_activation" },
+  entropy: { title: "Token entropy", unit: "bits", className: "c-entropy num", sort: "entropy", term: "entropy" },
+  loss_increase: { title: "Δ loss ablated", unit: "nats", className: "c-ablated num", sort: "loss_increase", term: "loss_increase" },
+  kl_amplified: { title: "KL at +p99", unit: "nats", className: "c-amplified num", sort: "kl_amplified", term: "kl_amplified" },
+  top_tokens: { title: "Top tokens", className: "c-tokens", term: "top_tokens" },
+  histogram: { title: "Activations", className: "c-histogram", term: "activation" },
 };
 
 const MAX_BAR_WIDTH = 33;

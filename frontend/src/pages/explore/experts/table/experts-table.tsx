@@ -1,13 +1,14 @@
 /** The experts table, sorted and filtered on the server and loaded page by page while scrolling. */
 
 import { useInfiniteQuery } from "@tanstack/react-query";
-import { lazy, memo, Suspense, useCallback, useMemo, useState } from "react";
+import { lazy, memo, type ReactNode, Suspense, useCallback, useMemo, useState } from "react";
 
 import { expertsQuery } from "@/api/queries";
 import type { ExpertRow } from "@/api/types";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { SortHeader } from "@/components/table/sort-header";
 import { VirtualRows } from "@/components/table/virtual-rows";
+import { Term } from "@/components/terms/term";
 import { Button } from "@/components/ui/button";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { useIsNarrow } from "@/hooks/use-is-narrow";
@@ -22,7 +23,7 @@ import {
   toFilters,
 } from "@/pages/explore/experts/experts-params";
 
-import { CELLS, HEADERS } from "./columns";
+import { CELLS, type ColumnHeader, HEADERS } from "./columns";
 import { useScrollRestoration } from "./use-scroll-restoration";
 
 /** Lazy, because only narrow screens need it. */
@@ -65,6 +66,10 @@ function NoMatches({ params, setParams }: Omit<ExpertsTableProps, "run">) {
   );
 }
 
+function HeaderTitle({ header, children }: { readonly header: ColumnHeader; readonly children: ReactNode }) {
+  return header.term === undefined ? children : <Term id={header.term}>{children}</Term>;
+}
+
 interface HeadProps extends Omit<ExpertsTableProps, "run"> {
   readonly hidden: readonly string[];
 }
@@ -83,7 +88,7 @@ function Head({ params, setParams, hidden }: HeadProps) {
           if (header.sort === undefined) {
             return (
               <th key={id} className={header.className} scope="col">
-                {header.title === "" ? <span className="sr">Tray</span> : title}
+                {header.title === "" ? <span className="sr">Tray</span> : <HeaderTitle header={header}>{title}</HeaderTitle>}
               </th>
             );
           }
@@ -92,6 +97,7 @@ function Head({ params, setParams, hidden }: HeadProps) {
               key={id}
               column={header.sort}
               className={header.className}
+              term={header.term}
               sorting={{ key: params.sort, order: params.order }}
               onSort={(sorting) => setParams({ sort: sorting.key, order: sorting.order }, "push")}
             >

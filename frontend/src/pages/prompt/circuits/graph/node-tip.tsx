@@ -1,6 +1,7 @@
 /** Tooltip of a node, with its strongest incoming and outgoing edges. */
 
 import type { CircuitResponse } from "@/api/types";
+import { shownAutomatic } from "@/components/experts/automatic-label";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { formatFixed, formatPercent, formatSigned } from "@/lib/text/format";
@@ -83,7 +84,7 @@ export function NodeLabel({ response, index }: NodeProps) {
   return (
     <span className="node-label">
       <ExpertLabel label={info.label} automatic={info.automatic} topTokens={info.top_tokens} />
-      {(info.label !== null || info.automatic !== null) && (
+      {(info.label !== null || shownAutomatic(info.automatic) !== null) && (
         <span className="chips">
           {info.top_tokens.slice(0, 3).map((text, i) => (
             <TokenChip key={i} text={text} />

@@ -1,5 +1,6 @@
 /** Tooltips of the heat map's cells and column headers. */
 
+import { shownAutomatic } from "@/components/experts/automatic-label";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { TokenTip } from "@/components/tokens/token-tip";
@@ -18,7 +19,7 @@ export function CellTip({ row, column }: CellTipProps) {
     <>
       <div className="hd">
         <span className="mono">{row.expert}</span>
-        {(row.info.label !== null || row.info.automatic !== null) && (
+        {(row.info.label !== null || shownAutomatic(row.info.automatic) !== null) && (
           <b>
             <ExpertLabel label={row.info.label} automatic={row.info.automatic} />
           </b>

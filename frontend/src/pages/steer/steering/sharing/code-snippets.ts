@@ -150,9 +150,10 @@ export function steerPython(run: string, request: SteeringRequest, units: Readon
     ...[pythonSampling(sampling)].filter((line) => line !== ""),
   ];
   return [
-    "from mxd import LanguageModel, Run, steer",
     "from mxd.trainer.config import Edit, Sampling, SteeringConfig",
-    "from mxd.trainer.inference.steering import NewToken",
+    "from mxd.trainer.inference.steering import NewToken, steer",
+    "from mxd.trainer.language_model.model import LanguageModel",
+    "from mxd.trainer.storage.run import Run",
     ...((request.turns ?? []).length === 0
       ? []
       : ["from mxd.trainer.language_model.chat_template import Turn, chat_text"]),

@@ -1,0 +1,56 @@
+/** The pages in the sidebar and in the tabs of narrow screens, in groups. */
+
+import type { PageName } from "@/components/runs/page-links";
+import type { IconName } from "@/components/ui/icon";
+
+export interface PageEntry {
+  readonly page: PageName;
+  readonly name: string;
+  readonly icon: IconName;
+}
+
+export interface PageGroup {
+  readonly name: string;
+  readonly icon: IconName;
+  readonly pages: readonly PageEntry[];
+}
+
+export const GENERAL_PAGES: readonly PageEntry[] = [
+  { page: "home", name: "Home", icon: "home" },
+  { page: "runs", name: "Runs", icon: "runs" },
+];
+
+export const PAGE_GROUPS: readonly PageGroup[] = [
+  {
+    name: "Explore",
+    icon: "experts",
+    pages: [
+      { page: "experts", name: "Experts", icon: "experts" },
+      { page: "search", name: "Search", icon: "search" },
+      { page: "lists", name: "Lists", icon: "list" },
+    ],
+  },
+  {
+    name: "Prompt",
+    icon: "routing",
+    pages: [
+      { page: "routing", name: "Routing", icon: "routing" },
+      { page: "circuits", name: "Circuits", icon: "circuits" },
+    ],
+  },
+  { name: "Steer", icon: "steering", pages: [{ page: "steering", name: "Steering", icon: "steering" }] },
+  {
+    name: "Evaluate",
+    icon: "probing",
+    pages: [
+      { page: "compare", name: "Compare", icon: "compare" },
+      { page: "frontier", name: "Frontier", icon: "frontier" },
+      { page: "faithfulness", name: "Faithfulness", icon: "faithfulness" },
+      { page: "health", name: "Expert health", icon: "health" },
+      { page: "probing", name: "Probing", icon: "probing" },
+      { page: "privacy", name: "Privacy", icon: "privacy" },
+    ],
+  },
+];
+
+export const GLOSSARY_PAGE: PageEntry = { page: "glossary", name: "Glossary", icon: "book" };

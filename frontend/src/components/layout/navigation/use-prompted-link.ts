@@ -1,0 +1,27 @@
+/** The prompt follows from page to page: links to pages with a prompt carry the last one. */
+
+import { useEffect, useRef, useSyncExternalStore } from "react";
+import { useLocation } from "react-router";
+
+import { type PageName, usePageLinks } from "@/components/runs/page-links";
+import { lastPrompt, rememberPrompt, subscribePrompt } from "@/lib/browser/last-prompt";
+
+const PAGES_WITH_PROMPT: readonly PageName[] = ["routing", "circuits", "steering"];
+const hasPrompt = (page: string) => PAGES_WITH_PROMPT.some((other) => other === page);
+
+/** Remember the prompt of the current page. An empty prompt counts only once it was cleared on the page itself. */
+export function useRememberPrompt(): void {
+  const { pathname, search } = useLocation();
+  const earlierPage = useRef<string | null>(null);
+  useEffect(() => {
+    const prompt = new URLSearchParams(search).get("prompt") ?? "";
+    if (hasPrompt(pathname.slice(1)) && (prompt !== "" || earlierPage.current === pathname)) rememberPrompt(prompt);
+    earlierPage.current = pathname;
+  }, [pathname, search]);
+}
+
+export function usePromptedLink(): (page: PageName) => string {
+  const links = usePageLinks();
+  const prompt = useSyncExternalStore(subscribePrompt, lastPrompt);
+  return (page) => links.page(page, prompt !== "" && hasPrompt(page) ? { prompt } : {});
+}

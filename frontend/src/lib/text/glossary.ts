@@ -1,0 +1,135 @@
+/** One-line definitions of the terms on screen. The Glossary page lists them; column headers and headings show them. */
+
+interface Entry {
+  readonly name: string;
+  readonly text: string;
+}
+
+export const GLOSSARY = {
+  mxd: {
+    name: "MxD (mixture of decoders)",
+    text: "A layer that replaces a language model’s MLP by thousands of experts. Each expert is a linear map. Only the few that a token activates are computed.",
+  },
+  run: { name: "Run", text: "One trained layer with its settings, metrics and index." },
+  expert: {
+    name: "Expert",
+    text: "One of the N linear maps of a layer. In a transcoder, which is also supported, it is one feature: a single direction.",
+  },
+  k: { name: "K", text: "Number of experts that are active on each token." },
+  activation: {
+    name: "Activation",
+    text: "The value that the gate gives an expert on a token, zero or positive; the paper calls it the expert coefficient. It scales the expert’s output.",
+  },
+  density: { name: "Density", text: "Share of tokens on which the expert is active. A dead expert is never active." },
+  mean_activation: { name: "Mean when active", text: "Mean activation over the tokens on which the expert is active." },
+  p99: {
+    name: "99th percentile (p99)",
+    text: "Activation that 1 % of the expert’s active tokens exceed. It is the unit of strength in Steering.",
+  },
+  max_activation: { name: "Max activation", text: "Largest activation in the index." },
+  entropy: {
+    name: "Token entropy",
+    text: "How evenly the active tokens are spread over token types, in bits: 0 for one type, 3 for eight equally frequent types.",
+  },
+  nats: {
+    name: "nats",
+    text: "Unit of log-probabilities and losses, with the natural logarithm. A change of +0.69 nats doubles a probability; 1 mnat is 0.001 nats.",
+  },
+  loss_increase: {
+    name: "Loss increase when ablated (ΔCE)",
+    text: "Mean rise of the next-token loss, in nats per token, when the expert is ablated on its own examples. If it is negative, the predictions are better without the expert.",
+  },
+  kl_amplified: {
+    name: "KL when amplified",
+    text: "How much adding one p99 to the activation changes the next-token distribution: KL divergence from the distribution without the edit, in nats per token.",
+  },
+  output_share: {
+    name: "Share of output",
+    text: "The expert’s share of the summed norms of all active experts’ outputs, on its examples.",
+  },
+  direct_logit_effect: {
+    name: "Direct logit effect",
+    text: "Tokens whose log-probability the expert’s output raises or lowers most on its examples.",
+  },
+  input_dependence: {
+    name: "Input dependence",
+    text: "Share of the output that lies outside its mean direction. A transcoder feature has a fixed direction, so its value is 0 %.",
+  },
+  top_tokens: { name: "Top activating tokens", text: "Tokens on which the expert is active most often." },
+  top_example: {
+    name: "Top example",
+    text: "A window of text around a token on which the expert is strongly active. The peak token is outlined.",
+  },
+  bin: {
+    name: "Activation bin",
+    text: "Examples are stored for several ranges of activation, so that weak activations can be read too.",
+  },
+  automatic_label: {
+    name: "Automatic label",
+    text: "A label derived from the top examples. Its score is the balanced accuracy on held-out examples: 0.5 is chance, 1 is perfect. Labels below 0.65 are hidden.",
+  },
+  coactivation: {
+    name: "Co-activating experts",
+    text: "Experts that are active on the same token, the token before or the token after. × is the ratio to their usual rate.",
+  },
+  similar: {
+    name: "Similarity",
+    text: "Cosine similarity of gate or output vectors, or overlap of top tokens or of active tokens.",
+  },
+  stable_rank: {
+    name: "Stable rank",
+    text: "Effective number of output directions of the expert’s matrix; a map with a single output direction has 1.",
+  },
+  summed_activation: { name: "Summed activation", text: "Sum of the expert’s activations on the passage." },
+  lift: {
+    name: "Lift",
+    text: "Share of the passage’s tokens on which the expert is active, divided by its density on the indexed text.",
+  },
+  edit: {
+    name: "Edit",
+    text: "An intervention on one expert’s activation: scale it, add to it, set it, or ablate it (set it to zero). The unit of add and set is the expert’s p99.",
+  },
+  steered: {
+    name: "Baseline and steered",
+    text: "The text without edits and the text with them, generated from the same random numbers.",
+  },
+  output_norm: {
+    name: "Share of output norm",
+    text: "The expert’s share of the summed norms of all active experts’ outputs on this token.",
+  },
+  kl: {
+    name: "KL divergence",
+    text: "Distance between two next-token distributions, in nats. It is 0 if they are equal.",
+  },
+  normalised_mse: {
+    name: "Normalised MSE",
+    text: "Mean of the squared error of the layer’s output divided by the squared norm of the MLP’s output. 0 is exact; 1 is as bad as predicting zero.",
+  },
+  loss_recovered: {
+    name: "Loss recovered",
+    text: "1 minus the loss increase with the layer spliced in, divided by the loss increase with the MLP’s output set to zero.",
+  },
+  routing_share: {
+    name: "Routing share",
+    text: "Loss increase when the mixing of experts is frozen at its mean, divided by that of mean-ablating the whole layer.",
+  },
+  dead_share: {
+    name: "Dead experts",
+    text: "Share of experts that are never active. It depends on how many tokens were read.",
+  },
+  l0: { name: "L0", text: "Mean number of experts that are active per token." },
+  circuit: {
+    name: "Circuit",
+    text: "Attribution graph of one prediction: which tokens and experts raise or lower the logit of the next token.",
+  },
+  error_node: {
+    name: "Error node",
+    text: "Difference between the MLP’s output and that of the layer that replaces it.",
+  },
+  f1: { name: "F1", text: "Harmonic mean of precision and recall of a classifier; 1 is perfect." },
+} satisfies Readonly<Record<string, Entry>>;
+
+export type TermId = keyof typeof GLOSSARY;
+
+/** URL of a definition. */
+export const termUrl = (id: TermId) => `/glossary#${id}`;
