@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from sqlalchemy.exc import DataError, DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from mxd.backend.schemas import ErrorBody
 from mxd.trainer.errors import CancelledError, DamagedDatabaseError, NotFoundError, TooLongError, UserError
@@ -54,9 +55,17 @@ class CursorError(UserError):
 
 
 class BusyError(Exception):
-    """The request queue is full."""
+    """The request queue is full.
+
+    Args:
+        seconds: seconds after which a new attempt is likely to succeed.
+    """
 
     code: ClassVar[str] = "busy"
+
+    def __init__(self, message: str, seconds: float = 5.0) -> None:
+        super().__init__(message)
+        self.seconds = seconds
 
 
 class ClientGoneError(Exception):
@@ -141,6 +150,8 @@ def status_and_code(error: BaseException) -> tuple[int, str]:
 
 def to_client_error(error: BaseException) -> BaseException:
     """Return the error to send to the client: ``DatabaseUnavailableError`` for an unusable database, else ``error``."""
+    if isinstance(error, PoolTimeoutError):
+        return DatabaseUnavailableError("All connections to the database are in use. Try again in a moment.")
     if not isinstance(error, DBAPIError) or isinstance(error, DataError):
         return error
     message = database_error_message(error)

@@ -74,8 +74,8 @@ def response_to(error: BaseException) -> JSONResponse:
 
 
 def _retry_headers(error: BaseException) -> dict[str, str] | None:
-    if isinstance(error, BusyError | DatabaseUnavailableError):
+    if isinstance(error, DatabaseUnavailableError):
         return {"Retry-After": str(RETRY_AFTER_S)}
-    if isinstance(error, TooManyRequestsError):
+    if isinstance(error, BusyError | TooManyRequestsError):
         return {"Retry-After": str(max(1, math.ceil(error.seconds)))}
     return None

@@ -95,6 +95,24 @@ class Settings(BaseSettings):
     """Maximum size of a request body, in bytes."""
     max_pending_requests: Positive = 200
     """Maximum number of requests in progress. Further ones are rejected with status 503."""
+    head_bytes: Positive = 32 * 1024
+    """Maximum size of the URL and the headers of a request, in bytes. Larger ones are rejected with status 431."""
+    head_seconds: Rate = 10.0
+    """Time in which the URL and the headers of a request must arrive, in seconds."""
+    body_seconds: Rate = 30.0
+    """Time in which the body of a request must arrive, in seconds."""
+    send_seconds: Rate = 30.0
+    """Time in which a client must read what it was sent, in seconds. After that its connection is closed."""
+    max_connections: Positive = 1000
+    """Maximum number of open connections. Further ones are rejected with status 503."""
+    max_connections_per_address: Positive = 64
+    """Maximum number of open connections from one address. It does not apply to loopback and trusted proxies."""
+    write_seconds: Rate = 10.0
+    """Maximum wait for a turn to write to the database, and for its lock, in seconds; then status 503."""
+    statement_seconds: Rate = 30.0
+    """Maximum time for one statement of PostgreSQL, in seconds; then status 503."""
+    trusted_proxies: NameList = ()
+    """Comma-separated addresses of reverse proxies, whose X-Forwarded-For and X-Forwarded-Proto headers are used."""
     log: LogFormat = "quiet"
     """quiet: log problems only. text, json: also log one line per request, to stderr."""
     browse_rate: Rate = 50.0

@@ -6,6 +6,12 @@ or 503. Any other exception is a bug and shows its traceback.
 
 from __future__ import annotations
 
+KEEP_LABELS = (
+    "Restore a backup. Without one, 'mxd database rescue NEW.sqlite' saves labels, notes, lists and sessions: "
+    "replace the damaged file with it and index the runs again."
+)
+"""What to do with a damaged SQLite file."""
+
 
 class UserError(ValueError):
     """Invalid input. The message says what is wrong and what to do."""
@@ -31,10 +37,7 @@ class DamagedDatabaseError(UserError):
     """The database holds values that cannot be decoded."""
 
     def __init__(self) -> None:
-        super().__init__(
-            "The database is damaged. Restore a backup, or move the file away and index again. "
-            "Run mxd database check for details."
-        )
+        super().__init__(f"The database is damaged. {KEEP_LABELS} 'mxd database check' has the details.")
 
 
 class SilentError(UserError):

@@ -13,9 +13,11 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from sqlalchemy.exc import DataError, DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.routing import Match
 
 from mxd.backend.api.dependencies import Services
 from mxd.backend.api.docs_page import docs_page
@@ -42,8 +44,10 @@ from mxd.backend.api.routes import (
     steering,
 )
 from mxd.backend.api.routes import multi_layer_routing as live
+from mxd.backend.api.routes.openai import completions as openai
 from mxd.backend.api.static_files import frontend
 from mxd.backend.database.engine import open_database, size_in_bytes
+from mxd.backend.database.write_access import WriteAccess, reading_connections
 from mxd.backend.errors import (
     BusyError,
     ClientGoneError,
@@ -52,6 +56,7 @@ from mxd.backend.errors import (
     error_body,
     to_client_error,
 )
+from mxd.backend.export.bundle_downloads import BundleDownloads
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.inference.service import InferenceService
 from mxd.backend.plots.cached import kept_figures
@@ -78,18 +83,20 @@ def create_app(settings: Settings) -> FastAPI:
         UserError: the database cannot be opened.
     """
     library = RunLoader(settings.data, settings.runs_in_memory)
-    database = open_database(settings.database_url)
+    database = open_database(settings.database_url, reading_connections(settings.statement_seconds))
     metrics = Metrics()
     app = build_api(metrics, settings.body_bytes, settings.max_pending_requests)
     app.state.services = Services(
         settings=settings,
         database=database,
+        writes=WriteAccess(settings.database_url, settings.write_seconds, settings.statement_seconds),
         library=library,
         live=InferenceService(settings, library),
         browsing=RunCache(database),
         together=IndexCache(load_coactivation),
         matches=match_cache(library),
         figures=kept_figures(library),
+        bundles=BundleDownloads(),
         chance=random.Random(),
         authenticator=Authenticator(settings, database),
         metrics=metrics,
@@ -122,19 +129,22 @@ def build_api(
     modules = (health, access, *of_runs, routing, live, circuits, privacy, steering, sessions, figures, bundles)
     for router in (*(module.router for module in modules), notes.of_run):
         app.include_router(router, prefix="/api")
+    app.include_router(openai.router)
     app.add_api_route("/docs", _docs, include_in_schema=False, response_class=HTMLResponse)
     app.add_api_route("/metrics", _metrics, include_in_schema=False, response_class=Response)
     app.add_api_route("/healthz", _alive, include_in_schema=False, response_class=PlainTextResponse)
     for known in (UserError, BusyError, ClientGoneError, NotSignedInError, TooManyRequestsError, DataError):
         app.add_exception_handler(known, _known_error)
-    app.add_exception_handler(DBAPIError, _database_error)
+    for broken in (DBAPIError, PoolTimeoutError):
+        app.add_exception_handler(broken, _database_error)
     app.add_exception_handler(RequestValidationError, _invalid_request)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(Exception, _unknown_error)
     app.add_middleware(GZipMiddleware, minimum_size=MINIMUM_TO_COMPRESS, compresslevel=COMPRESSION_LEVEL)
+    # From the inside out: requests count as waiting only after the token was checked and the body has arrived.
+    app.add_middleware(LoadSheddingMiddleware, most_waiting=most_waiting)
     app.add_middleware(BodyLimitMiddleware, most_bytes=body_bytes)
     app.add_middleware(AuthMiddleware)
-    app.add_middleware(LoadSheddingMiddleware, most_waiting=most_waiting)
     app.add_middleware(SecurityHeadersMiddleware)
     app.add_middleware(MetricsMiddleware, metrics=metrics or Metrics())
     return app
@@ -146,6 +156,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     services: Services = app.state.services
     services.live.close()
     services.browsing.close()
+    services.bundles.clear()
+    services.writes.close()
     services.database.dispose()
 
 
@@ -194,7 +206,21 @@ def _http_error(request: Request, error: Exception) -> JSONResponse:
     own_words = f"{request.method} {request.url.path} is not served here; see /docs."
     message = own_words if error.detail == phrase else error.detail
     code = phrase.lower().replace(" ", "-")
-    return error_response(error.status_code, ErrorBody(code=code, message=message), error.headers)
+    headers = {"Allow": _allowed(request)} if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED else error.headers
+    return error_response(error.status_code, ErrorBody(code=code, message=message), headers)
+
+
+def _allowed(request: Request) -> str:
+    """Return the methods of an address; the router's own answer names only those of the first route that matches."""
+    path = request.scope["path"]
+    if not path.startswith("/api/"):
+        return "GET, HEAD"  # pages and files
+    routes = request.app.router.routes
+    asked = {"type": "http", "path": path, "root_path": "", "headers": []}
+    methods = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+    return ", ".join(
+        method for method in methods if any(it.matches({**asked, "method": method})[0] is Match.FULL for it in routes)
+    )
 
 
 def _invalid_request(_request: Request, error: Exception) -> JSONResponse:

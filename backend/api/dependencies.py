@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -12,6 +12,8 @@ from sqlalchemy import Engine
 
 from mxd.backend.api.middleware.authentication import Authenticator
 from mxd.backend.api.middleware.metrics import Metrics
+from mxd.backend.database.write_access import WriteAccess
+from mxd.backend.export.bundle_downloads import BundleDownloads
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.inference.service import InferenceService
 from mxd.backend.queries.caches import IndexCache, PairCache
@@ -31,6 +33,8 @@ class Services:
 
     settings: Settings
     database: Engine
+    """For reading."""
+    writes: WriteAccess
     library: RunLoader
     live: InferenceService
     browsing: RunCache
@@ -38,6 +42,7 @@ class Services:
     matches: PairCache[MatchedExperts]
     figures: dict[str, IndexCache[CachedResponse]]
     """Figures that read every expert; cached, because they are expensive and requested often."""
+    bundles: BundleDownloads
     chance: random.Random
     authenticator: Authenticator
     metrics: Metrics
@@ -50,6 +55,16 @@ async def services(request: Request) -> Services:
 
 
 ServicesDep = Annotated[Services, Depends(services)]
+
+
+async def writer(services: ServicesDep) -> AsyncIterator[Engine]:
+    """Yield an engine to write with, when it is the request's turn."""
+    async with services.writes.turn() as engine:
+        yield engine
+
+
+# The turn ends with the handler, not when the client has read the response.
+WriterDep = Annotated[Engine, Depends(writer, scope="function")]
 RunName = Annotated[str, Path(max_length=200, description="Name of the run.")]
 ExpertId = Annotated[int, Path(ge=0, lt=2**31, description="Id of the expert.")]
 

@@ -16,6 +16,7 @@ from mxd.backend.database.annotations import LabelRecord, NoteRecord, NotesBase,
 from mxd.backend.database.lists import EntryRecord, ListRecord
 from mxd.backend.database.migrations import CHAIN
 from mxd.trainer.errors import UserError
+from mxd.trainer.storage.database.engine import DEFAULT_CONNECTIONS, ConnectionConfig
 from mxd.trainer.storage.database.open import open_trainer_database
 from mxd.trainer.storage.database.versions import prepare
 
@@ -23,14 +24,14 @@ OWN_TABLES = (LabelRecord, NoteRecord, TagRecord, ListRecord, EntryRecord, Acces
 """Tables of annotations and access tokens."""
 
 
-def open_database(url: str) -> Engine:
+def open_database(url: str, config: ConnectionConfig = DEFAULT_CONNECTIONS) -> Engine:
     """Open the database at an SQLAlchemy ``url``, creating the backend's tables if missing.
 
     Raises:
         UserError: it cannot be opened.
     """
     try:
-        engine = open_trainer_database(url)
+        engine = open_trainer_database(url, config)
     except OSError as error:
         raise UserError(f"Cannot open the database {url}: {error}. Choose another with --database.") from error
     try:

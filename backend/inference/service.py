@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 from mxd.backend.errors import BusyError
 from mxd.backend.inference.jobs import JobContext, JobResult, max_rows, prepare_generation
 from mxd.backend.inference.run_loader import RunLoader
+from mxd.backend.inference.waiting_time import ReturnTimes
 from mxd.backend.inference.worker import Delivery, GenerationEvent, GenerationRequest, ModelWorker
 from mxd.backend.schemas import LoadedLanguageModel
 from mxd.backend.settings import Settings
@@ -37,6 +38,7 @@ class InferenceService:
         self._workers: dict[str, ModelWorker] = {}
         self._lock = Lock()
         self._num_active = 0
+        self._returns = ReturnTimes()
 
     @property
     def num_active(self) -> int:
@@ -98,7 +100,7 @@ class InferenceService:
             BusyError: too many requests are running or waiting.
             UserError: a run, the prompt, an edit or the language model cannot be used.
         """
-        with self._admission():
+        with self._admission() as release:
             runs = await self._load_runs(names)
             loop, queue, cancelled = asyncio.get_running_loop(), asyncio.Queue[Delivery](), Event()
             request = GenerationRequest(
@@ -106,7 +108,8 @@ class InferenceService:
                     JobContext(language_model, runs, self._settings.prompt_tokens, cancelled), config, units
                 ),
                 rows=max_rows(config),
-                deliver=partial(_put, loop, queue),
+                steps=config.sampling.max_tokens,
+                deliver=partial(_put, loop, queue, release),
                 cancelled=cancelled,
             )
             self._worker(runs[0]).generate(request)
@@ -146,19 +149,45 @@ class InferenceService:
             )
 
     @contextmanager
-    def _admission(self) -> Iterator[None]:
+    def _admission(self) -> Iterator[Callable[[], None]]:
+        """Count a request until the context ends or the yielded function is called, whichever is first.
+
+        Raises:
+            BusyError: too many requests are running or waiting.
+        """
         with self._lock:
             if self._num_active >= self._settings.max_inference_requests:
-                raise BusyError(f"The server is busy: {self._num_active} requests are running. Try again in a moment.")
+                seconds = self._returns.next(self._seconds_left(), self._settings.max_inference_requests)
+                raise BusyError(
+                    f"The server is busy: {self._num_active} requests are running or waiting. "
+                    f"Try again in {seconds:.0f} seconds.",
+                    seconds,
+                )
             self._num_active += 1
-        try:
-            yield
-        finally:
+        counted = [None]
+
+        def release() -> None:
             with self._lock:
-                self._num_active -= 1
+                if counted:
+                    counted.pop()
+                    self._num_active -= 1
+
+        try:
+            yield release
+        finally:
+            release()
+
+    def _seconds_left(self) -> float:
+        """Estimated seconds until all requests that run or wait have ended. Language models share the processor."""
+        return sum(worker.seconds_left() for worker in self._workers.values())
 
 
-def _put(loop: asyncio.AbstractEventLoop, queue: asyncio.Queue[Delivery], delivery: Delivery) -> None:
+def _put(
+    loop: asyncio.AbstractEventLoop, queue: asyncio.Queue[Delivery], release: Callable[[], None], delivery: Delivery
+) -> None:
+    # The slot is free when the generation has ended, whether or not the client has read its tokens.
+    if delivery is None or isinstance(delivery, BaseException):
+        release()
     # The event loop may have ended before the worker thread; then no client waits.
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(queue.put_nowait, delivery)

@@ -9,14 +9,17 @@ The thread imports PyTorch and transformers itself, so that the server answers b
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from mxd.backend.inference.lazy_imports import import_compute_modules
+from mxd.backend.inference.waiting_time import MovingAverage
 from mxd.trainer.errors import UserError
 from mxd.trainer.inference.steering_events import DoseStep, SteeringStep
 
@@ -72,6 +75,8 @@ class GenerationRequest:
     """Checks the request, on the worker thread."""
     rows: int
     """Batch rows that the request may need."""
+    steps: int
+    """Most tokens of each of its texts: steps of the batch that it may need."""
     deliver: Callable[[Delivery], None]
     """Called on the worker thread; must not block."""
     cancelled: Event = field(default_factory=Event)
@@ -79,6 +84,13 @@ class GenerationRequest:
     """Result of ``prepare``; None while the request waits."""
     position: int | None = None
     """Last position in the queue that was delivered."""
+    taken: int = 0
+    """Steps that it has taken."""
+
+    @property
+    def work_left(self) -> int:
+        """Rows times steps that it may still need."""
+        return self.rows * max(1, self.steps - self.taken)
 
     def deliver_position(self, before: int) -> None:
         """Deliver the position in the queue if it has changed."""
@@ -102,10 +114,33 @@ class ModelWorker:
         self._batch: RowBatch | None = None
         self._joining: GenerationRequest | None = None
         self._scheduled = False
+        self._calls = 0
+        self._call_seconds = MovingAverage(0.1)
+        self._join_seconds = MovingAverage(0.1)
+        self._step_seconds = MovingAverage(0.05)
+
+    def seconds_left(self) -> float:
+        """Return the estimated seconds until everything that runs or waits has ended, from measured speeds."""
+        with self._lock:
+            waiting = list(self._waiting)
+        work = sum(request.work_left for request in (*waiting, *self._running))
+        return (
+            self._calls * self._call_seconds.value
+            + len(waiting) * self._join_seconds.value
+            + work / self._max_rows * self._step_seconds.value
+        )
 
     def call(self, job: Callable[[LanguageModel], Result]) -> Future[Result]:
         """Run a short job between two steps of the batch."""
-        return self._thread.submit(self._call, job)
+        with self._lock:
+            self._calls += 1
+        future = self._thread.submit(self._call, job)
+        future.add_done_callback(self._forget_call)
+        return future
+
+    def _forget_call(self, _future: Future[Result]) -> None:
+        with self._lock:
+            self._calls -= 1
 
     def generate(self, request: GenerationRequest) -> None:
         """Queue a generation; it joins the batch once its rows fit."""
@@ -124,7 +159,9 @@ class ModelWorker:
 
     def _call(self, job: Callable[[LanguageModel], Result]) -> Result:
         try:
-            return job(self._load())
+            language_model = self._load()
+            with _timed(self._call_seconds):
+                return job(language_model)
         except (RuntimeError, MemoryError) as error:
             raise _to_client_error(error) from error
 
@@ -195,12 +232,14 @@ class ModelWorker:
 
         language_model = self._load()
         self._batch = self._batch or RowBatch(language_model)
-        request.generation = request.prepare(language_model)
-        self._running.append(request)
-        self._deliver(request, request.generation.join(self._batch))
+        with _timed(self._join_seconds):
+            request.generation = request.prepare(language_model)
+            self._running.append(request)
+            self._deliver(request, request.generation.join(self._batch))
 
     def _step(self) -> None:
         assert self._batch is not None
+        started = time.perf_counter()
         try:
             step = self._batch.step()
         except (RuntimeError, MemoryError) as error:
@@ -209,10 +248,12 @@ class ModelWorker:
             return
         for request in list(self._running):
             assert request.generation is not None
+            request.taken += 1
             try:
                 self._deliver(request, request.generation.advance(self._batch, step))
             except (RuntimeError, MemoryError) as error:
                 self._fail_for_memory(request, error)
+        self._step_seconds.add(time.perf_counter() - started)
 
     def _deliver(self, request: GenerationRequest, events: Iterator[SteeringStep | DoseStep]) -> None:
         assert request.generation is not None
@@ -241,6 +282,14 @@ class ModelWorker:
             self._running.remove(request)
         if request.generation is not None and self._batch is not None:
             self._batch.leave(request.generation.rows())
+
+
+@contextmanager
+def _timed(average: MovingAverage) -> Iterator[None]:
+    """Add the seconds of the context to ``average``, unless it raises."""
+    started = time.perf_counter()
+    yield
+    average.add(time.perf_counter() - started)
 
 
 _CPU_MEMORY_MESSAGES = ("not enough memory", "can't allocate memory", "cannot allocate memory")

@@ -101,6 +101,10 @@ class RunCache:
         held = self._held.get(name)
         return held[1] if held and self._version.is_quick and held[0] == self._version.now() else None
 
+    def version(self) -> Hashable:
+        """Return a value that changes with every commit of any process."""
+        return self._version.now()
+
     def is_cached(self, name: str) -> bool:
         """Return whether a run is cached, in any state."""
         return name in self._held

@@ -119,7 +119,9 @@ def gumbel_noises(steps: Sequence[tuple[int, int]], vocabulary: int) -> Tensor:
     """Standard Gumbel noise [len(steps), V] of several pairs of seed and step."""
     noise_RV = torch.empty(len(steps), vocabulary, dtype=torch.float64)
     for noise_V, (seed, step) in zip(noise_RV, steps, strict=True):
-        torch.rand(vocabulary, generator=torch.Generator().manual_seed(seed * 1_000_003 + step), out=noise_V)
+        # Modulo 2**64, the range of PyTorch's seeds; the multiplier is odd, so no two seeds become the same.
+        mixed = (seed * 1_000_003 + step) % 2**64
+        torch.rand(vocabulary, generator=torch.Generator().manual_seed(mixed), out=noise_V)
     return noise_RV.clamp_(1e-300, 1 - 1e-16).log_().neg_().log_().neg_()
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
 from starlette.datastructures import Headers
 from starlette.requests import cookie_parser
@@ -60,7 +61,7 @@ class Authenticator:
             raise MisdirectedError(
                 f"Unknown host name: {name or '(none)'}. If it is this server's, add it to MXD_ALLOWED_HOSTS."
             )
-        if path.startswith("/api/") and is_cross_site(method, headers):
+        if path.startswith(("/api/", "/v1/")) and is_cross_site(method, headers):
             raise ForbiddenError("Cross-site requests are not allowed. Open the server's own dashboard.")
 
     async def check_access(self, method: str, path: str, headers: Headers, client: str) -> None:
@@ -139,7 +140,7 @@ class AuthMiddleware:
         except (MisdirectedError, ForbiddenError, NotSignedInError, TooManyRequestsError) as error:
             await response_to(error)(scope, receive, send)
             return
-        except DBAPIError as error:  # the database of the tokens
+        except (DBAPIError, PoolTimeoutError) as error:  # the database of the tokens
             told = to_client_error(error)
             if told is error:
                 raise

@@ -1,59 +1,67 @@
-"""Limit the size of request bodies."""
+"""Read each request's body before the application runs, up to a limit."""
 
 from __future__ import annotations
 
-from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from mxd.backend.api.middleware.roles import OPEN_PATHS
 from mxd.backend.errors import BodyTooLargeError
 from mxd.backend.responses import response_to
 
+OPEN_BODY_BYTES = 4096
+"""Largest body of a request that needs no token: a sign-in."""
+
 
 class BodyLimitMiddleware:
-    """Rejects a body by its announced length, or when more bytes arrive than allowed."""
+    """Rejects a body by its announced length, or when more bytes arrive than allowed.
+
+    The application starts when the body is complete, so a slow client occupies nothing but its connection.
+    """
 
     def __init__(self, app: ASGIApp, most_bytes: int) -> None:
         self.app = app
         self.most_bytes = most_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle the request, or respond with status 413."""
+        """Handle the request, or respond with status 413. A client that disconnects gets no response."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
-        if not announced.isdigit() or int(announced[:20]) > self.most_bytes:
-            await self._refuse(scope, receive, send)
-            return
-        await self._counted(scope, receive, send)
+        most = min(OPEN_BODY_BYTES, self.most_bytes) if scope["path"] in OPEN_PATHS else self.most_bytes
+        headers = dict(scope["headers"])
+        announced = headers.get(b"content-length", b"0")
+        if not announced.isdigit() or int(announced[:20]) > most:
+            await _refuse(most, scope, receive, send)
+        elif announced.strip(b"0") or b"transfer-encoding" in headers:
+            await self._with_body(most, scope, receive, send)
+        else:
+            await self.app(scope, receive, send)
 
-    async def _counted(self, scope: Scope, receive: Receive, send: Send) -> None:
-        came, started = 0, False
-
-        async def counting() -> Message:
-            nonlocal came
+    async def _with_body(self, most: int, scope: Scope, receive: Receive, send: Send) -> None:
+        body, more = bytearray(), True
+        while more:
             message = await receive()
-            came += len(message.get("body", b""))
-            # The application sees a disconnect; its response to that is not sent.
-            return {"type": "http.disconnect"} if came > self.most_bytes else message
+            if message["type"] == "http.disconnect":
+                return
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+            if len(body) > most:
+                await _refuse(most, scope, receive, send)
+                return
+        await self.app(scope, _replay(bytes(body), receive), send)
 
-        async def send_wrapped(message: Message) -> None:
-            nonlocal started
-            if came <= self.most_bytes or started:
-                started = True
-                await send(message)
 
-        try:
-            await self.app(scope, counting, send_wrapped)
-        except ClientDisconnect:
-            if came <= self.most_bytes:
-                raise
-        if came > self.most_bytes and not started:
-            await self._refuse(scope, receive, send)
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """Return a ``receive`` that delivers ``body`` first."""
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
-    async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await response_to(BodyTooLargeError(self._sentence))(scope, receive, send)
+    async def replaying() -> Message:
+        return messages.pop() if messages else await receive()
 
-    @property
-    def _sentence(self) -> str:
-        return f"The request is larger than {self.most_bytes:,} bytes. Send a shorter text."
+    return replaying
+
+
+async def _refuse(most: int, scope: Scope, receive: Receive, send: Send) -> None:
+    response = response_to(BodyTooLargeError(f"The request is larger than {most:,} bytes. Send a shorter text."))
+    response.headers["Connection"] = "close"  # the rest of the body is not read
+    await response(scope, receive, send)

@@ -1,25 +1,22 @@
-"""Prometheus metrics and request logs for operators.
+"""Prometheus metrics and the request log for operators.
 
 Neither contains user input: paths are route templates, and queries, bodies and tokens are left out.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import time
-from datetime import UTC, datetime
-from typing import Any
 from uuid import uuid4
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mxd.backend.settings import LogFormat
-
 REQUEST_LOG = "mxd.requests"
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+CLIENT_GONE = 499
+"""Status in metrics and log of a request whose client left before the response; it is not sent."""
 OTHER = "other"
 """Label for addresses that match no route, so that clients cannot create label values."""
 
@@ -60,7 +57,7 @@ class MetricsMiddleware:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        started, request_id, status = time.perf_counter(), uuid4().hex[:12], 500
+        started, request_id, status = time.perf_counter(), uuid4().hex[:12], CLIENT_GONE
 
         async def noting(message: Message) -> None:
             nonlocal status
@@ -72,6 +69,9 @@ class MetricsMiddleware:
         with self.metrics.under_way.track_inprogress():
             try:
                 await self.app(scope, receive, noting)
+            except Exception:
+                status = 500
+                raise
             finally:
                 self._note(scope, status, time.perf_counter() - started, request_id)
 
@@ -104,29 +104,3 @@ def route_template(scope: Scope) -> str:
     if not isinstance(route, str) or not route:
         return OTHER
     return f"/api{route}" if scope["path"].startswith("/api/") and not route.startswith("/api/") else route
-
-
-class JsonFormatter(logging.Formatter):
-    """Formats log records as JSON lines, for log collectors."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return one JSON object without line breaks."""
-        line: dict[str, Any] = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-            **getattr(record, "fields", {}),
-        }
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False)
-
-
-def log_to_stderr(how: LogFormat) -> None:
-    """Log to stderr: only problems, or every request too."""
-    handler = logging.StreamHandler()
-    plain = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
-    handler.setFormatter(JsonFormatter() if how == "json" else plain)
-    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
-    logging.getLogger(REQUEST_LOG).setLevel(logging.WARNING if how == "quiet" else logging.INFO)

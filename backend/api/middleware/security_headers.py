@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
+
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -45,6 +47,8 @@ class SecurityHeadersMiddleware:
                 headers = MutableHeaders(scope=message)
                 for name, value in SECURITY_HEADERS.items():
                     headers.setdefault(name, value)
+                if message["status"] == HTTPStatus.NO_CONTENT:
+                    del headers["Content-Type"]  # FastAPI names one although there is no content
             await send(message)
 
         await self.app(scope, receive, send_with_headers if scope["type"] == "http" else send)

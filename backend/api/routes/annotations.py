@@ -7,9 +7,10 @@ from contextlib import contextmanager
 from typing import Annotated
 
 from fastapi import APIRouter, Path
+from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from mxd.backend.api.dependencies import ExpertId, RunName, Services, ServicesDep
+from mxd.backend.api.dependencies import ExpertId, RunName, ServicesDep, WriterDep
 from mxd.backend.database import annotations as notes
 from mxd.backend.database import annotations as tags
 from mxd.backend.database.engine import reading
@@ -26,53 +27,53 @@ Tag = Annotated[str, Path(min_length=1, max_length=60, description="The tag.")]
 
 
 @contextmanager
-def _editing(services: Services, run: str, expert: int) -> Iterator[Session]:
-    with writing(services.database) as session:
+def _editing(writer: Engine, run: str, expert: int) -> Iterator[Session]:
+    with writing(writer) as session:
         check_expert(find_run(session, run), expert)
         yield session
 
 
 @router.put("/label", status_code=204)
-def set_label(run: RunName, expert: ExpertId, request: LabelRequest, services: ServicesDep) -> None:
+def set_label(run: RunName, expert: ExpertId, request: LabelRequest, writer: WriterDep) -> None:
     """Set the label of an expert."""
-    with _editing(services, run, expert) as session:
+    with _editing(writer, run, expert) as session:
         notes.set_label(session, run, expert, request.label)
 
 
 @router.delete("/label", status_code=204)
-def remove_label(run: RunName, expert: ExpertId, services: ServicesDep) -> None:
+def remove_label(run: RunName, expert: ExpertId, writer: WriterDep) -> None:
     """Remove the label of an expert (idempotent)."""
-    with _editing(services, run, expert) as session:
+    with _editing(writer, run, expert) as session:
         notes.remove_label(session, run, expert)
 
 
 @router.put("/note", status_code=204)
-def set_note(run: RunName, expert: ExpertId, request: NoteRequest, services: ServicesDep) -> None:
+def set_note(run: RunName, expert: ExpertId, request: NoteRequest, writer: WriterDep) -> None:
     """Set the note of an expert."""
-    with _editing(services, run, expert) as session:
+    with _editing(writer, run, expert) as session:
         notes.set_note(session, run, expert, request.note)
 
 
 @router.delete("/note", status_code=204)
-def remove_note(run: RunName, expert: ExpertId, services: ServicesDep) -> None:
+def remove_note(run: RunName, expert: ExpertId, writer: WriterDep) -> None:
     """Remove the note of an expert (idempotent)."""
-    with _editing(services, run, expert) as session:
+    with _editing(writer, run, expert) as session:
         notes.remove_note(session, run, expert)
 
 
 @router.put("/tags/{tag}", status_code=204)
-def add_tag(run: RunName, expert: ExpertId, tag: Tag, services: ServicesDep) -> None:
+def add_tag(run: RunName, expert: ExpertId, tag: Tag, writer: WriterDep) -> None:
     """Add a tag to an expert (idempotent)."""
     if not (kept := tag.strip()):
         raise UserError("A tag needs at least one letter.")
-    with _editing(services, run, expert) as session:
+    with _editing(writer, run, expert) as session:
         tags.add_tag(session, run, expert, kept)
 
 
 @router.delete("/tags/{tag}", status_code=204)
-def remove_tag(run: RunName, expert: ExpertId, tag: Tag, services: ServicesDep) -> None:
+def remove_tag(run: RunName, expert: ExpertId, tag: Tag, writer: WriterDep) -> None:
     """Remove a tag from an expert (idempotent)."""
-    with _editing(services, run, expert) as session:
+    with _editing(writer, run, expert) as session:
         tags.remove_tag(session, run, expert, tag)
 
 

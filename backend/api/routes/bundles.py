@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from fastapi import APIRouter
 from starlette.background import BackgroundTask
 from starlette.responses import FileResponse
+from starlette.types import Receive, Scope, Send
 
 from mxd.backend.api.dependencies import RunName, ServicesDep
 from mxd.backend.database.engine import reading
@@ -19,13 +18,30 @@ from mxd.trainer.utils.callbacks import NO_CALLBACKS
 router = APIRouter(tags=["bundles"])
 
 
+class BundleResponse(FileResponse):
+    """A file whose background task also runs if sending it fails."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the file."""
+        background, self.background = self.background, None
+        assert background is not None
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await background()
+
+
 @router.get("/runs/{run}/bundle", response_class=FileResponse, responses={200: {"content": {"application/zip": {}}}})
 def bundle(run: RunName, services: ServicesDep) -> FileResponse:
     """The file of ``mxd pack``, for ``mxd serve``: weights, tokenizer, examples, labels, evaluations."""
     with reading(services.database) as session:
         find_run(session, run)
-        with ExitStack() as stack:
-            place = Path(stack.enter_context(TemporaryDirectory(prefix="mxd-bundle-")))
-            pack(session, services.library.run(run).run, place / f"{run}.mxd", NO_CALLBACKS)
-            away = BackgroundTask(stack.pop_all().close)
-    return FileResponse(place / f"{run}.mxd", media_type="application/zip", filename=f"{run}.mxd", background=away)
+    state = (services.library.fingerprint(run), services.browsing.version())
+
+    def pack_to(path: Path) -> None:
+        with reading(services.database) as session:
+            pack(session, services.library.run(run).run, path, NO_CALLBACKS)
+
+    packed = services.bundles.open(run, state, pack_to)
+    away = BackgroundTask(services.bundles.close, packed)
+    return BundleResponse(packed.path, media_type="application/zip", filename=f"{run}.mxd", background=away)

@@ -8,9 +8,10 @@ from datetime import UTC
 from typing import Annotated
 
 from fastapi import APIRouter, Path
+from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from mxd.backend.api.dependencies import ExpertId, RunName, Services, ServicesDep
+from mxd.backend.api.dependencies import ExpertId, RunName, ServicesDep, WriterDep
 from mxd.backend.database import lists
 from mxd.backend.database.engine import reading
 from mxd.backend.database.lists import ListRecord
@@ -34,8 +35,8 @@ ListId = Annotated[int, Path(ge=0, lt=2**31, description="Number of the list.")]
 
 
 @contextmanager
-def _editing(services: Services, run: str, list_id: int) -> Iterator[tuple[Session, ListRecord]]:
-    with writing(services.database) as session:
+def _editing(writer: Engine, run: str, list_id: int) -> Iterator[tuple[Session, ListRecord]]:
+    with writing(writer) as session:
         find_run(session, run)
         yield session, lists.find_list(session, run, list_id)
 
@@ -60,9 +61,9 @@ def expert_lists(run: RunName, services: ServicesDep) -> ExpertLists:
 
 
 @router.post("", status_code=201)
-def make_list(run: RunName, request: MakeListRequest, services: ServicesDep) -> ListSummary:
+def make_list(run: RunName, request: MakeListRequest, writer: WriterDep) -> ListSummary:
     """Create a list, optionally with experts."""
-    with writing(services.database) as session:
+    with writing(writer) as session:
         record = find_run(session, run)
         for expert in request.experts:
             check_expert(record, expert)
@@ -89,23 +90,23 @@ def expert_list(run: RunName, list_id: ListId, services: ServicesDep) -> ExpertL
 
 
 @router.patch("/{list_id}", status_code=204)
-def change_list(run: RunName, list_id: ListId, request: ChangeListRequest, services: ServicesDep) -> None:
+def change_list(run: RunName, list_id: ListId, request: ChangeListRequest, writer: WriterDep) -> None:
     """Change the name or the note of a list."""
-    with _editing(services, run, list_id) as (session, record):
+    with _editing(writer, run, list_id) as (session, record):
         lists.change_list(session, record, request.name, request.note)
 
 
 @router.delete("/{list_id}", status_code=204)
-def delete_list(run: RunName, list_id: ListId, services: ServicesDep) -> None:
+def delete_list(run: RunName, list_id: ListId, writer: WriterDep) -> None:
     """Delete a list; annotations of its experts stay."""
-    with _editing(services, run, list_id) as (session, record):
+    with _editing(writer, run, list_id) as (session, record):
         lists.delete_list(session, record)
 
 
 @router.post("/{list_id}/experts", status_code=204)
-def add_to_list(run: RunName, list_id: ListId, request: EntriesRequest, services: ServicesDep) -> None:
+def add_to_list(run: RunName, list_id: ListId, request: EntriesRequest, writer: WriterDep) -> None:
     """Append experts; those already in the list keep their position."""
-    with _editing(services, run, list_id) as (session, record):
+    with _editing(writer, run, list_id) as (session, record):
         of_run = find_run(session, run)
         for expert in request.experts:
             check_expert(of_run, expert)
@@ -113,23 +114,21 @@ def add_to_list(run: RunName, list_id: ListId, request: EntriesRequest, services
 
 
 @router.put("/{list_id}/experts", status_code=204)
-def order_list(run: RunName, list_id: ListId, request: EntriesRequest, services: ServicesDep) -> None:
+def order_list(run: RunName, list_id: ListId, request: EntriesRequest, writer: WriterDep) -> None:
     """Reorder a list: all of its experts, in the new order."""
-    with _editing(services, run, list_id) as (session, record):
+    with _editing(writer, run, list_id) as (session, record):
         lists.order_entries(session, record, request.experts)
 
 
 @router.put("/{list_id}/experts/{expert}/note", status_code=204)
-def note_entry(
-    run: RunName, list_id: ListId, expert: ExpertId, request: EntryNoteRequest, services: ServicesDep
-) -> None:
+def note_entry(run: RunName, list_id: ListId, expert: ExpertId, request: EntryNoteRequest, writer: WriterDep) -> None:
     """Set the note of an expert in a list."""
-    with _editing(services, run, list_id) as (session, record):
+    with _editing(writer, run, list_id) as (session, record):
         lists.note_entry(session, record, expert, request.note)
 
 
 @router.delete("/{list_id}/experts/{expert}", status_code=204)
-def remove_from_list(run: RunName, list_id: ListId, expert: ExpertId, services: ServicesDep) -> None:
+def remove_from_list(run: RunName, list_id: ListId, expert: ExpertId, writer: WriterDep) -> None:
     """Remove an expert from a list (idempotent)."""
-    with _editing(services, run, list_id) as (session, record):
+    with _editing(writer, run, list_id) as (session, record):
         lists.remove_entry(session, record, expert)

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 from sqlalchemy.orm import Session
 
-from mxd.backend.api.dependencies import RunName, ServicesDep
+from mxd.backend.api.dependencies import RunName, ServicesDep, WriterDep
 from mxd.backend.database import steering_sessions as sessions
 from mxd.backend.database.engine import reading
 from mxd.backend.database.steering_sessions import SessionRecord
@@ -39,9 +39,9 @@ def list_sessions(run: RunName, services: ServicesDep) -> SessionList:
 
 
 @router.post("/runs/{run}/sessions", status_code=201)
-def save_session(run: RunName, request: SaveSessionRequest, services: ServicesDep) -> SavedSession:
+def save_session(run: RunName, request: SaveSessionRequest, services: ServicesDep, writer: WriterDep) -> SavedSession:
     """Save a session: prompt, edits, sampling and seed reproduce the same texts."""
-    with writing(services.database) as session:
+    with writing(writer) as session:
         units = sessions.json_units(units_of(session, services.library, run, request.steering))
         steering = request.steering.model_dump(mode="json")
         record = sessions.save_session(session, run, request.name, steering, units)
@@ -56,9 +56,9 @@ def open_session(id: SessionId, services: ServicesDep) -> SavedSession:
 
 
 @router.delete("/sessions/{id}", status_code=204)
-def delete_session(id: SessionId, services: ServicesDep) -> None:
+def delete_session(id: SessionId, writer: WriterDep) -> None:
     """Delete a saved session."""
-    with writing(services.database) as session:
+    with writing(writer) as session:
         sessions.delete_session(session, id)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from mxd.backend.cli.base import Command
+from mxd.backend.cli.base import Command, Positional
 from mxd.backend.cli.databases import existing_database
+from mxd.trainer.errors import KEEP_LABELS, UserError
 
 MEGABYTE = 10**6
 
@@ -33,10 +35,39 @@ class CheckDatabase(Command):
         with existing_database(self.settings()) as database, reading(database) as session:
             findings = list(check_database(session, self.sample))
             url = database.url.render_as_string()
-        advice = "Index the runs named here again. If SQLite reports damage, restore a backup of the file."
+        advice = f"Index the runs named here again. If SQLite reports damage: {KEEP_LABELS}"
         text = [*findings, advice] if findings else [f"{url} is intact."]
         self.report({"database": url, "findings": findings}, "\n".join(text))
         return int(bool(findings))
+
+
+class RescueDatabase(Command):
+    """Save what users wrote from a damaged SQLite file: labels, notes, tags, lists, sessions and access tokens.
+
+    The damaged file is only read. Afterwards replace it with the new one and index the runs again.
+    """
+
+    examples: ClassVar = (
+        "mxd database rescue rescued.sqlite",
+        "mxd database rescue rescued.sqlite --data /data/mxd --json",
+    )
+
+    file: Positional[Path]
+    """New SQLite file to write."""
+
+    def run(self) -> int:
+        """Copy, and print the number of rows per table."""
+        from sqlalchemy.engine import make_url
+
+        from mxd.backend.database.maintenance.rescue import rescue_annotations
+
+        url = make_url(self.settings().database_url)
+        if url.get_backend_name() != "sqlite" or not url.database:
+            raise UserError("Only SQLite files can be rescued. Restore a backup of the PostgreSQL database.")
+        copied = rescue_annotations(Path(url.database), self.file)
+        rows = ", ".join(f"{count} {table}" for table, count in copied.items())
+        self.report({"file": str(self.file), "copied": copied}, f"Saved to {self.file}: {rows}.")
+        return 0
 
 
 class CompactDatabase(Command):

@@ -101,7 +101,8 @@ def serve(settings: Settings, when_ready: WhenReady) -> None:
         import uvicorn
 
         from mxd.backend.api.app import create_app
-        from mxd.backend.api.middleware.metrics import log_to_stderr
+        from mxd.backend.api.connections import ConnectionLimits, limited_protocol
+        from mxd.backend.api.logs import log_to_stderr
         from mxd.backend.cli.commands.token import create_first_tokens
         from mxd.backend.inference.lazy_imports import preload_compute_modules
 
@@ -125,6 +126,10 @@ def serve(settings: Settings, when_ready: WhenReady) -> None:
             application,
             # uvloop accepts one new connection per iteration, so most of a burst would wait instead of being rejected.
             loop="asyncio",
+            http=limited_protocol(ConnectionLimits.of(settings)),  # type: ignore[arg-type]
+            ws="none",
+            proxy_headers=bool(settings.trusted_proxies),
+            forwarded_allow_ips=list(settings.trusted_proxies),
             log_config=None,
             access_log=False,
             server_header=False,

@@ -79,6 +79,21 @@ def test_what_is_not_there_is_a_json_error(built: TestClient, path: str) -> None
 def test_a_wrong_method_is_a_json_error(client: TestClient) -> None:
     answer = client.post("/api/health")
     assert (answer.status_code, answer.json()["error"]["code"]) == (405, "method-not-allowed")
+    assert answer.headers["allow"] == "GET"
+    for path, methods in (
+        ("/api/runs/first/experts/1/label", "PUT, DELETE"),
+        ("/api/runs/first/lists/1", "GET, PATCH, DELETE"),
+        ("/api/access", "GET, POST, DELETE"),
+        ("/docs", "GET, HEAD"),
+    ):
+        answer = client.request("TRACE", path)
+        assert (answer.status_code, answer.headers["allow"]) == (405, methods), path
+
+
+def test_empty_answers_name_no_content_type(client: TestClient) -> None:
+    answer = client.delete("/api/access")
+    assert (answer.status_code, answer.content) == (204, b"")
+    assert "content-type" not in answer.headers
 
 
 def test_without_a_front_end_there_is_a_sentence(client: TestClient) -> None:

@@ -136,6 +136,14 @@ def test_each_token_of_both_variants_is_sent_once(live_client: TestClient, fitte
         assert positions == list(range(len(positions)))
 
 
+@pytest.mark.parametrize("seed", [2**53 - 1, 18_446_688_736_430])
+def test_the_largest_seeds_reproduce_their_texts(live_client: TestClient, seed: int) -> None:
+    sampling = {"max_tokens": 6, "temperature": 1.0, "seed": seed}
+    first, again = (events(live_client, sampling=sampling)[1:-1] for _ in range(2))
+    assert first == again
+    assert first[0][0] == "token"
+
+
 def test_nan_is_sent_as_null(live_client: TestClient) -> None:
     strong = [{"expert": 3, "mode": "set", "strength": 1000.0}] * 8
     for mode in ("residual", "replace"):

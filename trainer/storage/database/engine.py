@@ -3,23 +3,50 @@
 from __future__ import annotations
 
 import json
+import os
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 
-from mxd.trainer.errors import DamagedDatabaseError, UserError
+from mxd.trainer.errors import KEEP_LABELS, DamagedDatabaseError, UserError
 from mxd.trainer.storage.database.search import DATABASES
 
 _SCHEMA_LOCK = 6_517_309_914
 """Key of the PostgreSQL advisory lock held while tables are created. Any number that no other program uses."""
 
 
-def connect(url: str) -> Engine:
+CONNECT_SECONDS = 5
+
+
+@dataclass(frozen=True)
+class ConnectionConfig:
+    """Number of connections, and how long they wait. The defaults suit a command that runs alone."""
+
+    pool_size: int = 5
+    """Connections that stay open."""
+    max_overflow: int = 10
+    """Connections beyond them, closed after use."""
+    pool_seconds: float = 30.0
+    """Longest wait for a free connection, in seconds."""
+    lock_seconds: float = 30.0
+    """Longest wait for a lock of another process, in seconds."""
+    statement_seconds: float | None = None
+    """Longest time for a statement of PostgreSQL, in seconds; None for no limit."""
+
+
+DEFAULT_CONNECTIONS = ConnectionConfig()
+
+
+def connect(url: str, config: ConnectionConfig = DEFAULT_CONNECTIONS) -> Engine:
     """Return an engine for an SQLAlchemy ``url``. ``postgresql://`` selects the psycopg driver.
 
     Raises:
@@ -27,19 +54,79 @@ def connect(url: str) -> Engine:
     """
     location = _parse_url(url)
     if location.get_backend_name() == "sqlite":
-        if location.database:
-            Path(location.database).parent.mkdir(parents=True, exist_ok=True)
-        engine = create_engine(location, json_deserializer=_from_json)
-        event.listen(engine, "connect", _set_sqlite_pragmas)
-        return engine
+        return _connect_sqlite(location, config)
     try:
-        # pool_pre_ping replaces connections that were closed by a server restart.
-        return create_engine(location, pool_pre_ping=True, json_deserializer=_from_json)
+        return _connect_postgresql(location, config)
     except (ModuleNotFoundError, ArgumentError) as error:
         raise UserError(
             f"The driver for {location} is not installed ({error}). "
             "Install it with: pip install 'mxd-explorer[postgres]'"
         ) from error
+
+
+def _connect_sqlite(location: URL, config: ConnectionConfig) -> Engine:
+    if not location.database or location.database == ":memory:":
+        engine = create_engine(location, json_deserializer=_from_json)
+    else:
+        path = Path(location.database)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        engine = create_engine(location, json_deserializer=_from_json, **_pool_arguments(config))
+        event.listen(engine, "do_connect", partial(_open_read_only, path.resolve()))
+    event.listen(engine, "connect", partial(_set_sqlite_pragmas, round(config.lock_seconds * 1000)))
+    return engine
+
+
+def _open_read_only(path: Path, _dialect: Any, _record: Any, _args: Any, parameters: Any) -> Any:
+    """Open a file that may not be written for reading; None to open it normally."""
+    if not path.is_file() or (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
+        return None
+    # Without write permission SQLite cannot create its lock files. Without a log, no process is writing.
+    log = path.with_name(f"{path.name}-wal")
+    immutable = "" if log.is_file() and log.stat().st_size else "&immutable=1"
+    return sqlite3.connect(f"file:{quote(str(path))}?mode=ro{immutable}", uri=True, **parameters)
+
+
+def _connect_postgresql(location: URL, config: ConnectionConfig) -> Engine:
+    # pool_pre_ping replaces connections that were closed by a server restart.
+    arguments: dict[str, str | int] = {"connect_timeout": CONNECT_SECONDS}
+    if config.statement_seconds is not None and "options" not in location.query:
+        limits = {"lock_timeout": config.lock_seconds, "statement_timeout": config.statement_seconds}
+        arguments["options"] = " ".join(f"-c {name}={round(seconds * 1000)}" for name, seconds in limits.items())
+    engine = create_engine(
+        location,
+        pool_pre_ping=True,
+        json_deserializer=_from_json,
+        connect_args=arguments,
+        **_pool_arguments(config),
+    )
+    if config.statement_seconds is not None:
+        event.listen(engine, "do_connect", partial(_connect_with_timeout, config.statement_seconds))
+    return engine
+
+
+def _pool_arguments(config: ConnectionConfig) -> dict[str, Any]:
+    return {
+        "pool_size": config.pool_size,
+        "max_overflow": config.max_overflow,
+        "pool_timeout": config.pool_seconds,
+    }
+
+
+def _connect_with_timeout(seconds: float, _dialect: Any, _record: Any, args: Any, parameters: Any) -> Any:
+    """Connect so that a server that has stopped without closing its connections does not block the client."""
+    from psycopg import Connection, OperationalError
+    from psycopg.pq import TransactionStatus
+
+    class TimedConnection(Connection[Any]):
+        def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
+            try:
+                return super().wait(gen, interval, seconds + CONNECT_SECONDS if timeout is None else timeout)
+            except OperationalError:
+                if timeout is None and self.pgconn.transaction_status == TransactionStatus.ACTIVE:
+                    self.pgconn.finish()  # SQLAlchemy replaces the connection
+                raise
+
+    return TimedConnection.connect(*args, **parameters)
 
 
 def _parse_url(url: str) -> URL:
@@ -64,9 +151,9 @@ def _from_json(stored: str) -> Any:
         raise DamagedDatabaseError from error
 
 
-def _set_sqlite_pragmas(connection: Any, _record: Any) -> None:
+def _set_sqlite_pragmas(lock_ms: int, connection: Any, _record: Any) -> None:
     cursor = connection.cursor()
-    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", "busy_timeout=30000"):
+    for pragma in (f"busy_timeout={lock_ms}", "journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
         try:
             cursor.execute(f"PRAGMA {pragma}")
         except UnicodeDecodeError as error:  # SQLite's message quotes the damaged bytes
@@ -97,6 +184,10 @@ _MESSAGES: tuple[tuple[tuple[str, ...], str], ...] = (
         "The database cannot be written: its disk is full or failing. Free some space, then try again.",
     ),
     (
+        ("statement timeout",),
+        "The database took too long to answer. Try again in a moment, or ask for less.",
+    ),
+    (
         ("readonly", "read-only", "permission denied"),
         "The database is read-only. Get write permission, or choose another with --database or MXD_DATABASE.",
     ),
@@ -106,6 +197,7 @@ _MESSAGES: tuple[tuple[tuple[str, ...], str], ...] = (
             "connection refused",
             "connection failed",
             "connection is bad",
+            "the connection is closed",
             "timeout expired",
             "terminating connection",
         ),
@@ -127,7 +219,7 @@ def cannot_open(location: URL, error: DBAPIError) -> UserError:
     """Return the error to raise when a database cannot be opened."""
     reason = " ".join(str(error.orig).split())
     if location.get_backend_name() == "sqlite":
-        advice = "Choose another with --database, or move the file away and index again."
+        advice = f"Choose another with --database. If the file is damaged: {KEEP_LABELS}"
     elif isinstance(error, OperationalError):
         advice = "Check that the server is running and that database and user exist, or choose another with --database."
     else:

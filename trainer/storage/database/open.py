@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine, delete, update
 from sqlalchemy.orm import Session
 
 from mxd.trainer.errors import UserError
-from mxd.trainer.storage.database.engine import connect
+from mxd.trainer.storage.database.engine import DEFAULT_CONNECTIONS, ConnectionConfig, connect
 from mxd.trainer.storage.database.migrations import CHAIN
 from mxd.trainer.storage.database.search import delete_search, prepare_search
 from mxd.trainer.storage.database.tables import (
@@ -36,13 +36,13 @@ def sqlite_url(data: Path) -> str:
     return f"sqlite:///{(data / 'mxd.sqlite').resolve()}"
 
 
-def open_trainer_database(url: str) -> Engine:
+def open_trainer_database(url: str, config: ConnectionConfig = DEFAULT_CONNECTIONS) -> Engine:
     """Open a database by its SQLAlchemy ``url`` and create the trainer's tables if it is new.
 
     Raises:
         UserError: it is not a database, has another schema version, or cannot be opened.
     """
-    engine = connect(url)
+    engine = connect(url, config)
     try:
         prepare(engine, CHAIN, _create_tables)
     except UserError:

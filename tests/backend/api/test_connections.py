@@ -1,0 +1,144 @@
+"""Attacks by clients that send slowly, send too much, do not read, or open too many connections: a real server."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from psutil import Process
+
+from mxd.backend.api.connections import ConnectionLimits, OpenConnections
+from mxd.backend.database.access_tokens import create_token
+from mxd.backend.database.engine import opened
+from mxd.backend.settings import Settings
+from mxd.trainer.storage.database.open import sqlite_url, writing
+from tests.helpers import raw_http
+from tests.helpers.processes import server, wait_for
+from tests.helpers.raw_http import HEAD, connections
+
+HEAD_BYTES = 8_192
+MOST_CONNECTIONS = 60
+MOST_WAITING = 10
+SOON = 10
+"""Seconds in which the limits of a second must have been applied, on a shared machine."""
+LIMITS = {
+    "HEAD_BYTES": HEAD_BYTES,
+    "HEAD_SECONDS": 1,
+    "BODY_SECONDS": 1,
+    "SEND_SECONDS": 1,
+    "MAX_CONNECTIONS": MOST_CONNECTIONS,
+    "MAX_PENDING_REQUESTS": MOST_WAITING,
+}
+
+
+@pytest.fixture(scope="module")
+def running(made_up: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Process]]:
+    """URL and process of a server with small limits that requires tokens."""
+    data = shutil.copytree(made_up, tmp_path_factory.mktemp("guarded") / "data")
+    with opened(sqlite_url(data)) as database, writing(database) as session:
+        create_token(session, "read", "a test")  # otherwise the server would create and print some
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in LIMITS.items():
+            patch.setenv(f"MXD_{name}", str(value))
+        with server(data, "--access", "tokens") as (url, process):
+            yield url, Process(process.pid)
+
+
+@pytest.fixture
+def guarded(running: tuple[str, Process]) -> str:
+    """URL of that server."""
+    return running[0]
+
+
+def assert_closed_soon(held: list[raw_http.socket.socket]) -> None:
+    """See that the server closes all connections."""
+    end = time.monotonic() + SOON
+    assert all(raw_http.is_closed(it) for it in held)
+    assert time.monotonic() < end
+
+
+def test_half_sent_sign_ins_keep_no_one_else_out(guarded: str) -> None:
+    half = f"POST /api/access {HEAD}Content-Type: application/json\r\nContent-Length: 40\r\n\r\n{{".encode()
+    with connections(guarded, 4 * MOST_WAITING, half) as held:
+        assert raw_http.ask(guarded, "/api/access") == 200
+        assert_closed_soon(held)
+
+
+def test_unread_bodies_are_not_awaited_without_a_token(guarded: str) -> None:
+    half = f"PUT /api/runs/first/experts/1/label {HEAD}Content-Length: 40\r\n\r\n{{".encode()
+    with connections(guarded, 1, half) as (it,):
+        assert raw_http.status(it) == 401
+
+
+@pytest.mark.parametrize(
+    "begin", [f"GET / {HEAD}X: ", "GET /", f"POST /api/access {HEAD}Transfer-Encoding: chunked\r\n\r\n0\r\nX: "]
+)
+def test_endless_heads_and_trailers_are_cut_off(guarded: str, begin: str) -> None:
+    with raw_http.connect(guarded) as it:
+        it.sendall(begin.encode())
+        sent = 0
+        try:
+            while sent < 100 * HEAD_BYTES:
+                sent += it.send(b"x" * 1024)
+                time.sleep(0)
+        except ConnectionError:
+            pass
+        assert sent < 2_000_000
+        assert raw_http.status(it) in (None, 401, 413, 422, 431)
+        assert raw_http.is_closed(it)
+    assert raw_http.ask(guarded, "/api/access") == 200
+
+
+def test_a_large_head_is_answered(guarded: str) -> None:
+    with connections(guarded, 1, raw_http.request("GET", "/api/access", headers={"X": "x" * HEAD_BYTES})) as (it,):
+        assert raw_http.status(it) == 431
+    assert raw_http.ask(guarded, "/api/access", {"X": "x" * (HEAD_BYTES // 2)}) == 200
+
+
+@pytest.mark.parametrize("first", [b"", b"GET /api", f"GET /api {HEAD}X: y\r\n".encode()])
+def test_connections_without_a_whole_request_are_closed(guarded: str, first: bytes) -> None:
+    with connections(guarded, MOST_CONNECTIONS // 2, first) as held:
+        assert_closed_soon(held)
+
+
+def test_more_connections_than_allowed_are_refused_at_once(guarded: str) -> None:
+    with connections(guarded, MOST_CONNECTIONS) as held:
+        assert raw_http.ask(guarded, "/api/access") in (503, None)
+        assert_closed_soon(held)
+    assert raw_http.ask(guarded, "/api/access") == 200
+
+
+def test_an_invalid_request_is_a_json_error(guarded: str) -> None:
+    with connections(guarded, 1, b"\x00\x01\r\n\r\n") as (it,):
+        answer = it.recv(65_536)
+        assert answer.startswith(b"HTTP/1.1 400 ")
+        assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"] == "invalid-http"
+
+
+def test_clients_that_do_not_read_are_cut_off(running: tuple[str, Process]) -> None:
+    url, process = running
+    count = 64
+    with raw_http.connect(url, raw_http.SMALL_BUFFER) as it:
+        it.sendall(count * raw_http.request("GET", "/api/openapi.json"))
+        port = it.getsockname()[1]
+        wait_for(lambda: all(not peer.raddr or peer.raddr.port != port for peer in process.net_connections("tcp")))
+        answers = b"".join(iter(lambda: it.recv(1 << 20), b""))
+    assert 0 < answers.count(b"HTTP/1.1 200 OK") < count
+    assert raw_http.ask(url, "/api/access") == 200
+
+
+def test_connections_of_one_address_are_limited_and_proxies_are_not() -> None:
+    limits = replace(ConnectionLimits.of(Settings()), per_address=2, connections=8, proxies=frozenset({"10.0.0.9"}))
+    open_connections = OpenConnections(limits)
+    assert [open_connections.admit("192.0.2.1") for _ in range(3)] == [True, True, False]
+    assert [open_connections.admit(f"2001:db8::{end}") for end in (1, 2, 3)] == [True, True, False]
+    assert all(open_connections.admit(address) for address in ("10.0.0.9", "127.0.0.1", "10.0.0.9"))
+    open_connections.leave("192.0.2.1")
+    assert open_connections.admit("192.0.2.1")
+    assert open_connections.admit("192.0.2.77")
+    assert not open_connections.admit("127.0.0.1")
