@@ -18,7 +18,7 @@ from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.callbacks import Callbacks
 from mxd.trainer.utils.files import atomic_directory
 
-ExportFormat = Literal["json", "csv", "parquet", "neuronpedia"]
+TableFormat = Literal["json", "csv", "parquet", "neuronpedia"]
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,11 @@ class Target:
 
     folder: Path
     """A new or empty folder."""
-    format: ExportFormat
+    format: TableFormat
     model_id: str | None = None
     """Neuronpedia's name of the language model. Default: the last part of its name here."""
+    source_set: str | None = None
+    """Neuronpedia's name of the set of features. Default: the run's name."""
 
 
 def export_run(session: Session, run: Run, target: Target, callbacks: Callbacks) -> int:
@@ -58,7 +60,7 @@ def export_run(session: Session, run: Run, target: Target, callbacks: Callbacks)
 
 def _export_batches(session: Session, exported: Exported, folder: Path, target: Target, callbacks: Callbacks) -> int:
     named = target.model_id or exported.run.language_model.rstrip("/").rpartition("/")[2]
-    batches = Batches(folder, exported, named, exported.run.name)
+    batches = Batches(folder, exported, named, target.source_set or exported.run.name)
     for place, chunk in enumerate(chunks(session, exported)):
         callbacks.check_cancelled("Cancelled; nothing was written.")
         batches.add(chunk)

@@ -1,20 +1,28 @@
-"""Neuronpedia batches in the format of SAEDashboard (class ``NeuronpediaDashboardBatch``, sae-dashboard 0.6.8).
+"""Neuronpedia batches in the format of SAEDashboard (class ``NeuronpediaDashboardBatch``, sae-dashboard 0.8.0).
 
-The folder has ``batch-N.json`` with 128 experts each. Dead experts are only listed in ``skipped_indexes.json``.
+    batch-N.json                    128 experts each, without the dead ones
+    explanations/batch-N.jsonl.gz   their labels, as rows of Neuronpedia's table ``Explanation``
+    skipped_indexes.json            ids of the dead experts
+
+Neuronpedia's converter reads the batches; the explanations have its output format. See docs/interop.md.
 
 Differences from SAEDashboard: ``pos_str`` and ``neg_str`` are the tokens whose log-probability rises and falls most, in
 nats, when the expert is added on its own examples (after ``mxd ablate``; empty before). They are not logits of a
-decoder row, because an expert is a matrix. Neuron alignment and correlations are not measured and left empty.
+decoder row, because an expert is a matrix. Neuron alignment and correlations are not measured and left empty. Examples
+are cut to a window around their peak, and an expert has at most ``MAX_BYTES`` bytes.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
+from collections.abc import Sequence
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 from mxd.backend.export.rows import Chunk, Exported, Row
-from mxd.trainer.storage.database.tables import AblationRecord
+from mxd.trainer.storage.database.tables import AblationRecord, utc_now
 
 UNMEASURED = (
     "neuron_alignment_indices",
@@ -29,9 +37,17 @@ UNMEASURED = (
     "logits_hist_data_bar_heights",
     "logits_hist_data_bar_values",
     "decoder_weights_dist",
+    "vector",
 )
 DIGITS = 3
 """Decimal places of every value, as in SAEDashboard."""
+MAX_BYTES = 20_000
+"""Largest size of an expert as JSON."""
+TOKENS_BEFORE, TOKENS_AFTER = 31, 16
+"""Tokens shown before and after the peak of an example."""
+CREATOR = "clkht01d40000jv08hvalcvly"
+"""Neuronpedia's user id in its own tools, which a local instance has from its first start."""
+_COMPACT = (",", ":")
 
 
 class Batches:
@@ -40,7 +56,7 @@ class Batches:
     def __init__(self, folder: Path, exported: Exported, model_id: str, sae_set: str) -> None:
         self._folder = folder
         self._exported = exported
-        self._head = {"model_id": model_id, "layer": exported.run.layer, "sae_set": sae_set}
+        self._head = {"model_id": model_id, "layer": exported.run.layer, "sae_set": sae_set, "sae_id_suffix": None}
         self._dead: list[int] = []
         self._written = 0
 
@@ -54,6 +70,7 @@ class Batches:
         ]
         if features:
             self._write(f"batch-{self._written}.json", self._head | {"features": features})
+            self._write_explanations([row for row in active if _label(row)])
             self._written += 1
 
     def end(self) -> None:
@@ -63,13 +80,38 @@ class Batches:
         self._write("skipped_indexes.json", self._head | {"layer": layer} | skipped)
 
     def _write(self, name: str, content: dict[str, Any]) -> None:
-        (self._folder / name).write_text(json.dumps(content), "utf-8")
+        (self._folder / name).write_text(_json(content), "utf-8")
+
+    def _write_explanations(self, rows: Sequence[Row]) -> None:
+        folder = self._folder / "explanations"
+        folder.mkdir(exist_ok=True)
+        lines = "".join(_json(self._explanation(row)) + "\n" for row in rows)
+        (folder / f"batch-{self._written}.jsonl.gz").write_bytes(gzip.compress(lines.encode(), mtime=0))
+
+    def _explanation(self, row: Row) -> dict[str, Any]:
+        head, label = self._head, _label(row)
+        source = f"{head['layer']}-{head['sae_set']}"
+        # The same label of the same expert has the same id, so that a second import replaces it.
+        digest = blake2b(f"{head['model_id']}/{source}/{row['expert']}/{label}".encode(), digest_size=12).hexdigest()
+        return {
+            "id": f"c{digest}",
+            "modelId": head["model_id"],
+            "layer": source,
+            "index": str(row["expert"]),
+            "description": label,
+            "authorId": CREATOR,
+            "triggeredById": None,
+            "typeName": None,
+            "explanationModelName": None,
+            "notes": None if row["label"] else _json(row["automatic"]),
+            "createdAt": utc_now().isoformat(),
+        }
 
     def _feature(self, row: Row, examples: list[Row], influence: AblationRecord | None) -> dict[str, Any]:
         index, vocabulary = self._exported.index, self._exported.vocabulary
         bins = len(row["histogram"])
         width = row["histogram_high"] / max(1, bins)
-        return {
+        feature = {
             "feature_index": row["expert"],
             **{name: [] for name in UNMEASURED},
             "neg_str": vocabulary.names(int(token) for token, _ in influence.suppressed) if influence else [],
@@ -82,22 +124,51 @@ class Batches:
             "n_prompts_total": index.tokens // index.context_length,
             "n_tokens_in_prompt": index.context_length,
             "dataset": Path(index.text).name if index.text.startswith(("/", "~", ".")) else index.text,
-            "activations": [_activation(row, example) for example in examples],
+            "activations": [],
         }
+        return feature | {"activations": _fitting([_activation(row, it) for it in examples], _size(feature))}
+
+
+def _label(row: Row) -> str | None:
+    automatic = row["automatic"]
+    return row["label"] or (automatic["label"] if automatic else None)
+
+
+def _fitting(activations: list[dict[str, Any]], used: int) -> list[dict[str, Any]]:
+    """Keep the examples that fit, top examples first, in their order."""
+    kept = []
+    for activation in activations:
+        used += _size(activation) + 1
+        if used > MAX_BYTES:
+            break
+        kept.append(activation)
+    return kept
+
+
+def _json(content: object) -> str:
+    return json.dumps(content, ensure_ascii=False, separators=_COMPACT)
+
+
+def _size(content: object) -> int:
+    return len(_json(content).encode())
 
 
 def _activation(row: Row, example: Row) -> dict[str, Any]:
-    values = [0.0] * len(example["tokens"])
+    first = max(0, example["position"] - TOKENS_BEFORE)
+    tokens = list(example["tokens"][first : example["position"] + TOKENS_AFTER + 1])
+    values: list[float] = [0] * len(tokens)
     for position, coefficient, _ in example["active"]:
-        values[position] = round(coefficient, DIGITS)
+        if first <= position < first + len(tokens):
+            values[position - first] = round(coefficient, DIGITS)
     low, high, share = -1.0, row["max_activation"], -1.0  # SAEDashboard's signs for the largest
     if example["bin"]:
-        low, high, tokens = row["bins"][example["bin"] - 1]
-        share = tokens / row["active_tokens"]
+        low, high, count = row["bins"][example["bin"] - 1]
+        share = count / row["active_tokens"]
     return {
-        "bin_min": low,
-        "bin_max": high,
-        "bin_contains": share,
-        "tokens": list(example["tokens"]),
+        "bin_min": round(low, DIGITS),
+        "bin_max": round(high, DIGITS),
+        "bin_contains": round(share, 2 * DIGITS),
+        "tokens": tokens,
         "values": values,
+        "qualifying_token_index": example["position"] - first,
     }

@@ -1,52 +1,109 @@
-"""``mxd export``: experts and top examples as files for other programs."""
+"""``mxd export``: experts, layers and steering vectors as files for other programs."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal, get_args
 
-from mxd.backend.cli.base import Command, Positional
+from pydantic import Field
+
+from mxd.backend.cli.base import ModelCommand, Positional
 from mxd.backend.cli.console import task
-from mxd.backend.export.export import ExportFormat
+from mxd.backend.export.export import TableFormat
+from mxd.trainer.errors import UserError
+from mxd.trainer.storage.exporters import LayerFormat, VectorFormat
+
+ExportFormat = Literal[TableFormat, LayerFormat, VectorFormat]
 
 
-class ExportCommand(Command):
-    """Write all experts of an indexed run, with their top examples and labels, to a new folder."""
+class ExportCommand(ModelCommand):
+    """Write experts with their examples, a trained layer, or steering vectors to a new folder.
+
+    Tables need an indexed run. Layers need only its weights. Vectors need an indexed run and its language model.
+    """
 
     examples: ClassVar = (
-        "mxd export gpt2-l8-k32 --out experts",
         "mxd export gpt2-l8-k32 --format parquet --out experts",
         "mxd export gpt2-l8-k32 --format neuronpedia --model-id gpt2-small --out batches",
+        "mxd export gpt2-l8-k32 --format saelens --out layer",
+        "mxd export gpt2-l8-k32 --format gguf --expert 12 --expert 40 --out vectors",
     )
 
-    name: Positional[str]
-    """Name or folder of the run."""
+    names: Positional[list[str]]
+    """Names or folders of runs. Several are allowed for layers, such as a transcoder set."""
     format: ExportFormat = "json"
-    """json, csv, parquet: one file of experts and one of top examples. neuronpedia: batches as SAEDashboard writes."""
+    """json, csv, parquet: tables of experts and top examples. neuronpedia: batches as SAEDashboard writes, and labels.
+    saelens, sparsify, circuit-tracer: layers. gguf, vectors: steering vectors, as GGUF or .safetensors."""
     out: Path
     """Folder to write. It must be new or empty."""
     model_id: str | None = None
     """Neuronpedia's id of the language model (default: the last part of its name)."""
+    source_set: str | None = None
+    """Neuronpedia's id of the set of features (default: the run's name)."""
+    expert: Annotated[tuple[int, ...], Field(max_length=4096)] = ()
+    """Id of an expert whose mean output is written as a steering vector. Repeat the flag for several experts."""
 
     def run(self) -> int:
         """Export, and print a summary."""
+        if self.format in get_args(LayerFormat):
+            return self._report(self._export_layers())
+        if len(self.names) > 1:
+            raise UserError(f"--format {self.format} exports one run at a time. Give one name.")
+        if self.format in get_args(VectorFormat):
+            return self._report(self._export_vectors())
+        return self._report(self._export_tables())
+
+    def _export_layers(self) -> str:
+        from mxd.trainer.storage.exporters.layers import export_layers
+        from mxd.trainer.storage.run import Run
+
+        runs = [Run.load(name, self.settings().data) for name in self.names]
+        assert self.format in get_args(LayerFormat)
+        export_layers(runs, self.format, self.out)  # type: ignore[arg-type]
+        return f"{len(runs)} layers" if len(runs) > 1 else f"the layer of {runs[0].name}"
+
+    def _export_vectors(self) -> str:
+        from mxd.backend.database.engine import opened
+        from mxd.trainer.analysis.mean_outputs import mean_outputs
+        from mxd.trainer.language_model.model import LanguageModel
+        from mxd.trainer.storage.exporters.vectors import check_vectors, write_vectors
+        from mxd.trainer.storage.run import Run
+
+        settings = self.settings()
+        run = Run.load(self.names[0], settings.data)
+        assert self.format == "gguf" or self.format == "vectors"
+        check_vectors(run, self.format, self.expert, self.out)
+        language_model = LanguageModel.load(run.language_model_source, self.device)
+        with opened(settings.database_url) as database, task("Averaging", "experts") as callbacks:
+            found = mean_outputs(run, self.expert, language_model, database, callbacks)
+        write_vectors(run, self.format, {mean.expert: mean.vector_O for mean in found}, self.out)
+        return f"steering vectors of {len(found)} experts of {run.name}"
+
+    def _export_tables(self) -> str:
         from mxd.backend.database.engine import opened, reading
         from mxd.backend.export.export import Target, export_run
         from mxd.trainer.storage.run import Run
 
         settings = self.settings()
-        run = Run.load(self.name, settings.data)
-        target = Target(self.out, self.format, self.model_id)
+        run = Run.load(self.names[0], settings.data)
+        assert self.format in get_args(TableFormat)
+        target = Target(self.out, self.format, self.model_id, self.source_set)  # type: ignore[arg-type]
         with (
             opened(settings.database_url) as database,
             reading(database) as session,
             task(f"Exporting {run.name}", "experts") as callbacks,
         ):
             experts = export_run(session, run, target, callbacks)
-        files = sorted(path.name for path in self.out.iterdir())
-        size = sum((self.out / name).stat().st_size for name in files)
-        self.report(
-            {"run": run.name, "format": self.format, "out": str(self.out), "experts": experts, "files": files},
-            f"{self.out}: {experts:,} experts of {run.name} in {len(files)} files, {size / 1e6:.1f} MB",
-        )
+        return f"{experts:,} experts of {run.name}"
+
+    def _report(self, contents: str) -> int:
+        paths = sorted(path for path in self.out.rglob("*") if path.is_file())
+        size = sum(path.stat().st_size for path in paths)
+        result = {
+            "runs": list(self.names),
+            "format": self.format,
+            "out": str(self.out),
+            "files": [str(path.relative_to(self.out)) for path in paths],
+        }
+        self.report(result, f"{self.out}: {contents} in {len(paths)} files, {size / 1e6:.1f} MB")
         return 0

@@ -111,7 +111,14 @@ def test_neuronpedia_batches(data: Path) -> None:
         assert len(feature["freq_hist_data_bar_values"]) == len(feature["freq_hist_data_bar_heights"])
         assert len(feature["activations"]) == PER_EXPERT
         for activation in feature["activations"]:
-            assert activation.keys() == {"bin_min", "bin_max", "bin_contains", "tokens", "values"}
+            assert activation.keys() == {
+                "bin_min",
+                "bin_max",
+                "bin_contains",
+                "tokens",
+                "values",
+                "qualifying_token_index",
+            }
             assert len(activation["tokens"]) == len(activation["values"])
             assert max(activation["values"]) > 0
     top, random = batch["features"][0]["activations"][0], batch["features"][0]["activations"][-1]

@@ -1,0 +1,75 @@
+"""Steering vectors as GGUF control vectors, one file per expert, and as one safetensors file with ``expert.N`` [O].
+
+llama.cpp adds the tensor ``direction.L`` to the residual stream behind block L, for L from 1 on. An MLP's output is the
+last thing that a block adds, so the place is the same.
+
+Shapes: O output width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from torch import Tensor
+
+from mxd.trainer.errors import UserError
+from mxd.trainer.layers.base import save_tensors
+from mxd.trainer.storage.exporters import VectorFormat
+from mxd.trainer.storage.portable import check_empty_folder
+from mxd.trainer.storage.run import Run
+from mxd.trainer.utils.files import atomic_directory
+
+GGUF_ARCHITECTURE = "controlvector"
+VECTORS_FILE = "vectors.safetensors"
+
+
+def check_vectors(run: Run, format: VectorFormat, experts: Sequence[int], folder: Path) -> None:
+    """Check what can be checked before the language model is loaded.
+
+    Raises:
+        UserError: there are no experts, the folder is not empty, or a control vector cannot act behind the run's block.
+    """
+    if not experts:
+        raise UserError("Steering vectors are written for chosen experts. Choose them with --expert.")
+    if format == "gguf" and run.config.layer == 0:
+        raise UserError("GGUF control vectors cannot act on layer 0. Use --format vectors, or a run of a later layer.")
+    check_empty_folder(folder)
+
+
+def write_vectors(run: Run, format: VectorFormat, vectors: Mapping[int, Tensor], folder: Path) -> None:
+    """Write vectors [O] by expert to a new folder.
+
+    Raises:
+        UserError: the folder is not empty.
+    """
+    check_empty_folder(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_directory(folder) as partial:
+        if format == "gguf":
+            _write_gguf(run, vectors, partial)
+        else:
+            save_tensors({f"expert.{expert}": vector for expert, vector in vectors.items()}, partial / VECTORS_FILE)
+
+
+def _write_gguf(run: Run, vectors: Mapping[int, Tensor], folder: Path) -> None:
+    """Write one file ``expert-N.gguf`` per expert."""
+    from gguf import GGUFWriter
+
+    for expert, vector_O in vectors.items():
+        writer = GGUFWriter(folder / f"expert-{expert}.gguf", GGUF_ARCHITECTURE)
+        writer.add_string(f"{GGUF_ARCHITECTURE}.model_hint", _model_type(run))
+        writer.add_uint32(f"{GGUF_ARCHITECTURE}.layer_count", 1)
+        writer.add_string("general.name", f"{run.name}, expert {expert}")
+        writer.add_tensor(f"direction.{run.config.layer}", vector_O.numpy())
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+
+
+def _model_type(run: Run) -> str:
+    """Return the architecture's name, as Hugging Face calls it."""
+    from mxd.trainer.language_model.loading import load_outline
+
+    return str(load_outline(run.language_model_source).config.model_type)
