@@ -59,7 +59,7 @@ from mxd.backend.errors import (
 from mxd.backend.export.bundle_downloads import BundleDownloads
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.inference.service import InferenceService
-from mxd.backend.plots.cached import kept_figures
+from mxd.backend.plots.cached import cached_figures
 from mxd.backend.queries.caches import IndexCache
 from mxd.backend.queries.coactivation import load_coactivation
 from mxd.backend.queries.comparison import match_cache
@@ -92,10 +92,10 @@ def create_app(settings: Settings) -> FastAPI:
         writes=WriteAccess(settings.database_url, settings.write_seconds, settings.statement_seconds),
         library=library,
         live=InferenceService(settings, library),
-        browsing=RunCache(database),
+        run_cache=RunCache(database),
         together=IndexCache(load_coactivation),
         matches=match_cache(library),
-        figures=kept_figures(library),
+        figures=cached_figures(library),
         bundles=BundleDownloads(),
         chance=random.Random(),
         authenticator=Authenticator(settings, database),
@@ -155,7 +155,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     yield
     services: Services = app.state.services
     services.live.close()
-    services.browsing.close()
+    services.run_cache.close()
     services.bundles.clear()
     services.writes.close()
     services.database.dispose()

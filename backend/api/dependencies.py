@@ -24,7 +24,7 @@ from mxd.backend.settings import Settings
 from mxd.trainer.language_model.chat_template import Turn, chat_text
 
 if TYPE_CHECKING:
-    from mxd.backend.queries.matching import MatchedExperts
+    from mxd.backend.queries.expert_matching import MatchedExperts
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Services:
     writes: WriteAccess
     library: RunLoader
     live: InferenceService
-    browsing: RunCache
+    run_cache: RunCache
     together: IndexCache[CoactivationIndex]
     matches: PairCache[MatchedExperts]
     figures: dict[str, IndexCache[CachedResponse]]

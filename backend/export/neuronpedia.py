@@ -66,7 +66,7 @@ class Batches:
         active = [row for row in chunk.experts if row["active_tokens"]]
         self._dead += [row["expert"] for row in chunk.experts if not row["active_tokens"]]
         features = [
-            self._feature(row, examples.get(row["expert"], []), chunk.influences.get(row["expert"])) for row in active
+            self._feature(row, examples.get(row["expert"], []), chunk.ablations.get(row["expert"])) for row in active
         ]
         if features:
             self._write(f"batch-{self._written}.json", self._head | {"features": features})

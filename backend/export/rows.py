@@ -29,7 +29,7 @@ class Chunk:
     """``ExpertRow`` as JSON, with ``bins``."""
     examples: Sequence[Row]
     """``Example`` as JSON, with its expert."""
-    influences: Mapping[int, AblationRecord]
+    ablations: Mapping[int, AblationRecord]
 
     def examples_by_expert(self) -> dict[int, list[Row]]:
         """Yield the examples of each expert that has any."""
@@ -72,5 +72,5 @@ def _chunk(session: Session, exported: Exported, experts: range) -> Chunk:
     return Chunk(
         experts=[rows[expert].model_dump() | {"bins": edges[expert]} for expert in experts if expert in rows],
         examples=[{"expert": example.expert} | described(example, vocabulary) for example in found],
-        influences={record.expert: record for record in session.scalars(influence)},
+        ablations={record.expert: record for record in session.scalars(influence)},
     )

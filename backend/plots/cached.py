@@ -17,7 +17,7 @@ from mxd.trainer.storage.database.tables import RunRecord
 Draw = Callable[[Session, RunRecord], Figure]
 
 
-def kept_figures(library: RunLoader) -> dict[str, IndexCache[CachedResponse]]:
+def cached_figures(library: RunLoader) -> dict[str, IndexCache[CachedResponse]]:
     """Cached figures of one application, by name."""
 
     def nothing_else(_: RunRecord) -> Hashable:

@@ -16,7 +16,7 @@ from mxd.trainer.storage.database.tables import RunRecord, SteeringStrengthRecor
 PANELS = (
     ("kl", "Change of next token, KL in nats"),
     ("loss", "Loss of the text, nats a token"),
-    ("self_similarity", "Likeness of samples, cosine"),
+    ("self_similarity", "Similarity of samples, cosine"),
     ("promoted_share", "Tokens it writes for, share"),
 )
 NAMES = {"expert": "Expert", "random_expert": "Random expert of its density", "random_direction": "Random direction"}

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 REFUSALS = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
-PATIENCE_SECONDS = 120.0
+TIMEOUT_SECONDS = 120.0
 """Seconds without a byte after which a stream counts as stuck; pings are far more frequent."""
 
 
@@ -34,7 +34,7 @@ def data_of(url: str, path: str, body: dict[str, Any]) -> Iterator[bytes]:
         TimeoutError: no data for too long.
     """
     host = urlsplit(url).netloc
-    with closing(http.client.HTTPConnection(host, timeout=PATIENCE_SECONDS)) as connection:
+    with closing(http.client.HTTPConnection(host, timeout=TIMEOUT_SECONDS)) as connection:
         connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
         answer = connection.getresponse()
         if answer.status != HTTPStatus.OK:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-PATIENCE_SECONDS = 30.0
+TIMEOUT_SECONDS = 30.0
 MOST_CONNECTIONS = 256
 
 PathOf = Callable[[int], str]
@@ -130,7 +130,7 @@ async def hold(url: str, path: PathOf, rate: float, seconds: float, most_connect
 async def _ask(connections: _Connections, path: str, due: float) -> _Answer | str:
     late = time.perf_counter() - due
     try:
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             await connections.get(path)
     except _Refused:
         return "refused"

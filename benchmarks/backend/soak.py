@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-from benchmarks.backend.events import PATIENCE_SECONDS, RefusedError, events_of
+from benchmarks.backend.events import TIMEOUT_SECONDS, RefusedError, events_of
 from mxd.trainer.utils.callbacks import Callbacks
 
 LEAVING = 3
@@ -127,7 +127,7 @@ class Clients:
 
     def result(self) -> Streamed:
         """Return the observations after all clients have disconnected."""
-        until = time.monotonic() + PATIENCE_SECONDS + 30
+        until = time.monotonic() + TIMEOUT_SECONDS + 30
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
         stuck = sum(thread.is_alive() for thread in self._threads)

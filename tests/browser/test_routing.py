@@ -67,15 +67,15 @@ def test_it_follows_what_is_typed(routing: Page) -> None:
     expect(routing).to_have_url(re.compile(r"Mother\+laughed"))
 
 
-def test_a_text_that_is_typed_over_is_given_up(routing: Page) -> None:
-    given_up = []
+def test_a_text_that_is_typed_over_is_cancelled(routing: Page) -> None:
+    cancelled = []
 
     def asked(request: Request) -> str:
         sent = request.post_data_json
         assert sent is not None
         return str(sent["text"])
 
-    routing.on("requestfailed", lambda request: given_up.append(asked(request)))
+    routing.on("requestfailed", lambda request: cancelled.append(asked(request)))
     # The server takes as long as it likes with the first of two texts.
     first = "The old man said"
     routing.route("**/routing", lambda route: None if asked(route.request) == first else route.continue_())
@@ -83,7 +83,7 @@ def test_a_text_that_is_typed_over_is_given_up(routing: Page) -> None:
         routing.get_by_role("textbox", name="Prompt").fill(first)
     typed(routing, "The old woman said")
     expect(token(routing, "woman")).to_be_visible()
-    assert given_up == [first]
+    assert cancelled == [first]
 
 
 def test_hover_previews_click_locks_escape_releases(routing: Page) -> None:

@@ -27,7 +27,7 @@ from tests.helpers.forked import PROCESSES
 from tests.helpers.language_models import saved_language_model
 from tests.helpers.runs import small_world
 
-PATIENCE_SECONDS = 120
+TIMEOUT_SECONDS = 120
 SENTENCE_CHARACTERS = 1000
 
 
@@ -103,11 +103,11 @@ def to_its_end(words: Sequence[str], place: Place, limit_bytes: int | None = Non
     said = said or Path(tempfile.gettempdir()) / f"mxd-faults-{os.getpid()}.txt"
     process = PROCESSES.Process(target=_command, args=(list(words), str(place.data), str(said), limit_bytes))
     process.start()
-    process.join(PATIENCE_SECONDS)
+    process.join(TIMEOUT_SECONDS)
     if process.exitcode is None:
         process.kill()
         process.join()
-        return Ended(None, f"{words[0]} did not end in {PATIENCE_SECONDS} s", PATIENCE_SECONDS)
+        return Ended(None, f"{words[0]} did not end in {TIMEOUT_SECONDS} s", TIMEOUT_SECONDS)
     return Ended(process.exitcode, said.read_text("utf-8"), time.monotonic() - began)
 
 

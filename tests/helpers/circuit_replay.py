@@ -75,8 +75,8 @@ class FrozenGraph:
     @torch.no_grad()
     def _forward(self, fixed: Mapping[tuple[str, int, int], float], given: Iterator[Any] | None) -> Tensor:
         blocks = range(len(self._language_model.architecture.blocks))
-        stand_ins = {number: partial(self._answer, number, fixed) for number in blocks}
-        with self._language_model.replace_mlps(stand_ins), _Replay(self._frozen, given):
+        replacements = {number: partial(self._answer, number, fixed) for number in blocks}
+        with self._language_model.replace_mlps(replacements), _Replay(self._frozen, given):
             logits_TV: Tensor = self._language_model.module(input_ids=self._ids, use_cache=False).logits[0]
         return logits_TV[-1]
 

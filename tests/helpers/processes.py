@@ -17,7 +17,7 @@ from tests.helpers.forked import Forked
 
 ROOT = Path(__file__).parents[2]
 MXD = Path(sys.executable).with_name("mxd")
-PATIENCE_SECONDS = 60
+TIMEOUT_SECONDS = 60
 ANY_PORT = ("--port", "0", "--device", "cpu")
 Process = Forked | Popen[str]
 
@@ -35,7 +35,7 @@ def installed(*words: str, folder: Path) -> Popen[str]:
 
 def ended(process: Process) -> CompletedProcess[str]:
     """Wait, and return exit code and unread output."""
-    out, err = process.communicate(timeout=PATIENCE_SECONDS)
+    out, err = process.communicate(timeout=TIMEOUT_SECONDS)
     assert process.returncode is not None
     return CompletedProcess(process.args, process.returncode, out, err)
 
@@ -86,7 +86,7 @@ def wait_for(happened: Callable[[], object]) -> None:
     Raises:
         TimeoutError: it does not hold within a minute.
     """
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while not happened():
         if time.monotonic() > deadline:
             raise TimeoutError

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 HEAD = "HTTP/1.1\r\nHost: localhost\r\n"
 SMALL_BUFFER = 2048
-PATIENCE_SECONDS = 30.0
+TIMEOUT_SECONDS = 30.0
 
 
 def connect(url: str, receive_buffer: int | None = None) -> socket.socket:
@@ -17,7 +17,7 @@ def connect(url: str, receive_buffer: int | None = None) -> socket.socket:
     address = urlsplit(url)
     assert address.hostname and address.port
     it = socket.socket()
-    it.settimeout(PATIENCE_SECONDS)
+    it.settimeout(TIMEOUT_SECONDS)
     if receive_buffer is not None:
         it.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
     it.connect((address.hostname, address.port))

@@ -14,7 +14,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from tests.helpers.forked import Forked
 
 ROOT = Path(__file__).parents[2]
-PATIENCE_SECONDS = 240
+TIMEOUT_SECONDS = 240
 HOST = "127.0.0.1"
 
 
@@ -28,7 +28,7 @@ def start(*words: str, processes: int = 2) -> Popen[str]:
 def ended(process: Popen[str]) -> CompletedProcess[str]:
     """Wait, and return the exit code and the output of all processes."""
     try:
-        out, err = process.communicate(timeout=PATIENCE_SECONDS)
+        out, err = process.communicate(timeout=TIMEOUT_SECONDS)
     finally:
         process.kill()
     return CompletedProcess(process.args, process.returncode, out, err)
@@ -48,7 +48,7 @@ def run_processes(work: Callable[[], None], *words: str, processes: int = 2) -> 
     def run(rank: int) -> CompletedProcess[str]:
         own = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
         with Forked(work, [work.__module__, *words], ROOT, {**os.environ, **shared, **own}) as process:
-            out, err = process.communicate(PATIENCE_SECONDS)
+            out, err = process.communicate(TIMEOUT_SECONDS)
             return CompletedProcess(words, process.wait(), out, err)
 
     with ThreadPoolExecutor(processes) as pool:

@@ -36,7 +36,7 @@ def bundle(run: RunName, services: ServicesDep) -> FileResponse:
     """The file of ``mxd pack``, for ``mxd serve``: weights, tokenizer, examples, labels, evaluations."""
     with reading(services.database) as session:
         find_run(session, run)
-    state = (services.library.fingerprint(run), services.browsing.version())
+    state = (services.library.fingerprint(run), services.run_cache.version())
 
     def pack_to(path: Path) -> None:
         with reading(services.database) as session:

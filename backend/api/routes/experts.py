@@ -71,7 +71,7 @@ async def experts(
 
 def _held(services: Services, run: str) -> tuple[BrowsedRun, Vocabulary] | None:
     """Return a run and its vocabulary if they are cached and current."""
-    browsed, loaded = services.browsing.get_cached(run), services.library.get_cached(run)
+    browsed, loaded = services.run_cache.get_cached(run), services.library.get_cached(run)
     return None if browsed is None or loaded is None else (browsed, loaded.vocabulary)
 
 
@@ -88,14 +88,14 @@ def _kept_page(services: Services, browsed: BrowsedRun, vocabulary: Vocabulary, 
 
 
 def _read_page(services: Services, run: str, query: ExpertQuery, headers: Headers) -> Response:
-    vocabulary = services.library.run(run).vocabulary if services.browsing.is_cached(run) else None
+    vocabulary = services.library.run(run).vocabulary if services.run_cache.is_cached(run) else None
     if vocabulary is None and pages.is_whole(query):
-        services.browsing.preload(run)
+        services.run_cache.preload(run)
         with reading(services.database) as session:
             record = find_run(session, run)
             find_index(session, record)
             return json_response(queries.database_page(session, record, query, services.library.run(run).vocabulary))
-    browsed = services.browsing.of(run)
+    browsed = services.run_cache.of(run)
     vocabulary = vocabulary or services.library.run(run).vocabulary
     if _is_in_memory(browsed, query):  # the database would have to wait
         return _kept_page(services, browsed, vocabulary, query).response(headers)
@@ -126,9 +126,9 @@ def _ids(experts: set[int]) -> NDArray[Any]:
 @router.get("/experts/random")
 async def random_expert(run: RunName, services: ServicesDep) -> RandomExpert:
     """A uniformly random active expert."""
-    browsed = services.browsing.get_cached(run)
+    browsed = services.run_cache.get_cached(run)
     if browsed is None:
-        browsed = await run_in_threadpool(services.browsing.of, run)
+        browsed = await run_in_threadpool(services.run_cache.of, run)
     return RandomExpert(expert=queries.random_expert(browsed.record, browsed.columns, services.chance))
 
 
@@ -139,7 +139,7 @@ def expert(run: RunName, expert: ExpertId, services: ServicesDep) -> Response:
     def detail(session: Session, browsed: BrowsedRun) -> ExpertDetail:
         return expert_detail(session, browsed, expert, services.library.run(run).vocabulary)
 
-    return model_response(services.browsing.read(run, detail))
+    return model_response(services.run_cache.read(run, detail))
 
 
 @router.get("/experts/{expert}/examples", response_model=ExamplePage)
@@ -153,7 +153,7 @@ def contexts(
         vocabulary = services.library.run(run).vocabulary
         return example_queries.example_page(session, browsed.record, expert, query, vocabulary)
 
-    return json_response(services.browsing.read(run, page))
+    return json_response(services.run_cache.read(run, page))
 
 
 @router.get("/experts/{expert}/examples/random", response_model=RandomExamples)
@@ -243,7 +243,7 @@ async def search(
 
 def _search(services: Services, run: str, typed: str, limit: int) -> tuple[SearchHit, ...]:
     vocabulary = services.library.run(run).vocabulary
-    known = services.browsing.of(run).searches.known((vocabulary, typed, limit))
+    known = services.run_cache.of(run).searches.known((vocabulary, typed, limit))
     if known is not None:  # the database would have to wait
         return known
 
@@ -252,4 +252,4 @@ def _search(services: Services, run: str, typed: str, limit: int) -> tuple[Searc
             (vocabulary, typed, limit), lambda: search_queries.search(session, browsed, typed, limit, vocabulary)
         )
 
-    return services.browsing.read(run, found)
+    return services.run_cache.read(run, found)

@@ -30,7 +30,7 @@ async def figure(
     name: FigureName, request: Request, services: ServicesDep, run: OfRun = None, expert: OfExpert = None
 ) -> Response:
     """One figure; the client chooses the colours."""
-    browsed = services.browsing.get_cached(run) if run is not None and name in KEPT else None
+    browsed = services.run_cache.get_cached(run) if run is not None and name in KEPT else None
     if browsed is None:
         return await run_in_threadpool(_draw, name, request, services, run, expert)
     if name not in browsed.figures:

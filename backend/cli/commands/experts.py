@@ -134,11 +134,11 @@ def _browse(command: ExpertsCommand | ExpertCommand, database: Engine) -> tuple[
 
     settings = command.settings()
     run = Run.load(command.name, settings.data)
-    browsing = RunCache(database)
+    run_cache = RunCache(database)
     try:
-        return browsing.of(run.name), Vocabulary(run.tokenizer)
+        return run_cache.of(run.name), Vocabulary(run.tokenizer)
     finally:
-        browsing.close()
+        run_cache.close()
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:

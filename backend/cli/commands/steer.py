@@ -40,7 +40,7 @@ class SteerCommand(ModelCommand):
     prompt: Positional[str]
     """Text to continue."""
     edit: Annotated[tuple[str, ...], Field(max_length=64)] = ()
-    """EXPERT:scale:FACTOR, EXPERT:add:UNITS, EXPERT:set:UNITS or EXPERT:ablate. One unit is the expert's 99th percentile.
+    """EXPERT:scale:FACTOR, EXPERT:add:UNITS, EXPERT:set:UNITS or EXPERT:ablate. One unit: the expert's 99th percentile.
     Write RUN/EXPERT:… for a run of another layer. Repeat the flag for several edits. Conditions follow the edit:
     @when:EXPERT>UNITS, @when:EXPERT<=median, @prompt, @generated, @first:N, @ramp:N, @fade:N, @until:TEXT."""
     positions: str | None = None

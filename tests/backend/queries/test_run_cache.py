@@ -78,20 +78,20 @@ def test_pages_from_memory_are_those_of_the_store(own: Engine) -> None:
     with writing(own) as session:
         session.add(automatic(3, "features", 0.9))
         session.add(TagRecord(run="first", expert=4, tag="a", created_at=utc_now()))
-    vocabulary, browsing = Vocabulary(byte_tokenizer()), RunCache(own)
+    vocabulary, run_cache = Vocabulary(byte_tokenizer()), RunCache(own)
     for sort, order in ALL_ORDERS:
         cursor = None
         for _ in range(3):
             query = ExpertQuery(sort=sort, order=order, limit=70, cursor=cursor)
             with reading(own) as session:
                 stored = database_page(session, find_run(session, "first"), query, vocabulary)
-            held = expert_page(browsing.of("first"), query, [], vocabulary)
+            held = expert_page(run_cache.of("first"), query, [], vocabulary)
             for row in stored["experts"]:
                 row["automatic"] = row["automatic"] and row["automatic"].model_dump()
             assert held == stored
             cursor = held["next_cursor"]
         assert cursor is None
-    browsing.close()
+    run_cache.close()
 
 
 def test_a_page_from_memory_asks_the_store_nothing(own_client: TestClient, database_kind: str) -> None:

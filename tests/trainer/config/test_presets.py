@@ -95,13 +95,13 @@ def test_every_preset_is_checked_against_an_architecture() -> None:
 def test_the_layer_exists_at_full_size(preset: Any) -> None:
     with torch.device("meta"):
         outline = AutoModelForCausalLM.from_config(SIZES[preset.name])
-        anatomy = Architecture(outline, preset.language_model)
-        shape = anatomy.mlp_shape(preset.layer)
+        architecture = Architecture(outline, preset.language_model)
+        shape = architecture.mlp_shape(preset.layer)
         config = LayerConfig(num_experts=preset.num_experts or 1, k=preset.k, **asdict(shape))
         num_experts = preset.num_experts or matched_num_experts(config, shape.input_width)
         layer = build_layer(config.model_copy(update={"num_experts": num_experts}))
     transcoder = 32 * shape.input_width * (shape.input_width + 1 + shape.output_width) + shape.output_width
-    assert 0.3 < preset.layer / len(anatomy.blocks) < 0.7
+    assert 0.3 < preset.layer / len(architecture.blocks) < 0.7
     assert layer.num_parameters < 1.001 * transcoder
     assert num_experts == PAPERS.get(preset.name, num_experts)
     assert preset.num_experts is not None or layer.num_parameters > 0.999 * transcoder

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from mxd.backend.cli.commands.serve import listen
 from mxd.trainer.storage.database.tables import MetricRecord
 from tests.helpers.databases import metric
-from tests.helpers.processes import PATIENCE_SECONDS, server
+from tests.helpers.processes import TIMEOUT_SECONDS, server
 from tests.helpers.runs import World
 
 
@@ -35,7 +35,7 @@ def steering(url: str, client: httpx.Client, max_tokens: int) -> Any:
 
 
 def test_requests_and_streams(running: str) -> None:
-    with httpx.Client(timeout=PATIENCE_SECONDS) as client:
+    with httpx.Client(timeout=TIMEOUT_SECONDS) as client:
         assert client.get(f"{running}/api/health").json()["status"] == "ok"
         routed = client.post(f"{running}/api/runs/small/routing", json={"text": "the fox"}).json()
         assert len(routed["tokens"]) == 8
@@ -46,7 +46,7 @@ def test_requests_and_streams(running: str) -> None:
 
 
 def test_closed_connections_free_the_queue(running: str) -> None:
-    with httpx.Client(timeout=PATIENCE_SECONDS) as client:
+    with httpx.Client(timeout=TIMEOUT_SECONDS) as client:
         for _ in range(4):
             with steering(running, client, 100) as first, steering(running, client, 100) as second:
                 assert next(first.iter_lines()) == next(second.iter_lines()) == "event: start"
@@ -59,7 +59,7 @@ def test_closed_connections_free_the_queue(running: str) -> None:
 
 def test_metrics_are_streamed_as_they_are_written(running: str, fitted: World) -> None:
     events = f"{running}/api/runs/small/events"
-    with httpx.Client(timeout=PATIENCE_SECONDS) as client, client.stream("GET", events) as answer:
+    with httpx.Client(timeout=TIMEOUT_SECONDS) as client, client.stream("GET", events) as answer:
         lines = answer.iter_lines()
         assert [next(lines), json.loads(next(lines)[6:])] == ["event: status", {"status": "finished"}]
         with Session(fitted.database) as session, session.begin():
@@ -77,7 +77,7 @@ def test_sockets_name_their_protocol() -> None:
 
 
 def test_sigint_stops_it_while_a_stream_is_open(made_up: Path) -> None:
-    with server(made_up) as (url, process), httpx.Client(timeout=PATIENCE_SECONDS) as client:
+    with server(made_up) as (url, process), httpx.Client(timeout=TIMEOUT_SECONDS) as client:
         with client.stream("GET", f"{url}/api/runs/first/events") as answer:
             next(answer.iter_lines())
             process.send_signal(signal.SIGINT)
@@ -88,7 +88,7 @@ def test_sigint_stops_it_while_a_stream_is_open(made_up: Path) -> None:
 
 
 def test_sigterm_stops_it_during_a_generation(fitted: World) -> None:
-    with server(fitted.data) as (url, process), httpx.Client(timeout=PATIENCE_SECONDS) as client:
+    with server(fitted.data) as (url, process), httpx.Client(timeout=TIMEOUT_SECONDS) as client:
         with steering(url, client, 100) as answer:
             assert next(answer.iter_lines()) == "event: start"
             process.send_signal(signal.SIGTERM)

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mxd.trainer.layers import ops as kernels
-from mxd.trainer.layers.ops import torch_ops as stock_ops
+from mxd.trainer.layers.ops import torch_ops
 from mxd.trainer.layers.ops import triton_ops
 
-OPS = pytest.mark.parametrize("ops", [stock_ops, triton_ops], ids=["stock", "triton"])
+OPS = pytest.mark.parametrize("ops", [torch_ops, triton_ops], ids=["torch", "triton"])
 
 
 @contextmanager
@@ -25,7 +25,7 @@ def using(ops: ModuleType, **sizes: int) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernels, "ops_for", lambda _tensor: ops)
         for name, size in sizes.items():
-            patch.setattr(stock_ops, name, size)
+            patch.setattr(torch_ops, name, size)
         yield
 
 
@@ -82,7 +82,7 @@ def test_gate_and_mix_equal_the_dense_form(
     tokens: int, num_experts: int, k: int, shift: float, seed: int, block: int, rows: int
 ) -> None:
     inputs = random_inputs(tokens, num_experts, (7, 9), shift, seed, torch.float64)
-    with using(stock_ops, SCORES_AT_A_TIME=block, TOKENS_AT_A_TIME=rows, PAIRS_AT_A_TIME=rows):
+    with using(torch_ops, SCORES_AT_A_TIME=block, TOKENS_AT_A_TIME=rows, PAIRS_AT_A_TIME=rows):
         assert_equal_to_dense(inputs, min(k, num_experts))
 
 
@@ -105,7 +105,7 @@ def test_triton_equals_the_dense_form(
 
 def test_the_papers_number_of_experts() -> None:
     """21,490 is divisible by neither 4 nor 8 nor any block."""
-    with using(stock_ops, SCORES_AT_A_TIME=1 << 12):
+    with using(torch_ops, SCORES_AT_A_TIME=1 << 12):
         assert_equal_to_dense(random_inputs(33, 21_490, (8, 8), -1.0, 0, torch.float64), 32)
 
 
