@@ -21,15 +21,17 @@ from mxd.backend.schemas import ErrorEvent
 log = logging.getLogger(__name__)
 PING = b": ping\n\n"
 """A comment, which clients ignore, because proxies close idle connections."""
-Event = tuple[str, BaseModel | dict[str, Any]]
-"""Event name and data: a model, or plain data in its shape."""
+EventData = BaseModel | dict[str, Any] | bytes
+Event = tuple[str, EventData]
+"""Event name, which may be empty, and data: a model, plain data in its shape, or bytes without line breaks."""
 Events = AsyncGenerator[Sequence[Event], None]
 """Batches of events that are sent together."""
 
 
-def encode(name: str, data: BaseModel | dict[str, Any]) -> bytes:
+def encode(name: str, data: EventData) -> bytes:
     """Encode one event; its JSON contains no line breaks."""
-    return b"event: " + name.encode() + b"\ndata: " + to_json_bytes(data) + b"\n\n"
+    event = b"event: " + name.encode() + b"\n" if name else b""
+    return event + b"data: " + (data if isinstance(data, bytes) else to_json_bytes(data)) + b"\n\n"
 
 
 class EventStream(StreamingResponse):

@@ -90,6 +90,11 @@ def sessions_of(session: Session, run: str) -> list[SessionRecord]:
     return list(session.scalars(wanted.order_by(SessionRecord.saved_at.desc(), SessionRecord.id)))
 
 
+def all_sessions(session: Session) -> list[SessionRecord]:
+    """Return the sessions of all runs, newest first."""
+    return list(session.scalars(select(SessionRecord).order_by(SessionRecord.saved_at.desc(), SessionRecord.id)))
+
+
 def delete_session(session: Session, id: str) -> None:
     """Delete a session.
 

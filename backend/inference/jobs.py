@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
+
+class CompletionConfig(SteeringConfig):
+    """A steered text without its baseline. It also ends where the language model's context does."""
+
+
 ROWS_PER_SAMPLE = 4
 """Batch rows of one steered sample: the text of each variant, read with and without the edits."""
 ROWS_PER_STRENGTH = 2
@@ -130,17 +135,36 @@ def ablate(
 
 
 def prepare_generation(context: JobContext, config: SteeringConfig, units: Units) -> Generation:
-    """Check a request to steer or, for a ``DoseConfig``, to sweep strengths."""
+    """Check a request to steer, to complete a text or to sweep strengths, depending on the class of ``config``."""
     from mxd.trainer.inference.steering import Steering
     from mxd.trainer.inference.strength_sweep import StrengthSweep
 
     context.check_length(config.prompt)
+    if isinstance(config, CompletionConfig):
+        return Steering.prepare(context.language_model, context.runs, _fitted(context, config), units).alone()
     kind = StrengthSweep.prepare if isinstance(config, DoseConfig) else Steering.prepare
     return kind(context.language_model, context.runs, config, units)  # type: ignore[arg-type]
 
 
+def _fitted(context: JobContext, config: CompletionConfig) -> CompletionConfig:
+    """Limit the number of new tokens to those that the context has room for.
+
+    Raises:
+        TooLongError: there is room for none.
+    """
+    from mxd.trainer.language_model.prompts import prompt_ids
+
+    start_token = context.runs[0].config.text.start_token
+    ids = prompt_ids(context.language_model, config.prompt, 1, start_token)
+    room = context.language_model.max_tokens - len(ids)
+    tokens = min(config.sampling.max_tokens, room)
+    return config.model_copy(update={"sampling": config.sampling.model_copy(update={"max_tokens": tokens})})
+
+
 def max_rows(config: SteeringConfig) -> int:
     """Batch rows that a request may need."""
+    if isinstance(config, CompletionConfig):
+        return config.sampling.samples
     if isinstance(config, DoseConfig):
         return ROWS_PER_STRENGTH * (len(config.strengths) + 1) * config.sampling.samples
     return ROWS_PER_SAMPLE * config.sampling.samples

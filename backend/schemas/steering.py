@@ -124,6 +124,8 @@ class TokenEvent(Schema):
     """Five most probable tokens of the other variant after the same text."""
     experts: tuple[RoutedExpert, ...]
     """Routing before edits at the position that predicts this token, at most eight experts."""
+    reason: Literal["length", "stop", "end-of-text"] | None
+    """Why the text ended with this token; null while it grows."""
 
 
 class DoneEvent(Schema):

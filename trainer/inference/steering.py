@@ -141,6 +141,10 @@ class Steering:
         # Without edits both variants share one row, so that they are bit-identical.
         return cls(language_model, runs[0], config, baseline, steered if config.edits else baseline, prompt)
 
+    def alone(self) -> Steering:
+        """This request without its baseline: each text has one row and is compared with itself."""
+        return replace(self, baseline=self.steered, variants=("steered",))
+
     @property
     def finished(self) -> bool:
         """True if every text has ended."""
@@ -149,7 +153,7 @@ class Steering:
     def join(self, batch: RowBatch) -> Iterator[SteeringStep]:
         """Compute the prompt, once per variant, and sample the first tokens."""
         ids = list(self.prompt)  # one list for both variants, so that they share the blocks before the first edit
-        prompts = [SequenceState(ids, self.baseline)]
+        prompts = [SequenceState(ids, self.baseline, self._mask(), self._progress())]
         if self.steered is not self.baseline:
             prompts.append(SequenceState(ids, self.steered, self._mask(), self._progress()))
         step = batch.join(prompts, [(int(row.edits is not self.baseline), row) for row in self.rows()])
@@ -207,18 +211,20 @@ class Steering:
     def _push(self, text: _Text, comparison: TokenComparison, experts: tuple[RoutedExpert, ...]) -> NewToken:
         """Append the sampled token to a text and return its event."""
         sign = 1 if text.variant == "steered" else -1
+        position, piece = text.new_tokens, text.push(comparison.id, self.config.sampling, self._end_tokens)
         return NewToken(
             variant=text.variant,
             sample=text.sample,
-            position=text.new_tokens,
+            position=position,
             id=comparison.id,
-            text=text.push(comparison.id, self.config.sampling, self._end_tokens),
+            text=piece,
             probability=math.exp(comparison.log_probability),
             delta_log_probability=sign * (comparison.log_probability - comparison.counterpart_log_probability),
             kl=comparison.kl,
             alternatives=comparison.alternatives,
             other_alternatives=comparison.counterpart_alternatives,
             experts=experts[:EXPERTS_SHOWN],
+            reason=text.reason,
         )
 
     def _done(self) -> Done:
@@ -252,7 +258,7 @@ def generate(
     """Continue a prompt with edits; return each sample without the prompt. Arguments and errors as ``steer``."""
     steering = _prepare(language_model, run, config, units)
     texts = [""] * config.sampling.samples
-    for step in _run_alone(replace(steering, variants=("steered",))):
+    for step in _run_alone(steering.alone()):
         if isinstance(step, NewToken):
             texts[step.sample] += step.text
     return tuple(texts)

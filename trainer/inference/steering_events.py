@@ -49,6 +49,8 @@ class NewToken:
     """Most probable tokens under the other variant."""
     experts: tuple[RoutedExpert, ...]
     """Active experts of the steered run on the previous token, which predicts this one; before edits."""
+    reason: Reason | None = None
+    """Reason why the text ended with this token; None while it grows."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ READING_POSTS = re.compile(
 """POST endpoints that change nothing. Every other POST, PUT, PATCH and DELETE needs ``write``."""
 
 OPEN_PATHS = frozenset({"/api/access", "/api/openapi.json"})
-GUARDED = ("/api/", "/metrics")
+GUARDED = ("/api/", "/v1/", "/metrics")
 
 
 def needed_role(method: str, path: str) -> Role | None:

@@ -1,0 +1,1 @@
+"""OpenAI-compatible endpoints: requests, texts and errors in the shapes of OpenAI's API."""

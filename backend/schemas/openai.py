@@ -1,0 +1,258 @@
+"""Bodies of the OpenAI-compatible endpoints, with edits as further fields."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from mxd.backend.schemas.base import Schema
+from mxd.trainer.config import Edit, Scope, Size, SteeringMode
+
+DEFAULT_TOKENS = 512
+"""Largest number of new tokens if a request names none."""
+WITHOUT_EFFECT = frozenset(
+    {"user", "metadata", "store", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "service_tier"}
+)
+"""OpenAI parameters that do not concern the text; they are accepted and not used."""
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "frequency_penalty": (0,),
+    "presence_penalty": (0,),
+    "logit_bias": ({},),
+    "logprobs": (False,),
+    "top_logprobs": (0,),
+    "best_of": (1,),
+    "echo": (False,),
+    "suffix": ("",),
+    "tools": ([],),
+    "tool_choice": ("none",),
+    "functions": ([],),
+    "function_call": ("none",),
+    "response_format": ({"type": "text"},),
+    "modalities": (["text"],),
+}
+"""OpenAI parameters that are not supported -> their values without effect, which are accepted."""
+FinishReason = Literal["stop", "length"]
+Text = Annotated[str, Field(max_length=200_000)]
+Stop = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class StreamOptions(BaseModel):
+    """Options of a stream."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    include_usage: bool = False
+    """Send the token counts in a last chunk."""
+
+
+class CompletionSettings(BaseModel):
+    """Settings that both endpoints share. The last six are extensions; clients send them in ``extra_body``."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", use_attribute_docstrings=True)
+
+    model: Annotated[str, Field(min_length=1, max_length=300)]
+    """Name of a run, or name or id of a saved session, whose edits and sampling settings then are the defaults."""
+    stream: bool | None = None
+    """Send the text as server-sent events. Default: false."""
+    stream_options: StreamOptions | None = None
+    max_tokens: Annotated[int, Field(ge=1, le=4096)] | None = None
+    """Maximum number of new tokens. A text also ends at the end of the model's context. Default: 512."""
+    temperature: Annotated[float, Field(ge=0, le=5)] | None = None
+    """Sampling temperature; 0 is greedy decoding. Default: 1."""
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Nucleus sampling threshold. Default: 1."""
+    n: Annotated[int, Field(ge=1, le=16)] | None = None
+    """Number of texts. Default: 1."""
+    seed: Annotated[int, Field(ge=0, lt=2**53)] | None = None
+    """Seed; the same request with the same seed gives the same text. Default: random."""
+    stop: Stop | Annotated[tuple[Stop, ...], Field(max_length=8)] | None = None
+    """Text or texts that end the generated text, which does not contain them. Default: none."""
+    edits: Annotated[tuple[Edit, ...], Field(max_length=64)] | None = None
+    """Edits to experts, as objects or as compact text such as ``12:add:4@first:20``. Default: none."""
+    mode: SteeringMode | None = None
+    """How edits are applied. Default: residual."""
+    scope: Scope | None = None
+    """Tokens that the edits change. Default: all."""
+    k: Size | None = None
+    """Number of active experts per token. Default: the run's K."""
+    top_k: Annotated[int, Field(ge=0, le=100_000)] | None = None
+    """Number of most probable tokens to sample from; 0 is all. Default: 0."""
+    repetition_penalty: Annotated[float, Field(ge=0.5, le=3)] | None = None
+    """Values above 1 discourage repeated tokens. Default: 1."""
+
+    @model_validator(mode="after")
+    def _check_supported(self) -> CompletionSettings:
+        for name, value in (self.model_extra or {}).items():
+            if name not in WITHOUT_EFFECT and value is not None and value not in NEUTRAL.get(name, ()):
+                raise PydanticCustomError(
+                    "unsupported_parameter",
+                    "Unsupported parameter: '{name}'. Omit it. Supported: {known}.",
+                    {"name": name, "known": ", ".join(type(self).model_fields)},
+                )
+        return self
+
+
+class TextPart(BaseModel):
+    """A part of a message."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    type: Literal["text"]
+    text: Text
+
+
+class Message(BaseModel):
+    """A chat message."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    role: Literal["system", "developer", "user", "assistant"]
+    """Role of the author. developer counts as system."""
+    content: Text | Annotated[tuple[TextPart, ...], Field(max_length=100)]
+    """Text of the message, or its parts."""
+
+    @property
+    def text(self) -> str:
+        """The content as one text."""
+        return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+
+
+class ChatCompletionRequest(CompletionSettings):
+    """A chat to continue with the chat template of the language model's tokenizer."""
+
+    messages: Annotated[tuple[Message, ...], Field(min_length=1, max_length=200)]
+    """Messages, oldest first. A last message of the assistant is continued."""
+    max_completion_tokens: Annotated[int, Field(ge=1, le=4096)] | None = None
+    """Newer name of ``max_tokens``, which it overrides."""
+
+
+class TextCompletionRequest(CompletionSettings):
+    """A text to continue."""
+
+    prompt: Text | Annotated[tuple[Text, ...], Field(min_length=1, max_length=1)]
+    """Text to continue, or a list of one."""
+
+
+class Usage(Schema):
+    """Numbers of tokens."""
+
+    prompt_tokens: int
+    """Tokens of the prompt, the start token included."""
+    completion_tokens: int
+    """New tokens of all texts."""
+    total_tokens: int
+
+
+class AnswerMessage(Schema):
+    """A generated message."""
+
+    role: Literal["assistant"] = "assistant"
+    content: str
+    refusal: None = None
+
+
+class ChatChoice(Schema):
+    """A generated message and why it ended."""
+
+    index: int
+    message: AnswerMessage
+    finish_reason: FinishReason
+    logprobs: None = None
+
+
+class ChatCompletion(Schema):
+    """Continuations of a chat."""
+
+    id: str
+    object: Literal["chat.completion"] = "chat.completion"
+    created: int
+    """Time of the request, in seconds since 1970."""
+    model: str
+    choices: tuple[ChatChoice, ...]
+    usage: Usage
+
+
+class TextChoice(Schema):
+    """A generated text and why it ended."""
+
+    index: int
+    text: str
+    finish_reason: FinishReason | None
+    logprobs: None = None
+
+
+class TextCompletion(Schema):
+    """Continuations of a text."""
+
+    id: str
+    object: Literal["text_completion"] = "text_completion"
+    created: int
+    """Time of the request, in seconds since 1970."""
+    model: str
+    choices: tuple[TextChoice, ...]
+    usage: Usage | None
+
+
+class Delta(Schema):
+    """Addition to a message."""
+
+    role: Literal["assistant"] | None = None
+    content: str | None = None
+
+
+class ChunkChoice(Schema):
+    """Addition to one of the messages."""
+
+    index: int
+    delta: Delta
+    finish_reason: FinishReason | None = None
+    logprobs: None = None
+
+
+class ChatCompletionChunk(Schema):
+    """Data of one event of a chat stream. The stream ends with ``[DONE]``."""
+
+    id: str
+    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
+    created: int
+    model: str
+    choices: tuple[ChunkChoice, ...]
+    usage: Usage | None = None
+
+
+class ModelInfo(Schema):
+    """A run or a saved session."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int
+    """Time of training or saving, in seconds since 1970."""
+    owned_by: str
+    """Language model of a run; run of a session."""
+
+
+class ModelList(Schema):
+    """All runs, then all saved sessions."""
+
+    object: Literal["list"] = "list"
+    data: tuple[ModelInfo, ...]
+
+
+class OpenAIErrorBody(Schema):
+    """Description of an error, in OpenAI's shape."""
+
+    message: str
+    type: str
+    """Kind of error, such as ``invalid_request_error``."""
+    param: str | None
+    """Name of the parameter that the message is about."""
+    code: str | None
+    """Stable code, such as ``unsupported_parameter``."""
+
+
+class OpenAIErrorResponse(Schema):
+    """Body of an error response."""
+
+    error: OpenAIErrorBody
