@@ -17,7 +17,6 @@ import { readTablePosition, RESTORE_POSITION } from "@/lib/browser/table-positio
 import { formatCount } from "@/lib/text/format";
 
 import { DownloadExpert } from "./download/download-expert";
-import { Influence } from "./effects/ablation";
 import { hasMatrix, WeightAnalysis } from "./effects/matrix";
 import { type ContextsProps, MoreContexts, TopContexts } from "./examples/contexts";
 import { EXPERT_PARAMS } from "./expert-params";
@@ -38,9 +37,13 @@ function DeadExpert({ run }: { readonly run: RunSummary }) {
   );
 }
 
+interface LowerSectionsProps extends ContextsProps {
+  readonly withMatrix: boolean;
+}
+
 /** Everything below the top examples, rendered deferred so that navigating between experts stays fast. */
-const LowerSections = memo(function Below(props: ContextsProps) {
-  const { run, detail, params, setParams, onHover } = props;
+const LowerSections = memo(function Below(props: LowerSectionsProps) {
+  const { run, detail, params, setParams, onHover, withMatrix } = props;
   const { row } = detail;
   return (
     <>
@@ -55,6 +58,7 @@ const LowerSections = memo(function Below(props: ContextsProps) {
         onHover={onHover}
       />
       {row.active_tokens > 0 && <Coactivation run={run} expert={row.expert} />}
+      {withMatrix && <WeightAnalysis key={row.expert} run={run} expert={row.expert} />}
       <div className="expert-foot">
         <Similar run={run} expert={row.expert} by={params.by} onBy={(by) => setParams({ by })} />
         <Notes key={row.expert} run={run} expert={row.expert} note={detail.note} />
@@ -74,19 +78,11 @@ function ExpertBody({ run, detail }: { readonly run: RunSummary; readonly detail
   const deferredProps = useDeferredValue(sectionProps);
   return (
     <div className="expert-columns">
-      <Statistics run={run} row={row} marker={marker} />
       <div className="expert-main">
-        {row.active_tokens === 0 ? (
-          <DeadExpert run={run} />
-        ) : (
-          <>
-            <Influence run={run.name} expert={row.expert} />
-            {hasMatrix(run) && <WeightAnalysis key={row.expert} run={run.name} expert={row.expert} />}
-            <TopContexts {...sectionProps} />
-          </>
-        )}
-        <LowerSections {...deferredProps} />
+        {row.active_tokens === 0 ? <DeadExpert run={run} /> : <TopContexts {...sectionProps} />}
+        <LowerSections {...deferredProps} withMatrix={hasMatrix(run)} />
       </div>
+      <Statistics run={run} row={row} marker={marker} />
     </div>
   );
 }

@@ -2,19 +2,23 @@
 
 import "./ablation.css";
 
-import { useQuery } from "@tanstack/react-query";
-import type { ReactNode } from "react";
+import { type ReactNode, useState } from "react";
 import { Link } from "react-router";
 
-import { ablationQuery } from "@/api/queries";
-import type { Ablation as Ablation, TokenEffect } from "@/api/types";
+import type { Ablation, TokenEffect } from "@/api/types";
 import { usePageLinks } from "@/components/runs/page-links";
+import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
+import { Button } from "@/components/ui/button";
 import { CopyButton } from "@/components/ui/copy-button";
 import { ErrorState, LoadingState } from "@/components/ui/states";
 import { formatCount, formatFixed, formatPercent, formatSigned } from "@/lib/text/format";
+import type { TermId } from "@/lib/text/glossary";
 
-const MAX_TOKENS = 8;
+import { largestEffect } from "./logit-effect";
+import { useAblation } from "./use-ablation";
+
+const MAX_TOKENS = 6;
 
 interface TokensProps {
   readonly title: string;
@@ -51,41 +55,73 @@ function Tokens({ title, tokens, largestChange, side }: TokensProps) {
   );
 }
 
-function DirectLogitEffect({ influence }: { readonly influence: Ablation }) {
-  const { promoted, suppressed } = influence;
+interface EffectProps {
+  readonly ablation: Ablation;
+  readonly random: Ablation | null;
+}
+
+/** The largest rise beside that of the baseline expert. */
+function AgainstRandom({ ablation, random }: EffectProps) {
+  const links = usePageLinks();
+  if (random === null) return null;
+  return (
+    <p className="ablation-note">
+      Largest rise {formatSigned(largestEffect(ablation), 2)}; that of random expert{" "}
+      <Link className="link" to={links.expert(ablation.random_expert)}>
+        {ablation.random_expert}
+      </Link>{" "}
+      is {formatSigned(largestEffect(random), 2)}.
+    </p>
+  );
+}
+
+function DirectLogitEffect({ ablation, random, isStrong }: EffectProps & { readonly isStrong: boolean }) {
+  const [isShown, setShown] = useState(isStrong);
+  const { promoted, suppressed } = ablation;
   const largestChange = Math.max(1e-9, ...[...promoted, ...suppressed].map((token) => Math.abs(token.change)));
   return (
-    <section className="pane">
+    <section>
       <div className="pane-h">
-        <h2>Direct logit effect</h2>
-        <span className="note">on the next token, mean over its examples</span>
+        <h2>
+          <Term id="direct_logit_effect">Direct logit effect</Term>
+        </h2>
+        <span className="note">mean over its examples</span>
       </div>
-      <div className="ablation-tokens-pair">
-        <Tokens title="Promotes" tokens={promoted} largestChange={largestChange} side="up" />
-        <Tokens title="Suppresses" tokens={suppressed} largestChange={largestChange} side="down" />
-      </div>
-      <p className="ablation-note">
-        <b>{formatPercent(influence.input_dependence, 0)} %</b> of its output lies outside its mean direction. A
-        transcoder feature has a fixed direction, i.e. 0 %.
-      </p>
+      {!isStrong && <p className="ablation-note">Not clearly larger than that of a random expert.</p>}
+      {isShown ? (
+        <>
+          <Tokens title="Promotes" tokens={promoted} largestChange={largestChange} side="up" />
+          <Tokens title="Suppresses" tokens={suppressed} largestChange={largestChange} side="down" />
+          <AgainstRandom ablation={ablation} random={random} />
+          <p className="ablation-note">
+            <Term id="input_dependence">Input dependence</Term> {formatPercent(ablation.input_dependence, 0)} %
+          </p>
+        </>
+      ) : (
+        <>
+          <AgainstRandom ablation={ablation} random={random} />
+          <Button size="small" variant="ghost" onClick={() => setShown(true)}>
+            Show tokens
+          </Button>
+        </>
+      )}
     </section>
   );
 }
 
 interface RowProps {
   readonly name: string;
-  readonly note: string;
+  readonly term: TermId;
   readonly children: ReactNode;
   readonly other?: string | undefined;
   readonly direction?: string | undefined;
 }
 
-function Row({ name, note, children, other = "", direction = "" }: RowProps) {
+function Row({ name, term, children, other = "", direction = "" }: RowProps) {
   return (
     <tr>
       <th scope="row">
-        {name}
-        <span className="note">{note}</span>
+        <Term id={term}>{name}</Term>
       </th>
       <td className="num own">{children}</td>
       <td className="num">{other}</td>
@@ -97,56 +133,60 @@ function Row({ name, note, children, other = "", direction = "" }: RowProps) {
 const percent = (value: number | null) => (value === null ? "–" : formatPercent(value, 1));
 const loss = (value: number | null) => (value === null ? "–" : formatSigned(value, 4));
 
-function CausalImportance({ influence }: { readonly influence: Ablation }) {
+function EffectsTable({ ablation }: { readonly ablation: Ablation }) {
   const links = usePageLinks();
   return (
-    <section className="pane">
+    <table className="ablation-effects">
+      <thead>
+        <tr>
+          <th>
+            <span className="sr">Measure</span>
+          </th>
+          <th className="num">Own</th>
+          <th className="num">
+            <Link to={links.expert(ablation.random_expert)} title="A random expert of the same density">
+              Random<span className="sr"> expert {ablation.random_expert}</span>
+            </Link>
+          </th>
+          <th className="num" title="A random direction of the same norm">
+            Direction<span className="sr">, random</span>
+          </th>
+        </tr>
+      </thead>
+      <tbody>
+        <Row name="Δ loss, ablated" term="loss_increase" other={loss(ablation.random_loss_increase)}>
+          {loss(ablation.loss_increase)}
+        </Row>
+        <Row
+          name="KL, amplified"
+          term="kl_amplified"
+          other={formatFixed(ablation.kl_random_expert, 4)}
+          direction={formatFixed(ablation.kl_random_direction, 4)}
+        >
+          {formatFixed(ablation.kl_amplified, 4)}
+        </Row>
+        <Row name="Output share, %" term="output_share" other={percent(ablation.random_output_share)}>
+          {formatPercent(ablation.output_share, 1)}
+        </Row>
+      </tbody>
+    </table>
+  );
+}
+
+function CausalImportance({ ablation }: { readonly ablation: Ablation }) {
+  return (
+    <section>
       <div className="pane-h">
         <h2>Causal importance</h2>
-        <span className="note">nats, mean over active tokens of {formatCount(influence.examples)} examples</span>
+        <span className="note">
+          <Term id="nats">nats</Term>, {formatCount(ablation.examples)} examples
+        </span>
       </div>
-      <table className="ablation-effects">
-        <thead>
-          <tr>
-            <th>
-              <span className="sr">Intervention</span>
-            </th>
-            <th className="num">This expert</th>
-            <th className="num">
-              <Link to={links.expert(influence.random_expert)} title="A random expert of the same density">
-                Expert {influence.random_expert}
-              </Link>
-            </th>
-            <th className="num" title="A random direction of the same norm">
-              Random direction
-            </th>
-          </tr>
-        </thead>
-        <tbody>
-          <Row name="Ablated" note="loss increase (ΔCE)" other={loss(influence.random_loss_increase)}>
-            {loss(influence.loss_increase)}
-          </Row>
-          <Row
-            name="Amplified"
-            note="KL at +p99"
-            other={formatFixed(influence.kl_random_expert, 4)}
-            direction={formatFixed(influence.kl_random_direction, 4)}
-          >
-            {formatFixed(influence.kl_amplified, 4)}
-          </Row>
-          <Row
-            name="Share of output"
-            note="% of all active experts’ norms"
-            other={percent(influence.random_output_share)}
-          >
-            {formatPercent(influence.output_share, 1)}
-          </Row>
-        </tbody>
-      </table>
-      <p className="ablation-note">
-        Baselines: a random expert of the same density (amplified on this expert’s examples, otherwise measured on its
-        own) and a random direction of the same norm.
-      </p>
+      <EffectsTable ablation={ablation} />
+      {ablation.loss_increase !== null && ablation.loss_increase < 0 && (
+        <p className="ablation-note">The loss falls when it is ablated: predictions are better without it.</p>
+      )}
+      <p className="ablation-note">Baselines: a random expert of the same density, a random direction.</p>
     </section>
   );
 }
@@ -156,22 +196,31 @@ interface AblationEffectsProps {
   readonly expert: number;
 }
 
-export function Influence({ run, expert }: AblationEffectsProps) {
-  const { data, error, isPending } = useQuery(ablationQuery(run, expert));
+export function AblationEffects({ run, expert }: AblationEffectsProps) {
+  const { ablation, randomAblation, command, isPending, error, hasLogitEffect } = useAblation(run, expert);
   if (error !== null) return <ErrorState error={error} />;
-  if (isPending) return <LoadingState label="Loading ablation effects" rows={4} />;
-  if (data.ablation === null) {
+  if (isPending) {
     return (
-      <p className="ablation-missing">
-        The effects of this expert have not been measured yet. Run <code>{data.command}</code>{" "}
-        <CopyButton size="small" variant="ghost" aria-label="Copy command" text={() => data.command} />
-      </p>
+      <section>
+        <LoadingState label="Loading ablation effects" rows={4} />
+      </section>
+    );
+  }
+  if (ablation === null || hasLogitEffect === null) {
+    return (
+      <section>
+        <h2>Causal importance</h2>
+        <p className="ablation-note">
+          Not measured yet. Run: <code>{command}</code>{" "}
+          <CopyButton size="small" variant="ghost" aria-label="Copy command" text={() => command} />
+        </p>
+      </section>
     );
   }
   return (
-    <div className="ablation">
-      <DirectLogitEffect influence={data.ablation} />
-      <CausalImportance influence={data.ablation} />
-    </div>
+    <>
+      <CausalImportance ablation={ablation} />
+      <DirectLogitEffect key={expert} ablation={ablation} random={randomAblation} isStrong={hasLogitEffect} />
+    </>
   );
 }

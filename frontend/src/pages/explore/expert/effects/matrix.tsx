@@ -5,6 +5,7 @@ import { useState } from "react";
 
 import { expertMapQuery } from "@/api/queries";
 import type { ExpertMap, RunSummary, TokenEffect } from "@/api/types";
+import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { Button } from "@/components/ui/button";
 import { ErrorState, LoadingState } from "@/components/ui/states";
@@ -83,7 +84,7 @@ function MatrixSvd({ map }: { readonly map: ExpertMap }) {
   return (
     <>
       <p className="ablation-note">
-        Stable rank <b>{formatFixed(map.stable_rank, 1)}</b>; a map with a single output direction has 1.
+        <Term id="stable_rank">Stable rank</Term> <b>{formatFixed(map.stable_rank, 1)}</b>.
         {map.small_scaling_share !== null &&
           ` ${formatPercent(map.small_scaling_share, 1)} % of the output dimensions have a gain near zero.`}
       </p>

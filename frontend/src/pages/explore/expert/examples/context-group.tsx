@@ -3,7 +3,7 @@
 import { useInfiniteQuery } from "@tanstack/react-query";
 
 import { contextsQuery } from "@/api/queries";
-import type { ActivationBin } from "@/api/types";
+import type { ActivationBin, Context } from "@/api/types";
 import { Concordance, type ConcordanceProps } from "@/components/tokens/concordance";
 import { Button } from "@/components/ui/button";
 import { ErrorState, LoadingState } from "@/components/ui/states";
@@ -45,16 +45,19 @@ function Range({ bin }: { readonly bin: ActivationBin }) {
   );
 }
 
+/** The fetched top examples. The groups below leave them out. */
+export function useTopExamples(run: string, expert: number): readonly Context[] {
+  const { data } = useInfiniteQuery(contextsQuery(run, expert, 0, CONTEXTS_PER_PAGE));
+  return data?.pages.flatMap((page) => page.examples) ?? [];
+}
+
 export function ContextGroup(props: ContextGroupProps) {
   const { run, expert, bin, isOpen, onOpen, ...concordance } = props;
   const query = useInfiniteQuery(contextsQuery(run, expert, bin.bin, CONTEXTS_PER_PAGE));
   const fetched = query.data?.pages.flatMap((page) => page.examples) ?? [];
   const { locked = null } = concordance;
-  const { contexts, numDuplicates } = selectShownInBin(fetched, {
-    group: bin.bin,
-    isOpen,
-    locked,
-  });
+  const top = useTopExamples(run, expert);
+  const { contexts, numDuplicates } = selectShownInBin(fetched, { group: bin.bin, isOpen, locked }, top);
   const placeholderRows = Math.min(bin.examples, previewCount(bin.bin));
   const countText = `${contexts.length} of ${bin.examples}${bin.bin === 0 ? "" : ", random sample"}`;
   return (

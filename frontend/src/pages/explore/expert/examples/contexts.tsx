@@ -3,6 +3,7 @@
 import { useCallback } from "react";
 
 import type { ExpertDetail, ActivationBin } from "@/api/types";
+import { Term } from "@/components/terms/term";
 import type { ContextToken } from "@/components/tokens/concordance";
 import { RampLegend } from "@/components/tokens/ramp-legend";
 import { Button } from "@/components/ui/button";
@@ -30,7 +31,9 @@ const isSameToken = (a: ContextToken | null, b: ContextToken) =>
 function LayoutControls({ detail, params, setParams }: Omit<ContextsProps, "run" | "onHover">) {
   return (
     <div className="contexts-head">
-      <h2>Examples</h2>
+      <h2>
+        <Term id="top_example">Examples</Term>
+      </h2>
       <SegmentedControl
         label="Layout of examples"
         value={params.view}

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 
 import type { Context } from "@/api/types";
 
-import { deduplicate } from "./deduplicate-contexts";
+import { deduplicate, withoutShown } from "./deduplicate-contexts";
 
 function context(rank: number, ids: readonly number[], position: number): Context {
   const tokens = ids.map(String);
@@ -21,6 +21,12 @@ describe("folding", () => {
     ]);
     expect(contexts.map((one) => one.rank)).toEqual([0, 2]);
     expect(numDuplicates).toBe(1);
+  });
+
+  it("leaves out what is shown above", () => {
+    const twice = [context(0, [1, 2], 0), context(1, [1, 3], 0), context(2, [1, 3], 0)];
+    expect(deduplicate(twice, [context(9, [1, 2], 0)]).contexts.map((one) => one.rank)).toEqual([1]);
+    expect(withoutShown(twice, [context(9, [1, 2], 0)]).map((one) => one.rank)).toEqual([1, 2]);
   });
 
   it("keeps different ones", () => {

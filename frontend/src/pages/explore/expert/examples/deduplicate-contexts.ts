@@ -16,9 +16,9 @@ function surroundingTokens(context: Context): string {
   return token_ids.slice(Math.max(0, position - RADIUS), position + RADIUS + 1).join(",");
 }
 
-/** The first of each set of duplicates, in order. */
-export function deduplicate(contexts: readonly Context[]): Deduplicated {
-  const seen = new Set<string>();
+/** The first of each set of duplicates, in order, without those of examples shown `above`. */
+export function deduplicate(contexts: readonly Context[], above: readonly Context[] = []): Deduplicated {
+  const seen = new Set(above.map(surroundingTokens));
   const unique = contexts.filter((context) => {
     const key = surroundingTokens(context);
     if (seen.has(key)) return false;
@@ -26,4 +26,10 @@ export function deduplicate(contexts: readonly Context[]): Deduplicated {
     return true;
   });
   return { contexts: unique, numDuplicates: contexts.length - unique.length };
+}
+
+/** Leaves out the examples shown `above` and keeps other duplicates, because in a sample their number is informative. */
+export function withoutShown(contexts: readonly Context[], above: readonly Context[]): readonly Context[] {
+  const shown = new Set(above.map(surroundingTokens));
+  return contexts.filter((context) => !shown.has(surroundingTokens(context)));
 }

@@ -10,6 +10,8 @@ import { ErrorState, LoadingState } from "@/components/ui/states";
 import { formatCount } from "@/lib/text/format";
 import { RANDOM_GROUP } from "@/pages/explore/expert/expert-params";
 
+import { useTopExamples } from "./context-group";
+import { withoutShown } from "./deduplicate-contexts";
 import { GroupCount } from "./group-count";
 import { asRandomGroup, previewCount, selectShown } from "./shown-contexts";
 
@@ -46,11 +48,14 @@ function SampleDescription({ sample }: { readonly sample: RandomExamples }) {
 export function RandomGroup({ seed, onResample, isOpen, onOpen, ...props }: RandomGroupProps) {
   const { run, expert, ...concordance } = props;
   const { data, error, refetch } = useQuery(randomContextsQuery(run, expert, seed));
+  const top = useTopExamples(run, expert);
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
   if (data === undefined) return <LoadingState label="Loading random sample" rows={previewCount(RANDOM_GROUP)} />;
   if (data.examples.length === 0) return null;
   const { locked = null } = concordance;
-  const shown = selectShown(asRandomGroup(data.examples), { group: RANDOM_GROUP, isOpen, locked });
+  const unseen = withoutShown(asRandomGroup(data.examples), top);
+  const numInTop = data.examples.length - unseen.length;
+  const shown = selectShown(unseen, { group: RANDOM_GROUP, isOpen, locked });
   return (
     <section className="group" aria-label="Random sample">
       <header>
@@ -62,12 +67,17 @@ export function RandomGroup({ seed, onResample, isOpen, onOpen, ...props }: Rand
         </Button>
         <GroupCount
           text={`${shown.length} of ${data.examples.length}`}
-          isAll={shown.length >= data.examples.length}
+          isAll={shown.length >= unseen.length}
           isOpen={isOpen}
           onOpen={onOpen}
         />
       </header>
       <Concordance contexts={shown} {...concordance} />
+      {numInTop > 0 && (
+        <p className="dim">
+          {numInTop === 1 ? "1 more of the sample is" : `${numInTop} more of the sample are`} among the top examples above.
+        </p>
+      )}
       <SampleDescription sample={data} />
     </section>
   );

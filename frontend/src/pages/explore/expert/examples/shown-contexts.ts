@@ -29,9 +29,13 @@ export function selectShown(contexts: readonly Context[], { group, isOpen, locke
   return contexts.filter((context, i) => i < previewCount(group) || context.rank <= lockedRank);
 }
 
-/** The examples of a bin, without duplicates. */
-export function selectShownInBin(contexts: readonly Context[], state: GroupState): Deduplicated {
-  const { contexts: unique, numDuplicates } = deduplicate(contexts);
+/** The examples of a bin without duplicates and, except in the top group, without the `top` examples. */
+export function selectShownInBin(
+  contexts: readonly Context[],
+  state: GroupState,
+  top: readonly Context[] = [],
+): Deduplicated {
+  const { contexts: unique, numDuplicates } = deduplicate(contexts, state.group === 0 ? [] : top);
   return { contexts: selectShown(unique, state), numDuplicates };
 }
 

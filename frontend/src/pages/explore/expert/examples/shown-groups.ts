@@ -8,6 +8,7 @@ import type { Values } from "@/hooks/use-url-state";
 import type { ShownGroup } from "@/pages/explore/expert/download/expert-file";
 import { RANDOM_GROUP, type EXPERT_PARAMS } from "@/pages/explore/expert/expert-params";
 
+import { withoutShown } from "./deduplicate-contexts";
 import { asRandomGroup, CONTEXTS_PER_PAGE, selectShown, selectShownInBin } from "./shown-contexts";
 
 type Params = Pick<Values<typeof EXPERT_PARAMS>, "open" | "lock" | "seed">;
@@ -19,10 +20,12 @@ export function shownGroups(
   { open, lock, seed }: Params,
 ): readonly ShownGroup[] {
   const groupState = (group: number) => ({ group, isOpen: open.includes(group), locked: lock });
+  const topQuery = contextsQuery(run, row.expert, 0, CONTEXTS_PER_PAGE);
+  const top = queries.getQueryData(topQuery.queryKey)?.pages.flatMap((page) => page.examples) ?? [];
   const binGroup = ({ bin: bin, low, high, share }: ActivationBin): ShownGroup => {
     const { queryKey } = contextsQuery(run, row.expert, bin, CONTEXTS_PER_PAGE);
     const fetched = queries.getQueryData(queryKey)?.pages.flatMap((page) => page.examples) ?? [];
-    const { contexts, numDuplicates } = selectShownInBin(fetched, groupState(bin));
+    const { contexts, numDuplicates } = selectShownInBin(fetched, groupState(bin), top);
     return {
       name: bin === 0 ? "top" : `bin ${bin}`,
       low,
@@ -34,7 +37,7 @@ export function shownGroups(
   };
   const { queryKey } = randomContextsQuery(run, row.expert, seed);
   const sample = queries.getQueryData(queryKey)?.examples ?? [];
-  const contexts = selectShown(asRandomGroup(sample), groupState(RANDOM_GROUP));
+  const contexts = selectShown(withoutShown(asRandomGroup(sample), top), groupState(RANDOM_GROUP));
   return [
     ...bins.filter((bin) => bin.examples > 0).map(binGroup),
     { name: "random sample", low: null, high: null, share: null, examples: contexts, duplicates: 0 },

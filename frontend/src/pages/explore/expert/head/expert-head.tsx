@@ -18,6 +18,7 @@ import { useShortcut } from "@/hooks/use-shortcut";
 import { joinTokens } from "@/lib/text/kwic";
 import { CONTEXTS_PER_PAGE } from "@/pages/explore/expert/examples/shown-contexts";
 
+import { FiresAndPromotes } from "./fires-and-promotes";
 import { TextEditor } from "./text-editor";
 
 interface ExpertHeadProps {
@@ -46,17 +47,14 @@ function LabelLine({ run, detail }: ExpertHeadProps) {
       </>
     );
   }
-  const tokens = detail.row.top_tokens.map((token) => token.text);
+  const isLabelled = detail.row.label !== null || shownAutomatic(detail.row.automatic) !== null;
   return (
     <div className="label-line">
       <h1>
-        {detail.row.label === null && tokens.length > 0 && (
-          <span className="sr">Expert {detail.row.expert}, no user label yet: </span>
-        )}
-        {tokens.length === 0 && detail.row.label === null ? (
-          `Expert ${detail.row.expert}`
+        {isLabelled ? (
+          <ExpertLabel label={detail.row.label} automatic={detail.row.automatic} />
         ) : (
-          <ExpertLabel label={detail.row.label} automatic={detail.row.automatic} topTokens={tokens} />
+          `Expert ${detail.row.expert}`
         )}
       </h1>
       <Button size="small" variant="ghost" shortcut="label" onClick={() => setEditing(true)}>
@@ -175,6 +173,7 @@ export function ExpertHead({ run, detail }: ExpertHeadProps) {
           <span className="mono">{expert}</span> <span className="dim">in</span> <span className="mono">{run}</span>
         </p>
         <LabelLine run={run} detail={detail} />
+        <FiresAndPromotes run={run} row={detail.row} />
         <ExpertTags run={run} expert={expert} tags={detail.row.tags} />
       </div>
       <div className="expert-acts">

@@ -7,6 +7,7 @@ import { useQuery } from "@tanstack/react-query";
 import { coactivationQuery } from "@/api/queries";
 import type { Companion } from "@/api/types";
 import { ExpertLink } from "@/components/experts/expert-link";
+import { Term } from "@/components/terms/term";
 import { ErrorState, LoadingState } from "@/components/ui/states";
 import { formatCount, formatPercent } from "@/lib/text/format";
 
@@ -55,7 +56,9 @@ export function Coactivation({ run, expert }: { readonly run: string; readonly e
   return (
     <section className="pane coactivation">
       <div className="pane-h">
-        <h2>Co-activating experts</h2>
+        <h2>
+          <Term id="coactivation">Co-activating experts</Term>
+        </h2>
         <span className="note">
           {data.sampled_tokens === 0
             ? "the index has no token sample to count in; index the run again"

@@ -7,6 +7,7 @@ import { similarQuery } from "@/api/queries";
 import type { SimilarBy, SimilarExpert } from "@/api/types";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { usePageLinks } from "@/components/runs/page-links";
+import { Term } from "@/components/terms/term";
 import { PlusButton } from "@/components/tray/plus-button";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { ErrorState, LoadingState } from "@/components/ui/states";
@@ -47,7 +48,9 @@ export function Similar({ run, expert, by, onBy }: SimilarProps) {
   return (
     <section className="pane">
       <div className="pane-h">
-        <h2>Similar experts</h2>
+        <h2>
+          <Term id="similar">Similar experts</Term>
+        </h2>
         <span className="note">by</span>
         <SegmentedControl
           label="Similar by"

@@ -6,21 +6,25 @@ import { Link } from "react-router";
 import type { ExpertRow, RunSummary, TokenCount } from "@/api/types";
 import { MiniHistogram } from "@/components/plots/mini-histogram";
 import { usePageLinks } from "@/components/runs/page-links";
+import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { formatCompact, formatCount, formatFixed, formatPercent } from "@/lib/text/format";
+import type { TermId } from "@/lib/text/glossary";
+import { AblationEffects } from "@/pages/explore/expert/effects/ablation";
 
 const MAX_TOKENS = 10;
 
 interface FactProps {
   readonly name: string;
+  readonly term?: TermId;
   readonly unit?: string;
   readonly children: ReactNode;
 }
 
-function Fact({ name, unit, children }: FactProps) {
+function Fact({ name, term, unit, children }: FactProps) {
   return (
     <>
-      <dt>{name}</dt>
+      <dt>{term === undefined ? name : <Term id={term}>{name}</Term>}</dt>
       <dd>
         {children} {unit !== undefined && <span>{unit}</span>}
       </dd>
@@ -70,16 +74,16 @@ export function Statistics({ run, row, marker }: StatisticsProps) {
     <div className="expert-side">
       <section>
         <dl className="kv">
-          <Fact name="Density" unit="%">
+          <Fact name="Density" term="density" unit="%">
             {formatPercent(row.density)}
           </Fact>
           <Fact name="Active tokens" unit={`of ${formatCompact(run.indexed_tokens ?? 0)}`}>
             {formatCount(row.active_tokens)}
           </Fact>
-          <Fact name="Mean when active">{formatFixed(row.mean_activation)}</Fact>
-          <Fact name="99th percentile">{formatFixed(row.p99)}</Fact>
-          <Fact name="Max activation">{formatFixed(row.max_activation)}</Fact>
-          <Fact name="Token entropy" unit="bits">
+          <Fact name="Mean when active" term="mean_activation">{formatFixed(row.mean_activation)}</Fact>
+          <Fact name="99th percentile" term="p99">{formatFixed(row.p99)}</Fact>
+          <Fact name="Max activation" term="max_activation">{formatFixed(row.max_activation)}</Fact>
+          <Fact name="Token entropy" term="entropy" unit="bits">
             {formatFixed(row.entropy)}
           </Fact>
         </dl>
@@ -88,7 +92,9 @@ export function Statistics({ run, row, marker }: StatisticsProps) {
         <>
           <section>
             <div className="pane-h">
-              <h2>Activation</h2>
+              <h2>
+                <Term id="activation">Activation</Term>
+              </h2>
               <span className="note">on active tokens</span>
             </div>
             <MiniHistogram
@@ -101,11 +107,14 @@ export function Statistics({ run, row, marker }: StatisticsProps) {
           </section>
           <section>
             <div className="pane-h">
-              <h2>Top activating tokens</h2>
+              <h2>
+                <Term id="top_tokens">Top activating tokens</Term>
+              </h2>
               <span className="note">% of active tokens</span>
             </div>
             <TopTokens tokens={row.top_tokens} />
           </section>
+          <AblationEffects run={run.name} expert={row.expert} />
         </>
       )}
     </div>

@@ -1,0 +1,45 @@
+/** One line under the label: the tokens that activate the expert, and the tokens that it promotes. */
+
+import type { ExpertRow } from "@/api/types";
+import { Term } from "@/components/terms/term";
+import { TokenChip } from "@/components/tokens/token-chip";
+import { useAblation } from "@/pages/explore/expert/effects/use-ablation";
+
+const MAX_TOKENS = 4;
+
+interface ChipsProps {
+  readonly tokens: readonly { readonly id: number; readonly text: string }[];
+}
+
+function Chips({ tokens }: ChipsProps) {
+  return (
+    <span className="chips">
+      {tokens.slice(0, MAX_TOKENS).map((token) => (
+        <TokenChip key={token.id} text={token.text} />
+      ))}
+    </span>
+  );
+}
+
+interface FiresAndPromotesProps {
+  readonly run: string;
+  readonly row: ExpertRow;
+}
+
+export function FiresAndPromotes({ run, row }: FiresAndPromotesProps) {
+  const { ablation, hasLogitEffect } = useAblation(run, row.expert);
+  if (row.active_tokens === 0) return null;
+  return (
+    <p className="fires-and-promotes">
+      <span>
+        <Term id="top_tokens">Fires on</Term> <Chips tokens={row.top_tokens} />
+      </span>
+      {ablation !== null && hasLogitEffect !== null && (
+        <span>
+          <Term id="direct_logit_effect">Promotes</Term>{" "}
+          {hasLogitEffect ? <Chips tokens={ablation.promoted} /> : <span className="dim">no token in particular</span>}
+        </span>
+      )}
+    </p>
+  );
+}
