@@ -9,6 +9,8 @@ from pydantic import Field
 
 from mxd.trainer.config import Config
 from mxd.trainer.errors import UserError
+from mxd.trainer.language_model.untrusted.template_process import TEMPLATES, TemplateError
+from mxd.trainer.utils.hub import first_line
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -37,8 +39,6 @@ def chat_text(tokenizer: PreTrainedTokenizerBase, turns: Sequence[Turn]) -> str:
     Raises:
         UserError: the tokenizer has no chat template, there are no turns, or the template rejects them.
     """
-    from jinja2 import TemplateError  # not needed by importers of Turn alone
-
     if not has_chat_template(tokenizer):
         raise UserError("The tokenizer of this language model has no chat template. Write the prompt as plain text.")
     if not turns:
@@ -46,11 +46,18 @@ def chat_text(tokenizer: PreTrainedTokenizerBase, turns: Sequence[Turn]) -> str:
     messages = [{"role": turn.role, "content": turn.text} for turn in turns]
     continues = turns[-1].role == "assistant"
     try:
-        text = tokenizer.apply_chat_template(
-            messages, tokenize=False, add_generation_prompt=not continues, continue_final_message=continues
+        text = TEMPLATES.render(
+            {
+                "conversations": [messages],
+                "chat_template": tokenizer.get_chat_template(),
+                "add_generation_prompt": not continues,
+                "continue_final_message": continues,
+                **tokenizer.special_tokens_map,
+            }
         )
-    except (TemplateError, ValueError) as error:
-        raise UserError(f"The chat template rejects these turns ({error}). Change their order.") from error
-    assert isinstance(text, str)
+    except TemplateError as error:
+        raise UserError(f"The chat template rejects these turns ({first_line(error)}). Change their order.") from error
+    except ValueError as error:
+        raise UserError(f"The tokenizer's chat template cannot be used ({first_line(error)}).") from error
     start = tokenizer.bos_token
     return text.removeprefix(start) if start else text

@@ -62,12 +62,17 @@ def local_folder(source: str) -> Path | None:
     return None
 
 
-def cache_folder() -> Path:
-    """Folder of converted language models: ``MXD_CACHE``, or the user's cache folder."""
+def user_cache() -> Path:
+    """Folder of everything that can be made again: ``MXD_CACHE``, or the user's cache folder."""
     from platformdirs import user_cache_path
 
     configured = os.environ.get("MXD_CACHE")
-    return (Path(configured).expanduser() if configured else user_cache_path("mxd")) / "gguf"
+    return Path(configured).expanduser() if configured else user_cache_path("mxd")
+
+
+def cache_folder() -> Path:
+    """Folder of converted language models."""
+    return user_cache() / "gguf"
 
 
 def converted_folder(source: str) -> Path:

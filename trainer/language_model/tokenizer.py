@@ -9,13 +9,16 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import chain, groupby
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokenizers.decoders import ByteLevel
 
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.sources import local_folder
+from mxd.trainer.language_model.untrusted.tokenizer_check import check_tokenizer_files
 from mxd.trainer.utils import hub
 from mxd.trainer.utils.hub import first_line
 
@@ -39,13 +42,17 @@ def load_tokenizer(source: str) -> PreTrainedTokenizerBase:
     from transformers import AutoTokenizer
 
     folder = local_folder(source)
+    local = folder is None and hub.is_unreachable()
+    checked = folder or _downloaded(source, local)
+    if checked is not None:
+        check_tokenizer_files(checked)
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
             source if folder is None else str(folder),
             trust_remote_code=False,
-            local_files_only=folder is None and hub.is_unreachable(),
+            local_files_only=local,
         )
-    except (OSError, ValueError, KeyError, ImportError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError, ImportError) as error:
         raise _cannot_load(source, error) from error
     except Exception as error:
         # tokenizers raises this base class itself for a tokenizer.json that is JSON but not a tokenizer.
@@ -53,6 +60,16 @@ def load_tokenizer(source: str) -> PreTrainedTokenizerBase:
             raise
         raise _cannot_load(source, error) from error
     return tokenizer
+
+
+def _downloaded(source: str, local: bool) -> Path | None:
+    """Folder in the cache of a Hub model's tokenizer.json; None if it has none or cannot be downloaded."""
+    from transformers.utils import cached_file
+
+    with suppress(OSError, ValueError):  # loading reports them
+        path = cached_file(source, "tokenizer.json", local_files_only=local)
+        return None if path is None else Path(path).parent
+    return None
 
 
 def _cannot_load(source: str, error: Exception) -> UserError:

@@ -9,6 +9,7 @@ from transformers import PreTrainedTokenizerBase
 
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.chat_template import Turn, chat_text, has_chat_template
+from mxd.trainer.language_model.untrusted import template_process
 from tests.helpers.language_models import byte_tokenizer
 
 TEMPLATE = (
@@ -50,3 +51,29 @@ def test_missing_template() -> None:
     assert not has_chat_template(plain)
     with pytest.raises(UserError, match="plain text"):
         chat_text(plain, (USER,))
+
+
+HOSTILE = {
+    "loops": ("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "more than"),
+    "memory": ("{{ 'a' * 10 ** 12 }}", "MemoryError|more than"),
+    "long text": ("{{ 'a' * 10 ** 7 }}", "too long"),
+    "syntax": ("{% for %}", "TemplateSyntaxError"),
+    "undefined": ("{{ nothing.at.all }}", "UndefinedError"),
+    "division": ("{{ 1 / 0 }}", "ZeroDivisionError"),
+    "recursion": ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "RecursionError"),
+    "private": ("{{ messages.__class__.__mro__ }}", "SecurityError"),
+}
+
+
+def test_a_hostile_template_ends_with_a_sentence(
+    tokenizer: PreTrainedTokenizerBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(template_process, "LIMIT_SECONDS", 1.0)
+    template_process.TEMPLATES.close()  # the next one has the limit above
+    for template, sentence in HOSTILE.values():
+        tokenizer.chat_template = template
+        with pytest.raises(UserError, match=sentence) as raised:
+            chat_text(tokenizer, (USER,))
+        assert "\n" not in str(raised.value)
+    tokenizer.chat_template = TEMPLATE
+    assert chat_text(tokenizer, (USER,)) == "<user>hello</><assistant>", "the next chat is formatted"

@@ -1,0 +1,75 @@
+"""Tokenizer files that hang, crash or fill the memory are refused with a sentence; sound ones are checked once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mxd.trainer.errors import UserError
+from mxd.trainer.language_model.tokenizer import load_tokenizer
+from mxd.trainer.language_model.untrusted import tokenizer_check
+from tests.helpers.tiny_tokenizers import byte_level
+
+FIXED = {"direction": "Right", "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0, "pad_token": "a"}
+
+FLAGS = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
+
+
+def replace(text: str, by: str) -> dict[str, Any]:
+    return {"type": "Replace", "pattern": {"String": text}, "content": by}
+
+
+def changed(**values: Any) -> str:
+    """The tokenizer.json of a tiny tokenizer with other values."""
+    return json.dumps(json.loads(byte_level().backend_tokenizer.to_str()) | values)
+
+
+HOSTILE: dict[str, tuple[str, str]] = {
+    "doubling": (changed(normalizer={"type": "Sequence", "normalizers": [replace("a", "aa")] * 40}), "times as long"),
+    "doubling decoder": (changed(decoder={"type": "Sequence", "decoders": [replace("a", "aa")] * 40}), "times as long"),
+    "padding": (changed(padding={"strategy": {"Fixed": 10**12}, **FIXED}), "too much memory"),
+    "nested": ('{"normalizer":' * 100_000, "nested too deeply"),
+    "not JSON": ("{", "is not JSON"),
+    "a list": ("[]", "not a JSON object"),
+    "no tokenizer": ('{"model": {"type": "BPE", "vocab": 3}}', "is not a tokenizer"),
+    "long token": (
+        changed(added_tokens=[{"id": 500, "content": "x" * 9999, "special": False}]),
+        "not a tokenizer|9,999",
+    ),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A sound tokenizer, and a cache of the test's own."""
+    monkeypatch.setenv("MXD_CACHE", str(tmp_path / "cache"))
+    byte_level().save_pretrained(tmp_path / "tokenizer")
+    return tmp_path / "tokenizer"
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_tokenizer_is_refused(name: str, folder: Path) -> None:
+    content, sentence = HOSTILE[name]
+    (folder / "tokenizer.json").write_text(content)
+    with pytest.raises(UserError, match=sentence) as raised:
+        load_tokenizer(str(folder))
+    assert "\n" not in str(raised.value)
+
+
+def test_nested_settings_are_refused(folder: Path) -> None:
+    (folder / "tokenizer_config.json").write_text('{"extra":' * 100_000)
+    with pytest.raises(UserError, match="nested too deeply"):
+        load_tokenizer(str(folder))
+
+
+def test_a_sound_tokenizer_is_checked_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    load_tokenizer(str(folder))
+    tokenizer_check._problem.cache_clear()
+    monkeypatch.setattr(tokenizer_check, "_run", lambda _paths: pytest.fail("it was checked again"))
+    load_tokenizer(str(folder))
+    (folder / "tokenizer.json").write_text(changed(normalizer=None) + " ")
+    with pytest.raises(pytest.fail.Exception):
+        load_tokenizer(str(folder))
