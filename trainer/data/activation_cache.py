@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from hashlib import file_digest
 from itertools import count, islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +26,6 @@ import torch
 from pydantic import Field
 from safetensors import safe_open
 from safetensors.torch import save_file
-from torch import Tensor
 
 from mxd.trainer.config import TextConfig
 from mxd.trainer.config.base import Config
@@ -36,6 +36,9 @@ from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 from mxd.trainer.utils.distributed import SINGLE_PROCESS, ProcessGroup
 from mxd.trainer.utils.files import atomic_write, disk_errors, exclusive_lock, read_json
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 MANIFEST = "cache.json"
 TENSORS = ("input", "output")
@@ -195,13 +198,28 @@ class ActivationCache:
         """
         manifest = _read_manifest(folder)
         if not manifest.complete_buffers:
-            raise UserError(f"The cache {folder} holds no complete buffer yet. Run mxd cache again to continue it.")
+            raise UserError(f"The cache {folder} is still empty. Run the same mxd train --cache again to continue it.")
         return cls(folder, manifest, device)
 
     @property
     def tokens(self) -> int:
         """Number of tokens of the complete buffers."""
         return min(self.manifest.tokens, self.manifest.complete_buffers * self.manifest.buffer_tokens)
+
+    def check_text(self, text: TextConfig, tokens: int) -> None:
+        """Check that the cache holds ``tokens`` tokens of a text.
+
+        Raises:
+            UserError: it was written with another text, other settings, or has too few tokens.
+        """
+        for name, cached, needed in (
+            ("dataset", self.manifest.text_fingerprint, fingerprint(text)),
+            ("dataset settings", _without_path(self.manifest.text), _without_path(text)),
+        ):
+            if cached != needed:
+                raise UserError(f"The cache {self.folder} has another {name} than the command: {cached}, not {needed}.")
+        if tokens > self.tokens:
+            raise UserError(f"The cache {self.folder} holds {self.tokens:,} tokens. Lower --tokens to that.")
 
     def check(self, stream: StreamSpec) -> None:
         """Check that the cache has the batches of a stream.
@@ -243,9 +261,7 @@ class ActivationCache:
                 return
             rows = min(left, plan.sequences_per_buffer)
             local = [number for number in range(rows) if number % plan.sequences in shard]
-            captured = {
-                layer: self._read(layer, self._source(index, rows, plan), local, plan) for layer in stream.layers
-            }
+            captured = {layer: self._read(layer, self._source(index, rows, plan), local) for layer in stream.layers}
             yield ActivationBuffer(captured, shuffled_tokens(stream, index, rows, shard).to(self.device))
             del captured  # so that two buffers are never in memory
 
@@ -255,17 +271,40 @@ class ActivationCache:
             return index
         return index % max(1, self.tokens // plan.buffer_tokens)
 
-    def _read(self, layer: int, index: int, local: list[int], plan: BatchPlan) -> MlpActivations:
-        """Activations of the sequences ``local`` of a cached buffer, float32."""
-        path = self.folder / _file_name(layer, index)
-        if _sha256(path) != self.manifest.files[_file_name(layer, index)]:
-            raise UserError(f"{path} is damaged. Delete the cache and run mxd cache again.")
-        with safe_open(path, framework="pt") as file:
-            tensors = (file.get_tensor(name) for name in TENSORS)
-            return MlpActivations(*(self._sequences(values, local, plan.context_length) for values in tensors))
+    def token_ids(self, tokenizer: PreTrainedTokenizerBase) -> Iterator[npt.NDArray[np.int32]]:
+        """Yield the token ids [S, C] of each complete buffer.
 
-    def _sequences(self, values_TW: Tensor, local: list[int], context: int) -> Tensor:
-        return values_TW.view(-1, context, values_TW.shape[1])[local].flatten(0, 1).to(self.device, torch.float32)
+        Raises:
+            UserError: the dataset is missing, or has changed since.
+        """
+        text = self.manifest.text
+        if fingerprint(text) != self.manifest.text_fingerprint:
+            raise UserError(f"{text.dataset} has changed since the cache {self.folder} was written. Use another cache.")
+        rows = sequences(text, tokenizer, tokens=self.tokens, seed=self.manifest.seed, order="shuffled")
+        while buffer := list(islice(rows, self.manifest.buffer_tokens // text.context_length)):
+            yield np.stack(buffer)
+
+    def activations(self, layer: int, index: int) -> MlpActivations:
+        """Activations of buffer ``index``, float32, in the order of ``token_ids``.
+
+        Raises:
+            UserError: the cache lacks the layer, or the file is damaged.
+        """
+        name = _file_name(layer, index)
+        if name not in self.manifest.files:
+            raise UserError(f"The cache {self.folder} lacks layer {layer}. It has {list(self.manifest.layers)}.")
+        path = self.folder / name
+        if _sha256(path) != self.manifest.files[name]:
+            raise UserError(f"{path} is damaged. Delete the cache; mxd train --cache writes it again.")
+        with safe_open(path, framework="pt") as file:
+            tensors = (file.get_tensor(tensor).to(self.device, torch.float32) for tensor in TENSORS)
+            return MlpActivations(*tensors)
+
+    def _read(self, layer: int, index: int, local: list[int]) -> MlpActivations:
+        """Activations of the sequences ``local`` of a cached buffer."""
+        context = self.manifest.text.context_length
+        activations = self.activations(layer, index)
+        return MlpActivations(*(values.unflatten(0, (-1, context))[local].flatten(0, 1) for values in activations))
 
 
 def _file_name(layer: int, index: int) -> str:
@@ -277,7 +316,9 @@ def _sha256(path: Path) -> str:
         with path.open("rb") as file:
             return file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise UserError(f"Cannot read {path}: {error.strerror}. Delete the cache and run mxd cache again.") from error
+        raise UserError(
+            f"Cannot read {path}: {error.strerror}. Delete the cache; mxd train --cache writes it again."
+        ) from error
 
 
 def _without_path(text: TextConfig) -> TextConfig:
@@ -287,8 +328,8 @@ def _without_path(text: TextConfig) -> TextConfig:
 def _read_manifest(folder: Path) -> CacheManifest:
     path = folder / MANIFEST
     if not path.is_file():
-        raise NotFoundError(f"No activation cache in {folder}. Write one with: mxd cache MODEL --out {folder}")
+        raise NotFoundError(f"No activation cache in {folder}. Write one with: mxd train MODEL --cache {folder}")
     try:
         return CacheManifest.model_validate(read_json(path))
     except ValueError as error:
-        raise UserError(f"{path} is damaged. Delete the cache and run mxd cache again.") from error
+        raise UserError(f"{path} is damaged. Delete the cache; mxd train --cache writes it again.") from error

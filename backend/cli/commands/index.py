@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from mxd.backend.cli.base import ModelCommand, Positional
@@ -34,6 +35,9 @@ class IndexCommand(ModelCommand):
     name: Positional[str]
     """Name or folder of the run."""
     config: IndexConfig
+    cache: Path | None = None
+    """Folder of activations that mxd train --cache wrote for the same dataset. The text is then read from it, in its
+    order, without forward passes of the language model."""
 
     def run(self) -> int:
         """Index and label, and print a summary."""
@@ -46,7 +50,7 @@ class IndexCommand(ModelCommand):
         config = self.config.model_copy(update={"text": with_context_of(run, self.config.text)})
         database = open_database(settings.database_url)
         with init_process_group() as group:
-            result = index_run(run, config, database, self.device, group)
+            result = index_run(run, config, database, self.device, group, self.cache)
             labels = label_run(run, database) if group.is_main else None
         database.dispose()
         if labels is None:
@@ -66,7 +70,9 @@ def with_context_of(run: Run, text: TextConfig) -> TextConfig:
     return text.model_copy(update={name: trained[name] for name in trained if name not in text.model_fields_set})
 
 
-def index_run(run: Run, config: IndexConfig, database: Engine, device: str, group: ProcessGroup) -> IndexResult:
+def index_run(
+    run: Run, config: IndexConfig, database: Engine, device: str, group: ProcessGroup, cache: Path | None = None
+) -> IndexResult:
     """Index a run and show progress.
 
     Raises:
@@ -74,10 +80,19 @@ def index_run(run: Run, config: IndexConfig, database: Engine, device: str, grou
         Interrupted: the task was cancelled. The database is unchanged.
     """
     from mxd.trainer.analysis.indexing import build_index
+    from mxd.trainer.data.activation_cache import ActivationCache
     from mxd.trainer.language_model.model import LanguageModel
     from mxd.trainer.utils.memory import keep_freed_memory
 
     keep_freed_memory()
     language_model = LanguageModel.load(run.language_model_source, group.device(device))
     with stoppable() as stop, progress_of(group, f"Indexing {run.name}") as progress:
-        return build_index(run, config, language_model, database, group=group, callbacks=Callbacks(progress, stop))
+        return build_index(
+            run,
+            config,
+            language_model,
+            database,
+            group=group,
+            cache=ActivationCache.open(cache, language_model.device) if cache else None,
+            callbacks=Callbacks(progress, stop),
+        )

@@ -14,6 +14,7 @@ from mxd.trainer.analysis.indexing.merge import merge
 from mxd.trainer.analysis.indexing.save import write_index
 from mxd.trainer.analysis.indexing.statistics import ExpertStatistics
 from mxd.trainer.config import IndexConfig
+from mxd.trainer.data.activation_cache import ActivationCache
 from mxd.trainer.data.sequences import check_text_length
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.run import Run
@@ -45,9 +46,10 @@ def build_index(
     database: Engine,
     *,
     group: ProcessGroup = SINGLE_PROCESS,
+    cache: ActivationCache | None = None,
     callbacks: Callbacks = NO_CALLBACKS,
 ) -> IndexResult:
-    """Read a text and replace the run's index in the database, in one transaction.
+    """Read a text, or its activations in a cache, and replace the run's index in the database, in one transaction.
 
     Several processes share the text, and the main one writes. The results of the others describe only their share.
 
@@ -56,13 +58,16 @@ def build_index(
         UserError: the text is too short, or another process is indexing the run. The previous index is unchanged.
         CancelledError: the task was cancelled. The previous index is unchanged.
     """
-    check_text_length(config.text, language_model.tokenizer, config.tokens)
+    if cache is None:
+        check_text_length(config.text, language_model.tokenizer, config.tokens)
+    else:
+        cache.check_text(config.text, config.tokens)
     with closing(IndexBuilder.create(run, config, language_model)) as builder, ExitStack() as locks:
         if group.is_main:
             locks.enter_context(exclusive_lock(run.folder / LOCK_FILE, f"The run {run.name} is being indexed"))
             with Session(database) as session:
                 find_record(session, run.name)  # fail before hours of reading
-        collect(builder, run, config, language_model, group, callbacks)
+        collect(builder, run, config, language_model, group, callbacks, cache)
         merge(builder, group)
         examples = 0
         if group.is_main:

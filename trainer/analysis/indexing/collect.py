@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import count
 from typing import NamedTuple
 
 import numpy as np
@@ -24,9 +25,10 @@ from mxd.trainer.analysis.indexing.routed_sample import RoutedSample
 from mxd.trainer.analysis.indexing.statistics import ExpertStatistics
 from mxd.trainer.analysis.indexing.token_counts import TokenCounts
 from mxd.trainer.config import IndexConfig
+from mxd.trainer.data.activation_cache import ActivationCache
 from mxd.trainer.data.activations import capture_layers
 from mxd.trainer.data.sequences import sequence_batches
-from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.layers.base import Routing, SparseLayer
 from mxd.trainer.layers.metrics import normalized_mse
 from mxd.trainer.storage.run import Run
@@ -117,14 +119,19 @@ def collect(
     language_model: LanguageModel,
     group: ProcessGroup,
     callbacks: Callbacks,
+    cache: ActivationCache | None = None,
 ) -> None:
-    """Read the text and add it to the builder. Of several processes, each reads its share.
+    """Read the text, or the activations of a cache, and add it to the builder. Of several processes, each reads its
+    share.
 
     Raises:
         UserError: the text is too short.
         CancelledError: the task was cancelled.
     """
-    batches = route_batches(run, config, language_model, group)
+    if cache is None:
+        batches = route_batches(run, config, language_model, group)
+    else:
+        batches = route_cached(run, config, language_model, cache, group)
     if language_model.device_of(run.config.layer).type != "cpu":
         batches = prefetch(batches, _BATCHES_AHEAD)
     with closing(batches):
@@ -159,6 +166,39 @@ def route_batches(
         yield Batch(token_ids_SL, sequence_ids_S, routing, error)
 
 
+def route_cached(
+    run: Run, config: IndexConfig, language_model: LanguageModel, cache: ActivationCache, group: ProcessGroup
+) -> Generator[Batch]:
+    """Yield the text of a cache in batches, routed, in the order of the cache."""
+    sparse_layer = run.layer.to(cache.device)
+    context = config.text.context_length
+    size, left = max(1, TOKENS_PER_BATCH // context), max(1, config.tokens // context)
+    batches, done = count(), 0
+    for index, rows_SL in enumerate(cache.token_ids(language_model.tokenizer)):
+        captured = cache.activations(run.config.layer, index)
+        for first in range(0, min(len(rows_SL), left - done), size):
+            number, ids_SL = next(batches), rows_SL[first : first + min(size, left - done)].astype(np.int64)
+            if number % group.world_size == group.rank:
+                tokens = slice(first * context, (first + len(ids_SL)) * context)
+                part = MlpActivations(*(values[tokens] for values in captured))
+                measured = number % MEASURE_INTERVAL == 0
+                yield Batch(ids_SL, done + np.arange(len(ids_SL)), *_routed(sparse_layer, part, measured))
+            done += len(ids_SL)
+
+
+@torch.inference_mode()
+def _routed(sparse_layer: SparseLayer, captured: MlpActivations, measured: bool) -> tuple[Routing, Tensor | None]:
+    x_TI = captured.inputs_for(sparse_layer)
+    routing = route_in_parts(sparse_layer, x_TI)
+    return routing, _error(sparse_layer, captured, routing) if measured else None
+
+
+def _error(sparse_layer: SparseLayer, captured: MlpActivations, routing: Routing) -> Tensor:
+    """Normalised MSE of the layer."""
+    x_TI = captured.inputs_for(sparse_layer)
+    return normalized_mse(sparse_layer.decode(sparse_layer.dense_output(x_TI), routing), captured.output_TO)
+
+
 @torch.inference_mode()
 def route_in_parts(sparse_layer: SparseLayer, x_TI: Tensor) -> Routing:
     """Route tokens in parts of bounded memory."""
@@ -182,7 +222,5 @@ def _route_and_measure(
 ) -> tuple[Routing, Tensor]:
     """Routing of a batch, and the layer's normalised MSE on it."""
     captured = capture_layers(language_model, [layer], token_ids_SL)[layer]
-    x_TI = captured.inputs_for(sparse_layer)
-    routing = route_in_parts(sparse_layer, x_TI)
-    output_TO = sparse_layer.decode(sparse_layer.dense_output(x_TI), routing)
-    return routing, normalized_mse(output_TO, captured.output_TO)
+    routing = route_in_parts(sparse_layer, captured.inputs_for(sparse_layer))
+    return routing, _error(sparse_layer, captured, routing)
