@@ -68,6 +68,18 @@ class BusyError(Exception):
         self.seconds = seconds
 
 
+class OutOfMemoryError(UserError):
+    """The device has no memory for a request; the other requests continue."""
+
+    code: ClassVar[str] = "out-of-memory"
+
+
+class UnusableRunError(UserError):
+    """Files of a run or of its language model are damaged or missing on the server; the message says which."""
+
+    code: ClassVar[str] = "run-unusable"
+
+
 class ClientGoneError(Exception):
     """The client closed the connection. The response only appears in the log."""
 
@@ -125,6 +137,8 @@ _BY_KIND: tuple[tuple[type[Exception], int, str], ...] = (
     (NotFoundError, 404, "not-found"),
     (TooLongError, 413, "prompt-too-long"),
     (DamagedDatabaseError, 503, "database-unavailable"),
+    (OutOfMemoryError, 503, OutOfMemoryError.code),
+    (UnusableRunError, 503, UnusableRunError.code),
     (CancelledError, 499, ClientGoneError.code),
     (UserError, 400, "bad-input"),
     (NotSignedInError, 401, NotSignedInError.code),

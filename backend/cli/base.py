@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from mxd.backend.settings import Settings
+from mxd.trainer.utils.printable import printable
 
 T = TypeVar("T")
 POSITIONAL = "positional argument"
@@ -79,7 +80,7 @@ class Command(BaseModel):
 
     def report(self, result: Mapping[str, Any] | list[Any], text: str) -> None:
         """Print ``result`` as JSON, or ``text``."""
-        print(json.dumps(_finite(result), ensure_ascii=False) if self.as_json else text)
+        print(printable(json.dumps(_finite(result), ensure_ascii=False) if self.as_json else text))
 
 
 class ModelCommand(Command):

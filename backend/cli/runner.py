@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from mxd.backend.cli.console import Interrupted
 from mxd.backend.cli.parser import command_from, describe_validation_error
 from mxd.trainer.errors import SilentError, UserError
+from mxd.trainer.utils.printable import printable
 
 BAD_INPUT = 2
 INTERRUPTED = 130
@@ -44,7 +45,7 @@ def guarded(work: Callable[[], int]) -> int:
 
 def complain(message: str, code: int = BAD_INPUT) -> int:
     """Print an error message on one line and return ``code``."""
-    print(f"mxd: {' '.join(message.split())}", file=sys.stderr)
+    print(f"mxd: {printable(' '.join(message.split()))}", file=sys.stderr)
     return code
 
 

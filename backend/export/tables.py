@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mxd.backend.export.rows import Row
+from mxd.trainer.utils.printable import printable, spreadsheet_text
 
 EXPERT_COLUMNS = (
     "expert",
@@ -86,7 +87,9 @@ class CsvTable:
 
 
 def _cell(value: Any) -> Any:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | tuple | Mapping) else value
+    if isinstance(value, str):
+        return printable(spreadsheet_text(value))
+    return printable(json.dumps(value, ensure_ascii=False)) if isinstance(value, list | tuple | Mapping) else value
 
 
 class ParquetTable:

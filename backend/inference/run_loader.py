@@ -8,10 +8,10 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from mxd.backend.errors import RunNotFoundError
+from mxd.backend.errors import RunNotFoundError, UnusableRunError
 from mxd.backend.inference.lazy_imports import IMPORT_LOCK
 from mxd.backend.inference.token_text import Vocabulary
-from mxd.trainer.errors import NotFoundError
+from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.layers.files import WEIGHTS_FILE
 from mxd.trainer.storage.run import LOCK_FILE, RUN_FILE, Run, runs_folder
 from mxd.trainer.utils.files import is_locked
@@ -62,7 +62,7 @@ class RunLoader:
 
         Raises:
             RunNotFoundError: the data folder has no folder of this run.
-            UserError: the run is damaged.
+            UnusableRunError: the run is damaged.
         """
         with self._lock:
             fingerprint = self.fingerprint(name)
@@ -105,3 +105,5 @@ class RunLoader:
                 f"The folder of run '{name}' is missing from {runs_folder(self.data)}. Restore it, or start the server "
                 "with the right data folder."
             ) from error
+        except UserError as error:  # the server's files, not the request
+            raise UnusableRunError(str(error)) from error

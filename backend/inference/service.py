@@ -10,15 +10,15 @@ from functools import partial
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
-from mxd.backend.errors import BusyError
+from mxd.backend.errors import BusyError, UnusableRunError
 from mxd.backend.inference.jobs import JobContext, JobResult, max_rows, prepare_generation
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.inference.waiting_time import ReturnTimes
-from mxd.backend.inference.worker import Delivery, GenerationEvent, GenerationRequest, ModelWorker
+from mxd.backend.inference.worker import Delivery, Generation, GenerationEvent, GenerationRequest, ModelWorker
 from mxd.backend.schemas import LoadedLanguageModel
 from mxd.backend.settings import Settings
 from mxd.trainer.config import SteeringConfig
-from mxd.trainer.errors import UserError
+from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.storage.run import Run
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ class InferenceService:
 
         Raises:
             BusyError: too many requests are running or waiting.
+            UnusableRunError: files of a run or its language model are damaged.
             UserError: a run or the language model cannot be used, or the job raises it.
         """
         cancelled = Event()
@@ -74,6 +75,7 @@ class InferenceService:
             runs = await self._load_runs(names)
 
             def call(language_model: LanguageModel) -> JobResult[Result]:
+                _load_layers(runs)
                 started = time.perf_counter()
                 context = JobContext(language_model, runs, self._settings.prompt_tokens, cancelled)
                 value = job(context, *args, **kwargs)
@@ -103,10 +105,14 @@ class InferenceService:
         with self._admission() as release:
             runs = await self._load_runs(names)
             loop, queue, cancelled = asyncio.get_running_loop(), asyncio.Queue[Delivery](), Event()
+
+            def prepare(language_model: LanguageModel) -> Generation:
+                _load_layers(runs)
+                context = JobContext(language_model, runs, self._settings.prompt_tokens, cancelled)
+                return prepare_generation(context, config, units)
+
             request = GenerationRequest(
-                prepare=lambda language_model: prepare_generation(
-                    JobContext(language_model, runs, self._settings.prompt_tokens, cancelled), config, units
-                ),
+                prepare=prepare,
                 rows=max_rows(config),
                 steps=config.sampling.max_tokens,
                 deliver=partial(_put, loop, queue, release),
@@ -180,6 +186,22 @@ class InferenceService:
     def _seconds_left(self) -> float:
         """Estimated seconds until all requests that run or wait have ended. Language models share the processor."""
         return sum(worker.seconds_left() for worker in self._workers.values())
+
+
+def _load_layers(runs: Sequence[Run]) -> None:
+    """Load the weights of the runs, on the worker thread.
+
+    Raises:
+        UnusableRunError: the weights are damaged.
+        NotFoundError: a run has no weights yet.
+    """
+    for run in runs:
+        try:
+            _ = run.layer
+        except NotFoundError:
+            raise
+        except UserError as error:
+            raise UnusableRunError(f"Run '{run.name}' cannot be used: {error}") from error
 
 
 def _put(

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from mxd.backend.errors import OutOfMemoryError, UnusableRunError
 from mxd.backend.inference.lazy_imports import import_compute_modules
 from mxd.backend.inference.waiting_time import MovingAverage
 from mxd.trainer.errors import UserError
@@ -29,12 +30,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 Result = TypeVar("Result")
-
-
-class OutOfMemoryError(UserError):
-    """The device has no memory for a request; the other requests continue."""
-
-    code = "out-of-memory"
 
 
 @dataclass(frozen=True)
@@ -169,7 +164,10 @@ class ModelWorker:
         if self.language_model is None:
             from mxd.trainer.language_model.model import LanguageModel
 
-            self.language_model = LanguageModel.load(self.source, self._device)
+            try:
+                self.language_model = LanguageModel.load(self.source, self._device)
+            except UserError as error:  # the server's files, not the request
+                raise UnusableRunError(str(error)) from error
         return self.language_model
 
     def _schedule_turn(self) -> None:

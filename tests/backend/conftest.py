@@ -24,7 +24,17 @@ from tests.helpers.language_models import saved_language_model
 from tests.helpers.postgresql import Server
 from tests.helpers.runs import World, small_world
 
-IN_BOTH = ("browsing", "contexts", "experts", "influence", "lists", "notes", "random_examples", "search", "sessions")
+IN_BOTH = (
+    "annotations",
+    "examples",
+    "experts",
+    "lists",
+    "random_examples",
+    "run_cache",
+    "search",
+    "steering_sessions",
+    "waiting",
+)
 """Files of tests that run on a database in SQLite and on one in PostgreSQL; all others on SQLite alone."""
 NewDatabase = Callable[[Path], str]
 """URL of a database that is not there yet, for a data folder."""

@@ -120,7 +120,7 @@ def is_locked(path: Path) -> bool:
             return False
     except Timeout:
         return True
-    except PermissionError:
+    except OSError:  # no permission, or a read-only file system
         return False
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
+import stat
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,6 +25,9 @@ SWITCH_INTERVAL_S = 0.0005
 SHUTDOWN_TIMEOUT_S = 2
 IMPORT_DELAY_S = 2.0
 """Delay before the packages of language models are imported, so that they do not slow down the first page."""
+PRIVATE = 0o700
+OTHERS = 0o077
+"""Permissions of everybody but the owner."""
 LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """Wildcard address -> loopback address to print in its place."""
 
@@ -107,6 +111,8 @@ def serve(settings: Settings, when_ready: WhenReady) -> None:
         from mxd.backend.inference.lazy_imports import preload_compute_modules
 
         log_to_stderr(settings.log)
+        if settings.requires_tokens:
+            protect_folder(settings.data)
         application = create_app(settings)
         if settings.requires_tokens:
             create_first_tokens(application.state.services.database)
@@ -138,6 +144,21 @@ def serve(settings: Settings, when_ready: WhenReady) -> None:
         with suppress(KeyboardInterrupt):
             Server(config).run(sockets=[listener])
         stop.set()
+
+
+def protect_folder(data: Path) -> None:
+    """Let only the owner of the data folder read it, because tokens protect nothing that others can read as files."""
+    data.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+    mode = stat.S_IMODE(data.stat().st_mode)
+    if not mode & OTHERS:
+        return
+    try:
+        data.chmod(mode & ~OTHERS)
+    except OSError:  # another user's folder, or a read-only file system
+        warning = f"other users of this machine may read {data}. Ask its owner to run: chmod 700 {data}"
+        print(f"mxd: {warning}", file=sys.stderr, flush=True)
+    else:
+        print(f"mxd: only you can read {data} from now on, because this server requires tokens.", file=sys.stderr)
 
 
 def _url(listener: socket.socket) -> str:

@@ -19,6 +19,7 @@ from mxd.trainer.errors import CancelledError
 from mxd.trainer.storage.database.open import sqlite_url, writing
 from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.callbacks import Callbacks
+from mxd.trainer.utils.printable import printable, spreadsheet_text
 from tests.helpers.databases import ACTIVE, NUM_EXPERTS, PER_EXPERT, SENTENCES, made_up_database
 
 FORMATS = ("json", "csv", "parquet", "neuronpedia")
@@ -45,7 +46,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data")
     database = made_up_database(folder, sqlite_url(folder))
     with writing(database) as session:
-        notes.set_label(session, "first", 3, '=1+1, "foxes"')
+        notes.set_label(session, "first", 3, '=1+1, "foxes\x1b[2J"')
     database.dispose()
     for name in FORMATS:
         words = ["export", "first", "--format", name, "--out", str(folder / name), "--data", str(folder)]
@@ -74,7 +75,7 @@ def test_json_has_every_expert_and_context(data: Path) -> None:
     experts, contexts = rows(data, "json", "experts"), rows(data, "json", "examples")
     assert [row["expert"] for row in experts] == list(range(NUM_EXPERTS))
     assert len(contexts) == ACTIVE * PER_EXPERT
-    assert (experts[3]["label"], experts[4]["label"]) == ('=1+1, "foxes"', None)
+    assert (experts[3]["label"], experts[4]["label"]) == ('=1+1, "foxes\x1b[2J"', None)
     assert sum(count["count"] for count in experts[0]["top_tokens"]) <= experts[0]["active_tokens"]
     first = contexts[0]
     assert (first["expert"], first["bin"], first["rank"]) == (0, 0, 0)
@@ -98,7 +99,15 @@ def is_said(value: object, cell: str) -> bool:
         return cell == ""
     if isinstance(value, list | dict):
         return bool(json.loads(cell) == value)
-    return cell == str(value)
+    return cell == (printable(spreadsheet_text(value)) if isinstance(value, str) else str(value))
+
+
+def test_spreadsheets_and_terminals_obey_no_label(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert rows(data, "csv", "experts")[3]["label"] == """'=1+1, "foxes\\u001b[2J\""""
+    assert mxd(["experts", "first", "--search", "foxes", "--data", str(data)]) == 0
+    printed = capsys.readouterr().out
+    assert "\\u001b[2J" in printed
+    assert "\x1b" not in printed
 
 
 def test_neuronpedia_batches(data: Path) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import shutil
 import threading
 from collections.abc import AsyncGenerator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,6 +33,7 @@ from mxd.trainer.inference.predictions import predict
 from mxd.trainer.inference.routing import route
 from mxd.trainer.inference.steering import NewToken, steer
 from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.layers.files import WEIGHTS_FILE
 from mxd.trainer.storage.run import Run
 from tests.helpers.runs import World
 
@@ -223,6 +226,49 @@ def test_requests_above_the_limit_are_rejected(engine: InferenceService) -> None
     asyncio.run(crowd())
 
 
+def test_a_slot_is_free_when_its_generation_ends_even_if_nobody_reads(engine: InferenceService) -> None:
+    async def unread() -> None:
+        streams = [generation(engine, max_tokens=4) for _ in range(2)]
+        for stream in streams:
+            await anext(stream)
+        async with asyncio.timeout(30):
+            while engine.num_active:
+                await asyncio.sleep(0.01)
+        await engine.submit(["small"], jobs.route, PROMPT)
+        for stream in streams:
+            await stream.aclose()
+        assert engine.num_active == 0
+
+    asyncio.run(unread())
+
+
+def test_a_refused_request_is_told_how_long_the_others_will_take(engine: InferenceService) -> None:
+    async def crowd() -> None:
+        streams = [generation(engine, max_tokens=60) for _ in range(2)]
+        for stream in streams:
+            await anext(stream)
+        (worker,) = engine._workers.values()
+        before = worker.seconds_left()
+        with pytest.raises(BusyError) as refused:
+            await anext(generation(engine))
+        assert 1 <= refused.value.seconds <= max(1, before)
+        for stream in streams:
+            await stream.aclose()
+
+    asyncio.run(crowd())
+
+
+def test_damaged_weights_are_the_servers_fault(fitted: World, tmp_path: Path) -> None:
+    data = shutil.copytree(fitted.data, tmp_path / "data")
+    weights = data / "runs" / "small" / WEIGHTS_FILE
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with TestClient(create_app(Settings(data=data, device="cpu"))) as client:
+        for path, body in (("routing", {"text": PROMPT}), ("steering", {"prompt": PROMPT})):
+            answer = client.post(f"{RUN}/{path}", json=body)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (503, "run-unusable"), answer.text
+            assert answer.json()["error"]["message"].startswith("Run 'small' cannot be used: ")
+
+
 def test_generations_take_turns(engine: InferenceService) -> None:
     async def take_turns() -> list[int]:
         finished: list[int] = []
@@ -307,7 +353,7 @@ def test_routing_out_of_memory(live_client: TestClient, monkeypatch: pytest.Monk
     with monkeypatch.context() as patched:
         patched.setattr("mxd.trainer.inference.routing.route_together", fails)
         answer = live_client.post(f"{RUN}/routing", json={"text": PROMPT})
-    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "out-of-memory")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "out-of-memory")
     assert live_client.post(f"{RUN}/routing", json={"text": PROMPT}).status_code == 200
 
 

@@ -78,12 +78,16 @@ def _connect_sqlite(location: URL, config: ConnectionConfig) -> Engine:
 
 def _open_read_only(path: Path, _dialect: Any, _record: Any, _args: Any, parameters: Any) -> Any:
     """Open a file that may not be written for reading; None to open it normally."""
-    if not path.is_file() or (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
+    if not path.is_file() or (_is_writable(path) and _is_writable(path.parent)):
         return None
     # Without write permission SQLite cannot create its lock files. Without a log, no process is writing.
     log = path.with_name(f"{path.name}-wal")
     immutable = "" if log.is_file() and log.stat().st_size else "&immutable=1"
     return sqlite3.connect(f"file:{quote(str(path))}?mode=ro{immutable}", uri=True, **parameters)
+
+
+def _is_writable(path: Path) -> bool:
+    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
 def _connect_postgresql(location: URL, config: ConnectionConfig) -> Engine:

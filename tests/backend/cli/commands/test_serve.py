@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ import httpx
 import pytest
 from sqlalchemy.orm import Session
 
-from mxd.backend.cli.commands.serve import listen
+from mxd.backend.cli.commands.serve import listen, protect_folder
 from mxd.trainer.storage.database.tables import MetricRecord
 from tests.helpers.databases import metric
 from tests.helpers.processes import TIMEOUT_SECONDS, server
@@ -68,6 +69,18 @@ def test_metrics_are_streamed_as_they_are_written(running: str, fitted: World) -
         assert json.loads(next(lines)[6:])["step"] == 1_000_000
     with Session(fitted.database) as session, session.begin():
         session.delete(session.get_one(MetricRecord, (1, 1_000_000)))
+
+
+def test_the_data_folder_is_private_where_tokens_are_required(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.mkdir(mode=0o755)
+    for _ in range(2):
+        for folder in (old, new):
+            protect_folder(folder)
+            assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert capsys.readouterr().err.count("only you can read") == 1
 
 
 def test_sockets_name_their_protocol() -> None:

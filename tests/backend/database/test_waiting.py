@@ -1,0 +1,89 @@
+"""Waiting writers and databases that do not answer: readers are answered, and nothing waits longer than its limit."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import psutil
+import pytest
+from fastapi.testclient import TestClient
+from sqlalchemy import Engine, text
+
+from mxd.backend.api.app import create_app
+from mxd.backend.settings import Settings
+from tests.helpers.postgresql import Server
+
+LABEL = "/api/runs/first/experts/1/label"
+WRITERS = 60
+"""More than the server has threads and connections."""
+LIMIT_SECONDS = 1.0
+PATIENCE_SECONDS = 20.0
+
+
+@pytest.fixture
+def waiting_client(own_settings: Settings) -> Iterator[TestClient]:
+    """A client of a server that waits for at most a second."""
+    limits = {"write_seconds": LIMIT_SECONDS, "statement_seconds": LIMIT_SECONDS, "max_pending_requests": 2 * WRITERS}
+    with TestClient(create_app(own_settings.model_copy(update=limits))) as client:
+        yield client
+
+
+def lock(database: Engine, stack: ExitStack) -> None:
+    """Hold the lock that a writer of labels needs."""
+    connection = stack.enter_context(database.connect())
+    if database.dialect.name == "sqlite":
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+    else:
+        connection.execute(text("LOCK TABLE labels IN EXCLUSIVE MODE"))
+
+
+def test_waiting_writers_do_not_block_readers(waiting_client: TestClient, own: Engine) -> None:
+    assert waiting_client.get("/api/runs").status_code == 200
+    statuses: list[int] = []
+    retry_after: list[bool] = []
+
+    def write() -> None:
+        answer = waiting_client.put(LABEL, json={"label": "x"})
+        statuses.append(answer.status_code)
+        retry_after.append("retry-after" in answer.headers)
+
+    threads = [threading.Thread(target=write) for _ in range(WRITERS)]
+    with ExitStack() as stack:
+        lock(own, stack)
+        for thread in threads:
+            thread.start()
+        started = time.monotonic()
+        for path in ("/api/runs", "/api/runs/first", "/api/health"):
+            assert waiting_client.get(path).status_code == 200
+        assert time.monotonic() - started < PATIENCE_SECONDS
+        for thread in threads:
+            thread.join(PATIENCE_SECONDS)
+    assert statuses == [503] * WRITERS
+    assert all(retry_after)
+    assert waiting_client.put(LABEL, json={"label": "x"}).status_code == 204
+
+
+def test_a_frozen_postgresql_is_unavailable(
+    own: Engine, waiting_client: TestClient, request: pytest.FixtureRequest
+) -> None:
+    if own.dialect.name != "postgresql":
+        return
+    assert waiting_client.get("/api/runs").status_code == 200
+    server: Server = request.getfixturevalue("postgresql_server")
+    assert server._process is not None
+    processes = [psutil.Process(server._process.pid), *psutil.Process(server._process.pid).children(recursive=True)]
+    for process in processes:
+        process.send_signal(signal.SIGSTOP)
+    try:
+        started = time.monotonic()
+        answer = waiting_client.get("/api/runs")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "database-unavailable")
+        assert time.monotonic() - started < PATIENCE_SECONDS
+    finally:
+        for process in processes:
+            process.send_signal(signal.SIGCONT)
+    assert waiting_client.get("/api/runs").status_code == 200
