@@ -1,7 +1,7 @@
 """Train mixtures of decoders (MxD) on the MLPs of language models, and explore and steer their experts.
 
-``train``, ``index``, ``expert``, ``route`` and ``steer`` operate on a ``LanguageModel`` and a ``Run``. ``generate`` is
-``steer`` without the baseline text, ``build_index`` is ``index`` with every setting, and ``trace`` draws circuits.
+``MxD.from_pretrained`` and ``load`` return a layer as a PyTorch module. ``train`` makes one from a Hugging Face model.
+``index``, ``evaluate``, ``route``, ``generate`` and ``trace`` measure a run, and ``serve`` opens the dashboard.
 """
 
 from __future__ import annotations
@@ -10,33 +10,58 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mxd.trainer.analysis.circuits.tracing import trace
-    from mxd.trainer.analysis.expert import expert
-    from mxd.trainer.analysis.indexing import build_index
-    from mxd.trainer.api import index, train
-    from mxd.trainer.inference.routing import route
-    from mxd.trainer.inference.steering import generate, steer
-    from mxd.trainer.language_model.model import LanguageModel
-    from mxd.trainer.storage.run import Run
+    from mxd.api.inference import generate, route, trace
+    from mxd.api.layer import Layer, MxD, Transcoder
+    from mxd.api.loading import load
+    from mxd.api.measurements import evaluate, index
+    from mxd.api.serving import serve
+    from mxd.api.training import train
+    from mxd.trainer.errors import UserError
 
-__all__ = ["LanguageModel", "Run", "build_index", "expert", "generate", "index", "route", "steer", "trace", "train"]
+    __version__: str
+
+__all__ = [
+    "Layer",
+    "MxD",
+    "Transcoder",
+    "UserError",
+    "__version__",
+    "evaluate",
+    "generate",
+    "index",
+    "load",
+    "route",
+    "serve",
+    "trace",
+    "train",
+]
 
 _HOMES = {
-    "LanguageModel": "mxd.trainer.language_model.model",
-    "Run": "mxd.trainer.storage.run",
-    "build_index": "mxd.trainer.analysis.indexing",
-    "expert": "mxd.trainer.analysis.expert",
-    "generate": "mxd.trainer.inference.steering",
-    "index": "mxd.trainer.api",
-    "route": "mxd.trainer.inference.routing",
-    "steer": "mxd.trainer.inference.steering",
-    "trace": "mxd.trainer.analysis.circuits.tracing",
-    "train": "mxd.trainer.api",
+    "Layer": "mxd.api.layer",
+    "MxD": "mxd.api.layer",
+    "Transcoder": "mxd.api.layer",
+    "UserError": "mxd.trainer.errors",
+    "evaluate": "mxd.api.measurements",
+    "generate": "mxd.api.inference",
+    "index": "mxd.api.measurements",
+    "load": "mxd.api.loading",
+    "route": "mxd.api.inference",
+    "serve": "mxd.api.serving",
+    "trace": "mxd.api.inference",
+    "train": "mxd.api.training",
 }
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name on first use: importing torch takes seconds, and half of the commands do not need it."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("mxd-explorer")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from sqlalchemy import and_, select
@@ -12,9 +12,7 @@ from sqlalchemy.orm import Session
 from mxd.trainer.errors import NotFoundError
 from mxd.trainer.language_model.tokenizer import token_texts
 from mxd.trainer.storage.database.column_types import ACTIVE, TOKEN_IDS
-from mxd.trainer.storage.database.open import open_trainer_database, sqlite_url
 from mxd.trainer.storage.database.tables import (
-    AutomaticLabelRecord,
     ExampleRecord,
     ExpertRecord,
     IndexRecord,
@@ -39,6 +37,11 @@ class TopExample:
     position: int
     """Index of the token with the largest coefficient."""
 
+    @property
+    def activation(self) -> float:
+        """Largest coefficient."""
+        return self.coefficients[self.position]
+
     def _shaded(self, max_activation: float) -> str:
         start, end = max(0, self.position - TOKENS_AROUND_PEAK), self.position + TOKENS_AROUND_PEAK + 1
         window = list(enumerate(zip(self.tokens, self.coefficients, strict=True)))[start:end]
@@ -57,7 +60,7 @@ class Expert:
     run: str
     expert: int
     label: str | None
-    """Automatic label with the highest balanced accuracy; None if there is none."""
+    """Label in the dashboard: the user's, else an automatic one; None if there is none."""
     density: float
     """Share of indexed tokens on which the expert is active."""
     mean_activation: float
@@ -84,45 +87,35 @@ class Expert:
         tokens = ", ".join(f"{text!r} {count}" for text, count in self.top_tokens[:6])
         statistics += [("most frequent tokens", tokens)] if tokens else []
         title = [(f"Expert {self.expert} of {self.run}", self.label or "no label")]
-        scale = max(self.max_activation, 1e-12)
-        rows = [(f"{each.coefficients[each.position]:.3f}", each._shaded(scale)) for each in self.examples]
-        return labelled_values(title) + labelled_values(statistics) + html_table(("activation", "example"), rows)
+        table = examples_table(self.examples, max(self.max_activation, 1e-12))
+        return labelled_values(title) + labelled_values(statistics) + table
 
 
-def expert(
-    run: Run, expert_id: int, *, data: Path | str = "data", database: str | None = None, examples: int = 8
-) -> Expert:
-    """Read an expert's statistics and top examples from the index.
+def examples_table(examples: Sequence[TopExample], max_activation: float) -> str:
+    """HTML table of examples, with tokens shaded relative to ``max_activation``."""
+    rows = [(f"{each.activation:.3f}", each._shaded(max_activation)) for each in examples]
+    return html_table(("activation", "example"), rows)
 
-    Args:
-        run: indexed run. Its language model is not needed.
-        expert_id: index of the expert, from 0.
-        data: data folder whose SQLite database is read.
-        database: SQLAlchemy URL of another database.
-        examples: maximum number of top examples.
+
+def load_expert(session: Session, run: Run, expert_id: int, label: str | None, examples: int) -> Expert:
+    """Read an expert's statistics and its top ``examples`` from the index.
 
     Raises:
         NotFoundError: the run is not indexed, or has no such expert.
-        UserError: the database cannot be opened.
     """
-    engine = open_trainer_database(database or sqlite_url(Path(data)))
-    try:
-        with Session(engine) as session:
-            record = _read_record(session, run, expert_id)
-            return Expert(
-                run=run.name,
-                expert=expert_id,
-                label=_best_label(session, record),
-                density=record.density,
-                mean_activation=record.mean_activation,
-                max_activation=record.max_activation,
-                p99=record.p99,
-                entropy=record.entropy,
-                top_tokens=tuple((_text(run, [token]), count) for token, count in record.top_tokens),
-                examples=_read_examples(session, record, run, examples),
-            )
-    finally:
-        engine.dispose()
+    record = _read_record(session, run, expert_id)
+    return Expert(
+        run=run.name,
+        expert=expert_id,
+        label=label,
+        density=record.density,
+        mean_activation=record.mean_activation,
+        max_activation=record.max_activation,
+        p99=record.p99,
+        entropy=record.entropy,
+        top_tokens=tuple((_text(run, [token]), count) for token, count in record.top_tokens),
+        examples=_read_examples(session, record, run, examples),
+    )
 
 
 def _read_record(session: Session, run: Run, expert_id: int) -> ExpertRecord:
@@ -136,12 +129,6 @@ def _read_record(session: Session, run: Run, expert_id: int) -> ExpertRecord:
         last = run.layer_config.num_experts - 1
         raise NotFoundError(f"Unknown expert {expert_id}. {run.name} has experts 0 to {last}.")
     return record
-
-
-def _best_label(session: Session, record: ExpertRecord) -> str | None:
-    table = AutomaticLabelRecord
-    same_expert = and_(table.run_id == record.run_id, table.expert == record.expert)
-    return session.scalar(select(table.label).where(same_expert).order_by(table.balanced_accuracy.desc()).limit(1))
 
 
 def _read_examples(session: Session, record: ExpertRecord, run: Run, limit: int) -> tuple[TopExample, ...]:

@@ -37,7 +37,7 @@ def test_the_registry_has_every_experimental_method() -> None:
 
 def test_the_core_does_not_load_the_experimental_package() -> None:
     code = (
-        "import sys, mxd.trainer.api, mxd.backend.api.app;"
+        "import sys, mxd.api.training, mxd.backend.api.app;"
         "sys.exit(any(name.startswith('mxd.trainer.experimental') for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

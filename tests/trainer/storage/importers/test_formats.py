@@ -12,10 +12,14 @@ from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 from torch import Tensor, nn
 
-from mxd import LanguageModel, Run, build_index, generate, route
+from mxd.trainer.analysis.indexing import build_index
 from mxd.trainer.config import Edit, IndexConfig, Sampling, SteeringConfig
+from mxd.trainer.inference.routing import route
+from mxd.trainer.inference.steering import generate
+from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.database.tables import RunRecord
 from mxd.trainer.storage.importers import ImportConfig, ImportResult, import_run
+from mxd.trainer.storage.run import Run
 from tests.helpers.language_models import saved_language_model
 from tests.helpers.outside import (
     WIDTH,

@@ -1,0 +1,153 @@
+"""Datasets in memory: texts, rows of a Hugging Face dataset, or token ids, saved in the data folder on first use.
+
+Training can then resume, and the dashboard and later evaluations can tell which text a run was trained on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import TypeAdapter, ValidationError
+from torch import Tensor
+
+from mxd.api.settings import build
+from mxd.trainer.config import Count, TextConfig
+from mxd.trainer.data.readers import Document
+from mxd.trainer.data.sequences import tokenize_documents
+from mxd.trainer.errors import UserError
+from mxd.trainer.utils.files import atomic_directory
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+Dataset = str | Path | TextConfig | Iterable[Any]
+"""A file, a folder or a Hub dataset by name; a ``TextConfig``; or an iterable of texts, of rows with a column ``text``
+or ``input_ids`` (such as a ``datasets.Dataset``), or of token ids as lists, arrays or tensors."""
+
+FOLDER = "texts"
+COLUMNS = ("text", "input_ids")
+_ROWS = 256
+_COUNT = TypeAdapter[int](Count)
+
+
+class Source(NamedTuple):
+    """A dataset on disk."""
+
+    text: TextConfig
+    tokens: int
+    """Number of tokens to read."""
+
+
+def open_dataset(
+    dataset: Dataset,
+    tokens: int | str | None,
+    data: Path,
+    tokenizer: PreTrainedTokenizerBase,
+    keywords: Mapping[str, Any],
+) -> Source:
+    """Return the settings of a dataset; one in memory is saved below ``data``, up to ``tokens`` tokens.
+
+    Args:
+        keywords: fields of ``TextConfig``.
+
+    Raises:
+        UserError: the dataset is empty, or its items are neither texts nor token ids.
+    """
+    limit = None if tokens is None else number_of_tokens(tokens)
+    if isinstance(dataset, TextConfig):
+        text = dataset
+    elif isinstance(dataset, str | Path):
+        text = build(TextConfig, {"dataset": str(dataset)}, keywords)
+    else:
+        column, rows = _limited(_documents(dataset, keywords.get("column")), limit, tokenizer)
+        path = _save(rows, column, data / FOLDER)
+        text = build(TextConfig, {}, {**keywords, "dataset": str(path), "column": column})
+    if limit is None:
+        available = sum(len(ids) for ids in tokenize_documents(text, tokenizer))
+        limit = max(available // text.context_length, 1) * text.context_length
+    return Source(text, limit)
+
+
+def number_of_tokens(tokens: int | str) -> int:
+    """Parse a number of tokens, such as 20_000_000 or ``"20M"``.
+
+    Raises:
+        UserError: it is not a positive number.
+    """
+    try:
+        return _COUNT.validate_python(tokens)
+    except ValidationError as error:
+        raise UserError(f"Invalid tokens: {tokens!r}. Use a positive number, such as 20_000_000 or '20M'.") from error
+
+
+def _documents(dataset: Iterable[Any], column: str | None) -> Iterator[Document]:
+    for item in dataset:
+        value = _value(item, column) if isinstance(item, Mapping) else item
+        if isinstance(value, str):
+            yield value
+        else:
+            yield from _token_ids(value)
+
+
+def _value(row: Mapping[str, Any], column: str | None) -> Any:
+    names = (column,) if column else COLUMNS
+    found = next((name for name in names if name in row), None)
+    if found is None:
+        listed = ", ".join(f"'{name}'" for name in row)
+        raise UserError(f"A row of the dataset has no column {' or '.join(map(repr, names))}. It has: {listed}.")
+    return row[found]
+
+
+def _token_ids(value: Any) -> Iterator[list[int]]:
+    """Rows of token ids of a list, an array or a tensor [T] or [B, T]."""
+    array = value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
+    if array.dtype.kind not in "iu" or array.ndim not in (1, 2) or (array.size and array.min() < 0):
+        raise UserError(
+            f"An item of the dataset is neither text nor token ids: {value!r:.80}. Use texts, rows with a column "
+            "'text' or 'input_ids', or token ids [T] or [B, T]."
+        )
+    yield from np.atleast_2d(array).tolist()
+
+
+def _limited(
+    documents: Iterator[Document], limit: int | None, tokenizer: PreTrainedTokenizerBase
+) -> tuple[str, list[Document]]:
+    """Column name and documents, of one kind, until they have ``limit`` tokens."""
+    first = next(documents, None)
+    if first is None:
+        raise UserError("The dataset is empty. Pass an iterable of texts or of token ids; an iterator is used up once.")
+    kind, available, rows = type(first), 0, list[Document]()
+    stream = chain([first], documents)
+    while (limit is None or available < limit) and (part := list(islice(stream, _ROWS))):
+        if any(type(document) is not kind for document in part):
+            raise UserError("The dataset mixes texts and token ids. Pass only one kind.")
+        rows += part
+        available += _count(part, tokenizer) if limit is not None else 0
+    return ("text" if kind is str else "input_ids"), rows
+
+
+def _count(documents: Sequence[Document], tokenizer: PreTrainedTokenizerBase) -> int:
+    texts = [document for document in documents if isinstance(document, str)]
+    ids = tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"] if texts else documents
+    return sum(map(len, ids)) + len(texts)  # each text follows a start token
+
+
+def _save(rows: Sequence[Document], column: str, folder: Path) -> Path:
+    """Write documents to a Parquet file named after their digest, unless it exists."""
+    digest = blake2b(digest_size=8)
+    for row in rows:
+        digest.update(row.encode() if isinstance(row, str) else np.asarray(row, np.int32).tobytes())
+        digest.update(b"\0")
+    target = folder / digest.hexdigest()
+    if not target.is_dir():
+        kind = pa.string() if column == "text" else pa.list_(pa.int32())
+        with atomic_directory(target) as partial:
+            pq.write_table(pa.table({column: pa.array(rows, kind)}), partial / f"{column}.parquet")
+    return target / f"{column}.parquet"

@@ -1,0 +1,109 @@
+"""Routing, steered generation and circuits of a text, as results that display in notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from mxd.api.attachment import Edits, parse_edits
+from mxd.api.loading import as_layer
+from mxd.api.measurements import AnyRun
+from mxd.api.models import language_model_of
+from mxd.api.settings import build
+from mxd.trainer.analysis.circuits.graph import Circuit
+from mxd.trainer.analysis.circuits.tracing import trace as trace_circuit
+from mxd.trainer.config import Edit, SteeringConfig
+from mxd.trainer.config.analysis import CircuitConfig
+from mxd.trainer.inference.routing import Routing
+from mxd.trainer.inference.routing import route as route_text
+from mxd.trainer.inference.steering import SteeredGeneration
+from mxd.trainer.inference.steering import steer as steer_text
+
+
+def route(
+    run: AnyRun,
+    text: str,
+    *,
+    k: int | None = None,
+    model: PreTrainedModel | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+) -> Routing:
+    """Route a text: the active experts of each token, with their activations and shares of the output.
+
+    Args:
+        run: the run, or its name.
+        text: the text. The run's start token precedes it.
+        k: active experts per token. Default: the run's K.
+        model: as in ``index``.
+        tokenizer: as in ``index``.
+
+    Raises:
+        UserError: the text is empty or too long, or the run has no such K.
+    """
+    layer = as_layer(run)
+    with language_model_of(layer, model, tokenizer) as language_model:
+        return route_text(language_model, layer.run, text, k)
+
+
+def generate(
+    run: AnyRun | Sequence[AnyRun],
+    prompt: str,
+    edits: Edits | Sequence[Edit],
+    *,
+    model: PreTrainedModel | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    **settings: Any,
+) -> SteeredGeneration:
+    """Continue a prompt without edits (baseline) and with them (steered), with equal random numbers.
+
+    Args:
+        run: the steered run, or several of different layers with the steered one first.
+        prompt: the text to continue.
+        edits: as in ``Layer.steer``; or ``Edit`` objects, which can also name other runs and conditions.
+        model: as in ``index``.
+        tokenizer: as in ``index``.
+        settings: other fields of ``SteeringConfig`` and ``Sampling``, such as ``max_tokens=24`` or ``seed=1``.
+
+    Raises:
+        UserError: the prompt is too long, an edit or setting is invalid, or a run does not fit the model.
+    """
+    layers = _layers(run)
+    parsed = tuple(edits) if isinstance(edits, Sequence) else parse_edits(edits)
+    config = build(SteeringConfig, {"prompt": prompt, "edits": parsed}, settings)
+    with language_model_of(layers[0], model, tokenizer) as language_model:
+        generation = steer_text(language_model, [layer.run for layer in layers], config)
+        generation.tokens("baseline")  # to the end, while the model is in evaluation mode
+    return generation
+
+
+def trace(
+    run: AnyRun | Sequence[AnyRun],
+    prompt: str,
+    *,
+    model: PreTrainedModel | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    **settings: Any,
+) -> Circuit:
+    """Trace a circuit: the attribution graph of a next token through the layers of one or more runs.
+
+    Args:
+        run: the run, or several of different layers.
+        prompt: the text. The most probable next token is explained, unless ``target`` names another.
+        model: as in ``index``.
+        tokenizer: as in ``index``.
+        settings: other fields of ``CircuitConfig``, such as ``nodes=20``.
+
+    Raises:
+        UserError: the text is too long, or circuits are not supported for a run.
+    """
+    layers = _layers(run)
+    config = build(CircuitConfig, {"prompt": prompt}, settings)
+    with language_model_of(layers[0], model, tokenizer) as language_model:
+        return trace_circuit(language_model, [layer.run for layer in layers], config)
+
+
+def _layers(runs: AnyRun | Sequence[AnyRun]) -> list[Any]:
+    several = runs if isinstance(runs, Sequence) and not isinstance(runs, str) else [runs]
+    return [as_layer(run) for run in several]

@@ -1,0 +1,60 @@
+"""The language model of a layer: the caller's own, for the time of a call, or one that is loaded by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from mxd.trainer.language_model.model import LanguageModel
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from mxd.api.layer import Layer
+
+
+class Reference:
+    """The model that a layer was trained on in this process, or that was loaded for it. Copies do not include it."""
+
+    def __init__(self) -> None:
+        self.model: tuple[Any, Any] | None = None
+        """Model and tokenizer of the caller."""
+        self.loaded: LanguageModel | None = None
+
+    def __reduce__(self) -> tuple[type[Reference], tuple[()]]:
+        return Reference, ()
+
+
+@contextmanager
+def borrowed(model: Any, tokenizer: Any, source: str) -> Iterator[LanguageModel]:
+    """Use the caller's model in evaluation mode and without gradients; restore both settings exactly on exit."""
+    training = [(module, module.training) for module in model.modules()]
+    gradients = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+    try:
+        yield LanguageModel(model, tokenizer, source)
+    finally:
+        for module, mode in training:
+            module.training = mode
+        for parameter, requires_grad in gradients:
+            parameter.requires_grad_(requires_grad)
+
+
+@contextmanager
+def language_model_of(
+    layer: Layer, model: PreTrainedModel | None = None, tokenizer: PreTrainedTokenizerBase | None = None
+) -> Iterator[LanguageModel]:
+    """Yield the language model of a layer: ``model``, else the one it was trained on in this process, else by name.
+
+    Raises:
+        UserError: the model cannot be loaded.
+    """
+    reference, source = layer.reference, layer.run.language_model_source
+    chosen = (model, tokenizer or layer.run.tokenizer) if model is not None else reference.model
+    if chosen is not None:
+        with borrowed(*chosen, source) as language_model:
+            yield language_model
+        return
+    if reference.loaded is None:
+        reference.loaded = LanguageModel.load(source)
+    yield reference.loaded

@@ -1,0 +1,106 @@
+"""The dashboard, served from a thread of a script or notebook."""
+
+from __future__ import annotations
+
+import socket
+from html import escape
+from threading import Thread
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote
+
+import uvicorn
+
+from mxd.api.loading import as_layer, database_url, own_data_folder
+from mxd.api.measurements import AnyRun
+from mxd.backend.api.app import create_app
+from mxd.backend.cli.commands.serve import SHUTDOWN_TIMEOUT_S, listen
+from mxd.backend.database.engine import opened
+from mxd.backend.settings import Settings
+from mxd.trainer.errors import UserError
+from mxd.trainer.storage.run_records import register_run
+
+START_TIMEOUT_S = 60.0
+
+
+class Dashboard:
+    """A running server. ``stop`` ends it; so does leaving a ``with`` block, or the end of the process."""
+
+    def __init__(self, settings: Settings, page: str) -> None:
+        self._listener = listen(settings.host, settings.port)
+        host, port = self._listener.getsockname()[:2]
+        self.url = f"http://{f'[{host}]' if ':' in host else host}:{port}{page}"
+        """Address of the run's page."""
+        config = uvicorn.Config(
+            create_app(settings),
+            loop="asyncio",
+            log_config=None,
+            access_log=False,
+            timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S,
+        )
+        self._server = _Server(config)
+        self._thread = Thread(target=self._server.run, args=([self._listener],), daemon=True)
+
+    def start(self) -> Self:
+        """Start the server and wait until it accepts requests.
+
+        Raises:
+            UserError: it does not start.
+        """
+        self._thread.start()
+        if not self._server.is_ready.wait(START_TIMEOUT_S):
+            raise UserError(f"The dashboard did not start within {START_TIMEOUT_S:.0f} seconds. Run 'mxd serve'.")
+        return self
+
+    def stop(self) -> None:
+        """Stop the server. A second call does nothing."""
+        self._server.should_exit = True
+        if self._thread.is_alive():
+            self._thread.join()
+        self._listener.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        return f"Dashboard({self.url})"
+
+    def _repr_html_(self) -> str:
+        return f'<a href="{escape(self.url)}" target="_blank">{escape(self.url)}</a>'
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        from threading import Event
+
+        self.is_ready = Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.is_ready.set()
+
+
+def serve(run: AnyRun, *, port: int = 0, database: str | None = None, **settings: Any) -> Dashboard:
+    """Serve the dashboard of a run's data folder from a thread, and return a handle with its ``url``.
+
+    Args:
+        run: the run whose page is opened, or its name.
+        port: port to listen on; 0 chooses a free one.
+        database: SQLAlchemy URL. Default: as in ``index``.
+        settings: other fields of ``mxd.backend.settings.Settings``, such as ``host="0.0.0.0"``.
+
+    Raises:
+        UserError: the port is in use, or the database cannot be opened.
+    """
+    layer = as_layer(run)
+    url = database_url(layer.run, database)
+    with opened(url) as engine:
+        register_run(layer.run, engine)
+    options = Settings(data=own_data_folder(layer.run), database=url, port=port, **settings)
+    return Dashboard(options, f"/runs/{quote(layer.name)}").start()

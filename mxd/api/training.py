@@ -1,0 +1,147 @@
+"""Training a layer from Python."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from tqdm import tqdm
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from mxd.api.datasets import Dataset, open_dataset
+from mxd.api.layer import Layer
+from mxd.api.loading import data_folder, load
+from mxd.api.models import borrowed
+from mxd.api.settings import build
+from mxd.backend.database.engine import opened
+from mxd.backend.settings import Settings
+from mxd.trainer.config import Method, TextConfig, TrainConfig
+from mxd.trainer.storage.database.open import sqlite_url
+from mxd.trainer.storage.run import runs_folder
+from mxd.trainer.training.train import train_layer
+from mxd.trainer.training.training_run import Resume
+from mxd.trainer.utils.callbacks import Callbacks
+
+Callback = Callable[[Mapping[str, float]], object]
+"""Called with the metrics of each logged step. Training stops, and can be resumed, if it returns True."""
+
+CONTEXT_LENGTH: int = TextConfig.model_fields["context_length"].default
+
+
+def train(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    dataset: Dataset,
+    *,
+    layer: int,
+    tokens: int | str | None = None,
+    name: str | None = None,
+    method: Method = "mxd",
+    num_experts: int | None = None,
+    k: int = 32,
+    language_model: str | None = None,
+    resume: Resume = "never",
+    data: str | Path | None = None,
+    database: str | None = None,
+    callbacks: Sequence[Callback] = (),
+    progress: bool = True,
+    **settings: Any,
+) -> Layer:
+    """Train a layer to replace an MLP, and save it as a run in the data folder. The model is left as it was.
+
+    Args:
+        model: Hugging Face causal language model.
+        tokenizer: its tokenizer.
+        dataset: file, folder or Hub dataset by name; or an iterable of texts, of rows with ``text`` or ``input_ids``,
+            or of token ids. Token ids are packed as they are; a start token precedes each text.
+        layer: index of the block whose MLP is replaced.
+        tokens: number of training tokens, such as ``"20M"``. Default: the whole dataset, once.
+        name: name of the run. Default: made of the model, layer, method and K.
+        method: ``mxd``, ``transcoder``, ``skip-transcoder`` or another kind of layer.
+        num_experts: N. Default: as many parameters as a transcoder of 32 features per input value.
+        k: K, active experts per token.
+        language_model: name, folder or GGUF file under which the dashboard loads the model. Default:
+            ``model.name_or_path``.
+        resume: ``"if-any"`` continues an interrupted run of this name, or returns a finished one.
+        data: data folder. Default: ``MXD_DATA``, or ``data``.
+        database: SQLAlchemy URL. Default: ``MXD_DATABASE``, or ``mxd.sqlite`` in the data folder.
+        callbacks: called with the metrics of each logged step; one that returns True stops training.
+        progress: show a progress bar.
+        settings: other fields of ``TrainConfig`` and of the configs in it, such as ``learning_rate=1e-3``,
+            ``context_length=64`` or ``seed=1``.
+
+    Raises:
+        UserError: the run exists and ``resume`` is ``"never"``, there is no such layer, a setting is invalid, or the
+            dataset is too short.
+    """
+    folder = data_folder(data)
+    source = language_model or model.name_or_path or type(model).__name__
+    text_fields = {key: settings.pop(key) for key in list(settings) if key in TextConfig.model_fields}
+    text_fields.setdefault("context_length", min(CONTEXT_LENGTH, _context_limit(model)))
+    text, count = open_dataset(dataset, tokens, folder, tokenizer, text_fields)
+    fixed = {"language_model": source, "layer": layer, "text": text, "tokens": count, "method": method, "k": k}
+    run_name = name or default_name(source, layer, method, k)
+    config = build(TrainConfig, {**fixed, "name": run_name, "num_experts": num_experts}, settings)
+    relay = _Relay(callbacks)
+    url = database or Settings().database or sqlite_url(folder)
+    with (
+        opened(url) as engine,
+        borrowed(model, tokenizer, source) as wrapped,
+        progress_bar(f"Training {run_name}", progress) as show,
+    ):
+        hooks = Callbacks(show, lambda: relay.is_stopped)
+        train_layer(config, folder, engine, wrapped, resume=resume, log=relay.open, callbacks=hooks)
+    trained = load(runs_folder(folder) / run_name)
+    trained.reference.model = model, tokenizer
+    return trained
+
+
+def default_name(source: str, layer: int, method: str, k: int) -> str:
+    """Name of a run of a language model, such as ``gpt2-l8-k32`` or ``gpt2-l8-transcoder-k32``."""
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(source).name.removesuffix(".gguf")).strip("-._").lower() or "model"
+    kind = "" if method == "mxd" else f"{method}-"
+    return f"{stem[:60]}-l{layer}-{kind}k{k}"
+
+
+def _context_limit(model: PreTrainedModel) -> int:
+    config, names = model.config.get_text_config(), ("max_position_embeddings", "n_positions")
+    return next((int(getattr(config, name)) for name in names if getattr(config, name, None)), CONTEXT_LENGTH)
+
+
+@dataclass
+class _Relay:
+    """A metric log that calls the callbacks."""
+
+    callbacks: Sequence[Callback]
+    is_stopped: bool = field(default=False)
+
+    def open(self, config: TrainConfig, folder: Path, step: int) -> _Relay:
+        """Open the log of a run."""
+        del config, folder, step
+        return self
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Pass the metrics of a step on."""
+        answers = [callback({"step": step, **metrics}) for callback in self.callbacks]
+        self.is_stopped = self.is_stopped or any(answer is True for answer in answers)
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+@contextmanager
+def progress_bar(title: str, is_shown: bool) -> Iterator[Callable[[int, int, str], None]]:
+    """Yield a function that updates a progress bar with the tokens done, their total and a note."""
+    bar: tqdm[NoReturn] = tqdm(desc=title, unit=" tokens", unit_scale=True, disable=not is_shown)
+    with bar:
+
+        def show(done: int, total: int, note: str) -> None:
+            bar.total = total
+            bar.set_postfix_str(note, refresh=False)
+            bar.update(done - bar.n)
+
+        yield show

@@ -1,0 +1,148 @@
+"""Layers in a user's own loops: steered, replaced and attached, with the model exactly restored."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+import mxd
+from tests.api.conftest import User, user_model
+
+PROMPT = "the old fox"
+
+
+def snapshot(model: nn.Module) -> Any:
+    """Classes, modes, attributes and hooks of all modules; identity, values and flags of all parameters."""
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks")
+    modules = [
+        (name, type(it), it.training, sorted(vars(it)), [list(getattr(it, hook)) for hook in hooks])
+        for name, it in model.named_modules()
+    ]
+    return modules, [(name, id(it), it.requires_grad, it.tolist()) for name, it in model.named_parameters()]
+
+
+def continued(user: User, model: PreTrainedModel | None = None) -> str:
+    """Greedy continuation of the prompt by transformers."""
+    ids = user.tokenizer(PROMPT, return_tensors="pt")
+    written = (model or user.model).generate(**ids, max_new_tokens=12, do_sample=False, pad_token_id=0)
+    return str(user.tokenizer.decode(written[0, ids["input_ids"].shape[1] :]))
+
+
+def logits(user: User, model: PreTrainedModel | None = None) -> Tensor:
+    """Logits of the prompt."""
+    with torch.no_grad():
+        output: Tensor = (model or user.model)(**user.tokenizer(PROMPT, return_tensors="pt")).logits
+    return output
+
+
+def busiest(user: User) -> int:
+    """The expert with the largest activations on the prompt."""
+    activations = user.run.activations(user.model, user.tokenizer(PROMPT, return_tensors="pt"))
+    return int(activations.sum(dim=(0, 1)).to_dense().argmax())
+
+
+def test_steering_agrees_with_the_dashboards_engine(user: User) -> None:
+    edits: dict[int, Any] = {busiest(user): +6, 3: "ablate", 5: ("set", 2), 7: ("scale", 0.5)}
+    sampling = {"max_tokens": 12, "temperature": 0, "repetition_penalty": 1.0}
+    generation = mxd.generate(user.run, PROMPT, edits, model=user.model, tokenizer=user.tokenizer, **sampling)
+    start = user.tokenizer.decode([0])
+    ids = user.tokenizer(start + PROMPT, return_tensors="pt")
+    with user.run.steer(user.model, edits):
+        written = user.model.generate(**ids, max_new_tokens=12, do_sample=False, pad_token_id=0)[0]
+    own = user.tokenizer.decode(written[ids["input_ids"].shape[1] :], skip_special_tokens=False)
+    assert own.startswith(generation.text("steered").removesuffix(start)[:8])
+    assert "Δ log p" in generation._repr_html_()
+
+
+def test_the_model_is_exactly_restored(user: User) -> None:
+    before, plain = snapshot(user.model), logits(user)
+    expert = busiest(user)
+    uses: list[Callable[[], Any]] = [
+        lambda: user.run.steer(user.model, {expert: 6}),
+        lambda: user.run.steer(user.model, {expert: 6}, mode="replace"),
+        lambda: user.run.replace(user.model),
+        lambda: user.run.attach(user.model),
+        lambda: user.run.attach(user.model, {expert: 6}, mode="residual"),
+    ]
+    for use in uses:
+        with use():
+            assert not torch.equal(logits(user), plain)
+        assert torch.equal(logits(user), plain)
+    with pytest.raises(ZeroDivisionError), user.run.steer(user.model, {expert: 6}):
+        _ = 1 / 0
+    mxd.route(user.run, PROMPT, model=user.model, tokenizer=user.tokenizer)
+    mxd.trace(user.run, PROMPT, model=user.model, tokenizer=user.tokenizer, nodes=4)
+    assert snapshot(user.model) == before
+
+
+def test_a_zero_edit_changes_no_bit(user: User) -> None:
+    plain = logits(user)
+    with user.run.steer(user.model, {busiest(user): 0}):
+        assert torch.equal(logits(user), plain)
+
+
+def test_hooks_of_the_user_see_the_steered_output_once(user: User) -> None:
+    seen: list[Tensor] = []
+    down = next(it for name, it in user.model.named_modules() if name.endswith(".1.mlp"))
+    handle = down.register_forward_hook(lambda _module, _inputs, output: seen.append(output))
+    plain, expert = logits(user), busiest(user)
+    seen.clear()
+    with user.run.steer(user.model, {expert: 6}):
+        logits(user)
+    logits(user)
+    handle.remove()
+    assert len(seen) == 2
+    assert not torch.equal(seen[0], seen[1])
+    assert torch.equal(logits(user), plain)
+
+
+def test_replacing_computes_the_layer_and_steering_nests_in_it(user: User) -> None:
+    expert = busiest(user)
+    with user.run.replace(user.model):
+        replaced = logits(user)
+        with user.run.steer(user.model, {expert: 6}):
+            nested = logits(user)
+        assert torch.equal(logits(user), replaced)
+    with user.run.steer(user.model, {expert: 6}, mode="replace"):
+        torch.testing.assert_close(logits(user), nested)
+
+
+@pytest.mark.parametrize("family", ["llama", "opt"])
+def test_attached_parameters_train_and_copies_are_independent(
+    family: str, tmp_path_factory: pytest.TempPathFactory, user: User
+) -> None:
+    if family == "opt":
+        pytest.skip("widths differ by position; covered by the replacement tests of LanguageModel")
+    attached = user.run.attach(user.model)
+    with pytest.raises(mxd.UserError, match="already has an attached layer"):
+        user.run.attach(user.model)
+    names = [name for name, _ in user.model.named_parameters() if ".mxd." in name]
+    assert names
+    user.model(**user.tokenizer(PROMPT, return_tensors="pt")).logits.sum().backward()
+    assert user.run.core.table.grad is not None
+    user.model.zero_grad()
+    twin = copy.deepcopy(user.model)
+    for name, parameter in twin.named_parameters():
+        if ".mxd." in name:
+            parameter.data.zero_()
+    assert not torch.equal(logits(user, twin), logits(user))
+    attached.detach()
+    attached.detach()
+    assert not [name for name, _ in user.model.named_parameters() if ".mxd." in name]
+
+
+def test_a_layer_of_another_model_is_an_error(user: User) -> None:
+    other = user_model("falcon")
+    other.config.num_hidden_layers = 99
+    with pytest.raises(mxd.UserError, match="no list of 99 blocks"):
+        user.run.steer(other, {1: 6})
+    with pytest.raises(mxd.UserError, match="Invalid change of expert 1: 'louder'"):
+        user.run.steer(user.model, {1: "louder"})  # type: ignore[dict-item]  # what users try
+    with pytest.raises(mxd.UserError, match="experts 0 to 39"):
+        user.run.steer(user.model, {99: 6})

@@ -1,0 +1,134 @@
+"""Training, indexing, evaluating and serving from Python."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from datasets import Dataset
+
+import mxd
+from mxd.api.settings import build
+from mxd.trainer.config import TrainConfig
+from tests.api.conftest import texts, user_model
+from tests.api.test_attachment import snapshot
+from tests.helpers.language_models import byte_tokenizer
+
+SIZES: dict[str, Any] = {
+    "layer": 1,
+    "num_experts": 40,
+    "k": 4,
+    "context_length": 16,
+    "batch_tokens": 64,
+    "buffer_tokens": 512,
+    "log_every": 4,
+    "progress": False,
+}
+
+
+def trained(folder: Path, dataset: Any, **changes: Any) -> mxd.Layer:
+    return mxd.train(user_model("llama"), byte_tokenizer(), dataset, data=folder, **(SIZES | changes))
+
+
+def ids() -> Iterator[list[int]]:
+    start = byte_tokenizer().eos_token_id
+    return ([start, *byte_tokenizer()(text)["input_ids"]] for text in texts(40))
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    [
+        lambda: list(texts(40)),
+        lambda: Dataset.from_dict({"text": list(texts(40))}),
+        lambda: Dataset.from_dict({"input_ids": list(ids())}),
+        lambda: (torch.tensor(row) for row in ids()),
+        lambda: iter([torch.tensor([row[:48] for row in ids()])]),
+    ],
+    ids=["texts", "dataset", "tokenised dataset", "tensors", "batches of tensors"],
+)
+def test_every_kind_of_dataset_trains(tmp_path: Path, dataset: Any) -> None:
+    run = trained(tmp_path, dataset(), name="run", tokens=640)
+    assert run.run.config.tokens == 640
+    assert torch.isfinite(run(torch.randn(2, 16))).all()
+
+
+def test_texts_and_their_token_ids_train_the_same_layer(tmp_path: Path) -> None:
+    runs = [trained(tmp_path, dataset, name=name) for name, dataset in (("texts", list(texts(40))), ("ids", ids()))]
+    first, second = (dict(run.named_parameters()) for run in runs)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert runs[0].run.config.tokens == runs[1].run.config.tokens > 1500
+
+
+def test_the_model_stays_as_it_was_and_the_callbacks_see_metrics(tmp_path: Path) -> None:
+    model, seen = user_model("gpt2").train(), []
+    before = snapshot(model)
+    run = mxd.train(model, byte_tokenizer(), texts(), data=tmp_path, callbacks=[seen.append], **SIZES, tokens=1024)
+    mxd.index(run, list(texts(30, seed=1)), progress=False)
+    evaluation = mxd.evaluate(run, list(texts(60, seed=2)), progress=False, resamples=100, prompts=2)
+    assert snapshot(model) == before
+    assert [metrics["step"] for metrics in seen] == [4, 8, 12, 16]
+    assert seen[-1]["normalized_mse"] == pytest.approx(seen[-1]["normalized_mse"])
+    assert run.name == "gpt2lmheadmodel-l1-k4"
+    assert not evaluation.seen_text
+    assert "loss increase" in evaluation._repr_html_()
+    with pytest.raises(mxd.UserError, match="was trained on"):
+        mxd.evaluate(run, run.run.config.text, progress=False)
+
+
+def test_a_callback_stops_training_and_the_same_call_resumes_it(tmp_path: Path) -> None:
+    common: dict[str, Any] = {"name": "run", "tokens": 1024, "checkpoint_every": 128, "resume": "if-any"}
+    stopped = trained(tmp_path, list(texts()), callbacks=[lambda metrics: metrics["step"] == 8], **common)
+    assert not (stopped.run.folder / "layer.safetensors").is_file()
+    resumed = trained(tmp_path, list(texts()), **common)
+    whole = trained(tmp_path, list(texts()), **(common | {"name": "whole"}))
+    assert all(torch.equal(a, b) for a, b in zip(resumed.parameters(), whole.parameters(), strict=True))
+
+
+def test_transcoders_have_directions(tmp_path: Path) -> None:
+    run = trained(tmp_path, list(texts(60)), name="tc", method="transcoder", tokens=640)
+    assert isinstance(run, mxd.Transcoder)
+    x = torch.randn(4, 16)
+    torch.testing.assert_close(run.encode(x) @ run.W_dec + run.core.output_bias, run(x))
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"learning_rte": 1}, "Unknown setting: learning_rte. Did you mean 'learning_rate'"),
+        ({"k_spread": 2}, "Invalid regularization.k_spread: 2"),
+        ({"tokens": "many"}, "Invalid tokens: 'many'"),
+        ({"dataset": [3.5]}, "neither text nor token ids"),
+        ({"dataset": []}, "The dataset is empty"),
+        ({"dataset": [{"body": "x"}]}, "no column 'text' or 'input_ids'. It has: 'body'"),
+        ({"layer": 9}, "There is no layer 9"),
+    ],
+)
+def test_mistakes_are_one_sentence(tmp_path: Path, keywords: dict[str, Any], message: str) -> None:
+    arguments = {"dataset": list(texts(20)), "name": "run"} | keywords
+    with pytest.raises(mxd.UserError, match=message):
+        trained(tmp_path, **arguments)
+    assert not (tmp_path / "runs" / "run").exists()
+
+
+def test_configs_inside_a_config_can_be_given_flat_or_whole() -> None:
+    base = {"name": "x", "language_model": "y", "layer": 0, "text": {"dataset": "z"}, "tokens": 1}
+    flat = build(TrainConfig, base, {"learning_rate": 0.5, "gate": "two-level", "context_length": 64})
+    whole = build(TrainConfig, base, {"optimizer": {"learning_rate": 0.5}, "gate": {"gate": "two-level"}})
+    assert (flat.optimizer, flat.gate) == (whole.optimizer, whole.gate)
+    assert flat.text.context_length == 64
+
+
+def test_the_dashboard_is_served_from_a_thread(tmp_path: Path) -> None:
+    run = trained(tmp_path, list(texts(40)), name="run", tokens=640)
+    with mxd.serve(run) as dashboard:
+        root = dashboard.url.removesuffix("/runs/run")
+        with urllib.request.urlopen(f"{root}/api/runs") as answer:
+            assert [it["name"] for it in json.load(answer)["runs"]] == ["run"]
+        with urllib.request.urlopen(f"{root}/openapi.json") as answer:
+            assert json.load(answer)["openapi"].startswith("3.")
+        assert dashboard.url in dashboard._repr_html_()
