@@ -51,7 +51,7 @@ def mean_outputs(
     """
     check_fits(language_model, run)
     layer = run.layer.to(language_model.device_of(run.config.layer))
-    found = []
+    means = []
     for done, expert in enumerate(experts):
         callbacks.check_cancelled()
         sequences = _sequences_of(run, expert, database)
@@ -62,9 +62,9 @@ def mean_outputs(
                 f"Expert {expert} of '{run.name}' is not active on its stored examples. Index the run again."
             )
         total_O = torch.stack([total for total, _ in sums]).sum(0)
-        found.append(MeanOutput(expert, (total_O / tokens).float().cpu(), tokens))
+        means.append(MeanOutput(expert, (total_O / tokens).float().cpu(), tokens))
         callbacks.on_progress(done + 1, len(experts), "")
-    return found
+    return means
 
 
 def _sequences_of(run: Run, expert: int, database: Engine) -> list[list[int]]:
@@ -83,7 +83,7 @@ def _sequences_of(run: Run, expert: int, database: Engine) -> list[list[int]]:
             .join(ExampleRecord, same)
             .where(ExampleRecord.run_id == record.id, ExampleRecord.expert == expert)
         )
-        packed = dict(session.execute(query).tuples())
+        packed = dict(session.execute(query).tuples().all())
     if not packed:
         raise UserError(f"Expert {expert} of '{run.name}' is dead: it has no active tokens. Choose another one.")
     return [np.frombuffer(packed[sequence], TOKEN_IDS).tolist() for sequence in sorted(packed)]
