@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 RECOVERY_WANTED_SECONDS = 5
 
 
-class _SyntheticDatabase(Command):
+class SyntheticDatabase(Command):
     """Options shared by both: a synthetic database in SQLite or PostgreSQL."""
 
     experts: Positive = 86_015
@@ -61,7 +61,7 @@ class _SyntheticDatabase(Command):
             yield folder, url, write_database(folder, url, tokenizer_folder(), self.sizes)
 
 
-class BenchBrowse(_SyntheticDatabase):
+class BenchBrowse(SyntheticDatabase):
     """Time browsing: send a server on a synthetic database every kind of request that pages make."""
 
     rounds: Positive = 100
@@ -75,7 +75,7 @@ class BenchBrowse(_SyntheticDatabase):
         """Measure and report."""
         from benchmarks.backend.browse import bench_browse
 
-        with self.made() as (folder, database, database_bytes), _server(folder, database) as (url, _):
+        with self.made() as (folder, database, database_bytes), serving(folder, database) as (url, _):
             found = bench_browse(url, self.sizes, database_bytes, self.rounds, self.rate, self.seconds)
         lines = [f"{name:<34} {it.p50_ms:8.1f} {it.p95_ms:8.1f} {it.p99_ms:8.1f}" for name, it in found.queries.items()]
         words = [
@@ -88,7 +88,7 @@ class BenchBrowse(_SyntheticDatabase):
         return 0
 
 
-class BenchLoad(_SyntheticDatabase):
+class BenchLoad(SyntheticDatabase):
     """Browse and stream together, with a third of the clients disconnecting; then ten times that; then normal load.
 
     The exit code is 1 if anything but rejections went wrong, or if recovery took more than five seconds.
@@ -110,8 +110,8 @@ class BenchLoad(_SyntheticDatabase):
         run = sample_run()
         with self.made() as (folder, database, _):
             shutil.copytree(SAMPLE, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.sqlite*"))
-            _register(run.name, folder, database)
-            with _server(folder, database) as (url, process), task("Loading", "seconds") as callbacks:
+            register(run.name, folder, database)
+            with serving(folder, database) as (url, process), task("Loading", "seconds") as callbacks:
                 found = bench_load(
                     url=url,
                     process=process.pid,
@@ -146,7 +146,8 @@ def _describe(load: Load) -> str:
     )
 
 
-def _register(run: str, data: Path, url: str) -> None:
+def register(run: str, data: Path, url: str) -> None:
+    """Register a run of a data folder in a database."""
     from mxd.backend.database.engine import opened
     from mxd.trainer.storage.run import Run
     from mxd.trainer.storage.run_records import register_run
@@ -179,7 +180,7 @@ def tokenizer_folder() -> Path:
 
 
 @contextmanager
-def _server(data: Path, database: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+def serving(data: Path, database: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """Start a server in its own process, so that the client does not slow it down. Yields address and process."""
     flags = ["--data", str(data), "--database", database, "--host", "127.0.0.1", "--port", "0", "--device", "cpu"]
     words = [sys.executable, "-m", "mxd.backend.cli.main", "serve", *flags]

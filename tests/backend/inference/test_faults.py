@@ -29,7 +29,7 @@ LABEL = "/api/runs/first/experts/3/label"
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Do not wait for locks."""
 
-    def prepare(connection: sqlite3.Connection, _record: object) -> None:
+    def prepare(_lock_ms: int, connection: sqlite3.Connection, _record: object) -> None:
         connection.execute("PRAGMA busy_timeout=0")
 
     monkeypatch.setattr("mxd.trainer.storage.database.engine._set_sqlite_pragmas", prepare)
