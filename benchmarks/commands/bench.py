@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from benchmarks.commands.bench_browse import BenchBrowse, BenchLoad, tokenizer_folder
+from benchmarks.commands.bench_crowd import BenchCrowd
 from benchmarks.commands.bench_gates import BenchGates
+from benchmarks.commands.bench_gpu import BenchGpu
 from benchmarks.commands.bench_large import BenchLarge
 from benchmarks.commands.bench_live import BenchGenerate, BenchIdentity, BenchSoak
 from mxd.backend.cli.base import Command
@@ -161,11 +163,13 @@ BENCHMARKS: Mapping[str, type[Command]] = {
     "train": BenchTrain,
     "gates": BenchGates,
     "large": BenchLarge,
+    "gpu": BenchGpu,
     "index": BenchIndex,
     "browse": BenchBrowse,
     "generate": BenchGenerate,
     "identity": BenchIdentity,
     "soak": BenchSoak,
     "load": BenchLoad,
+    "crowd": BenchCrowd,
 }
 """Name -> benchmark."""

@@ -103,9 +103,9 @@ def _config(run: Run, tokens: int) -> IndexConfig:
 def _point(size: Sizes, tokens: int, timing: Rounds, device: str, run: Run) -> IndexPoint:
     language_model = size.as_indexed(run.tokenizer, device)
     ways = {
-        "forward": lambda: _forward_alone(language_model, size, run, tokens),
+        "forward": lambda: route_alone(language_model, size, run, tokens),
         "gather": lambda: _collect(run, tokens, language_model),
-        "index": lambda: _index(run, tokens, language_model),
+        "index": lambda: index_once(run, tokens, language_model),
     }
     seconds = timing.take(ways, f"N {size.num_experts:,}, K {size.k}, {tokens:,} tokens")
 
@@ -125,7 +125,8 @@ def _point(size: Sizes, tokens: int, timing: Rounds, device: str, run: Run) -> I
 
 
 @torch.inference_mode()
-def _forward_alone(language_model: LanguageModel, size: Sizes, run: Run, tokens: int) -> None:
+def route_alone(language_model: LanguageModel, size: Sizes, run: Run, tokens: int) -> None:
+    """Run only the forward pass up to the MLP, and the gate, over this many tokens."""
     layer = run.layer.to(language_model.device_of(run.config.layer))
     per_batch = max(1, TOKENS_PER_BATCH // size.context)
     ids_BC = random_ids(language_model, per_batch, size.context)
@@ -141,7 +142,8 @@ def _collect(run: Run, tokens: int, language_model: LanguageModel) -> None:
         collect(builder, run, config, language_model, SINGLE_PROCESS, NO_CALLBACKS)
 
 
-def _index(run: Run, tokens: int, language_model: LanguageModel) -> None:
+def index_once(run: Run, tokens: int, language_model: LanguageModel) -> None:
+    """Index a run into a temporary database."""
     with tempfile.TemporaryDirectory(dir=run.folder) as data:
         database = open_trainer_database(sqlite_url(Path(data)))
         register_run(run, database)
@@ -152,4 +154,4 @@ def _index(run: Run, tokens: int, language_model: LanguageModel) -> None:
 def _alone(size: Sizes, run_folder: Path, tokens: int, device: str) -> None:
     keep_freed_memory()
     run = Run.load(run_folder, run_folder.parent.parent)
-    _index(run, tokens, size.as_indexed(run.tokenizer, device))
+    index_once(run, tokens, size.as_indexed(run.tokenizer, device))

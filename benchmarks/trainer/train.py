@@ -103,7 +103,7 @@ def _point(
     ways = {
         "forward": lambda: forward_alone(language_model, size, steps * batch),
         "step": bare_steps(size, batch, steps, device),
-        "train": lambda: _train(size, text, folder, tokens, batch, language_model),
+        "train": lambda: train_once(size, text, folder, tokens, batch, language_model),
     }
     seconds = timing.take(ways, f"N {size.num_experts:,}, K {size.k}, {tokens:,} tokens")
     parts = zip(seconds["forward"], seconds["step"], seconds["train"], strict=True)
@@ -152,7 +152,8 @@ def bare_steps(size: Sizes, batch: int, steps: int, device: str) -> Callable[[],
     return take
 
 
-def _train(size: Sizes, text: Path, folder: Path, tokens: int, batch: int, language_model: LanguageModel) -> None:
+def train_once(size: Sizes, text: Path, folder: Path, tokens: int, batch: int, language_model: LanguageModel) -> None:
+    """Train a layer in a temporary data folder."""
     with tempfile.TemporaryDirectory(dir=folder) as data:
         database = open_trainer_database(sqlite_url(Path(data)))
         train_layer(size.train_config(text, tokens, batch), Path(data), database, language_model)
@@ -162,4 +163,4 @@ def _train(size: Sizes, text: Path, folder: Path, tokens: int, batch: int, langu
 def _alone(size: Sizes, text: Path, folder: Path, tokens: int, batch: int, device: str, tokenizer_folder: Path) -> None:
     keep_freed_memory()
     tokenizer: PreTrainedTokenizerBase = load_tokenizer(str(tokenizer_folder))
-    _train(size, text, folder, tokens, batch, size.as_fitted(tokenizer, device))
+    train_once(size, text, folder, tokens, batch, size.as_fitted(tokenizer, device))
