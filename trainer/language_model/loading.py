@@ -9,6 +9,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import torch
@@ -17,6 +18,12 @@ from torch import Tensor, nn
 
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.sources import local_folder
+from mxd.trainer.language_model.untrusted.config_check import (
+    check_config_values,
+    check_layers,
+    check_sizes,
+    stored_weights,
+)
 from mxd.trainer.utils import hub
 from mxd.trainer.utils.distributed import AUTO_MAP
 from mxd.trainer.utils.hub import first_line
@@ -110,8 +117,10 @@ def execution_device(module: nn.Module) -> torch.device | None:
 
 def _config(name: str, local: bool) -> PreTrainedConfig:
     # Imported here and below: transformers takes seconds to import, and the server starts without it.
-    from transformers import AutoConfig
+    from transformers import AutoConfig, PreTrainedConfig
 
+    values, _ = PreTrainedConfig.get_config_dict(name, local_files_only=local)
+    check_config_values(values)
     config: Any = AutoConfig.from_pretrained(name, trust_remote_code=False, local_files_only=local)
     # A config may name a kernel repository of the Hub here, which transformers would download and run.
     config._attn_implementation = None
@@ -125,9 +134,11 @@ def _pretrained(name: str, dtype: torch.dtype, local: bool, device_map: DeviceMa
     # Weights that do not fit a device are expected.
     logging.getLogger("accelerate.big_modeling").setLevel(logging.ERROR)
     logging.getLogger("transformers.modeling_utils").addFilter(_is_no_load_report)
+    config = _config(name, local)
+    _check_fits_weights(config, Path(name))
     loaded: Any = AutoModelForCausalLM.from_pretrained(
         name,
-        config=_config(name, local),
+        config=config,
         dtype=dtype,
         use_safetensors=True,
         trust_remote_code=False,
@@ -141,10 +152,21 @@ def _pretrained(name: str, dtype: torch.dtype, local: bool, device_map: DeviceMa
     return module
 
 
+def _check_fits_weights(config: PreTrainedConfig, folder: Path) -> None:
+    """Raise BadConfigError if the config describes more than the weights in the folder hold."""
+    stored = stored_weights(folder)
+    if stored is not None:
+        check_layers(int(getattr(config.get_text_config(), "num_hidden_layers", 0)), stored)
+        check_sizes(_build_outline(config), stored)
+
+
 def _outline(name: str, local: bool) -> PreTrainedModel:
+    return _build_outline(_config(name, local))
+
+
+def _build_outline(config: PreTrainedConfig) -> PreTrainedModel:
     from transformers import AutoModelForCausalLM
 
-    config = _config(name, local)
     with torch.device("meta"):
         module: PreTrainedModel = AutoModelForCausalLM.from_config(config)
     return module

@@ -1,0 +1,55 @@
+"""Configs that do not fit their weights, or no model, are refused before anything of that size is built."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mxd.trainer.errors import UserError
+from mxd.trainer.language_model.loading import load_module, load_outline
+from tests.helpers.language_models import saved_language_model
+
+HUGE: dict[str, tuple[dict[str, Any], str]] = {
+    "layers": ({"num_hidden_layers": 10**9}, "num_hidden_layers = 1,000,000,000"),
+    "more layers than tensors": ({"num_hidden_layers": 3000}, "3,000 layers"),
+    "heads": ({"num_attention_heads": 10**7}, "num_attention_heads"),
+    "classes": ({"num_labels": 10**9}, "num_labels"),
+    "width": ({"intermediate_size": 10**8}, "but the weights hold"),
+    "vocabulary": ({"vocab_size": 10**9}, "but the weights hold"),
+    "overflow": ({"hidden_size": 2**62}, "hidden_size"),
+    "inner config": ({"text_config": {"num_hidden_layers": 10**9}}, "num_hidden_layers"),
+}
+
+
+def change(folder: Path, **values: Any) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+@pytest.mark.parametrize("name", HUGE)
+def test_a_config_larger_than_its_weights_is_refused(name: str, tmp_path: Path) -> None:
+    folder = saved_language_model(tmp_path / "language-model")
+    values, sentence = HUGE[name]
+    change(folder, **values)
+    with pytest.raises(UserError, match=sentence) as raised:
+        load_module(str(folder), torch.float32)
+    assert "\n" not in str(raised.value)
+
+
+def test_an_outline_of_a_billion_layers_is_refused(tmp_path: Path) -> None:
+    folder = saved_language_model(tmp_path / "language-model")
+    change(folder, num_hidden_layers=10**9)
+    with pytest.raises(UserError, match="num_hidden_layers"):
+        load_outline(str(folder))
+
+
+@pytest.mark.parametrize("key", ["_attn_implementation", "attn_implementation", "_attn_implementation_internal"])
+def test_a_config_cannot_choose_an_attention_kernel(key: str, tmp_path: Path) -> None:
+    folder = saved_language_model(tmp_path / "language-model")
+    change(folder, **{key: "somebody/kernel"})
+    for module in (load_module(str(folder), torch.float32), load_outline(str(folder))):
+        assert module.config._attn_implementation in ("sdpa", "eager")
