@@ -108,6 +108,7 @@ check: install
 fuzz: $(PACKAGES)
 	@FUZZ_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -q tests/backend/fuzz tests/trainer/data/test_readers_fuzz.py tests/trainer/storage/test_run_fuzz.py
 	@FUZZ_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -q -m hypothesis --ignore-glob '*/fuzz/*'
+	@$(BIN)/python -m tests.faults.attacks
 
 bench: install
 	@for name in $(BENCHES); do $(BIN)/python -m benchmarks $$name || exit 1; done

@@ -10,7 +10,7 @@ KEEP_LABELS = (
     "Restore a backup. Without one, 'mxd database rescue NEW.sqlite' saves labels, notes, lists and sessions: "
     "replace the damaged file with it and index the runs again."
 )
-"""What to do with a damaged SQLite file."""
+"""Advice for a damaged SQLite file."""
 
 
 class UserError(ValueError):

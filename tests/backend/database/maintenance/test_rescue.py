@@ -1,4 +1,4 @@
-"""What users wrote survives a damaged database file."""
+"""Labels and lists survive a damaged database file."""
 
 from __future__ import annotations
 

@@ -1,0 +1,249 @@
+"""Attack a real server over raw sockets on loopback, at full size and with the default limits; print a table.
+
+    .venv/bin/python -m tests.faults.attacks
+
+Takes a few minutes and needs no network. The exit code is 1 if an attack kept others out, made the server answer with
+an error of its own, or took more memory, time or log than allowed.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import psutil
+
+from mxd.backend.database.access_tokens import create_token
+from mxd.backend.database.engine import opened
+from mxd.backend.settings import Settings
+from mxd.trainer.storage.database.open import writing
+from tests.faults.world import Place, make_place
+from tests.helpers import raw_http
+from tests.helpers.processes import installed
+from tests.helpers.raw_http import HEAD
+
+LIMITS = Settings()
+MOST_MEMORY_MB = 100
+MOST_SECONDS = 5.0
+"""Within which a request of somebody else must be answered during an attack."""
+MOST_LOG_BYTES = 100_000
+RUN = "/api/runs/small"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A server that requires tokens."""
+
+    url: str
+    process: psutil.Process
+    data: Path
+    headers: Mapping[str, str]
+
+    def memory_mb(self) -> float:
+        """Resident memory."""
+        return float(self.process.memory_info().rss / 2**20)
+
+    def check_others(self) -> str:
+        """Browse as somebody else and say how long it took.
+
+        Raises:
+            AssertionError: another status than 200, or too slow.
+        """
+        began = time.monotonic()
+        status = raw_http.ask(self.url, "/api/runs", self.headers)
+        took = time.monotonic() - began
+        assert status == 200, f"others get {status}"
+        assert took < MOST_SECONDS, f"others wait {took:.1f} s"
+        return f"others browse in {took * 1000:.0f} ms"
+
+    def client(self) -> httpx.Client:
+        """A well-behaved client."""
+        return httpx.Client(base_url=self.url, headers=dict(self.headers), timeout=120)
+
+
+@contextmanager
+def held(target: Target, count: int, first: bytes, buffer: int | None = None) -> Iterator[list[raw_http.socket.socket]]:
+    """Hold as many connections as the server accepts, up to ``count``."""
+    with ExitStack() as stack:
+        connections = []
+        for _ in range(count):
+            it = stack.enter_context(raw_http.connect(target.url, buffer))
+            try:
+                it.sendall(first)
+            except ConnectionError:
+                continue
+            connections.append(it)
+        yield connections
+
+
+def half_sent_bodies(target: Target) -> str:
+    """205 half-sent sign-ins."""
+    first = f"POST /api/access {HEAD}Content-Type: application/json\r\nContent-Length: 99\r\n\r\n{{".encode()
+    with held(target, 205, first):
+        return target.check_others()
+
+
+def endless_header(target: Target) -> str:
+    """One header of up to 200 MB."""
+    before, sent = target.memory_mb(), 0
+    with raw_http.connect(target.url) as it:
+        it.sendall(f"GET / {HEAD}X: ".encode())
+        try:
+            while sent < 200 * 2**20:
+                sent += it.send(b"x" * 2**16)
+        except ConnectionError:
+            pass
+    grown = target.memory_mb() - before
+    assert grown < MOST_MEMORY_MB, f"memory grew by {grown:.0f} MB"
+    return f"cut off after {sent / 2**20:.1f} MB, memory +{max(0, grown):.0f} MB, {target.check_others()}"
+
+
+def half_open_connections(target: Target) -> str:
+    """1,064 connections with half a request line."""
+    with held(target, 1_064, b"GET /api") as connections:
+        began = time.monotonic()
+        while raw_http.ask(target.url, "/api/runs", target.headers) != 200:
+            assert time.monotonic() - began < LIMITS.head_seconds + MOST_SECONDS, "others are kept out"
+            time.sleep(0.2)
+        out = time.monotonic() - began
+        closed = sum(raw_http.is_closed(it) for it in connections)
+    assert closed == len(connections), "some stay open"
+    assert out < LIMITS.head_seconds + MOST_SECONDS
+    return f"others are out for {out:.1f} s at most, all are closed in {time.monotonic() - began:.1f} s"
+
+
+def unread_streams(target: Target) -> str:
+    """128 steering clients that do not read."""
+    body = b'{"prompt":"the old fox","sampling":{"max_tokens":60,"samples":4,"temperature":1.0}}'
+    steering = raw_http.request("POST", f"{RUN}/steering", body, {**target.headers, "Content-Type": "application/json"})
+    with held(target, 128, steering, raw_http.SMALL_BUFFER), target.client() as client:
+        began = time.monotonic()
+        while (answer := client.post(f"{RUN}/routing", json={"text": "the fox"})).status_code in (429, 503):
+            assert time.monotonic() - began < 300, "routing is blocked"
+            time.sleep(min(2.0, float(answer.headers["retry-after"])))
+        assert answer.status_code == 200, answer.text
+        return f"routing is answered after {time.monotonic() - began:.1f} s, {target.check_others()}"
+
+
+def waiting_writers(target: Target) -> str:
+    """41 writers behind a lock of another process."""
+    statuses: list[int] = []
+
+    def write(expert: int) -> None:
+        with target.client() as client:
+            statuses.append(client.put(f"{RUN}/experts/{expert % 40}/label", json={"label": "x"}).status_code)
+
+    holder = sqlite3.connect(target.data / "mxd.sqlite", isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    threads = [threading.Thread(target=write, args=(place,)) for place in range(41)]
+    try:
+        for thread in threads:
+            thread.start()
+        time.sleep(1)
+        said = target.check_others()
+        for thread in threads:
+            thread.join()
+    finally:
+        holder.execute("ROLLBACK")
+        holder.close()
+    assert set(statuses) <= {429, 503}, f"statuses {sorted(set(statuses))}"
+    return f"{said}; writers got {', '.join(str(status) for status in sorted(set(statuses)))}"
+
+
+def large_seeds(target: Target) -> str:
+    """Seeds around 2**64 / 1,000,003 and 2**53."""
+    with target.client() as client:
+        for seed in (18_446_688_736_430, 2**53 - 1):
+            body = {"prompt": "the old fox", "sampling": {"max_tokens": 2, "seed": seed}}
+            answer = client.post(f"{RUN}/steering", json=body)
+            assert answer.status_code == 200, answer.text
+            assert "event: done" in answer.text, answer.text
+    return "texts are written"
+
+
+def unread_bundles(target: Target) -> str:
+    """20 downloads that are not read."""
+    before = {path: path.stat().st_size for path in Path(tempfile.gettempdir()).glob("mxd-bundle-*/*")}
+    with held(
+        target, 20, raw_http.request("GET", f"{RUN}/bundle", headers=target.headers), raw_http.SMALL_BUFFER
+    ) as connections:
+        statuses = sorted({raw_http.status(it) or 0 for it in connections[:3]})
+        files = [it for it in Path(tempfile.gettempdir()).glob("mxd-bundle-*/*") if it not in before]
+        said = target.check_others()
+    assert len(files) <= 2, f"{len(files)} files"
+    return f"statuses {statuses}, {len(files)} file on disk, {said}"
+
+
+ATTACKS: tuple[Callable[[Target], str], ...] = (
+    half_sent_bodies,
+    endless_header,
+    half_open_connections,
+    unread_streams,
+    waiting_writers,
+    large_seeds,
+    unread_bundles,
+)
+
+
+@contextmanager
+def served(place: Place) -> Iterator[tuple[Target, Path]]:
+    """Start a server that requires tokens. Yields it and the file with its log."""
+    with opened(place.database) as database, writing(database) as session:
+        token = create_token(session, "write", "an attack").token
+    words = ("serve", "--data", str(place.data), "--access", "tokens", "--port", "0", "--device", "cpu")
+    with installed(*words, folder=place.folder) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        log = place.folder / "log"
+        url = process.stdout.readline().split()[5]
+        copying = threading.Thread(target=_copy, args=(process.stderr, log), daemon=True)
+        copying.start()
+        try:
+            yield Target(url, psutil.Process(process.pid), place.data, {"Authorization": f"Bearer {token}"}), log
+        finally:
+            process.kill()
+            copying.join()
+
+
+def _copy(lines: Iterator[str], log: Path) -> None:
+    with log.open("w", encoding="utf-8") as file:
+        for line in lines:
+            file.write(line)
+
+
+def main() -> int:
+    """Run every attack and print one line for each."""
+    os.environ.update(OMP_NUM_THREADS="1", TOKENIZERS_PARALLELISM="false", HF_HUB_OFFLINE="1")
+    failed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        place = make_place(Path(folder))
+        with served(place) as (target, log):
+            with target.client() as client:
+                client.post(f"{RUN}/routing", json={"text": "the fox"}).raise_for_status()
+            for attack in ATTACKS:
+                title = (attack.__doc__ or "").strip().rstrip(".")
+                try:
+                    result, word = attack(target), "held"
+                except AssertionError as error:
+                    result, word, failed = str(error), "FAILED", failed + 1
+                print(f"| {title} | {word} | {result} |", flush=True)
+                time.sleep(1)
+            target.check_others()
+        written = log.read_text()
+        is_short = len(written) < MOST_LOG_BYTES and "Traceback" not in written
+        print(f"| Log of all attacks | {'held' if is_short else 'FAILED'} | {len(written):,} bytes |")
+        print(written[-2000:], file=sys.stderr)
+    return int(failed > 0 or not is_short)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
