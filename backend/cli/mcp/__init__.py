@@ -1,0 +1,1 @@
+"""Tools for agents over the Model Context Protocol; every tool is a client of the HTTP API."""

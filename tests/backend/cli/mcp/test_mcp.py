@@ -1,0 +1,124 @@
+"""``mxd mcp`` over standard input and output, driven by the official client."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp import Client, StdioServerParameters, stdio_client
+
+from mxd.trainer.storage.run import Run
+from tests.helpers.processes import MXD, server
+from tests.helpers.runs import World
+
+READING = {
+    "find_experts_on_text",
+    "list_experts",
+    "list_runs",
+    "read_evaluations",
+    "read_expert",
+    "read_probes",
+    "route_text",
+    "search_experts",
+    "similar_experts",
+    "steer",
+    "test_expert_on_texts",
+    "trace_circuit",
+}
+WRITING = {"label_expert", "note_on_expert", "save_session"}
+
+
+@pytest.fixture
+def data(fitted: World, tmp_path: Path) -> Path:
+    """A copy of the fitted run's data folder."""
+    shutil.copytree(fitted.data, tmp_path / "data")
+    return tmp_path / "data"
+
+
+def with_client(work: Callable[[Client], Awaitable[None]], *words: str) -> None:
+    """Run ``work`` with a client of ``mxd mcp``."""
+
+    async def connected() -> None:
+        parameters = StdioServerParameters(command=str(MXD), args=["mcp", "--device", "cpu", *words])
+        async with Client(stdio_client(parameters)) as client:
+            await work(client)
+
+    anyio.run(connected)
+
+
+async def answer(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
+    """Structured answer of a tool, which must have a control and a sample size."""
+    result = await client.call_tool(tool, arguments)
+    assert not result.is_error, result.content
+    found: Any = result.structured_content
+    assert set(found) == {"result", "control", "sample"}
+    assert found["control"] and found["sample"]
+    return dict(found)
+
+
+def test_every_reading_tool_answers_with_control_and_sample(data: Path) -> None:
+    expert = max(Run.load("small", data).units)
+    texts = {"positive": ["the old fox", "old fox ran"], "negative": ["red blue dog", "a dog sat"]}
+
+    async def work(client: Client) -> None:
+        tools = (await client.list_tools()).tools
+        assert {tool.name for tool in tools} == READING
+        assert all(tool.annotations and tool.annotations.read_only_hint for tool in tools)
+        assert (await answer(client, "list_runs"))["result"]["runs"][0]["name"] == "small"
+        assert (await answer(client, "search_experts", run="small", text="fox"))["sample"]["experts_of_the_run"] == 40
+        assert (await answer(client, "list_experts", run="small", limit=3))["sample"]["matching"] == 40
+        read = await answer(client, "read_expert", run="small", expert=expert)
+        assert "«" in read["result"]["examples"][0]["text"]
+        assert "mxd ablate" in read["control"]
+        await answer(client, "similar_experts", run="small", expert=expert)
+        await answer(client, "read_evaluations", run="small")
+        await answer(client, "read_probes", run="small")
+        assert (await answer(client, "route_text", run="small", text="the fox"))["sample"] == {"tokens": 8, "texts": 1}
+        await answer(client, "find_experts_on_text", run="small", text="the old fox")
+        tested = await answer(client, "test_expert_on_texts", run="small", expert=expert, **texts)
+        low, high = tested["result"]["interval_95"]
+        assert low <= tested["result"]["auroc"] <= high
+        assert tested["control"]["random_experts"] > 1
+        traced = await answer(client, "trace_circuit", runs=["small"], text="the old fox", check=2)
+        assert traced["sample"]["nodes_ablated"] == len(traced["result"]["nodes"]) == 2
+
+    with_client(work, "--data", str(data))
+
+
+def test_steering_stands_next_to_the_same_edits_of_a_random_expert(data: Path) -> None:
+    expert = max(Run.load("small", data).units)
+    edits = [f"{expert}:add:20@first:4"]
+
+    async def work(client: Client) -> None:
+        settings: dict[str, Any] = {"run": "small", "prompt": "the", "edits": edits, "samples": 2, "max_tokens": 6}
+        one = await answer(client, "steer", **settings, count=["e"])
+        assert one == await answer(client, "steer", **settings, count=["e"])
+        assert one["result"]["edits"] == edits
+        (control,) = one["control"]["edits"]
+        assert control.endswith(":add:20@first:4")
+        assert control != edits[0]
+        assert one["sample"]["texts"] == len(one["control"]["steered_texts"]) == 2
+        refused = await client.call_tool("steer", {**settings, "edits": ["40:ablate"]})
+        assert refused.is_error
+        assert "experts 0 to 39" in str(refused.content)
+        assert (await client.call_tool("label_expert", {"run": "small", "expert": 1, "label": "x"})).is_error
+
+    with_client(work, "--data", str(data))
+
+
+def test_writing_tools_need_a_flag_and_reach_a_server(data: Path) -> None:
+    with server(data) as (url, _):
+
+        async def work(client: Client) -> None:
+            tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+            assert set(tools) == READING | WRITING
+            await answer(client, "label_expert", run="small", expert=3, label="fox")
+            await answer(client, "note_on_expert", run="small", expert=3, note="AUROC 0.9")
+            await answer(client, "save_session", run="small", name="loud", prompt="the", edits=["3:add:4"])
+            assert (await answer(client, "read_expert", run="small", expert=3))["result"]["label"] == "fox"
+
+        with_client(work, "--url", url, "--allow-write")
