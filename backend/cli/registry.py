@@ -28,6 +28,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
     "Start": {
         "demo": Entry("demo", "DemoCommand", "serve the bundled demo in the browser"),
         "serve": Entry("serve", "ServeCommand", "serve the dashboard and the HTTP API for your runs or one .mxd file"),
+        "mcp": Entry("mcp", "McpCommand", "serve tools for agents over the Model Context Protocol"),
         "doctor": Entry("doctor", "DoctorCommand", "check versions, device, disk, database, runs and port"),
         "completion": Entry("completion", "CompletionCommand", "print a completion script for your shell"),
     },
