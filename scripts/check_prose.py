@@ -153,9 +153,9 @@ def prose_files() -> list[Path]:
 def main(names: Iterable[str]) -> int:
     """Print what is found. Returns the exit code."""
     paths = [Path(name) for name in names] or prose_files()
-    found = [finding for path in paths for finding in findings(path)]
-    print("\n".join(map(str, found)) if found else f"{len(paths)} files checked")
-    return 1 if found else 0
+    problems = [finding for path in paths for finding in findings(path)]
+    print("\n".join(map(str, problems)) if problems else f"{len(paths)} files checked")
+    return 1 if problems else 0
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Compare predicted and measured ablation effects of circuits over many prompts.
 
-    python scripts/circuit_agreement.py RUN… --dataset data/demo/text.jsonl.gz [--prompts 50] [--tokens 32] [--data data]
+    python scripts/circuit_agreement.py RUN… --dataset data/demo/text.jsonl.gz [--prompts 50] [--tokens 32]
 
 Each prompt is the beginning of a document. Its most probable next token is traced, and every expert in the graph is
 ablated on its own. Prints one JSON document: correlations over all experts, per layer, and the influence of the kept
@@ -43,13 +43,13 @@ def main() -> None:
     words = parser.parse_args()
     runs = [Run.load(name, words.data) for name in words.runs]
     language_model = LanguageModel.load(runs[0].language_model_source, "cpu")
-    found: Found = []
+    agreements: Found = []
     for prompt in prompts(language_model, words.dataset, words.prompts, words.tokens):
         config = CircuitConfig(prompt=prompt, nodes=words.nodes)
         circuit = trace(language_model, runs, config)
-        found.append((circuit, ablate_each_expert(language_model, runs, config, circuit)))
-        print(f"{len(found)} of {words.prompts}", file=sys.stderr)
-    print(json.dumps(summary(found), indent=1))
+        agreements.append((circuit, ablate_each_expert(language_model, runs, config, circuit)))
+        print(f"{len(agreements)} of {words.prompts}", file=sys.stderr)
+    print(json.dumps(summary(agreements), indent=1))
 
 
 def prompts(language_model: LanguageModel, text: str, count: int, tokens: int) -> list[str]:
@@ -63,27 +63,27 @@ def prompts(language_model: LanguageModel, text: str, count: int, tokens: int) -
     return list(islice(beginnings[::step], count))
 
 
-def summary(found: Found) -> dict[str, object]:
+def summary(agreements: Found) -> dict[str, object]:
     """Summarise all prompts."""
     layers: defaultdict[int, list[AblationEffect]] = defaultdict(list)
-    for circuit, effects in found:
+    for circuit, effects in agreements:
         experts = [node for node in circuit.nodes if node.kind == "expert"]
         for node, effect in zip(experts, effects, strict=True):
             layers[node.layer or 0].append(effect)
-    within = [agreement(effects).correlation for _, effects in found if len(effects) > 2]
-    kinds = {kind for circuit, _ in found for kind in circuit.origins}
+    within = [agreement(effects).correlation for _, effects in agreements if len(effects) > 2]
+    kinds = {kind for circuit, _ in agreements for kind in circuit.origins}
     return {
-        "prompts": len(found),
-        "all": asdict(agreement(effect for _, effects in found for effect in effects)),
+        "prompts": len(agreements),
+        "all": asdict(agreement(effect for _, effects in agreements for effect in effects)),
         "layers": {layer: asdict(agreement(effects)) for layer, effects in sorted(layers.items())},
         "median correlation within a prompt": median(within),
         "least correlation within a prompt": min(within),
-        "kept nodes": fmean(len(circuit.nodes) - 1 for circuit, _ in found),
-        "nodes": fmean(circuit.num_nodes for circuit, _ in found),
-        "kept influence": fmean(circuit.retained_influence for circuit, _ in found),
-        "kept edges": fmean(circuit.retained_edge_influence for circuit, _ in found),
-        "origins": {kind: fmean(circuit.origins.get(kind, 0.0) for circuit, _ in found) for kind in sorted(kinds)},
-        "largest rounding": max(abs(circuit.rounding) for circuit, _ in found),
+        "kept nodes": fmean(len(circuit.nodes) - 1 for circuit, _ in agreements),
+        "nodes": fmean(circuit.num_nodes for circuit, _ in agreements),
+        "kept influence": fmean(circuit.retained_influence for circuit, _ in agreements),
+        "kept edges": fmean(circuit.retained_edge_influence for circuit, _ in agreements),
+        "origins": {kind: fmean(circuit.origins.get(kind, 0.0) for circuit, _ in agreements) for kind in sorted(kinds)},
+        "largest rounding": max(abs(circuit.rounding) for circuit, _ in agreements),
     }
 
 

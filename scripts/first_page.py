@@ -36,8 +36,8 @@ def main() -> None:
     """Print the minimum of several starts, for the page and for the list of runs that it requests."""
     data, times = sys.argv[1], int((*sys.argv[2:], "3")[0])
     for path in ("/", "/api/runs"):
-        found = [first_page(data, path) for _ in range(times)]
-        seconds, used = (min(values) for values in zip(*found, strict=True))
+        visits = [first_page(data, path) for _ in range(times)]
+        seconds, used = (min(values) for values in zip(*visits, strict=True))
         print(f"{path}: {seconds:.2f} s, {used:.2f} s of CPU time, the least of {times}")
 
 

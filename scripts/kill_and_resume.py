@@ -92,14 +92,18 @@ def main() -> int:
             else:  # finished before it was to be killed; the rest of the kills are for another
                 names.append(f"killed-{len(names) + 1}")
         assert not fit_until_killed(command(names[-1], chosen.tokens), data, 3600)
-        found = [
+        differences = [
             f"{name}-{method}: {tensor}"
             for name in names
             for method in ("mxd", "transcoder")
             for tensor in differing(data, f"{name}-{method}", f"whole-{method}")
         ]
-    print(json.dumps({"kills": kills, "fits": len(names), "seconds_each": round(whole_seconds, 1), "differing": found}))
-    return 1 if found else 0
+    print(
+        json.dumps(
+            {"kills": kills, "fits": len(names), "seconds_each": round(whole_seconds, 1), "differing": differences}
+        )
+    )
+    return 1 if differences else 0
 
 
 if __name__ == "__main__":

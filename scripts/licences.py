@@ -52,11 +52,11 @@ def _python_licence(name: str) -> str:
 def javascript_packages() -> dict[str, str]:
     """Map the packages of package-lock.json to their licences."""
     lock = json.loads((ROOT / "frontend" / "package-lock.json").read_text("utf-8"))
-    found: dict[str, str] = {}
+    licences: dict[str, str] = {}
     for place, package in lock["packages"].items():
         if place:
-            found[re.sub(r"^.*node_modules/", "", place)] = package.get("license", "not said")
-    return found
+            licences[re.sub(r"^.*node_modules/", "", place)] = package.get("license", "not said")
+    return licences
 
 
 def page() -> str:
@@ -72,11 +72,11 @@ def main() -> int:
     """Write or compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("check", nargs="?", choices=["check"])
-    wanted = page()
+    expected = page()
     if not parser.parse_args().check:
-        TARGET.write_text(wanted, "utf-8")
+        TARGET.write_text(expected, "utf-8")
         return 0
-    if TARGET.read_text("utf-8") == wanted:
+    if TARGET.read_text("utf-8") == expected:
         print(f"{TARGET.name} names all packages and their licences.")
         return 0
     print(f"{TARGET.name} is out of date. Run: python scripts/licences.py", file=sys.stderr)

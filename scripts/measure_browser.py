@@ -59,8 +59,8 @@ def first_load(browser: Browser, url: str, run: str) -> tuple[float, int]:
     session.send("Network.enable")
     scripts: dict[str, str] = {}
     sizes: dict[str, int] = {}
-    session.on("Network.responseReceived", lambda it: scripts.update({it["requestId"]: it["response"]["url"]}))
-    session.on("Network.loadingFinished", lambda it: sizes.update({it["requestId"]: it["encodedDataLength"]}))
+    session.on("Network.responseReceived", lambda event: scripts.update({event["requestId"]: event["response"]["url"]}))
+    session.on("Network.loadingFinished", lambda event: sizes.update({event["requestId"]: event["encodedDataLength"]}))
     page.goto(f"{url}/experts?run={run}", wait_until="commit")
     shown = page.evaluate(WHEN)
     page.wait_for_load_state("networkidle")

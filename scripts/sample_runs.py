@@ -51,10 +51,10 @@ def write_evaluations(sample: Path, database_url: str) -> None:
     with opened(database_url) as database, Session(database) as session:
         for record, key in MEASURED.items():
             table: Table = record.__table__  # type: ignore[assignment]
-            wanted = select(record, RunRecord.name).join(RunRecord, RunRecord.id == record.run_id)
+            query = select(record, RunRecord.name).join(RunRecord, RunRecord.id == record.run_id)
             taken[table.name] = [
                 portable_row(table.name, as_json(table, vars(row), EXCLUDED_COLUMNS)) | {"run": run}
-                for row, run in session.execute(wanted.order_by(*(table.c[column] for column in key)))
+                for row, run in session.execute(query.order_by(*(table.c[column] for column in key)))
             ]
             print(f"{len(taken[table.name])} {table.name}")
     (sample / EVALUATIONS_FILE).write_text(json.dumps(taken, ensure_ascii=False) + "\n", "utf-8")

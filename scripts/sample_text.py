@@ -101,13 +101,13 @@ def written_prompts(writing: dict[str, Any], count: int, openings: float, seed: 
     draw = random.Random(seed)
     kinds = list(writing["kinds"])
     weights = [writing["kinds"][kind]["weight"] for kind in kinds]
-    found: dict[Prompt, None] = {}
-    while len(found) < count:
+    prompts_seen: dict[Prompt, None] = {}
+    while len(prompts_seen) < count:
         kind = draw.choices(kinds, weights)[0]
         form = "openings" if draw.random() < openings else "chat"
         text = filled(draw.choice(writing["kinds"][kind][form]), writing["slots"], draw)
-        found[Prompt(kind, form, text)] = None
-    return list(found)
+        prompts_seen[Prompt(kind, form, text)] = None
+    return list(prompts_seen)
 
 
 def prompt_ids(prompt: Prompt, tokenizer: PreTrainedTokenizerBase, start: list[int]) -> list[int]:
@@ -123,9 +123,9 @@ def batches(ids: Sequence[Sequence[int]], rows: int, seed: int) -> list[list[int
     """Indices of at most `rows` prompts of equal length per batch, so that nothing is padded; in random order."""
     by_length = sorted(range(len(ids)), key=lambda index: len(ids[index]))
     groups = [list(group) for _, group in groupby(by_length, key=lambda index: len(ids[index]))]
-    found = [group[first : first + rows] for group in groups for first in range(0, len(group), rows)]
-    random.Random(seed).shuffle(found)
-    return found
+    prompts_seen = [group[first : first + rows] for group in groups for first in range(0, len(group), rows)]
+    random.Random(seed).shuffle(prompts_seen)
+    return prompts_seen
 
 
 def next_tokens(logits: Tensor, sampling: Sampling, generator: torch.Generator) -> Tensor:
@@ -178,11 +178,13 @@ def continued(
                 texts[row].append(token)
         ids = drawn[:, None]
         if len(finished.intersection(rows)) * FINISHED_SHARE >= len(rows):
-            kept = torch.tensor([place for place, row in enumerate(rows) if row not in finished], dtype=torch.int64)
-            if not len(kept):
+            unfinished = torch.tensor(
+                [place for place, row in enumerate(rows) if row not in finished], dtype=torch.int64
+            )
+            if not len(unfinished):
                 break
-            rows, ids = [rows[place] for place in kept.tolist()], ids[kept]
-            cache.batch_select_indices(kept)
+            rows, ids = [rows[place] for place in unfinished.tolist()], ids[unfinished]
+            cache.batch_select_indices(unfinished)
     return texts
 
 
@@ -211,15 +213,15 @@ def write_samples(arguments: argparse.Namespace) -> None:
     tokens, texts, begun = 0, 0, time.monotonic()
     for batch, part in left:
         generator = torch.Generator().manual_seed(zlib.crc32(f"{arguments.seed} {part.name}".encode()))
-        found = continued(model, torch.tensor([ids[index] for index in batch]), stop, sampling, generator)
+        prompts_seen = continued(model, torch.tensor([ids[index] for index in batch]), stop, sampling, generator)
         lines = [
             json.dumps(sampled(prompts[index], text), ensure_ascii=False) + "\n"
-            for index, text in zip(batch, tokenizer.batch_decode(found), strict=True)
+            for index, text in zip(batch, tokenizer.batch_decode(prompts_seen), strict=True)
         ]
         unfinished = part.with_suffix(".unfinished")
         unfinished.write_text("".join(lines), "utf-8")
         unfinished.replace(part)
-        tokens, texts = tokens + sum(map(len, found)), texts + len(batch)
+        tokens, texts = tokens + sum(map(len, prompts_seen)), texts + len(batch)
         seconds = time.monotonic() - begun
         ahead = sum(len(other) for other, _ in left) - texts
         print(
@@ -283,7 +285,7 @@ class Duplicates:
         return False
 
 
-def kept(lines: Iterable[dict[str, Any]], limits: Limits, removed: Counter[str]) -> Iterator[dict[str, str]]:
+def usable(lines: Iterable[dict[str, Any]], limits: Limits, removed: Counter[str]) -> Iterator[dict[str, str]]:
     """Text and kind of the lines that pass every filter; `removed` counts the others."""
     duplicates = Duplicates(limits)
     for line in lines:
@@ -310,7 +312,7 @@ def collect(arguments: argparse.Namespace) -> None:
     ]
     random.Random(0).shuffle(lines)
     removed: Counter[str] = Counter()
-    texts = list(kept(lines, Limits(), removed))
+    texts = list(usable(lines, Limits(), removed))
     sizes = accumulate(len(text["text"].encode()) for text in texts)
     held_out = sum(size <= arguments.held_out for size in sizes)
     arguments.output.mkdir(parents=True, exist_ok=True)

@@ -171,13 +171,13 @@ def pack(text: TextConfig, tokenizer: PreTrainedTokenizerBase, most: int | None 
     Raises:
         UserError: the text is empty or shorter than one row.
     """
-    found, count = list[npt.NDArray[np.int32]](), 0
+    batches, count = list[npt.NDArray[np.int32]](), 0
     for ids in tokenize_documents(text, tokenizer):
-        found.append(ids)
+        batches.append(ids)
         count += len(ids)
         if most is not None and count >= most:
             break
-    ids = np.concatenate(found)[:most]
+    ids = np.concatenate(batches)[:most]
     if len(ids) < text.context_length:
         raise UserError(f"{text.dataset} has {len(ids)} tokens, fewer than one sequence. Provide more text.")
     return ids[: len(ids) // text.context_length * text.context_length].reshape(-1, text.context_length)
@@ -322,8 +322,8 @@ def train(recipe: Recipe, more: Sequence[TrainerCallback] = ()) -> None:
     module.config.use_cache = True  # Trainer has taken it away, and without it every token is written by reading all
     module.save_pretrained(recipe.output)
     tokenizer.save_pretrained(recipe.output)
-    told = json.dumps(record(recipe, trainer.state, rows, module.num_parameters()), indent=1)
-    atomic_write(recipe.output / "training.json", told + "\n")
+    summary = json.dumps(record(recipe, trainer.state, rows, module.num_parameters()), indent=1)
+    atomic_write(recipe.output / "training.json", summary + "\n")
 
 
 def record(recipe: Recipe, state: TrainerState, rows: Rows, parameters: int) -> dict[str, Any]:

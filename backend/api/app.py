@@ -118,7 +118,7 @@ def build_api(
         lifespan=_lifespan,
         docs_url=None,
         redoc_url=None,
-        openapi_url="/api/openapi.json",
+        openapi_url="/openapi.json",
         generate_unique_id_function=_operation_id,
         responses={
             "4XX": {"model": ErrorResponse, "description": "The request cannot be served; the message says why."},
@@ -189,10 +189,10 @@ def _known_error(_request: Request, error: Exception) -> JSONResponse:
 
 
 def _database_error(_request: Request, error: Exception) -> JSONResponse:
-    told = to_client_error(error)
-    if told is error:
+    response = to_client_error(error)
+    if response is error:
         raise error  # a bug: logged, and answered with status 500
-    return response_to(told)
+    return response_to(response)
 
 
 def _unknown_error(_request: Request, error: Exception) -> JSONResponse:
@@ -219,7 +219,9 @@ def _allowed(request: Request) -> str:
     asked = {"type": "http", "path": path, "root_path": "", "headers": []}
     methods = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
     return ", ".join(
-        method for method in methods if any(it.matches({**asked, "method": method})[0] is Match.FULL for it in routes)
+        method
+        for method in methods
+        if any(route.matches({**asked, "method": method})[0] is Match.FULL for route in routes)
     )
 
 

@@ -64,9 +64,9 @@ class ConnectionLimits:
 def _raise_descriptor_limit(connections: int) -> int:
     """Raise the process's limit of open files if it is low. Returns the number of connections that it allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = connections + OTHER_DESCRIPTORS
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    required = connections + OTHER_DESCRIPTORS
+    if soft != resource.RLIM_INFINITY and soft < required:
+        soft = required if hard == resource.RLIM_INFINITY else min(required, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     return connections if soft == resource.RLIM_INFINITY else max(1, soft - OTHER_DESCRIPTORS)
 

@@ -27,7 +27,7 @@ def docs_page(openapi: JsonObject) -> str:
         f"<!doctype html><html lang='en'><head><meta charset='utf-8'><title>{title}: API</title>",
         "<meta name='viewport' content='width=device-width'>",
         f"<style>{STYLE}</style></head><body><h1>{title}</h1><p>{escape(info['description'])}</p>",
-        "<p>The same for programs: <a href='/api/openapi.json'>/api/openapi.json</a></p><h2>Endpoints</h2>",
+        "<p>The same for programs: <a href='/openapi.json'>/openapi.json</a></p><h2>Endpoints</h2>",
         *_endpoints(openapi["paths"]),
         "<h2>Types</h2>",
         *_types(openapi["components"]["schemas"]),

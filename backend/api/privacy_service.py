@@ -114,7 +114,7 @@ class PrivacyService:
         runs = sorted(context.runs, key=lambda run: run.config.layer)
         names = names_of(runs, request.name)
         check_new_runs(names, self.settings.data, self.database)
-        passages = check_passages([Passage(it.text, it.paraphrases) for it in request.passages], "The request")
+        passages = check_passages([Passage(entry.text, entry.paraphrases) for entry in request.passages], "The request")
         for passage in passages:
             for text in (passage.text, *passage.paraphrases):
                 context.check_length(text)

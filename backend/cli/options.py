@@ -128,8 +128,8 @@ def _value(annotation: Any) -> tuple[str, bool]:
     if origin in (list, tuple):
         return _value(arguments[0])[0], True
     if origin in (Union, UnionType):
-        found = [_value(argument) for argument in arguments if argument is not type(None)]
-        return "|".join(value for value, _ in found), any(is_list for _, is_list in found)
+        values = [_value(argument) for argument in arguments if argument is not type(None)]
+        return "|".join(value for value, _ in values), any(is_list for _, is_list in values)
     return TYPE_NAMES.get(annotation, "TEXT"), False
 
 

@@ -43,22 +43,22 @@ class NoteRecord(NotesBase):
 
 def labels_of(session: Session, run: str, experts: Collection[int]) -> dict[int, str]:
     """Return the labels of those of ``experts`` that have one."""
-    wanted = select(LabelRecord.expert, LabelRecord.label).where(
+    query = select(LabelRecord.expert, LabelRecord.label).where(
         LabelRecord.run == run, LabelRecord.expert.in_(list(experts))
     )
-    return {record.expert: record.label for record in session.execute(wanted)}
+    return {record.expert: record.label for record in session.execute(query)}
 
 
 def all_labels(session: Session, run: str) -> dict[int, str]:
     """Return all labels of a run."""
-    wanted = select(LabelRecord.expert, LabelRecord.label).where(LabelRecord.run == run)
-    return {record.expert: record.label for record in session.execute(wanted)}
+    query = select(LabelRecord.expert, LabelRecord.label).where(LabelRecord.run == run)
+    return {record.expert: record.label for record in session.execute(query)}
 
 
 def labels_stamp(session: Session, run: str) -> tuple[int, datetime | None]:
     """Return a value that changes whenever a label of the run changes."""
-    wanted = select(func.count(), func.max(LabelRecord.updated_at)).where(LabelRecord.run == run)
-    count, newest = session.execute(wanted).one()
+    query = select(func.count(), func.max(LabelRecord.updated_at)).where(LabelRecord.run == run)
+    count, newest = session.execute(query).one()
     return count, newest
 
 
@@ -152,8 +152,8 @@ def _by_expert(session: Session, *conditions: ColumnElement[bool]) -> dict[int, 
 
 def tag_counts(session: Session, run: str) -> list[tuple[str, int]]:
     """Return (tag, number of experts) for each tag of a run, in alphabetical order."""
-    wanted = select(TagRecord.tag, func.count()).where(TagRecord.run == run).group_by(TagRecord.tag)
-    return [(tag, count) for tag, count in session.execute(wanted.order_by(TagRecord.tag))]
+    query = select(TagRecord.tag, func.count()).where(TagRecord.run == run).group_by(TagRecord.tag)
+    return [(tag, count) for tag, count in session.execute(query.order_by(TagRecord.tag))]
 
 
 def tagged(session: Session, run: str, tag: str) -> set[int]:

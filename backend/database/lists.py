@@ -97,8 +97,8 @@ def delete_list(session: Session, record: ListRecord) -> None:
 
 def entries_of(session: Session, record: ListRecord) -> list[EntryRecord]:
     """Return the entries of a list in order."""
-    wanted = select(EntryRecord).where(EntryRecord.list_id == record.id)
-    return list(session.scalars(wanted.order_by(EntryRecord.place, EntryRecord.expert)))
+    query = select(EntryRecord).where(EntryRecord.list_id == record.id)
+    return list(session.scalars(query.order_by(EntryRecord.place, EntryRecord.expert)))
 
 
 def add_entries(session: Session, record: ListRecord, experts: Sequence[int]) -> None:
@@ -148,20 +148,20 @@ def order_entries(session: Session, record: ListRecord, experts: Sequence[int]) 
 def lists_with_counts(session: Session, run: str) -> list[tuple[ListRecord, int]]:
     """Return a run's lists with their sizes, most recently changed first."""
     count = select(func.count()).where(EntryRecord.list_id == ListRecord.id).scalar_subquery()
-    wanted = select(ListRecord, count).where(ListRecord.run == run)
-    return [(record, size) for record, size in session.execute(wanted.order_by(ListRecord.updated_at.desc()))]
+    query = select(ListRecord, count).where(ListRecord.run == run)
+    return [(record, size) for record, size in session.execute(query.order_by(ListRecord.updated_at.desc()))]
 
 
 def lists_holding(session: Session, run: str, experts: Collection[int]) -> dict[int, list[tuple[int, str]]]:
     """Return (id, name) of the lists that contain each expert, sorted by name."""
-    wanted = (
+    query = (
         select(EntryRecord.expert, ListRecord.id, ListRecord.name)
         .join(ListRecord, ListRecord.id == EntryRecord.list_id)
         .where(ListRecord.run == run, EntryRecord.expert.in_(list(experts)))
         .order_by(ListRecord.name)
     )
     lists: dict[int, list[tuple[int, str]]] = {expert: [] for expert in experts}
-    for expert, number, name in session.execute(wanted):
+    for expert, number, name in session.execute(query):
         lists[expert].append((number, name))
     return lists
 

@@ -86,8 +86,8 @@ def find_session(session: Session, id: str) -> SessionRecord:
 
 def sessions_of(session: Session, run: str) -> list[SessionRecord]:
     """Return all sessions of a run, newest first."""
-    wanted = select(SessionRecord).where(SessionRecord.run == run)
-    return list(session.scalars(wanted.order_by(SessionRecord.saved_at.desc(), SessionRecord.id)))
+    query = select(SessionRecord).where(SessionRecord.run == run)
+    return list(session.scalars(query.order_by(SessionRecord.saved_at.desc(), SessionRecord.id)))
 
 
 def all_sessions(session: Session) -> list[SessionRecord]:

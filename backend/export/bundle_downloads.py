@@ -83,6 +83,6 @@ class BundleDownloads:
             return bundle
 
     def _drop_unused(self) -> None:
-        for key, bundle in [it for it in self._bundles.items() if not it[1].downloads]:
+        for key, bundle in [entry for entry in self._bundles.items() if not entry[1].downloads]:
             shutil.rmtree(bundle.folder, ignore_errors=True)
             del self._bundles[key]

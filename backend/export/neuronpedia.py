@@ -126,7 +126,7 @@ class Batches:
             "dataset": Path(index.text).name if index.text.startswith(("/", "~", ".")) else index.text,
             "activations": [],
         }
-        return feature | {"activations": _fitting([_activation(row, it) for it in examples], _size(feature))}
+        return feature | {"activations": _fitting([_activation(row, example) for example in examples], _size(feature))}
 
 
 def _label(row: Row) -> str | None:
@@ -136,13 +136,13 @@ def _label(row: Row) -> str | None:
 
 def _fitting(activations: list[dict[str, Any]], used: int) -> list[dict[str, Any]]:
     """Keep the examples that fit, top examples first, in their order."""
-    kept = []
+    fitting = []
     for activation in activations:
         used += _size(activation) + 1
         if used > MAX_BYTES:
             break
-        kept.append(activation)
-    return kept
+        fitting.append(activation)
+    return fitting
 
 
 def _json(content: object) -> str:

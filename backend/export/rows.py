@@ -48,7 +48,7 @@ class Exported:
 def chunks(session: Session, exported: Exported) -> Iterator[Chunk]:
     """Yield all experts of an indexed run by id, dead ones included."""
     for first in range(0, exported.run.num_experts, AT_A_TIME):
-        yield _chunk(session, exported, range(first, min(first + AT_A_TIME, exported.run.num_experts)))
+        yield chunk_of(session, exported, range(first, min(first + AT_A_TIME, exported.run.num_experts)))
 
 
 def open_run(session: Session, run: RunRecord, vocabulary: Vocabulary) -> Exported:
@@ -60,17 +60,18 @@ def open_run(session: Session, run: RunRecord, vocabulary: Vocabulary) -> Export
     return Exported(run, find_index(session, run), vocabulary)
 
 
-def _chunk(session: Session, exported: Exported, experts: range) -> Chunk:
+def chunk_of(session: Session, exported: Exported, experts: Sequence[int]) -> Chunk:
+    """Return some experts with their examples."""
     run, vocabulary = exported.run, exported.vocabulary
     within = (ExpertRecord.run_id == run.id, ExpertRecord.expert.in_(experts))
     edges = {row.expert: row.bins for row in session.execute(select(ExpertRecord).where(*within)).scalars()}
     rows = rows_of(session, run, experts, vocabulary)
     order = [ExampleRecord.expert, ExampleRecord.bin, ExampleRecord.rank]
-    wanted = [ExampleRecord.run_id == run.id, ExampleRecord.expert.in_(experts)]
-    found = stored_examples(session, wanted, order)
+    conditions = [ExampleRecord.run_id == run.id, ExampleRecord.expert.in_(experts)]
+    stored = stored_examples(session, conditions, order)
     influence = select(AblationRecord).where(AblationRecord.run_id == run.id, AblationRecord.expert.in_(experts))
     return Chunk(
         experts=[rows[expert].model_dump() | {"bins": edges[expert]} for expert in experts if expert in rows],
-        examples=[{"expert": example.expert} | described(example, vocabulary) for example in found],
+        examples=[{"expert": example.expert} | described(example, vocabulary) for example in stored],
         ablations={record.expert: record for record in session.scalars(influence)},
     )

@@ -191,8 +191,8 @@ def is_ready(run: Run, database: Engine) -> bool:
 
 def _has(column: Any, run: Run, database: Engine) -> bool:
     with Session(database) as session:
-        wanted = select(column).join(RunRecord).where(RunRecord.name == run.name).limit(1)
-        return session.scalar(wanted) is not None
+        query = select(column).join(RunRecord).where(RunRecord.name == run.name).limit(1)
+        return session.scalar(query) is not None
 
 
 def index_settings(config: IndexConfig) -> dict[str, Any]:
@@ -210,12 +210,12 @@ def _read_packed(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        found: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
+        content: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
     except (OSError, EOFError, zlib.error, ValueError) as error:
         raise UserError(f"{path} is damaged. Restore it with git checkout.") from error
-    return found
+    return content
 
 
 def _read(path: Path) -> dict[str, Any]:
-    found: Mapping[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
-    return dict(found)
+    content: Mapping[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    return dict(content)

@@ -98,7 +98,7 @@ def _columns(circuit: Circuit, cells: dict[tuple[int, int], list[int]]) -> tuple
     """Return the centre of each token's column and the total width."""
     x, middles = float(GUTTER), []
     for place, token in enumerate(circuit.tokens):
-        across = max([min(ACROSS, len(found)) for (_, position), found in cells.items() if position == place] or [0])
+        across = max([min(ACROSS, len(nodes)) for (_, position), nodes in cells.items() if position == place] or [0])
         words = [token.text, circuit.target.text] if place == len(circuit.tokens) - 1 else [token.text]
         wide = max(*(len(word) * CHARACTER + 14 for word in words), across * PITCH, 20.0)
         middles.append(x + wide / 2)
@@ -110,7 +110,7 @@ def _rows(circuit: Circuit, cells: dict[tuple[int, int], list[int]]) -> tuple[di
     """Return the centre of each row from the top down and the total height."""
     y, middles = 0.0, {}
     for row in sorted({_row(node) for node in circuit.nodes} | {-1}, reverse=True):
-        most = max([len(found) for (each, _), found in cells.items() if each == row] or [1])
+        most = max([len(nodes) for (each, _), nodes in cells.items() if each == row] or [1])
         high = TOKEN_ROW if row in (-1, 10**6) else -(-most // ACROSS) * PITCH + 24
         middles[row] = y + high / 2
         y += high
@@ -121,7 +121,7 @@ def _placed(
     circuit: Circuit, cells: dict[tuple[int, int], list[int]], columns: Sequence[float], rows: dict[int, float]
 ) -> dict[int, _Placed]:
     most = max([node.influence for node in circuit.nodes[1:]] or [1.0])
-    found = {}
+    nodes = {}
     for (row, position), members in cells.items():
         lines = -(-len(members) // ACROSS)
         for place, index in enumerate(members):
@@ -130,8 +130,8 @@ def _placed(
             x = columns[position] + (column - (across - 1) / 2) * PITCH
             y = rows[row] + (line - (lines - 1) / 2) * PITCH
             radius = SMALLEST + (LARGEST - SMALLEST) * min(1.0, circuit.nodes[index].influence / most) ** 0.5
-            found[index] = _Placed(x, y, LARGEST if row in (-1, 10**6) else radius)
-    return found
+            nodes[index] = _Placed(x, y, LARGEST if row in (-1, 10**6) else radius)
+    return nodes
 
 
 def _lines(circuit: Circuit, placed: dict[int, _Placed]) -> str:

@@ -34,9 +34,13 @@ def faithfulness(session: Session) -> Figure:
         ),
     )
     with_text = len({result["text"] for result in results}) > 1
-    names = [_named(it) + (f", on {it['text'].rsplit('/', 1)[-1]}" if with_text else "") for it in results]
+    names = [
+        _named(evaluation) + (f", on {evaluation['text'].rsplit('/', 1)[-1]}" if with_text else "")
+        for evaluation in results
+    ]
     bars = error_bars(
-        (it["loss_increase"]["value"], it["loss_increase"]["low"], it["loss_increase"]["high"]) for it in results
+        (evaluation["loss_increase"]["value"], evaluation["loss_increase"]["low"], evaluation["loss_increase"]["high"])
+        for evaluation in results
     )
     traces = [
         go.Scatter(
@@ -91,8 +95,8 @@ def load(session: Session, run: RunRecord) -> Figure:
 
 def density_evaluated(session: Session, run: RunRecord) -> Figure:
     """Histogram of expert densities on the evaluated text."""
-    found = newest(session, run).result["health"]["load"]
-    edges, counts = found["density_edges"], found["density_counts"]
+    load = newest(session, run).result["health"]["load"]
+    edges, counts = load["density_edges"], load["density_counts"]
     trace = go.Bar(
         x=[(low * high) ** 0.5 for low, high in pairwise(edges)],
         y=counts,

@@ -180,11 +180,11 @@ def _k(point: SeedGroup) -> int:
 
 def _lines(session: Session) -> list[Line]:
     """Group by text, method and settings; each group has its points by K."""
-    found = seeds(session)
-    results = [record.result for point in found for record in point.records]
+    groups = seeds(session)
+    results = [record.result for point in groups for record in point.records]
     several = {result["run"] for result in results if not is_at_its_own_k(result)}
     lines: dict[str, Line] = {}
-    for point in chain.from_iterable(_apart(point, several) for point in found):
+    for point in chain.from_iterable(_apart(point, several) for point in groups):
         record = point.records[0]
         run = record.result["run"] if record.result["run"] in several else None
         settings = comparable_settings(point.settings, NOT_OF_A_LINE)
@@ -227,7 +227,9 @@ def _last(path: str) -> str:
 def _name(line: Line, alike: Sequence[Line]) -> str:
     settings = [_flat(other.settings) for other in alike]
     own = _flat(line.settings)
-    differ = sorted({name for one in settings for name in one if any(it.get(name) != one[name] for it in settings)})
+    differ = sorted(
+        {name for one in settings for name in one if any(setting.get(name) != one[name] for setting in settings)}
+    )
     words = [f"{line.run}, one layer" if line.run else f"{own['method']}, layer {own['layer']}"]
     words += [f"{name.replace('_', ' ')} {_value(own[name])}" for name in differ if name in own]
     return ", ".join(words)
@@ -242,7 +244,7 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in settings.items():
         if isinstance(value, Mapping):
-            flat |= {inner: it for inner, it in value.items() if it is not None}
+            flat |= {inner: setting for inner, setting in value.items() if setting is not None}
         elif isinstance(value, list | tuple):
             flat |= {name: f"{value[0]} …"} if value else {}
         else:

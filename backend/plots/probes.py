@@ -29,13 +29,13 @@ KINDS = {"neurons": "MLP neurons", "random-gate": "random gate"}
 def probing(session: Session, chosen: RunRecord | None = None) -> Figure:
     """F1 of the best single expert per class: one run with intervals, the other methods, the MLP's neurons and a random
     gate."""
-    found = probes(session)
-    named = _classes(probe for probe, _ in found)
+    probe_records = probes(session)
+    named = _classes(probe for probe, _ in probe_records)
     rows: dict[str, Rows] = defaultdict(list)
-    for probe, run in found:
+    for probe, run in probe_records:
         name = run.name if chosen is not None and run.id == chosen.id else run.method
         rows[name] += _rows(probe, named, "experts", run.name)
-    for probe in {(probe.labels, probe.level): probe for probe, _ in found}.values():
+    for probe in {(probe.labels, probe.level): probe for probe, _ in probe_records}.values():
         for kind, name in KINDS.items():
             rows[name] += _rows(probe, named, kind, name)
     figure = go.Figure(
@@ -53,9 +53,11 @@ def probe_coefficients(session: Session, run: RunRecord) -> Figure:
     if not own:
         raise NoEvaluationsError(f"{run.name} has not been probed. Run: mxd probe {run.name} --labels FILE")
     named = _classes(own)
-    panels = [(named[probe.labels, probe.level][name], it) for probe in own for name, it in _experts(probe).items()]
+    panels = [
+        (named[probe.labels, probe.level][name], panel) for probe in own for name, panel in _experts(probe).items()
+    ]
     rows = -(-len(panels) // COLUMNS)
-    titles = [f"{name}, expert {found['expert']}" for name, found in panels]
+    titles = [f"{name}, expert {probe_records['expert']}" for name, probe_records in panels]
     figure = make_subplots(
         rows=rows,
         cols=COLUMNS,
@@ -63,8 +65,8 @@ def probe_coefficients(session: Session, run: RunRecord) -> Figure:
         vertical_spacing=0.3 / rows,
         horizontal_spacing=0.06,
     )
-    for place, (_, found) in enumerate(panels):
-        for trace in _distribution(titles[place], found, place == 0):
+    for place, (_, probe_records) in enumerate(panels):
+        for trace in _distribution(titles[place], probe_records, place == 0):
             figure.add_trace(trace, row=place // COLUMNS + 1, col=place % COLUMNS + 1)
     figure.update_annotations(font={"size": 12})
     figure.update_xaxes(rangemode="tozero")
@@ -74,9 +76,9 @@ def probe_coefficients(session: Session, run: RunRecord) -> Figure:
     return as_figure("probe-coefficients", "Activations inside and outside each class", figure, len(panels))
 
 
-def _classes(found: Iterator[ProbeRecord] | Sequence[ProbeRecord]) -> dict[tuple[str, str], dict[str, str]]:
+def _classes(probe_records: Iterator[ProbeRecord] | Sequence[ProbeRecord]) -> dict[tuple[str, str], dict[str, str]]:
     """Names of the classes of each probe, with the file name if there are several probes."""
-    sets = {(probe.labels, probe.level): list(_experts(probe)) for probe in found}
+    sets = {(probe.labels, probe.level): list(_experts(probe)) for probe in probe_records}
     return {
         (labels, level): {name: name if len(sets) == 1 else f"{_stem(labels)}: {name}{_level(level)}" for name in names}
         for (labels, level), names in sets.items()
@@ -92,13 +94,13 @@ def _level(level: str) -> str:
 
 
 def _experts(probe: ProbeRecord) -> dict[str, Result]:
-    found: dict[str, Result] = probe.result["kinds"]["experts"]["classes"]
-    return found
+    probe_records: dict[str, Result] = probe.result["kinds"]["experts"]["classes"]
+    return probe_records
 
 
 def _rows(probe: ProbeRecord, named: Mapping[tuple[str, str], Mapping[str, str]], kind: str, of: str) -> Rows:
     classes = named[probe.labels, probe.level]
-    scores = {name: it["top1"] for name, it in probe.result["kinds"][kind]["classes"].items()}
+    scores = {name: panel["top1"] for name, panel in probe.result["kinds"][kind]["classes"].items()}
     return [(classes[name], f"{of}, number {score['experts'][0]}", score) for name, score in scores.items()]
 
 
@@ -121,16 +123,16 @@ def _trace(name: str, rows: Rows, chosen: RunRecord | None, symbol: str) -> go.S
     )
 
 
-def _distribution(title: str, found: Result, in_legend: bool) -> Iterator[go.Scatter]:
-    middle = [(low + high) / 2 for low, high in pairwise(found["edges"])]
+def _distribution(title: str, probe_records: Result, in_legend: bool) -> Iterator[go.Scatter]:
+    middle = [(low + high) / 2 for low, high in pairwise(probe_records["edges"])]
     for field, words, role in (
         ("class_counts", "texts of the class", "this-run"),
         ("other_counts", "all other texts", "other"),
     ):
-        total = max(sum(found[field]), 1)
+        total = max(sum(probe_records[field]), 1)
         yield go.Scatter(
             x=middle,
-            y=[count / total for count in found[field]],
+            y=[count / total for count in probe_records[field]],
             text=[title] * len(middle),
             name=words,
             legendgroup=field,

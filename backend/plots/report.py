@@ -126,10 +126,10 @@ def _html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _seeds(session: Session) -> str:
-    groups = [found for found in seeds(session) if len(found.records) > 1]
+    groups = [group for group in seeds(session) if len(group.records) > 1]
     if not groups:
         return ""
-    rows = [(", ".join(found.names), *_over_seeds(found)) for found in groups]
+    rows = [(", ".join(group.names), *_over_seeds(group)) for group in groups]
     head = ("runs", "loss increase", "95 %", "norm. MSE", "from … to", "routing share", "from … to")
     return (
         "<h2>Several seeds</h2>"
@@ -138,8 +138,8 @@ def _seeds(session: Session) -> str:
     )
 
 
-def _over_seeds(found: SeedGroup) -> Iterator[str]:
-    measures = (found.loss_increase, found.measure("normalized_mse"), found.measure("routing_share"))
+def _over_seeds(group: SeedGroup) -> Iterator[str]:
+    measures = (group.loss_increase, group.measure("normalized_mse"), group.measure("routing_share"))
     for one, digits in zip(measures, ("+.4f", ".4f", ".3f"), strict=True):
         yield f"{one.value:{digits}}"
         yield f"{one.low:{digits}} to {one.high:{digits}}"

@@ -48,21 +48,23 @@ def commands(session: Session) -> list[str]:
     for probe in session.scalars(select(ProbeRecord).order_by(ProbeRecord.id)):
         lines.append(_line("probe", [runs[probe.run_id].name], probe.settings))
     measured = session.scalars(select(AblationRecord.run_id).distinct())
-    lines += [_line("ablate", [runs[it].name], _settings(session, it, "ablate")) for it in sorted(measured)]
+    lines += [_line("ablate", [runs[run_id].name], _settings(session, run_id, "ablate")) for run_id in sorted(measured)]
     lines += [_steering(session, run) for run in runs.values()]
     return [line for line in dict.fromkeys(lines) if line]
 
 
 def _steering(session: Session, run: RunRecord) -> str:
     table = SteeringStrengthRecord
-    found = session.execute(
+    rows = session.execute(
         select(table.expert, table.strength).where(table.run_id == run.id, table.kind == "expert")
     ).all()
-    if not found:
+    if not rows:
         return ""
     known = _settings(session, run.id, "evaluate-steering")
-    strengths = known.get("strengths", sorted({strength for _, strength in found}))
-    flags = {"experts": len({it for it, _ in found})} | {name: it for name, it in known.items() if name != "prompts"}
+    strengths = known.get("strengths", sorted({strength for _, strength in rows}))
+    flags = {"experts": len({run_id for run_id, _ in rows})} | {
+        name: run_id for name, run_id in known.items() if name != "prompts"
+    }
     flags |= {"strengths": ",".join(f"{strength:g}" for strength in strengths)}
     prompts = [word for prompt in known.get("prompts", ()) for word in ("--prompts", prompt)]
     return " ".join([_line("evaluate-steering", [run.name], flags), shlex.join(prompts)]).rstrip()
@@ -97,7 +99,7 @@ def fit(config: Settings) -> str:
 def _flat(config: Settings) -> Iterator[tuple[str, Any]]:
     for name, value in config.items():
         if name in PARTS:
-            yield from ((inner, it) for inner, it in value.items() if inner not in NO_FLAGS)
+            yield from ((inner, run_id) for inner, run_id in value.items() if inner not in NO_FLAGS)
         elif name not in NO_FLAGS:
             yield name, value
 

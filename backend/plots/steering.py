@@ -35,14 +35,17 @@ def steering(session: Session, run: RunRecord) -> Figure:
         raise NoEvaluationsError(
             f"Steering with {run.name} has not been evaluated. Run: mxd evaluate-steering {run.name}"
         )
-    found = median_results(
-        [StrengthResult(**{name: getattr(it, name) for name in StrengthResult.__dataclass_fields__}) for it in records]
+    results = median_results(
+        [
+            StrengthResult(**{name: getattr(row, name) for name in StrengthResult.__dataclass_fields__})
+            for row in records
+        ]
     )
     figure = make_subplots(rows=2, cols=2, subplot_titles=[title for _, title in PANELS])
-    start = found["none"][0.0]
+    start = results["none"][0.0]
     for panel, (field, _) in enumerate(PANELS):
         for kind, name in NAMES.items():
-            doses = [(0.0, start), *sorted(found.get(kind, {}).items())]  # type: ignore[call-overload]
+            doses = [(0.0, start), *sorted(results.get(kind, {}).items())]  # type: ignore[call-overload]
             trace = go.Scatter(
                 x=[strength for strength, _ in doses],
                 y=[figures[field] for _, figures in doses],

@@ -30,16 +30,16 @@ def automatic_labels(
     Labels by a language model take precedence over heuristic ones.
     """
     table = AutomaticLabelRecord
-    wanted = select(table).where(table.run_id == run.id, among(session, table.expert, experts))
-    found: dict[int, list[AutomaticLabelRecord]] = defaultdict(list)
-    for record in session.scalars(wanted):
-        found[record.expert].append(record)
+    query = select(table).where(table.run_id == run.id, among(session, table.expert, experts))
+    labels_of: dict[int, list[AutomaticLabelRecord]] = defaultdict(list)
+    for record in session.scalars(query):
+        labels_of[record.expert].append(record)
     return {
         expert: tuple(
             AutomaticLabel.model_validate(record, from_attributes=True)
             for record in sorted(records, key=lambda record: (record.labeller == FEATURES, -record.balanced_accuracy))
         )
-        for expert, records in found.items()
+        for expert, records in labels_of.items()
     }
 
 
@@ -69,7 +69,7 @@ class ShownLabels:
         starts = [0, *accumulate(len(line) + 1 for line in lines)]
 
         @lru_cache(MAX_SEARCHES)
-        def found(folded: str) -> list[int]:
+        def matching_experts(folded: str) -> list[int]:
             matches: list[int] = []
             at = whole.find(folded)
             while at >= 0:
@@ -78,15 +78,15 @@ class ShownLabels:
                 at = whole.find(folded, starts[line + 1])
             return matches
 
-        return lambda text: found(text.replace("\n", " ").casefold())
+        return lambda text: matching_experts(text.replace("\n", " ").casefold())
 
 
 def load_shown_labels(session: Session, run_id: int) -> ShownLabels:
     """Load the displayed automatic labels, with the precedence of ``automatic_labels``."""
     table = AutomaticLabelRecord
-    wanted = select(table.expert, *(getattr(table, name) for name in FIELDS)).where(table.run_id == run_id)
+    query = select(table.expert, *(getattr(table, name) for name in FIELDS)).where(table.run_id == run_id)
     best: dict[int, tuple[Any, ...]] = {}
-    for expert, *row in session.execute(wanted):
+    for expert, *row in session.execute(query):
         current = best.get(expert)
         if current is None or _order(row) < _order(current):
             best[expert] = tuple(row)
@@ -102,5 +102,5 @@ def _order(row: Sequence[Any]) -> tuple[bool, float]:
 def shown_labels_stamp(session: Session, run_id: int) -> Hashable:
     """Return a value that changes with the run's automatic labels."""
     table = AutomaticLabelRecord
-    wanted = select(func.count(), func.max(table.created_at)).where(table.run_id == run_id)
-    return tuple(session.execute(wanted).one())
+    query = select(func.count(), func.max(table.created_at)).where(table.run_id == run_id)
+    return tuple(session.execute(query).one())

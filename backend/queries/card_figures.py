@@ -36,8 +36,8 @@ def _index(session: Session, run: RunRecord) -> dict[str, str]:
 
 
 def _evaluation(session: Session, run: RunRecord) -> dict[str, str]:
-    wanted = select(EvaluationRecord).where(EvaluationRecord.subject == run.name)
-    record = session.scalar(wanted.order_by(EvaluationRecord.created_at.desc()).limit(1))
+    query = select(EvaluationRecord).where(EvaluationRecord.subject == run.name)
+    record = session.scalar(query.order_by(EvaluationRecord.created_at.desc()).limit(1))
     if record is None or "routing_share" not in record.result:
         return {}
     result = record.result

@@ -120,10 +120,10 @@ def load_coactivation(session: Session, run_id: int) -> CoactivationIndex:
     """Load a run's sample. It is empty if the index has none."""
     run = session.get_one(RunRecord, run_id)
     same = (SequenceRecord.run_id == RoutedRecord.run_id) & (SequenceRecord.sequence == RoutedRecord.sequence)
-    wanted = select(RoutedRecord, SequenceRecord.token_ids).join(SequenceRecord, same)
+    query = select(RoutedRecord, SequenceRecord.token_ids).join(SequenceRecord, same)
     nothing = np.zeros(0, np.int64)
     ids, last, all_counts, all_experts = [nothing], [np.zeros(0, np.bool_)], [nothing], [nothing]
-    for record, packed in session.execute(wanted.where(RoutedRecord.run_id == run.id).order_by(RoutedRecord.sequence)):
+    for record, packed in session.execute(query.where(RoutedRecord.run_id == run.id).order_by(RoutedRecord.sequence)):
         counts, experts = unpack_routed(record.counts, record.experts, run.num_experts)
         ids.append(np.frombuffer(packed, TOKEN_IDS).astype(np.int64))
         last.append(np.arange(len(counts)) == len(counts) - 1)
@@ -139,10 +139,10 @@ def load_coactivation(session: Session, run_id: int) -> CoactivationIndex:
 
 
 def named(
-    session: Session, run: RunRecord, found: Sequence[CoactivatingExpert], vocabulary: Vocabulary
+    session: Session, run: RunRecord, coactivating: Sequence[CoactivatingExpert], vocabulary: Vocabulary
 ) -> tuple[schemas.CoactivatingExpert, ...]:
     """Return coactivating experts with labels and top tokens."""
-    named = with_names(session, run, [(one.expert, one.jaccard) for one in found], vocabulary)
+    named = with_names(session, run, [(one.expert, one.jaccard) for one in coactivating], vocabulary)
     return tuple(
         schemas.CoactivatingExpert(
             expert=one.expert,
@@ -154,5 +154,5 @@ def named(
             jaccard=one.jaccard,
             tokens=one.tokens,
         )
-        for one, name in zip(found, named, strict=True)
+        for one, name in zip(coactivating, named, strict=True)
     )

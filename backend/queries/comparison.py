@@ -80,7 +80,7 @@ def _described(
     labels, automatic = notes.labels_of(session, run.name, experts), shown_labels(session, run, experts)
     # Selected columns only: there are thousands of records.
     columns = select(ExpertRecord.expert, ExpertRecord.density, ExpertRecord.top_tokens)
-    wanted = columns.where(ExpertRecord.run_id == run.id, among(session, ExpertRecord.expert, set(experts)))
+    query = columns.where(ExpertRecord.run_id == run.id, among(session, ExpertRecord.expert, set(experts)))
     return {
         expert: ComparedExpert(
             expert=expert,
@@ -89,5 +89,5 @@ def _described(
             density=density,
             top_tokens=tuple(vocabulary.name(token) for token, _ in top_tokens[:TOKENS_SHOWN]),
         )
-        for expert, density, top_tokens in session.execute(wanted)
+        for expert, density, top_tokens in session.execute(query)
     }

@@ -24,12 +24,12 @@ def evaluated(session: Session) -> list[EvaluationRecord]:
     Raises:
         NoEvaluationsError: there are no evaluations.
     """
-    wanted = select(EvaluationRecord).join(RunRecord, RunRecord.id == EvaluationRecord.run_id)
+    query = select(EvaluationRecord).join(RunRecord, RunRecord.id == EvaluationRecord.run_id)
     order = (EvaluationRecord.text, RunRecord.method, RunRecord.k, RunRecord.seed, RunRecord.name)
-    found = [record for record in session.scalars(wanted.order_by(*order)) if "warnings" in record.result]
-    if not found:
+    records = [record for record in session.scalars(query.order_by(*order)) if "warnings" in record.result]
+    if not records:
         raise NoEvaluationsError("No run has been evaluated yet. Run 'mxd evaluate NAME --dataset DATASET'.")
-    return found
+    return records
 
 
 def seeds(session: Session) -> list[SeedGroup]:
@@ -47,13 +47,13 @@ def added(session: Session) -> list[EvaluationRecord]:
     Raises:
         NoEvaluationsError: there are no evaluations.
     """
-    wanted = select(EvaluationRecord).order_by(EvaluationRecord.text, EvaluationRecord.created_at)
-    found = [record for record in session.scalars(wanted) if "steps" in record.result]
-    if not found:
+    query = select(EvaluationRecord).order_by(EvaluationRecord.text, EvaluationRecord.created_at)
+    records = [record for record in session.scalars(query) if "steps" in record.result]
+    if not records:
         raise NoEvaluationsError(
             "No layer-by-layer evaluation yet. Run 'mxd evaluate RUN RUN … --layer-by-layer --dataset DATASET'."
         )
-    return sorted(found, key=lambda record: bool(record.result["fine_tuned"]))
+    return sorted(records, key=lambda record: bool(record.result["fine_tuned"]))
 
 
 def newest(session: Session, run: RunRecord) -> EvaluationRecord:
@@ -62,12 +62,12 @@ def newest(session: Session, run: RunRecord) -> EvaluationRecord:
     Raises:
         NoEvaluationsError: the run has none.
     """
-    found = _of(session, run)
-    if not found:
+    records = _of(session, run)
+    if not records:
         raise NoEvaluationsError(
             f"Run '{run.name}' has not been evaluated yet. Run 'mxd evaluate {run.name} --dataset DATASET'."
         )
-    return found[0]
+    return records[0]
 
 
 def evaluations_of(session: Session, run: RunRecord) -> EvaluationList:
@@ -76,8 +76,8 @@ def evaluations_of(session: Session, run: RunRecord) -> EvaluationList:
 
 
 def _of(session: Session, run: RunRecord) -> list[EvaluationRecord]:
-    wanted = select(EvaluationRecord).where(EvaluationRecord.subject == run.name)
-    return list(session.scalars(wanted.order_by(EvaluationRecord.created_at.desc())))
+    query = select(EvaluationRecord).where(EvaluationRecord.subject == run.name)
+    return list(session.scalars(query.order_by(EvaluationRecord.created_at.desc())))
 
 
 def _summary(record: EvaluationRecord) -> EvaluationSummary:

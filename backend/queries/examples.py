@@ -34,14 +34,14 @@ def example_page(
     session: Session, run: RunRecord, expert: int, query: ExampleQuery, vocabulary: Vocabulary
 ) -> dict[str, Any]:
     """Return examples as ``ExamplePage``, sorted by bin and rank."""
-    wanted = [ExampleRecord.run_id == run.id, ExampleRecord.expert == expert]
+    conditions = [ExampleRecord.run_id == run.id, ExampleRecord.expert == expert]
     if query.bin is not None:
-        wanted.append(ExampleRecord.bin == query.bin)
+        conditions.append(ExampleRecord.bin == query.bin)
     key = tuple_(ExampleRecord.bin, ExampleRecord.rank)
     if query.cursor is not None:
         last = ExampleCursor.decode(query.cursor)
-        wanted.append(key > tuple_(last.bin, last.rank))
-    rows = stored_examples(session, wanted, [ExampleRecord.bin, ExampleRecord.rank], query.limit + 1)
+        conditions.append(key > tuple_(last.bin, last.rank))
+    rows = stored_examples(session, conditions, [ExampleRecord.bin, ExampleRecord.rank], query.limit + 1)
     shown = rows[: query.limit]
     cursor = None
     if len(rows) > query.limit:

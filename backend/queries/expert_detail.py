@@ -48,9 +48,9 @@ def _bins(session: Session, run_id: int, expert: int, active_tokens: int) -> tup
         .where(ExampleRecord.run_id == run_id, ExampleRecord.expert == expert)
         .group_by(bin_column)
     )
-    held = {number: (count, low, high) for number, count, low, high in session.execute(stored)}
+    stored_bins = {number: (count, low, high) for number, count, low, high in session.execute(stored)}
     active = max(active_tokens, 1)
-    count, low, high = held.get(0, (0, 0.0, 0.0))
+    count, low, high = stored_bins.get(0, (0, 0.0, 0.0))
     top = ActivationBin(bin=0, low=low, high=high, active_tokens=count, share=count / active, examples=count)
     return (
         top,
@@ -61,7 +61,7 @@ def _bins(session: Session, run_id: int, expert: int, active_tokens: int) -> tup
                 high=high,
                 active_tokens=int(tokens),
                 share=tokens / active,
-                examples=held.get(number, (0,))[0],
+                examples=stored_bins.get(number, (0,))[0],
             )
             for number, (low, high, tokens) in enumerate(_bounds(session, run_id, expert), start=1)
         ),

@@ -53,17 +53,17 @@ def match_experts(session: Session, run: RunRecord, other: RunRecord, library: R
     by = matched_by(*loaded)
     # Stable: lower ids first among equal densities.
     most_used = np.argsort([-each.active_tokens for each in one], kind="stable")[:MAX_MATCHED]
-    found = match(*_VECTORS[by](one, two, loaded), torch.from_numpy(most_used))
+    matches = match(*_VECTORS[by](one, two, loaded), torch.from_numpy(most_used))
     return MatchedExperts(
         by=by,
         active=len(one),
         other_active=len(two),
         one_Q=[one[place].expert for place in most_used.tolist()],
-        other_Q=[two[place].expert for place in found.nearest.places_Q.tolist()],
-        cosines_Q=found.nearest.cosines_Q.tolist(),
-        mutual_Q=found.mutual_Q.tolist(),
-        median_cosine=float(found.nearest.cosines_Q.quantile(0.5)),
-        chance_cosine=found.chance_cosine,
+        other_Q=[two[place].expert for place in matches.nearest.places_Q.tolist()],
+        cosines_Q=matches.nearest.cosines_Q.tolist(),
+        mutual_Q=matches.mutual_Q.tolist(),
+        median_cosine=float(matches.nearest.cosines_Q.quantile(0.5)),
+        chance_cosine=matches.chance_cosine,
     )
 
 
@@ -119,8 +119,8 @@ _VECTORS: dict[MatchedBy, Callable[[Actives, Actives, Loaded], tuple[Vectors, Ve
 
 def _active(session: Session, run: RunRecord) -> list[_ActiveExpert]:
     columns = select(ExpertRecord.expert, ExpertRecord.active_tokens, ExpertRecord.top_tokens)
-    wanted = columns.where(ExpertRecord.run_id == run.id, ExpertRecord.active_tokens > 0)
-    found = [_ActiveExpert(*row) for row in session.execute(wanted.order_by(ExpertRecord.expert))]
-    if not found:
+    query = columns.where(ExpertRecord.run_id == run.id, ExpertRecord.active_tokens > 0)
+    matches = [_ActiveExpert(*row) for row in session.execute(query.order_by(ExpertRecord.expert))]
+    if not matches:
         raise NoIndexError(f"Run '{run.name}' has no active experts. Index more text.")
-    return found
+    return matches

@@ -104,9 +104,9 @@ class Columns:
 
     def places(self, experts: Iterable[int]) -> dict[int, int]:
         """Return expert -> index for those experts that are indexed."""
-        wanted = np.array(list(experts), np.int64)
-        places = np.searchsorted(self.expert, wanted)
-        pairs = zip(wanted.tolist(), places.tolist(), strict=True)
+        requested = np.array(list(experts), np.int64)
+        places = np.searchsorted(self.expert, requested)
+        pairs = zip(requested.tolist(), places.tolist(), strict=True)
         return {expert: at for expert, at in pairs if at < len(self.expert) and self.expert[at] == expert}
 
     def order(self, sort: str) -> Places:
@@ -160,28 +160,28 @@ class Columns:
             count: maximum number of experts.
         """
         order = self.order(sort)
-        kept = order if chosen is None else order[chosen[order]]
+        places = order if chosen is None else order[chosen[order]]
         if descending:
-            end = len(kept) if last is None else self._place(kept, sort, *last, "left")
-            shown = kept[max(0, end - count) : end][::-1]
+            end = len(places) if last is None else self._place(places, sort, *last, "left")
+            shown = places[max(0, end - count) : end][::-1]
         else:
-            start = 0 if last is None else self._place(kept, sort, *last, "right")
-            shown = kept[start : start + count]
+            start = 0 if last is None else self._place(places, sort, *last, "right")
+            shown = places[start : start + count]
         return [int(expert) for expert in self.expert[shown].tolist()]
 
-    def _place(self, kept: Places, sort: str, value: float, expert: int, side: Literal["left", "right"]) -> int:
+    def _place(self, places: Places, sort: str, value: float, expert: int, side: Literal["left", "right"]) -> int:
         """Return the insertion point of (value, expert) in the sorted indices ``kept``."""
         values = self.values[sort]
         find = bisect_left if side == "left" else bisect_right
         # Seventeen bisection steps in Python take a tenth of the time of gathering all values with NumPy.
-        return find(kept, (value, expert), key=lambda at: (values[at], self.expert[at]))
+        return find(places, (value, expert), key=lambda at: (values[at], self.expert[at]))
 
 
 def load_columns(session: Session, run_id: int) -> Columns:
     """Load the columns of a run's experts."""
     names = (*SORTED, *SHOWN, *PACKED)
-    wanted = text(f"SELECT {', '.join(names)} FROM experts WHERE run_id = :run ORDER BY expert")
-    rows = session.execute(wanted, {"run": run_id}).all()
+    requested = text(f"SELECT {', '.join(names)} FROM experts WHERE run_id = :run ORDER BY expert")
+    rows = session.execute(requested, {"run": run_id}).all()
     columns = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(names, ())
     values: dict[str, Floats] = {name: np.array(columns[name], np.float64) for name in (*SORTED, *SHOWN)}
     packed = {name: PackedLists.of([bytes(value) for value in columns[name]]) for name in PACKED}

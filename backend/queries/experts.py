@@ -100,11 +100,11 @@ def _stored(session: Session, run: RunRecord, query: ExpertQuery) -> list[Expert
     value, expert = last_of(query) or (0.0, -1)
     among_dead = value == DEAD
     active = () if among_dead else session.scalars(page_statement(query, [own, ExpertRecord.active_tokens > 0]))
-    found = list(active)
+    ids = list(active)
     dead = select(ExpertRecord).where(own, ExpertRecord.active_tokens == 0).order_by(ExpertRecord.expert)
     if among_dead:
         dead = dead.where(ExpertRecord.expert > expert)
-    return [*found, *session.scalars(dead.limit(query.limit + 1 - len(found)))]
+    return [*ids, *session.scalars(dead.limit(query.limit + 1 - len(ids)))]
 
 
 def _place_of(record: ExpertRecord, query: ExpertQuery) -> float:
@@ -134,14 +134,14 @@ def cursor_at(query: ExpertQuery, value: float, expert: int) -> str:
 def page_statement(query: ExpertQuery, conditions: Sequence[Condition]) -> Select[ExpertRecord]:
     """Return a statement for one page and one more row, which shows whether there is a next page."""
     column = SORT_COLUMNS[query.sort]
-    wanted = select(ExpertRecord).where(*conditions)
+    statement = select(ExpertRecord).where(*conditions)
     place = [ExpertRecord.expert] if query.sort == "expert" else [column, ExpertRecord.expert]
     if (last := last_of(query)) is not None:
         values = last[1:] if query.sort == "expert" else last
         here, there = tuple_(*place), tuple_(*values)
-        wanted = wanted.where(here > there if query.order == "asc" else here < there)
+        statement = statement.where(here > there if query.order == "asc" else here < there)
     by = [column.asc() if query.order == "asc" else column.desc() for column in place]
-    return wanted.order_by(*by).limit(query.limit + 1)
+    return statement.order_by(*by).limit(query.limit + 1)
 
 
 def _described(
@@ -262,8 +262,8 @@ def with_names(
 
 def known(session: Session, run: RunRecord, experts: Collection[int]) -> dict[int, ExpertRecord]:
     """Return the statistics of those of ``experts`` that are indexed."""
-    wanted = select(ExpertRecord).where(ExpertRecord.run_id == run.id, among(session, ExpertRecord.expert, experts))
-    return {record.expert: record for record in session.scalars(wanted)}
+    statement = select(ExpertRecord).where(ExpertRecord.run_id == run.id, among(session, ExpertRecord.expert, experts))
+    return {record.expert: record for record in session.scalars(statement)}
 
 
 def units(session: Session, run: RunRecord, experts: Collection[int]) -> dict[int, float]:

@@ -39,14 +39,14 @@ class Indexed:
 
 def densities(session: Session, run: RunRecord) -> NDArray[np.float64]:
     """Return the density of every active expert, ascending."""
-    wanted = select(ExpertRecord.density).where(ExpertRecord.run_id == run.id, ExpertRecord.density > 0)
-    return np.array(session.scalars(wanted.order_by(ExpertRecord.density)).all(), dtype=np.float64)
+    query = select(ExpertRecord.density).where(ExpertRecord.run_id == run.id, ExpertRecord.density > 0)
+    return np.array(session.scalars(query.order_by(ExpertRecord.density)).all(), dtype=np.float64)
 
 
 def sample(session: Session, run: RunRecord, count: int) -> tuple[list[Point], int]:
     """Return at most ``count`` active experts, a fixed sample, and their total number."""
-    wanted = select(ExpertRecord.expert).where(ExpertRecord.run_id == run.id, ExpertRecord.density > 0)
-    experts = np.sort(np.array(session.scalars(wanted).all(), dtype=np.int64))
+    query = select(ExpertRecord.expert).where(ExpertRecord.run_id == run.id, ExpertRecord.density > 0)
+    experts = np.sort(np.array(session.scalars(query).all(), dtype=np.int64))
     chosen = experts
     if len(experts) > count:
         chosen = np.random.default_rng(0).choice(experts, size=count, replace=False)
@@ -62,12 +62,12 @@ def sample(session: Session, run: RunRecord, count: int) -> tuple[list[Point], i
 
 def indexed_runs(session: Session) -> list[Indexed]:
     """Return all indexed runs, sorted by method and K."""
-    wanted = (
+    query = (
         select(RunRecord, IndexRecord.normalized_mse)
         .join(IndexRecord, IndexRecord.run_id == RunRecord.id)
         .order_by(RunRecord.method, RunRecord.k, RunRecord.name)
     )
     return [
         Indexed(run.name, run.language_model, run.layer, run.method, run.k, run.num_experts, error)
-        for run, error in session.execute(wanted)
+        for run, error in session.execute(query)
     ]

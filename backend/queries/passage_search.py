@@ -56,25 +56,25 @@ def firings(tokens: Sequence[RoutedToken], position: int | None) -> dict[int, li
     """
     if position is not None and position >= len(tokens):
         raise UserError(f"Unknown token {position}. The passage has tokens 0 to {len(tokens) - 1}.")
-    found: dict[int, list[tuple[int, float]]] = defaultdict(list)
+    firing: dict[int, list[tuple[int, float]]] = defaultdict(list)
     for place, token in enumerate(tokens):
         if place == position or (position is None and not token.start):
             for expert in token.experts:
-                found[expert.expert].append((place, expert.coefficient))
-    return found
+                firing[expert.expert].append((place, expert.coefficient))
+    return firing
 
 
-def ranked(found: Mapping[int, Firing], request: PassageRequest) -> list[Firing]:
+def ranked(firings_of: Mapping[int, Firing], request: PassageRequest) -> list[Firing]:
     """Return the experts within the bounds, best first. By lift, experts without a density come last."""
     low, high = request.min_density, request.max_density
-    kept = [
+    best = [
         firing
-        for firing in found.values()
+        for firing in firings_of.values()
         if (low is None or (firing.density or 0.0) >= low) and (high is None or (firing.density or 0.0) <= high)
     ]
     if request.by == "mass":
-        return sorted(kept, key=lambda firing: (-firing.mass, firing.expert))
-    return sorted(kept, key=lambda firing: (-(firing.lift or 0.0), -firing.mass, firing.expert))
+        return sorted(best, key=lambda firing: (-firing.mass, firing.expert))
+    return sorted(best, key=lambda firing: (-(firing.lift or 0.0), -firing.mass, firing.expert))
 
 
 def passage_result(
@@ -90,15 +90,15 @@ def passage_result(
     Raises:
         UserError: the position is out of range.
     """
-    found = firings(routing.tokens, request.position)
+    firings_of = firings(routing.tokens, request.position)
     num_tokens = 1 if request.position is not None else max(sum(not token.start for token in routing.tokens), 1)
-    records = known(session, run, found)
+    records = known(session, run, firings_of)
     described = {
         expert: Firing(expert, tuple(active), num_tokens, records[expert].density if expert in records else None)
-        for expert, active in found.items()
+        for expert, active in firings_of.items()
     }
-    kept = ranked(described, request)
-    shown = kept[: request.limit]
+    best = ranked(described, request)
+    shown = best[: request.limit]
     ids = [firing.expert for firing in shown]
     labels, automatic = labels_of(session, run.name, ids), shown_labels(session, run, ids)
     return PassageResult(
@@ -110,8 +110,8 @@ def passage_result(
             )
             for firing in shown
         ),
-        matching=len(kept),
-        firing=len(found),
+        matching=len(best),
+        firing=len(firings_of),
         took_ms=took_ms,
     )
 

@@ -19,19 +19,19 @@ from mxd.trainer.storage.database.tables import EvaluationRecord, RunRecord, Seq
 
 def protected_runs(session: Session, run: RunRecord) -> PrivacyList:
     """Return the results that involve a run, newest first."""
-    wanted = select(EvaluationRecord).where(EvaluationRecord.subject.startswith(SUBJECT))
-    found = [
+    query = select(EvaluationRecord).where(EvaluationRecord.subject.startswith(SUBJECT))
+    records = [
         record
-        for record in session.scalars(wanted.order_by(EvaluationRecord.created_at.desc(), EvaluationRecord.id.desc()))
+        for record in session.scalars(query.order_by(EvaluationRecord.created_at.desc(), EvaluationRecord.id.desc()))
         if run.name in (*record.result["runs"], *record.result["parents"])
     ]
-    return PrivacyList(protected=tuple(described(record) for record in found))
+    return PrivacyList(protected=tuple(described(record) for record in records))
 
 
 def newest_of(session: Session, run: str) -> ProtectedRuns:
     """Return the result stored with a new run."""
-    wanted = select(EvaluationRecord).join(RunRecord, RunRecord.id == EvaluationRecord.run_id)
-    record = session.scalars(wanted.where(RunRecord.name == run, EvaluationRecord.subject.startswith(SUBJECT))).one()
+    query = select(EvaluationRecord).join(RunRecord, RunRecord.id == EvaluationRecord.run_id)
+    record = session.scalars(query.where(RunRecord.name == run, EvaluationRecord.subject.startswith(SUBJECT))).one()
     return described(record)
 
 
@@ -55,11 +55,11 @@ def indexed_text(session: Session, run: RunRecord, tokens: int, seed: int) -> np
     find_index(session, run)
     of_run = select(SequenceRecord.sequence).where(SequenceRecord.run_id == run.id)
     sequences = session.scalars(of_run.order_by(SequenceRecord.sequence)).all()
-    wanted = min(len(sequences), max(1, tokens // run.context_length))
-    drawn = random.Random(seed).sample(sequences, wanted)
+    query = min(len(sequences), max(1, tokens // run.context_length))
+    drawn = random.Random(seed).sample(sequences, query)
     chosen = of_run.with_only_columns(SequenceRecord.token_ids).where(SequenceRecord.sequence.in_(drawn))
     rows = [np.frombuffer(ids, TOKEN_IDS) for ids in session.scalars(chosen.order_by(SequenceRecord.sequence))]
-    found = [row.astype(np.int64) for row in rows if len(row) == len(rows[0])]
-    if not found:
+    records = [row.astype(np.int64) for row in rows if len(row) == len(rows[0])]
+    if not records:
         raise UserError(f"The index of '{run.name}' has no text. Index the run again.")
-    return np.stack(found)
+    return np.stack(records)

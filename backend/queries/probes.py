@@ -21,18 +21,18 @@ def probes(session: Session) -> list[tuple[ProbeRecord, RunRecord]]:
     Raises:
         NoEvaluationsError: there are no probes.
     """
-    wanted = select(ProbeRecord, RunRecord).join(RunRecord, RunRecord.id == ProbeRecord.run_id)
+    query = select(ProbeRecord, RunRecord).join(RunRecord, RunRecord.id == ProbeRecord.run_id)
     order = (ProbeRecord.labels, ProbeRecord.level, RunRecord.method, RunRecord.k, RunRecord.name)
-    found = [(probe, run) for probe, run in session.execute(wanted.order_by(*order))]
-    if not found:
+    score = [(probe, run) for probe, run in session.execute(query.order_by(*order))]
+    if not score:
         raise NoEvaluationsError("No run has been probed yet. Run 'mxd probe NAME --labels FILE'.")
-    return found
+    return score
 
 
 def probes_of(session: Session, run: RunRecord) -> list[ProbeRecord]:
     """Return the probes of a run, sorted by label file."""
-    wanted = select(ProbeRecord).where(ProbeRecord.run_id == run.id)
-    return list(session.scalars(wanted.order_by(ProbeRecord.labels, ProbeRecord.level)))
+    query = select(ProbeRecord).where(ProbeRecord.run_id == run.id)
+    return list(session.scalars(query.order_by(ProbeRecord.labels, ProbeRecord.level)))
 
 
 def described_probes(session: Session, run: RunRecord) -> ProbeList:
@@ -41,7 +41,7 @@ def described_probes(session: Session, run: RunRecord) -> ProbeList:
 
 
 def _summary(probe: ProbeRecord) -> ProbeSummary:
-    kinds = {kind: found["classes"] for kind, found in probe.result["kinds"].items()}
+    kinds = {kind: score["classes"] for kind, score in probe.result["kinds"].items()}
     return ProbeSummary(
         labels=probe.labels,
         level=probe.result["level"],
@@ -49,23 +49,23 @@ def _summary(probe: ProbeRecord) -> ProbeSummary:
         classes=tuple(
             ProbedClass(
                 name=name,
-                examples=found["examples"],
-                expert=found["expert"],
-                top1=_score(found["top1"]),
-                top5=_score(found["top5"]),
+                examples=score["examples"],
+                expert=score["expert"],
+                top1=_score(score["top1"]),
+                top5=_score(score["top5"]),
                 neuron=_score(kinds["neurons"][name]["top1"]),
                 random_gate=_score(kinds["random-gate"][name]["top1"]),
             )
-            for name, found in kinds["experts"].items()
+            for name, score in kinds["experts"].items()
         ),
     )
 
 
-def _score(found: Result) -> ProbeScore:
+def _score(score: Result) -> ProbeScore:
     return ProbeScore(
-        f1=found["f1"],
-        low=found["f1_low"],
-        high=found["f1_high"],
-        balanced_accuracy=found["balanced_accuracy"],
-        roc_auc=found["roc_auc"],
+        f1=score["f1"],
+        low=score["f1_low"],
+        high=score["f1_high"],
+        balanced_accuracy=score["balanced_accuracy"],
+        roc_auc=score["roc_auc"],
     )

@@ -80,8 +80,8 @@ def random_examples(
     tokens = {number: int(count) for number, (_, _, count) in enumerate(record.bins, start=1)}
     # Seeded with the expert too, so that experts with equal bins get different samples.
     draw = draw_examples(tokens, stored, query.limit, random.Random(f"{query.seed}/{record.expert}"))
-    wanted = (*mine, tuple_(ExampleRecord.bin, ExampleRecord.rank).in_(draw.places))
-    examples = {Place(example.bin, example.rank): example for example in stored_examples(session, wanted)}
+    conditions = (*mine, tuple_(ExampleRecord.bin, ExampleRecord.rank).in_(draw.places))
+    examples = {Place(example.bin, example.rank): example for example in stored_examples(session, conditions)}
     return RandomExamples(
         seed=query.seed,
         active_tokens=record.active_tokens,

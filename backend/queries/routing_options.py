@@ -26,10 +26,10 @@ def live_options(session: Session, library: RunLoader, name: str) -> LiveOptions
     known = library.run(name)
     run = known.run
     indexed = set(session.scalars(select(IndexRecord.run_id)))
-    wanted = select(RunRecord).where(RunRecord.layer != record.layer).order_by(RunRecord.layer, RunRecord.name)
+    query = select(RunRecord).where(RunRecord.layer != record.layer).order_by(RunRecord.layer, RunRecord.name)
     layers = tuple(
         LayerRun(name=other.name, layer=other.layer, method=other.method, indexed=other.id in indexed)
-        for other in session.scalars(wanted)
+        for other in session.scalars(query)
         if _is_compatible(library, run, other.name)
     )
     chat = has_chat_template(known.tokenizer)
@@ -39,11 +39,11 @@ def live_options(session: Session, library: RunLoader, name: str) -> LiveOptions
 def _is_compatible(library: RunLoader, run: Run, other: str) -> bool:
     """Return whether another run replaces another layer of the same language model and has weights."""
     try:
-        found = Run.load(other, library.data)
+        other_run = Run.load(other, library.data)
         return (
-            found.config.layer != run.config.layer
-            and found.language_model_source == run.language_model_source
-            and found.weights_folder.is_dir()
+            other_run.config.layer != run.config.layer
+            and other_run.language_model_source == run.language_model_source
+            and other_run.weights_folder.is_dir()
         )
     except (NotFoundError, UserError):
         return False

@@ -98,8 +98,8 @@ class RunCache:
 
     def get_cached(self, name: str) -> BrowsedRun | None:
         """Return the cached run without database access; None if it is missing or outdated."""
-        held = self._held.get(name)
-        return held[1] if held and self._version.is_quick and held[0] == self._version.now() else None
+        entry = self._held.get(name)
+        return entry[1] if entry and self._version.is_quick and entry[0] == self._version.now() else None
 
     def version(self) -> Hashable:
         """Return a value that changes with every commit of any process."""
@@ -117,15 +117,15 @@ class RunCache:
             NoIndexError: the run is not indexed.
         """
         version = self._version.now()
-        held = self._held.get(name)
-        if held and held[0] == version:
-            return held[1]
+        entry = self._held.get(name)
+        if entry and entry[0] == version:
+            return entry[1]
         with self._lock:
             # Read the version first: a write during loading then makes another version.
             version = self._version.now()
-            held = self._held.get(name)
-            if held and held[0] == version:
-                return held[1]
+            entry = self._held.get(name)
+            if entry and entry[0] == version:
+                return entry[1]
             with reading(self._database) as session:
                 browsed = self._read(session, name)
             self._held[name] = (version, browsed)
@@ -144,8 +144,8 @@ class RunCache:
             browsed = self.of(name)
             with reading(self._database) as session:
                 made = make(session, browsed)
-            held = self._held.get(name)
-            if held and held[1] is browsed and held[0] == self._version.now():
+            entry = self._held.get(name)
+            if entry and entry[1] is browsed and entry[0] == self._version.now():
                 break  # the database did not change in between
         return made
 

@@ -85,8 +85,8 @@ def run_detail(session: Session, name: str, is_fitting: IsFitting) -> RunDetail:
 
 def metrics_after(session: Session, run: RunRecord, step: int) -> list[MetricRecord]:
     """Return the metrics after ``step`` in order."""
-    wanted = select(MetricRecord).where(MetricRecord.run_id == run.id, MetricRecord.step > step)
-    return list(session.scalars(wanted.order_by(MetricRecord.step)))
+    query = select(MetricRecord).where(MetricRecord.run_id == run.id, MetricRecord.step > step)
+    return list(session.scalars(query.order_by(MetricRecord.step)))
 
 
 def last_step(session: Session, run: RunRecord) -> int:

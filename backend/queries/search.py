@@ -49,8 +49,8 @@ def labelled_like(browsed: BrowsedRun, typed: str) -> list[int]:
     """Return the experts whose user label contains ``typed``: equal labels first, then prefixes."""
     folded = typed.strip().casefold()
     labels = ((expert, label.casefold()) for expert, label in browsed.labels.items())
-    found = [(label != folded, not label.startswith(folded), expert) for expert, label in labels if folded in label]
-    return [expert for _, _, expert in sorted(found)]
+    ranked = [(label != folded, not label.startswith(folded), expert) for expert, label in labels if folded in label]
+    return [expert for _, _, expert in sorted(ranked)]
 
 
 def find_experts(database: Engine, browsed: BrowsedRun, typed: str, vocabulary: Vocabulary) -> Ints:
@@ -90,10 +90,10 @@ def best_experts(session: Session, browsed: BrowsedRun, typed: str) -> tuple[int
     words = tuple(words_of(typed))
     if not words:
         return ()
-    found = _ranked(session, browsed, words, "whole")
-    if len(found) >= MAX_RANKED or not is_beginning(words[-1]):
-        return found
-    return tuple(dict.fromkeys([*found, *_ranked(session, browsed, words, "beginning")]))[:MAX_RANKED]
+    ranked = _ranked(session, browsed, words, "whole")
+    if len(ranked) >= MAX_RANKED or not is_beginning(words[-1]):
+        return ranked
+    return tuple(dict.fromkeys([*ranked, *_ranked(session, browsed, words, "beginning")]))[:MAX_RANKED]
 
 
 def _ranked(session: Session, browsed: BrowsedRun, words: tuple[str, ...], last: LastWord) -> tuple[int, ...]:

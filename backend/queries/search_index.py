@@ -84,16 +84,16 @@ class SearchIndex:
         return list(dict.fromkeys(self.expert[order].tolist()))[:count]
 
     def _places(self, tokens: Collection[int]) -> NDArray[np.int64]:
-        wanted = np.fromiter(tokens, np.int64, len(tokens))
-        starts, ends = np.searchsorted(self.token, wanted), np.searchsorted(self.token, wanted + 1)
+        requested = np.fromiter(tokens, np.int64, len(tokens))
+        starts, ends = np.searchsorted(self.token, requested), np.searchsorted(self.token, requested + 1)
         ranges = [np.arange(start, end) for start, end in zip(starts, ends, strict=True)]
         return np.concatenate([np.zeros(0, np.int64), *ranges])
 
 
 def build_search_index(session: Session, run_id: int) -> SearchIndex:
     """Read who is active on which token."""
-    wanted = text("SELECT expert, active_tokens, top_tokens FROM experts WHERE run_id = :run ORDER BY expert")
-    rows = session.execute(wanted, {"run": run_id}).all()
+    requested = text("SELECT expert, active_tokens, top_tokens FROM experts WHERE run_id = :run ORDER BY expert")
+    rows = session.execute(requested, {"run": run_id}).all()
     lists = PackedLists.of([bytes(row[2]) for row in rows])
     numbers, ends = lists.all_numbers()
     experts, active = np.array([row[:2] for row in rows], np.int64).reshape(-1, 2).T

@@ -228,14 +228,14 @@ class EditedBlock:
 
     def routing(self, batch_rows: Sequence[int], tokens: int, device: torch.device) -> Routing:
         """Live routing [R * T, K] of some batch rows; rows without a layer in this block have no active experts."""
-        found = {
+        routing_of_row = {
             row: Routing(*(values[index] for values in rows.routing_RT))
             for rows in self._layers.values()
             for index, row in enumerate(rows.batch_rows)
         }
         empty_T0 = torch.zeros(tokens, 0, device=device)
         nothing = Routing(empty_T0, empty_T0.long())
-        routings = [found.get(row, nothing) for row in batch_rows]
+        routings = [routing_of_row.get(row, nothing) for row in batch_rows]
         widest = max(routing.indices_TK.shape[1] for routing in routings)
 
         def joined(parts: Iterable[Tensor]) -> Tensor:

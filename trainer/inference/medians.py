@@ -62,12 +62,12 @@ def _read(session: Session, tested: Collection[tuple[str, int]]) -> Mapping[tupl
     names = {name for name, _ in tested}
     if not names:
         return {}
-    wanted = (
+    query = (
         select(RunRecord.name, ExpertRecord)
         .join(ExpertRecord, ExpertRecord.run_id == RunRecord.id)
         .where(RunRecord.name.in_(names), ExpertRecord.expert.in_({expert for _, expert in tested}))
     )
-    return {(name, record.expert): median_in_units(record) for name, record in session.execute(wanted)}
+    return {(name, record.expert): median_in_units(record) for name, record in session.execute(query)}
 
 
 def _resolved(edit: Edit, steered: str, medians: Mapping[tuple[str, int], float]) -> Edit:

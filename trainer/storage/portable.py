@@ -49,6 +49,21 @@ def check_empty_folder(folder: Path) -> None:
         raise UserError(f"The target folder is not empty: {folder}. Choose a new one.")
 
 
+def check_no_links(folder: Path) -> None:
+    """Check that a stranger's folder links to no other: the target, which may be private, would be copied.
+
+    The Hub's cache links from its snapshots to its own ``blobs``.
+
+    Raises:
+        UserError: it does.
+    """
+    root = folder.resolve()
+    inside = (root, *([root.parent.parent / "blobs"] if root.parent.name == "snapshots" else []))
+    for path in sorted(root.rglob("*")):
+        if path.is_symlink() and not any(path.resolve().is_relative_to(place) for place in inside):
+            raise UserError(f"{path} links to another folder. Replace the link with the file, if you trust the folder.")
+
+
 def copy_files(paths: Iterable[Path], target: Path) -> None:
     """Copy the files that exist."""
     with disk_errors(target):

@@ -17,7 +17,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field, TypeAdapter
 
 from mxd.trainer.config import SAMPLE, LayerConfig, TrainConfig
 from mxd.trainer.config.training import parse_train_config
@@ -28,6 +30,7 @@ from mxd.trainer.storage.model_card import write_card
 from mxd.trainer.storage.portable import (
     TOKENIZER_FILES,
     check_empty_folder,
+    check_no_links,
     copy_files,
     copy_tokenizer,
     is_hub_name,
@@ -51,6 +54,8 @@ TOKENIZER_FOLDER = "tokenizer"
 CHECKPOINT_PREFIX = "checkpoint-"
 SHARED_FILES = (CONFIG_FILE, WEIGHTS_FILE, UNITS_FILE, METRICS_FILE)
 """Files that are published besides config and tokenizer."""
+
+_UNITS = TypeAdapter(dict[Annotated[int, Field(ge=0)], Annotated[float, Field(ge=0, le=1e30)]])
 
 
 def runs_folder(data: Path) -> Path:
@@ -102,10 +107,12 @@ class Run:
 
         Raises:
             NotFoundError: there is no such folder or repo, or no run in it.
-            UserError: the Hub cannot be reached, or the config is damaged.
+            UserError: the Hub cannot be reached, the config is damaged, or the folder has links to other folders.
         """
-        if Path(source).expanduser().is_dir():
-            return cls.load(Path(source).expanduser())
+        folder = Path(source).expanduser()
+        if folder.is_dir():
+            check_no_links(folder)
+            return cls.load(folder)
         if looks_like_path(str(source)):
             raise NotFoundError(f"No such folder: {source}. Pass a folder, or a Hugging Face Hub repo as OWNER/NAME.")
         patterns = [*SHARED_FILES, RUN_FILE, *(f"{TOKENIZER_FOLDER}/{pattern}" for pattern in TOKENIZER_FILES)]
@@ -188,8 +195,8 @@ class Run:
         if not path.is_file():
             return {}
         try:
-            return {int(expert): float(unit) for expert, unit in read_json(path).items()}
-        except (ValueError, TypeError, AttributeError, OverflowError) as error:
+            return _UNITS.validate_json(path.read_bytes())
+        except ValueError as error:
             raise UserError(f"Invalid units: {path}. Delete the file, or index the run again.") from error
 
     def write_units(self, units: Mapping[int, float]) -> None:

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Annotated
 
+from pydantic import Field, TypeAdapter
 from sqlalchemy import Engine, delete, select
 from sqlalchemy.orm import Session
 
@@ -17,26 +19,34 @@ from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.storage.database.open import delete_index, writing
 from mxd.trainer.storage.database.tables import MetricRecord, RunRecord, utc_now
 from mxd.trainer.storage.run import LOCK_FILE, METRICS_FILE, RUN_FILE, Run, run_names, runs_folder
-from mxd.trainer.utils.files import atomic_directory, atomic_write, exclusive_lock, read_json
+from mxd.trainer.utils.files import atomic_directory, atomic_write, exclusive_lock
 from mxd.trainer.utils.suggestions import unknown_run
+
+LARGEST_NUMBER = 1e30
+Whole = Annotated[int, Field(ge=0, lt=2**53)]
+Number = Annotated[float, Field(ge=-LARGEST_NUMBER, le=LARGEST_NUMBER)]
+"""A finite number: the server cannot write others as JSON."""
 
 
 @dataclass(frozen=True)
 class Metric:
     """Training metrics of one step, as in ``MetricRecord``."""
 
-    step: int
-    tokens: int
-    normalized_mse: float
-    dead_share: float
-    l0: float
-    max_density: float
-    tokens_per_second: float
-    seconds: float
-    normalized_rank: float | None = None
-    stable_rank: float | None = None
-    min_singular_value: float | None = None
-    min_scaling: float | None = None
+    step: Whole
+    tokens: Whole
+    normalized_mse: Number
+    dead_share: Number
+    l0: Number
+    max_density: Number
+    tokens_per_second: Number
+    seconds: Number
+    normalized_rank: Number | None = None
+    stable_rank: Number | None = None
+    min_singular_value: Number | None = None
+    min_scaling: Number | None = None
+
+
+_METRICS = TypeAdapter(list[Metric])
 
 
 def find_record(session: Session, name: str) -> RunRecord:
@@ -114,8 +124,8 @@ def _read_metrics(run: Run) -> list[Metric]:
     if not path.is_file():
         return []
     try:
-        return [Metric(**metric) for metric in read_json(path)]
-    except (ValueError, TypeError) as error:
+        return _METRICS.validate_json(path.read_bytes())
+    except ValueError as error:
         raise UserError(f"Invalid metrics: {path}. Delete the file to use the run without training curves.") from error
 
 

@@ -141,10 +141,10 @@ class AuthMiddleware:
             await response_to(error)(scope, receive, send)
             return
         except (DBAPIError, PoolTimeoutError) as error:  # the database of the tokens
-            told = to_client_error(error)
-            if told is error:
+            response = to_client_error(error)
+            if response is error:
                 raise
-            await response_to(told)(scope, receive, send)
+            await response_to(response)(scope, receive, send)
             return
         await self.app(scope, receive, send)
 

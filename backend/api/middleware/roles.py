@@ -13,7 +13,7 @@ READING_POSTS = re.compile(
 )
 """POST endpoints that change nothing. Every other POST, PUT, PATCH and DELETE needs ``write``."""
 
-OPEN_PATHS = frozenset({"/api/access", "/api/openapi.json"})
+OPEN_PATHS = frozenset({"/api/access"})
 GUARDED = ("/api/", "/v1/", "/metrics")
 
 

@@ -64,10 +64,10 @@ def remove_note(run: RunName, expert: ExpertId, writer: WriterDep) -> None:
 @router.put("/tags/{tag}", status_code=204)
 def add_tag(run: RunName, expert: ExpertId, tag: Tag, writer: WriterDep) -> None:
     """Add a tag to an expert (idempotent)."""
-    if not (kept := tag.strip()):
+    if not (stripped := tag.strip()):
         raise UserError("A tag needs at least one letter.")
     with _editing(writer, run, expert) as session:
-        tags.add_tag(session, run, expert, kept)
+        tags.add_tag(session, run, expert, stripped)
 
 
 @router.delete("/tags/{tag}", status_code=204)

@@ -53,7 +53,7 @@ async def trace_circuit(request: CircuitRequest, services: ServicesDep, http: Re
 async def circuit_effects(request: CircuitEffectsRequest, services: ServicesDep, http: Request) -> Response:
     """Effect of ablating groups of experts on the target: predicted by the graph, and measured."""
     asked = await asyncio.to_thread(_asked, services, request)
-    groups = [[ExpertAtToken(it.run, it.position, it.expert) for it in group] for group in request.groups]
+    groups = [[ExpertAtToken(node.run, node.position, node.expert) for node in group] for group in request.groups]
     job = services.live.submit(request.runs, jobs.ablate, TargetConfig(**asked), groups)
     return model_response(_effects(await cancel_on_disconnect(http, job)))
 
@@ -71,8 +71,8 @@ def _answer(services: Services, traced: JobResult[Circuit]) -> CircuitResponse:
     graph = traced.value
     active = {run: {node.expert for node in graph.nodes if node.run == run} for run in graph.runs}
     experts = {
-        run: expert_infos(services, run, {expert for expert in found if expert is not None})
-        for run, found in active.items()
+        run: expert_infos(services, run, {expert for expert in active_experts if expert is not None})
+        for run, active_experts in active.items()
     }
     return CircuitResponse(graph=graph, experts=experts, took_ms=traced.took_ms)
 

@@ -27,6 +27,6 @@ def comparison(run: RunName, other: OtherName, services: ServicesDep) -> Respons
         one, two = find_run(session, run), find_run(session, other)
         if one.id == two.id:
             raise UserError(f"{run} cannot be compared with itself. Choose another run.")
-        found = services.matches.of(session, find_index(session, one), find_index(session, two))
+        matches = services.matches.of(session, find_index(session, one), find_index(session, two))
         vocabularies = [services.library.run(name).vocabulary for name in (run, other)]
-        return model_response(run_comparison(session, one, two, found, vocabularies))
+        return model_response(run_comparison(session, one, two, matches, vocabularies))

@@ -62,10 +62,10 @@ async def experts(
     run: RunName, query: Annotated[ExpertQuery, Query()], request: Request, services: ServicesDep
 ) -> Response:
     """A page of experts in the requested order; dead ones are included unless a filter excludes them."""
-    held = _held(services, run)
+    cached = _held(services, run)
     # Cached pages are returned without a thread.
-    if held is not None and _is_in_memory(held[0], query):
-        return _kept_page(services, *held, query).response(request.headers)
+    if cached is not None and _is_in_memory(cached[0], query):
+        return _kept_page(services, *cached, query).response(request.headers)
     return await run_in_threadpool(_read_page, services, run, query, request.headers)
 
 
@@ -163,9 +163,9 @@ def random_examples(
     """Random examples over all tokens on which an expert is active, whatever the bin."""
     with reading(services.database) as session:
         record = find_run(session, run)
-        found = queries.find_expert(session, record, expert)
+        expert_record = queries.find_expert(session, record, expert)
         vocabulary = services.library.run(run).vocabulary
-        drawn = random_queries.random_examples(session, record, found, query, vocabulary)
+        drawn = random_queries.random_examples(session, record, expert_record, query, vocabulary)
     return model_response(drawn)
 
 
@@ -234,8 +234,8 @@ async def search(
 ) -> Response:
     """Search experts: labels first, then tokens, then examples."""
     started = time.perf_counter()
-    held = _held(services, run)
-    hits = None if held is None else held[0].searches.known((held[1], text, limit))
+    cached = _held(services, run)
+    hits = None if cached is None else cached[0].searches.known((cached[1], text, limit))
     if hits is None:
         hits = await run_in_threadpool(_search, services, run, text, limit)
     return model_response(SearchResult(text=text, hits=hits, took_ms=(time.perf_counter() - started) * 1000))
@@ -247,9 +247,9 @@ def _search(services: Services, run: str, typed: str, limit: int) -> tuple[Searc
     if known is not None:  # the database would have to wait
         return known
 
-    def found(session: Session, browsed: BrowsedRun) -> tuple[SearchHit, ...]:
+    def hits(session: Session, browsed: BrowsedRun) -> tuple[SearchHit, ...]:
         return browsed.searches.of(
             (vocabulary, typed, limit), lambda: search_queries.search(session, browsed, typed, limit, vocabulary)
         )
 
-    return services.run_cache.read(run, found)
+    return services.run_cache.read(run, hits)

@@ -57,7 +57,7 @@ def expert_lists(run: RunName, services: ServicesDep) -> ExpertLists:
     """All lists of a run, last changed first."""
     with reading(services.database) as session:
         find_run(session, run)
-        return ExpertLists(lists=tuple(_summary(*found) for found in lists.lists_with_counts(session, run)))
+        return ExpertLists(lists=tuple(_summary(*record) for record in lists.lists_with_counts(session, run)))
 
 
 @router.post("", status_code=201)
@@ -77,12 +77,12 @@ def expert_list(run: RunName, list_id: ListId, services: ServicesDep) -> ExpertL
     """One list with its experts, in its order."""
     with reading(services.database) as session:
         record = find_run(session, run)
-        found = lists.find_list(session, run, list_id)
-        entries = lists.entries_of(session, found)
+        list_record = lists.find_list(session, run, list_id)
+        entries = lists.entries_of(session, list_record)
         vocabulary = services.library.run(run).vocabulary
         rows = rows_of(session, record, [entry.expert for entry in entries], vocabulary)
         return ExpertList(
-            list=_summary(found, len(entries)),
+            list=_summary(list_record, len(entries)),
             entries=tuple(
                 ListEntry(row=rows[entry.expert], note=entry.note) for entry in entries if entry.expert in rows
             ),

@@ -57,12 +57,12 @@ async def predictions(run: RunName, request: RoutingRequest, services: ServicesD
     """Next-token distributions at each token of a text, with the original MLP and with the layer in its place."""
     await asyncio.to_thread(_check, services, run)
     text = await asyncio.to_thread(prompt_text, services, run, request.text, request.turns)
-    found = await cancel_on_disconnect(http, services.live.submit([run], jobs.predict, text, request.k))
+    result = await cancel_on_disconnect(http, services.live.submit([run], jobs.predict, text, request.k))
     tokens = [
         {"kl": token.kl, "predictions": [prediction._asdict() for prediction in token.predictions]}
-        for token in found.value.tokens
+        for token in result.value.tokens
     ]
-    return json_response({"run": run, "tokens": tokens, "took_ms": found.took_ms})
+    return json_response({"run": run, "tokens": tokens, "took_ms": result.took_ms})
 
 
 @router.post("/routing/effects")
@@ -71,8 +71,8 @@ async def effects(run: RunName, request: EffectsRequest, services: ServicesDep, 
     await asyncio.to_thread(_check, services, run)
     text = await asyncio.to_thread(prompt_text, services, run, request.text, request.turns)
     job = services.live.submit([run], jobs.direct_effects, text, request.position, request.k)
-    found = (await cancel_on_disconnect(http, job)).value
-    experts = tuple(ExpertEffect.model_validate(effect, from_attributes=True) for effect in found)
+    result = (await cancel_on_disconnect(http, job)).value
+    experts = tuple(ExpertEffect.model_validate(effect, from_attributes=True) for effect in result)
     return EffectsResponse(run=run, position=request.position, experts=experts)
 
 
@@ -125,15 +125,15 @@ def expert_infos(services: Services, run: str, experts: set[int]) -> dict[int, R
         record = find_run(session, run)
         labels, automatic = notes.labels_of(session, run, experts), shown_labels(session, record, experts)
         records = known(session, record, experts)
-    found = {}
+    result = {}
     for expert in sorted(experts):
         statistics = records.get(expert)
         top_tokens = statistics.top_tokens[:TOP_TOKENS] if statistics else []
-        found[expert] = RoutedExpertInfo(
+        result[expert] = RoutedExpertInfo(
             label=labels.get(expert),
             automatic=automatic.get(expert),
             density=statistics.density if statistics else None,
             max_activation=statistics.max_activation if statistics else None,
             top_tokens=tuple(vocabulary.name(token) for token, _ in top_tokens),
         )
-    return found
+    return result

@@ -71,11 +71,11 @@ async def follow(services: Services, name: str, state: State) -> Events:
     """Yield ``state``, then changes, while the client is connected."""
     shown: RunStatus | None = None
     while True:
-        told: list[Event] = [("metric", metric) for metric in state.metrics]
+        events: list[Event] = [("metric", metric) for metric in state.metrics]
         if state.status != shown:
             shown = state.status
-            told.append(("status", StatusChange(status=shown)))
-        if told:
-            yield told
+            events.append(("status", StatusChange(status=shown)))
+        if events:
+            yield events
         await asyncio.sleep(POLL_SECONDS)
         state = await asyncio.to_thread(look, services, name, state.last_step)

@@ -107,8 +107,8 @@ def _changes(session: Session, library: RunLoader, record: SessionRecord, steeri
     return ("A run was indexed anew since this was saved: its strengths count in other units now.",)
 
 
-def _alike(now: dict[str, dict[str, float]], kept: dict[str, dict[str, float]]) -> bool:
+def _alike(now: dict[str, dict[str, float]], stored: dict[str, dict[str, float]]) -> bool:
     """Return True if units differ at most by rounding."""
-    known = {(run, expert): unit for run, units in kept.items() for expert, unit in units.items()}
-    found = {(run, expert): unit for run, units in now.items() for expert, unit in units.items()}
-    return known.keys() == found.keys() and all(isclose(known[key], found[key], rel_tol=NEAR) for key in known)
+    known = {(run, expert): unit for run, units in stored.items() for expert, unit in units.items()}
+    units_now = {(run, expert): unit for run, units in now.items() for expert, unit in units.items()}
+    return known.keys() == units_now.keys() and all(isclose(known[key], units_now[key], rel_tol=NEAR) for key in known)

@@ -53,6 +53,11 @@ class CircuitCommand(ModelCommand):
     """Also ablate every expert of the graph in the language model, and compare with the graph's predictions."""
     output: Path | None = None
     """Write the whole graph to this .json or .html file."""
+    graph: Path | None = None
+    """Add the graph to this folder in the attribution graph format of Neuronpedia and circuit-tracer, with labels and
+    examples of its experts."""
+    model_id: str | None = None
+    """Neuronpedia's id of the language model, for --graph (default: the folder of its feature files)."""
 
     def run(self) -> int:
         """Trace, and print a summary."""
@@ -71,7 +76,9 @@ class CircuitCommand(ModelCommand):
         result = as_json(circuit, effects)
         if self.output is not None:
             _write(self.output, circuit, result)
-        self.report(result, _format_result(circuit, effects, self.output))
+        if self.graph is not None:
+            self._write_graph(self.graph, runs, circuit, effects)
+        self.report(result, _format_result(circuit, effects, self.output or self.graph))
         return 0
 
     def _runs(self) -> list[Run]:
@@ -90,6 +97,15 @@ class CircuitCommand(ModelCommand):
                     "Choose runs of one language model."
                 )
         return runs
+
+    def _write_graph(
+        self, folder: Path, runs: Sequence[Run], circuit: Circuit, effects: Sequence[AblationEffect]
+    ) -> None:
+        from mxd.backend.database.engine import opened, reading
+        from mxd.backend.export.graph_folder import export_circuit
+
+        with opened(self.settings().database_url) as database, reading(database) as session:
+            export_circuit(session, runs, circuit, effects, folder, self.model_id)
 
     def _effects(
         self, language_model: LanguageModel, runs: Sequence[Run], config: CircuitConfig, circuit: Circuit

@@ -36,7 +36,7 @@ class Finding:
 
     check: str
     verdict: Verdict
-    found: str
+    state: str
     advice: str | None = None
     """Instructions for fixing the problem, or None if there is none."""
 
@@ -59,7 +59,7 @@ class DoctorCommand(Command):
 
 def _format_finding(finding: Finding) -> str:
     advice = f"\n      {finding.advice}" if finding.advice else ""
-    return f"{MARKS[finding.verdict]:4}  {finding.check}: {finding.found}{advice}"
+    return f"{MARKS[finding.verdict]:4}  {finding.check}: {finding.state}{advice}"
 
 
 def examine(settings: Settings) -> Iterator[Finding]:
@@ -155,8 +155,8 @@ def _runs(settings: Settings) -> Iterator[Finding]:
 def _frontend(settings: Settings) -> Iterator[Finding]:
     built = (settings.frontend / "index.html").is_file()
     advice = None if built else "Build it with 'make install'."
-    found = f"{'built' if built else 'not built'}, in {settings.frontend}"
-    yield Finding("frontend", "good" if built else "warning", found, advice)
+    state = f"{'built' if built else 'not built'}, in {settings.frontend}"
+    yield Finding("frontend", "good" if built else "warning", state, advice)
 
 
 def _port(settings: Settings) -> Iterator[Finding]:

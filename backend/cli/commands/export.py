@@ -75,9 +75,9 @@ class ExportCommand(ModelCommand):
         check_vectors(run, self.format, self.expert, self.out)
         language_model = LanguageModel.load(run.language_model_source, self.device)
         with opened(settings.database_url) as database, task("Averaging", "experts") as callbacks:
-            found = mean_outputs(run, self.expert, language_model, database, callbacks)
-        write_vectors(run, self.format, {mean.expert: mean.vector_O for mean in found}, self.out)
-        return f"steering vectors of {len(found)} experts of {run.name}"
+            means = mean_outputs(run, self.expert, language_model, database, callbacks)
+        write_vectors(run, self.format, {mean.expert: mean.vector_O for mean in means}, self.out)
+        return f"steering vectors of {len(means)} experts of {run.name}"
 
     def _export_tables(self) -> str:
         from mxd.backend.database.engine import opened, reading

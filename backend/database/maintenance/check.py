@@ -145,7 +145,7 @@ def _example_problem(record: ExpertRecord, index: IndexRecord, row: Row[Any]) ->
     positions = [position for position, _, _ in active]
     if positions != sorted(set(positions)) or not all(position < length for position in positions):
         return "has invalid active positions"
-    if dict(zip(positions, (it[1] for it in active), strict=True)).get(row.position) != row.coefficient:
+    if dict(zip(positions, (pair[1] for pair in active), strict=True)).get(row.position) != row.coefficient:
         return f"has another activation at its position than {row.coefficient:g}"
     if row.bin > len(record.bins):
         return "has an unknown bin"

@@ -23,13 +23,13 @@ EXCLUDED_COLUMNS = frozenset({"run"})
 
 def rows_of_people(session: Session, run: str, table: Table) -> Iterator[dict[str, Any]]:
     """Return all rows of a run in a table."""
-    wanted = select(table).order_by(*table.primary_key.columns)
+    query = select(table).order_by(*table.primary_key.columns)
     if "run" in table.c:
-        wanted = wanted.where(table.c.run == run)
+        query = query.where(table.c.run == run)
     else:
         of_run = select(ListRecord.id).where(ListRecord.run == run)
-        wanted = wanted.where(table.c.list_id.in_(of_run))
-    for row in session.execute(wanted).mappings():
+        query = query.where(table.c.list_id.in_(of_run))
+    for row in session.execute(query).mappings():
         yield as_json(table, dict(row), EXCLUDED_COLUMNS)
 
 

@@ -111,14 +111,14 @@ def _check(archive: zipfile.ZipFile, manifest: Manifest, folder: Path) -> None:
     Raises:
         UserError: an entry is not allowed, or expands beyond its stated size or the free disk space.
     """
-    found = [entry for entry in archive.infolist() if entry.filename != MANIFEST]
-    names = [entry.filename for entry in found]
+    entries = [entry for entry in archive.infolist() if entry.filename != MANIFEST]
+    names = [entry.filename for entry in entries]
     strange = sorted(name for name in names if not is_known(name))
     if strange:
         raise UserError(f"The bundle contains an unknown entry: {strange[0][:100]!r}. Nothing was unpacked.")
     if len(set(names)) != len(names) or set(names) != manifest.entries.keys():
         raise UserError("The bundle's entries do not match its manifest. Nothing was unpacked.")
-    for entry in found:
+    for entry in entries:
         largest = LARGEST_JSON if entry.filename.endswith(".json") else entry.file_size
         if entry.file_size != manifest.entries[entry.filename].bytes or entry.file_size > largest:
             raise UserError(
@@ -126,8 +126,8 @@ def _check(archive: zipfile.ZipFile, manifest: Manifest, folder: Path) -> None:
             )
         if entry.flag_bits & 1:
             raise UserError(f"{entry.filename} in the bundle is encrypted. Nothing was unpacked.")
-    total_bytes = sum(entry.file_size for entry in found)
-    if total_bytes > max(ALWAYS_ALLOWED, MOST_GROWTH * sum(entry.compress_size for entry in found)):
+    total_bytes = sum(entry.file_size for entry in entries)
+    if total_bytes > max(ALWAYS_ALLOWED, MOST_GROWTH * sum(entry.compress_size for entry in entries)):
         raise UserError(f"The bundle would expand to {total_bytes:,} bytes. Nothing was unpacked.")
     folder.parent.mkdir(parents=True, exist_ok=True)
     needed_bytes = 2 * total_bytes

@@ -108,7 +108,7 @@ class PackedTokenIds(TypeDecorator[bytes]):
 
     def process_result_value(self, value: bytes | None, dialect: Dialect) -> bytes | None:
         """Decode."""
-        return None if value is None else _read(lambda it: np.array(unpack(it), TOKEN_IDS).tobytes(), value)
+        return None if value is None else _read(lambda data: np.array(unpack(data), TOKEN_IDS).tobytes(), value)
 
 
 class PackedActive(TypeDecorator[bytes]):
@@ -132,7 +132,7 @@ class PackedActive(TypeDecorator[bytes]):
 
     def process_result_value(self, value: bytes | None, dialect: Dialect) -> bytes | None:
         """Decode."""
-        return None if value is None else _read(lambda it: np.array(unpack_active(it), ACTIVE).tobytes(), value)
+        return None if value is None else _read(lambda data: np.array(unpack_active(data), ACTIVE).tobytes(), value)
 
 
 class PackedCounts(TypeDecorator[list[int]]):

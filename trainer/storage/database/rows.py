@@ -118,8 +118,8 @@ def rows_of_run(session: Session, run: RunRecord, table: Table) -> Iterator[dict
     conditions = [table.c.run_id == run.id]
     if table.name == EvaluationRecord.__tablename__:
         conditions.append(table.c.subject == run.name)
-    wanted = select(table).where(*conditions).order_by(*table.primary_key.columns)
-    for row in session.execute(wanted.execution_options(yield_per=BATCH_ROWS)).mappings():
+    query = select(table).where(*conditions).order_by(*table.primary_key.columns)
+    for row in session.execute(query.execution_options(yield_per=BATCH_ROWS)).mappings():
         yield as_json(table, dict(row), EXCLUDED_COLUMNS)
 
 

@@ -26,12 +26,12 @@ def write_circuit_tracer(runs: Sequence[Run], folder: Path) -> None:
     Raises:
         UserError: circuit-tracer has no such layers, or the runs do not form a set.
     """
-    found = {run.config.layer: transcoder_tensors(run.layer, run.name, "circuit-tracer") for run in runs}
-    if len(found) < len(runs) or len({run.config.language_model for run in runs}) > 1:
+    tensors_of_layer = {run.config.layer: transcoder_tensors(run.layer, run.name, "circuit-tracer") for run in runs}
+    if len(tensors_of_layer) < len(runs) or len({run.config.language_model for run in runs}) > 1:
         raise UserError("A transcoder set has one run per layer of one language model.")
-    if any(tensors.autoencodes for tensors in found.values()):
+    if any(tensors.autoencodes for tensors in tensors_of_layer.values()):
         raise UserError("circuit-tracer has no autoencoders. Use --format saelens or sparsify.")
-    for layer, tensors in found.items():
+    for layer, tensors in tensors_of_layer.items():
         save_tensors(_named(tensors), folder / f"layer_{layer}.safetensors")
     (folder / CONFIG).write_text(yaml.safe_dump(_settings(runs), sort_keys=False), "utf-8")
 

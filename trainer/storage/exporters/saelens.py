@@ -52,20 +52,20 @@ def _dumped(layer: SparseLayer) -> dict[str, Any]:
 
 
 def _standard(run: Run) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    found = transcoder_tensors(run.layer, run.name, "saelens")
+    transcoder = transcoder_tensors(run.layer, run.name, "saelens")
     tensors = {
-        "W_enc": found.gate_NI.T.contiguous(),
-        "b_enc": found.gate_bias_N,
-        "W_dec": found.direction_NO,
-        "b_dec": found.output_bias_O,
+        "W_enc": transcoder.gate_NI.T.contiguous(),
+        "b_enc": transcoder.gate_bias_N,
+        "W_dec": transcoder.direction_NO,
+        "b_dec": transcoder.output_bias_O,
     }
-    if found.threshold_N is None:
+    if transcoder.threshold_N is None:
         settings = {"k": run.layer.config.k, "rescale_acts_by_decoder_norm": False, "apply_b_dec_to_input": True}
         return tensors, {"architecture": "topk", **settings}
-    tensors["threshold"] = found.threshold_N
-    if found.skip_OI is not None:
-        tensors["W_skip"] = found.skip_OI
-    named = "jumprelu_transcoder" if found.skip_OI is None else "jumprelu_skip_transcoder"
+    tensors["threshold"] = transcoder.threshold_N
+    if transcoder.skip_OI is not None:
+        tensors["W_skip"] = transcoder.skip_OI
+    named = "jumprelu_transcoder" if transcoder.skip_OI is None else "jumprelu_skip_transcoder"
     return tensors, {"architecture": named, "d_out": run.layer.config.output_width}
 
 

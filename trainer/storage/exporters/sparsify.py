@@ -20,9 +20,9 @@ def write_sparsify(run: Run, folder: Path) -> None:
     Raises:
         UserError: sparsify has no such layer.
     """
-    found = transcoder_tensors(run.layer, run.name, "sparsify")
+    transcoder = transcoder_tensors(run.layer, run.name, "sparsify")
     layer = run.layer.config
-    if found.threshold_N is not None:
+    if transcoder.threshold_N is not None:
         raise UserError(f"sparsify has no layers with thresholds, as '{run.name}' has. Use --format saelens.")
     if layer.input_width != layer.output_width:
         raise UserError(
@@ -31,13 +31,13 @@ def write_sparsify(run: Run, folder: Path) -> None:
     target = folder / hookpoint(run)
     target.mkdir()
     tensors = {
-        "encoder.weight": found.gate_NI,
-        "encoder.bias": found.gate_bias_N,
-        "W_dec": found.direction_NO,
-        "b_dec": found.output_bias_O,
+        "encoder.weight": transcoder.gate_NI,
+        "encoder.bias": transcoder.gate_bias_N,
+        "W_dec": transcoder.direction_NO,
+        "b_dec": transcoder.output_bias_O,
     }
-    if found.skip_OI is not None:
-        tensors["W_skip"] = found.skip_OI
+    if transcoder.skip_OI is not None:
+        tensors["W_skip"] = transcoder.skip_OI
     save_tensors(tensors, target / WEIGHTS)
     settings = {
         "activation": "topk",
@@ -46,8 +46,8 @@ def write_sparsify(run: Run, folder: Path) -> None:
         "num_latents": layer.num_experts,
         "k": layer.k,
         "multi_topk": False,
-        "skip_connection": found.skip_OI is not None,
-        "transcode": not found.autoencodes,
+        "skip_connection": transcoder.skip_OI is not None,
+        "transcode": not transcoder.autoencodes,
         "d_in": layer.input_width,
     }
     (target / CONFIG).write_text(json.dumps(settings, indent=1) + "\n", "utf-8")

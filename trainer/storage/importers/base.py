@@ -50,6 +50,8 @@ class ImportedLayer:
     context: int | None = None
     after_post_norm: bool = False
     """True if its output replaces that of a norm after the MLP, which some architectures have."""
+    input_norm: str | None = None
+    """Name of the norm whose output it reads, if stated. It must be the norm before the MLP."""
 
     @property
     def num_experts(self) -> int:

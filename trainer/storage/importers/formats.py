@@ -23,6 +23,8 @@ from mxd.trainer.storage.importers.sources import Source
 MAX_CONFIG_BYTES = 1 << 20
 """Maximum size of a config file in bytes."""
 MAX_LISTED = 12
+_TRAINER_STATE = re.compile(r"^(optimizer|lr_scheduler|scheduler|state|rank|rng_state|training_args)\w*\.pt$")
+"""Files that trainers write beside their layers, to resume."""
 _LAYER_FILE = re.compile(r"^layer_(\d+)\.safetensors$")
 
 
@@ -47,7 +49,7 @@ def list_parts(source: Source) -> list[CheckpointPart]:
 def _parts(source: Source, name: str, names: frozenset[str]) -> Iterator[CheckpointPart]:
     folder, _, file = name.rpartition("/")
     within = f"{folder}/" if folder else ""
-    if file.endswith(".pt"):
+    if file.endswith(".pt") and not _TRAINER_STATE.match(file):
         yield CheckpointPart("mxd-checkpoint", name, None, lambda: read_checkpoint(source.fetch(name)))
     elif file == sparsify.CONFIG and within + sparsify.WEIGHTS in names:
         hookpoint = folder or Path(source.name).name
@@ -74,9 +76,23 @@ def _saelens(source: Source, within: str) -> ImportedLayer:
 
 
 def _circuit_tracer(source: Source, within: str, file: str, layer: int) -> ImportedLayer:
-    settings = _settings(source.fetch(within + circuit_tracer.CONFIG), yaml.safe_load)
+    settings = _settings(source.fetch(within + circuit_tracer.CONFIG), _parse_yaml)
     circuit_tracer.check_set(settings)
     return circuit_tracer.read_circuit_tracer(settings, source.fetch(file), layer)
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """Reads YAML without aliases: a few lines of them describe a value of any size."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """Raise an error at an alias."""
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("aliases are not supported")
+        return super().compose_node(parent, index)
+
+
+def _parse_yaml(text: str) -> Any:
+    return yaml.load(text, _PlainLoader)
 
 
 def _settings(path: Path, parse: Callable[[str], Any]) -> SourceSettings:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 from sqlalchemy import Engine
-from torch import Tensor
+from torch import Tensor, nn
 
 from mxd.trainer.config import LayerConfig, Origin, TextConfig, TrainConfig
 from mxd.trainer.config.analysis import ImportConfig
@@ -95,25 +95,27 @@ def import_run(config: ImportConfig, data: Path, database: Engine) -> ImportResu
     )
 
 
-def _layer_number(imported: ImportedLayer, part: CheckpointPart, wanted: int | None) -> int:
+def _layer_number(imported: ImportedLayer, part: CheckpointPart, requested: int | None) -> int:
     stated = imported.layer if imported.layer is not None else part.layer
-    if stated is None and wanted is None:
+    if stated is None and requested is None:
         raise UserError("The file does not state its layer. Set --layer.")
-    if stated is not None and wanted is not None and stated != wanted:
-        raise UserError(f"The file is for layer {stated}, not layer {wanted}. Omit --layer, or choose another file.")
-    number = stated if wanted is None else wanted
+    if stated is not None and requested is not None and stated != requested:
+        raise UserError(f"The file is for layer {stated}, not layer {requested}. Omit --layer, or choose another file.")
+    number = stated if requested is None else requested
     assert number is not None
     return number
 
 
 def _in_place(imported: ImportedLayer, source: str, number: int) -> tuple[MlpShape, Mapping[str, Tensor]]:
     """Return the MLP's shape, and the layer's tensors converted to read the MLP's input."""
-    if imported.reads == "mlp-input" and not imported.after_post_norm:
+    if imported.reads == "mlp-input" and not imported.after_post_norm and imported.input_norm is None:
         return Architecture(load_outline(source), source).mlp_shape(number), imported.tensors
     language_model = LanguageModel.load(source, "cpu", torch.float32)
     norms = find_norms(language_model, number)
     if imported.after_post_norm and norms.behind is not None:
         raise UserError(f"The layer replaces the norm that {source} has after its MLPs, so it cannot replace an MLP.")
+    if imported.input_norm is not None:
+        _check_input_norm(language_model, number, norms.before, imported.input_norm)
     if imported.reads == "mlp-input":
         return language_model.mlp_shape(number), imported.tensors
     if norms.before is None:
@@ -121,6 +123,15 @@ def _in_place(imported: ImportedLayer, source: str, number: int) -> tuple[MlpSha
     affine = read_affine(norms.before)
     behind = imported.reads == "norm" and affine.centres
     return language_model.mlp_shape(number), imported.tensors if behind else unfold(imported.tensors, affine)
+
+
+def _check_input_norm(language_model: LanguageModel, number: int, before: nn.Module | None, name: str) -> None:
+    """Raise UserError if the norm of this name is not the one before the MLP: architectures name them differently."""
+    if before is None or getattr(language_model.architecture.block(number), name, None) is not before:
+        raise UserError(
+            f"The layer reads the output of {name}, which is not the input of the MLPs of {language_model.source}. "
+            "Set --language-model to the one it was trained on."
+        )
 
 
 def _layer_of(imported: ImportedLayer, tensors: Mapping[str, Tensor], shape: MlpShape) -> SparseLayer:
@@ -145,9 +156,9 @@ def _layer_of(imported: ImportedLayer, tensors: Mapping[str, Tensor], shape: Mlp
     )
     with torch.device("meta"):
         layer = build_layer(config)
-    wanted = {name: value.shape for name, value in layer.state_dict().items()}
-    differing = sorted(name for name in wanted if name not in tensors or tensors[name].shape != wanted[name])
-    if differing or wanted.keys() != tensors.keys():
+    requested = {name: value.shape for name, value in layer.state_dict().items()}
+    differing = sorted(name for name in requested if name not in tensors or tensors[name].shape != requested[name])
+    if differing or requested.keys() != tensors.keys():
         raise UserError(f"The tensors of {imported.weights.name} have inconsistent shapes: {', '.join(differing)}.")
     layer.load_state_dict({name: value.contiguous() for name, value in tensors.items()}, assign=True)
     return layer

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.importers.base import ImportedLayer, Reads, SourceSettings, SourceTensors
-from mxd.trainer.storage.importers.hook_names import input_place, output_place, split_hook
+from mxd.trainer.storage.importers.hook_names import input_norm, input_place, output_place, split_hook
 
 CONFIG, WEIGHTS = "cfg.json", "sae_weights.safetensors"
 ARCHITECTURES = ("transcoder", "skip_transcoder", "jumprelu_transcoder", "jumprelu_skip_transcoder")
@@ -42,18 +42,20 @@ def read_saelens(settings: SourceSettings, weights: Path) -> ImportedLayer:
     place = input_place(hook)
     added = output_place(out_hook) == "added"
     converted = _tensors(SourceTensors.read(weights), architecture)
-    unfolded: Reads = "folded-norm" if folded else "norm"
+    # With folded norms the MLP of TransformerLens reads the norm's output before its weight, whatever the hook's name.
+    plain: Reads = "mlp-input" if place == "mlp-input" else "norm"
     return ImportedLayer(
         method="jumprelu-skip-transcoder" if "skip" in architecture else "jumprelu-transcoder",
         k=len(converted["gate.bias"]),
         tensors=converted,
-        reads="mlp-input" if place == "mlp-input" else unfolded,
+        reads="folded-norm" if folded else plain,
         layer=split_hook(hook)[0],
         weights=weights,
         version=metadata.text("sae_lens_version", "unknown"),
         text=metadata.values.get("dataset_path"),
         context=metadata.tokens("context_size") or None,
         after_post_norm=added,
+        input_norm=input_norm(hook),
     )
 
 

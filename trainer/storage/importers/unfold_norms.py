@@ -84,8 +84,8 @@ def _is_norm(module: nn.Module) -> bool:
     return isinstance(weight, Tensor) and weight.dim() == 1
 
 
-def _same(value: Tensor, wanted: Tensor) -> bool:
-    return value.numel() == wanted.numel() and torch.equal(value.reshape(wanted.shape), wanted)
+def _same(value: Tensor, expected: Tensor) -> bool:
+    return value.numel() == expected.numel() and torch.equal(value.reshape(expected.shape), expected)
 
 
 @torch.no_grad()

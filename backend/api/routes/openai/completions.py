@@ -76,9 +76,9 @@ def openai_models(services: ServicesDep) -> ModelList:
 def openai_model(model: str, services: ServicesDep) -> ModelInfo:
     """One run or saved session."""
     with reading(services.database) as session:
-        for found in list_models(session).data:
-            if found.id == model:
-                return found
+        for listed in list_models(session).data:
+            if listed.id == model:
+                return listed
     raise ModelNotFoundError(f"Unknown model '{model}'. GET /v1/models lists all.")
 
 
@@ -178,11 +178,12 @@ async def _stream(
 
 def _chat_chunk(head: dict[str, Any], pieces: Sequence[Piece], usage: Usage | None) -> ChatCompletionChunk:
     choices = tuple(
-        ChunkChoice(index=it.sample, delta=Delta(content=it.text or None), finish_reason=it.reason) for it in pieces
+        ChunkChoice(index=piece.sample, delta=Delta(content=piece.text or None), finish_reason=piece.reason)
+        for piece in pieces
     )
     return ChatCompletionChunk(**head, choices=choices, usage=usage)
 
 
 def _text_chunk(head: dict[str, Any], pieces: Sequence[Piece], usage: Usage | None) -> TextCompletion:
-    choices = tuple(TextChoice(index=it.sample, text=it.text, finish_reason=it.reason) for it in pieces)
+    choices = tuple(TextChoice(index=piece.sample, text=piece.text, finish_reason=piece.reason) for piece in pieces)
     return TextCompletion(**head, choices=choices, usage=usage)

@@ -54,12 +54,12 @@ def invalid_request(error: RequestValidationError | ValidationError) -> JSONResp
 
 def known_error(error: Exception) -> JSONResponse:
     """Return the response to an error that clients can cause, with a Retry-After header if retrying helps."""
-    told = to_client_error(error)
-    status, code = status_and_code(told)
-    if told is error and isinstance(error, DBAPIError) and status >= 500:
+    response = to_client_error(error)
+    status, code = status_and_code(response)
+    if response is error and isinstance(error, DBAPIError) and status >= 500:
         raise error  # a defect: logged, and answered with status 500
-    retry = response_to(told).headers.get("retry-after")
-    body = OpenAIErrorBody(message=error_body(told).message, type=_type(status), param=None, code=code)
+    retry = response_to(response).headers.get("retry-after")
+    body = OpenAIErrorBody(message=error_body(response).message, type=_type(status), param=None, code=code)
     return _response(status, body, {"Retry-After": retry} if retry else None)
 
 

@@ -37,16 +37,16 @@ class ModelNotFoundError(RunNotFoundError):
 def list_models(session: Session) -> ModelList:
     """All runs, then all saved sessions; a session whose name is taken appears under its id."""
     runs = session.scalars(select(RunRecord).order_by(RunRecord.started_at.desc(), RunRecord.id.desc()))
-    found = [
+    models = [
         ModelInfo(id=run.name, created=int(aware(run.started_at).timestamp()), owned_by=run.language_model)
         for run in runs
     ]
-    taken = {model.id for model in found}
+    taken = {model.id for model in models}
     for record in all_sessions(session):
         name = record.id if record.name in taken else record.name
         taken.add(name)
-        found.append(ModelInfo(id=name, created=int(record.saved_at_utc.timestamp()), owned_by=record.run))
-    return ModelList(data=tuple(found))
+        models.append(ModelInfo(id=name, created=int(record.saved_at_utc.timestamp()), owned_by=record.run))
+    return ModelList(data=tuple(models))
 
 
 def steering_request(
@@ -99,5 +99,8 @@ def _prompt(request: ChatCompletionRequest | TextCompletionRequest) -> dict[str,
     if isinstance(request, TextCompletionRequest):
         return {"prompt": request.prompt if isinstance(request.prompt, str) else request.prompt[0]}
     roles = {"developer": "system"}
-    turns = [Turn.model_validate({"role": roles.get(it.role, it.role), "text": it.text}) for it in request.messages]
+    turns = [
+        Turn.model_validate({"role": roles.get(message.role, message.role), "text": message.text})
+        for message in request.messages
+    ]
     return {"turns": tuple(turns)}

@@ -35,8 +35,8 @@ class StopFilter:
 
     def flush(self) -> str:
         """Return the characters that were held back, at the end of a text without a stop sequence."""
-        held, self._held = self._held, ""
-        return held
+        pending, self._held = self._held, ""
+        return pending
 
     def _open_length(self) -> int:
         """Length of the longest end of the text that a stop sequence begins with."""

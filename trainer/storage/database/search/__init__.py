@@ -90,7 +90,7 @@ def compact_search(connection: Connection, run_id: int) -> None:
 
 def experts_with(session: Session, run_id: int, words: Sequence[str]) -> Ints:
     """Return the experts whose document has all ``words`` within ``SEARCH_REACH``; the last word is a prefix."""
-    return _kind(session).found(session, run_id, words)
+    return _kind(session).matching_experts(session, run_id, words)
 
 
 def best_experts_with(

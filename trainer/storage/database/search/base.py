@@ -65,7 +65,7 @@ class TextIndex(ABC):
         """Merge the segments of a run's index."""
 
     @abstractmethod
-    def found(self, session: Session, run_id: int, words: Sequence[str]) -> Ints:
+    def matching_experts(self, session: Session, run_id: int, words: Sequence[str]) -> Ints:
         """Return the experts whose document has all words near each other; the last word is a prefix."""
 
     @abstractmethod

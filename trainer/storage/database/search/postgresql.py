@@ -102,19 +102,25 @@ def queries(words: Sequence[str], last: LastWord) -> dict[str, str] | None:
     quoted = [[f"'{part}'" for part in parts] for parts in phrases]
     if last == "beginning" and is_beginning(words[-1]) and split_words(words[-1]):
         quoted[-1][-1] += ":*"
-    wanted = [f"({' <-> '.join(parts)})" for parts in quoted]
-    near = wanted if len(wanted) == 1 else [_near(quoted, wanted, first) for first in range(len(wanted))]
-    return {"all": " & ".join(wanted), "near": " | ".join(near), "any": " | ".join(wanted)}
+    phrase_queries = [f"({' <-> '.join(parts)})" for parts in quoted]
+    near = (
+        phrase_queries
+        if len(phrase_queries) == 1
+        else [_near(quoted, phrase_queries, first) for first in range(len(phrase_queries))]
+    )
+    return {"all": " & ".join(phrase_queries), "near": " | ".join(near), "any": " | ".join(phrase_queries)}
 
 
-def _near(quoted: Sequence[Sequence[str]], wanted: Sequence[str], first: int) -> str:
+def _near(quoted: Sequence[Sequence[str]], phrase_queries: Sequence[str], first: int) -> str:
     """Return a query for all words within reach after the ``first`` one.
 
     ``a <d> b`` matches b at distance d after a; within ``<0>``, ``&`` requires matches that start at the same place.
     """
-    others = [*wanted[:first], *wanted[first + 1 :]]
-    behind = [" | ".join(f"({wanted[first]} <{far}> {other})" for far in range(SEARCH_REACH + 2)) for other in others]
-    return f"({quoted[first][0]} <0> ({' & '.join(f'({it})' for it in behind)}))"
+    others = [*phrase_queries[:first], *phrase_queries[first + 1 :]]
+    behind = [
+        " | ".join(f"({phrase_queries[first]} <{far}> {other})" for far in range(SEARCH_REACH + 2)) for other in others
+    ]
+    return f"({quoted[first][0]} <0> ({' & '.join(f'({group})' for group in behind)}))"
 
 
 def _sql(template: str, asked: dict[str, str]) -> TextClause:
@@ -142,13 +148,13 @@ class PostgresqlTextIndex(TextIndex):
 
     def count(self, session: Session, run_id: int) -> int:
         """Return the number of documents of a run."""
-        wanted = text("SELECT count(*) FROM search_documents WHERE run_id = :run")
-        return int(session.scalar(wanted, {"run": run_id}) or 0)
+        phrase_queries = text("SELECT count(*) FROM search_documents WHERE run_id = :run")
+        return int(session.scalar(phrase_queries, {"run": run_id}) or 0)
 
     def compact(self, connection: Connection, run_id: int) -> None:
         """Do nothing: ``VACUUM`` includes the index."""
 
-    def found(self, session: Session, run_id: int, words: Sequence[str]) -> Ints:
+    def matching_experts(self, session: Session, run_id: int, words: Sequence[str]) -> Ints:
         """Return the experts whose document has all words near each other."""
         asked = queries(words, "beginning")
         # Sorted here: ordering inside string_agg would double the query time.

@@ -62,19 +62,19 @@ class SqliteTextIndex(TextIndex):
         table = search_table(run_id)
         connection.execute(text(f"INSERT INTO {table} ({table}) VALUES ('optimize')"))
 
-    def found(self, session: Session, run_id: int, words: Sequence[str]) -> Ints:
+    def matching_experts(self, session: Session, run_id: int, words: Sequence[str]) -> Ints:
         """Return the experts whose document has all words near each other."""
         table = search_table(run_id)
-        wanted = text(f"SELECT group_concat(rowid) FROM {table} WHERE {table} MATCH :match")
-        return parse_ids(session.scalar(wanted, {"match": full_text_query(words, "beginning")}))
+        query = text(f"SELECT group_concat(rowid) FROM {table} WHERE {table} MATCH :match")
+        return parse_ids(session.scalar(query, {"match": full_text_query(words, "beginning")}))
 
     def best(
         self, session: Session, run_id: int, words: Sequence[str], last: LastWord, ranked: Ranked
     ) -> tuple[int, ...]:
         """Return the best experts by BM25."""
         table = search_table(run_id)
-        wanted = text(
+        query = text(
             f"SELECT rowid FROM (SELECT rowid, bm25({table}) AS score FROM {table} WHERE {table} MATCH :match "
             f"LIMIT {ranked.candidates}) ORDER BY score, rowid LIMIT {ranked.most}"
         )
-        return tuple(session.scalars(wanted, {"match": full_text_query(words, last)}))
+        return tuple(session.scalars(query, {"match": full_text_query(words, last)}))
