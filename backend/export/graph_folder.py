@@ -1,0 +1,54 @@
+"""A circuit as a folder for other programs: the graph, and the examples of its experts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from sqlalchemy.orm import Session
+
+from mxd.backend.database import annotations as notes
+from mxd.backend.errors import NoIndexError
+from mxd.backend.export.attribution_graph import LOCAL_SCAN, GraphContext, attribution_graph, write_graph
+from mxd.backend.export.feature_files import write_features
+from mxd.backend.export.rows import open_run
+from mxd.backend.inference.token_text import Vocabulary
+from mxd.backend.queries.automatic_labels import shown_labels
+from mxd.backend.queries.runs import find_run
+from mxd.trainer.analysis.circuits.ablation import AblationEffect
+from mxd.trainer.analysis.circuits.graph import Circuit
+from mxd.trainer.storage.run import Run
+
+
+def export_circuit(
+    session: Session,
+    runs: Sequence[Run],
+    circuit: Circuit,
+    effects: Sequence[AblationEffect],
+    folder: Path,
+    model_id: str | None = None,
+) -> Path:
+    """Write a circuit, and feature files for the experts of indexed runs. Returns the path of the graph.
+
+    Args:
+        effects: measured effects in the order of ``circuit.experts``, or none.
+        folder: new folder, or one with other graphs, which are kept.
+        model_id: Neuronpedia's id of the language model.
+    """
+    labels = {}
+    for run in runs:
+        experts = {expert.expert for expert in circuit.experts if expert.run == run.name}
+        labels[run.name] = _labels(session, run.name, experts)
+        try:
+            exported = open_run(session, find_run(session, run.name), Vocabulary(run.tokenizer))
+        except NoIndexError:
+            continue
+        write_features(session, exported, experts, folder)
+    measured = dict(zip(circuit.experts, effects, strict=True)) if effects else {}
+    return write_graph(attribution_graph(circuit, GraphContext(labels, measured, model_id or LOCAL_SCAN)), folder)
+
+
+def _labels(session: Session, run: str, experts: set[int]) -> dict[int, str]:
+    """Labels of experts. User labels take precedence over automatic ones."""
+    automatic = shown_labels(session, find_run(session, run), experts)
+    return {expert: label.label for expert, label in automatic.items()} | notes.labels_of(session, run, experts)
