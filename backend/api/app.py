@@ -25,6 +25,7 @@ from mxd.backend.api.middleware.authentication import Authenticator, AuthMiddlew
 from mxd.backend.api.middleware.body_limit import BodyLimitMiddleware
 from mxd.backend.api.middleware.load_shedding import LoadSheddingMiddleware
 from mxd.backend.api.middleware.metrics import Metrics, MetricsMiddleware
+from mxd.backend.api.middleware.response_cache import ResponseCacheMiddleware
 from mxd.backend.api.middleware.security_headers import SECURITY_HEADERS, SecurityHeadersMiddleware
 from mxd.backend.api.routes import annotations as notes
 from mxd.backend.api.routes import auth as access
@@ -141,6 +142,7 @@ def build_api(
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(Exception, _unknown_error)
     app.add_middleware(GZipMiddleware, minimum_size=MINIMUM_TO_COMPRESS, compresslevel=COMPRESSION_LEVEL)
+    app.add_middleware(ResponseCacheMiddleware)
     # From the inside out: requests count as waiting only after the token was checked and the body has arrived.
     app.add_middleware(LoadSheddingMiddleware, most_waiting=most_waiting)
     app.add_middleware(BodyLimitMiddleware, most_bytes=body_bytes)

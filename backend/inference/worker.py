@@ -36,7 +36,7 @@ Result = TypeVar("Result")
 class QueuePosition:
     """Event of a waiting generation, sent whenever its position changes."""
 
-    before: int
+    queue_position: int
     """Number of generations that will join earlier."""
 
 

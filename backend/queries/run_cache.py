@@ -101,6 +101,11 @@ class RunCache:
         entry = self._held.get(name)
         return entry[1] if entry and self._version.is_quick and entry[0] == self._version.now() else None
 
+    @property
+    def is_quick(self) -> bool:
+        """True if ``version`` takes microseconds."""
+        return self._version.is_quick
+
     def version(self) -> Hashable:
         """Return a value that changes with every commit of any process."""
         return self._version.now()

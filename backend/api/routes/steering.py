@@ -99,7 +99,7 @@ def _token(step: NewToken) -> dict[str, Any]:
 
 def _dose_event(step: DoseStep | QueuePosition) -> Event:
     if isinstance(step, QueuePosition):
-        return "progress", DoseProgressEvent(tokens=0, total=0, queue_position=step.before)
+        return "progress", DoseProgressEvent(tokens=0, total=0, queue_position=step.queue_position)
     if isinstance(step, DoseProgress):
         return "progress", DoseProgressEvent(tokens=step.tokens, total=step.total, queue_position=0)
     return "done", DoseDoneEvent.model_validate(step, from_attributes=True)

@@ -147,6 +147,20 @@ def test_the_largest_seeds_reproduce_their_texts(live_client: TestClient, seed: 
     assert first[0][0] == "token"
 
 
+@pytest.mark.parametrize("path", ["steering", "steering/dose"])
+def test_a_queued_request_is_told_its_position(fitted: World, path: str) -> None:
+    edits = [{"expert": 3, "mode": "add", "strength": 1.0}]
+    with TestClient(create_app(Settings(data=fitted.data, device="cpu", batch_rows=4))) as client:
+        sampling = {"max_tokens": 60, "temperature": 0}
+        with client.stream("POST", f"{RUN}/steering", json={"prompt": PROMPT, "sampling": sampling}) as running:
+            lines = running.iter_lines()
+            next(lines)
+            answer = client.post(f"{RUN}/{path}", json={"prompt": PROMPT, "edits": edits, "sampling": GREEDY})
+    assert '"queue_position":' in answer.text
+    assert "event: error" not in answer.text
+    assert "event: done" in answer.text
+
+
 def test_nan_is_sent_as_null(live_client: TestClient) -> None:
     strong = [{"expert": 3, "mode": "set", "strength": 1000.0}] * 8
     for mode in ("residual", "replace"):
