@@ -41,7 +41,8 @@ def batch_activations(layer: Layer, model: Any, batch: Mapping[str, Tensor] | Te
     positions_P2 = rows_BT.nonzero().to(token_Q.device)
     indices_3Q = torch.cat([positions_P2[token_Q].T, indices_PK[token_Q, column_Q].unsqueeze(0)])
     size = (*rows_BT.shape, layer.config.num_experts)
-    return torch.sparse_coo_tensor(indices_3Q, coefficients_PK[token_Q, column_Q], size).coalesce()
+    values_Q = coefficients_PK[token_Q, column_Q]
+    return torch.sparse_coo_tensor(indices_3Q, values_Q, size, check_invariants=False).coalesce()
 
 
 def model_inputs(model: Any, batch: Mapping[str, Tensor] | Tensor) -> dict[str, Tensor]:

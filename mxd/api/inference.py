@@ -10,7 +10,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from mxd.api.attachment import Edits, parse_edits
 from mxd.api.loading import as_layer
 from mxd.api.measurements import AnyRun
-from mxd.api.models import language_model_of
+from mxd.api.models import language_model_of, unchanged
 from mxd.api.settings import build
 from mxd.trainer.analysis.circuits.graph import Circuit
 from mxd.trainer.analysis.circuits.tracing import trace as trace_circuit
@@ -100,7 +100,8 @@ def trace(
     """
     layers = _layers(run)
     config = build(CircuitConfig, {"prompt": prompt}, settings)
-    with language_model_of(layers[0], model, tokenizer) as language_model:
+    cores = (layer.core for layer in layers)
+    with language_model_of(layers[0], model, tokenizer) as language_model, unchanged(*cores):
         return trace_circuit(language_model, [layer.run for layer in layers], config)
 
 

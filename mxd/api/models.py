@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from torch import nn
+
 from mxd.trainer.language_model.model import LanguageModel
 
 if TYPE_CHECKING:
@@ -27,17 +29,24 @@ class Reference:
 
 
 @contextmanager
-def borrowed(model: Any, tokenizer: Any, source: str) -> Iterator[LanguageModel]:
-    """Use the caller's model in evaluation mode and without gradients; restore both settings exactly on exit."""
-    training = [(module, module.training) for module in model.modules()]
-    gradients = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+def unchanged(*modules: nn.Module) -> Iterator[None]:
+    """Restore the training mode of all submodules and ``requires_grad`` of all parameters on exit."""
+    training = [(child, child.training) for module in modules for child in module.modules()]
+    gradients = [(it, it.requires_grad) for module in modules for it in module.parameters()]
     try:
-        yield LanguageModel(model, tokenizer, source)
+        yield
     finally:
-        for module, mode in training:
-            module.training = mode
+        for child, mode in training:
+            child.training = mode
         for parameter, requires_grad in gradients:
             parameter.requires_grad_(requires_grad)
+
+
+@contextmanager
+def borrowed(model: Any, tokenizer: Any, source: str) -> Iterator[LanguageModel]:
+    """Use the caller's model in evaluation mode and without gradients; restore both settings exactly on exit."""
+    with unchanged(model):
+        yield LanguageModel(model, tokenizer, source)
 
 
 @contextmanager

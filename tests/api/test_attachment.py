@@ -113,12 +113,7 @@ def test_replacing_computes_the_layer_and_steering_nests_in_it(user: User) -> No
         torch.testing.assert_close(logits(user), nested)
 
 
-@pytest.mark.parametrize("family", ["llama", "opt"])
-def test_attached_parameters_train_and_copies_are_independent(
-    family: str, tmp_path_factory: pytest.TempPathFactory, user: User
-) -> None:
-    if family == "opt":
-        pytest.skip("widths differ by position; covered by the replacement tests of LanguageModel")
+def test_attached_parameters_train_and_copies_are_independent(user: User) -> None:
     attached = user.run.attach(user.model)
     with pytest.raises(mxd.UserError, match="already has an attached layer"):
         user.run.attach(user.model)
