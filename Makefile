@@ -28,7 +28,7 @@ BENCHES := layer train index browse generate
 help:
 	@echo "make demo      serve the dashboard with the demo"
 	@echo "make test      run Python, browser and frontend tests (PYTEST='-k steering' to select)"
-	@echo "make check     lint, formatting, types, import order, prose, generated files"
+	@echo "make check     lint, formatting, types, import order, prose, names, generated files"
 	@echo "make fuzz      hostile input and properties, 1000 examples each (EXAMPLES=100 for fewer)"
 	@echo "make bench     measure speed and memory, as ratios within one run"
 	@echo "make install   create the environment and build the frontend"
@@ -96,6 +96,7 @@ check: install
 	@$(NPM) run --silent lint
 	@echo "Prose and spelling"
 	@$(BIN)/python scripts/check_prose.py
+	@$(BIN)/python scripts/check_names.py
 	@$(BIN)/codespell
 	@echo "Generated files"
 	@$(BIN)/python scripts/reference_pages.py --check
