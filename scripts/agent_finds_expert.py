@@ -68,7 +68,7 @@ class Agent:
     async def _candidates(self) -> list[int]:
         searched = await self._ask("search_experts", text="French", limit=CANDIDATES)
         active = await self._ask("find_experts_on_text", text=CHOSEN_ON, by="lift", limit=CANDIDATES)
-        hits = [hit["expert"] for found in (searched, active) for hit in found["result"]["hits"]]
+        hits = [hit["expert"] for answer in (searched, active) for hit in answer["result"]["hits"]]
         return list(dict.fromkeys(hits))
 
     async def _writes(self, tested: dict[str, Any]) -> bool:
@@ -115,9 +115,9 @@ async def main() -> int:
     words = ["mcp", "--data", str(given.data), "--database", database]
     parameters = StdioServerParameters(command=mxd, args=words)
     async with Client(stdio_client(parameters)) as client:
-        found = await Agent(client, given.run).find()
-    print("\nFound." if found else "\nNo expert passed.")
-    return 0 if found else 1
+        answer = await Agent(client, given.run).find()
+    print("\nFound." if answer else "\nNo expert passed.")
+    return 0 if answer else 1
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ def _feature(exported: Exported, row: Row, examples: list[Row], influence: Ablat
     names = exported.vocabulary.names
     return {
         "transcoder_id": exported.run.name,
-        "examples_quantiles": [_quantile(row, number, examples) for number in sorted({it["bin"] for it in examples})],
+        "examples_quantiles": [_quantile(row, number, examples) for number in sorted({one["bin"] for one in examples})],
         "top_logits": names(int(token) for token, _ in influence.promoted) if influence else [],
         "bottom_logits": names(int(token) for token, _ in influence.suppressed) if influence else [],
         "act_min": 0.0,

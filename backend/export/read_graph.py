@@ -102,8 +102,8 @@ def read_graph(graph: ForeignGraph) -> ReadGraph:
     if not logits:
         raise UserError("Invalid graph: it has no node of feature_type 'logit'.")
     target = max(logits, key=lambda node: (node.is_target_logit, node.token_prob))
-    kept = [target, *_most_influential([node for node in graph.nodes if node.kind != "target"])]
-    return _circuit(graph, kept)
+    nodes_kept = [target, *_most_influential([node for node in graph.nodes if node.kind != "target"])]
+    return _circuit(graph, nodes_kept)
 
 
 def _most_influential(nodes: Sequence[GraphNode]) -> list[GraphNode]:
@@ -198,7 +198,7 @@ def _effects(nodes: Sequence[GraphNode], weights: Mapping[tuple[int, int], float
     for (source, end), weight in weights.items():
         leaving[source].append((end, weight))
     effects = [0.0] * len(nodes)
-    for place in sorted(range(1, len(nodes)), key=lambda it: _depth(nodes[it]), reverse=True):
+    for place in sorted(range(1, len(nodes)), key=lambda node: _depth(nodes[node]), reverse=True):
         for end, weight in leaving[place]:
             activation = nodes[end].activation
             effects[place] += weight if end == 0 else weight * effects[end] / activation if activation else 0.0

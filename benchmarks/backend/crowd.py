@@ -26,7 +26,7 @@ from benchmarks.backend.database import Sizes
 PATHS_PER_QUERY = 20
 QUIET_SECONDS = 5.0
 """Time after which the memory of a server that nobody uses any more is measured."""
-PATIENCE_SECONDS = 900.0
+TIMEOUT_SECONDS = 900.0
 SCRIPT = """
 local paths = {%s}
 local place = 0
@@ -162,13 +162,13 @@ async def _steer(url: str, run: str, clients: int, tokens: int) -> Steering:
     good = [it for it in found if isinstance(it, _Client)]
     refused = [it for it in good if it.told is not None]
     honesty = np.percentile([it.waited / it.told for it in refused if it.told] or [np.nan], [5, 50, 95])
-    at_once = [it.waited for it in good if it.told is None]
+    served = [it.waited for it in good if it.told is None]
     return Steering(
         clients=clients,
-        served_at_once=len(at_once),
+        served_at_once=len(served),
         refused=len(refused),
         failed=len(found) - len(good),
-        first_token_seconds=statistics.median(at_once or [0.0]),
+        first_token_seconds=statistics.median(served or [0.0]),
         told_seconds=statistics.median([it.told for it in refused if it.told] or [0.0]),
         waited_seconds=statistics.median([it.waited for it in refused] or [0.0]),
         honesty=(float(honesty[0]), float(honesty[1]), float(honesty[2])),
@@ -188,7 +188,7 @@ async def _client(url: str, path: str, number: int, tokens: int) -> _Client:
         "sampling": {"max_tokens": tokens, "seed": number, "temperature": 0.9},
     }
     began, told, attempts = time.perf_counter(), None, 0
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while True:
             attempts += 1
             first_token, retry_after = await _attempt(url, path, body)

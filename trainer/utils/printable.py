@@ -11,7 +11,7 @@ _FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")
 
 def printable(text: str) -> str:
     """Return ``text`` with control characters as JSON escapes, so that a terminal displays them."""
-    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def spreadsheet_text(text: str) -> str:

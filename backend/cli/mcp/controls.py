@@ -23,16 +23,16 @@ async def random_experts(
         ToolError: the run has no other active expert.
     """
     density = (await api.get(f"/runs/{run}/experts/{expert}"))["row"]["density"]
-    found: list[int] = []
+    similar: list[int] = []
     for ratio in SIMILAR:
         bounds = {"min_density": max(density / ratio, 1e-9), "max_density": min(density * ratio, 1.0) or 1.0}
         page = await api.get(f"/runs/{run}/experts", sort="density", order="desc", limit=100, **bounds)
-        found = [row["expert"] for row in page["experts"] if row["expert"] not in {expert, *avoided}]
-        if len(found) >= count:
+        similar = [row["expert"] for row in page["experts"] if row["expert"] not in {expert, *avoided}]
+        if len(similar) >= count:
             break
-    if not found:
+    if not similar:
         raise ToolError(f"Run '{run}' has no other active expert that could serve as a control.")
-    return random.Random(f"{seed} {run} {expert}").sample(found, min(count, len(found)))
+    return random.Random(f"{seed} {run} {expert}").sample(similar, min(count, len(similar)))
 
 
 async def control_edits(api: Api, run: str, edits: list[Edit], seed: int) -> list[Edit]:

@@ -56,7 +56,10 @@ class MeasuringTools:
         indexed tokens on which it is active."""
         routing = await self._api.post(f"/runs/{run}/routing", {"text": text})
         tokens = [
-            {"text": token["text"], "experts": [[it["expert"], it["coefficient"]] for it in token["experts"][:top]]}
+            {
+                "text": token["text"],
+                "experts": [[item["expert"], item["coefficient"]] for item in token["experts"][:top]],
+            }
             for token in routing["tokens"]
         ]
         shown = {expert for token in tokens for expert, _ in token["experts"]}
@@ -71,17 +74,17 @@ class MeasuringTools:
         """Find the experts that are active on a text. lift is the share of its tokens on which an expert is active,
         divided by the expert's density, which is the control. One text is weak evidence: use test_expert_on_texts."""
         body = {"text": text, "by": by, "limit": limit}
-        found = await self._api.post(f"/runs/{run}/search/passage", body)
+        response = await self._api.post(f"/runs/{run}/search/passage", body)
         hits = [
             {
                 "expert": hit["expert"],
                 "label": hit["label"] or (hit["automatic"] or {}).get("label"),
                 **{name: hit[name] for name in ("mass", "share", "lift")},
             }
-            for hit in found["hits"]
+            for hit in response["hits"]
         ]
-        control = {"densities": {hit["expert"]: hit["density"] for hit in found["hits"]}}
-        sample = {"tokens": len(found["tokens"]) - 1, "active_experts": found["firing"]}
+        control = {"densities": {hit["expert"]: hit["density"] for hit in response["hits"]}}
+        sample = {"tokens": len(response["tokens"]) - 1, "active_experts": response["firing"]}
         return Answer(result={"by": by, "hits": hits}, control=control, sample=sample)
 
     async def test_expert_on_texts(
@@ -164,12 +167,12 @@ class MeasuringTools:
         names = ("run", "layer", "position", "expert", "influence")
         effects = measured["effects"]
         shown = [
-            {**{name: node[name] for name in names}, "predicted": it["predicted"], "measured": it["measured"]}
-            for node, it in zip(nodes, effects, strict=False)
+            {**{name: node[name] for name in names}, "predicted": item["predicted"], "measured": item["measured"]}
+            for node, item in zip(nodes, effects, strict=False)
         ]
         random_nodes = [
-            {**node, "predicted": it["predicted"], "measured": it["measured"]}
-            for node, it in zip(others, effects[len(nodes) :], strict=True)
+            {**node, "predicted": item["predicted"], "measured": item["measured"]}
+            for node, item in zip(others, effects[len(nodes) :], strict=True)
         ]
         target = {name: graph["target"][name] for name in ("text", "probability")}
         result = {"target": target, "nodes": shown}
@@ -207,7 +210,7 @@ class MeasuringTools:
         avoided = {(node["run"], node["position"], node["expert"]) for node in nodes}
         generator, others = np.random.default_rng(0), []
         for node in nodes:
-            active = [it["expert"] for it in routings[node["run"]]["tokens"][node["position"]]["experts"]]
+            active = [item["expert"] for item in routings[node["run"]]["tokens"][node["position"]]["experts"]]
             free = [expert for expert in active if (node["run"], node["position"], expert) not in avoided]
             if free:
                 expert = int(generator.choice(free))
@@ -223,6 +226,6 @@ def _parsed(edits: Sequence[str]) -> list[Edit]:
         raise ToolError(f"Invalid edit: {error.errors()[0]['msg']}. Write {EDIT_FORMATS}.") from error
 
 
-def _containing(texts: Sequence[str], wanted: Sequence[str]) -> int:
-    """Return the number of texts that contain any of ``wanted``, ignoring case."""
-    return sum(any(part.lower() in text.lower() for part in wanted) for text in texts)
+def _containing(texts: Sequence[str], parts: Sequence[str]) -> int:
+    """Return the number of texts that contain any of ``parts``, ignoring case."""
+    return sum(any(part.lower() in text.lower() for part in parts) for text in texts)

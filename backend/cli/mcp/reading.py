@@ -44,9 +44,10 @@ class ReadingTools:
     ) -> Answer:
         """Search experts by label, then by top token, then by example text. A match is a candidate, not evidence:
         confirm it with test_expert_on_texts and steer."""
-        found = await self._api.get(f"/runs/{run}/search", text=text, limit=limit)
+        response = await self._api.get(f"/runs/{run}/search", text=text, limit=limit)
         hits = [
-            {**_labelled(hit), "matched": hit["matched"], "example": _excerpt(hit["example"])} for hit in found["hits"]
+            {**_labelled(hit), "matched": hit["matched"], "example": _excerpt(hit["example"])}
+            for hit in response["hits"]
         ]
         control = "No control: a text match. test_expert_on_texts compares an expert with a random one."
         total = (await self._api.get(f"/runs/{run}"))["run"]["num_experts"]
@@ -92,10 +93,10 @@ class ReadingTools:
 
     async def similar_experts(self, run: RunName, expert: ExpertId, by: SimilarBy = "gate", limit: Limit = 8) -> Answer:
         """Find the experts most similar to one: by gate direction, output scaling, tokens or co-activation."""
-        found = await self._api.get(f"/runs/{run}/experts/{expert}/similar", by=by, limit=limit)
+        response = await self._api.get(f"/runs/{run}/experts/{expert}/similar", by=by, limit=limit)
         other = (await self._api.get(f"/runs/{run}/experts/random"))["expert"]
         chance = await self._api.get(f"/runs/{run}/experts/{other}/similar", by=by, limit=limit)
-        experts = [{**_labelled(one), "similarity": one["similarity"]} for one in found["experts"]]
+        experts = [{**_labelled(one), "similarity": one["similarity"]} for one in response["experts"]]
         control = {"random_expert": other, "its_similarities": [one["similarity"] for one in chance["experts"]]}
         return Answer(result={"by": by, "experts": experts}, control=control, sample={"experts": len(experts)})
 
@@ -108,7 +109,7 @@ class ReadingTools:
             metrics = {metric["name"]: metric for metric in (*one["faithfulness"], *one["health"])}
             shown.append({"text": one["text"], "metrics": metrics, "warnings": one["warnings"]})
             control[one["text"]] = {
-                name: it["value"] for name, it in metrics.items() if it["description"] == "baseline"
+                name: item["value"] for name, item in metrics.items() if item["description"] == "baseline"
             }
         sample = {"evaluations": len(shown), "tokens": {one["text"]: one["tokens"] for one in evaluations}}
         none = f"Nothing is measured. Run: mxd evaluate {run}"
@@ -120,19 +121,19 @@ class ReadingTools:
         probes = (await self._api.get(f"/runs/{run}/probes"))["probes"]
         shown = {
             probe["labels"]: [
-                {"class": it["name"], "expert": it["expert"], "top1": it["top1"], "top5": it["top5"]}
-                for it in probe["classes"]
+                {"class": item["name"], "expert": item["expert"], "top1": item["top1"], "top5": item["top5"]}
+                for item in probe["classes"]
             ]
             for probe in probes
         }
         control = {
             probe["labels"]: [
-                {"class": it["name"], "neuron": it["neuron"], "random_gate": it["random_gate"]}
-                for it in probe["classes"]
+                {"class": item["name"], "neuron": item["neuron"], "random_gate": item["random_gate"]}
+                for item in probe["classes"]
             ]
             for probe in probes
         }
-        sample = {probe["labels"]: {it["name"]: it["examples"] for it in probe["classes"]} for probe in probes}
+        sample = {probe["labels"]: {item["name"]: item["examples"] for item in probe["classes"]} for probe in probes}
         none = f"Nothing is measured. Run: mxd probe {run}"
         return Answer(result={"probes": shown}, control=control or none, sample={"examples": sample})
 

@@ -21,7 +21,7 @@ LABEL = "/api/runs/first/experts/1/label"
 WRITERS = 60
 """More than the server has threads and connections."""
 LIMIT_SECONDS = 1.0
-PATIENCE_SECONDS = 20.0
+TIMEOUT_SECONDS = 20.0
 
 
 @pytest.fixture
@@ -59,9 +59,9 @@ def test_waiting_writers_do_not_block_readers(waiting_client: TestClient, own: E
         started = time.monotonic()
         for path in ("/api/runs", "/api/runs/first", "/api/health"):
             assert waiting_client.get(path).status_code == 200
-        assert time.monotonic() - started < PATIENCE_SECONDS
+        assert time.monotonic() - started < TIMEOUT_SECONDS
         for thread in threads:
-            thread.join(PATIENCE_SECONDS)
+            thread.join(TIMEOUT_SECONDS)
     assert statuses == [503] * WRITERS
     assert all(retry_after)
     assert waiting_client.put(LABEL, json={"label": "x"}).status_code == 204
@@ -82,7 +82,7 @@ def test_a_frozen_postgresql_is_unavailable(
         started = time.monotonic()
         answer = waiting_client.get("/api/runs")
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "database-unavailable")
-        assert time.monotonic() - started < PATIENCE_SECONDS
+        assert time.monotonic() - started < TIMEOUT_SECONDS
     finally:
         for process in processes:
             process.send_signal(signal.SIGCONT)

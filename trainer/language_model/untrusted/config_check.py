@@ -98,10 +98,10 @@ def stored_weights(folder: Path) -> StoredWeights | None:
     Raises:
         BadConfigError: a header cannot be read.
     """
-    found = [tensor for path in sorted(folder.glob("*.safetensors")) for tensor in _tensors(path)]
-    if not found:
+    tensors = [tensor for path in sorted(folder.glob("*.safetensors")) for tensor in _tensors(path)]
+    if not tensors:
         return None
-    return StoredWeights(len(found), sum(map(_parameters, found)))
+    return StoredWeights(len(tensors), sum(map(_parameters, tensors)))
 
 
 def _tensors(path: Path) -> Iterator[Mapping[str, Any]]:

@@ -46,10 +46,10 @@ class TemplateProcess:
                 self.close()
         if not answer:
             raise TemplateError(f"it takes more than {LIMIT_SECONDS:g} seconds or too much memory")
-        found = json.loads(answer)
-        if "error" in found:
-            raise TemplateError(str(found["error"]))
-        return str(found["text"])
+        reply = json.loads(answer)
+        if "error" in reply:
+            raise TemplateError(str(reply["error"]))
+        return str(reply["text"])
 
     def _ask(self, line: bytes) -> bytes:
         if self._process is not None and self._process.poll() is not None:

@@ -64,14 +64,14 @@ def _problem(stamps: tuple[tuple[str, int, int], ...]) -> str:
     for path, size, _ in stamps:
         digest.update(f"{Path(path).name} {size}\n".encode())
         digest.update(Path(path).read_bytes())
-    kept = user_cache() / "tokenizers" / f"{digest.hexdigest()}-{CHECK_VERSION}"
-    if kept.is_file():
+    marker = user_cache() / "tokenizers" / f"{digest.hexdigest()}-{CHECK_VERSION}"
+    if marker.is_file():
         return ""
     problem = _run([path for path, *_ in stamps])
     if not problem:
         with suppress(OSError):  # a cache that cannot be written costs time only
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            kept.touch()
+            marker.parent.mkdir(parents=True, exist_ok=True)
+            marker.touch()
     return problem
 
 
