@@ -124,6 +124,36 @@ def test_json_that_no_parser_takes_is_refused(name: str, content: str, run: Run)
         use(run.folder)
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e300, -1e300])
+@pytest.mark.parametrize("name", ["units.json", "metrics.json"])
+def test_numbers_that_are_not_finite_are_refused(name: str, value: float, run: Run) -> None:
+    metric = {**METRIC, "tokens_per_second": 1000, "seconds": value}
+    (run.folder / name).write_text(json.dumps({"0": value} if name == "units.json" else [metric]))
+    with pytest.raises(UserError, match=r"Invalid (units|metrics)"):
+        use(run.folder)
+
+
+def test_a_link_to_another_folder_is_refused(run: Run, tmp_path: Path) -> None:
+    secret = tmp_path / "secret.json"
+    secret.write_text('"private"')
+    (run.folder / "tokenizer" / "more.json").symlink_to(secret)
+    with pytest.raises(UserError, match="links to another folder"):
+        Run.from_pretrained(run.folder)
+    (run.folder / "tokenizer" / "more.json").unlink()
+    (run.folder / "linked").symlink_to(tmp_path, target_is_directory=True)
+    with pytest.raises(UserError, match="links to another folder"):
+        Run.from_pretrained(run.folder)
+
+
+def test_links_of_the_hubs_cache_are_followed(run: Run, tmp_path: Path) -> None:
+    snapshot = tmp_path / "models--a--b" / "snapshots" / "main"
+    shutil.copytree(run.folder, snapshot)
+    (tmp_path / "models--a--b" / "blobs").mkdir()
+    (snapshot / "layer.json").rename(tmp_path / "models--a--b" / "blobs" / "1")
+    (snapshot / "layer.json").symlink_to("../../blobs/1")
+    assert Run.from_pretrained(snapshot).layer_config == run.layer_config
+
+
 def test_tensors_of_other_names_shapes_and_kinds_are_refused(run: Run) -> None:
     path = run.folder / "layer.safetensors"
     sound = load_file(path)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from mxd.trainer.analysis.indexing import build_index
 from mxd.trainer.config import Edit, IndexConfig, Sampling, SteeringConfig
+from mxd.trainer.errors import UserError
 from mxd.trainer.inference.routing import route
 from mxd.trainer.inference.steering import generate
 from mxd.trainer.language_model.model import LanguageModel
@@ -157,6 +158,46 @@ def test_saelens_reads_a_norm_before_its_weight_where_its_language_model_does(
     _, language_model, run = imported(world, source, family)
     norm = norm_of(language_model)
     assert_replaced(language_model, run, log_probabilities(language_model, norm, normalized(norm, False), writes))
+
+
+@pytest.mark.parametrize(
+    ("family", "hook", "folded"),
+    [("gpt2", "mlp.hook_in", True), ("gpt2", "ln2.hook_out", False), ("llama", "ln2.hook_out", True)],
+)
+def test_saelens_folds_norms_whatever_the_hook_is(world: World, family: str, hook: str, folded: bool) -> None:
+    source = world.data.parent / "one"
+    kwargs = {"hook_name": f"blocks.1.{hook}", "model_from_pretrained_kwargs": {"fold_ln": folded}}
+    writes = save_saelens(source, "skip_transcoder", metadata=kwargs)
+    _, language_model, run = imported(world, source, family)
+    norm = norm_of(language_model)
+    assert_replaced(language_model, run, log_probabilities(language_model, norm, normalized(norm, not folded), writes))
+
+
+def test_saelens_names_modules_of_hugging_face_models(world: World) -> None:
+    names = {"hook_name": "model.layers.1.post_attention_layernorm", "hook_name_out": "model.layers.1.mlp"}
+    source = world.data.parent / "one"
+    writes = save_saelens(source, metadata=names)
+    result, language_model, run = imported(world, source, "llama", layer=None)
+    norm = norm_of(language_model)
+    assert result.layer == 1
+    assert_replaced(language_model, run, log_probabilities(language_model, norm, norm.forward, writes))
+
+
+def test_a_norm_that_is_not_before_the_mlp_is_rejected(world: World) -> None:
+    names = {"hook_name": "model.layers.1.post_attention_layernorm", "hook_name_out": "model.layers.1.mlp"}
+    save_saelens(world.data.parent / "one", metadata=names)
+    with pytest.raises(UserError, match="not the input of the MLPs"):
+        imported(world, world.data.parent / "one", "gemma2")
+
+
+def test_a_folder_of_sparsifys_trainer(world: World) -> None:
+    folder = world.data.parent / "trainer"
+    save_sparsify(folder / "layers.1.mlp")
+    states = ("optimizer_0.pt", "lr_scheduler.pt", "state.pt", "rank_0_state.pt")
+    for name in states:
+        torch.save({"state": {}}, folder / name)
+    (folder / "config.json").write_text("{}")
+    assert imported(world, folder, "gpt2", layer=None)[0].layer == 1
 
 
 def norm_of(language_model: LanguageModel) -> nn.Module:

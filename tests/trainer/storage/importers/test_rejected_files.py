@@ -209,3 +209,14 @@ def test_what_is_only_imported_is_not_fitted() -> None:
         TrainConfig(**settings, tokens=5, method="jumprelu-transcoder")
     with pytest.raises(ValueError, match="greater than 0"):
         TrainConfig(**settings, tokens=0)
+
+
+def test_yaml_that_describes_more_than_it_holds(place: Path, capsys: Capture) -> None:
+    merges = "a0: &a0 {x: 1}\n" + "".join(
+        f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}\n" for n in range(1, 30)
+    )
+    for content in (merges, "a: &a [1]\nb: [*a, *a]\n", "[" * 100_000):
+        (place / "set").mkdir(exist_ok=True)
+        (place / "set" / "layer_1.safetensors").touch()
+        (place / "set" / "config.yaml").write_text(content)
+        assert "Invalid config file" in refused(capsys, "set")
