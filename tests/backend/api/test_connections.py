@@ -124,7 +124,7 @@ def test_clients_that_do_not_read_are_cut_off(running: tuple[str, Process]) -> N
     url, process = running
     count = 64
     with raw_http.connect(url, raw_http.SMALL_BUFFER) as it:
-        it.sendall(count * raw_http.request("GET", "/api/openapi.json"))
+        it.sendall(count * raw_http.request("GET", "/openapi.json"))
         port = it.getsockname()[1]
         wait_for(lambda: all(not peer.raddr or peer.raddr.port != port for peer in process.net_connections("tcp")))
         answers = b"".join(iter(lambda: it.recv(1 << 20), b""))
