@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from math import isfinite
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request
@@ -13,6 +14,7 @@ from mxd.backend.api.dependencies import Services, ServicesDep, prompt_text
 from mxd.backend.api.event_stream import cancel_on_disconnect
 from mxd.backend.api.routes.routing import expert_infos
 from mxd.backend.database.engine import reading
+from mxd.backend.export.read_graph import ForeignGraph, read_graph
 from mxd.backend.inference import jobs
 from mxd.backend.inference.jobs import JobResult
 from mxd.backend.queries.runs import find_run
@@ -24,6 +26,7 @@ from mxd.backend.schemas import (
     CircuitEffectsResponse,
     CircuitRequest,
     CircuitResponse,
+    RoutedExpertInfo,
 )
 from mxd.backend.schemas.circuits import CircuitTarget
 from mxd.trainer.analysis.circuits.graph import ExpertAtToken
@@ -56,6 +59,26 @@ async def circuit_effects(request: CircuitEffectsRequest, services: ServicesDep,
     groups = [[ExpertAtToken(node.run, node.position, node.expert) for node in group] for group in request.groups]
     job = services.live.submit(request.runs, jobs.ablate, TargetConfig(**asked), groups)
     return model_response(_effects(await cancel_on_disconnect(http, job)))
+
+
+@router.post("/read", response_model=CircuitResponse)
+async def read_foreign_graph(graph: ForeignGraph) -> Response:
+    """Attribution graph of another program, in the format of Neuronpedia and circuit-tracer. Nothing is stored.
+
+    The runs of the answer are names from the file, so they need not exist here.
+    """
+    start = perf_counter()
+    found = await asyncio.to_thread(read_graph, graph)
+    experts = {
+        run: {expert: _foreign_expert(label) for expert, label in labels.items()}
+        for run, labels in found.labels.items()
+    }
+    took_ms = 1000 * (perf_counter() - start)
+    return model_response(CircuitResponse(graph=found.circuit, experts=experts, took_ms=took_ms))
+
+
+def _foreign_expert(label: str) -> RoutedExpertInfo:
+    return RoutedExpertInfo(label=label, automatic=None, density=None, max_activation=None, top_tokens=())
 
 
 def _asked(services: Services, request: CircuitTarget) -> dict[str, object]:
