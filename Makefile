@@ -23,13 +23,14 @@ AGAIN := echo "Retrying the failed tests, alone" && $(BIN)/python -m pytest --la
 BENCHES := layer train index browse generate
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fuzz bench install docs wheel generate pins clean
+.PHONY: help demo test interop check fuzz bench install docs wheel generate pins clean
 
 help:
 	@echo "make demo      serve the dashboard with the demo"
 	@echo "make test      run Python, browser and frontend tests (PYTEST='-k steering' to select)"
 	@echo "make check     lint, formatting, types, import order, prose, names, generated files"
 	@echo "make fuzz      hostile input and properties, 1000 examples each (EXAMPLES=100 for fewer)"
+	@echo "make interop   test exports with the packages that read them, in environments in .interop"
 	@echo "make bench     measure speed and memory, as ratios within one run"
 	@echo "make install   create the environment and build the frontend"
 	@echo "make docs      build the documentation site, in site"
@@ -110,6 +111,11 @@ fuzz: $(PACKAGES)
 	@FUZZ_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -q tests/backend/fuzz tests/trainer/data/test_readers_fuzz.py tests/trainer/storage/test_run_fuzz.py
 	@FUZZ_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -q -m hypothesis --ignore-glob '*/fuzz/*'
 	@$(BIN)/python -m tests.faults.attacks
+
+# Installs other packages and fetches Neuronpedia's code, so it is not part of make test.
+interop: $(PACKAGES)
+	@INTEROP=1 $(BIN)/python -m pytest -q tests/interop
+	@cat .interop/table.md
 
 bench: install
 	@for name in $(BENCHES); do $(BIN)/python -m benchmarks $$name || exit 1; done

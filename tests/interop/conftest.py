@@ -1,0 +1,48 @@
+"""The interoperability suite runs only through ``make interop``: it installs the packages that it tests against."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.interop.environments import CACHE, Oracles
+
+collect_ignore_glob = [] if "INTEROP" in os.environ else ["test_*.py"]
+TABLE = CACHE / "table.md"
+
+
+class Table:
+    """Rows of the table in docs/interop.md."""
+
+    def __init__(self) -> None:
+        self.rows: list[str] = []
+
+    def add(self, oracle: str, version: str, checked: str, result: str) -> None:
+        """Add a row."""
+        self.rows.append(f"| {oracle} | {version} | {checked} | {result} |")
+
+
+@pytest.fixture(scope="session")
+def table() -> Iterator[Table]:
+    """Collects rows and writes them to ``.interop/table.md``."""
+    table = Table()
+    yield table
+    CACHE.mkdir(exist_ok=True)
+    TABLE.write_text("\n".join(table.rows) + "\n")
+
+
+@pytest.fixture(scope="session")
+def oracles() -> Oracles:
+    """Environments with the packages to test against."""
+    return Oracles()
+
+
+@pytest.fixture(scope="session")
+def demo() -> Path:
+    """A copy of the demo whose runs are all indexed. The first time, that takes many minutes."""
+    from tests.interop.environments import indexed_demo
+
+    return indexed_demo()

@@ -1,0 +1,84 @@
+"""Environments of the interoperability suite, in ``.interop``: delete the folder to make them again.
+
+Each has the packages of one ``requirements-NAME.txt``, without their dependencies, on top of the main environment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+CACHE = ROOT / ".interop"
+NEURONPEDIA = "https://github.com/hijohnnylin/neuronpedia"
+NEURONPEDIA_COMMIT = "ebb8426fc550ad5d1f76d52c271a624af3c08a57"
+
+
+class Oracles:
+    """Runs scripts with the real packages."""
+
+    def ask(self, name: str, script: str, *arguments: object) -> Any:
+        """Run ``oracles/SCRIPT.py`` in the environment ``name``. Returns what it prints as JSON on its last line."""
+        path = Path(__file__).parent / "oracles" / f"{script}.py"
+        return json.loads(self.run(name, path, *arguments).splitlines()[-1])
+
+    def run(self, name: str, script: Path, *arguments: object, cwd: Path = ROOT, **variables: str) -> str:
+        """Run a Python script in an environment. Returns what it prints."""
+        python = environment(name) / "bin" / "python"
+        words = [str(python), str(script), *map(str, arguments)]
+        offline = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(
+            words, cwd=cwd, env={**os.environ, **offline, **variables}, capture_output=True, text=True
+        )
+        assert done.returncode == 0, f"{script.name} failed:\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
+        return done.stdout
+
+
+def environment(name: str) -> Path:
+    """Return an environment with the packages of a requirements file, made on first use."""
+    requirements = Path(__file__).parent / f"requirements-{name}.txt"
+    digest = blake2b(requirements.read_bytes(), digest_size=4).hexdigest()
+    folder = CACHE / f"{name}-{digest}"
+    if not (folder / ".complete").is_file():
+        shutil.rmtree(folder, ignore_errors=True)
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+        version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+        main = sysconfig.get_path("purelib")
+        (folder / "lib" / version / "site-packages" / "main.pth").write_text(f"{main}\n")
+        pip = [sys.executable, "-m", "pip", "-qq", "--disable-pip-version-check"]
+        target = ["--python", str(folder / "bin" / "python"), "install", "--no-deps", "-r", str(requirements)]
+        subprocess.run([*pip, *target], check=True)
+        (folder / ".complete").touch()
+    return folder
+
+
+def neuronpedia() -> Path:
+    """Return a checkout of Neuronpedia, which is not a package, at the pinned commit."""
+    folder = CACHE / "neuronpedia"
+    if not (folder / ".complete").is_file():
+        shutil.rmtree(folder, ignore_errors=True)
+        source = os.environ.get("INTEROP_NEURONPEDIA", NEURONPEDIA)
+        subprocess.run(["git", "clone", "-q", "--no-checkout", source, str(folder)], check=True)
+        paths = ["utils/neuronpedia-utils", "apps/webapp/app/api/graph"]
+        subprocess.run(["git", "-C", str(folder), "checkout", "-q", NEURONPEDIA_COMMIT, "--", *paths], check=True)
+        (folder / ".complete").touch()
+    return folder
+
+
+def indexed_demo() -> Path:
+    """Return a copy of the demo with every run indexed."""
+    from mxd.backend.cli.commands.demo import prepare
+    from mxd.backend.settings import Settings
+
+    folder = CACHE / "demo"
+    if not folder.is_dir():
+        shutil.copytree(ROOT / "data" / "demo", folder, ignore=shutil.ignore_patterns("mxd.sqlite*"))
+    prepare(Settings(data=folder, device="cpu"))
+    return folder

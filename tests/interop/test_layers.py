@@ -1,0 +1,89 @@
+"""Exported layers compute the same in the packages that read them; vectors are what the language model adds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from gguf import GGUFReader
+from safetensors.torch import load_file, save_file
+
+from mxd.backend.cli.main import run as mxd
+from mxd.trainer.config import LayerConfig, Method
+from mxd.trainer.layers.base import SparseLayer
+from mxd.trainer.layers.registry import build_layer
+from mxd.trainer.storage.exporters import LayerFormat
+from mxd.trainer.storage.exporters.layers import export_layers
+from mxd.trainer.storage.run import Run
+from tests.interop.conftest import Table
+from tests.interop.environments import Oracles
+
+TOLERANCE = 1e-6
+MXD, TRANSCODER = "demo-l3-k16", "demo-l3-transcoder-k16"
+CASES: list[tuple[LayerFormat, Method | str]] = [
+    ("saelens", MXD),
+    ("saelens", TRANSCODER),
+    ("saelens", "jumprelu-transcoder"),
+    ("saelens", "jumprelu-skip-transcoder"),
+    ("saelens", "autoencoder"),
+    ("sparsify", TRANSCODER),
+    ("sparsify", "skip-transcoder"),
+    ("sparsify", "autoencoder"),
+    ("circuit-tracer", TRANSCODER),
+    ("circuit-tracer", "jumprelu-transcoder"),
+    ("circuit-tracer", "jumprelu-skip-transcoder"),
+]
+PACKAGES = {"saelens": "sae-lens", "sparsify": "eai-sparsify", "circuit-tracer": "circuit-tracer (a fork)"}
+
+
+def example_run(subject: str, demo: Path, folder: Path) -> Run:
+    """A run of the demo, or one of its transcoder with a random layer of a method."""
+    if subject in (MXD, TRANSCODER):
+        return Run.load(subject, demo)
+    run = Run.load(TRANSCODER, demo)
+    config = LayerConfig(**{**run.layer.config.model_dump(), "method": subject, "num_experts": 512})
+    torch.manual_seed(0)
+    layer: SparseLayer = build_layer(config)
+    with torch.no_grad():
+        for name, value in [*layer.named_parameters(), *layer.named_buffers()]:
+            value.copy_((torch.rand_like(value) if "threshold" in name else torch.randn_like(value)) * 0.05)
+    found = Run(folder, run.config.model_copy(update={"method": subject}))
+    found.__dict__["layer"] = layer  # instead of the weights in the folder
+    return found
+
+
+@pytest.mark.parametrize(("format", "subject"), CASES)
+def test_a_layer_computes_the_same(
+    format: LayerFormat, subject: str, demo: Path, tmp_path: Path, oracles: Oracles, table: Table
+) -> None:
+    run = example_run(subject, demo, Run.load(TRANSCODER, demo).folder)
+    folder = tmp_path / "out"
+    export_layers([run], format, folder)
+    x_TI = torch.randn(200, run.layer.config.input_width, generator=torch.Generator().manual_seed(1)) * 0.2
+    with torch.no_grad():
+        save_file({"x": x_TI, "y": run.layer.eval()(x_TI).output_TO}, tmp_path / "stored.safetensors")
+    place = next(folder.rglob("*.safetensors"))
+    more = []
+    if format == "circuit-tracer":
+        more = [0 if "jumprelu" in subject else run.layer.config.k]
+    where = place if format == "circuit-tracer" else place.parent
+    found = oracles.ask(format, format.replace("-", "_"), where, tmp_path / "stored.safetensors", *more)
+    named = run.config.method if subject == run.config.method else f"{run.config.method} ({run.name})"
+    table.add(PACKAGES[format], found["version"], f"reads our {named}", f"outputs differ by {found['difference']:.1e}")
+    assert found["difference"] <= TOLERANCE
+
+
+def test_vectors_are_read_and_equal(demo: Path, tmp_path: Path, table: Table) -> None:
+    for format in ("gguf", "vectors"):
+        words = ["export", MXD, "--format", format, "--expert", "2627", "--out", str(tmp_path / format)]
+        assert mxd([*words, "--data", str(demo), "--device", "cpu"]) == 0
+    reader = GGUFReader(tmp_path / "gguf" / "expert-2627.gguf")
+    assert reader.fields["general.architecture"].contents() == "controlvector"
+    (tensor,) = reader.tensors
+    vector_O = load_file(tmp_path / "vectors" / "vectors.safetensors")["expert.2627"]
+    difference = float((torch.tensor(tensor.data) - vector_O).abs().max())
+    assert tensor.name == "direction.3"
+    assert difference == 0
+    assert float(vector_O.norm()) > 0
+    table.add("gguf", "of the main environment", "reads our control vector", "equal to the .safetensors")

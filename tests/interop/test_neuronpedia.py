@@ -1,0 +1,126 @@
+"""Neuronpedia's own converter takes the batches of every run of the demo whole; its schema accepts our graphs."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from mxd.backend.cli.main import run as mxd
+from mxd.backend.database.engine import opened, reading
+from mxd.backend.export.graph_folder import export_circuit
+from mxd.backend.export.neuronpedia import MAX_BYTES
+from mxd.backend.settings import Settings
+from mxd.trainer.analysis.circuits.agreement import ablate_each_expert
+from mxd.trainer.analysis.circuits.tracing import trace
+from mxd.trainer.config.analysis import CircuitConfig
+from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.storage.run import Run, run_names
+from tests.interop.conftest import Table
+from tests.interop.environments import NEURONPEDIA_COMMIT, Oracles, neuronpedia
+
+CONVERTER = "neuronpedia_utils/convert-saedashboard-to-neuronpedia-export.py"
+PROMPTS, MEASURED = 100, 10
+LAYERS = [f"demo-l{layer}-k16" for layer in range(6)]
+
+
+def convert(oracles: Oracles, batches: Path, layer: int, run: str, folder: Path) -> Path:
+    """Run the converter. Returns its output folder."""
+    utils = neuronpedia() / "utils" / "neuronpedia-utils"
+    options = {
+        "saedashboard-output-dir": batches,
+        "creator-name": "Somebody",
+        "release-id": "demo",
+        "release-title": "Demo",
+        "url": "https://example.org",
+        "model-name": "language-model",
+        "neuronpedia-source-set-id": run,
+        "neuronpedia-source-set-description": "Demo",
+        "hf-weights-repo-id": "somebody/demo",
+        "hf-weights-path": "demo/layer.safetensors",
+        "hook-point": "hook_mlp_out",
+        "layer-num": layer,
+        "prompts-huggingface-dataset-path": "somebody/text",
+        "n-prompts-total": 2000,
+        "n-tokens-in-prompt": 128,
+    }
+    words = [f"--{name}={value}" for name, value in options.items()]
+    folder.mkdir()
+    variables = {"PYTHONPATH": str(utils), "DEFAULT_CREATOR_ID": "clkht01d40000jv08hvalcvly"}
+    oracles.run("neuronpedia", utils / CONVERTER, *words, "--no-zero-out-bos-token", cwd=folder, **variables)
+    return folder / "exports" / "language-model" / f"{layer}-{run}"
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    """Rows of a compressed file."""
+    return [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+
+
+def test_every_run_is_converted(demo: Path, tmp_path: Path, oracles: Oracles, table: Table) -> None:
+    sizes, converted, examples, labels = [], 0, 0, 0
+    for name in run_names(demo):
+        run, batches = Run.load(name, demo), tmp_path / f"{name}-batches"
+        assert mxd(["export", name, "--format", "neuronpedia", "--out", str(batches), "--data", str(demo)]) == 0
+        read = oracles.ask("neuronpedia", "batches", batches)
+        content = [json.loads(path.read_text())["features"] for path in sorted(batches.glob("batch-*.json"))]
+        features = [feature for batch in content for feature in batch]
+        sizes += [len(json.dumps(it, ensure_ascii=False, separators=(",", ":")).encode()) for it in features]
+        out = convert(oracles, batches, run.config.layer, name, tmp_path / name)
+        rows = [row for path in (out / "features").glob("*.gz") for row in lines(path)]
+        activations = [row for path in (out / "activations").glob("*.gz") for row in lines(path)]
+        assert read["features"] == len(features) == len(rows)
+        assert len(activations) == sum(len(feature["activations"]) for feature in features)
+        source = rows[0]["layer"]
+        explanations = [row for path in (batches / "explanations").glob("*.gz") for row in lines(path)]
+        assert {row["layer"] for row in explanations} == {source}
+        converted, examples, labels = converted + len(rows), examples + len(activations), labels + len(explanations)
+    assert max(sizes) <= MAX_BYTES
+    count = len(run_names(demo))
+    summary = (
+        f"{converted:,} experts, {examples:,} examples, {labels:,} labels of {count} runs; largest {max(sizes):,} B"
+    )
+    table.add("sae-dashboard's `NeuronpediaDashboardBatch`", read["version"], "reads our batches", "written back equal")
+    table.add("Neuronpedia's converter", NEURONPEDIA_COMMIT[:7], "converts our batches", summary)
+
+
+@pytest.fixture(scope="module")
+def graphs(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Graphs of the first words of 100 texts; the effects of their experts are measured in the first ten."""
+    folder = tmp_path_factory.mktemp("graphs")
+    runs = [Run.load(name, demo) for name in LAYERS]
+    language_model = LanguageModel.load(runs[0].language_model_source, "cpu")
+    with gzip.open(demo / "text.jsonl.gz", "rt") as file:
+        texts = [json.loads(line)["text"] for line in islice(file, PROMPTS)]
+    with opened(Settings(data=demo).database_url) as database, reading(database) as session:
+        for number, text in enumerate(texts):
+            config = CircuitConfig(prompt=" ".join(text.split()[:8])[:200])
+            circuit = trace(language_model, runs, config)
+            effects = ablate_each_expert(language_model, runs, config, circuit) if number < MEASURED else ()
+            export_circuit(session, runs, circuit, effects, folder)
+    return folder
+
+
+def test_graphs_follow_the_schema(graphs: Path, oracles: Oracles, table: Table) -> None:
+    api = neuronpedia() / "apps" / "webapp" / "app" / "api" / "graph"
+    errors = {"graph": 0, "feature-details": 0}
+    files = {
+        "graph": [path for path in graphs.glob("*.json") if path.name != "graph-metadata.json"],
+        "feature-details": list(graphs.glob("features/*.json")),
+    }
+    for name, paths in files.items():
+        validator = jsonschema.Draft7Validator(json.loads((api / f"{name}-schema.json").read_text()))
+        errors[name] = sum(len(list(validator.iter_errors(json.loads(path.read_text())))) for path in paths)
+        checked = f"{len(paths):,} of our files"
+        table.add(f"Neuronpedia's {name}-schema.json", NEURONPEDIA_COMMIT[:7], checked, f"{errors[name]} errors")
+    read = oracles.ask("circuit-tracer", "graphs", graphs)
+    checked = f"{read['graphs']} graphs, {read['features']:,} feature files"
+    table.add("circuit-tracer's front-end models (a fork)", "0.5.0", checked, "all read")
+    nodes = [node for path in files["graph"] for node in json.loads(path.read_text())["nodes"]]
+    assert sum(errors.values()) == 0
+    assert read == {"graphs": PROMPTS, "features": len(files["feature-details"])}
+    assert any("measured_effect" in node for node in nodes)
