@@ -58,6 +58,8 @@ class MethodTraits:
     """True if each expert's output is its gate activation times a linear map of its input, as circuits require."""
     rank: RankTraits | None = None
     """Rank of the experts; None if the method has no rank setting."""
+    heads: int = 0
+    """Number of product-key gates that select the experts; 0 if the gate's own scores do."""
     module: str = ""
     """Module that registers the layer classes; empty if the layer registry already has them."""
 

@@ -29,6 +29,7 @@ EXPERIMENTAL_METHODS: dict[ExperimentalMethod, MethodTraits] = {
         "a mixture of single neurons selected by product keys (PEER, arXiv 2407.04153)",
         has_top_k=False,
         has_linear_experts=False,
+        heads=4,
         module="mxd.trainer.experimental.peer",
     ),
 }

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from mxd.trainer.config import LayerConfig, Method
 from mxd.trainer.config.gates import GateForm
+from mxd.trainer.config.methods import method_traits
 from mxd.trainer.layers.base import Routing
 from mxd.trainer.layers.gates.product_key import ProductKeyGate
 from mxd.trainer.layers.gates.row_sums import ScorePart, coefficients
@@ -30,7 +31,7 @@ from mxd.trainer.layers.ops import ops_for
 from mxd.trainer.layers.registry import register_layers
 from mxd.trainer.layers.transcoders import Transcoder
 
-HEADS = 4
+HEADS = method_traits("peer").heads
 """Number of heads, each of which selects its share of a token's experts."""
 
 

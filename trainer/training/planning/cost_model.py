@@ -114,7 +114,8 @@ class LayerSizes:
     @cached_property
     def gate_sizes(self) -> GateSizes:
         """Sizes of the gate."""
-        return GateSizes(resolve_gate(self.gate, self.num_experts, self.k), self.num_experts, self.input_width)
+        gate = resolve_gate(self.gate, self.num_experts, self.k)
+        return GateSizes(gate, self.num_experts, self.input_width, method_traits(self.method).heads)
 
     @property
     def routes_all_experts(self) -> bool:
