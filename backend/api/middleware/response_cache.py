@@ -60,9 +60,9 @@ class ResponseCacheMiddleware:
     def _key(self, scope: Scope) -> Hashable | None:
         found = CACHED.match(scope["path"])
         services: Services = scope["app"].state.services
-        if found is None or not services.browsing.is_quick or not services.browsing.is_cached(found[1]):
+        if found is None or not services.run_cache.is_quick or not services.run_cache.is_cached(found[1]):
             return None
-        version = services.browsing.version()
+        version = services.run_cache.version()
         if version != self._state:
             self._kept.clear()
             self._state, self._bytes = version, 0
