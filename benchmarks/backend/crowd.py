@@ -48,6 +48,8 @@ class Browsing:
     p99_ms: float
     errors: int
     """Responses other than 2xx and 3xx, and failed connections."""
+    cpu_ms: float
+    """Processor time of the server per request, which other programs on the machine hardly change."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ def bench_crowd(
         paths = [path(place) for path in paths_of(client.get, sizes).values() for place in range(PATHS_PER_QUERY)]
         for path in paths:
             client.get(path)
-    browsing = tuple(_wrk(url, paths, count, seconds) for count in connections)
+    browsing = tuple(_wrk(url, watched, paths, count, seconds) for count in connections)
     browsed = _megabytes(watched)
     asyncio.run(_steer(url, run, 1, tokens))
     time.sleep(QUIET_SECONDS)
@@ -119,7 +121,12 @@ def _megabytes(process: psutil.Process) -> float:
     return float(process.memory_info().rss / 2**20)
 
 
-def _wrk(url: str, paths: Sequence[str], connections: int, seconds: int) -> Browsing:
+def _cpu_seconds(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def _wrk(url: str, process: psutil.Process, paths: Sequence[str], connections: int, seconds: int) -> Browsing:
     """Run Debian's wrk with the paths in rotation.
 
     Raises:
@@ -130,7 +137,9 @@ def _wrk(url: str, paths: Sequence[str], connections: int, seconds: int) -> Brow
         script = Path(folder) / "paths.lua"
         script.write_text(SCRIPT % ", ".join(json.dumps(paths[place]) for place in order))
         words = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "-s", str(script), url]
+        before = _cpu_seconds(process)
         said = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+        cpu_seconds = _cpu_seconds(process) - before
     bad = [int(number) for number in re.findall(r"Non-2xx or 3xx responses: (\d+)", said)]
     bad += [int(number) for line in re.findall(r"Socket errors: (.*)", said) for number in re.findall(r"\d+", line)]
     return Browsing(
@@ -139,6 +148,7 @@ def _wrk(url: str, paths: Sequence[str], connections: int, seconds: int) -> Brow
         p50_ms=_percentile(said, 50),
         p99_ms=_percentile(said, 99),
         errors=sum(bad),
+        cpu_ms=1000 * cpu_seconds / int(re.findall(r"(\d+) requests in", said)[0]),
     )
 
 

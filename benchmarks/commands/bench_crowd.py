@@ -57,14 +57,14 @@ class BenchCrowd(SyntheticDatabase):
         low, middle, high = steering.honesty
         lines = [
             f"{it.connections} connections: {it.requests_per_second:,.0f} requests/s, p50 {it.p50_ms:.1f} ms, "
-            f"p99 {it.p99_ms:.1f} ms, {it.errors} errors"
+            f"p99 {it.p99_ms:.1f} ms, {it.errors} errors, {it.cpu_ms:.2f} ms of processor time per request"
             for it in found.browsing
         ]
         lines += [
             f"{steering.clients} steering clients: {steering.served_at_once} served at once (first token after "
             f"{steering.first_token_seconds:.1f} s), {steering.refused} refused, {steering.failed} failed",
-            f"The refused were told {steering.told_seconds:.0f} s and waited {steering.waited_seconds:.0f} s (medians); "
-            f"waited / told: {low:.2f}, {middle:.2f}, {high:.2f} (5th, 50th, 95th percentile); "
+            f"The refused were told {steering.told_seconds:.0f} s and waited {steering.waited_seconds:.0f} s "
+            f"(medians); waited / told: {low:.2f}, {middle:.2f}, {high:.2f} (5th, 50th, 95th percentile); "
             f"{steering.returns:.1f} attempts",
             f"Memory in MB: {found.memory_started_mb:.0f} started, {found.memory_browsed_mb:.0f} browsed, "
             f"{found.memory_loaded_mb:.0f} with the language model, {found.memory_after_mb:.0f} after all had left",
