@@ -49,6 +49,28 @@ def test_what_lasts_is_checked_where_no_token_is_needed() -> None:
     assert needed_role("GET", asked.group(1)) is None
 
 
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_container_has_limits(name: str) -> None:
+    service = SERVICES[name]
+    assert re.fullmatch(r"\d+g|\$\{\w+:-\d+g\}", service["mem_limit"])
+    assert service["pids_limit"] <= 4096
+    assert all(place.startswith("/var/run") or "size=" in place for place in service["tmpfs"])
+
+
+@pytest.mark.parametrize("name", DOCKERFILES)
+def test_everything_that_is_written_lies_in_a_volume(name: str) -> None:
+    text = (ROOT / name).read_text("utf-8").replace("\\\n", " ")
+    folders = dict(re.findall(r"(\w+)=(/\S+)", " ".join(re.findall(r"^ENV (.*)$", text, re.MULTILINE))))
+    written = {"MXD_DATA", "XDG_DATA_HOME", "XDG_CACHE_HOME", "MXD_CACHE", "HF_HOME", "TRITON_CACHE_DIR"}
+    assert written <= folders.keys()
+    mounted = [volume.split(":")[1] for volume in SERVICES["app"]["volumes"] if not volume.endswith(":ro")]
+    assert SERVICES["trainer"]["volumes"] == SERVICES["app"]["volumes"]
+    made = next(line for line in text.splitlines() if "install --directory --owner=mxd" in line)
+    for folder in folders.values():
+        assert any(Path(folder).is_relative_to(place) for place in mounted), folder
+    assert all(place in made.split() for place in mounted), "a volume takes its owner from the image"
+
+
 @pytest.mark.parametrize("name", DOCKERFILES)
 def test_an_image_is_built_of_what_is_there_and_runs_as_nobody_special(name: str) -> None:
     text = (ROOT / name).read_text("utf-8").replace("\\\n", " ")

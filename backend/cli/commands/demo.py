@@ -125,12 +125,12 @@ class BackgroundIndexer(AbstractContextManager["BackgroundIndexer"]):
 
 
 def writable_demo() -> Path:
-    """Return a demo folder with write access: that of a checkout, or a copy of the installed one made on first use.
+    """Return a demo folder with write access: that of a checkout, or a copy of a read-only one made on first use.
 
     Raises:
         UserError: the disk is too full for the copy.
     """
-    if SAMPLE != INSTALLED_SAMPLE:
+    if SAMPLE != INSTALLED_SAMPLE and all(os.access(folder, os.W_OK) for folder in (SAMPLE, SAMPLE.parent)):
         return SAMPLE
     from platformdirs import user_data_path
 
