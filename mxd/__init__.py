@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from mxd.api.layer import Layer, MxD, Transcoder
     from mxd.api.loading import load
     from mxd.api.measurements import evaluate, index
+    from mxd.api.models import load_model
     from mxd.api.serving import serve
     from mxd.api.training import train
     from mxd.trainer.errors import UserError
@@ -30,6 +31,7 @@ __all__ = [
     "generate",
     "index",
     "load",
+    "load_model",
     "route",
     "serve",
     "trace",
@@ -45,6 +47,7 @@ _HOMES = {
     "generate": "mxd.api.inference",
     "index": "mxd.api.measurements",
     "load": "mxd.api.loading",
+    "load_model": "mxd.api.models",
     "route": "mxd.api.inference",
     "serve": "mxd.api.serving",
     "trace": "mxd.api.inference",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mxd.backend.cli.main import run
-from mxd.trainer.config import SAMPLE
+from tests.helpers.demo import TEST_DEMO
 from tests.test_docs import commands
 
 ROOT = Path(__file__).parents[1]
@@ -29,9 +29,11 @@ def run_blocks(document: Path) -> dict[str, Any]:
 def test_the_page_on_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names = run_blocks(ROOT / "docs" / "python.md")
-    assert names["run"].folder == Path("data/runs/first")
-    assert names["indexed"].active_experts > 50
-    assert sum(count for _, count in names["info"].top_tokens) > 0
+    assert names["run"].run.folder == Path("data/runs/first")
+    assert names["indexed"].active_experts > 20
+    assert names["activations"].shape == (2, 6, 4096)
+    assert names["steered"] != names["replaced"]
+    assert len(names["table"]) == len(names["run"].examples(3))
     assert len(names["routing"].strongest()) == 8
     baseline, steered = (names["generation"].text(variant) for variant in ("baseline", "steered"))
     assert baseline and steered and baseline != steered
@@ -44,13 +46,13 @@ def test_the_page_on_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names = run_blocks(ROOT / "README.md")
-    assert len(names["routing"].tokens[3].experts) == 16
+    assert names["activations"].shape[2] == 4096
 
 
 def test_the_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "demo").symlink_to(SAMPLE)
+    (tmp_path / "data" / "demo").symlink_to(TEST_DEMO)
     # The server runs forever and ablating 256 experts takes a minute; both have their own tests.
     lines = [words for words in commands(ROOT / "docs" / "tutorial.md") if words[0] not in ("serve", "ablate")]
     printed = {}

@@ -1,12 +1,16 @@
-"""The notebooks run from the first cell to the last in an empty folder."""
+"""The notebooks run from the first cell to the last on a tiny model, and hold the outputs of a run on SmolLM2."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
+
+from tests.api.conftest import texts
+from tests.helpers.language_models import saved_language_model
 
 FOLDER = Path(__file__).parents[1] / "docs" / "notebooks"
 NOTEBOOKS = sorted(path.name for path in FOLDER.glob("*.ipynb"))
@@ -18,17 +22,41 @@ def read(name: str) -> nbformat.NotebookNode:
     return notebook
 
 
+@pytest.fixture(scope="module")
+def parameters(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Source of the cell of parameters, for a tiny model and little text."""
+    folder = tmp_path_factory.mktemp("inputs")
+    for name, seed in (("text", 0), ("held-out", 1)):
+        lines = [json.dumps({"text": text}) + "\n" for text in texts(60, seed)]
+        (folder / f"{name}.jsonl").write_text("".join(lines))
+    values = {
+        "MODEL": str(saved_language_model(folder / "model")),
+        "TEXT": str(folder / "text.jsonl"),
+        "HELD_OUT": str(folder / "held-out.jsonl"),
+        "LAYER": 1,
+        "K": 4,
+        "EXPERTS": 40,
+        "MXD_EXPERTS": 40,
+        "TRANSCODER_EXPERTS": 64,
+        "TOKENS": "2k",
+        "HELD_OUT_TOKENS": "1k",
+    }
+    return "\n".join(f"{name} = {value!r}" for name, value in values.items())
+
+
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_nothing_of_a_run_is_kept(name: str) -> None:
+def test_outputs_are_committed_without_errors(name: str) -> None:
     cells = [cell for cell in read(name).cells if cell.cell_type == "code"]
-    assert cells
-    assert [cell.outputs for cell in cells if cell.outputs or cell.execution_count is not None] == []
+    assert sum(bool(cell.outputs) for cell in cells) >= len(cells) / 2
+    assert [it.output_type for cell in cells for it in cell.outputs if it.output_type == "error"] == []
 
 
-def test_first_steps_end_in_a_steered_generation(tmp_path: Path) -> None:
-    notebook = read("first-steps.ipynb")
-    client = NotebookClient(notebook, timeout=240, resources={"metadata": {"path": str(tmp_path)}})
-    client.execute()
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_the_notebook_runs(name: str, parameters: str, tmp_path: Path) -> None:
+    notebook = read(name)
+    (cell,) = [it for it in notebook.cells if "parameters" in it.metadata.get("tags", [])]
+    cell.source = parameters
+    NotebookClient(notebook, timeout=240, resources={"metadata": {"path": str(tmp_path)}}).execute()
     shown = [
         output.data["text/html"]
         for cell in notebook.cells
@@ -36,7 +64,6 @@ def test_first_steps_end_in_a_steered_generation(tmp_path: Path) -> None:
         for output in cell.outputs
         if output.output_type == "execute_result" and "text/html" in output.data
     ]
-    assert len(shown) == 4, "a routing, an expert and two generations show themselves"
-    assert all("background:rgba(" in html for html in shown)
-    assert (tmp_path / "data" / "runs" / "first-steps" / "units.json").is_file()
-    assert notebook.cells[-2].outputs[0].text.endswith(" nats per token\n")
+    assert shown
+    assert all("<script" not in html for html in shown)
+    assert list((tmp_path / "data" / "runs").iterdir())

@@ -14,7 +14,14 @@ KEEP_LABELS = (
 
 
 class UserError(ValueError):
-    """Invalid input. The message says what is wrong and what to do."""
+    """Invalid input. The message says what is wrong and what to do.
+
+    >>> try:
+    ...     mxd.load("mi-run")
+    ... except mxd.UserError as error:
+    ...     print(error)
+    Unknown run 'mi-run'. Did you mean 'my-run'? Run 'mxd runs' for a list.
+    """
 
 
 class NotFoundError(UserError):

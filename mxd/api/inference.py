@@ -32,6 +32,10 @@ def route(
 ) -> Routing:
     """Route a text: the active experts of each token, with their activations and shares of the output.
 
+    >>> routing = mxd.route("my-run", "One day", model=model)
+    >>> routing.tokens[1].text, len(routing.tokens[1].experts) <= 4
+    ('O', True)
+
     Args:
         run: the run, or its name.
         text: the text. The run's start token precedes it.
@@ -57,6 +61,10 @@ def generate(
     **settings: Any,
 ) -> SteeredGeneration:
     """Continue a prompt without edits (baseline) and with them (steered), with equal random numbers.
+
+    >>> generation = mxd.generate("my-run", "One day", {7: +6, 3: "ablate"}, model=model, max_tokens=4)
+    >>> [len(generation.tokens(variant)) <= 4 for variant in ("baseline", "steered")]
+    [True, True]
 
     Args:
         run: the steered run, or several of different layers with the steered one first.
@@ -87,6 +95,10 @@ def trace(
     **settings: Any,
 ) -> Circuit:
     """Trace a circuit: the attribution graph of a next token through the layers of one or more runs.
+
+    >>> circuit = mxd.trace("my-run", "One day", model=model, nodes=5)
+    >>> len(circuit.nodes) <= 6
+    True
 
     Args:
         run: the run, or several of different layers.

@@ -33,6 +33,21 @@ class Layer(nn.Module):
     """A trained layer of N experts, K of them active per token, in place of the MLP of one block.
 
     ``layer(x)`` maps the MLP's input to its output. Weights are in float32 on the CPU until ``layer.to`` moves them.
+
+    >>> layer = mxd.Layer.from_pretrained("my-run")
+    >>> batch = tokenizer(["One day", "The end."], return_tensors="pt", padding=True)
+    >>> layer.activations(model, batch).shape
+    torch.Size([2, 8, 40])
+    >>> with layer.steer(model, {7: +6, 3: "ablate"}):
+    ...     ids = model.generate(**batch, max_new_tokens=4)
+    >>> attached = layer.attach(model)
+    >>> any(".mxd." in name for name, _ in model.named_parameters())
+    True
+    >>> attached.detach()
+    >>> with layer.replace(model):
+    ...     logits = model(**batch).logits
+    >>> layer.examples(7).to_pandas().columns[0]
+    'activation'
     """
 
     core_class: ClassVar[type[SparseLayer]] = SparseLayer
@@ -135,7 +150,7 @@ class Layer(nn.Module):
     # ------------------------------------------------------------ inside a model
 
     def activations(self, model: Any, batch: Mapping[str, Tensor] | Tensor, *, requires_grad: bool = False) -> Tensor:
-        """Gate activations of a batch as a sparse tensor [B, T, N] in COO layout. Padding has none.
+        """Gate activations of a batch as a sparse tensor [B, T, N]. Padding has none.
 
         Args:
             model: the Hugging Face model that the layer was trained on. It is computed up to the layer.
@@ -213,7 +228,15 @@ class Layer(nn.Module):
 
 
 class MxD(Layer):
-    """A Mixture of Decoders: expert n is the linear map W_n = D diag(c_n) of the hidden vector z."""
+    """A Mixture of Decoders: expert n is the linear map W_n = D diag(c_n) of the hidden vector z.
+
+    >>> layer = mxd.MxD.from_pretrained("my-run")
+    >>> x = torch.randn(2, 5, layer.config.input_width)
+    >>> layer(x).shape, layer.encode(x).shape, layer.hidden(x).shape, layer.expert_matrix(7).shape
+    (torch.Size([2, 5, 16]), torch.Size([2, 5, 40]), torch.Size([2, 5, 24]), torch.Size([24, 16]))
+    >>> torch.allclose(layer.decode(x, layer.encode(x)), layer(x), atol=1e-5)
+    True
+    """
 
     core: MxDCore
     core_class: ClassVar[type[SparseLayer]] = MxDCore
@@ -232,7 +255,13 @@ class MxD(Layer):
 
 
 class Transcoder(Layer):
-    """A TopK transcoder, skip transcoder or autoencoder: expert n always adds row n of ``W_dec``."""
+    """A TopK transcoder, skip transcoder or autoencoder: expert n always adds row n of ``W_dec``.
+
+    >>> sizes = {"num_experts": 64, "k": 4, "context_length": 16}
+    >>> run = mxd.train(model, tokenizer, texts, layer=1, method="transcoder", name="tc", progress=False, **sizes)
+    >>> mxd.Transcoder.from_pretrained("tc").W_dec.shape
+    torch.Size([64, 16])
+    """
 
     core: TranscoderCore
     core_class: ClassVar[type[SparseLayer]] = TranscoderCore

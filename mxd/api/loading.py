@@ -30,10 +30,9 @@ def load(
 ) -> MxD | Transcoder | Layer:
     """Load a trained layer of any kind; arguments and errors as ``MxD.from_pretrained``.
 
-    >>> import mxd
-    >>> mxd.load("demo-l3-transcoder-k16")
-    Transcoder(
-      name='demo-l3-transcoder-k16', layer=3, num_experts=8192, k=16
+    >>> layer = mxd.load("my-run")
+    >>> type(layer).__name__, layer.layer, layer.config.k
+    ('MxD', 1, 4)
     """
     run = find_run(source, revision, data)
     kinds: tuple[type[Layer], ...] = (MxD, Transcoder)
@@ -112,7 +111,7 @@ def opened_read_only(url: str) -> Iterator[Engine]:
 def _sqlite_file(path: Path) -> Engine:
     if not path.is_file():
         raise NotFoundError(f"No database at {path}. Index the run first, with mxd.index or 'mxd index'.")
-    # A read-only connection creates -wal and -shm files unless it knows that nobody writes.
+    # A read-only connection creates -wal and -shm files unless it is told that the file does not change.
     state = "mode=ro" if Path(f"{path}-wal").exists() else "immutable=1"
     address = f"file:{quote(str(path.resolve()))}?{state}"
 

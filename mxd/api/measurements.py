@@ -44,6 +44,9 @@ def index(
 ) -> IndexResult:
     """Collect statistics, top examples and automatic labels of every expert. Replaces a previous index.
 
+    >>> mxd.index("my-run", texts, tokens="2k", model=model, progress=False).tokens
+    2000
+
     Args:
         run: the run to index, or its name.
         dataset: as in ``train``.
@@ -82,6 +85,11 @@ def evaluate(
     **settings: Any,
 ) -> Evaluation:
     """Measure loss increase, reconstruction, routing share and expert health on held-out text.
+
+    >>> held_out = ["the red fox sat and sang, very old and very blue."] * 40
+    >>> result = mxd.evaluate("my-run", held_out, model=model, resamples=100, prompts=2, progress=False)
+    >>> result.loss_increase.low <= result.loss_increase.value <= result.loss_increase.high
+    True
 
     The dashboard and the report show the result. Arguments are those of ``index``, and:
 

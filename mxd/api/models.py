@@ -16,6 +16,26 @@ if TYPE_CHECKING:
     from mxd.api.layer import Layer
 
 
+def load_model(source: str, *, device: str = "auto") -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Load a plain transformers model and its tokenizer, also from a GGUF file. Pickled weights are rejected.
+
+    >>> model, tokenizer = mxd.load_model(model_folder)
+    >>> type(model).__name__
+    'LlamaForCausalLM'
+
+    Args:
+        source: Hub name, folder, path of a GGUF file, or ``package:NAME`` for the GGUF file of an installed package.
+        device: ``auto``, ``cpu``, ``cuda`` or ``auto-map``.
+
+    Raises:
+        UserError: the model does not exist, is damaged, or is not a causal language model.
+    """
+    language_model = LanguageModel.load(source, device)
+    model = language_model.module.requires_grad_(True)
+    model.name_or_path = source  # from which commands and the dashboard load it again
+    return model, language_model.tokenizer
+
+
 class Reference:
     """The model that a layer was trained on in this process, or that was loaded for it. Copies do not include it."""
 

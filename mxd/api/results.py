@@ -1,4 +1,4 @@
-"""What the database knows of an expert, as objects that print, display in notebooks and convert to tables."""
+"""Results of indexing as objects: they print, display in notebooks and convert to tables."""
 
 from __future__ import annotations
 

@@ -89,6 +89,10 @@ class _Server(uvicorn.Server):
 def serve(run: AnyRun, *, port: int = 0, database: str | None = None, **settings: Any) -> Dashboard:
     """Serve the dashboard of a run's data folder from a thread, and return a handle with its ``url``.
 
+    >>> with mxd.serve("my-run") as dashboard:
+    ...     print(dashboard.url)
+    http://127.0.0.1:.../runs/my-run
+
     Args:
         run: the run whose page is opened, or its name.
         port: port to listen on; 0 chooses a free one.

@@ -53,6 +53,11 @@ def train(
 ) -> Layer:
     """Train a layer to replace an MLP, and save it as a run in the data folder. The model is left as it was.
 
+    >>> sizes = {"num_experts": 40, "k": 4, "context_length": 16}
+    >>> run = mxd.train(model, tokenizer, texts, layer=1, tokens="2k", name="small", progress=False, **sizes)
+    >>> run.run.config.tokens
+    2000
+
     Args:
         model: Hugging Face causal language model.
         tokenizer: its tokenizer.

@@ -25,7 +25,7 @@ def texts(count: int = 300, seed: int = 0) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class User:
-    """What a user of the API has: a model in training mode, a tokenizer, a data folder and a run."""
+    """Model, tokenizer, data folder and run of a user."""
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from html import escape
 
 from mxd.trainer.config import Method
 from mxd.trainer.evaluation.health import Health, SharedExperts
 from mxd.trainer.evaluation.warnings import EvaluationWarning
 from mxd.trainer.utils.bootstrap import Interval
+from mxd.trainer.utils.html import html_table, labelled_values
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,18 @@ class Evaluation:
     shared_expert: SharedExpertAblation
     health: Health
     warnings: tuple[EvaluationWarning, ...]
+
+    def _repr_html_(self) -> str:
+        """Main figures with their 95 % intervals."""
+        intervals = {
+            "loss increase (nats per token)": self.loss_increase,
+            "loss recovered": self.loss_recovered_mean,
+            **{name.replace("_", " "): self.intervals[name] for name in ("normalized_mse", "routing_share", "kl")},
+        }
+        rows = [(escape(name), f"{it.value:.4f}", f"{it.low:.4f} to {it.high:.4f}") for name, it in intervals.items()]
+        rows.append(("dead experts", f"{self.dead_share:.1%}", ""))
+        title = [(f"{self.run}, layer {self.layer}", f"{self.tokens:,} tokens of {self.text}")]
+        return labelled_values(title) + html_table(("figure", "value", "95 %"), rows)
 
 
 @dataclass(frozen=True)

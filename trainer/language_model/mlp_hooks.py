@@ -32,12 +32,12 @@ def replace_mlp(block: nn.Module, mlp: tuple[str, str], function: MlpFunction, s
     """
     first, last = (getattr(block, name) for name in mlp)
     if first is last:
-        _replace_forward(last, _OneModule(last.forward, function).forward, stack)
+        replace_forward(last, _OneModule(last.forward, function).forward, stack)
         return
     start = _FirstModule(first.forward)
     stack.callback(block.register_forward_pre_hook(start.before_block, with_kwargs=True).remove)
-    _replace_forward(last, _LastModule(last.forward, start, function).forward, stack)
-    _replace_forward(first, start.forward, stack)
+    replace_forward(last, _LastModule(last.forward, start, function).forward, stack)
+    replace_forward(first, start.forward, stack)
 
 
 # Classes with a bound ``forward`` instead of closures, because a deep copy of a model copies the objects of bound
@@ -89,10 +89,14 @@ class _LastModule:
         return output.reshape(*hidden.shape[:-1], -1)
 
 
-def _replace_forward(module: nn.Module, forward: Callable[..., Tensor], stack: ExitStack) -> None:
-    """Set ``forward`` on the instance, where libraries such as accelerate may have set their own."""
-    if "forward" in vars(module):
-        stack.callback(setattr, module, "forward", module.forward)
+def replace_forward(module: nn.Module, forward: Callable[..., Tensor], stack: ExitStack) -> None:
+    """Set ``forward`` on the instance, where libraries such as accelerate may have set their own.
+
+    In the instance's dictionary, because TransformerLens sets attributes of its modules on others.
+    """
+    attributes = vars(module)
+    if "forward" in attributes:
+        stack.callback(attributes.__setitem__, "forward", attributes["forward"])
     else:
-        stack.callback(delattr, module, "forward")
-    module.forward = forward
+        stack.callback(attributes.pop, "forward", None)
+    attributes["forward"] = forward

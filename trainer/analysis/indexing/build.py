@@ -22,6 +22,7 @@ from mxd.trainer.storage.run_records import find_record
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 from mxd.trainer.utils.distributed import SINGLE_PROCESS, ProcessGroup
 from mxd.trainer.utils.files import exclusive_lock
+from mxd.trainer.utils.html import labelled_values
 
 LOCK_FILE = ".indexing"
 
@@ -37,6 +38,15 @@ class IndexResult:
     active_experts: int
     normalized_mse: float
     """Mean over tokens of ‖ŷ − y‖² / ‖y‖². 0 is a perfect layer; 1 is the score of predicting zero."""
+
+    def _repr_html_(self) -> str:
+        values = {
+            "tokens": f"{self.tokens:,}",
+            "examples": f"{self.examples:,}",
+            "active experts": f"{self.active_experts:,}",
+            "normalised MSE": f"{self.normalized_mse:.4f}",
+        }
+        return labelled_values([("indexed", self.run), *values.items()])
 
 
 def build_index(
