@@ -225,6 +225,8 @@ class LimitedProtocol(HttpToolsProtocol):
     def _arrives_late(self) -> None:
         if self.flow.read_paused:  # the server itself is not reading
             self._time_arrival()
+        elif self._expected is _Expected.HEAD and not self._undelivered:
+            self.transport.close()  # a connection that a browser opened in advance
         else:
             self._refuse(HTTPStatus.REQUEST_TIMEOUT, "request-timeout", "The request took too long to arrive.")
 
