@@ -9,6 +9,7 @@ an error of its own, or took more memory, time or log than allowed.
 from __future__ import annotations
 
 import os
+import socket
 import sqlite3
 import sys
 import tempfile
@@ -71,7 +72,7 @@ class Target:
 
 
 @contextmanager
-def held(target: Target, count: int, first: bytes, buffer: int | None = None) -> Iterator[list[raw_http.socket.socket]]:
+def held(target: Target, count: int, first: bytes, buffer: int | None = None) -> Iterator[list[socket.socket]]:
     """Hold as many connections as the server accepts, up to ``count``."""
     with ExitStack() as stack:
         connections = []

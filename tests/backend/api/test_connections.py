@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -55,7 +56,7 @@ def guarded(running: tuple[str, Process]) -> str:
     return running[0]
 
 
-def assert_closed_soon(held: list[raw_http.socket.socket]) -> None:
+def assert_closed_soon(held: list[socket.socket]) -> None:
     """See that the server closes all connections."""
     end = time.monotonic() + SOON
     assert all(raw_http.is_closed(it) for it in held)
