@@ -111,12 +111,12 @@ def write_pack(folder: Path, gguf: Path, text: str, text_bytes: int, recipe: Rec
         recipe: layers to train.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    config = TextConfig(text=text)
+    config = TextConfig(dataset=text)
     _write_text(folder / TEXT_FILE, config, text_bytes)
     tokenizer = load_tokenizer(str(gguf))
     used_V = np.zeros(len(tokenizer), dtype=bool)
     used_V[tokenizer.all_special_ids] = True
-    for ids in tokenize_documents(TextConfig(text=str(folder / TEXT_FILE)), tokenizer):
+    for ids in tokenize_documents(TextConfig(dataset=str(folder / TEXT_FILE)), tokenizer):
         used_V[ids] = True
     cut = folder / "model.gguf"
     write_cut(gguf, cut, max(recipe.layers) + 1, used_V)

@@ -91,7 +91,7 @@ def _configs(pack: Pack, language_model: LanguageModel, setting: Setting, tokens
             name=f"layer-{layer}",
             language_model=pack.language_model,
             layer=layer,
-            text=TextConfig(text=pack.text, on_short_text="repeat"),
+            text=TextConfig(dataset=pack.text, on_short_text="repeat"),
             tokens=tokens,
             num_experts=64 if setting.tiny else recipe.num_experts,
             k=4 if setting.tiny else recipe.k,
@@ -207,7 +207,7 @@ def _collected(
     folder: Path, point: dict[str, Any], data: Path, database: Engine, language_model: str, text: str
 ) -> str:
     config = TrainConfig.model_validate_json(json.dumps(point["config"]))
-    named = config.text.model_copy(update={"text": text})
+    named = config.text.model_copy(update={"dataset": text})
     config = config.model_copy(update={"language_model": language_model, "text": named})
     run = Run.create(config, data, load_tokenizer(language_model))
     stored = load_parts(folder, config.name)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from mxd.trainer.evaluation.metrics import LayerStatistics, collect_statistics, 
 from mxd.trainer.evaluation.results import Evaluation, JointEvaluation, LayerByLayer, SharedExpertAblation
 from mxd.trainer.evaluation.warnings import find_warnings
 from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.language_model.residuals import Residuals
 from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import check_disjoint_layers
@@ -53,13 +54,17 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Evaluator:
-    """Language model, text and bootstrap resamples, shared by all evaluations on one text."""
+    """Language model, text, bootstrap resamples, and whatever several evaluations on one text share."""
 
     config: EvaluateConfig
     language_model: LanguageModel
     ids_SL: Tensor
     bootstrap: Bootstrap
     callbacks: Callbacks
+    residuals: Residuals
+    """Residual streams of the text, so that blocks before a layer are computed once for all its runs."""
+    baselines: dict[int, Losses] = field(default_factory=dict)
+    """Layer -> losses of the original, of a zero output and of the mean output, which all runs of the layer share."""
 
     @classmethod
     def open(cls, config: EvaluateConfig, language_model: LanguageModel, callbacks: Callbacks) -> Evaluator:
@@ -71,7 +76,7 @@ class Evaluator:
         stream = sequences(config.text, language_model.tokenizer, config.tokens, config.seed, "as-is")
         ids_SL = torch.from_numpy(np.stack(list(stream))).long()
         bootstrap = Bootstrap(len(ids_SL), config.resamples, config.seed)
-        return cls(config, language_model, ids_SL, bootstrap, callbacks)
+        return cls(config, language_model, ids_SL, bootstrap, callbacks, Residuals(language_model))
 
     def losses(self, interventions: Sequence[Intervention]) -> Losses:
         """Measure the losses under interventions, the first of which is the original.
@@ -79,7 +84,7 @@ class Evaluator:
         Raises:
             CancelledError: the task was cancelled.
         """
-        return measure_losses(self.language_model, interventions, self.ids_SL, self.callbacks)
+        return measure_losses(self.language_model, interventions, self.ids_SL, self.callbacks, self.residuals)
 
 
 def evaluate(evaluator: Evaluator, run: Run, seen_text: bool) -> Measurement:
@@ -96,7 +101,7 @@ def evaluate(evaluator: Evaluator, run: Run, seen_text: bool) -> Measurement:
     layer = run.config.layer
     sparse_layer = run.at_k(config.k).to(evaluator.language_model.device_of(layer))
     statistics = collect_statistics(
-        evaluator.language_model, layer, sparse_layer, evaluator.ids_SL, evaluator.callbacks
+        evaluator.language_model, layer, sparse_layer, evaluator.ids_SL, evaluator.callbacks, evaluator.residuals
     )
     shared = find_shared_experts(statistics, config.always_on)
     losses = _measure_losses(evaluator, run, statistics, LayerInterventions(sparse_layer, statistics, shared.experts))
@@ -195,15 +200,19 @@ def _measure_losses(
     In order: original, zero, mean output, sparse layer, mean-ablated mixing vector, without the shared experts, and
     with the shared experts only.
     """
-    replacements = (
-        zero_output,
-        constant_output(statistics.output_O),
+    own = (
         layer_interventions.replaced,
         layer_interventions.frozen,
         layer_interventions.without_shared,
         layer_interventions.only_shared,
     )
-    return evaluator.losses([ORIGINAL, *(intervene(run, replacement) for replacement in replacements)])
+    baselines = evaluator.baselines.get(run.config.layer)
+    if baselines is not None:
+        return baselines.followed_by(evaluator.losses([ORIGINAL, *(intervene(run, output) for output in own)]))
+    shared = (zero_output, constant_output(statistics.output_O))
+    losses = evaluator.losses([ORIGINAL, *(intervene(run, output) for output in (*shared, *own))])
+    evaluator.baselines[run.config.layer] = losses.first(1 + len(shared))
+    return losses
 
 
 def subject_name(run: str, k: int | None) -> str:
@@ -227,7 +236,7 @@ def evaluate_jointly(evaluator: Evaluator, runs: Sequence[Run], individual_losse
         layer = run.config.layer
         sparse_layer = run.layer.to(evaluator.language_model.device_of(layer))
         statistics = collect_statistics(
-            evaluator.language_model, layer, sparse_layer, evaluator.ids_SL, evaluator.callbacks
+            evaluator.language_model, layer, sparse_layer, evaluator.ids_SL, evaluator.callbacks, evaluator.residuals
         )
         replaced |= intervene(run, LayerInterventions(sparse_layer, statistics, ()).replaced)
         zeros |= intervene(run, zero_output)
@@ -285,6 +294,6 @@ def check_held_out(name: str, text: TextConfig, trained: TextConfig) -> None:
     """
     if is_training_text(text, trained):
         raise UserError(
-            f"{name} was trained on {text.dataset}, so results would be optimistic. Pass held-out data with --dataset, or "
-            "--seen-text to evaluate anyway (the result is flagged)."
+            f"{name} was trained on {text.dataset}, so results would be optimistic. Pass held-out data with --dataset, "
+            "or --seen-text to evaluate anyway (the result is flagged)."
         )

@@ -1,7 +1,7 @@
-"""Interventions on MLPs' outputs, measured together in one forward pass that shares all blocks before the first one.
+"""Interventions on MLPs' outputs, measured together in forward passes that start at the first changed block.
 
-Shapes: A interventions, S sequences, T tokens of a sequence, I input width, O output width, K active, M entries of the
-mixing vector, V vocabulary.
+Shapes: A interventions, S sequences, B sequences and R rows of a forward pass, L or T tokens of a sequence, I input
+width, O output width, W width of the residual stream, K active, M entries of the mixing vector, V vocabulary.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from mxd.trainer.evaluation.metrics import LayerStatistics
 from mxd.trainer.language_model.mlp_hooks import Mlp, MlpFunction
 from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.language_model.residuals import Residuals, residual_at, start_at
 from mxd.trainer.layers.base import Routing, SparseLayer
 from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.bootstrap import Floats
@@ -95,58 +97,140 @@ class Losses:
     agreement: Floats
     """Share of tokens with the same most probable next token as the original."""
 
+    def first(self, count: int) -> Losses:
+        """The first ``count`` interventions."""
+        return Losses(self.ce[:count], self.kl[:count], self.agreement[:count])
+
+    def followed_by(self, other: Losses) -> Losses:
+        """These interventions, then those of ``other`` except its original."""
+        pairs = ((self.ce, other.ce), (self.kl, other.kl), (self.agreement, other.agreement))
+        return Losses(*(np.concatenate([own, theirs[1:]]) for own, theirs in pairs))
+
+
+LOGIT_BYTES = 1 << 30
+"""Memory for the logits of a forward pass on a GPU, which decides how many sequences it takes."""
+
 
 @torch.no_grad()
 def measure_losses(
-    language_model: LanguageModel, interventions: Sequence[Intervention], ids_SL: Tensor, callbacks: Callbacks
+    language_model: LanguageModel,
+    interventions: Sequence[Intervention],
+    ids_SL: Tensor,
+    callbacks: Callbacks,
+    residuals: Residuals | None = None,
 ) -> Losses:
     """Run the language model on sequences under each intervention. The first one must be the original.
+
+    Args:
+        language_model: the model.
+        interventions: the interventions.
+        ids_SL: token ids of the sequences.
+        callbacks: progress and cancellation.
+        residuals: residual streams of these sequences, shared by several calls.
 
     Raises:
         CancelledError: the task was cancelled.
     """
     assert not interventions[0]
-    first_layer = min(layer for intervention in interventions for layer in intervention)
-    rows = 1 if language_model.can_split_row(first_layer) else len(interventions)
+    changed = interventions[1:]
+    first_layer = min(layer for intervention in changed for layer in intervention)
+    residuals = residuals or Residuals(language_model)
+    step = _sequences_per_pass(language_model, len(changed), ids_SL.shape[1])
     metrics: list[Tensor] = []
-    with language_model.replace_mlps(_mlp_functions(interventions)):
-        for number, ids_L in enumerate(ids_SL):
-            callbacks.check_cancelled("Evaluation cancelled; run the same command to continue.")
-            logits_ALV = language_model.logits(ids_L.expand(rows, -1))
-            metrics.append(_compare(logits_ALV, ids_L.to(logits_ALV.device)).cpu())
-            detail = f"{len(interventions)} interventions"
-            callbacks.on_progress((number + 1) * len(ids_L), ids_SL.numel(), detail)
+    for first in range(0, len(ids_SL), step):
+        callbacks.check_cancelled("Evaluation cancelled; run the same command to continue.")
+        ids_BL = ids_SL[first : first + step].to(language_model.device)
+        original_BLV = _original_logits(language_model, residuals, first_layer, first, ids_BL)
+        changed_BALV = _changed_logits(language_model, residuals, changed, first_layer, first, ids_BL)
+        for ids_L, original_LV, logits_ALV in zip(ids_BL, original_BLV, changed_BALV, strict=True):
+            metrics.append(_compare(original_LV, logits_ALV, ids_L).cpu())
+        done = (first + len(ids_BL)) * ids_SL.shape[1]
+        callbacks.on_progress(done, ids_SL.numel(), f"{len(interventions)} interventions")
     return Losses(*(values.numpy() for values in torch.stack(metrics, dim=2).double()))
 
 
-def _compare(logits_ALV: Tensor, ids_L: Tensor) -> Tensor:
-    """Loss, KL divergence and agreement of each intervention, [3, A]. Computed row by row to save memory."""
-    original_LV = logits_ALV[0, :-1].log_softmax(-1)
-    top_L = original_LV.argmax(-1)
-    rows = []
+def _sequences_per_pass(language_model: LanguageModel, interventions: int, length: int) -> int:
+    """On a CPU one sequence fills the cores; a GPU takes as many as there is memory for their logits."""
+    if language_model.device.type == "cpu":
+        return 1
+    return max(1, LOGIT_BYTES // (4 * interventions * length * language_model.config.vocab_size))
+
+
+def _original_logits(
+    language_model: LanguageModel, residuals: Residuals, layer: int, first: int, ids_BL: Tensor
+) -> Tensor:
+    """Logits [B, L, V] of the original model; the blocks are computed once per text, for whatever interventions."""
+    end = residuals.behind_all
+    if not residuals.can_continue(end):
+        return language_model.logits(ids_BL)
+    if not residuals.has(end, first, len(ids_BL)):
+        with residuals.continued(layer, first, ids_BL) as ids_RL:
+            residuals.store(end, first, final_BLW := residual_at(language_model, end, ids_RL))
+        with start_at(language_model.architecture.blocks, end, final_BLW):
+            return language_model.logits(ids_BL)
+    with residuals.continued(end, first, ids_BL) as ids_RL:
+        return language_model.logits(ids_RL)
+
+
+def _changed_logits(
+    language_model: LanguageModel,
+    residuals: Residuals,
+    interventions: Sequence[Intervention],
+    layer: int,
+    first: int,
+    ids_BL: Tensor,
+) -> Tensor:
+    """Logits [B, A, L, V] under interventions, from the first changed layer on."""
+    count = len(interventions)
+    can_split = len(ids_BL) == 1 and language_model.can_split_row(layer)
+    functions = _mlp_functions(interventions, layer)
+    with (
+        residuals.continued(layer, first, ids_BL, 1 if can_split else count) as ids_RL,
+        language_model.replace_mlps(functions),
+    ):
+        logits_RLV = language_model.logits(ids_RL)
+    return logits_RLV.reshape(len(ids_BL), count, *logits_RLV.shape[1:])
+
+
+def _compare(original_LV: Tensor, logits_ALV: Tensor, ids_L: Tensor) -> Tensor:
+    """Loss, KL divergence and agreement of the original and each intervention, [3, 1 + A]. One by one, for memory."""
+    original_LV, next_L1 = original_LV[:-1], ids_L[1:, None]
+    total_L, top_L = original_LV.logsumexp(-1), original_LV.argmax(-1)
+    p_LV = (original_LV - total_L[:, None]).exp_()
+    losses = [(total_L - original_LV.gather(1, next_L1)[:, 0]).mean()]
+    divergences, agreements = [torch.zeros_like(losses[0])], [torch.ones_like(losses[0])]
     for logits_LV in logits_ALV[:, :-1]:
-        log_p_LV = logits_LV.log_softmax(-1)
-        ce = -log_p_LV.gather(1, ids_L[1:, None]).mean()
-        kl = (original_LV.exp() * (original_LV - log_p_LV)).sum(-1).mean().clamp_min(0)
-        rows.append(torch.stack([ce, kl, (log_p_LV.argmax(-1) == top_L).float().mean()]))
-    return torch.stack(rows, dim=1)
+        changed_L = logits_LV.logsumexp(-1)
+        losses.append((changed_L - logits_LV.gather(1, next_L1)[:, 0]).mean())
+        # KL = sum p (log p - log q); the two logarithms differ by the logits and by their normalisations.
+        differences_L = torch.linalg.vecdot(p_LV, original_LV - logits_LV)
+        divergences.append((differences_L - total_L + changed_L).mean().clamp_min(0))
+        agreements.append((logits_LV.argmax(-1) == top_L).float().mean())
+    return torch.stack([torch.stack(values) for values in (losses, divergences, agreements)])
 
 
-def _mlp_functions(interventions: Sequence[Intervention]) -> dict[int, MlpFunction]:
+def _mlp_functions(interventions: Sequence[Intervention], first_layer: int) -> dict[int, MlpFunction]:
     layers = {layer for intervention in interventions for layer in intervention}
-    return {layer: _mlp_function(interventions, layer) for layer in layers}
+    return {layer: _mlp_function(interventions, layer, layer == first_layer) for layer in layers}
 
 
-def _mlp_function(interventions: Sequence[Intervention], layer: int) -> MlpFunction:
-    """MLP function with one row per intervention. A single input row is shared by all interventions."""
+def _mlp_function(interventions: Sequence[Intervention], layer: int, is_first: bool) -> MlpFunction:
+    """MLP function with one row per sequence and intervention.
+
+    At the first changed layer, the rows of a sequence are still equal: the interventions share the tensors of its first
+    row, and there may be only one row.
+    """
+    count = len(interventions)
 
     def function(x_RTI: Tensor, mlp: Mlp) -> Tensor:
         output_RTO = mlp()
         inputs, outputs = list(x_RTI.float()), list(output_RTO.float())
-        if len(inputs) == 1:
-            inputs, outputs = inputs * len(interventions), outputs * len(interventions)
-        rows = zip(interventions, inputs, outputs, strict=True)
-        changed = [change[layer](x_TI, y_TO) if layer in change else y_TO for change, x_TI, y_TO in rows]
+        if is_first:
+            starts = [0] if len(inputs) == 1 else range(0, len(inputs), count)
+            inputs, outputs = ([rows[start] for start in starts for _ in range(count)] for rows in (inputs, outputs))
+        changes = [change.get(layer) for change in interventions] * (len(inputs) // count)
+        rows = zip(changes, inputs, outputs, strict=True)
+        changed = [y_TO if change is None else change(x_TI, y_TO) for change, x_TI, y_TO in rows]
         return torch.stack(changed).to(output_RTO.dtype)
 
     return function

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from mxd.trainer.data.activations import SEQUENCES_PER_FORWARD
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
+from mxd.trainer.language_model.residuals import Residuals
 from mxd.trainer.layers.base import Routing, SparseLayer
 from mxd.trainer.layers.metrics import SMALLEST_NORM, active_counts
 from mxd.trainer.utils.bootstrap import Floats
@@ -83,12 +84,29 @@ class LayerStatistics:
 
 @torch.no_grad()
 def collect_statistics(
-    language_model: LanguageModel, layer: int, sparse_layer: SparseLayer, ids_SL: Tensor, callbacks: Callbacks
+    language_model: LanguageModel,
+    layer: int,
+    sparse_layer: SparseLayer,
+    ids_SL: Tensor,
+    callbacks: Callbacks,
+    residuals: Residuals | None = None,
 ) -> LayerStatistics:
-    """Run the sparse layer on the MLP inputs of sequences, and collect its errors and statistics."""
+    """Run the sparse layer on the MLP inputs of sequences, and collect its errors and statistics.
+
+    Args:
+        language_model: the model.
+        layer: index of the MLP's block.
+        sparse_layer: the layer that replaces the MLP.
+        ids_SL: token ids of the sequences.
+        callbacks: progress.
+        residuals: residual streams of these sequences, shared by several calls.
+    """
     sums = _Sums(sparse_layer)
-    for part_SL in ids_SL.split(SEQUENCES_PER_FORWARD):
-        captured = MlpActivations(*(value.float() for value in language_model.capture(layer, part_SL)))
+    residuals = residuals or Residuals(language_model)
+    for number, part_SL in enumerate(ids_SL.split(SEQUENCES_PER_FORWARD)):
+        with residuals.continued(layer, number * SEQUENCES_PER_FORWARD, part_SL) as ids_RL:
+            activations = language_model.capture(layer, ids_RL)
+        captured = MlpActivations(*(value.float() for value in activations))
         sums.add(captured, part_SL.shape[1])
         callbacks.on_progress(sums.tokens, ids_SL.numel(), "statistics of the experts")
     return sums.statistics()

@@ -16,10 +16,12 @@ from sqlalchemy.orm import Session
 from mxd.trainer.config import EvaluateConfig, Method, TrainableMethod
 from mxd.trainer.data.sequences import fingerprint
 from mxd.trainer.errors import CancelledError, UserError
+from mxd.trainer.evaluation import interventions
 from mxd.trainer.evaluation.evaluate import Evaluator, check_held_out, evaluate, evaluate_jointly, is_training_text
 from mxd.trainer.evaluation.results import Evaluation, JointEvaluation
 from mxd.trainer.evaluation.save import load_evaluation, write_evaluation
 from mxd.trainer.evaluation.seeds import group_by_seeds
+from mxd.trainer.language_model import residuals
 from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.storage.database.tables import EvaluationRecord, RunRecord
 from mxd.trainer.storage.run import Run
@@ -87,6 +89,30 @@ def test_losses_equal_those_of_whole_forward_passes(trained: World, name: str) -
     assert 0 <= result.agreement <= 1
     assert (result.method, result.parameters) == (name, run.layer.num_parameters)
     assert set(result.continuations) == {"1", "2", "4", "8", "16", "32"}
+
+
+def test_a_second_run_of_a_layer_reuses_residuals_and_baselines(
+    trained: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = evaluate_run(trained, "skip-transcoder")
+    evaluator = open_evaluator(trained)
+    evaluate(evaluator, Run.load("mxd", trained.data), seen_text=True)
+    monkeypatch.setattr(residuals, "residual_at", lambda *_: pytest.fail("computed again"))
+    shared = evaluate(evaluator, Run.load("skip-transcoder", trained.data), seen_text=True).result
+    assert isinstance(shared, Evaluation)
+    for name in ("ce_original", "ce_zeroed", "ce_mean_ablated", "ce_replaced", "ce_frozen", "kl"):
+        assert getattr(shared, name) == pytest.approx(getattr(alone, name), rel=1e-4, abs=1e-6)
+    assert shared.agreement == alone.agreement
+
+
+def test_sequences_in_one_forward_pass_do_not_change_the_losses(
+    trained: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one_by_one = evaluate_run(trained, "mxd")
+    monkeypatch.setattr(interventions, "_sequences_per_pass", lambda *_: 3)
+    together = evaluate_run(trained, "mxd")
+    for name in ("ce_original", "ce_zeroed", "ce_mean_ablated", "ce_replaced", "ce_frozen", "kl"):
+        assert getattr(together, name) == pytest.approx(getattr(one_by_one, name), rel=1e-4, abs=1e-6)
 
 
 def test_a_collapsed_layer_raises_alarms(trained: World) -> None:
@@ -185,11 +211,11 @@ def test_cancelling(trained: World) -> None:
 def test_training_text_is_rejected(trained: World, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="held-out"):
         check_held_out("mxd", trained.text, trained.text)
-    other = trained.text.model_copy(update={"text": str(tmp_path / "other.jsonl")})
+    other = trained.text.model_copy(update={"dataset": str(tmp_path / "other.jsonl")})
     (tmp_path / "other.jsonl").write_text('{"text": "something else"}\n')
     check_held_out("mxd", other, trained.text)
-    assert is_training_text(other, trained.text.model_copy(update={"text": str(tmp_path)}))
-    gone = trained.text.model_copy(update={"text": str(tmp_path / "gone.jsonl")})
+    assert is_training_text(other, trained.text.model_copy(update={"dataset": str(tmp_path)}))
+    gone = trained.text.model_copy(update={"dataset": str(tmp_path / "gone.jsonl")})
     assert not is_training_text(other, gone)
 
 
