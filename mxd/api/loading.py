@@ -111,7 +111,7 @@ def opened_read_only(url: str) -> Iterator[Engine]:
 def _sqlite_file(path: Path) -> Engine:
     if not path.is_file():
         raise NotFoundError(f"No database at {path}. Index the run first, with mxd.index or 'mxd index'.")
-    # A read-only connection creates -wal and -shm files unless it is told that the file does not change.
+    # A read-only connection creates -wal and -shm files unless the file is declared immutable.
     state = "mode=ro" if Path(f"{path}-wal").exists() else "immutable=1"
     address = f"file:{quote(str(path.resolve()))}?{state}"
 

@@ -47,7 +47,7 @@ def ids() -> Iterator[list[int]]:
         lambda: Dataset.from_dict({"text": list(texts(40))}),
         lambda: Dataset.from_dict({"input_ids": list(ids())}),
         lambda: (torch.tensor(row) for row in ids()),
-        lambda: iter([torch.tensor([row[:48] for row in ids()])]),
+        lambda: iter([torch.tensor([row[:40] for row in ids()])]),
     ],
     ids=["texts", "dataset", "tokenised dataset", "tensors", "batches of tensors"],
 )
