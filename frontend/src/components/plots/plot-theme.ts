@@ -4,6 +4,7 @@ import type { Data, Layout, LayoutAxis } from "plotly.js";
 
 import type { FigureData } from "@/api/types";
 
+import { escapeFields } from "./figure/escape-markup";
 import { readTrace } from "./figure/figure-data";
 import type { Palette } from "./palette";
 
@@ -25,6 +26,11 @@ const ROLE_STYLES: Readonly<Record<string, RoleStyle>> = {
 
 const FONT_STACK = '"Inter Variable", Inter, system-ui, sans-serif';
 
+/** Fields of traces, axes and annotations that hold labels, tokens or names. Templates are ours. */
+const TRACE_TEXTS = ["text", "hovertext", "customdata", "name", "x", "y"];
+const AXIS_TEXTS = ["ticktext", "tickvals", "categoryarray"];
+const ANNOTATION_TEXTS = ["text", "hovertext"];
+
 /** Text shadow that keeps labels readable on top of points. */
 const halo = (colour: string) => `0 0 3px ${colour}, 0 0 3px ${colour}, 0 0 2px ${colour}`;
 
@@ -39,6 +45,7 @@ function themedTrace(raw: Readonly<Record<string, unknown>>, palette: Palette): 
   return {
     hoverlabel: { align: "left" },
     ...raw,
+    ...escapeFields(raw, TRACE_TEXTS),
     opacity: style.opacity ?? 1,
     marker: { ...marker, color: isHollow ? palette.surface : colour, ...outline },
     ...(trace.type.startsWith("scatter") && { line: { width: style.width, ...line, color: colour } }),
@@ -59,6 +66,7 @@ function themedAxis(raw: unknown, palette: Palette): Partial<LayoutAxis> {
     automargin: true,
     zeroline: false,
     ...(raw as object),
+    ...escapeFields(raw as Record<string, unknown>, AXIS_TEXTS),
     gridcolor: palette.line,
     linecolor: palette.lineStrong,
     tickcolor: palette.lineStrong,
@@ -74,9 +82,10 @@ function withTitleColour(axis: Partial<LayoutAxis>, palette: Palette): Partial<L
 }
 
 function themedAnnotations(raw: unknown, palette: Palette): object[] {
-  const annotations = Array.isArray(raw) ? (raw as { readonly name?: string }[]) : [];
+  const annotations = Array.isArray(raw) ? (raw as Readonly<Record<string, unknown>>[]) : [];
   return annotations.map((annotation) => ({
     ...annotation,
+    ...escapeFields(annotation, ANNOTATION_TEXTS),
     // A background keeps the axis title readable on the grid lines.
     ...(annotation.name === "corner" && { bgcolor: palette.surface, borderpad: 1 }),
   }));
