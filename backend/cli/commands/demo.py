@@ -6,6 +6,7 @@ import hashlib
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -140,6 +141,8 @@ def writable_demo() -> Path:
     if not copy.is_dir():
         with atomic_directory(copy) as partial:
             shutil.copytree(SAMPLE, partial, dirs_exist_ok=True)
+            for path in (partial, *partial.rglob("*")):
+                path.chmod(path.stat().st_mode | stat.S_IWUSR)  # those of a read-only folder are copied too
     return copy
 
 
