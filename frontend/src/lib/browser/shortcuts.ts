@@ -1,10 +1,10 @@
 /** All keyboard shortcuts, for the key handler and the help dialog. */
 
 export const SHORTCUTS = {
-  search: { key: "/", what: "Search labels and examples", where: "Everywhere" },
+  search: { key: "/", what: "Search labels, tokens and examples", where: "Everywhere" },
   steer: { key: "t", what: "Open Steering with the tray", where: "Everywhere" },
   help: { key: "?", what: "Show keyboard shortcuts", where: "Everywhere" },
-  release: { key: "Escape", what: "Release the newest lock or close what is open", where: "Everywhere" },
+  release: { key: "Escape", what: "Release the newest lock, or close the open dialog", where: "Everywhere" },
   previous: { key: "k", what: "Previous expert", where: "Expert" },
   next: { key: "j", what: "Next expert", where: "Expert" },
   random: { key: "r", what: "Random expert", where: "Experts, Expert, Home" },

@@ -129,6 +129,8 @@ export const GLOSSARY = {
   f1: { name: "F1", text: "Harmonic mean of precision and recall of a classifier; 1 is perfect." },
 } satisfies Readonly<Record<string, Entry>>;
 
+export const PAPER_URL = "https://arxiv.org/abs/2505.21364";
+
 export type TermId = keyof typeof GLOSSARY;
 
 /** URL of a definition. */

@@ -6,9 +6,8 @@ import { useEffect } from "react";
 import { useLocation } from "react-router";
 
 import { PageBar } from "@/components/layout/navigation/page-bar";
-import { GLOSSARY, type TermId } from "@/lib/text/glossary";
+import { GLOSSARY, PAPER_URL, type TermId } from "@/lib/text/glossary";
 
-const PAPER = "https://arxiv.org/abs/2505.21364";
 const IDS = Object.keys(GLOSSARY) as TermId[];
 
 export default function GlossaryPage() {
@@ -21,7 +20,7 @@ export default function GlossaryPage() {
       <div className="glossary">
         <p>
           MxDs are described in the paper{" "}
-          <a className="link" href={PAPER}>
+          <a className="link" href={PAPER_URL}>
             Towards Interpretability Without Sacrifice: Faithful Dense Layer Decomposition with Mixture of Decoders
           </a>
           . The same terms are used on every page, on the command line and in files.

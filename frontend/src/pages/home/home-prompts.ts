@@ -21,7 +21,7 @@ export function routingPrompt(contexts: readonly Context[]): string {
 }
 
 /** A prompt unrelated to any expert. */
-export const UNRELATED_PROMPT = "One day, the little girl went to the";
+export const UNRELATED_PROMPT = "This morning I went to the";
 
 /**
  * Default prompt to continue. Adding works on any text and shows most where the expert would be inactive. Scaling

@@ -5,18 +5,21 @@ import "./home.css";
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { Link } from "react-router";
 
-import { contextsQuery, expertQuery } from "@/api/queries";
+import { contextsQuery, expertQuery, runQuery } from "@/api/queries";
 import type { ExpertDetail, RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { useCurrentRun, WithRun } from "@/components/runs/current-run";
 import { usePageLinks } from "@/components/runs/page-links";
 import { pickLayerRuns } from "@/components/runs/pick-layer-runs";
-import { hasHiddenLayer, shortSource } from "@/components/runs/run-labels";
+import { hasHiddenLayer, methodName, shortSource } from "@/components/runs/run-labels";
+import { Term } from "@/components/terms/term";
 import { Command } from "@/components/ui/copyable-command";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { useUrlState } from "@/hooks/use-url-state";
 import { INITIAL_STRENGTH } from "@/lib/edits/edits";
-import { formatCount } from "@/lib/text/format";
+import { formatCompact, formatCount } from "@/lib/text/format";
+
+import { PAPER_URL } from "@/lib/text/glossary";
 
 import { ActivatingContexts } from "./activating-contexts";
 import { HOME_PARAMS } from "./home-params";
@@ -45,6 +48,20 @@ function AllLayers({ run }: { readonly run: RunSummary }) {
   );
 }
 
+/** The text that the examples are from. */
+function IndexedText({ run }: { readonly run: RunSummary }) {
+  const { data } = useQuery(runQuery(run.name));
+  if (run.indexed_tokens === null) return null;
+  const text = data?.index_text;
+  return (
+    <>
+      {" "}
+      The examples are from {formatCompact(run.indexed_tokens)} tokens of{" "}
+      {text == null ? "text" : <b>{shortSource(text)}</b>}.
+    </>
+  );
+}
+
 function describeActiveExperts({ has_top_k: hasTopK, k }: RunSummary): string {
   return hasTopK ? `Each token uses ${String(k)} of them.` : "Each token uses those above a threshold.";
 }
@@ -56,10 +73,16 @@ function Intro({ run }: { readonly run: RunSummary }) {
         One MLP, decomposed into {formatCount(run.num_experts)} experts. {describeActiveExperts(run)}
       </h1>
       <p>
-        This run replaces the MLP in layer {run.layer} of {shortSource(run.language_model)}. Each expert is{" "}
-        {hasHiddenLayer(run) ? "a full linear map" : "a single direction"}.
+        An <Term id="mxd">MxD (mixture of decoders)</Term> replaces an MLP of a language model by many experts, of which
+        each token activates a few (
+        <a className="link" href={PAPER_URL}>
+          paper
+        </a>
+        ). This run: {methodName(run.method)}, layer {run.layer} of {shortSource(run.language_model)}; each expert
+        is {hasHiddenLayer(run) ? "a full linear map" : "a single direction"}.
         {run.indexed_tokens !== null &&
           " Below is one of them: what it fires on, where it fires in a prompt, and what changes when you turn it up."}
+        <IndexedText run={run} />
         <AllLayers run={run} />
       </p>
     </section>
@@ -71,16 +94,19 @@ interface SectionsProps {
   readonly detail: ExpertDetail;
   /** How far the expert is turned up at first. */
   readonly initialStrength: number;
+  /** Prompt of the saved session that steers this expert, if any. */
+  readonly savedPrompt: string | null;
   readonly onNext: () => void;
 }
 
-function Sections({ run, detail, initialStrength, onNext }: SectionsProps) {
+function Sections({ run, detail, initialStrength, savedPrompt, onNext }: SectionsProps) {
   const [params, setParams] = useUrlState(HOME_PARAMS);
   const { expert } = detail.row;
   const { data } = useInfiniteQuery(contextsQuery(run.name, expert, 0, HOME_CONTEXTS));
   const contexts = data?.pages[0]?.examples ?? [];
   const prompt = params.prompt ?? routingPrompt(contexts);
-  const steeringPrompt = params.steering_prompt ?? generationPrompt(contexts, params.mode);
+  const ownPrompt = params.mode === "add" ? savedPrompt : null;
+  const steeringPrompt = params.steering_prompt ?? ownPrompt ?? generationPrompt(contexts, params.mode);
   return (
     <div className="home">
       <ActivatingContexts detail={detail} contexts={contexts} onNext={onNext} />
@@ -115,12 +141,14 @@ function HomeExpert({ expert, ...props }: Omit<SectionsProps, "detail"> & { read
 }
 
 function IndexedRun({ run }: { readonly run: RunSummary }) {
-  const { expert, strength, error, isPending, another } = useHomeExpert(run.name);
+  const { expert, strength, savedPrompt, error, isPending, another } = useHomeExpert(run.name);
   if (error !== null) return <ErrorState error={error} />;
   if (isPending) return <LoadingState label="Choosing an expert" rows={10} rowHeight={28} />;
   if (expert === null)
     return <EmptyState title="No active experts">No expert is active on any indexed token.</EmptyState>;
-  return <HomeExpert run={run} expert={expert} initialStrength={strength} onNext={another} />;
+  return (
+    <HomeExpert run={run} expert={expert} initialStrength={strength} savedPrompt={savedPrompt} onNext={another} />
+  );
 }
 
 function UnindexedRun({ run }: { readonly run: RunSummary }) {

@@ -1,6 +1,6 @@
 /**
  * The expert of the home page: the one in the URL, otherwise one steered in a saved session, otherwise the most
- * interesting one; and its initial strength.
+ * interesting one; its initial strength, and the prompt to continue.
  */
 
 import { useQuery } from "@tanstack/react-query";
@@ -13,26 +13,31 @@ import { INITIAL_STRENGTH } from "@/lib/edits/edits";
 
 import { HOME_PARAMS, MAX_STRENGTH } from "./home-params";
 
-/** Strengths of experts steered in saved sessions, newest first. */
-function useSessionStrengths(run: string) {
+interface SavedSteering {
+  readonly strength: number;
+  readonly prompt: string;
+}
+
+/** Strength and prompt of each expert that is steered alone in a saved session, newest first. */
+function useSavedSteering(run: string) {
   const { data, isPending } = useQuery(sessionsQuery(run));
-  const strengths = new Map<number, number>();
-  for (const { expert, strength } of data?.sessions ?? []) {
-    if (expert !== null && strength !== null && !strengths.has(expert)) strengths.set(expert, strength);
+  const saved = new Map<number, SavedSteering>();
+  for (const { expert, strength, prompt } of data?.sessions ?? []) {
+    if (expert !== null && strength !== null && !saved.has(expert)) saved.set(expert, { strength, prompt });
   }
-  return { strengths, isPending };
+  return { saved, isPending };
 }
 
 export function useHomeExpert(run: string) {
   const [{ expert: urlExpert }, setParams] = useUrlState(HOME_PARAMS);
-  const sessions = useSessionStrengths(run);
+  const sessions = useSavedSteering(run);
   const best = useBestExperts(run);
-  const experts = [...new Set([...sessions.strengths.keys(), ...best.experts.map((row) => row.expert)])];
+  const experts = [...new Set([...sessions.saved.keys(), ...best.experts.map((row) => row.expert)])];
   // Also waits for the sessions if the URL names an expert: they provide its strength, and a late one would restart
   // the generation.
   const isPending = sessions.isPending || (urlExpert === null && best.isPending);
   const expert = urlExpert ?? (isPending ? null : (experts[0] ?? null));
-  const savedStrength = expert === null ? undefined : sessions.strengths.get(expert);
+  const saved = expert === null ? undefined : sessions.saved.get(expert);
   const showNext = () => {
     const next = experts[(experts.findIndex((candidate) => candidate === expert) + 1) % experts.length];
     if (next !== undefined)
@@ -41,7 +46,9 @@ export function useHomeExpert(run: string) {
   useShortcut("random", showNext);
   return {
     expert,
-    strength: Math.min(savedStrength ?? INITIAL_STRENGTH.add, MAX_STRENGTH),
+    strength: Math.min(saved?.strength ?? INITIAL_STRENGTH.add, MAX_STRENGTH),
+    /** Prompt of the saved session; null without one. */
+    savedPrompt: saved?.prompt ?? null,
     another: showNext,
     isPending,
     error: best.error,

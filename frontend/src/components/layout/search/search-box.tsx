@@ -1,35 +1,25 @@
-/** Search over labels and top examples of the run. Choosing a hit opens the expert. */
+/** Search over labels, top tokens and top examples of the run. Choosing a hit opens the expert. */
 
 import { type KeyboardEvent, useRef, useState } from "react";
 import { ComboBox, Input, ListBox, ListBoxItem, Popover } from "react-aria-components";
 import { useNavigate } from "react-router";
 
 import { messageOf } from "@/api/http/errors";
-import type { Context, SearchHit } from "@/api/types";
+import type { SearchHit } from "@/api/types";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { usePageLinks } from "@/components/runs/page-links";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { Icon } from "@/components/ui/icon";
 import { useShortcut } from "@/hooks/use-shortcut";
 import { keyCap } from "@/lib/browser/shortcuts";
-import { excerpt } from "@/lib/text/excerpt";
 
+import { firstHitPerExpert } from "./first-hits";
+import { MatchedText } from "./matched-text";
 import { useSearchHits } from "./search-results";
 
 interface HitRowProps {
   readonly hit: SearchHit;
   readonly query: string;
-}
-
-function HitContext({ context, query }: { readonly context: Context; readonly query: string }) {
-  const { before, match, after } = excerpt(context.tokens.join(""), query);
-  return (
-    <span className="hit-context mono">
-      {before}
-      <mark>{match}</mark>
-      {after}
-    </span>
-  );
 }
 
 function MatchReason({ hit }: { readonly hit: SearchHit }) {
@@ -50,14 +40,9 @@ function HitRow({ hit, query }: HitRowProps) {
         <ExpertLabel label={hit.label} automatic={hit.automatic} />
       </span>
       <MatchReason hit={hit} />
-      {hit.example !== null && <HitContext context={hit.example} query={query} />}
+      {hit.example !== null && <MatchedText context={hit.example} query={query} />}
     </ListBoxItem>
   );
-}
-
-/** The first hit of each expert, because list keys must be unique. */
-function firstHitPerExpert(hits: readonly SearchHit[]): readonly SearchHit[] {
-  return hits.filter((hit, i) => hits.findIndex((other) => other.expert === hit.expert) === i);
 }
 
 interface SearchBoxProps {
@@ -90,7 +75,7 @@ export function SearchBox({ onChosen, inDialog = false }: SearchBoxProps) {
   return (
     <ComboBox
       className="search-box"
-      aria-label="Search labels and examples"
+      aria-label="Search labels, tokens and examples"
       inputValue={text}
       onInputChange={setText}
       items={firstHitPerExpert(hits)}
@@ -102,7 +87,7 @@ export function SearchBox({ onChosen, inDialog = false }: SearchBoxProps) {
       <div className="search">
         <Icon name="search" />
         {/* eslint-disable-next-line jsx-a11y/no-autofocus -- the dialog is opened in order to type */}
-        <Input ref={input} placeholder="Search labels and examples" autoFocus={inDialog} onKeyDown={onKeyDown} />
+        <Input ref={input} placeholder="Search labels, tokens and examples" autoFocus={inDialog} onKeyDown={onKeyDown} />
         {!inDialog && <kbd aria-hidden="true">{keyCap("search")}</kbd>}
       </div>
       <Popover className="popover hits" placement="bottom end" maxHeight={560} hidden={debounced === ""}>
@@ -113,7 +98,7 @@ export function SearchBox({ onChosen, inDialog = false }: SearchBoxProps) {
         >
           {(hit: SearchHit) => <HitRow hit={hit} query={debounced} />}
         </ListBox>
-        <p className="dim hit-hint">Enter: find the experts that fire on this text</p>
+        <p className="dim hit-hint">Enter: see all matches</p>
       </Popover>
     </ComboBox>
   );

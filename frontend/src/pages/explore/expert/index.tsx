@@ -58,7 +58,7 @@ const LowerSections = memo(function Below(props: LowerSectionsProps) {
         onHover={onHover}
       />
       {row.active_tokens > 0 && <Coactivation run={run} expert={row.expert} />}
-      {withMatrix && <WeightAnalysis key={row.expert} run={run} expert={row.expert} />}
+      {withMatrix && <WeightAnalysis key={`weights ${row.expert}`} run={run} expert={row.expert} />}
       <div className="expert-foot">
         <Similar run={run} expert={row.expert} by={params.by} onBy={(by) => setParams({ by })} />
         <Notes key={row.expert} run={run} expert={row.expert} note={detail.note} />

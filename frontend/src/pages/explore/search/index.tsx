@@ -1,155 +1,39 @@
-/** Search: the experts that fire on a passage or on one of its tokens. */
+/** Search: experts by words in labels, tokens and examples, or by their activations on a passage. */
 
 import "@/components/prompt/prompt.css";
 import "./search.css";
 
-import { useQuery } from "@tanstack/react-query";
-import { Link } from "react-router";
-
-import { passageQuery } from "@/api/queries";
-import type { PassageResult, RunSummary } from "@/api/types";
+import type { RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
-import { AddToList } from "@/components/lists/add-to-list";
-import { ExamplePrompts } from "@/components/prompt/example-prompts";
-import { PromptBox, SUBMIT_KEY } from "@/components/prompt/prompt-box";
-import { usePromptDraft } from "@/components/prompt/prompt-draft";
 import { WithRun } from "@/components/runs/current-run";
-import { usePageLinks } from "@/components/runs/page-links";
-import { Button } from "@/components/ui/button";
 import { SegmentedControl } from "@/components/ui/segmented-control";
-import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
-import { type SetParams, useUrlState } from "@/hooks/use-url-state";
-import { saveFile } from "@/lib/browser/save-file";
-import { formatCount } from "@/lib/text/format";
-import { sentencePrompt } from "@/lib/text/prompts";
+import { useUrlState } from "@/hooks/use-url-state";
 
-import { passageCsv, passageJson } from "./passage-export";
-import { PassageHits } from "./passage-hits";
-import { PassageTokens } from "./passage-tokens";
-import { SEARCH_PARAMS, type SearchParams } from "./search-params";
-
-const DEBOUNCE_MS = 600;
-/** Experts above this density are not specific to the passage. */
-const COMMON_DENSITY = 0.01;
-
-interface AnswerProps {
-  readonly run: RunSummary;
-  readonly result: PassageResult;
-  readonly params: SearchParams;
-}
-
-/** Number of matching experts, and actions on them. */
-function ResultSummary({ run, result, params }: AnswerProps) {
-  const name = `${run.name}-fires-on`;
-  return (
-    <>
-      <span className="count" role="status">
-        <b>{formatCount(result.hits.length)}</b> of {formatCount(result.matching)} shown; {formatCount(result.firing)}{" "}
-        fire {params.position === null ? "on the passage" : "on the token"}
-      </span>
-      <span className="grow" />
-      <AddToList run={run.name} experts={result.hits.map((hit) => hit.expert)} label="Add all to list" />
-      <Button icon="download" onClick={() => saveFile(`${name}.json`, passageJson(result, params), "application/json")}>
-        JSON
-      </Button>
-      <Button icon="download" onClick={() => saveFile(`${name}.csv`, passageCsv(result), "text/csv")}>
-        CSV
-      </Button>
-    </>
-  );
-}
-
-interface AnswerBarProps extends Omit<AnswerProps, "result"> {
-  /** undefined while the result still belongs to the previous query. */
-  readonly result: PassageResult | undefined;
-  readonly setParams: SetParams<typeof SEARCH_PARAMS>;
-}
-
-function ResultBar({ run, result, params, setParams }: AnswerBarProps) {
-  const onlyRare = params.max_density !== null;
-  return (
-    <div className="search-bar">
-      <SegmentedControl
-        label="Rank by"
-        value={params.by}
-        onChange={(by) => setParams({ by }, "push")}
-        segments={[
-          { value: "mass", label: "Summed activation" },
-          { value: "lift", label: "Lift over density" },
-        ]}
-      />
-      <Button
-        variant={onlyRare ? "chosen" : "plain"}
-        aria-pressed={onlyRare}
-        onClick={() => setParams({ max_density: onlyRare ? null : COMMON_DENSITY }, "push")}
-      >
-        Density ≤ 1 % only
-      </Button>
-      {result === undefined ? (
-        <span className="count dim" role="status">
-          Searching…
-        </span>
-      ) : (
-        <ResultSummary run={run} result={result} params={params} />
-      )}
-    </div>
-  );
-}
+import { PassageSearch } from "./passage-search";
+import { SEARCH_PARAMS } from "./search-params";
+import { WordSearch } from "./word-search";
 
 function Search({ run }: { readonly run: RunSummary }) {
   const [params, setParams] = useUrlState(SEARCH_PARAMS);
-  const links = usePageLinks();
-  const search = (text: string) => setParams({ text, position: null });
-  const draft = usePromptDraft(params.text, search, DEBOUNCE_MS);
-  const { text, position, by, max_density } = params;
-  const { data, error, isFetching, isPlaceholderData, refetch } = useQuery(
-    passageQuery(run.name, { text, position, by, max_density }),
-  );
   return (
-    <div className="search-page" aria-busy={isFetching}>
-      <section className="prompt-row">
-        <PromptBox
-          label="Passage"
-          placeholder="Paste a passage to find the experts that fire on it"
-          value={draft.text}
-          onChange={draft.setText}
-          onSubmit={draft.commit}
+    <>
+      <div className="search-kind">
+        <SegmentedControl
+          label="What to search by"
+          value={params.kind}
+          onChange={(kind) => setParams({ kind, position: null }, "push")}
+          segments={[
+            { value: "words", label: "Words" },
+            { value: "passage", label: "Passage, run through the model" },
+          ]}
         />
-        <div className="prompt-actions">
-          <Button variant="primary" disabled={draft.text === ""} onClick={draft.commit}>
-            Search<kbd aria-hidden="true">{SUBMIT_KEY}</kbd>
-          </Button>
-        </div>
-      </section>
-      {text === "" && (
-        <div className="search-empty">
-          <EmptyState title="Find experts by text">
-            Paste a passage above. Summed activation ranks experts by how strongly they fire on it, lift by how much
-            more often than elsewhere. To search for words in labels and examples, use{" "}
-            <Link className="link" to={links.page("experts")}>
-              the Experts table
-            </Link>
-            .
-          </EmptyState>
-          {run.indexed_tokens !== null && <ExamplePrompts run={run.name} toPrompt={sentencePrompt} onChoose={search} />}
-        </div>
+      </div>
+      {params.kind === "words" ? (
+        <WordSearch run={run} text={params.text} onText={(text) => setParams({ text })} />
+      ) : (
+        <PassageSearch run={run} params={params} setParams={setParams} />
       )}
-      {error !== null && <ErrorState error={error} onRetry={() => void refetch()} />}
-      {text !== "" && data === undefined && error === null && (
-        <LoadingState label="Routing; the language model is loaded on first use" rows={10} />
-      )}
-      {text !== "" && data !== undefined && (
-        <>
-          <PassageTokens
-            tokens={data.tokens}
-            position={position}
-            onChoose={(chosen) => setParams({ position: chosen }, "push")}
-          />
-          <ResultBar run={run} result={isPlaceholderData ? undefined : data} params={params} setParams={setParams} />
-          {data.hits.length === 0 ? <EmptyState title="No matching experts" /> : <PassageHits result={data} />}
-        </>
-      )}
-    </div>
+    </>
   );
 }
 
@@ -157,7 +41,7 @@ export default function SearchPage() {
   return (
     <>
       <title>Search · MxD Explorer</title>
-      <PageBar crumbs={[{ label: "Search" }]} />
+      <PageBar crumbs={[{ label: "Search" }]} withSearch={false} />
       <WithRun>{(run) => <Search key={run.name} run={run} />}</WithRun>
     </>
   );

@@ -6,12 +6,28 @@ import type { PassageHit, PassageResult } from "@/api/types";
 import { CoefficientCell } from "@/components/experts/coefficient-bar";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { usePageLinks } from "@/components/runs/page-links";
+import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/plus-button";
 import { formatFixed, formatPercent } from "@/lib/text/format";
+import type { TermId } from "@/lib/text/glossary";
 
-const COLUMNS = ["Id", "Label", "Summed act.", "Lift", "Share, %", "Density, %", "Peak token", "Top tokens"];
-const NUMBERS = new Set(["Id", "Summed act.", "Lift", "Share, %", "Density, %"]);
+interface Column {
+  readonly name: string;
+  readonly isNumber?: boolean;
+  readonly term?: TermId;
+}
+
+const COLUMNS: readonly Column[] = [
+  { name: "Id", isNumber: true },
+  { name: "Label" },
+  { name: "Summed act.", isNumber: true, term: "summed_activation" },
+  { name: "Lift", isNumber: true, term: "lift" },
+  { name: "Share, %", isNumber: true },
+  { name: "Density, %", isNumber: true, term: "density" },
+  { name: "Peak token" },
+  { name: "Top tokens", term: "top_tokens" },
+];
 
 function liftText(lift: number | null): string {
   return lift === null ? "–" : `× ${lift >= 100 ? lift.toFixed(0) : formatFixed(lift, 1)}`;
@@ -66,9 +82,9 @@ export function PassageHits({ result }: { readonly result: PassageResult }) {
             <th className="c-plus" scope="col">
               <span className="sr">Tray</span>
             </th>
-            {COLUMNS.map((head) => (
-              <th key={head} scope="col" className={NUMBERS.has(head) ? "num" : ""}>
-                {head}
+            {COLUMNS.map(({ name, isNumber = false, term }) => (
+              <th key={name} scope="col" className={isNumber ? "num" : ""}>
+                {term === undefined ? name : <Term id={term}>{name}</Term>}
               </th>
             ))}
           </tr>

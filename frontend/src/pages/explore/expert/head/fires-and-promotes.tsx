@@ -7,6 +7,13 @@ import { useAblation } from "@/pages/explore/expert/effects/use-ablation";
 
 const MAX_TOKENS = 4;
 
+/** Rarer tokens say little about the expert. */
+const MIN_SHARE = 0.05;
+
+function mainTokens({ top_tokens }: ExpertRow): ExpertRow["top_tokens"] {
+  return top_tokens.filter((token, i) => i === 0 || token.share >= MIN_SHARE);
+}
+
 interface ChipsProps {
   readonly tokens: readonly { readonly id: number; readonly text: string }[];
 }
@@ -32,7 +39,7 @@ export function FiresAndPromotes({ run, row }: FiresAndPromotesProps) {
   return (
     <p className="fires-and-promotes">
       <span>
-        <Term id="top_tokens">Fires on</Term> <Chips tokens={row.top_tokens} />
+        <Term id="top_tokens">Fires on</Term> <Chips tokens={mainTokens(row)} />
       </span>
       {ablation !== null && hasLogitEffect !== null && (
         <span>

@@ -1,0 +1,109 @@
+/** Table of the experts that match words, with the reason of each match. */
+
+import { useInfiniteQuery } from "@tanstack/react-query";
+import { Link } from "react-router";
+
+import { expertsQuery } from "@/api/queries";
+import type { ExpertRow, SearchHit } from "@/api/types";
+import { ExpertLabel } from "@/components/experts/expert-link";
+import { MatchedText } from "@/components/layout/search/matched-text";
+import { usePageLinks } from "@/components/runs/page-links";
+import { Term } from "@/components/terms/term";
+import { TokenChip } from "@/components/tokens/token-chip";
+import { PlusButton } from "@/components/tray/plus-button";
+import { formatPercent } from "@/lib/text/format";
+
+interface ReasonProps {
+  readonly hit: SearchHit;
+  readonly row: ExpertRow | undefined;
+  readonly text: string;
+}
+
+function Reason({ hit, row, text }: ReasonProps) {
+  if (hit.matched === "label") return "label";
+  if (hit.example !== null) return <MatchedText context={hit.example} query={text} />;
+  const matching = row?.top_tokens.filter((token) => token.text.trim().toLowerCase().startsWith(text.toLowerCase()));
+  return (
+    <>
+      fires on{" "}
+      {matching?.slice(0, 3).map((token) => (
+        <span key={token.id} className="match-token">
+          <TokenChip text={token.text} /> {formatPercent(token.share, 0)} %
+        </span>
+      ))}
+    </>
+  );
+}
+
+function HitRow({ hit, row, text }: ReasonProps) {
+  const links = usePageLinks();
+  return (
+    <tr>
+      <td className="c-plus">
+        <PlusButton expert={hit.expert} />
+      </td>
+      <td className="num mono">{hit.expert}</td>
+      <td className="s-label">
+        <Link to={links.expert(hit.expert)}>
+          <ExpertLabel label={hit.label} automatic={hit.automatic} />
+          {hit.label === null && <span className="sr">Expert {hit.expert}</span>}
+        </Link>
+      </td>
+      <td className="s-reason">
+        <Reason hit={hit} row={row} text={text} />
+      </td>
+      <td className="num">{row === undefined ? "" : formatPercent(row.density)}</td>
+      <td className="s-tokens">
+        {row?.top_tokens.slice(0, 5).map((token) => (
+          <TokenChip key={token.id} text={token.text} />
+        ))}
+      </td>
+    </tr>
+  );
+}
+
+function useRows(run: string, hits: readonly SearchHit[]): ReadonlyMap<number, ExpertRow> {
+  const filters = { sort: "expert", order: "asc", among: hits.map((hit) => hit.expert).join(",") } as const;
+  const { data } = useInfiniteQuery(expertsQuery(run, filters, hits.length));
+  return new Map(data?.pages[0]?.experts.map((row) => [row.expert, row]));
+}
+
+interface WordHitsProps {
+  readonly run: string;
+  readonly text: string;
+  readonly hits: readonly SearchHit[];
+}
+
+export function WordHits({ run, text, hits }: WordHitsProps) {
+  const rows = useRows(run, hits);
+  return (
+    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus
+    <div className="passage-hits" tabIndex={0} role="region" aria-label="Matching experts">
+      <table className="grid plain">
+        <thead>
+          <tr>
+            <th className="c-plus" scope="col">
+              <span className="sr">Tray</span>
+            </th>
+            <th scope="col" className="num">
+              Id
+            </th>
+            <th scope="col">Label</th>
+            <th scope="col">Match</th>
+            <th scope="col" className="num">
+              <Term id="density">Density, %</Term>
+            </th>
+            <th scope="col">
+              <Term id="top_tokens">Top tokens</Term>
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          {hits.map((hit) => (
+            <HitRow key={hit.expert} hit={hit} row={rows.get(hit.expert)} text={text} />
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}

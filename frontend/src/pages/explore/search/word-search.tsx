@@ -1,0 +1,93 @@
+/** Experts with the words in their label, a top token or an example, best match first, each with the reason. */
+
+import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
+import { Link } from "react-router";
+
+import { expertsQuery, searchQuery } from "@/api/queries";
+import type { RunSummary } from "@/api/types";
+import { firstHitPerExpert } from "@/components/layout/search/first-hits";
+import { AddToList } from "@/components/lists/add-to-list";
+import { PromptBox } from "@/components/prompt/prompt-box";
+import { usePromptDraft } from "@/components/prompt/prompt-draft";
+import { usePageLinks } from "@/components/runs/page-links";
+import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
+import { formatCount } from "@/lib/text/format";
+
+import { WordHits } from "./word-hits";
+
+const DEBOUNCE_MS = 300;
+/** Maximum of the server. */
+const MAX_HITS = 100;
+
+interface SummaryProps {
+  readonly run: RunSummary;
+  readonly text: string;
+  readonly experts: readonly number[];
+}
+
+function Summary({ run, text, experts }: SummaryProps) {
+  const links = usePageLinks();
+  const filters = { sort: "expert", order: "asc", search: text } as const;
+  const { data } = useInfiniteQuery(expertsQuery(run.name, filters, 1));
+  const total = data?.pages[0]?.matching;
+  return (
+    <div className="search-bar">
+      <span className="count" role="status">
+        <b>{formatCount(experts.length)}</b> {experts.length === 1 ? "expert" : "experts"}, best match first
+      </span>
+      {total !== undefined && total > experts.length && (
+        <Link className="link" to={links.page("experts", { search: text })}>
+          See all {formatCount(total)} in the table
+        </Link>
+      )}
+      <span className="grow" />
+      <AddToList run={run.name} experts={experts} label="Add all to list" />
+    </div>
+  );
+}
+
+interface WordSearchProps {
+  readonly run: RunSummary;
+  readonly text: string;
+  readonly onText: (text: string) => void;
+}
+
+function Results({ run, text }: Omit<WordSearchProps, "onText">) {
+  const { data, error, refetch } = useQuery(searchQuery(run.name, text, MAX_HITS));
+  if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
+  if (data === undefined) return <LoadingState label="Searching" rows={10} />;
+  const hits = firstHitPerExpert(data.hits);
+  if (hits.length === 0) {
+    return <EmptyState title="No matches">No label, top token or example contains “{text}”.</EmptyState>;
+  }
+  return (
+    <>
+      <Summary run={run} text={text} experts={hits.map((hit) => hit.expert)} />
+      <WordHits run={run.name} text={text} hits={hits} />
+    </>
+  );
+}
+
+export function WordSearch({ run, text, onText }: WordSearchProps) {
+  const draft = usePromptDraft(text, onText, DEBOUNCE_MS);
+  return (
+    <div className="search-page">
+      <section className="prompt-row">
+        <PromptBox
+          label="Words"
+          placeholder="Search labels, top tokens and examples"
+          value={draft.text}
+          onChange={draft.setText}
+          onSubmit={draft.commit}
+        />
+      </section>
+      {text.trim() === "" ? (
+        <EmptyState title="Find experts by words">
+          Labels come first, then tokens on which an expert fires, then its top examples.
+        </EmptyState>
+      ) : (
+        <Results run={run} text={text.trim()} />
+      )}
+    </div>
+  );
+}
