@@ -28,10 +28,14 @@ export function tagsQuery(run: string) {
   });
 }
 
+/** Kinds of queries that show lists or tags. */
+const SHOWS_LISTS = new Set(["lists", "list", "tags", "expert", "experts"]);
+
 /** Invalidate everything that shows lists or tags: lists, experts, and expert tables filtered by them. */
 function refresh(queries: QueryClient, run: string): Promise<unknown> {
-  const kinds = ["lists", "list", "tags", "expert", "experts"];
-  return Promise.all(kinds.map((kind) => queries.invalidateQueries({ queryKey: ["run", run, kind] })));
+  return Promise.all(
+    [...SHOWS_LISTS].map((kind) => queries.invalidateQueries({ queryKey: ["run", run, kind] })),
+  );
 }
 
 function useListMutation<T, R>(run: string, change: (value: T) => Promise<R>) {
@@ -61,8 +65,20 @@ export function useUpdateList(run: string, list: number) {
   );
 }
 
-export function useDeleteList(run: string, list: number) {
-  return useListMutation(run, () => unwrap(client.DELETE(LIST, { params: { path: { run, list_id: list } } })));
+/** `onDeleted` leaves the list's page before its queries are refreshed: the list itself is not fetched again. */
+export function useDeleteList(run: string, list: number, onDeleted: () => void) {
+  const queries = useQueryClient();
+  return useMutation({
+    mutationFn: () => unwrap(client.DELETE(LIST, { params: { path: { run, list_id: list } } })),
+    onSuccess: () => {
+      onDeleted();
+      const { queryKey } = listQuery(run, list);
+      const isOther = (key: readonly unknown[]) => key.some((part, i) => part !== queryKey[i]);
+      return queries.invalidateQueries({
+        predicate: (query) => SHOWS_LISTS.has(String(query.queryKey[2])) && isOther(query.queryKey),
+      });
+    },
+  });
 }
 
 export interface MembershipChange {

@@ -78,9 +78,9 @@ function NameAndNote({ run, data }: ListHeadProps) {
 
 function DeleteList({ run, data }: ListHeadProps) {
   const [isConfirming, setConfirming] = useState(false);
-  const deletion = useDeleteList(run, data.list.id);
   const navigate = useNavigate();
   const links = usePageLinks();
+  const deletion = useDeleteList(run, data.list.id, () => void navigate(links.page("lists")));
   if (!isConfirming) {
     return (
       <Button variant="ghost" onClick={() => setConfirming(true)}>
@@ -94,7 +94,7 @@ function DeleteList({ run, data }: ListHeadProps) {
       <Button
         size="small"
         disabled={deletion.isPending}
-        onClick={() => deletion.mutate(undefined, { onSuccess: () => void navigate(links.page("lists")) })}
+        onClick={() => deletion.mutate()}
       >
         Delete
       </Button>
