@@ -6,6 +6,7 @@ from math import isclose
 from typing import Annotated
 
 from fastapi import APIRouter, Path
+from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
 from mxd.backend.api.dependencies import RunName, ServicesDep, WriterDep
@@ -18,7 +19,7 @@ from mxd.backend.queries.runs import find_run
 from mxd.backend.queries.steering_units import units_of
 from mxd.backend.schemas import SavedSession, SaveSessionRequest, SessionList, SessionSummary, SteeringRequest
 from mxd.trainer.config import Edit
-from mxd.trainer.errors import NotFoundError
+from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.storage.database.open import writing
 
 PROMPT_SHOWN = 200
@@ -35,7 +36,8 @@ def list_sessions(run: RunName, services: ServicesDep) -> SessionList:
     """Saved sessions of a run, newest first."""
     with reading(services.database) as session:
         find_run(session, run)
-        return SessionList(sessions=tuple(_summary(record) for record in sessions.sessions_of(session, run)))
+        records = sessions.sessions_of(session, run)
+        return SessionList(sessions=tuple(_summary(record) for record in records if _is_readable(record)))
 
 
 @router.post("/runs/{run}/sessions", status_code=201)
@@ -60,6 +62,15 @@ def delete_session(id: SessionId, writer: WriterDep) -> None:
     """Delete a saved session."""
     with writing(writer) as session:
         sessions.delete_session(session, id)
+
+
+def _is_readable(record: SessionRecord) -> bool:
+    """Return False for a session of another version or a damaged one, which must not hide the others."""
+    try:
+        SteeringRequest.model_validate(record.steering)
+    except ValidationError:
+        return False
+    return True
 
 
 def _summary(record: SessionRecord) -> SessionSummary:
@@ -91,6 +102,8 @@ def _alone(run: str, steering: SteeringRequest) -> Edit | None:
 
 
 def _opened(session: Session, library: RunLoader, record: SessionRecord) -> SavedSession:
+    if not _is_readable(record):
+        raise UserError(f"Session {record.id} is damaged or of another version. Delete it.")
     steering = SteeringRequest.model_validate(record.steering)
     return SavedSession(**_fields(record), steering=steering, changed=_changes(session, library, record, steering))
 
