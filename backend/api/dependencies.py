@@ -24,7 +24,7 @@ from mxd.backend.settings import Settings
 from mxd.trainer.language_model.chat_template import Turn, chat_text
 
 if TYPE_CHECKING:
-    from mxd.backend.queries.expert_matching import MatchedExperts
+    from mxd.backend.queries.matching import MatchedExperts
 
 
 @dataclass(frozen=True)

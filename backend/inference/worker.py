@@ -202,7 +202,7 @@ class ModelWorker:
             self._remove(request)
 
     def _admit(self) -> None:
-        """Let waiting requests join while their rows fit, in order of arrival; deliver positions to the others."""
+        """Admit waiting requests in order of arrival while their rows fit; report queue positions to the others."""
         while (request := self._next_that_fits()) is not None:
             self._joining = request
             try:

@@ -22,7 +22,7 @@ from mxd.backend.schemas import ComparedExpert, MatchedPair, RunComparison
 from mxd.trainer.storage.database.tables import ExpertRecord, RunRecord
 
 if TYPE_CHECKING:
-    from mxd.backend.queries.expert_matching import MatchedExperts
+    from mxd.backend.queries.matching import MatchedExperts
 
 TOKENS_SHOWN = 5
 
@@ -32,7 +32,7 @@ def match_cache(library: RunLoader) -> PairCache[MatchedExperts]:
 
     def build(session: Session, run_id: int, other_id: int) -> MatchedExperts:
         with IMPORT_LOCK:
-            from mxd.backend.queries.expert_matching import match_experts
+            from mxd.backend.queries.matching import match_experts
 
         return match_experts(session, session.get_one(RunRecord, run_id), session.get_one(RunRecord, other_id), library)
 

@@ -55,6 +55,7 @@ class Stage(NamedTuple):
     checks: tuple[GateCheck, ...] = ()
 
 
+UNCHANGED = Stage()
 ALWAYS = GateCheck(0, -math.inf, True)
 
 
@@ -143,11 +144,11 @@ def edit_routing(
     ids_TM = torch.tensor([[expert for expert, _ in row] for row in rows], device=device)[plan_of_T]
     live_TM = edited_TM = _coefficients(routing, ids_TM)
     for depth in range(max(len(stages) for row in rows for _, stages in row)):
-        now = [[stages[depth] if depth < len(stages) else Stage() for _, stages in row] for row in rows]
+        now = [[stages[depth] if depth < len(stages) else UNCHANGED for _, stages in row] for row in rows]
         changes_TM2 = torch.tensor([[stage.change for stage in row] for row in now], device=device)[plan_of_T]
         factor_TM, shift_TM = changes_TM2.unbind(-1)
         changed_TM = edited_TM * factor_TM + shift_TM
-        if any(stage.checks for row in now for stage in row):
+        if any(plan.checks for plan in plans):
             holds_TM = _holding(now, plan_of_T, {None: routing, **(earlier or {})})
             changed_TM = torch.where(holds_TM, changed_TM, edited_TM)
         edited_TM = changed_TM
@@ -266,7 +267,7 @@ class _LayerRows:
         self._plans.append(plans_T)
 
     def apply(self, x_BTI: Tensor, output_BTO: Tensor | None) -> Tensor:
-        """Route these rows and write them into the block's output, which is None if no row needs the MLP."""
+        """Route these rows and write their output into the block's output, which is None if no row needs the MLP."""
         x_RTI = x_BTI[self.batch_rows].float()
         x_PI, shape = _flatten(x_RTI), x_RTI.shape[:2]
         self.routing_RT = Routing(*(values.reshape(*shape, -1) for values in self.sparse_layer.route(x_PI)))
@@ -281,7 +282,7 @@ class _LayerRows:
         return output_BTO
 
     def _difference(self, rows: list[int]) -> Tensor:
-        """Change [P, O] of the output by the edits of some rows, in one product."""
+        """Change of the output, [P, O], caused by the edits of some rows, in one matrix product."""
         plans = list({id(plan): plan for row in rows for plan in self._plans[row] if plan}.values())
         index = {id(plan): number for number, plan in enumerate(plans)}
         plan_of = [index.get(id(plan), len(plans)) for row in rows for plan in self._plans[row]]

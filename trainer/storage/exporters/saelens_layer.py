@@ -29,7 +29,7 @@ from mxd.trainer.storage.exporters.saelens import ARCHITECTURE
 
 @dataclass
 class MxDConfig(SAEConfig):  # type: ignore[misc]
-    """Config of a layer of ours in SAELens."""
+    """Configuration of an MxD layer in SAELens."""
 
     d_out: int = 0
     """Output width O."""
