@@ -1,0 +1,126 @@
+"""Matching of the experts of two runs by similarity.
+
+Shapes: E active experts, Q experts to match.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from mxd.backend.errors import NoIndexError
+from mxd.backend.inference.expert_matching import Directions, Vectors, match, token_shares
+from mxd.backend.inference.run_loader import LoadedRun, RunLoader
+from mxd.backend.schemas import MatchedBy
+from mxd.trainer.errors import UserError
+from mxd.trainer.storage.database.tables import ExpertRecord, RunRecord
+
+
+@dataclass(frozen=True)
+class MatchedExperts:
+    """Matched pairs of experts, densest expert of the first run first."""
+
+    by: MatchedBy
+    active: int
+    other_active: int
+    one_Q: list[int]
+    other_Q: list[int]
+    cosines_Q: list[float]
+    mutual_Q: list[bool]
+    median_cosine: float
+    chance_cosine: float
+
+
+MAX_MATCHED = 2000
+"""Number of experts to match, the densest of the first run."""
+
+
+def match_experts(session: Session, run: RunRecord, other: RunRecord, library: RunLoader) -> MatchedExperts:
+    """Match the densest experts of ``run`` with all active ones of ``other``.
+
+    Raises:
+        NoIndexError: one of the runs has no active expert.
+        UserError: the runs have different inputs and different tokenizers.
+    """
+    one, two = _active(session, run), _active(session, other)
+    loaded = library.run(run.name), library.run(other.name)
+    by = matched_by(*loaded)
+    # Stable: lower ids first among equal densities.
+    most_used = np.argsort([-each.active_tokens for each in one], kind="stable")[:MAX_MATCHED]
+    matches = match(*_VECTORS[by](one, two, loaded), torch.from_numpy(most_used))
+    return MatchedExperts(
+        by=by,
+        active=len(one),
+        other_active=len(two),
+        one_Q=[one[place].expert for place in most_used.tolist()],
+        other_Q=[two[place].expert for place in matches.nearest.places_Q.tolist()],
+        cosines_Q=matches.nearest.cosines_Q.tolist(),
+        mutual_Q=matches.mutual_Q.tolist(),
+        median_cosine=float(matches.nearest.cosines_Q.quantile(0.5)),
+        chance_cosine=matches.chance_cosine,
+    )
+
+
+def matched_by(one: LoadedRun, other: LoadedRun) -> MatchedBy:
+    """Return ``gate`` if both runs read the same MLP input, else ``tokens``.
+
+    Raises:
+        UserError: the tokenizers differ, too.
+    """
+    runs = one.run, other.run
+    same_place = len({(run.language_model_source, run.config.layer) for run in runs}) == 1
+    if same_place and len({(run.layer.reads, run.layer_config.input_width) for run in runs}) == 1:
+        return "gate"
+    if one.tokenizer.get_vocab() != other.tokenizer.get_vocab():
+        raise UserError(
+            f"The language models of '{one.run.name}' and '{other.run.name}' have different tokenizers, so their "
+            "experts cannot be matched. Choose runs with one tokenizer."
+        )
+    return "tokens"
+
+
+class _ActiveExpert(NamedTuple):
+    expert: int
+    active_tokens: int
+    top_tokens: list[list[int]]
+
+    @property
+    def spread(self) -> list[tuple[int, float]]:
+        return [(token, count / self.active_tokens) for token, count in self.top_tokens]
+
+
+Actives = Sequence[_ActiveExpert]
+Loaded = tuple[LoadedRun, LoadedRun]
+
+
+def _by_gate(one: Actives, other: Actives, loaded: Loaded) -> tuple[Vectors, Vectors]:
+    first, second = (
+        Directions(run.run.layer.gate.rows, torch.tensor([each.expert for each in experts]))
+        for run, experts in zip(loaded, (one, other), strict=True)
+    )
+    return first, second
+
+
+def _by_tokens(one: Actives, other: Actives, _: Loaded) -> tuple[Vectors, Vectors]:
+    return token_shares([each.spread for each in one], [each.spread for each in other])
+
+
+_VECTORS: dict[MatchedBy, Callable[[Actives, Actives, Loaded], tuple[Vectors, Vectors]]] = {
+    "gate": _by_gate,
+    "tokens": _by_tokens,
+}
+
+
+def _active(session: Session, run: RunRecord) -> list[_ActiveExpert]:
+    columns = select(ExpertRecord.expert, ExpertRecord.active_tokens, ExpertRecord.top_tokens)
+    query = columns.where(ExpertRecord.run_id == run.id, ExpertRecord.active_tokens > 0)
+    matches = [_ActiveExpert(*row) for row in session.execute(query.order_by(ExpertRecord.expert))]
+    if not matches:
+        raise NoIndexError(f"Run '{run.name}' has no active experts. Index more text.")
+    return matches
