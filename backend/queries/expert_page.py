@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mxd.backend.inference.token_text import Vocabulary
-from mxd.backend.queries.expert_table import NUMBERS, WHOLE, Columns, Mask
-from mxd.backend.queries.experts import ExpertQuery, cursor_at, last_of, puts_dead_last, token_counts
+from mxd.backend.queries.expert_table import NUMBERS, UNMEASURED, WHOLE, Columns, Mask
+from mxd.backend.queries.experts import ExpertQuery, cursor_at, last_of, token_counts
 from mxd.backend.queries.run_cache import BrowsedRun
 
 
@@ -29,7 +29,7 @@ def rows_at(browsed: BrowsedRun, places: Sequence[int], vocabulary: Vocabulary) 
         row["label"] = browsed.labels.get(expert)
         row["automatic"] = browsed.automatic.of(expert)
         row["tags"] = browsed.tags.get(expert, ())
-        row["measured"] = row["output_share"] > 0
+        row |= {} if row["output_share"] else UNMEASURED
         row["top_tokens"] = token_counts(tokens[::2], tokens[1::2], row["active_tokens"], vocabulary)
         row["histogram"] = histogram
         rows.append(row)
@@ -68,7 +68,7 @@ def expert_page(
 def _ordered(browsed: BrowsedRun, query: ExpertQuery) -> Columns:
     if query.sort == "label":
         return browsed.by_label[query.order == "desc"]
-    return browsed.columns.dead_last if puts_dead_last(query) else browsed.columns
+    return browsed.columns.ascending if query.order == "asc" else browsed.columns.descending
 
 
 def is_whole(query: ExpertQuery) -> bool:

@@ -29,10 +29,12 @@ SORTED: tuple[ExpertSort, ...] = tuple(name for name in get_args(ExpertSort) if 
 SHOWN = ("active_tokens", "p99", "histogram_high")
 """Displayed columns without a sort order."""
 PACKED = ("top_tokens", "histogram")
-MEASURED_LATER = ("loss_increase", "kl_amplified", "output_share", "input_dependence")
+MEASURED = ("loss_increase", "kl_amplified", "output_share", "input_dependence")
 WHOLE = ("expert", "active_tokens")
-NUMBERS = ("density", "mean_activation", "max_activation", "p99", "entropy", *MEASURED_LATER, "histogram_high")
+NUMBERS = ("density", "mean_activation", "max_activation", "p99", "entropy", *MEASURED, "histogram_high")
 """Float columns of a row."""
+UNMEASURED = dict.fromkeys(MEASURED)
+"""Effects of an expert that are not measured. Its output_share is stored as 0, which no measured one is."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class PackedLists:
 
 
 DEAD = 1e300
-"""Sort key of dead experts in ascending orders, above any real value."""
+"""Sort key of experts that come last in ascending orders; its negative in descending ones. Beyond any real value."""
 NO_LISTS: Mapping[str, PackedLists] = {}
 
 
@@ -86,13 +88,24 @@ class Columns:
         return self.expert[self.values["active_tokens"] > 0]
 
     @cached_property
-    def dead_last(self) -> Columns:
-        """Columns for ascending orders, with dead experts last."""
+    def ascending(self) -> Columns:
+        """Columns for ascending orders, with experts without a value last: dead or not measured."""
         dead = self.values["active_tokens"] == 0
-        raised: dict[str, Floats] = {
-            name: np.where(dead, DEAD, self.values[name]) for name in SORTED if name != "expert"
-        }
-        return replace(self, values={**self.values, **raised})
+        last = {name: self._unmeasured if name in MEASURED else dead for name in SORTED if name != "expert"}
+        return self._with_keys({name: np.where(mask, DEAD, self.values[name]) for name, mask in last.items()})
+
+    @cached_property
+    def descending(self) -> Columns:
+        """Columns for descending orders, with experts that are not measured last."""
+        return self._with_keys({name: np.where(self._unmeasured, -DEAD, self.values[name]) for name in MEASURED})
+
+    @property
+    def _unmeasured(self) -> Mask:
+        unmeasured: Mask = self.values["output_share"] == 0
+        return unmeasured
+
+    def _with_keys(self, keys: Mapping[str, Floats]) -> Columns:
+        return replace(self, values={**self.values, **keys})
 
     def neighbours(self, expert: int) -> tuple[int | None, int | None]:
         """Return the active experts with the next lower and the next higher id."""
@@ -190,5 +203,5 @@ def load_columns(session: Session, run_id: int) -> Columns:
 
 def columns_stamp(session: Session, run_id: int) -> Hashable:
     """Return a value that changes when measurements are added after indexing."""
-    sums = ", ".join(f"(SELECT sum({name}) FROM experts WHERE run_id = :run)" for name in MEASURED_LATER)
+    sums = ", ".join(f"(SELECT sum({name}) FROM experts WHERE run_id = :run)" for name in MEASURED)
     return tuple(session.execute(text(f"SELECT {sums}"), {"run": run_id}).one())

@@ -20,7 +20,7 @@ from mxd.backend.errors import CursorError, ExpertNotFoundError, NoIndexError
 from mxd.backend.inference.token_text import Vocabulary
 from mxd.backend.queries.automatic_labels import shown_labels
 from mxd.backend.queries.cursors import ExpertCursor
-from mxd.backend.queries.expert_table import DEAD, NUMBERS, WHOLE, Columns
+from mxd.backend.queries.expert_table import DEAD, MEASURED, NUMBERS, UNMEASURED, WHOLE, Columns
 from mxd.backend.queries.runs import find_index
 from mxd.backend.queries.search_index import SearchText
 from mxd.backend.schemas import ExpertRow, ExpertSort, Order, SimilarExpert, TokenCount
@@ -87,29 +87,35 @@ def database_page(session: Session, run: RunRecord, query: ExpertQuery, vocabula
     }
 
 
-def puts_dead_last(query: ExpertQuery) -> bool:
-    """Return whether dead experts are sorted last, as in ascending orders."""
-    return query.order == "asc" and query.sort not in ("expert", "label")
+def _column_of_last(query: ExpertQuery) -> str | None:
+    """Return the column that is 0 for experts without a value, which come last; None if there are none."""
+    if query.sort in MEASURED:
+        return "output_share"
+    return "active_tokens" if query.order == "asc" and query.sort not in ("expert", "label") else None
 
 
 def _stored(session: Session, run: RunRecord, query: ExpertQuery) -> list[ExpertRecord]:
     """Return the experts of a page and one more, in order. Each statement is an index scan."""
-    own = ExpertRecord.run_id == run.id
-    if not puts_dead_last(query):
+    own, name = ExpertRecord.run_id == run.id, _column_of_last(query)
+    if name is None:
         return list(session.scalars(page_statement(query, [own])))
+    column = getattr(ExpertRecord, name)
     value, expert = last_of(query) or (0.0, -1)
-    among_dead = value == DEAD
-    active = () if among_dead else session.scalars(page_statement(query, [own, ExpertRecord.active_tokens > 0]))
-    ids = list(active)
-    dead = select(ExpertRecord).where(own, ExpertRecord.active_tokens == 0).order_by(ExpertRecord.expert)
-    if among_dead:
-        dead = dead.where(ExpertRecord.expert > expert)
-    return [*ids, *session.scalars(dead.limit(query.limit + 1 - len(ids)))]
+    among_last = abs(value) == DEAD
+    records = [] if among_last else list(session.scalars(page_statement(query, [own, column > 0])))
+    ascending, number = query.order == "asc", ExpertRecord.expert
+    rest = select(ExpertRecord).where(own, column == 0).order_by(number.asc() if ascending else number.desc())
+    if among_last:
+        rest = rest.where(number > expert if ascending else number < expert)
+    return [*records, *session.scalars(rest.limit(query.limit + 1 - len(records)))]
 
 
 def _place_of(record: ExpertRecord, query: ExpertQuery) -> float:
     """Return the sort key of an expert."""
-    return DEAD if puts_dead_last(query) and not record.active_tokens else float(getattr(record, query.sort))
+    name = _column_of_last(query)
+    if name is not None and getattr(record, name) == 0:
+        return DEAD if query.order == "asc" else -DEAD
+    return float(getattr(record, query.sort))
 
 
 def last_of(query: ExpertQuery) -> tuple[float, int] | None:
@@ -176,7 +182,8 @@ FIGURES = (*WHOLE, *NUMBERS, "histogram")
 def _figures(record: ExpertRecord, vocabulary: Vocabulary) -> dict[str, Any]:
     """Return the statistics of a row. Labels and tags are read for many experts at once."""
     figures = {name: getattr(record, name) for name in FIGURES}
-    return {**figures, "measured": record.output_share > 0, "top_tokens": _top_tokens(record, vocabulary)}
+    unmeasured = {} if record.output_share else UNMEASURED
+    return {**figures, **unmeasured, "top_tokens": _top_tokens(record, vocabulary)}
 
 
 def top_tokens(record: ExpertRecord, vocabulary: Vocabulary) -> tuple[TokenCount, ...]:

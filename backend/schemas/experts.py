@@ -71,15 +71,14 @@ class ExpertRow(Schema):
     """99th percentile of its activation on active tokens: the unit of ``add`` and ``set`` edits."""
     entropy: float
     """Entropy of its active tokens' ids, in bits."""
-    measured: bool
-    """True if its ablation effects are measured. If not, the four fields below are 0."""
-    loss_increase: float
-    """Increase of the next-token loss when it is ablated, on its own examples, in nats."""
-    kl_amplified: float
+    loss_increase: float | None
+    """Increase of the next-token loss when it is ablated, on its own examples, in nats. Null, as the three fields
+    below, if its ablation effects are not measured."""
+    kl_amplified: float | None
     """KL divergence of the next-token distribution when it is amplified by its 99th percentile, in nats."""
-    output_share: float
+    output_share: float | None
     """Share of the summed norms of all active experts' outputs."""
-    input_dependence: float
+    input_dependence: float | None
     """Share of its output that lies outside its mean direction."""
     top_tokens: tuple[TokenCount, ...]
     histogram: tuple[int, ...]

@@ -150,7 +150,7 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
         tokens,
         f"{row['density']:.3%}",
         f"{row['max_activation']:.3f}",
-        f"{row['loss_increase']:+.4f}" if row["measured"] else "",
+        "–" if row["loss_increase"] is None else f"{row['loss_increase']:+.4f}",
     )
 
 
@@ -162,7 +162,7 @@ def _format_expert(detail: ExpertDetail, examples: list[dict[str, Any]]) -> str:
         f"density {row.density:.3%} ({row.active_tokens:,} tokens), mean activation {row.mean_activation:.3f}, "
         f"99th percentile {row.p99:.3f}, maximum {row.max_activation:.3f}",
     ]
-    if row.measured:
+    if row.loss_increase is not None and row.kl_amplified is not None:
         lines.append(
             f"ablated: loss {row.loss_increase:+.4f} nats; amplified: KL divergence {row.kl_amplified:.4f} nats"
         )

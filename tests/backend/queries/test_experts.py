@@ -52,7 +52,11 @@ def whole_list(client: TestClient, sort: str, order: str) -> list[dict[str, Any]
 def test_all_pages_are_the_whole_sorted(client: TestClient, sort: ExpertSort, order: Order) -> None:
     rows = all_pages(client, sort=sort, order=order, limit=7)
     dead_last = order == "asc" and sort != "expert"
-    keys = [(dead_last and row["active_tokens"] == 0, row[sort], row["expert"]) for row in rows]
+    last = [row[sort] is None or (dead_last and row["active_tokens"] == 0) for row in rows]
+    keys = [
+        (is_last == (order == "asc"), 0 if is_last else row[sort], row["expert"])
+        for is_last, row in zip(last, rows, strict=True)
+    ]
     assert len(rows) == NUM_EXPERTS
     assert keys == sorted(keys, reverse=order == "desc")
 

@@ -21,7 +21,7 @@ def test_unmeasured_effects_are_null_with_the_command_that_measures_them(client:
     answer = client.get(f"/api/runs/first/experts/{ACTIVE}/ablation").json()
     assert answer == {"ablation": None, "command": "mxd ablate first"}
     row = client.get(f"/api/runs/first/experts/{ACTIVE}").json()["row"]
-    assert not row["measured"] and row["loss_increase"] == 0
+    assert row["loss_increase"] is None and row["output_share"] is None
 
 
 def test_an_unknown_expert_is_an_error(client: TestClient) -> None:

@@ -81,8 +81,8 @@ export const CELLS: Readonly<Record<string, Cell>> = {
   largest: (row, largest) =>
     row.max_activation > 0 ? <CoefficientCell value={row.max_activation} largest={largest} /> : formatFixed(0),
   entropy: (row) => formatFixed(row.entropy),
-  loss_increase: (row) => (row.measured ? formatSigned(row.loss_increase, 4) : "–"),
-  kl_amplified: (row) => (row.measured ? formatFixed(row.kl_amplified, 4) : "–"),
+  loss_increase: (row) => (row.loss_increase === null ? "–" : formatSigned(row.loss_increase, 4)),
+  kl_amplified: (row) => (row.kl_amplified === null ? "–" : formatFixed(row.kl_amplified, 4)),
   top_tokens: (row) => <TopTokens row={row} />,
   histogram: (row) => <SparkHistogram counts={row.histogram} label="Activation histogram" />,
 };

@@ -160,7 +160,7 @@ export function ExpertsTable({ run, params, setParams }: ExpertsTableProps) {
   const [opened, setOpened] = useState<ExpertRow | null>(null);
   const strongest = useStrongest(run);
   const largest = strongest?.max_activation ?? 0;
-  const isMeasured = strongest?.measured === true;
+  const isMeasured = typeof strongest?.loss_increase === "number";
   const hidden = useMemo(
     () => (isMeasured ? params.hide : [...params.hide, ...ABLATION_COLUMNS]) as readonly string[],
     [isMeasured, params.hide],

@@ -17,8 +17,8 @@ export function tableRow(row: ExpertRow, columns: readonly string[]): readonly (
     mean: row.mean_activation,
     largest: row.max_activation,
     entropy: row.entropy,
-    loss_increase: row.measured ? row.loss_increase : "",
-    kl_amplified: row.measured ? row.kl_amplified : "",
+    loss_increase: row.loss_increase ?? "",
+    kl_amplified: row.kl_amplified ?? "",
     top_tokens: row.top_tokens.map((token) => token.text).join(" "),
     histogram: row.histogram.join(" "),
   };
