@@ -74,6 +74,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/circuits/read": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Read Foreign Graph
+         * @description Attribution graph of another program, in the format of Neuronpedia and circuit-tracer. Nothing is stored.
+         *
+         *     The runs of the answer are names from the file, so they need not exist here.
+         */
+        post: operations["read_foreign_graph"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/figures/{name}": {
         parameters: {
             query?: never;
@@ -936,6 +958,86 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/chat/completions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Openai Chat
+         * @description Continue a chat with edits: one JSON body or, with ``stream``, chunks as server-sent events.
+         */
+        post: operations["openai_chat"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/completions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Openai Completion
+         * @description Continue a text with edits: one JSON body or, with ``stream``, chunks as server-sent events.
+         */
+        post: operations["openai_completion"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/models": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Openai Models
+         * @description All runs and saved sessions.
+         */
+        get: operations["openai_models"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/models/{model}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Openai Model
+         * @description One run or saved session.
+         */
+        get: operations["openai_model"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -1097,6 +1199,22 @@ export interface components {
             text: string;
         };
         /**
+         * AnswerMessage
+         * @description A generated message.
+         */
+        AnswerMessage: {
+            /** Content */
+            content: string;
+            /** Refusal */
+            refusal?: null;
+            /**
+             * Role
+             * @default assistant
+             * @constant
+             */
+            role?: "assistant";
+        };
+        /**
          * AutomaticLabel
          * @description An automatic label with its scores on held-out text.
          */
@@ -1141,6 +1259,135 @@ export interface components {
              * @description An empty string deletes the note.
              */
             note?: string | null;
+        };
+        /**
+         * ChatChoice
+         * @description A generated message and why it ended.
+         */
+        ChatChoice: {
+            /**
+             * Finish Reason
+             * @enum {string}
+             */
+            finish_reason: "stop" | "length";
+            /** Index */
+            index: number;
+            /** Logprobs */
+            logprobs?: null;
+            message: components["schemas"]["AnswerMessage"];
+        };
+        /**
+         * ChatCompletion
+         * @description Continuations of a chat.
+         */
+        ChatCompletion: {
+            /** Choices */
+            choices: components["schemas"]["ChatChoice"][];
+            /**
+             * Created
+             * @description Time of the request, in seconds since 1970.
+             */
+            created: number;
+            /** Id */
+            id: string;
+            /** Model */
+            model: string;
+            /**
+             * Object
+             * @default chat.completion
+             * @constant
+             */
+            object?: "chat.completion";
+            usage: components["schemas"]["Usage"];
+        };
+        /**
+         * ChatCompletionRequest
+         * @description A chat to continue with the chat template of the language model's tokenizer.
+         */
+        ChatCompletionRequest: {
+            /**
+             * Edits
+             * @description Edits to experts, as objects or as compact text such as ``12:add:4@first:20``. Default: none.
+             */
+            edits?: components["schemas"]["Edit"][] | null;
+            /**
+             * K
+             * @description Number of active experts per token. Default: the run's K.
+             */
+            k?: number | null;
+            /**
+             * Max Completion Tokens
+             * @description Newer name of ``max_tokens``, which it overrides.
+             */
+            max_completion_tokens?: number | null;
+            /**
+             * Max Tokens
+             * @description Maximum number of new tokens. A text also ends at the end of the model's context. Default: 512.
+             */
+            max_tokens?: number | null;
+            /**
+             * Messages
+             * @description Messages, oldest first. A last message of the assistant is continued.
+             */
+            messages: components["schemas"]["Message"][];
+            /**
+             * Mode
+             * @description How edits are applied. Default: residual.
+             */
+            mode?: ("residual" | "replace") | null;
+            /**
+             * Model
+             * @description Name of a run, or name or id of a saved session, whose edits and sampling settings then are the defaults.
+             */
+            model: string;
+            /**
+             * N
+             * @description Number of texts. Default: 1.
+             */
+            n?: number | null;
+            /**
+             * Repetition Penalty
+             * @description Values above 1 discourage repeated tokens. Default: 1.
+             */
+            repetition_penalty?: number | null;
+            /**
+             * Scope
+             * @description Tokens that the edits change. Default: all.
+             */
+            scope?: ("all" | "generated" | "prompt") | null;
+            /**
+             * Seed
+             * @description Seed; the same request with the same seed gives the same text. Default: random.
+             */
+            seed?: number | null;
+            /**
+             * Stop
+             * @description Text or texts that end the generated text, which does not contain them. Default: none.
+             */
+            stop?: string | string[] | null;
+            /**
+             * Stream
+             * @description Send the text as server-sent events. Default: false.
+             */
+            stream?: boolean | null;
+            stream_options?: components["schemas"]["StreamOptions"] | null;
+            /**
+             * Temperature
+             * @description Sampling temperature; 0 is greedy decoding. Default: 1.
+             */
+            temperature?: number | null;
+            /**
+             * Top K
+             * @description Number of most probable tokens to sample from; 0 is all. Default: 0.
+             */
+            top_k?: number | null;
+            /**
+             * Top P
+             * @description Nucleus sampling threshold. Default: 1.
+             */
+            top_p?: number | null;
+        } & {
+            [key: string]: unknown;
         };
         /**
          * Circuit
@@ -1570,6 +1817,47 @@ export interface components {
             top_tokens: string[];
         };
         /**
+         * Condition
+         * @description Condition of an edit. All its parts must hold on a token.
+         */
+        Condition: {
+            /**
+             * Fade
+             * @description The effect shrinks linearly over so many generated tokens: 1 − (n−1)/fade on the n-th, full on the prompt.
+             *     Default: no end.
+             */
+            fade?: number | null;
+            /**
+             * First
+             * @description The edit applies to the first so many generated tokens, and not to the prompt. Default: no limit.
+             */
+            first?: number | null;
+            /**
+             * Gates
+             * @description Tests of gate activations, at most 4. Default: none.
+             * @default []
+             */
+            gates?: components["schemas"]["GateTest"][];
+            /**
+             * Ramp
+             * @description The effect grows linearly over so many generated tokens: n/ramp on the n-th, none on the prompt. Default: full
+             *     effect from the start.
+             */
+            ramp?: number | null;
+            /**
+             * Scope
+             * @description Tokens on which the edit applies: all, generated or prompt. Default: all.
+             * @default all
+             * @enum {string}
+             */
+            scope?: "all" | "generated" | "prompt";
+            /**
+             * Until
+             * @description The edit stops applying on the token that completes this text in the generated text. Default: never.
+             */
+            until?: string | null;
+        };
+        /**
          * Confidence
          * @description Mean confidence of next-token predictions. Uniform predictions have distance 0 and entropy 1.
          */
@@ -1853,7 +2141,7 @@ export interface components {
         };
         /**
          * Edit
-         * @description Change to the gate activation of one expert.
+         * @description Change to the gate activation of one expert. Also accepted as compact text, such as ``12:add:4@first:20``.
          */
         Edit: {
             /**
@@ -1879,6 +2167,8 @@ export interface components {
              * @default 1
              */
             strength?: number;
+            /** @description Condition on which the edit applies. Default: always. */
+            when?: components["schemas"]["Condition"] | null;
         };
         /**
          * EffectsRequest
@@ -2339,12 +2629,12 @@ export interface components {
              * Input Dependence
              * @description Share of its output that lies outside its mean direction.
              */
-            input_dependence: number;
+            input_dependence: number | null;
             /**
              * Kl Amplified
              * @description KL divergence of the next-token distribution when it is amplified by its 99th percentile, in nats.
              */
-            kl_amplified: number;
+            kl_amplified: number | null;
             /**
              * Label
              * @description User label.
@@ -2352,9 +2642,10 @@ export interface components {
             label: string | null;
             /**
              * Loss Increase
-             * @description Increase of the next-token loss when it is ablated, on its own examples, in nats.
+             * @description Increase of the next-token loss when it is ablated, on its own examples, in nats. Null, as the three fields
+             *     below, if its ablation effects are not measured.
              */
-            loss_increase: number;
+            loss_increase: number | null;
             /**
              * Max Activation
              * @description Largest gate activation.
@@ -2366,15 +2657,10 @@ export interface components {
              */
             mean_activation: number;
             /**
-             * Measured
-             * @description True if its ablation effects are measured. If not, the four fields below are 0.
-             */
-            measured: boolean;
-            /**
              * Output Share
              * @description Share of the summed norms of all active experts' outputs.
              */
-            output_share: number;
+            output_share: number | null;
             /**
              * P99
              * @description 99th percentile of its activation on active tokens: the unit of ``add`` and ``set`` edits.
@@ -2421,6 +2707,109 @@ export interface components {
              * @description Number of points before sampling.
              */
             total: number;
+        };
+        /**
+         * ForeignGraph
+         * @description A graph as a file or request holds it. Unknown fields are ignored.
+         */
+        ForeignGraph: {
+            /** Links */
+            links: components["schemas"]["GraphLink"][];
+            metadata: components["schemas"]["GraphMetadata"];
+            /** Nodes */
+            nodes: components["schemas"]["GraphNode"][];
+        };
+        /**
+         * GateTest
+         * @description Test of one expert's gate activation on the edited token, before the edits of its layer.
+         */
+        GateTest: {
+            /**
+             * Above
+             * @description The test holds if the activation exceeds this level; 0 means active. In units of the expert's 99th percentile, or
+             *     median.
+             */
+            above?: number | "median" | null;
+            /**
+             * At Most
+             * @description The test holds if the activation does not exceed this level; 0 means inactive. Give either above or at_most.
+             */
+            at_most?: number | "median" | null;
+            /**
+             * Expert
+             * @description Id of the expert.
+             */
+            expert: number;
+            /**
+             * Run
+             * @description Name of the expert's run. Default: the run of the edited expert. Other runs must replace earlier layers.
+             */
+            run?: string | null;
+        };
+        /**
+         * GraphLink
+         * @description Direct contribution of one node to another.
+         */
+        GraphLink: {
+            /** Source */
+            source: string;
+            /** Target */
+            target: string;
+            /** Weight */
+            weight: number;
+        };
+        /**
+         * GraphMetadata
+         * @description Description of a graph.
+         */
+        GraphMetadata: {
+            /** Prompt */
+            prompt: string;
+            /** Prompt Tokens */
+            prompt_tokens: string[];
+            /** Scan */
+            scan: string;
+            /** Slug */
+            slug: string;
+        };
+        /**
+         * GraphNode
+         * @description A feature, error, token or logit.
+         */
+        GraphNode: {
+            /** Activation */
+            activation?: number | null;
+            /**
+             * Clerp
+             * @default
+             */
+            clerp?: string;
+            /** Ctx Idx */
+            ctx_idx: number;
+            /** Expert */
+            expert?: number | null;
+            /** Feature */
+            feature: number | null;
+            /** Feature Type */
+            feature_type: string;
+            /** Influence */
+            influence?: number | null;
+            /**
+             * Is Target Logit
+             * @default false
+             */
+            is_target_logit?: boolean;
+            /** Layer */
+            layer: string | number;
+            /** Node Id */
+            node_id: string;
+            /** Run */
+            run?: string | null;
+            /**
+             * Token Prob
+             * @default 0
+             */
+            token_prob?: number;
         };
         /**
          * Health
@@ -2654,6 +3043,23 @@ export interface components {
             other: components["schemas"]["ComparedExpert"];
         };
         /**
+         * Message
+         * @description A chat message.
+         */
+        Message: {
+            /**
+             * Content
+             * @description Text of the message, or its parts.
+             */
+            content: string | components["schemas"]["TextPart"][];
+            /**
+             * Role
+             * @description Role of the author. developer counts as system.
+             * @enum {string}
+             */
+            role: "system" | "developer" | "user" | "assistant";
+        };
+        /**
          * MetricPoint
          * @description Metrics of one training step.
          */
@@ -2714,6 +3120,44 @@ export interface components {
             tokens_per_second: number;
         };
         /**
+         * ModelInfo
+         * @description A run or a saved session.
+         */
+        ModelInfo: {
+            /**
+             * Created
+             * @description Time of training or saving, in seconds since 1970.
+             */
+            created: number;
+            /** Id */
+            id: string;
+            /**
+             * Object
+             * @default model
+             * @constant
+             */
+            object?: "model";
+            /**
+             * Owned By
+             * @description Language model of a run; run of a session.
+             */
+            owned_by: string;
+        };
+        /**
+         * ModelList
+         * @description All runs, then all saved sessions.
+         */
+        ModelList: {
+            /** Data */
+            data: components["schemas"]["ModelInfo"][];
+            /**
+             * Object
+             * @default list
+             * @constant
+             */
+            object?: "list";
+        };
+        /**
          * NextToken
          * @description A candidate for the next token.
          */
@@ -2766,6 +3210,36 @@ export interface components {
         NoteRequest: {
             /** Note */
             note: string;
+        };
+        /**
+         * OpenAIErrorBody
+         * @description Description of an error, in OpenAI's shape.
+         */
+        OpenAIErrorBody: {
+            /**
+             * Code
+             * @description Stable code, such as ``unsupported_parameter``.
+             */
+            code: string | null;
+            /** Message */
+            message: string;
+            /**
+             * Param
+             * @description Name of the parameter that the message is about.
+             */
+            param: string | null;
+            /**
+             * Type
+             * @description Kind of error, such as ``invalid_request_error``.
+             */
+            type: string;
+        };
+        /**
+         * OpenAIErrorResponse
+         * @description Body of an error response.
+         */
+        OpenAIErrorResponse: {
+            error: components["schemas"]["OpenAIErrorBody"];
         };
         /**
          * OutputDimension
@@ -4096,6 +4570,18 @@ export interface components {
             turns?: components["schemas"]["Turn"][];
         };
         /**
+         * StreamOptions
+         * @description Options of a stream.
+         */
+        StreamOptions: {
+            /**
+             * Include Usage
+             * @description Send the token counts in a last chunk.
+             * @default false
+             */
+            include_usage?: boolean;
+        };
+        /**
          * TagCount
          * @description A tag and the number of experts that have it.
          */
@@ -4112,6 +4598,141 @@ export interface components {
         TagList: {
             /** Tags */
             tags: components["schemas"]["TagCount"][];
+        };
+        /**
+         * TextChoice
+         * @description A generated text and why it ended.
+         */
+        TextChoice: {
+            /** Finish Reason */
+            finish_reason: ("stop" | "length") | null;
+            /** Index */
+            index: number;
+            /** Logprobs */
+            logprobs?: null;
+            /** Text */
+            text: string;
+        };
+        /**
+         * TextCompletion
+         * @description Continuations of a text.
+         */
+        TextCompletion: {
+            /** Choices */
+            choices: components["schemas"]["TextChoice"][];
+            /**
+             * Created
+             * @description Time of the request, in seconds since 1970.
+             */
+            created: number;
+            /** Id */
+            id: string;
+            /** Model */
+            model: string;
+            /**
+             * Object
+             * @default text_completion
+             * @constant
+             */
+            object?: "text_completion";
+            usage: components["schemas"]["Usage"] | null;
+        };
+        /**
+         * TextCompletionRequest
+         * @description A text to continue.
+         */
+        TextCompletionRequest: {
+            /**
+             * Edits
+             * @description Edits to experts, as objects or as compact text such as ``12:add:4@first:20``. Default: none.
+             */
+            edits?: components["schemas"]["Edit"][] | null;
+            /**
+             * K
+             * @description Number of active experts per token. Default: the run's K.
+             */
+            k?: number | null;
+            /**
+             * Max Tokens
+             * @description Maximum number of new tokens. A text also ends at the end of the model's context. Default: 512.
+             */
+            max_tokens?: number | null;
+            /**
+             * Mode
+             * @description How edits are applied. Default: residual.
+             */
+            mode?: ("residual" | "replace") | null;
+            /**
+             * Model
+             * @description Name of a run, or name or id of a saved session, whose edits and sampling settings then are the defaults.
+             */
+            model: string;
+            /**
+             * N
+             * @description Number of texts. Default: 1.
+             */
+            n?: number | null;
+            /**
+             * Prompt
+             * @description Text to continue, or a list of one.
+             */
+            prompt: string | string[];
+            /**
+             * Repetition Penalty
+             * @description Values above 1 discourage repeated tokens. Default: 1.
+             */
+            repetition_penalty?: number | null;
+            /**
+             * Scope
+             * @description Tokens that the edits change. Default: all.
+             */
+            scope?: ("all" | "generated" | "prompt") | null;
+            /**
+             * Seed
+             * @description Seed; the same request with the same seed gives the same text. Default: random.
+             */
+            seed?: number | null;
+            /**
+             * Stop
+             * @description Text or texts that end the generated text, which does not contain them. Default: none.
+             */
+            stop?: string | string[] | null;
+            /**
+             * Stream
+             * @description Send the text as server-sent events. Default: false.
+             */
+            stream?: boolean | null;
+            stream_options?: components["schemas"]["StreamOptions"] | null;
+            /**
+             * Temperature
+             * @description Sampling temperature; 0 is greedy decoding. Default: 1.
+             */
+            temperature?: number | null;
+            /**
+             * Top K
+             * @description Number of most probable tokens to sample from; 0 is all. Default: 0.
+             */
+            top_k?: number | null;
+            /**
+             * Top P
+             * @description Nucleus sampling threshold. Default: 1.
+             */
+            top_p?: number | null;
+        } & {
+            [key: string]: unknown;
+        };
+        /**
+         * TextPart
+         * @description A part of a message.
+         */
+        TextPart: {
+            /** Text */
+            text: string;
+            /**
+             * Type
+             * @constant
+             */
+            type: "text";
         };
         /**
          * TokenConfidence
@@ -4206,6 +4827,11 @@ export interface components {
              */
             probability: number;
             /**
+             * Reason
+             * @description Why the text ended with this token; null while it grows.
+             */
+            reason: ("length" | "stop" | "end-of-text") | null;
+            /**
              * Sample
              * @description Index of the continuation within the variant.
              */
@@ -4233,6 +4859,24 @@ export interface components {
             role: "system" | "user" | "assistant";
             /** Text */
             text: string;
+        };
+        /**
+         * Usage
+         * @description Numbers of tokens.
+         */
+        Usage: {
+            /**
+             * Completion Tokens
+             * @description New tokens of all texts.
+             */
+            completion_tokens: number;
+            /**
+             * Prompt Tokens
+             * @description Tokens of the prompt, the start token included.
+             */
+            prompt_tokens: number;
+            /** Total Tokens */
+            total_tokens: number;
         };
     };
     responses: never;
@@ -4439,6 +5083,48 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["CircuitEffectsResponse"];
+                };
+            };
+        };
+    };
+    read_foreign_graph: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ForeignGraph"];
+            };
+        };
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CircuitResponse"];
                 };
             };
         };
@@ -6616,6 +7302,170 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+        };
+    };
+    openai_chat: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ChatCompletionRequest"];
+            };
+        };
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorResponse"];
+                };
+            };
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChatCompletion"];
+                    "text/event-stream": components["schemas"]["ChatCompletion"];
+                };
+            };
+        };
+    };
+    openai_completion: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["TextCompletionRequest"];
+            };
+        };
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorResponse"];
+                };
+            };
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TextCompletion"];
+                    "text/event-stream": components["schemas"]["TextCompletion"];
+                };
+            };
+        };
+    };
+    openai_models: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorResponse"];
+                };
+            };
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ModelList"];
+                };
+            };
+        };
+    };
+    openai_model: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                model: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorResponse"];
+                };
+            };
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ModelInfo"];
+                };
             };
         };
     };
