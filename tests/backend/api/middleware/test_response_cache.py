@@ -16,6 +16,13 @@ PAGES = (
 )
 
 
+@pytest.fixture
+def own_client(own_client: TestClient) -> TestClient:
+    """A client of a server that has the run in memory; before that, nothing is kept."""
+    assert own_client.get("/api/runs/first/experts/1").status_code == 200
+    return own_client
+
+
 @pytest.mark.parametrize("page", PAGES)
 @pytest.mark.parametrize("encoding", ["gzip", "identity"])
 def test_a_repeated_page_is_the_same(own_client: TestClient, page: str, encoding: str) -> None:
@@ -36,7 +43,7 @@ def test_a_kept_page_needs_no_query(own_client: TestClient, monkeypatch: pytest.
 
     monkeypatch.setattr(routes, "expert_detail", fail)
     assert own_client.get(PAGES[1]).json() == wanted
-    assert 'route="/api/runs/{run}/experts/{expert}",status="200"} 2.0' in own_client.get("/metrics").text
+    assert 'route="/api/runs/{run}/experts/{expert}",status="200"} 3.0' in own_client.get("/metrics").text
 
 
 def test_a_new_label_is_seen_at_once(own_client: TestClient) -> None:
