@@ -33,7 +33,6 @@ from mxd.backend.schemas import LabelRequest, NoteRequest, SaveSessionRequest
 from mxd.trainer.config import EvaluateConfig
 from mxd.trainer.config.analysis import AblationConfig, ProbeConfig, SteeringEvaluationConfig
 from mxd.trainer.errors import UserError
-from mxd.trainer.evaluation.probing.probe import FeatureResult
 from mxd.trainer.evaluation.results import Evaluation
 from mxd.trainer.storage.database.column_types import ACTIVE, TOKEN_IDS
 
@@ -47,7 +46,7 @@ STEERED_KINDS = ("none", "expert", "random_expert", "random_direction")
 
 @dataclass
 class RunContents:
-    """What the rows of a run refer to: its experts, its vocabulary, and the sequences read so far."""
+    """Experts, vocabulary and sequences that the rows of a run refer to."""
 
     name: str
     num_experts: int
@@ -57,6 +56,8 @@ class RunContents:
     """Sequence -> number of tokens."""
     counts: dict[str, int] = field(default_factory=dict)
     """Table -> number of rows."""
+    has_unsteered: bool = False
+    """True if steering strengths have a row without steering, to which the others are compared."""
 
     def checked(self, table: str, rows: Iterable[Row]) -> Iterator[Row]:
         """Yield decoded rows of a table that every reader can use.
@@ -80,15 +81,19 @@ class RunContents:
             yield row
 
     def check_complete(self) -> None:
-        """Check that an index has a row for every expert.
+        """Check that an index has a row for every expert, and steering a row without it.
 
         Raises:
-            UserError: it does not.
+            UserError: one is missing.
         """
-        found = self.counts.get("experts", 0)
-        if found != (self.num_experts if self.counts.get("indexes") else 0):
+        if self.counts.get("steering_strengths") and not self.has_unsteered:
             raise UserError(
-                f"Invalid experts in the bundle: {found} rows for {self.num_experts} experts. Ask for the bundle to be "
+                "Invalid steering_strengths in the bundle: none is 0. Ask for the bundle to be packed again."
+            )
+        count = self.counts.get("experts", 0)
+        if count != (self.num_experts if self.counts.get("indexes") else 0):
+            raise UserError(
+                f"Invalid experts in the bundle: {count} rows for {self.num_experts} experts. Ask for the bundle to be "
                 "packed again."
             )
 
@@ -173,7 +178,8 @@ def _ablation(run: RunContents, row: Row) -> None:
             check_whole(name, check_numbers(name, pair, 2)[0], run.vocabulary)
 
 
-def _strength(_run: RunContents, row: Row) -> None:
+def _strength(run: RunContents, row: Row) -> None:
+    run.has_unsteered |= row["kind"] == "none" and row["strength"] == 0
     if row["kind"] not in STEERED_KINDS:
         raise InvalidValueError(f"kind is {row['kind']!r}")
 
@@ -203,6 +209,8 @@ def _evaluation(_run: RunContents, row: Row) -> None:
 
 
 def _probe(run: RunContents, row: Row) -> None:
+    from mxd.trainer.evaluation.probing.probe import FeatureResult  # imports scikit-learn, which takes seconds
+
     ProbeConfig.model_validate(row["settings"])
     result = row["result"]
     if not isinstance(result, dict) or result.get("level") != row["level"] or row["level"] not in ("text", "token"):
@@ -215,8 +223,8 @@ def _probe(run: RunContents, row: Row) -> None:
         check_as_written(_adapter(FeatureResult), kind)
     if len({frozenset(kind["classes"]) for kind in kinds.values()}) > 1 or not kinds["experts"]["classes"]:
         raise InvalidValueError("the kinds of features have different classes")
-    for found in kinds["experts"]["classes"].values():
-        check_whole("expert", found["expert"], run.num_experts)
+    for count in kinds["experts"]["classes"].values():
+        check_whole("expert", count["expert"], run.num_experts)
 
 
 # ---------------------------------------------------------------- user annotations
