@@ -140,7 +140,7 @@ function RowLinks({ context, links }: { readonly context: Context; readonly link
 }
 
 const Row = memo(function Row(props: RowProps) {
-  const { context, mode, lockedPosition, showBreaks = false, promptLinks } = props;
+  const { context, mode, lockedPosition, showBreaks = true, promptLinks } = props;
   const [open, setOpen] = useState(false);
   const { allPieces, shade, tip, hover, lock } = useRow(props);
   const shown = open ? "full" : mode;

@@ -19,7 +19,7 @@ export function ShadedText({ context, before, after, largest = context.coefficie
   return pieces(context)
     .slice(from, context.position + after + 1)
     .map((piece) => {
-      const { leadingSpace, body } = splitLeadingSpace(toOneLine(piece.text, false));
+      const { leadingSpace, body } = splitLeadingSpace(toOneLine(piece.text, true));
       const shade = sequentialClass(piece.value ?? 0, largest);
       const peak = piece.index === context.position ? " peak" : "";
       return (

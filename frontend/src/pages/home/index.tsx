@@ -54,11 +54,9 @@ function IndexedText({ run }: { readonly run: RunSummary }) {
   if (run.indexed_tokens === null) return null;
   const text = data?.index_text;
   return (
-    <>
-      {" "}
-      The examples are from {formatCompact(run.indexed_tokens)} tokens of{" "}
-      {text == null ? "text" : <b>{shortSource(text)}</b>}.
-    </>
+    <p className="indexed-text">
+      Examples: {formatCompact(run.indexed_tokens)} tokens of {text == null ? "text" : <b>{shortSource(text)}</b>}.
+    </p>
   );
 }
 
@@ -82,9 +80,9 @@ function Intro({ run }: { readonly run: RunSummary }) {
         is {hasHiddenLayer(run) ? "a full linear map" : "a single direction"}.
         {run.indexed_tokens !== null &&
           " Below is one of them: what it fires on, where it fires in a prompt, and what changes when you turn it up."}
-        <IndexedText run={run} />
         <AllLayers run={run} />
       </p>
+      <IndexedText run={run} />
     </section>
   );
 }

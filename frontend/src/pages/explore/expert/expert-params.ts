@@ -1,7 +1,7 @@
 /** URL parameters of an expert's page. */
 
 import { CONCORDANCE_MODES, type ContextToken } from "@/components/tokens/concordance";
-import { choiceParam, flagParam, numberParam, type Param, textParam } from "@/hooks/use-url-state";
+import { choiceParam, numberParam, type Param, textParam } from "@/hooks/use-url-state";
 
 /** Group number of the random sample; the other groups have their bin's number. */
 export const RANDOM_GROUP = -1;
@@ -33,9 +33,15 @@ export const openParam: Param<readonly number[]> = {
   write: (groups) => (groups.length === 0 ? null : groups.map(writeGroup).join(".")),
 };
 
+const shownParam: Param<boolean> = {
+  read: (text) => text !== "0",
+  write: (isShown) => (isShown ? null : "0"),
+};
+
 export const EXPERT_PARAMS = {
   view: choiceParam(CONCORDANCE_MODES, "aligned"),
-  breaks: flagParam,
+  /** Whether line breaks and tabs are shown as symbols, as on the other pages. */
+  breaks: shownParam,
   by: choiceParam(["gate", "output", "tokens", "coactivation"], "gate"),
   open: openParam,
   lock: lockParam,

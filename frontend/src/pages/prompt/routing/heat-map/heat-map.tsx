@@ -30,15 +30,23 @@ interface HeatMapProps {
 const PINNED_RIGHT = 58;
 const isSameWindow = (a: ColumnWindow, b: ColumnWindow) => a.from === b.from && a.to === b.to;
 
-/** Range of columns to render, updated on scrolling and resizing. */
+function countHiddenRight(box: HTMLElement, offsets: readonly number[]): number {
+  const heads = box.querySelector<HTMLElement>(".c0")?.offsetWidth ?? 0;
+  const right = box.scrollLeft + box.clientWidth - heads - PINNED_RIGHT;
+  return offsets.slice(1).filter((end) => end > right + 1).length;
+}
+
+/** Range of columns to render and number of columns beyond the right edge, updated on scrolling and resizing. */
 function useColumnWindow(offsets: readonly number[]) {
   const box = useRef<HTMLDivElement>(null);
   const [window, setWindow] = useState<ColumnWindow>(() => visibleColumns(offsets, 0, 1));
+  const [hiddenRight, setHiddenRight] = useState(0);
   const update = useCallback(() => {
     if (box.current === null) return;
     const { scrollLeft, clientWidth } = box.current;
     const next = visibleColumns(offsets, scrollLeft, scrollLeft + clientWidth);
     setWindow((old) => (isSameWindow(old, next) ? old : next));
+    setHiddenRight(countHiddenRight(box.current, offsets));
   }, [offsets]);
   useLayoutEffect(() => {
     update();
@@ -48,7 +56,7 @@ function useColumnWindow(offsets: readonly number[]) {
     return () => observer.disconnect();
   }, [update]);
   const count = offsets.length - 1;
-  return { box, window: window.to > count ? visibleColumns(offsets, 0, 1) : window, update };
+  return { box, window: window.to > count ? visibleColumns(offsets, 0, 1) : window, hiddenRight, update };
 }
 
 /** Scrolls a locked column into view, e.g. after opening a shared link. */
@@ -108,7 +116,7 @@ export const HeatMap = memo(function HeatMap(props: HeatMapProps) {
   const { columns, rows, extra, end, ranking, lock, predicted } = props;
   const widths = useMemo(() => columns.map(({ token }) => columnWidth(token.text)), [columns]);
   const offsets = useMemo(() => columnOffsets(widths), [widths]);
-  const { box, window, update } = useColumnWindow(offsets);
+  const { box, window, hiddenRight, update } = useColumnWindow(offsets);
   const locked = lock?.position ?? null;
   useScrollToLockedColumn(
     box,
@@ -130,7 +138,7 @@ export const HeatMap = memo(function HeatMap(props: HeatMapProps) {
     />
   );
   return (
-    <div ref={box} className="heat-box" onScroll={update}>
+    <div ref={box} className={hiddenRight > 0 ? "heat-box more-right" : "heat-box"} onScroll={update}>
       <table className="heat" aria-label="Activations, tokens by experts" {...events}>
         <colgroup>
           <col className="heads" />
@@ -147,6 +155,9 @@ export const HeatMap = memo(function HeatMap(props: HeatMapProps) {
           </tbody>
         )}
       </table>
+      <p className="heat-cue dim">
+        {hiddenRight > 0 && `${hiddenRight} more ${hiddenRight === 1 ? "token" : "tokens"} to the right: scroll sideways`}
+      </p>
     </div>
   );
 });
