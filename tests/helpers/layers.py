@@ -6,7 +6,7 @@ import torch
 
 from mxd.trainer.config import Activation, Encoder, LayerConfig, Method
 from mxd.trainer.config.gates import FLAT, GateConfig
-from mxd.trainer.config.methods import method_traits
+from mxd.trainer.config.methods import Mixing, method_traits
 from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.layers.gates import FlatGate
 from mxd.trainer.layers.registry import build_layer
@@ -20,6 +20,7 @@ def random_layer(
     k: int = 5,
     seed: int = 0,
     gate: GateConfig = FLAT,
+    mixing: Mixing = "paper",
 ) -> SparseLayer:
     """A layer with random parameters, the decoder included."""
     config = LayerConfig(
@@ -31,6 +32,7 @@ def random_layer(
         activation=activation,
         encoder=encoder,
         gate=gate,
+        mixing=mixing,
     )
     return _random(config, seed)
 

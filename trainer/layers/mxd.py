@@ -46,6 +46,8 @@ class MxD(SparseLayer):
     expert_tables: ClassVar[tuple[str, ...]] = ("gate.weight", "gate.bias", "scaling_NO")
     mixing_mean_M: Tensor
     """Mean of a C over the training tokens, [O]; only with centred mixing."""
+    batch_mean: Callable[[Tensor], Tensor] | None = None
+    """Mean over the tokens of a training step, with gradient. None outside training."""
 
     def __init__(self, config: LayerConfig) -> None:
         super().__init__(config)
@@ -82,8 +84,14 @@ class MxD(SparseLayer):
         return self.centred(mixing_TM) * dense_TM + self.output_bias
 
     def centred(self, mixing_TM: Tensor) -> Tensor:
-        """Subtract the mean from a mixing, if the layer has centred mixing."""
-        return mixing_TM - self.mixing_mean_M if self.config.mixing == "centred" else mixing_TM
+        """Subtract the mean from a mixing, if the layer has centred mixing.
+
+        In training it is the batch's own mean. A running mean would lag behind, and training would make use of the
+        difference as a constant mixing.
+        """
+        if self.config.mixing == "paper":
+            return mixing_TM
+        return mixing_TM - (self.mixing_mean_M if self.batch_mean is None else self.batch_mean(mixing_TM))
 
     @torch.no_grad()
     def batch_mixing_mean(self, routing: Routing) -> Tensor:

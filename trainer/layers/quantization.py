@@ -1,6 +1,6 @@
 """Weights in 8 bits, for layers that are shipped: int8 with one scale per row.
 
-A file stores a matrix ``name`` as int8, and its scales as ``name.scale``, float32, one per row. Vectors stay as they are.
+A file stores a matrix ``name`` as int8, and its scales as ``name.scale``, float32, one per row. Vectors are unchanged.
 """
 
 from __future__ import annotations

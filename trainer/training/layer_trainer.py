@@ -5,6 +5,8 @@ Shapes: T tokens, I input width, O output width, N experts, K active experts.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple, Self
@@ -139,13 +141,15 @@ class LayerTrainer:
         if self.step == 0 and resolve_init(self.config) != "examples":
             # D starts at zero, so the first output is b_out alone. The mean is the best constant.
             self.layer.get_parameter("output_bias").data.copy_(self.group.mean_(batch.output_TO.mean(dim=0)))
-        output, errors = self._forward(batch.inputs_for(self.layer), batch.output_TO)
+        with self._batch_mean():
+            output, errors = self._forward(batch.inputs_for(self.layer), batch.output_TO)
         auxiliary = self.auxiliary_loss(output.routing)
         self.optimizer.zero_grad()
         (errors.mean() if auxiliary is None else errors.mean() + auxiliary).backward()
         if self.layer.shards is not None:
             self._average_gradients()
         self.apply_gradients(output.routing, errors[-1].detach())
+        self._track_mixing_mean(output.routing)
         return output
 
     def auxiliary_loss(self, routing: Routing) -> Tensor | None:
@@ -162,7 +166,6 @@ class LayerTrainer:
         for parameters in self.optimizer.param_groups:
             parameters["lr"] = learning_rate(self.config.optimizer, self.step, self.total_steps)
         self.optimizer.step()
-        self._track_mixing_mean(routing)
         self.step += 1
         self.tokens += len(routing.indices_TK) * self.group.world_size
         counts_N = active_counts(routing, self.layer.config.num_experts)
@@ -172,11 +175,23 @@ class LayerTrainer:
         self.metrics.l0 = self.metrics.l0 + l0(routing)
         self.metrics.counts_N += counts_N
 
+    @contextmanager
+    def _batch_mean(self) -> Iterator[None]:
+        """Let a layer with centred mixing subtract the step's own mean."""
+        if not isinstance(self.layer, MxD):
+            yield
+            return
+        self.layer.batch_mean = self.group.mean_over_tokens
+        try:
+            yield
+        finally:
+            self.layer.batch_mean = None
+
     def _track_mixing_mean(self, routing: Routing) -> None:
         """Update the running mean of a layer with centred mixing; at first it is the mean over all steps."""
         if isinstance(self.layer, MxD) and self.layer.config.mixing == "centred":
             mean_M = self.group.mean_(self.layer.batch_mixing_mean(routing))
-            self.layer.mixing_mean_M.lerp_(mean_M, max(1 - MEAN_DECAY, 1 / (self.step + 1)))
+            self.layer.mixing_mean_M.lerp_(mean_M, max(1 - MEAN_DECAY, 1 / self.step))
 
     def _forward(self, x_TI: Tensor, target_TO: Tensor) -> tuple[LayerOutput, Tensor]:
         """Output and errors of the layer: one error, or with ``min_k`` one per number of experts, K last."""

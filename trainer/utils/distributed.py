@@ -92,6 +92,16 @@ class ProcessGroup:
         """Average a tensor over the processes, in place."""
         return tensor if self.is_single else self.sum_(tensor).div_(self.world_size)
 
+    def mean_over_tokens(self, values_TM: Tensor) -> Tensor:
+        """Mean over the tokens of all processes, [M], with gradient."""
+        mean_M = values_TM.mean(dim=0)
+        if self.is_single:
+            return mean_M
+        from torch.distributed.nn.functional import all_reduce
+
+        total_M: Tensor = all_reduce(mean_M)
+        return total_M / self.world_size
+
     def max_(self, tensor: Tensor) -> Tensor:
         """Element-wise maximum of a tensor over the processes, in place."""
         if not self.is_single:

@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from mxd.trainer.config import Activation, Encoder, LayerConfig
+from mxd.trainer.layers.base import Routing
 from mxd.trainer.layers.metrics import normalized_mse
 from mxd.trainer.layers.mxd import MxD
 from mxd.trainer.layers.registry import build_layer
@@ -113,3 +114,33 @@ def test_initial_output_is_the_output_bias() -> None:
     layer = build_layer(random_layer().config)
     x_TI = torch.randn(4, layer.config.input_width)
     torch.testing.assert_close(layer(x_TI).output_TO, layer.get_parameter("output_bias").expand(4, -1))
+
+
+def test_constant_routing_of_a_centred_layer_outputs_only_the_bias() -> None:
+    layer = random_layer(mixing="centred")
+    assert isinstance(layer, MxD)
+    x_TI = torch.randn(50, layer.config.input_width)
+    routing = layer.route(x_TI)
+    constant = Routing(routing.coefficients_TK[:1].expand(50, -1), routing.indices_TK[:1].expand(50, -1))
+    layer.mixing_mean_M.copy_(layer.batch_mixing_mean(constant))
+    torch.testing.assert_close(
+        layer.decode(layer.dense_output(x_TI), constant), layer.output_bias.expand(50, -1), atol=1e-4, rtol=0
+    )
+
+
+def test_a_training_step_of_a_centred_layer_uses_its_own_mean() -> None:
+    layer = random_layer(mixing="centred")
+    assert isinstance(layer, MxD)
+    layer.mixing_mean_M.fill_(1e3)
+    layer.batch_mean = lambda mixing_TM: mixing_TM.mean(dim=0)
+    x_TI = torch.randn(50, layer.config.input_width)
+    output = layer(x_TI)
+    expected_TO = (layer.mixing(output.routing) - layer.mixing(output.routing).mean(dim=0)) * output.dense_TM
+    torch.testing.assert_close(output.output_TO, expected_TO + layer.output_bias)
+    # A constant added to the mixing changes nothing, so it has no gradient.
+    shift_M = torch.zeros(layer.config.output_width, requires_grad=True)
+    layer.decode_mixed(
+        output.dense_TM.detach(), layer.mixing(output.routing).detach() + shift_M
+    ).square().sum().backward()
+    assert shift_M.grad is not None
+    assert shift_M.grad.abs().max() < 1e-3

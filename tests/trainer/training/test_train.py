@@ -57,12 +57,17 @@ def metrics(world: World, name: str) -> list[MetricRecord]:
 def test_training_lowers_the_error_and_logs_it(world: World) -> None:
     result = train(
         world,
-        world.config(init="random", tokens=200 * 64, text=world.text.model_copy(update={"on_short_text": "repeat"})),
+        world.config(
+            init="random",
+            mixing="paper",
+            tokens=200 * 64,
+            text=world.text.model_copy(update={"on_short_text": "repeat"}),
+        ),
     )
     rows = metrics(world, "small")
     assert result.status == "finished"
     assert result.tokens == 200 * 64
-    assert rows[-1].normalized_mse == result.normalized_mse < 0.8 * rows[0].normalized_mse
+    assert rows[-1].normalized_mse == result.normalized_mse < 0.7 * rows[0].normalized_mse
     assert [metric.step for metric in rows] == list(range(4, 201, 4))
     with Session(world.database) as session:
         record = session.scalars(select(RunRecord)).one()
