@@ -69,6 +69,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
         "pull": Entry("share", "PullCommand", "download a run from the Hugging Face Hub, or copy it from a folder"),
         "remove": Entry("remove", "RemoveCommand", "delete a run and its index"),
         "database check": Entry("database", "CheckDatabase", "check that the database is intact"),
+        "database rescue": Entry("database", "RescueDatabase", "save labels and notes from a damaged SQLite file"),
         "database compact": Entry("database", "CompactDatabase", "reclaim the disk space of deleted data"),
         "database upgrade": Entry("database", "UpgradeDatabase", "upgrade a database written by an earlier version"),
         "token create": Entry("token", "CreateToken", "create an access token and print it once"),
