@@ -16,7 +16,7 @@ from mxd.trainer.config.gates import GateConfig
 from mxd.trainer.config.methods import ImportedMethod, Method
 from mxd.trainer.config.privacy import ProtectConfig
 
-ImportFormat = Literal["mxd-checkpoint", "sparsify", "saelens", "circuit-tracer"]
+ImportFormat = Literal["mxd-checkpoint", "sparsify", "saelens", "circuit-tracer", "neuronpedia"]
 Init = Literal["auto", "random", "examples"]
 OnShortText = Literal["fail", "repeat"]
 Dtype = Literal["float32", "bfloat16", "float16", "float64"]
