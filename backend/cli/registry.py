@@ -38,6 +38,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
         "finetune": Entry("finetune", "FinetuneCommand", "fine-tune MxDs of several layers jointly, end to end"),
         "protect": Entry("protect", "ProtectCommand", "fine-tune runs so the model is uncertain on chosen passages"),
         "import": Entry("import_", "ImportCommand", "import a sparse layer trained with another library"),
+        "import-features": Entry("import_features", "ImportFeaturesCommand", "import features from Neuronpedia to browse"),
         "lab train": Entry("lab", "LabTrainCommand", "train with experimental methods and penalties"),
     },
     "Explore": {
@@ -63,7 +64,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
         "report": Entry("report", "ReportCommand", "write all measurements to one HTML file"),
     },
     "Share and maintain": {
-        "export": Entry("export", "ExportCommand", "export experts as JSON, CSV, Parquet or Neuronpedia batches"),
+        "export": Entry("export", "ExportCommand", "export experts, layers or steering vectors for other programs"),
         "pack": Entry("pack", "PackCommand", "pack a run with its index, labels and results into one .mxd file"),
         "push": Entry("share", "PushCommand", "upload a run to the Hugging Face Hub"),
         "pull": Entry("share", "PullCommand", "download a run from the Hugging Face Hub, or copy it from a folder"),
