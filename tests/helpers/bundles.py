@@ -102,10 +102,17 @@ def _measure(session: Session, data: Path) -> None:
             created_at=utc_now(),
         )
     )
-    for kind in ("none", "expert"):
+    for kind, strength in (("none", 0.0), ("expert", 2.0)):
         session.add(
             SteeringStrengthRecord(
-                run_id=1, expert=3, kind=kind, strength=2.0, kl=0.5, loss=3.0, self_similarity=0.1, promoted_share=0.2
+                run_id=1,
+                expert=3,
+                kind=kind,
+                strength=strength,
+                kl=0.5,
+                loss=3.0,
+                self_similarity=0.1,
+                promoted_share=0.2,
             )
         )
 

@@ -107,3 +107,13 @@ def test_an_expert_that_is_turned_up_alone_is_named(
 ) -> None:
     saved = save(own_client, edits=[edit])
     assert (saved["expert"], saved["strength"]) == turned_up
+
+
+def test_a_damaged_session_does_not_hide_the_others(own_client: TestClient, own: Engine) -> None:
+    first, second = (save(own_client, name)["id"] for name in ("one", "two"))
+    with own.begin() as connection:
+        connection.execute(text("UPDATE sessions SET steering = '{\"prompt\": 7}' WHERE id = :id"), {"id": first})
+    assert [it["id"] for it in own_client.get(SESSIONS).json()["sessions"]] == [second]
+    answer = own_client.get(f"/api/sessions/{first}")
+    assert answer.status_code == 400
+    assert "Delete it" in answer.json()["error"]["message"]
