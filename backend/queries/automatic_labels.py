@@ -20,6 +20,8 @@ from mxd.trainer.storage.database.tables import AutomaticLabelRecord, RunRecord
 FEATURES = "features"
 FIELDS = ("label", "labeller", "balanced_accuracy", "precision", "recall", "test_examples")
 MAX_SEARCHES = 64
+MIN_SEARCHED_ACCURACY = 0.65
+"""Balanced accuracy below which a label is not searched; pages do not show such labels."""
 
 
 def automatic_labels(
@@ -62,10 +64,12 @@ class ShownLabels:
 
     @cached_property
     def like(self) -> Callable[[str], list[int]]:
-        """Function that returns the experts whose label contains a text, best labels first."""
+        """Function that returns the experts whose label contains a text, best labels first, without weak labels."""
+        accuracy = FIELDS.index("balanced_accuracy")
+        searched = {expert: row for expert, row in self.rows.items() if row[accuracy] >= MIN_SEARCHED_ACCURACY}
         # One text with a line per label is searched in a single pass in C.
-        lines = [row[0].replace("\n", " ").casefold() for row in self.rows.values()]
-        whole, experts = "\n".join(lines), list(self.rows)
+        lines = [row[0].replace("\n", " ").casefold() for row in searched.values()]
+        whole, experts = "\n".join(lines), list(searched)
         starts = [0, *accumulate(len(line) + 1 for line in lines)]
 
         @lru_cache(MAX_SEARCHES)

@@ -53,12 +53,17 @@ def labelled_like(browsed: BrowsedRun, typed: str) -> list[int]:
     return [expert for _, _, expert in sorted(ranked)]
 
 
+def automatically_labelled_like(browsed: BrowsedRun, typed: str) -> list[int]:
+    """Return the experts without a user label whose automatic label contains ``typed``, best labels first."""
+    return [expert for expert in browsed.automatic.like(typed.strip()) if expert not in browsed.labels]
+
+
 def find_experts(database: Engine, browsed: BrowsedRun, typed: str, vocabulary: Vocabulary) -> Ints:
     """Return the experts with ``typed`` in a label, a top token or an example. May have duplicates."""
     labelled: list[int] = []
     if typed.strip():
         labelled += labelled_like(browsed, typed)
-        labelled += browsed.automatic.like(typed.strip())
+        labelled += automatically_labelled_like(browsed, typed)
     users = browsed.search.users(vocabulary.prefix_matches(typed))
     return np.concatenate([np.array(labelled, np.int32), users, _in_contexts(database, browsed, typed)])
 
@@ -138,7 +143,7 @@ def search(
 ) -> tuple[SearchHit, ...]:
     """Return the best matching experts without duplicates: by label, then by token, then by example."""
     matched: dict[int, Matched] = dict.fromkeys(labelled_like(browsed, typed)[:limit], "label")
-    named = browsed.automatic.like(typed.strip()) if typed.strip() else []
+    named = automatically_labelled_like(browsed, typed) if typed.strip() else []
     for expert in named[: max(limit - len(matched), 0) // 3]:
         matched.setdefault(expert, "label")
     # Reserve room for examples, so that a common token does not hide them.

@@ -139,7 +139,7 @@ def test_what_is_measured_later_is_seen_even_between_the_ends(own: Engine, own_c
 def test_automatic_labels_come_and_go(own: Engine, own_client: TestClient) -> None:
     assert row(own_client, 3)["automatic"] is None
     with writing(own) as session:
-        session.add_all([automatic(3, "features", 0.9), automatic(3, "other", 0.6, "Hounds")])
+        session.add_all([automatic(3, "features", 0.9), automatic(3, "other", 0.7, "Hounds")])
     assert row(own_client, 3)["automatic"]["label"] == "Hounds"
     found = own_client.get("/api/runs/first/search", params={"text": "HOUND"}).json()["hits"]
     assert (found[0]["expert"], found[0]["automatic"]["labeller"]) == (3, "other")
@@ -175,7 +175,7 @@ def test_the_label_to_show_is_the_first_of_all(made_up_url: str, made: dict[tupl
             assert [found["balanced_accuracy"]] == wanted if found else not wanted
         accuracies = [shown.of(expert)["balanced_accuracy"] for expert in shown.like("FOX")]  # type: ignore[index]
         assert accuracies == sorted(accuracies, reverse=True)
-        assert len(accuracies) == len({expert for expert, _ in made})
+        assert len(accuracies) == sum(shown.of(expert)["balanced_accuracy"] >= 0.65 for expert in shown.rows)  # type: ignore[index]
         assert shown.like("hound") == []
     engine.dispose()
 
