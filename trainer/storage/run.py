@@ -12,6 +12,7 @@ runs/NAME/run.json             training config
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -54,6 +55,9 @@ TOKENIZER_FOLDER = "tokenizer"
 CHECKPOINT_PREFIX = "checkpoint-"
 SHARED_FILES = (CONFIG_FILE, WEIGHTS_FILE, UNITS_FILE, METRICS_FILE)
 """Files that are published besides config and tokenizer."""
+
+ROUNDING = 1e-4
+"""Relative difference of units that counts as rounding."""
 
 _UNITS = TypeAdapter(dict[Annotated[int, Field(ge=0)], Annotated[float, Field(ge=0, le=1e30)]])
 
@@ -200,9 +204,23 @@ class Run:
             raise UserError(f"Invalid units: {path}. Delete the file, or index the run again.") from error
 
     def write_units(self, units: Mapping[int, float]) -> None:
-        """Store the units with the weights, so that a strength means the same wherever the run is used."""
+        """Store the units with the weights, so that a strength means the same wherever the run is used.
+
+        Stored units that differ only by rounding, as from another machine, are kept.
+        """
+        if self._has_units_like(units):
+            return
         atomic_write(self.folder / UNITS_FILE, json.dumps({str(expert): unit for expert, unit in units.items()}) + "\n")
         self.__dict__.pop("units", None)
+
+    def _has_units_like(self, units: Mapping[int, float]) -> bool:
+        try:
+            stored = self.units
+        except UserError:  # damaged: written anew
+            return False
+        return stored.keys() == units.keys() and all(
+            math.isclose(stored[expert], unit, rel_tol=ROUNDING) for expert, unit in units.items()
+        )
 
     @property
     def has_started(self) -> bool:

@@ -72,6 +72,19 @@ def use(folder: Path) -> None:
         database.dispose()
 
 
+def test_units_that_differ_by_rounding_are_not_written_again(run: Run) -> None:
+    path = run.folder / "units.json"
+    before = path.read_bytes()
+    run.write_units({0: 1.5 * (1 + 1e-6), 3: 0.25})
+    assert path.read_bytes() == before
+    for units in ({0: 1.6, 3: 0.25}, {0: 1.6}, {0: 1.6, 5: 1.0}):
+        run.write_units(units)
+        assert run.units == units
+    path.write_text("{")
+    Run.load(run.folder).write_units({1: 2.0})
+    assert Run.load(run.folder).units == {1: 2.0}
+
+
 def is_sound_or_said(attempt: Callable[[], object]) -> None:
     """Nothing but a sentence comes of it."""
     try:
