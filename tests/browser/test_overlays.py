@@ -29,7 +29,7 @@ class Overlay(NamedTuple):
 
 def search(page: Page) -> None:
     """Type into the search over every page."""
-    page.get_by_role("combobox", name="Search labels and examples").press_sequentially("html")
+    page.get_by_role("combobox", name="Search labels, tokens and examples").press_sequentially("html")
 
 
 OVERLAYS = {

@@ -22,8 +22,9 @@ def counted(page: Page) -> int:
 
 def test_a_passage_and_one_of_its_tokens(page: Page) -> None:
     page.goto("/search")
+    page.get_by_role("radio", name="Passage, run through the model").click()
     page.get_by_role("textbox", name="Passage").fill(PASSAGE)
-    page.get_by_role("button", name="Search", exact=False).last.click()
+    page.get_by_role("button", name="Run through the model").click()
     expect(page.locator(".search-bar .count")).to_contain_text("fire on the passage")
     expect(page).to_have_url(re.compile(r"text=He\+said"))
     whole = counted(page)

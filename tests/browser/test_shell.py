@@ -34,7 +34,7 @@ def test_all_keys_are_listed_and_escape_closes_the_list(page: Page) -> None:
     expect(page.get_by_role("link", name="second", exact=True)).to_be_visible()
     page.keyboard.press("?")
     dialog = page.get_by_role("dialog", name="Keyboard shortcuts")
-    expect(dialog).to_contain_text("Search labels and examples")
+    expect(dialog).to_contain_text("Search labels, tokens and examples")
     expect(dialog).to_contain_text("Edit prompt")
     page.keyboard.press("t")
     expect(dialog).to_be_visible()
@@ -59,7 +59,7 @@ def test_search_finds_and_opens_an_expert(page: Page) -> None:
     page.goto("/runs?run=demo-l3-k16")
     expect(page.get_by_role("link", name="second", exact=True)).to_be_visible()
     page.keyboard.press("/")
-    box = page.get_by_role("combobox", name="Search labels and examples")
+    box = page.get_by_role("combobox", name="Search labels, tokens and examples")
     expect(box).to_be_focused()
     box.press_sequentially("decimal")
     expect(page.get_by_role("option", name=re.compile("Decimal point"))).to_be_visible()
@@ -94,6 +94,33 @@ def test_a_run_without_an_index_can_be_routed_and_steered(page: Page, site: Site
     expect(page.get_by_role("table", name="Activations, tokens by experts")).to_be_visible()
     page.goto(f"/steering?run={site.other_run}&prompt=One+day&edits=3:add:2&tokens=4")
     expect(page.get_by_role("region", name="Steered")).to_contain_text("done, 4 tokens")
+
+
+def test_the_prompt_follows_from_page_to_page(page: Page) -> None:
+    page.goto("/routing?run=demo-l3-k16&prompt=One+day")
+    pages = page.get_by_role("navigation", name="Pages")
+    for name in ("Runs", "Circuits", "Experts", "Steering"):
+        pages.get_by_role("link", name=name).click()
+    expect(page.get_by_role("textbox", name="Prompt")).to_have_value("One day")
+
+
+def test_words_are_found_with_the_reason(page: Page) -> None:
+    page.goto("/search?run=demo-l3-k16")
+    box = page.get_by_role("textbox", name="Words")
+    expect(box).to_be_focused()
+    box.press_sequentially("the")
+    found = page.get_by_role("region", name="Matching experts")
+    expect(found.get_by_text("fires on").first).to_be_visible()
+    expect(page.get_by_role("link", name=re.compile("See all"))).to_have_attribute("href", re.compile("search=the"))
+
+
+def test_terms_are_explained_on_the_spot(page: Page) -> None:
+    page.goto(f"/experts/{ANSWERING}?run=demo-l3-k16")
+    page.get_by_role("link", name="Density").hover()
+    expect(page.get_by_role("tooltip")).to_contain_text("Share of tokens on which the expert is active")
+    page.get_by_role("link", name="Density").click()
+    expect(page).to_have_url(re.compile("/glossary#density"))
+    expect(page.get_by_text("A dead expert is never active.")).to_be_visible()
 
 
 def test_the_tray_opens_and_is_emptied(page: Page) -> None:
@@ -185,8 +212,9 @@ def test_a_narrow_screen_has_tabs_and_a_sheet(open_page: OpenPage) -> None:
     page.keyboard.press("Escape")
     expect(sheet).to_have_count(0)
     page.goto("/experts?run=demo-l3-k16")
-    expect(page.locator("td.c-label", has_text="automatic label:").first).to_be_visible()
-    page.get_by_role("navigation", name="Pages").get_by_role("link", name="Routing").tap()
+    expect(page.locator("td.c-label", has_text="automatic label").first).to_be_visible()
+    page.get_by_role("navigation", name="Pages").get_by_role("button", name="Prompt").tap()
+    page.get_by_role("dialog", name="Prompt").get_by_role("link", name="Routing").tap()
     expect(page.get_by_role("textbox", name="Prompt")).to_be_visible()
     page.get_by_role("button", name="Search").tap()
     expect(page.get_by_role("dialog", name="Search").get_by_role("combobox")).to_be_focused()
