@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from mxd.trainer.inference.steering import Units
     from mxd.trainer.language_model.model import LanguageModel
 
+SECONDS_PER_UNKNOWN_REQUEST = 1.0
+"""Assumed time of a request while there is nothing to measure."""
 Result = TypeVar("Result")
 Params = ParamSpec("Params")
 
@@ -185,7 +187,12 @@ class InferenceService:
 
     def _seconds_left(self) -> float:
         """Estimated seconds until all requests that run or wait have ended. Language models share the processor."""
-        return sum(worker.seconds_left() for worker in self._workers.values())
+        workers = list(self._workers.values())
+        known = sum(worker.num_requests for worker in workers)
+        # Requests of one burst are turned away before the earlier ones have reached their worker.
+        unknown = max(0, self._num_active - known)
+        seconds = sum(worker.seconds_left() for worker in workers)
+        return seconds * (1 + unknown / known) if known else unknown * SECONDS_PER_UNKNOWN_REQUEST
 
 
 def _load_layers(runs: Sequence[Run]) -> None:

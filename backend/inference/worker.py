@@ -114,6 +114,11 @@ class ModelWorker:
         self._join_seconds = MovingAverage(0.1)
         self._step_seconds = MovingAverage(0.05)
 
+    @property
+    def num_requests(self) -> int:
+        """Number of jobs and generations that run or wait."""
+        return self._calls + len(self._waiting) + len(self._running)
+
     def seconds_left(self) -> float:
         """Return the estimated seconds until everything that runs or waits has ended, from measured speeds."""
         with self._lock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -11,6 +12,8 @@ from mxd.backend.responses import response_to
 
 ALWAYS_ANSWERED = ("/api/health", "/healthz", "/metrics")
 """Paths for operators, which are never rejected."""
+QUEUED = re.compile(r"^/api/(runs/[^/]+/)?(routing|steering)(/\w+)?$")
+"""Requests with a queue of their own, which tells refused ones honestly when to return."""
 TURN_SECONDS = 0.25
 """Largest queueing delay, in seconds, among requests that arrived together; later ones are rejected."""
 FEW = 32
@@ -37,7 +40,7 @@ class LoadSheddingMiddleware:
             await self.app(scope, receive, send)
         elif self._waiting >= self.most_waiting:
             await _refuse(f"{self._waiting} requests are already waiting. Try again in a moment.", scope, receive, send)
-        elif self._is_late():
+        elif self._is_late() and not QUEUED.match(scope["path"]):
             await _refuse("The server is overloaded. Try again in a moment.", scope, receive, send)
         else:
             await self._counted(scope, receive, send)

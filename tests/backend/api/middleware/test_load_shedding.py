@@ -121,6 +121,16 @@ def test_who_comes_behind_too_many_others_is_refused_and_the_next_one_is_not() -
     asyncio.run(check())
 
 
+def test_requests_with_a_queue_of_their_own_are_left_to_it() -> None:
+    async def check() -> None:
+        app = LoadSheddingMiddleware(Paused(), 100)
+        path = "/api/runs/x/steering"
+        together = await asyncio.gather(*(status(app, path) for _ in range(FEW + 5)))
+        assert [answer["status"] for answer in together] == [200] * (FEW + 5)
+
+    asyncio.run(check())
+
+
 def test_who_waits_with_few_others_for_a_machine_that_paused_is_answered() -> None:
     async def check() -> None:
         app = LoadSheddingMiddleware(Paused(), 100)
