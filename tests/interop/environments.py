@@ -72,13 +72,9 @@ def neuronpedia() -> Path:
     return folder
 
 
-def indexed_demo() -> Path:
-    """Return a copy of the demo with every run indexed."""
-    from mxd.backend.cli.commands.demo import prepare
-    from mxd.backend.settings import Settings
-
+def demo_copy() -> Path:
+    """Return a copy of the demo, without its database."""
     folder = CACHE / "demo"
     if not folder.is_dir():
         shutil.copytree(ROOT / "data" / "demo", folder, ignore=shutil.ignore_patterns("mxd.sqlite*"))
-    prepare(Settings(data=folder, device="cpu"))
     return folder

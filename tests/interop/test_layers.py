@@ -10,7 +10,7 @@ from gguf import GGUFReader
 from safetensors.torch import load_file, save_file
 
 from mxd.backend.cli.main import run as mxd
-from mxd.trainer.config import LayerConfig, Method
+from mxd.trainer.config import LayerConfig
 from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.storage.exporters import LayerFormat
@@ -21,18 +21,10 @@ from tests.interop.environments import Oracles
 
 TOLERANCE = 1e-6
 MXD, TRANSCODER = "demo-l3-k16", "demo-l3-transcoder-k16"
-CASES: list[tuple[LayerFormat, Method | str]] = [
-    ("saelens", MXD),
-    ("saelens", TRANSCODER),
-    ("saelens", "jumprelu-transcoder"),
-    ("saelens", "jumprelu-skip-transcoder"),
-    ("saelens", "autoencoder"),
-    ("sparsify", TRANSCODER),
-    ("sparsify", "skip-transcoder"),
-    ("sparsify", "autoencoder"),
-    ("circuit-tracer", TRANSCODER),
-    ("circuit-tracer", "jumprelu-transcoder"),
-    ("circuit-tracer", "jumprelu-skip-transcoder"),
+CASES: list[tuple[LayerFormat, tuple[str, ...]]] = [
+    ("saelens", (MXD, TRANSCODER, "jumprelu-transcoder", "jumprelu-skip-transcoder", "autoencoder")),
+    ("sparsify", (TRANSCODER, "skip-transcoder", "autoencoder")),
+    ("circuit-tracer", (TRANSCODER, "jumprelu-transcoder", "jumprelu-skip-transcoder")),
 ]
 PACKAGES = {"saelens": "sae-lens", "sparsify": "eai-sparsify", "circuit-tracer": "circuit-tracer (a fork)"}
 
@@ -53,25 +45,23 @@ def example_run(subject: str, demo: Path, folder: Path) -> Run:
     return found
 
 
-@pytest.mark.parametrize(("format", "subject"), CASES)
-def test_a_layer_computes_the_same(
-    format: LayerFormat, subject: str, demo: Path, tmp_path: Path, oracles: Oracles, table: Table
+@pytest.mark.parametrize(("format", "subjects"), CASES)
+def test_layers_compute_the_same(
+    format: LayerFormat, subjects: tuple[str, ...], demo: Path, tmp_path: Path, oracles: Oracles, table: Table
 ) -> None:
-    run = example_run(subject, demo, Run.load(TRANSCODER, demo).folder)
-    folder = tmp_path / "out"
-    export_layers([run], format, folder)
-    x_TI = torch.randn(200, run.layer.config.input_width, generator=torch.Generator().manual_seed(1)) * 0.2
-    with torch.no_grad():
-        save_file({"x": x_TI, "y": run.layer.eval()(x_TI).output_TO}, tmp_path / "stored.safetensors")
-    place = next(folder.rglob("*.safetensors"))
-    more = []
-    if format == "circuit-tracer":
-        more = [0 if "jumprelu" in subject else run.layer.config.k]
-    where = place if format == "circuit-tracer" else place.parent
-    found = oracles.ask(format, format.replace("-", "_"), where, tmp_path / "stored.safetensors", *more)
-    named = run.config.method if subject == run.config.method else f"{run.config.method} ({run.name})"
-    table.add(PACKAGES[format], found["version"], f"reads our {named}", f"outputs differ by {found['difference']:.1e}")
-    assert found["difference"] <= TOLERANCE
+    arguments: list[Path] = []
+    for subject in subjects:
+        run = example_run(subject, demo, Run.load(TRANSCODER, demo).folder)
+        folder, stored = tmp_path / subject, tmp_path / f"{subject}.safetensors"
+        export_layers([run], format, folder)
+        x_TI = torch.randn(200, run.layer.config.input_width, generator=torch.Generator().manual_seed(1)) * 0.2
+        with torch.no_grad():
+            save_file({"x": x_TI, "y": run.layer.eval()(x_TI).output_TO}, stored)
+        arguments += [next(folder.rglob("*.json" if format == "sparsify" else "*")).parent, stored]
+    found = oracles.ask(format, format.replace("-", "_"), *arguments)
+    for subject, difference in zip(subjects, found["differences"], strict=True):
+        table.add(PACKAGES[format], found["version"], f"reads our {subject}", f"outputs differ by {difference:.1e}")
+    assert max(found["differences"]) <= TOLERANCE
 
 
 def test_vectors_are_read_and_equal(demo: Path, tmp_path: Path, table: Table) -> None:

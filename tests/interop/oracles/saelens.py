@@ -1,4 +1,4 @@
-"""Load a folder with SAELens and print the largest output difference on stored inputs: FOLDER TENSORS."""
+"""Load folders with SAELens and print the largest output difference of each: FOLDER TENSORS FOLDER TENSORS …"""
 
 import json
 import sys
@@ -9,8 +9,10 @@ from safetensors.torch import load_file
 
 import mxd.trainer.storage.exporters.saelens_layer  # noqa: F401 - registers the architecture
 
-folder, tensors = sys.argv[1:]
-stored = load_file(tensors)
-with torch.no_grad():
-    found = sae_lens.SAE.load_from_disk(folder)(stored["x"])
-print(json.dumps({"version": sae_lens.__version__, "difference": float((found - stored["y"]).abs().max())}))
+differences = []
+for folder, tensors in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
+    stored = load_file(tensors)
+    with torch.no_grad():
+        found = sae_lens.SAE.load_from_disk(folder)(stored["x"])
+    differences.append(float((found - stored["y"]).abs().max()))
+print(json.dumps({"version": sae_lens.__version__, "differences": differences}))

@@ -1,4 +1,4 @@
-"""Load a folder with sparsify and print the largest output difference on stored inputs: FOLDER TENSORS."""
+"""Load folders with sparsify and print the largest output difference of each: FOLDER TENSORS FOLDER TENSORS …"""
 
 import json
 import sys
@@ -8,8 +8,10 @@ import torch
 from safetensors.torch import load_file
 from sparsify import SparseCoder
 
-folder, tensors = sys.argv[1:]
-stored = load_file(tensors)
-with torch.no_grad():
-    found = SparseCoder.load_from_disk(folder)(stored["x"]).sae_out
-print(json.dumps({"version": version("eai-sparsify"), "difference": float((found - stored["y"]).abs().max())}))
+differences = []
+for folder, tensors in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
+    stored = load_file(tensors)
+    with torch.no_grad():
+        found = SparseCoder.load_from_disk(folder)(stored["x"]).sae_out
+    differences.append(float((found - stored["y"]).abs().max()))
+print(json.dumps({"version": version("eai-sparsify"), "differences": differences}))
