@@ -93,8 +93,13 @@ class BackgroundTokens:
 
 def matches(features_FT: Features, rule: Rule, tokens: Indices) -> NDArray[np.bool_]:
     """Test which tokens match a rule. Returns a mask over ``tokens``."""
-    tests = (np.isin(features_FT[condition.feature, tokens], condition.values) for condition in rule)
+    tests = (_has_value(features_FT[condition.feature, tokens], condition.values) for condition in rule)
     return reduce(np.logical_and, tests, np.ones(len(tokens), np.bool_))
+
+
+def _has_value(feature_T: NDArray[np.int32], values: Sequence[int]) -> NDArray[np.bool_]:
+    """Mask over tokens; a condition has so few values that comparing with each is faster than ``np.isin``."""
+    return reduce(np.logical_or, (feature_T == value for value in values))
 
 
 class RuleSearch:
@@ -154,7 +159,7 @@ class RuleSearch:
 
     def _best_values(self, candidate: RuleCandidate, feature: int) -> tuple[float, tuple[int, ...]]:
         """Return the objective with one more condition on a feature, and the condition's values."""
-        values, true_positives = np.unique(self.features_FT[feature, candidate.positives_P], return_counts=True)
+        values, true_positives = _distinct(self.features_FT[feature, candidate.positives_P])
         # A value that occurs only once is no evidence.
         is_frequent = (values > 0) & (true_positives >= max(2, 0.04 * len(self.positives_P)))
         values, true_positives = values[is_frequent], true_positives[is_frequent]
@@ -184,8 +189,18 @@ class RuleSearch:
         return np.asarray(2 * precision * recall / (precision + recall))
 
 
+def _distinct(feature_T: NDArray[np.int32]) -> tuple[NDArray[np.int32], Indices]:
+    """Distinct values, ascending, and their counts, as ``np.unique``, which takes twice as long for short arrays."""
+    row = np.sort(feature_T)
+    is_first = np.ones(len(row), np.bool_)
+    np.not_equal(row[1:], row[:-1], out=is_first[1:])
+    starts = np.flatnonzero(is_first)
+    return row[starts], np.diff(starts, append=len(row))
+
+
 def _count_values(feature_T: NDArray[np.int32], values: Indices) -> Indices:
-    return _count_in_sorted(np.sort(feature_T), values)
+    counts: Indices = np.bincount(feature_T, minlength=int(values[-1]) + 1)[values]
+    return counts
 
 
 def _count_in_sorted(row: NDArray[np.int32], values: Indices) -> Indices:
