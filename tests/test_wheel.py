@@ -98,7 +98,7 @@ def test_the_wheel_works_in_an_empty_folder(unpacked: Path, tmp_path: Path) -> N
     doctor = run_mxd(unpacked, tmp_path, "doctor", "--json")
     assert doctor.returncode == 0, doctor.stderr
     findings = {finding["check"]: finding for finding in json.loads(doctor.stdout)}
-    assert str(unpacked / "mxd" / "backend" / "built_frontend") in findings["frontend"]["found"]
+    assert str(unpacked / "mxd" / "backend" / "built_frontend") in findings["frontend"]["state"]
     assert list(tmp_path.iterdir()) == []
 
 

@@ -85,11 +85,8 @@ def converted_folder(source: str) -> Path:
         NotFoundError: there is no such file.
         UserError: the file is damaged, its architecture is not supported, or the cache folder cannot be written.
     """
-    path = _packaged_file(source) if source.startswith(PACKAGE) else Path(source).expanduser().resolve()
-    if not path.is_file():
-        raise NotFoundError(f"There is no file {source}. Give the path of a GGUF file.")
-    status = path.stat()
-    folder = cache_folder() / f"{_sha256(path, status.st_size, status.st_mtime_ns)}-{CACHE_VERSION}"
+    path = _gguf_file(source)
+    folder = _cached_folder(path)
     if not folder.is_dir():
         with disk_errors(folder):
             folder.parent.mkdir(parents=True, exist_ok=True)
@@ -97,6 +94,27 @@ def converted_folder(source: str) -> Path:
                 if not folder.is_dir():
                     _convert(path, folder)
     return folder
+
+
+def is_converted(source: str) -> bool:
+    """Return whether the cache has a GGUF file's language model in Hugging Face format.
+
+    Raises:
+        NotFoundError: there is no such file.
+    """
+    return _cached_folder(_gguf_file(source)).is_dir()
+
+
+def _gguf_file(source: str) -> Path:
+    path = _packaged_file(source) if source.startswith(PACKAGE) else Path(source).expanduser().resolve()
+    if not path.is_file():
+        raise NotFoundError(f"There is no file {source}. Give the path of a GGUF file.")
+    return path
+
+
+def _cached_folder(path: Path) -> Path:
+    status = path.stat()
+    return cache_folder() / f"{_sha256(path, status.st_size, status.st_mtime_ns)}-{CACHE_VERSION}"
 
 
 def _packaged_file(source: str) -> Path:

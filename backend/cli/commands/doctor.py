@@ -148,8 +148,38 @@ def _runs(settings: Settings) -> Iterator[Finding]:
         if Path(source).is_absolute() and not Path(source).exists():
             advice = "Restore it. Browsing works without the language model; routing and steering do not."
             yield Finding(f"run {name}", "warning", f"language model not found: {source}", advice)
+        elif (damaged := _damaged_weights(Path(source))) is not None:
+            yield Finding(
+                f"run {name}", "bad", f"language model damaged: {damaged}", "Copy or download the file again."
+            )
         else:
-            yield Finding(f"run {name}", "good", f"language model {source}")
+            yield Finding(f"run {name}", "good", f"language model {source}{_origin(source)}")
+
+
+def _damaged_weights(folder: Path) -> Path | None:
+    """Return a local weights file whose header is damaged or does not match its size; the weights are not read."""
+    from safetensors import SafetensorError, safe_open
+
+    for path in sorted(folder.glob("*.safetensors")):
+        try:
+            with safe_open(path, framework="numpy"):
+                pass
+        except (SafetensorError, OSError):
+            return path
+    return None
+
+
+def _origin(source: str) -> str:
+    """Return name, organisation, licence and address of a GGUF file that has been converted, as it states them."""
+    from mxd.trainer.language_model.sources import is_converted, is_gguf, read_origin
+
+    try:
+        if not is_gguf(source) or not is_converted(source):
+            return ""
+        stated = read_origin(source)
+    except UserError as error:
+        return f" ({error})"
+    return "".join(f", {name} {value}" for name, value in stated.items()) or ", without a stated licence"
 
 
 def _frontend(settings: Settings) -> Iterator[Finding]:

@@ -33,7 +33,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_an_empty_folder_is_fine_and_stays_empty(data: Path, capsys: Capture) -> None:
     found = findings(capsys)
     assert {"versions", "device", "disk", "database", "runs", "frontend", "port"} <= found.keys()
-    assert "none yet" in found["database"]["found"]
+    assert "none yet" in found["database"]["state"]
     assert list(data.iterdir()) == []
 
 
@@ -52,8 +52,21 @@ def test_a_missing_language_model_and_a_damaged_run_are_reported(data: Path, fit
     (data / "runs" / "broken" / "run.json").write_text("{")
     found = findings(capsys, expected=1)
     assert found["run small"]["verdict"] == "warning"
-    assert "moved-away" in found["run small"]["found"]
+    assert "moved-away" in found["run small"]["state"]
     assert found["run broken"]["verdict"] == "bad"
+
+
+def test_truncated_weights_of_a_language_model_are_bad(data: Path, fitted: World, capsys: Capture) -> None:
+    shutil.copytree(fitted.data / "runs", data / "runs")
+    settings = data / "runs" / "small" / "run.json"
+    source = Path(json.loads(settings.read_text())["language_model"])
+    shutil.copytree(source, data / "copy")
+    settings.write_text(settings.read_text().replace(str(source), str(data / "copy")))
+    weights = data / "copy" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    finding = findings(capsys, expected=1)["run small"]
+    assert finding["verdict"] == "bad"
+    assert str(weights) in finding["state"]
 
 
 def test_a_port_in_use_is_reported(data: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
