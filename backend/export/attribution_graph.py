@@ -66,7 +66,7 @@ def attribution_graph(circuit: Circuit, context: GraphContext) -> dict[str, Any]
 
 
 def write_graph(graph: Mapping[str, Any], folder: Path) -> Path:
-    """Write a graph, and enter it into the folder's list of graphs. Returns its path."""
+    """Write a graph, and add it to the folder's list of graphs. Returns its path."""
     folder.mkdir(parents=True, exist_ok=True)
     metadata = graph["metadata"]
     path = folder / f"{metadata['slug']}.json"
