@@ -28,8 +28,8 @@ class OpenAIAtOnce:
     requests: int
     wrong: int
     """Texts that differ from the text of the same request alone."""
-    failed: int
-    """Requests that ended with an error."""
+    failures: tuple[str, ...]
+    """Errors of requests that failed although the client retries refused ones."""
     seconds_alone: float
     """Time of all requests in sequence."""
     seconds_at_once: float
@@ -39,16 +39,16 @@ class OpenAIAtOnce:
 
 async def measure(url: str, run: str, expert: int, requests: int, tokens: int) -> OpenAIAtOnce:
     """Send every request alone, then all at once, and compare the texts."""
-    async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=600) as client:
+    async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", timeout=600) as client:
         bodies = [_body(run, expert, number, tokens) for number in range(requests)]
         started = time.perf_counter()
         alone = [await _text(client, body) for body in bodies]
         between = time.perf_counter()
         together = await asyncio.gather(*(_text(client, body) for body in bodies), return_exceptions=True)
         ended = time.perf_counter()
-    failed = [text for text in together if isinstance(text, BaseException)]
-    wrong = sum(text != own for text, own in zip(together, alone, strict=True)) - len(failed)
-    return OpenAIAtOnce(requests, wrong, len(failed), between - started, ended - between, requests * tokens)
+    failures = tuple(repr(text)[:200] for text in together if isinstance(text, BaseException))
+    wrong = sum(text != own for text, own in zip(together, alone, strict=True)) - len(failures)
+    return OpenAIAtOnce(requests, wrong, failures, between - started, ended - between, requests * tokens)
 
 
 def _body(run: str, expert: int, number: int, tokens: int) -> dict[str, Any]:
@@ -71,11 +71,13 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, default=24)
     given = parser.parse_args()
     found = asyncio.run(measure(given.url, given.run, given.expert, given.requests, given.tokens))
-    print(f"{found.requests} requests at once: {found.wrong} wrong, {found.failed} failed")
+    print(f"{found.requests} requests at once: {found.wrong} wrong, {len(found.failures)} failed")
     print(
         f"{found.seconds_at_once:.1f} s at once, {found.seconds_alone:.1f} s one by one, at most {found.tokens} tokens"
     )
-    return 1 if found.wrong or found.failed else 0
+    for failure in sorted(set(found.failures)):
+        print(f"  {failure}")
+    return 1 if found.wrong or found.failures else 0
 
 
 if __name__ == "__main__":

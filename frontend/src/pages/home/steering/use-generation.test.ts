@@ -20,6 +20,7 @@ function token(variant: "baseline" | "steered", text: string): TokenEvent {
     alternatives: [],
     other_alternatives: [],
     experts: [],
+    reason: null,
   };
 }
 

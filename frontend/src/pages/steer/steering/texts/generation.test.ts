@@ -30,6 +30,7 @@ function token(variant: Variant, position: number, text: string, more: Partial<T
     alternatives: [],
     other_alternatives: [],
     experts: [],
+    reason: null,
     ...more,
   };
 }
