@@ -69,7 +69,7 @@ def test_every_run_is_converted(whole_demo: Path, tmp_path: Path, oracles: Oracl
     for name in run_names(whole_demo):
         run, batches = Run.load(name, whole_demo), tmp_path / f"{name}-batches"
         assert mxd(["export", name, "--format", "neuronpedia", "--out", str(batches), "--data", str(whole_demo)]) == 0
-        read = oracles.ask("neuronpedia", "batches", batches)
+        read = oracles.ask("neuronpedia", "read_batches", batches)
         content = [json.loads(path.read_text())["features"] for path in sorted(batches.glob("batch-*.json"))]
         features = [feature for batch in content for feature in batch]
         sizes += [len(json.dumps(it, ensure_ascii=False, separators=(",", ":")).encode()) for it in features]
@@ -120,7 +120,7 @@ def test_graphs_follow_the_schema(graphs: Path, oracles: Oracles, table: Table) 
         errors[name] = sum(len(list(validator.iter_errors(json.loads(path.read_text())))) for path in paths)
         checked = f"{len(paths):,} of our files"
         table.add(f"Neuronpedia's {name}-schema.json", NEURONPEDIA_COMMIT[:7], checked, f"{errors[name]} errors")
-    read = oracles.ask("circuit-tracer", "graphs", graphs)
+    read = oracles.ask("circuit-tracer", "read_graphs", graphs)
     checked = f"{read['graphs']} graphs, {read['features']:,} feature files"
     table.add("circuit-tracer's front-end models (a fork)", "0.5.0", checked, "all read")
     nodes = [node for path in files["graph"] for node in json.loads(path.read_text())["nodes"]]

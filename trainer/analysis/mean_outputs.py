@@ -83,7 +83,7 @@ def _sequences_of(run: Run, expert: int, database: Engine) -> list[list[int]]:
             .join(ExampleRecord, same)
             .where(ExampleRecord.run_id == record.id, ExampleRecord.expert == expert)
         )
-        packed = dict(session.execute(query).tuples().all())
+        packed = {row.sequence: bytes(row.token_ids) for row in session.execute(query)}
     if not packed:
         raise UserError(f"Expert {expert} of '{run.name}' is dead: it has no active tokens. Choose another one.")
     return [np.frombuffer(packed[sequence], TOKEN_IDS).tolist() for sequence in sorted(packed)]
