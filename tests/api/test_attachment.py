@@ -132,6 +132,25 @@ def test_attached_parameters_train_and_copies_are_independent(user: User) -> Non
     assert not [name for name, _ in user.model.named_parameters() if ".mxd." in name]
 
 
+def test_a_library_that_wraps_an_attached_model_keeps_its_wrapper(user: User) -> None:
+    mlp = next(it for name, it in user.model.named_modules() if name.endswith(".1.mlp"))
+    calls: list[Tensor] = []
+    plain, attached = logits(user), user.run.attach(user.model)
+    inner = mlp.forward
+
+    def wrapper(x: Tensor) -> Tensor:
+        calls.append(x)
+        output: Tensor = inner(x)
+        return output
+
+    mlp.forward = wrapper  # type: ignore[method-assign]  # as accelerate and nnsight do
+    assert not torch.equal(logits(user), plain)
+    attached.detach()
+    assert torch.equal(logits(user), plain)
+    assert len(calls) == 2
+    del mlp.forward
+
+
 def test_a_layer_of_another_model_is_an_error(user: User) -> None:
     other = user_model("falcon")
     other.config.num_hidden_layers = 99

@@ -90,13 +90,31 @@ class _LastModule:
 
 
 def replace_forward(module: nn.Module, forward: Callable[..., Tensor], stack: ExitStack) -> None:
-    """Set ``forward`` on the instance, where libraries such as accelerate may have set their own.
+    """Set ``forward`` on the instance until ``stack`` is closed. Libraries such as accelerate may have set their own.
 
-    In the instance's dictionary, because TransformerLens sets attributes of its modules on others.
+    In the instance's dictionary, because TransformerLens sets attributes of its modules on others. A library that wraps
+    the replacement meanwhile keeps its wrapper, which then computes the original.
     """
-    attributes = vars(module)
-    if "forward" in attributes:
-        stack.callback(attributes.__setitem__, "forward", attributes["forward"])
-    else:
-        stack.callback(attributes.pop, "forward", None)
-    attributes["forward"] = forward
+    attributes, switch = vars(module), _Switch(forward, module.forward)
+    previous, current = attributes.get("forward"), switch.forward
+
+    def restore() -> None:
+        switch.is_on = False
+        if attributes.get("forward") is current:
+            del attributes["forward"]
+            attributes.update({} if previous is None else {"forward": previous})
+
+    stack.callback(restore)
+    attributes["forward"] = current
+
+
+class _Switch:
+    """A replacement that can be turned off wherever it is referenced."""
+
+    def __init__(self, replacement: Callable[..., Tensor], original: Callable[..., Tensor]) -> None:
+        self.replacement = replacement
+        self.original = original
+        self.is_on = True
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        return self.replacement(*args, **kwargs) if self.is_on else self.original(*args, **kwargs)
