@@ -89,20 +89,37 @@ _SENTENCE_END = re.compile(r"[.!?…][\"”»')\]]*\s*$")
 ENDING_LETTERS = 3
 
 
+class _Ids(dict[str, int]):
+    """Text -> id. A new text gets the next id."""
+
+    def __init__(self) -> None:
+        super().__init__({"": 0})
+        self.texts = [""]
+
+    def __missing__(self, text: str) -> int:
+        self[text] = number = len(self.texts)
+        self.texts.append(text)
+        return number
+
+
 class Vocabulary:
     """Ids for texts, in order of first occurrence. Id 0 is the empty text."""
 
     def __init__(self) -> None:
-        self.texts: list[str] = [""]
-        self._ids: dict[str, int] = {"": 0}
+        self._ids = _Ids()
+
+    @property
+    def texts(self) -> Sequence[str]:
+        """All texts, by id."""
+        return self._ids.texts
 
     def get_id(self, text: str) -> int:
         """Id of a text, which is added if it is new."""
-        text_id = self._ids.get(text)
-        if text_id is None:
-            text_id = self._ids[text] = len(self.texts)
-            self.texts.append(text)
-        return text_id
+        return self._ids[text]
+
+    def get_ids(self, texts: Sequence[str]) -> FeatureRow:
+        """Ids of texts, which are added if they are new."""
+        return np.fromiter(map(self._ids.__getitem__, texts), np.int32, len(texts))
 
 
 class FeatureExtractor:
@@ -134,19 +151,16 @@ class FeatureExtractor:
             "ending": [_ending(text) for text in texts],
             "inside": _insides(texts),
         }
-        rows = [self._ids(name, values[: len(texts)]) for name, values in texts_by_feature.items()]
+        rows = [self.vocabularies[name].get_ids(values[: len(texts)]) for name, values in texts_by_feature.items()]
         return np.stack([*rows, detect_languages(self._marker_hits(whole, starts))])
-
-    def _ids(self, name: str, values: Sequence[str]) -> FeatureRow:
-        get_id = self.vocabularies[name].get_id
-        return np.fromiter((get_id(value) for value in values), np.int32, len(values))
 
     def _words_at(self, whole: str, starts: NDArray[np.int64]) -> list[str]:
         """Word that contains each token, in lower case; empty if there is none."""
         words = [""] * (len(starts) - 1)
-        for match in _WORD.finditer(whole):
-            first = int(np.searchsorted(starts, match.start(), side="right")) - 1
-            last = int(np.searchsorted(starts, match.end(), side="left"))
+        matches = list(_WORD.finditer(whole))
+        firsts = (np.searchsorted(starts, [match.start() for match in matches], side="right") - 1).tolist()
+        lasts = np.searchsorted(starts, [match.end() for match in matches], side="left").tolist()
+        for match, first, last in zip(matches, firsts, lasts, strict=True):
             for index in range(first, min(last, len(words))):
                 words[index] = words[index] or match.group().lower()
         return words
