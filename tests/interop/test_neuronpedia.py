@@ -51,7 +51,7 @@ def convert(oracles: Oracles, batches: Path, layer: int, run: str, folder: Path)
     words = [f"--{name}={value}" for name, value in options.items()]
     folder.mkdir()
     variables = {"PYTHONPATH": str(utils), "DEFAULT_CREATOR_ID": "clkht01d40000jv08hvalcvly"}
-    oracles.run("neuronpedia", utils / CONVERTER, *words, "--no-zero-out-bos-token", cwd=folder, **variables)
+    oracles.run("neuronpedia", utils / CONVERTER, *words, cwd=folder, **variables)
     return folder / "exports" / "language-model" / f"{layer}-{run}"
 
 
