@@ -34,9 +34,9 @@ class Oracles:
         python = environment(name) / "bin" / "python"
         words = [str(python), str(script), *map(str, arguments)]
         offline = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-        done = subprocess.run(
-            words, cwd=cwd, env={**os.environ, **offline, **variables}, capture_output=True, text=True
-        )
+        environ = {**os.environ, **offline, **variables}
+        # Neuronpedia's converter asks about every option, also about flags that are off.
+        done = subprocess.run(words, cwd=cwd, env=environ, input="n\n", capture_output=True, text=True)
         assert done.returncode == 0, f"{script.name} failed:\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
         return done.stdout
 
