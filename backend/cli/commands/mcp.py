@@ -19,7 +19,7 @@ class McpCommand(ModelCommand):
     examples: ClassVar = (
         "mxd mcp",
         "mxd mcp --data data --allow-write",
-        "MXD_TOKEN=… mxd mcp --url https://mxd.example.org",
+        "mxd mcp --url https://mxd.example.org",
     )
 
     allow_write: bool = False
