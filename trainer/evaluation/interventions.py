@@ -1,6 +1,6 @@
 """Interventions on MLPs' outputs, measured together in forward passes that start at the first changed block.
 
-Shapes: A interventions, S sequences, B sequences and R rows of a forward pass, L or T tokens of a sequence, I input
+Shapes: A interventions, S sequences, B sequences and R rows of a forward pass, L or T tokens of a sequence. I input
 width, O output width, W width of the residual stream, K active, M entries of the mixing vector, V vocabulary.
 """
 
