@@ -3,9 +3,11 @@
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { useEffect, useRef, useState } from "react";
 import { Dialog, DialogTrigger, Popover } from "react-aria-components";
+import { Link } from "react-router";
 
 import { listsQuery } from "@/api/lists";
 import { expertsQuery } from "@/api/queries";
+import { usePageLinks } from "@/components/runs/page-links";
 import { TriggerButton } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
 import { useDebouncedValue } from "@/hooks/use-debounced-value";
@@ -57,7 +59,7 @@ function SearchField({ params, setParams }: Omit<FilterBarProps, "run">) {
         ref={input}
         type="search"
         aria-label="Search labels, tokens and examples"
-        placeholder="Search labels and examples"
+        placeholder="Filter by label, token or example"
         value={text}
         onChange={(event) => setText(event.target.value)}
         onKeyDown={(event) => {
@@ -167,6 +169,7 @@ function Matching({ run, params }: Omit<FilterBarProps, "setParams">) {
 }
 
 export function FilterBar({ run, params, setParams }: FilterBarProps) {
+  const links = usePageLinks();
   return (
     <section className="filters" aria-label="Search and filters">
       <SearchField params={params} setParams={setParams} />
@@ -178,6 +181,11 @@ export function FilterBar({ run, params, setParams }: FilterBarProps) {
       })}
       <ValueChips run={run} params={params} setParams={setParams} />
       <AddFilter params={params} setParams={setParams} />
+      {params.search !== "" && (
+        <Link className="link" to={links.page("search", { text: params.search })}>
+          Best matches, with reasons
+        </Link>
+      )}
       <span className="grow" />
       <Matching run={run} params={params} />
       <ExportTable run={run} params={params} />
