@@ -165,7 +165,7 @@ class InferenceService:
         """
         with self._lock:
             if self._num_active >= self._settings.max_inference_requests:
-                seconds = self._returns.next(self._seconds_left(), self._settings.max_inference_requests)
+                seconds = self.return_seconds()
                 raise BusyError(
                     f"The server is busy: {self._num_active} requests are running or waiting. "
                     f"Try again in {seconds:.0f} seconds.",
@@ -184,6 +184,10 @@ class InferenceService:
             yield release
         finally:
             release()
+
+    def return_seconds(self) -> float:
+        """Return the estimated seconds after which a client that is turned away should return."""
+        return self._returns.next(self._seconds_left(), self._settings.max_inference_requests)
 
     def _seconds_left(self) -> float:
         """Estimated seconds until all requests that run or wait have ended. Language models share the processor."""

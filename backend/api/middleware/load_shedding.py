@@ -77,4 +77,6 @@ class LoadSheddingMiddleware:
 
 
 async def _refuse(said: str, scope: Scope, receive: Receive, send: Send) -> None:
-    await response_to(BusyError(said))(scope, receive, send)
+    is_queued = QUEUED.match(scope["path"]) is not None
+    error = BusyError(said, scope["app"].state.services.live.return_seconds()) if is_queued else BusyError(said)
+    await response_to(error)(scope, receive, send)
