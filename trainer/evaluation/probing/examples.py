@@ -86,8 +86,9 @@ def collect_examples(
     layer: int,
     sparse_layer: SparseLayer,
     callbacks: Callbacks,
+    start_token: str | None = None,
 ) -> ProbeExamples:
-    """Compute the features of every labelled text.
+    """Compute the features of every labelled text, after the run's start token or, by default, the language model's.
 
     Raises:
         NotFoundError: as ``read_labelled``.
@@ -95,7 +96,7 @@ def collect_examples(
         CancelledError: the task was cancelled.
     """
     texts = read_labelled(config)
-    builder = _ExampleBuilder(language_model, layer, sparse_layer, config)
+    builder = _ExampleBuilder(language_model, layer, sparse_layer, config, start_token)
     for number, text in enumerate(texts):
         callbacks.check_cancelled()
         builder.add(number, text)
@@ -105,11 +106,16 @@ def collect_examples(
 
 class _ExampleBuilder:
     def __init__(
-        self, language_model: LanguageModel, layer: int, sparse_layer: SparseLayer, config: ProbeConfig
+        self,
+        language_model: LanguageModel,
+        layer: int,
+        sparse_layer: SparseLayer,
+        config: ProbeConfig,
+        start_token: str | None,
     ) -> None:
         self.language_model, self.layer, self.sparse_layer, self.config = language_model, layer, sparse_layer, config
         self.tokenizer = language_model.tokenizer
-        self.start_token = start_token_id(self.tokenizer)
+        self.start_token = start_token_id(self.tokenizer, start_token)
         self.generator = np.random.default_rng(config.seed)
         self.random_gate = _random_gate(sparse_layer, config.seed)
         self.labels: list[str] = []

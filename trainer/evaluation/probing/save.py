@@ -32,7 +32,8 @@ def probe(
         CancelledError: the task was cancelled.
     """
     sparse_layer = run.layer.to(language_model.device_of(run.config.layer))
-    examples = collect_examples(config, language_model, run.config.layer, sparse_layer, callbacks)
+    start_token = run.config.text.start_token
+    examples = collect_examples(config, language_model, run.config.layer, sparse_layer, callbacks, start_token)
     callbacks.on_progress(0, 1, "training the probes")
     kinds = probe_examples(examples, config)
     result: dict[str, Any] = finite(

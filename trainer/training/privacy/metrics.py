@@ -118,7 +118,7 @@ def _confidence_rows(logits_PV: Tensor, next_P: Tensor) -> Tensor:
 
 @torch.no_grad()
 def text_losses(model: ReplacementModel, texts: EncodedTexts) -> Floats:
-    """Mean next-token loss of each text in nats, [S]. All texts must have equally many predictions."""
+    """Mean next-token loss of each text in nats, [S]. All texts must have the same number of predictions."""
     losses_P = torch.cat([next_token_loss(*part) for part in model.predictions(texts)])
     return np.asarray(losses_P.double().view(len(texts), -1).mean(1).cpu().numpy())
 
@@ -157,7 +157,7 @@ def confidence_by_token(
     """
     for runs in (before, after):
         check_compatible_runs(runs)
-    ids = prompt_ids(language_model, text)
+    ids = prompt_ids(language_model, text, start_token=before[0].config.text.start_token)
     predictions = [_token_predictions(language_model, runs, ids) for runs in (before, after)]
     return [
         TokenConfidence(*token)

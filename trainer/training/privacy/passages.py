@@ -118,14 +118,18 @@ def _passage(line: str, where: str) -> Passage:
     return Passage(text, tuple(paraphrases or ()))
 
 
-def encode(language_model: LanguageModel, texts: Sequence[str], skip_tokens: int) -> EncodedTexts:
+def encode(
+    language_model: LanguageModel, texts: Sequence[str], skip_tokens: int, start_token: str | None = None
+) -> EncodedTexts:
     """Tokenise texts. All predictions count except the first ``skip_tokens`` and the one after the last token.
+
+    ``start_token`` is the one of the runs; by default, that of the language model.
 
     Raises:
         TooLongError: a text exceeds the context length.
         UserError: a text is too short to have scored predictions.
     """
-    rows = [prompt_ids(language_model, text) for text in texts]
+    rows = [prompt_ids(language_model, text, start_token=start_token) for text in texts]
     for row, text in zip(rows, texts, strict=True):
         if len(row) < skip_tokens + 2:
             raise UserError(

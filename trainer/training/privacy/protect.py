@@ -128,7 +128,10 @@ class Protection:
         self.runs, self._language_model = runs, language_model
         self._original = ReplacementModel.from_runs(language_model, runs)
         self._model = self._original.copy()
-        encoded = encode(language_model, [passage.text for passage in passages], config.skip_tokens)
+        self._encode = partial(
+            encode, language_model, skip_tokens=config.skip_tokens, start_token=runs[0].config.text.start_token
+        )
+        encoded = self._encode([passage.text for passage in passages])
         disjoint_SL = drop_overlapping(retain_SL, encoded)
         self._left_out = len(retain_SL) - len(disjoint_SL)
         self._data = PrivacyData.split(encoded, disjoint_SL)
@@ -201,8 +204,7 @@ class Protection:
             kind: [text for text in texts if len(tokenizer(text, add_special_tokens=False)["input_ids"]) >= min_tokens]
             for kind, texts in variations_of(self._passages).items()
         }
-        encode_texts = partial(encode, self._language_model, skip_tokens=self.config.skip_tokens)
-        return {kind: self._compare(encode_texts(texts)) for kind, texts in long_enough.items() if texts}
+        return {kind: self._compare(self._encode(texts)) for kind, texts in long_enough.items() if texts}
 
     def _retained(self) -> tuple[RetainLoss, Floats]:
         test = score_all(self._data.test_SL)
