@@ -108,7 +108,8 @@ def check_as_written(adapter: TypeAdapter[Any], stored: object) -> None:
         result = adapter.validate_json(json.dumps(filled), strict=True)
     except ValidationError as error:
         for one in error.errors(include_url=False):
-            if one["type"] != "float_type" or one["input"] is not None:
+            # Histograms and curves have no gaps.
+            if one["type"] != "float_type" or one["input"] is not None or isinstance(one["loc"][-1], int):
                 raise
             _fill(filled, one["loc"])
         result = adapter.validate_json(json.dumps(filled), strict=True)
