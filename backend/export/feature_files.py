@@ -26,7 +26,7 @@ def write_features(session: Session, exported: Exported, experts: Collection[int
     for row in chunk.experts:
         expert = row["expert"]
         number = cantor(exported.run.layer, expert)
-        described = _feature(exported, row, examples.get(expert, []), chunk.influences.get(expert))
+        described = _feature(exported, row, examples.get(expert, []), chunk.ablations.get(expert))
         atomic_write(target / f"{number}.json", json.dumps({"index": number, **described}, ensure_ascii=False))
 
 
