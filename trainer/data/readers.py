@@ -59,6 +59,18 @@ def read_documents(path: Path, column: str) -> Iterator[Document]:
         yield from _READERS[suffix](path, compression, column)
 
 
+def only_texts(documents: Iterable[Document], source: str) -> Iterator[str]:
+    """Yield documents that must be texts. Errors name their ``source``.
+
+    Raises:
+        UserError: during iteration, if a document is a list of token ids.
+    """
+    for document in documents:
+        if not isinstance(document, str):
+            raise UserError(f"{source} holds token ids, but texts are needed. Choose another column.")
+        yield document
+
+
 @contextmanager
 def file_errors(path: Path) -> Iterator[None]:
     """Turn I/O and format errors into a UserError about ``path``."""
@@ -164,8 +176,9 @@ def _jsonl_document(line: str, column: str, where: str) -> Document:
     column_index(column, row, where)
     document = document_of(row[column], column, where)
     # JSON can escape a lone surrogate, which tokenizers reject.
-    is_escaped = isinstance(document, str) and "\\u" in line
-    return _LONE_SURROGATE.sub("\N{REPLACEMENT CHARACTER}", document) if is_escaped else document
+    if isinstance(document, str) and "\\u" in line:
+        return _LONE_SURROGATE.sub("\N{REPLACEMENT CHARACTER}", document)
+    return document
 
 
 def _csv(path: Path, compression: str | None, column: str) -> Iterator[str]:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from mxd.trainer.config import TextConfig
 from mxd.trainer.data import documents as module
 from mxd.trainer.data.documents import documents, fingerprint
+from mxd.trainer.data.readers import only_texts
 from mxd.trainer.errors import NotFoundError, UserError
 
 
@@ -26,7 +27,9 @@ def write_jsonl(path: Path, rows: list[str]) -> Path:
 
 @pytest.fixture
 def rows(tmp_path: Path) -> TextConfig:
-    return TextConfig(dataset=str(write_jsonl(tmp_path / "rows.jsonl", [f"document {number}" for number in range(300)])))
+    return TextConfig(
+        dataset=str(write_jsonl(tmp_path / "rows.jsonl", [f"document {number}" for number in range(300)]))
+    )
 
 
 @pytest.fixture
@@ -89,7 +92,7 @@ def test_the_files_of_a_folder_are_shuffled_too(tmp_path: Path) -> None:
         (tmp_path / f"{number:02}.txt").write_text(str(number))
     config = TextConfig(dataset=str(tmp_path))
     assert list(documents(config)) == [str(number) for number in range(20)]
-    assert sorted(documents(config, "shuffled"), key=int) == list(documents(config))
+    assert sorted(only_texts(documents(config, "shuffled"), "The folder"), key=int) == list(documents(config))
     assert list(documents(config, "shuffled")) != list(documents(config))
 
 
@@ -112,7 +115,7 @@ def test_the_shuffle_buffer_respects_its_limits(items: list[str], size: int, cha
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "BUFFER_DOCUMENTS", size)
         patch.setattr(module, "BUFFER_CHARACTERS", characters)
-        for document in module._shuffled(asked_for(), random.Random(seed)):
+        for document in only_texts(module._shuffled(asked_for(), random.Random(seed)), "The list"):
             output.append(document)
     assert sorted(output) == sorted(items)
 

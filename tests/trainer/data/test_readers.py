@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mxd.trainer.data import readers
-from mxd.trainer.data.readers import is_supported, read_documents
+from mxd.trainer.data.readers import is_supported, only_texts, read_documents
 from mxd.trainer.errors import UserError
 
 texts = st.lists(st.text(st.characters(codec="utf-8"), max_size=20), min_size=1, max_size=8)
@@ -86,7 +86,7 @@ def test_line_ends_and_byte_order_marks_are_normalised(tmp_path: Path) -> None:
 def test_a_long_plain_file_is_split_at_a_line_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readers, "PLAIN_BYTES", 100)
     content = "".join(f"line {number}, größer 🦊\n" for number in range(100))
-    found = list(read_documents(compress(tmp_path / "a.txt.gz", content.encode()), "text"))
+    found = list(only_texts(read_documents(compress(tmp_path / "a.txt.gz", content.encode()), "text"), "a.txt.gz"))
     assert "".join(found) == content
     assert len(found) > 10
     assert all(document.endswith("\n") and len(document.encode()) < 140 for document in found)
@@ -96,7 +96,7 @@ def test_a_long_line_is_split_between_characters(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(readers, "PLAIN_BYTES", 100)
     monkeypatch.setattr(readers, "_LINE_BYTES", 7)
     content = "🦊é" * 500
-    found = list(read_documents(compress(tmp_path / "a.txt", content.encode()), "text"))
+    found = list(only_texts(read_documents(compress(tmp_path / "a.txt", content.encode()), "text"), "a.txt"))
     assert "".join(found) == content
     assert len(found) > 10
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 from typing import get_args
@@ -17,6 +18,7 @@ from transformers import PreTrainedTokenizerFast
 from mxd.trainer.config import TextConfig
 from mxd.trainer.data import sequences as module
 from mxd.trainer.data.documents import Order, documents
+from mxd.trainer.data.readers import Document, only_texts
 from mxd.trainer.data.sequences import check_text_length, sequence_batches, sequences
 from mxd.trainer.errors import NotFoundError, UserError
 from tests.helpers.tiny_tokenizers import LINES, byte_fallback, byte_level, metaspace
@@ -30,11 +32,11 @@ def write(path: Path, rows: list[str]) -> TextConfig:
     return TextConfig(dataset=str(path), context_length=CONTEXT)
 
 
-def token_ids(tokenizer: PreTrainedTokenizerFast, rows: list[str]) -> list[int]:
+def token_ids(tokenizer: PreTrainedTokenizerFast, rows: Iterable[Document]) -> list[int]:
     """Token ids of some documents, by a reference implementation."""
     separator = tokenizer.eos_token_id if tokenizer.eos_token_id is not None else tokenizer.bos_token_id
     ids: list[int] = []
-    for row in rows:
+    for row in only_texts(rows, "The list"):
         ids += [separator, *tokenizer.backend_tokenizer.encode(row, add_special_tokens=False).ids]
     return ids
 
@@ -50,7 +52,7 @@ def config(tmp_path: Path) -> TextConfig:
 
 @pytest.mark.parametrize("tokenizer", [TOKENIZER, byte_fallback()], ids=["end of text", "beginning of text"])
 def test_the_start_token_precedes_each_document(config: TextConfig, tokenizer: PreTrainedTokenizerFast) -> None:
-    expected = token_ids(tokenizer, list(documents(config)))
+    expected = token_ids(tokenizer, documents(config))
     tokens = len(expected) // CONTEXT * CONTEXT
     rows = list(sequences(config, tokenizer, tokens, 0, "as-is"))
     assert np.concatenate(rows).tolist() == expected[:tokens]
@@ -103,7 +105,7 @@ def test_shuffled_sequences_depend_only_on_the_seed(config: TextConfig) -> None:
 
 
 def test_the_error_of_a_short_text_has_both_counts(config: TextConfig) -> None:
-    count = len(token_ids(TOKENIZER, list(documents(config))))
+    count = len(token_ids(TOKENIZER, documents(config)))
     stream = sequences(config, TOKENIZER, 10**6, 0, "as-is")
     assert len(list(islice(stream, count // CONTEXT))) == count // CONTEXT
     with pytest.raises(UserError, match=rf"has {count:,} tokens, but 1,000,000 are needed. .*--on-short-text repeat"):
@@ -111,7 +113,7 @@ def test_the_error_of_a_short_text_has_both_counts(config: TextConfig) -> None:
 
 
 def test_check_text_length(config: TextConfig) -> None:
-    count = len(token_ids(TOKENIZER, list(documents(config))))
+    count = len(token_ids(TOKENIZER, documents(config)))
     with pytest.raises(UserError, match=f"has {count:,} tokens, but 1,000,000 are needed"):
         check_text_length(config, TOKENIZER, 10**6)
     whole = count // CONTEXT * CONTEXT

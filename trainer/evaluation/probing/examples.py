@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from mxd.trainer.config.analysis import ProbeConfig
-from mxd.trainer.data.readers import is_supported, read_documents
+from mxd.trainer.data.readers import is_supported, only_texts, read_documents
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import start_token_id
@@ -55,7 +55,10 @@ def read_labelled(config: ProbeConfig) -> list[LabelledText]:
         raise NotFoundError(f"No such file: {config.labels}. Pass a .jsonl or .csv file of labelled texts as --labels.")
     if not is_supported(path.name) or ".txt" in path.suffixes:
         raise UserError(f"Unsupported file: {path}. Give a .jsonl or .csv file (also .gz or .zst), or a .parquet file.")
-    texts, labels = (read_documents(path, column) for column in (config.text_column, config.label_column))
+    texts, labels = (
+        only_texts(read_documents(path, column), f"Column '{column}' of {path}")
+        for column in (config.text_column, config.label_column)
+    )
     labelled = [LabelledText(label, text) for label, text in zip(labels, texts, strict=True) if label and text.strip()]
     order = np.random.default_rng(config.seed).permutation(len(labelled))[: config.limit]
     sample = [labelled[index] for index in order]
