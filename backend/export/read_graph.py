@@ -1,7 +1,7 @@
 """Attribution graphs of other programs, in Anthropic's format, as circuits. See ``attribution_graph`` for the format.
 
-The format has one number per node and link. What a circuit has beside them is derived: the influence of a node is the
-step of the cumulative ``influence``, and its effect is the sum over all paths of direct contributions, divided by the
+The format has one number per node and link. The other values of a circuit are derived. The influence of a node is the
+step of the cumulative ``influence``. Its effect is the sum over all paths of direct contributions, divided by the
 activation of each feature on the way. Nodes of other logits than the target, and links to them, are left out.
 """
 
@@ -15,7 +15,15 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from mxd.trainer.analysis.circuits.graph import Circuit, CircuitEdge, CircuitNode, CircuitToken, Kind, NextToken
+from mxd.trainer.analysis.circuits.graph import (
+    Circuit,
+    CircuitEdge,
+    CircuitNode,
+    CircuitToken,
+    Kind,
+    NextToken,
+    Source,
+)
 from mxd.trainer.errors import UserError
 
 MAX_NODES = 300
@@ -236,10 +244,11 @@ def _tokens(graph: ForeignGraph) -> tuple[CircuitToken, ...]:
     )
 
 
-def _by_kind(nodes: Sequence[GraphNode], values: Sequence[float]) -> dict[Kind, float]:
-    sums: dict[Kind, float] = {}
-    for node, value in zip(nodes[1:], values[1:], strict=True):
-        sums[node.kind] = sums.get(node.kind, 0.0) + value
+def _by_kind(nodes: Sequence[GraphNode], values: Sequence[float]) -> dict[Source, float]:
+    sums: dict[Source, float] = {}
+    for node, value in zip(nodes, values, strict=True):
+        if (kind := node.kind) != "target":
+            sums[kind] = sums.get(kind, 0.0) + value
     return sums
 
 
