@@ -18,8 +18,8 @@ from mxd.trainer.config import Edit, SteeringConfig
 from mxd.trainer.config.analysis import CircuitConfig
 from mxd.trainer.inference.routing import Routing
 from mxd.trainer.inference.routing import route as route_text
-from mxd.trainer.inference.steering import SteeredGeneration
 from mxd.trainer.inference.steering import steer as steer_text
+from mxd.trainer.inference.steering_events import SteeredGeneration
 
 
 def route(

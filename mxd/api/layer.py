@@ -50,7 +50,7 @@ class Layer(nn.Module):
     'activation'
     """
 
-    core_class: ClassVar[type[SparseLayer]] = SparseLayer
+    core_class: ClassVar[type[nn.Module]] = SparseLayer
 
     def __init__(self, run: Run) -> None:
         super().__init__()
@@ -239,7 +239,7 @@ class MxD(Layer):
     """
 
     core: MxDCore
-    core_class: ClassVar[type[SparseLayer]] = MxDCore
+    core_class: ClassVar[type[nn.Module]] = MxDCore
 
     def hidden(self, x: Tensor) -> Tensor:
         """Hidden vector z [..., H] that all experts read, of an MLP input [..., I]."""
@@ -264,7 +264,7 @@ class Transcoder(Layer):
     """
 
     core: TranscoderCore
-    core_class: ClassVar[type[SparseLayer]] = TranscoderCore
+    core_class: ClassVar[type[nn.Module]] = TranscoderCore
 
     @property
     def W_dec(self) -> Tensor:

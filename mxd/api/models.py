@@ -79,7 +79,7 @@ def language_model_of(
         UserError: the model cannot be loaded.
     """
     reference, source = layer.reference, layer.run.language_model_source
-    chosen = (model, tokenizer or layer.run.tokenizer) if model is not None else reference.model
+    chosen: tuple[Any, Any] | None = (model, tokenizer or layer.run.tokenizer) if model is not None else reference.model
     if chosen is not None:
         with borrowed(*chosen, source) as language_model:
             yield language_model

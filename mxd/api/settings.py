@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -53,7 +53,7 @@ def _paths(kind: type[BaseModel], name: str, value: Any) -> Iterator[tuple[str, 
             yield from ((outer, *inner) for inner in _paths(field.annotation, name, value))
 
 
-def _is_config(annotation: Any) -> Any:
+def _is_config(annotation: Any) -> TypeGuard[type[BaseModel]]:
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,8 +36,8 @@ class User:
 
 def user_model(family: str) -> PreTrainedModel:
     """A model as transformers returns it, in evaluation mode and with trainable parameters."""
-    model = tiny_language_model(family).module
-    return model.requires_grad_(True).eval()
+    model: PreTrainedModel = tiny_language_model(family).module.requires_grad_(True).eval()
+    return model
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
@@ -44,7 +45,7 @@ def user(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     """A run that was trained from an iterator of token ids, and indexed on texts."""
     model, tokenizer, data = user_model(request.param), byte_tokenizer(), tmp_path_factory.mktemp("user")
     ids = (tokenizer(text)["input_ids"] for text in texts())
-    sizes = {"num_experts": 40, "k": 4, "context_length": 16, "batch_tokens": 64, "buffer_tokens": 512}
+    sizes: dict[str, Any] = {"num_experts": 40, "k": 4, "context_length": 16, "batch_tokens": 64, "buffer_tokens": 512}
     run = mxd.train(
         model, tokenizer, ids, layer=1, tokens=1536, name="mine", data=data, learning_rate=0.01, progress=False, **sizes
     )

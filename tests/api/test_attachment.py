@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -27,11 +27,19 @@ def snapshot(model: nn.Module) -> Any:
     return modules, [(name, id(it), it.requires_grad, it.tolist()) for name, it in model.named_parameters()]
 
 
+def generated(model: PreTrainedModel, ids: Mapping[str, Tensor]) -> Tensor:
+    """Most probable 12 tokens after a prompt, by transformers. [T]."""
+    generate: Any = model.generate  # of a base class that only the model's own class has
+    written: Tensor = generate(**ids, max_new_tokens=12, do_sample=False, pad_token_id=0)[
+        0, ids["input_ids"].shape[1] :
+    ]
+    return written
+
+
 def continued(user: User, model: PreTrainedModel | None = None) -> str:
     """Greedy continuation of the prompt by transformers."""
     ids = user.tokenizer(PROMPT, return_tensors="pt")
-    written = (model or user.model).generate(**ids, max_new_tokens=12, do_sample=False, pad_token_id=0)
-    return str(user.tokenizer.decode(written[0, ids["input_ids"].shape[1] :]))
+    return str(user.tokenizer.decode(generated(model or user.model, ids)))
 
 
 def logits(user: User, model: PreTrainedModel | None = None) -> Tensor:
@@ -51,11 +59,10 @@ def test_steering_agrees_with_the_dashboards_engine(user: User) -> None:
     edits: dict[int, Any] = {busiest(user): +6, 3: "ablate", 5: ("set", 2), 7: ("scale", 0.5)}
     sampling = {"max_tokens": 12, "temperature": 0, "repetition_penalty": 1.0}
     generation = mxd.generate(user.run, PROMPT, edits, model=user.model, tokenizer=user.tokenizer, **sampling)
-    start = user.tokenizer.decode([0])
+    start = str(user.tokenizer.decode([0]))
     ids = user.tokenizer(start + PROMPT, return_tensors="pt")
     with user.run.steer(user.model, edits):
-        written = user.model.generate(**ids, max_new_tokens=12, do_sample=False, pad_token_id=0)[0]
-    own = user.tokenizer.decode(written[ids["input_ids"].shape[1] :], skip_special_tokens=False)
+        own = str(user.tokenizer.decode(generated(user.model, ids), skip_special_tokens=False))
     assert own.startswith(generation.text("steered").removesuffix(start)[:8])
     assert "Δ log p" in generation._repr_html_()
 
@@ -143,7 +150,7 @@ def test_a_library_that_wraps_an_attached_model_keeps_its_wrapper(user: User) ->
         output: Tensor = inner(x)
         return output
 
-    mlp.forward = wrapper  # type: ignore[method-assign]  # as accelerate and nnsight do
+    mlp.forward = wrapper  # as accelerate and nnsight do
     assert not torch.equal(logits(user), plain)
     attached.detach()
     assert torch.equal(logits(user), plain)

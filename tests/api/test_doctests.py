@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -24,7 +25,7 @@ def test_every_public_name_has_an_example_that_runs(tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MXD_DATA", str(tmp_path / "data"))
     model, tokenizer = user_model("llama"), byte_tokenizer()
-    sizes = {"num_experts": 40, "k": 4, "context_length": 16, "progress": False}
+    sizes: dict[str, Any] = {"num_experts": 40, "k": 4, "context_length": 16, "progress": False}
     run = mxd.train(model, tokenizer, texts(), layer=1, tokens="2k", name="my-run", **sizes)
     mxd.index(run, texts(), tokens="2k", progress=False)
     names = {

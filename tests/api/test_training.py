@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,8 @@ def test_texts_and_their_token_ids_train_the_same_layer(tmp_path: Path) -> None:
 
 
 def test_the_model_stays_as_it_was_and_the_callbacks_see_metrics(tmp_path: Path) -> None:
-    model, seen = user_model("gpt2").train(), []
+    model = user_model("gpt2").train()
+    seen: list[Mapping[str, float]] = []
     before = snapshot(model)
     run = mxd.train(model, byte_tokenizer(), texts(), data=tmp_path, callbacks=[seen.append], **SIZES, tokens=1024)
     mxd.index(run, list(texts(30, seed=1)), progress=False)
