@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from mxd.trainer.config.analysis import AblationConfig, EvaluateConfig, IndexConfig, SteeringEvaluationConfig
 from mxd.trainer.config.base import INSTALLED_SAMPLE, SAMPLE, Config, Count, RunName, Size, parse_count
+from mxd.trainer.config.conditions import Scope
 from mxd.trainer.config.gates import GateConfig
 from mxd.trainer.config.generation import (
     DoseConfig,
     Edit,
     EditMode,
     Sampling,
-    Scope,
     SteeringConfig,
     SteeringMode,
     Strength,

@@ -153,7 +153,8 @@ def _sequences_per_pass(language_model: LanguageModel, interventions: int, lengt
     """On a CPU one sequence fills the cores; a GPU takes as many as there is memory for their logits."""
     if language_model.device.type == "cpu":
         return 1
-    return max(1, LOGIT_BYTES // (4 * interventions * length * language_model.config.vocab_size))
+    vocabulary: int = language_model.config.vocab_size
+    return max(1, LOGIT_BYTES // (4 * interventions * length * vocabulary))
 
 
 def _original_logits(

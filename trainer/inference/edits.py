@@ -149,13 +149,15 @@ def edit_routing(
         factor_TM, shift_TM = changes_TM2.unbind(-1)
         changed_TM = edited_TM * factor_TM + shift_TM
         if any(plan.checks for plan in plans):
-            holds_TM = _holding(now, plan_of_T, {None: routing, **(earlier or {})})
+            holds_TM = _holding(now, plan_of_T, routing, earlier or {})
             changed_TM = torch.where(holds_TM, changed_TM, edited_TM)
         edited_TM = changed_TM
     return Routing(edited_TM - live_TM, ids_TM)
 
 
-def _holding(stages: Sequence[Sequence[Stage]], plan_of_T: Tensor, routings: Mapping[int | None, Routing]) -> Tensor:
+def _holding(
+    stages: Sequence[Sequence[Stage]], plan_of_T: Tensor, routing: Routing, earlier: Mapping[int, Routing]
+) -> Tensor:
     """[T, M]: whether all checks of each token's stages hold."""
     holds_TM = torch.ones(1, 1, dtype=torch.bool, device=plan_of_T.device)
     for number in range(max(len(stage.checks) for row in stages for stage in row)):
@@ -163,7 +165,7 @@ def _holding(stages: Sequence[Sequence[Stage]], plan_of_T: Tensor, routings: Map
         for block in {check.block for row in checks for check in row}:
             # A check of another block counts as held here; its own turn decides it.
             here = [[check if check.block == block else ALWAYS for check in row] for row in checks]
-            holds_TM = holds_TM & _checked(here, plan_of_T, routings[block])
+            holds_TM = holds_TM & _checked(here, plan_of_T, routing if block is None else earlier[block])
     return holds_TM
 
 

@@ -64,7 +64,7 @@ def load_tokenizer(source: str) -> PreTrainedTokenizerBase:
 
 def _downloaded(source: str, local: bool) -> Path | None:
     """Folder in the cache of a Hub model's tokenizer.json; None if it has none or cannot be downloaded."""
-    from transformers.utils import cached_file
+    from transformers.utils.hub import cached_file
 
     with suppress(OSError, ValueError):  # loading reports them
         path = cached_file(source, "tokenizer.json", local_files_only=local)

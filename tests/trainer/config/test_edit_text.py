@@ -19,9 +19,7 @@ LEVELS = st.just("median") | STRENGTHS
 @st.composite
 def gate_tests(draw: st.DrawFn) -> GateTest:
     name = draw(st.sampled_from(["above", "at_most"]))
-    return GateTest.model_validate(
-        {"expert": draw(EXPERTS), "run": draw(st.none() | NAMES), name: draw(LEVELS)}  # type: ignore[arg-type]
-    )
+    return GateTest.model_validate({"expert": draw(EXPERTS), "run": draw(st.none() | NAMES), name: draw(LEVELS)})
 
 
 @st.composite

@@ -154,7 +154,7 @@ def random_edits(seed: int, stop: str) -> list[Edit]:
     generator = np.random.default_rng(seed)
 
     def maybe(values: Sequence[Any]) -> Any:
-        return None if generator.random() < 0.6 else values[generator.integers(len(values))]
+        return None if generator.random() < 0.6 else values[int(generator.integers(len(values)))]
 
     def edit() -> Edit:
         run = maybe(["two"])

@@ -32,6 +32,7 @@ MAX_NEGATIVES = 12_000
 """Maximum number of matching inactive tokens checked per rule. Of more, every n-th is checked."""
 Indices = NDArray[np.int64]
 Features = NDArray[np.int32]
+Values = NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class BackgroundTokens:
         self._order_FB = np.argsort(values_FB, axis=1, kind="stable")
         self._sorted_FB = np.take_along_axis(values_FB, self._order_FB, axis=1)
 
-    def counts(self, feature: int, values: Indices) -> Indices:
+    def counts(self, feature: int, values: Values) -> Indices:
         """Number of tokens with each of ``values`` in a feature."""
         row = self._sorted_FB[feature]
         return _count_in_sorted(row, values)
@@ -97,7 +98,7 @@ def matches(features_FT: Features, rule: Rule, tokens: Indices) -> NDArray[np.bo
     return reduce(np.logical_and, tests, np.ones(len(tokens), np.bool_))
 
 
-def _has_value(feature_T: NDArray[np.int32], values: Sequence[int]) -> NDArray[np.bool_]:
+def _has_value(feature_T: Values, values: Sequence[int]) -> NDArray[np.bool_]:
     """Mask over tokens; a condition has so few values that comparing with each is faster than ``np.isin``."""
     return reduce(np.logical_or, (feature_T == value for value in values))
 
@@ -174,7 +175,7 @@ class RuleSearch:
         best = int(objectives.argmax())
         return float(objectives[best]), tuple(values[order[: best + 1]].tolist())
 
-    def _false_positives(self, candidate: RuleCandidate, feature: int, values: Indices) -> Indices:
+    def _false_positives(self, candidate: RuleCandidate, feature: int, values: Values) -> Indices:
         if candidate.negatives_B is None:
             return self.background.counts(feature, values) - _count_values(
                 self.features_FT[feature, self.active], values
@@ -189,7 +190,7 @@ class RuleSearch:
         return np.asarray(2 * precision * recall / (precision + recall))
 
 
-def _distinct(feature_T: NDArray[np.int32]) -> tuple[NDArray[np.int32], Indices]:
+def _distinct(feature_T: Values) -> tuple[Values, Indices]:
     """Distinct values, ascending, and their counts, as ``np.unique``, which takes twice as long for short arrays."""
     row = np.sort(feature_T)
     is_first = np.ones(len(row), np.bool_)
@@ -198,12 +199,12 @@ def _distinct(feature_T: NDArray[np.int32]) -> tuple[NDArray[np.int32], Indices]
     return row[starts], np.diff(starts, append=len(row))
 
 
-def _count_values(feature_T: NDArray[np.int32], values: Indices) -> Indices:
+def _count_values(feature_T: Values, values: Values) -> Indices:
     counts: Indices = np.bincount(feature_T, minlength=int(values[-1]) + 1)[values]
     return counts
 
 
-def _count_in_sorted(row: NDArray[np.int32], values: Indices) -> Indices:
+def _count_in_sorted(row: Values, values: Values) -> Indices:
     counts: Indices = np.searchsorted(row, values, side="right") - np.searchsorted(row, values, side="left")
     return counts
 

@@ -117,4 +117,5 @@ def _tensors(path: Path) -> Iterator[Mapping[str, Any]]:
 
 def _parameters(tensor: Mapping[str, Any]) -> int:
     start, end = tensor["data_offsets"]
-    return (end - start) * 8 // _BITS.get(str(tensor["dtype"]), 4)
+    count: int = (end - start) * 8 // _BITS.get(str(tensor["dtype"]), 4)
+    return count
