@@ -17,7 +17,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from mxd.backend.settings import Settings, is_loopback
 
@@ -111,7 +111,7 @@ def _network(address: str) -> str:
 
 
 class _Expected(Enum):
-    """What the client has yet to send."""
+    """Part of the request that the client has not sent yet."""
 
     HEAD = auto()
     BODY = auto()
@@ -247,7 +247,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _refuse(self, status: HTTPStatus, code: str, message: str) -> None:
         """Answer without the application and close the connection; a response in progress is cut off."""
-        if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
+        if _is_answering(self.cycle):
             self.transport.abort()
             return
         body = json.dumps({"error": {"code": code, "message": message, "detail": {}}}).encode()
@@ -258,6 +258,11 @@ class LimitedProtocol(HttpToolsProtocol):
         )
         self.transport.write(head.encode() + body)
         self.transport.close()
+
+
+def _is_answering(cycle: RequestResponseCycle | None) -> bool:
+    """Whether a response is in progress; uvicorn has no cycle before the first request."""
+    return cycle is not None and cycle.response_started and not cycle.response_complete
 
 
 def limited_protocol(limits: ConnectionLimits) -> partial[LimitedProtocol]:

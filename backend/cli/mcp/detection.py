@@ -41,4 +41,5 @@ def auroc_interval(
 
 def _wins(positive_P: NDArray[np.floating], negative_N: NDArray[np.floating]) -> NDArray[np.float64]:
     difference_PN = np.subtract.outer(positive_P, negative_N)
-    return (np.sign(difference_PN) + 1) / 2
+    wins_PN: NDArray[np.float64] = (np.sign(difference_PN) + 1) / 2
+    return wins_PN

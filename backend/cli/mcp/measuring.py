@@ -196,7 +196,7 @@ class MeasuringTools:
         for token in tokens:
             texts[token["variant"]][token["sample"]] += token["text"]
         steered = [token for token in tokens if token["variant"] == "steered"]
-        measures = {f"{name}_texts": each for name, each in texts.items()}
+        measures: dict[str, Any] = {f"{name}_texts": each for name, each in texts.items()}
         measures |= {"kl": fmean(token["kl"] for token in steered), "tokens": len(steered)}
         if count:
             measures |= {f"{name}_with_count": _containing(each, count) for name, each in texts.items()}

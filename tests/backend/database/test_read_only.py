@@ -12,7 +12,6 @@ from fastapi.testclient import TestClient
 
 from mxd.backend.api.app import create_app
 from mxd.backend.settings import Settings
-from mxd.trainer.storage.database import engine as engines
 
 
 def test_a_read_only_data_folder_can_be_browsed(made_up: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,7 +21,7 @@ def test_a_read_only_data_folder_can_be_browsed(made_up: Path, tmp_path: Path, m
     def no_write(_path: object, mode: int, **_more: Any) -> bool:
         return mode != os.W_OK
 
-    monkeypatch.setattr(engines.os, "access", no_write)  # root may write everywhere
+    monkeypatch.setattr(os, "access", no_write)  # root may write everywhere
     with TestClient(create_app(Settings(data=data, frontend=data / "dist"))) as client:
         for path in ("/api/runs", "/api/runs/first/experts", "/api/runs/first/experts/1/examples", "/api/health"):
             assert client.get(path).status_code == 200, path

@@ -72,7 +72,7 @@ def test_events_report_status_changes_and_each_metric_once(
         await events.aclose()
         return seen
 
-    seen = [(name, data.model_dump() if isinstance(data, BaseModel) else data) for name, data in asyncio.run(follow())]
+    seen = [(name, data.model_dump()) for name, data in asyncio.run(follow()) if isinstance(data, BaseModel)]
     services.database.dispose()
     assert [(name, data.get("step") or data["status"]) for name, data in seen] == [
         ("metric", 150),
