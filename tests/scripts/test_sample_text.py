@@ -23,8 +23,8 @@ from scripts.sample_text import (
     continued,
     defect,
     filled,
-    kept,
     main,
+    usable,
     written_prompts,
 )
 from tests.helpers.language_models import saved_language_model, tiny_language_model
@@ -138,7 +138,7 @@ def test_a_text_that_shares_a_passage_with_another_is_a_duplicate() -> None:
 def test_removed_texts_are_counted() -> None:
     removed: Counter[str] = Counter()
     texts = [prose(0), "Short.", prose(0), prose(1) + "\ufffd"]
-    found = list(kept(({"kind": "story", "text": text} for text in texts), Limits(), removed))
+    found = list(usable(({"kind": "story", "text": text} for text in texts), Limits(), removed))
     assert [text["text"] for text in found] == [prose(0), prose(1)]
     assert removed == {"short": 1, "duplicate": 1}
 
