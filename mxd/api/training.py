@@ -85,23 +85,34 @@ def train(
     """
     folder = data_folder(data)
     source = language_model or model.name_or_path or type(model).__name__
-    text_fields = {key: settings.pop(key) for key in list(settings) if key in TextConfig.model_fields}
-    text_fields.setdefault("context_length", min(CONTEXT_LENGTH, _context_limit(model)))
-    text, count = open_dataset(dataset, tokens, folder, tokenizer, text_fields)
+    text, count = open_dataset(dataset, tokens, folder, tokenizer, _text_fields(settings, model))
     fixed = {"language_model": source, "layer": layer, "text": text, "tokens": count, "method": method, "k": k}
     run_name = name or default_name(source, layer, method, k)
-    config = build(TrainConfig, {**fixed, "name": run_name, "num_experts": num_experts}, settings)
-    relay = _Relay(callbacks)
+    others = {key: value for key, value in settings.items() if key not in TextConfig.model_fields}
+    config = build(TrainConfig, {**fixed, "name": run_name, "num_experts": num_experts}, others)
+    return _run(config, folder, database, (model, tokenizer), resume, _Relay(callbacks), progress)
+
+
+def _run(
+    config: TrainConfig,
+    folder: Path,
+    database: str | None,
+    model: tuple[PreTrainedModel, PreTrainedTokenizerBase],
+    resume: Resume,
+    relay: _Relay,
+    progress: bool,
+) -> Layer:
+    """Train the layer, and load it with the model."""
     url = database or Settings().database or sqlite_url(folder)
     with (
         opened(url) as engine,
-        borrowed(model, tokenizer, source) as wrapped,
-        progress_bar(f"Training {run_name}", progress) as show,
+        borrowed(*model, config.language_model) as wrapped,
+        progress_bar(f"Training {config.name}", progress) as show,
     ):
         hooks = Callbacks(show, lambda: relay.is_stopped)
         train_layer(config, folder, engine, wrapped, resume=resume, log=relay.open, callbacks=hooks)
-    trained = load(runs_folder(folder) / run_name)
-    trained.reference.model = model, tokenizer
+    trained = load(runs_folder(folder) / config.name)
+    trained.reference.model = model
     return trained
 
 
@@ -110,6 +121,12 @@ def default_name(source: str, layer: int, method: str, k: int) -> str:
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(source).name.removesuffix(".gguf")).strip("-._").lower() or "model"
     kind = "" if method == "mxd" else f"{method}-"
     return f"{stem[:60]}-l{layer}-{kind}k{k}"
+
+
+def _text_fields(settings: Mapping[str, Any], model: PreTrainedModel) -> dict[str, Any]:
+    """Settings of the dataset, with a context length that fits the model."""
+    fields = {key: value for key, value in settings.items() if key in TextConfig.model_fields}
+    return {"context_length": min(CONTEXT_LENGTH, _context_limit(model)), **fields}
 
 
 def _context_limit(model: PreTrainedModel) -> int:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from sqlalchemy import Engine
@@ -101,10 +101,7 @@ def train_layers(
         )
         for config in configs
     ]
-    with ExitStack() as locks:
-        for config in configs if group.is_main else ():
-            lock = runs_folder(data) / config.name / LOCK_FILE
-            locks.enter_context(exclusive_lock(lock, f"Run '{config.name}' is being trained"))
+    with _locked(configs if group.is_main else (), data):
         runs = _open_runs(trainers, data, database, language_model, resume, log if group.is_main else no_log)
         try:
             first_step = min(run.trainer.step for run in runs)
@@ -117,6 +114,16 @@ def train_layers(
         except UserError as error:
             _close_failed(error, runs)
             raise
+
+
+@contextmanager
+def _locked(configs: Sequence[TrainConfig], data: Path) -> Iterator[None]:
+    """Keep other processes from training the runs."""
+    with ExitStack() as locks:
+        for config in configs:
+            lock = runs_folder(data) / config.name / LOCK_FILE
+            locks.enter_context(exclusive_lock(lock, f"Run '{config.name}' is being trained"))
+        yield
 
 
 def _source(stream: StreamSpec, language_model: LanguageModel, cache: ActivationCache | None) -> BufferSource:
