@@ -70,14 +70,13 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=64)
     parser.add_argument("--tokens", type=int, default=24)
     given = parser.parse_args()
-    found = asyncio.run(measure(given.url, given.run, given.expert, given.requests, given.tokens))
-    print(f"{found.requests} requests at once: {found.wrong} wrong, {len(found.failures)} failed")
-    print(
-        f"{found.seconds_at_once:.1f} s at once, {found.seconds_alone:.1f} s one by one, at most {found.tokens} tokens"
-    )
-    for failure in sorted(set(found.failures)):
+    measured = asyncio.run(measure(given.url, given.run, given.expert, given.requests, given.tokens))
+    print(f"{measured.requests} requests at once: {measured.wrong} wrong, {len(measured.failures)} failed")
+    print(f"{measured.seconds_at_once:.1f} s at once, {measured.seconds_alone:.1f} s one by one")
+    print(f"At most {measured.tokens} tokens")
+    for failure in sorted(set(measured.failures)):
         print(f"  {failure}")
-    return 1 if found.wrong or found.failures else 0
+    return 1 if measured.wrong or measured.failures else 0
 
 
 if __name__ == "__main__":

@@ -93,7 +93,10 @@ class Evaluation:
             "loss recovered": self.loss_recovered_mean,
             **{name.replace("_", " "): self.intervals[name] for name in ("normalized_mse", "routing_share", "kl")},
         }
-        rows = [(escape(name), f"{it.value:.4f}", f"{it.low:.4f} to {it.high:.4f}") for name, it in intervals.items()]
+        rows = [
+            (escape(name), f"{interval.value:.4f}", f"{interval.low:.4f} to {interval.high:.4f}")
+            for name, interval in intervals.items()
+        ]
         rows.append(("dead experts", f"{self.dead_share:.1%}", ""))
         title = [(f"{self.run}, layer {self.layer}", f"{self.tokens:,} tokens of {self.text}")]
         return labelled_values(title) + html_table(("figure", "value", "95 %"), rows)

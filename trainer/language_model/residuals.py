@@ -43,14 +43,14 @@ def start_at(blocks: nn.ModuleList, layer: int, hidden_BTW: Tensor) -> Iterator[
 def residual_at(language_model: LanguageModel, layer: int, ids_BT: Tensor) -> Tensor:
     """Input [B, T, W] of a block, or for the number of blocks, output of the last one."""
     blocks = language_model.architecture.blocks
-    found: list[Tensor] = []
+    captured: list[Tensor] = []
 
     def before(_block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        found.append(args[0] if args else kwargs["hidden_states"])
+        captured.append(args[0] if args else kwargs["hidden_states"])
         raise _Stop
 
     def behind(_block: nn.Module, _args: tuple[Any, ...], output: Any) -> None:
-        found.append(output[0] if isinstance(output, tuple) else output)
+        captured.append(output[0] if isinstance(output, tuple) else output)
         raise _Stop
 
     if layer < len(blocks):
@@ -60,7 +60,7 @@ def residual_at(language_model: LanguageModel, layer: int, ids_BT: Tensor) -> Te
     try:
         language_model.module.base_model(input_ids=ids_BT.to(language_model.device), use_cache=False)
     except _Stop:
-        return found[0]
+        return captured[0]
     finally:
         handle.remove()
     raise AssertionError("a forward pass runs every block")

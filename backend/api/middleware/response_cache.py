@@ -48,26 +48,26 @@ class ResponseCacheMiddleware:
         if key is None:
             await self.app(scope, receive, send)
             return
-        kept = self._kept.get(key)
-        if kept is None:
+        response = self._kept.get(key)
+        if response is None:
             await self._recorded(key, scope, receive, send)
             return
         self._kept.move_to_end(key)
-        scope["route"] = kept.route
-        await send({**kept.start, "headers": list(kept.start["headers"])})
-        await send({"type": "http.response.body", "body": kept.body})
+        scope["route"] = response.route
+        await send({**response.start, "headers": list(response.start["headers"])})
+        await send({"type": "http.response.body", "body": response.body})
 
     def _key(self, scope: Scope) -> Hashable | None:
-        found = CACHED.match(scope["path"])
+        address = CACHED.match(scope["path"])
         services: Services = scope["app"].state.services
-        if found is None or not services.run_cache.is_quick or not services.run_cache.is_cached(found[1]):
+        if address is None or not services.run_cache.is_quick or not services.run_cache.is_cached(address[1]):
             return None
         version = services.run_cache.version()
         if version != self._state:
             self._kept.clear()
             self._state, self._bytes = version, 0
         compressed = any(name == b"accept-encoding" and b"gzip" in value for name, value in scope["headers"])
-        return (version, services.library.fingerprint(found[1]), scope["path"], scope["query_string"], compressed)
+        return (version, services.library.fingerprint(address[1]), scope["path"], scope["query_string"], compressed)
 
     async def _recorded(self, key: Hashable, scope: Scope, receive: Receive, send: Send) -> None:
         start: Message = {}
@@ -89,11 +89,11 @@ class ResponseCacheMiddleware:
         if is_whole and start["status"] == 200 and len(body) <= MAX_RESPONSE_BYTES:
             self._keep(key, _Kept(start, body, scope.get("route")))
 
-    def _keep(self, key: Hashable, kept: _Kept) -> None:
+    def _keep(self, key: Hashable, response: _Kept) -> None:
         assert isinstance(key, tuple)
         if key[0] != self._state or key in self._kept:
             return  # the database has changed meanwhile, or another request was faster
-        self._kept[key] = kept
-        self._bytes += len(kept.body)
+        self._kept[key] = response
+        self._bytes += len(response.body)
         while self._bytes > MAX_BYTES:
             self._bytes -= len(self._kept.popitem(last=False)[1].body)

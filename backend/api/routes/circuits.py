@@ -68,13 +68,13 @@ async def read_foreign_graph(graph: ForeignGraph) -> Response:
     The runs of the answer are names from the file, so they need not exist here.
     """
     start = perf_counter()
-    found = await asyncio.to_thread(read_graph, graph)
+    foreign = await asyncio.to_thread(read_graph, graph)
     experts = {
         run: {expert: _foreign_expert(label) for expert, label in labels.items()}
-        for run, labels in found.labels.items()
+        for run, labels in foreign.labels.items()
     }
     took_ms = 1000 * (perf_counter() - start)
-    return model_response(CircuitResponse(graph=found.circuit, experts=experts, took_ms=took_ms))
+    return model_response(CircuitResponse(graph=foreign.circuit, experts=experts, took_ms=took_ms))
 
 
 def _foreign_expert(label: str) -> RoutedExpertInfo:

@@ -91,49 +91,49 @@ def read_features(folder: Path) -> FeatureSet:
         NotFoundError: it holds no features.
         UserError: a file is damaged.
     """
-    found = FeatureSet()
-    _read_batches(found, folder)
-    _read_export(found, folder)
-    if not found.features:
+    feature_set = FeatureSet()
+    _read_batches(feature_set, folder)
+    _read_export(feature_set, folder)
+    if not feature_set.features:
         raise NotFoundError(f"No features in {folder}. It must hold batch-N.json, or features/N.jsonl.gz.")
-    return found
+    return feature_set
 
 
-def _read_batches(found: FeatureSet, folder: Path) -> None:
+def _read_batches(feature_set: FeatureSet, folder: Path) -> None:
     for path in sorted(folder.glob("batch-*.json")):
         for content in _objects(path, _whole):
-            _place(found, content.get("model_id"), content.get("layer"))
+            _place(feature_set, content.get("model_id"), content.get("layer"))
             for row in content.get("features") or ():
-                _add(found, row, path)
+                _add(feature_set, row, path)
 
 
-def _read_export(found: FeatureSet, folder: Path) -> None:
+def _read_export(feature_set: FeatureSet, folder: Path) -> None:
     for path in _files(folder, "features"):
         for row in _objects(path, _line):
-            _place(found, row.get("modelId"), row.get("layer"))
-            _add(found, row, path)
+            _place(feature_set, row.get("modelId"), row.get("layer"))
+            _add(feature_set, row, path)
     for path in _files(folder, "activations"):
         for row in _objects(path, _line):
             example = _checked(FeatureExample, row, path)
-            found.examples[example.index].append(example)
+            feature_set.examples[example.index].append(example)
     for path in _files(folder, "explanations"):
         for row in _objects(path, _line):
             explanation = _checked(Explanation, row, path)
-            found.labels.setdefault(explanation.index, explanation.description)
+            feature_set.labels.setdefault(explanation.index, explanation.description)
 
 
-def _place(found: FeatureSet, model_id: object, layer: object) -> None:
+def _place(feature_set: FeatureSet, model_id: object, layer: object) -> None:
     if isinstance(model_id, str) and model_id:
-        found.model_id = model_id[:200]
+        feature_set.model_id = model_id[:200]
     number = str(layer).partition("-")[0]
     if number.isdecimal() and len(number) < 5:
-        found.layer = int(number)
+        feature_set.layer = int(number)
 
 
-def _add(found: FeatureSet, row: Any, path: Path) -> None:
+def _add(feature_set: FeatureSet, row: Any, path: Path) -> None:
     feature = _checked(ForeignFeature, row, path)
-    found.features[feature.index] = feature.model_copy(update={"activations": ()})
-    found.examples[feature.index] += feature.activations
+    feature_set.features[feature.index] = feature.model_copy(update={"activations": ()})
+    feature_set.examples[feature.index] += feature.activations
 
 
 def _checked(kind: type[T], row: Any, path: Path) -> T:

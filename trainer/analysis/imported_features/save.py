@@ -41,7 +41,7 @@ DEFAULT_CONTEXT_LENGTH = 128
 TOP_TOKENS = 20
 
 
-def save_features(found: FeatureSet, name: str, source: Path, data: Path, database: Engine) -> Run:
+def save_features(feature_set: FeatureSet, name: str, source: Path, data: Path, database: Engine) -> Run:
     """Write a run directory and its index.
 
     Raises:
@@ -50,8 +50,8 @@ def save_features(found: FeatureSet, name: str, source: Path, data: Path, databa
     folder = runs_folder(data) / name
     if (folder / RUN_FILE).exists():
         raise UserError(f"Run '{name}' already exists. Choose another --name.")
-    vocabulary = _vocabulary(found)
-    config = _config(found, name, source)
+    vocabulary = _vocabulary(feature_set)
+    config = _config(feature_set, name, source)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with atomic_directory(folder) as partial:
         _save_tokenizer(vocabulary, partial / TOKENIZER_FOLDER)
@@ -61,12 +61,14 @@ def save_features(found: FeatureSet, name: str, source: Path, data: Path, databa
         record = _run_record(config)
         session.add(record)
         session.flush()
-        _insert_index(session, record, found, vocabulary, run)
+        _insert_index(session, record, feature_set, vocabulary, run)
     return run
 
 
-def _vocabulary(found: FeatureSet) -> dict[str, int]:
-    tokens = dict.fromkeys(token for examples in found.examples.values() for it in examples for token in it.tokens)
+def _vocabulary(feature_set: FeatureSet) -> dict[str, int]:
+    tokens = dict.fromkeys(
+        token for examples in feature_set.examples.values() for example in examples for token in example.tokens
+    )
     return {token: number for number, token in enumerate(tokens, start=1)}
 
 
@@ -85,14 +87,14 @@ def _save_tokenizer(vocabulary: dict[str, int], folder: Path) -> None:
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token=UNKNOWN, bos_token=UNKNOWN).save_pretrained(folder)
 
 
-def _config(found: FeatureSet, name: str, source: Path) -> TrainConfig:
-    first = next(iter(found.features.values()))
-    count = max(found.features) + 1
+def _config(feature_set: FeatureSet, name: str, source: Path) -> TrainConfig:
+    first = next(iter(feature_set.features.values()))
+    count = max(feature_set.features) + 1
     length = max(8, min(65_536, first.n_tokens_in_prompt or DEFAULT_CONTEXT_LENGTH))
     return TrainConfig(
         name=name,
-        language_model=found.model_id,
-        layer=found.layer,
+        language_model=feature_set.model_id,
+        layer=feature_set.layer,
         text=TextConfig(dataset=first.dataset or "not stated", context_length=length),
         tokens=first.n_prompts_total * first.n_tokens_in_prompt,
         method="jumprelu-transcoder",
@@ -127,15 +129,19 @@ def _run_record(config: TrainConfig) -> RunRecord:
     )
 
 
-def _insert_index(session: Session, record: RunRecord, found: FeatureSet, vocabulary: dict[str, int], run: Run) -> None:
+def _insert_index(
+    session: Session, record: RunRecord, feature_set: FeatureSet, vocabulary: dict[str, int], run: Run
+) -> None:
     sequences: dict[tuple[int, ...], int] = {}
-    examples = [row for index in sorted(found.examples) for row in _examples(index, found, vocabulary, sequences)]
+    examples = [
+        row for index in sorted(feature_set.examples) for row in _examples(index, feature_set, vocabulary, sequences)
+    ]
     tokens = max(1, run.config.tokens)
-    experts = [_expert(index, found, vocabulary, tokens) for index in range(record.num_experts)]
+    experts = [_expert(index, feature_set, vocabulary, tokens) for index in range(record.num_experts)]
     stored = [
         {"sequence": number, "token_ids": np.array(ids, TOKEN_IDS).tobytes()} for ids, number in sequences.items()
     ]
-    labels = [_label(index, label) for index, label in found.labels.items() if index < record.num_experts]
+    labels = [_label(index, label) for index, label in feature_set.labels.items() if index < record.num_experts]
     for table, rows in (
         (ExpertRecord, experts),
         (SequenceRecord, stored),
@@ -175,15 +181,15 @@ def _label(index: int, label: str) -> dict[str, Any]:
 
 def _intervals(examples: Sequence[FeatureExample]) -> list[tuple[float, float]]:
     """Ranges of activations that examples were drawn from, highest first."""
-    return sorted({it.interval for it in examples if it.interval is not None}, reverse=True)
+    return sorted({example.interval for example in examples if example.interval is not None}, reverse=True)
 
 
 def _examples(
-    index: int, found: FeatureSet, vocabulary: dict[str, int], sequences: dict[tuple[int, ...], int]
+    index: int, feature_set: FeatureSet, vocabulary: dict[str, int], sequences: dict[tuple[int, ...], int]
 ) -> Iterator[dict[str, Any]]:
-    intervals = _intervals(found.examples[index])
+    intervals = _intervals(feature_set.examples[index])
     ranks: Counter[int] = Counter()
-    for example in found.examples[index]:
+    for example in feature_set.examples[index]:
         values = np.array(example.values[: len(example.tokens)], np.float32)
         active_P = np.flatnonzero(values > 0)
         if not len(active_P):
@@ -196,7 +202,7 @@ def _examples(
             "expert": index,
             "bin": number,
             "rank": ranks[number],
-            "sequence": sequences.setdefault(tuple(vocabulary[it] for it in example.tokens), len(sequences)),
+            "sequence": sequences.setdefault(tuple(vocabulary[token] for token in example.tokens), len(sequences)),
             "position": position,
             "coefficient": float(values[position]),
             "active": packed.tobytes(),
@@ -204,15 +210,18 @@ def _examples(
         ranks[number] += 1
 
 
-def _expert(index: int, found: FeatureSet, vocabulary: dict[str, int], tokens: int) -> dict[str, Any]:
+def _expert(index: int, feature_set: FeatureSet, vocabulary: dict[str, int], tokens: int) -> dict[str, Any]:
     """Statistics, as far as the feature has them; the rest is of its examples."""
-    feature, examples = found.features.get(index), found.examples.get(index, [])
+    feature, examples = feature_set.features.get(index), feature_set.examples.get(index, [])
     counts = Counter(
-        vocabulary[token] for it in examples for token, value in zip(it.tokens, it.values, strict=False) if value > 0
+        vocabulary[token]
+        for example in examples
+        for token, value in zip(example.tokens, example.values, strict=False)
+        if value > 0
     )
-    heights = [max(0, round(it)) for it in feature.freq_hist_data_bar_heights] if feature else []
+    heights = [max(0, round(height)) for height in feature.freq_hist_data_bar_heights] if feature else []
     centres = list(feature.freq_hist_data_bar_values)[: len(heights)] if feature else []
-    largest = max([0.0, *(value for it in examples for value in it.values)])
+    largest = max([0.0, *(value for example in examples for value in example.values)])
     high = max(largest, *centres, 0.0) if centres else largest
     density = feature.frac_nonzero if feature else 0.0
     total = sum(counts.values())
@@ -223,7 +232,7 @@ def _expert(index: int, found: FeatureSet, vocabulary: dict[str, int], tokens: i
         "mean_activation": _mean(heights, centres),
         "max_activation": largest,
         "p99": min(_percentile(heights, centres) or largest, largest),
-        "entropy": -sum(it / total * log2(it / total) for it in counts.values()),
+        "entropy": -sum(count / total * log2(count / total) for count in counts.values()),
         "top_tokens": [list(pair) for pair in counts.most_common(TOP_TOKENS)],
         "histogram": heights,
         "histogram_high": high,
