@@ -38,7 +38,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
         "finetune": Entry("finetune", "FinetuneCommand", "fine-tune MxDs of several layers jointly, end to end"),
         "protect": Entry("protect", "ProtectCommand", "fine-tune runs so the model is uncertain on chosen passages"),
         "import": Entry("import_", "ImportCommand", "import a sparse layer trained with another library"),
-        "import-features": Entry("import_features", "ImportFeaturesCommand", "import features from Neuronpedia to browse"),
+        "import-features": Entry("import_features", "ImportFeaturesCommand", "import features from Neuronpedia"),
         "lab train": Entry("lab", "LabTrainCommand", "train with experimental methods and penalties"),
     },
     "Explore": {
@@ -138,7 +138,11 @@ def _unknown(name: str) -> str:
 
 
 def _below(group: str) -> dict[str, str]:
-    return {name.removeprefix(f"{group} "): it.summary for name, it in COMMANDS.items() if name.startswith(f"{group} ")}
+    return {
+        name.removeprefix(f"{group} "): command.summary
+        for name, command in COMMANDS.items()
+        if name.startswith(f"{group} ")
+    }
 
 
 def _summaries(section: Mapping[str, Entry]) -> dict[str, str]:

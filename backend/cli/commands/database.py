@@ -49,6 +49,7 @@ class RescueDatabase(Command):
 
     examples: ClassVar = (
         "mxd database rescue rescued.sqlite",
+        "mxd database rescue rescued.sqlite --json",
         "mxd database rescue rescued.sqlite --data /data/mxd --json",
     )
 

@@ -25,7 +25,6 @@ class ExportCommand(ModelCommand):
     examples: ClassVar = (
         "mxd export gpt2-l8-k32 --format parquet --out experts",
         "mxd export gpt2-l8-k32 --format neuronpedia --model-id gpt2-small --out batches",
-        "mxd export gpt2-l8-k32 --format saelens --out layer",
         "mxd export gpt2-l8-k32 --format gguf --expert 12 --expert 40 --out vectors",
     )
 

@@ -1,4 +1,4 @@
-"""``mxd import-features``: somebody else's features from Neuronpedia, for browsing."""
+"""``mxd import-features``: features of other projects, for browsing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ class ImportFeaturesCommand(Command):
     Its examples and labels can be browsed and searched. Routing and steering need weights, which an export has not.
     """
 
-    examples: ClassVar = ("mxd import-features gemma-2-2b/20-gemmascope-res-16k --name gemmascope-l20",)
+    examples: ClassVar = (
+        "mxd import-features gemma-2-2b/20-gemmascope-res-16k --name gemmascope-l20",
+        "mxd import-features dashboards --name dashboards --data /data/mxd",
+        "mxd import-features dashboards --name dashboards --json",
+    )
 
     folder: Positional[Path]
     """Folder with batch-N.json, or with the folders features, activations and explanations."""
@@ -29,11 +33,11 @@ class ImportFeaturesCommand(Command):
         from mxd.trainer.analysis.imported_features.save import save_features
 
         settings = self.settings()
-        found = read_features(self.folder)
+        features = read_features(self.folder)
         with opened(settings.database_url) as database:
-            run = save_features(found, self.name, self.folder, settings.data, database)
-        result = {"run": run.name, "features": len(found.features), "labels": len(found.labels)}
+            run = save_features(features, self.name, self.folder, settings.data, database)
+        result = {"run": run.name, "features": len(features.features), "labels": len(features.labels)}
         self.report(
-            result, f"{run.name}: {len(found.features):,} features, {len(found.labels):,} labels. Next: mxd serve"
+            result, f"{run.name}: {len(features.features):,} features, {len(features.labels):,} labels. Next: mxd serve"
         )
         return 0
