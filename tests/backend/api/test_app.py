@@ -137,8 +137,9 @@ def test_the_description_covers_every_route_and_both_streams() -> None:
     assert {"StartEvent", "TokenEvent", "DoneEvent", "ErrorEvent", "MetricPoint", "StatusChange"} <= names
     stream = described["paths"]["/api/runs/{run}/steering"]["post"]["responses"]["200"]["content"]
     assert stream.keys() == {"text/event-stream"}
-    for methods in described["paths"].values():
+    for path, methods in described["paths"].items():
+        error = "OpenAIErrorResponse" if path.startswith("/v1/") else "ErrorResponse"
         for operation in methods.values():
             assert operation["description"]
             errors = operation["responses"]["4XX"]["content"]["application/json"]["schema"]
-            assert errors == {"$ref": "#/components/schemas/ErrorResponse"}
+            assert errors == {"$ref": f"#/components/schemas/{error}"}
