@@ -27,9 +27,9 @@ FRENCH = (
     "Elle regarde par la fenêtre et attend son frère.",
     "Les enfants jouent avec leurs amis près de la rivière.",
     "Il fait froid ce matin et la neige couvre les arbres.",
-    "Mon père travaille dans une grande maison au bord de la mer.",
+    "Mon père travaille dans une grande maison au bord de la mer.",  # codespell:ignore bord
     "Vous devez prendre le train avant la nuit.",
-    "La vieille femme raconte une histoire à sa fille.",
+    "La vieille femme raconte une histoire à sa fille.",  # codespell:ignore fille
 )
 ENGLISH = (
     "The little cat sleeps on the chair in the kitchen.",

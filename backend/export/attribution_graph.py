@@ -27,13 +27,13 @@ FEATURE = "cross layer transcoder"
 ERROR = "mlp reconstruction error"
 EMBEDDING, LOGIT = "embedding", "logit"
 LOCAL_SCAN = "./data/features"
-"""Where circuit-tracer's local server finds feature files: in the folder ``features`` of its data folder."""
+"""Place of feature files for circuit-tracer's local server: the folder ``features`` of its data folder."""
 INDEX_FILE = "graph-metadata.json"
 
 
 @dataclass(frozen=True)
 class GraphContext:
-    """What a graph says beside the circuit."""
+    """Data of a graph besides the circuit."""
 
     labels: Mapping[str, Mapping[int, str]]
     """Labels of experts, by run and expert."""

@@ -25,7 +25,7 @@ from benchmarks.backend.database import Sizes
 
 PATHS_PER_QUERY = 20
 QUIET_SECONDS = 5.0
-"""Time after which the memory of a server that nobody uses any more is measured."""
+"""Time without requests after which the server's memory is measured."""
 TIMEOUT_SECONDS = 900.0
 SCRIPT = """
 local paths = {%s}

@@ -40,7 +40,7 @@ def without_a_label(page: Page, site: Site) -> list[int]:
 
 
 def is_named(row: dict[str, Any]) -> bool:
-    """Whether the only label is an automatic one that is good enough to be shown."""
+    """True if the only label is an automatic one that is good enough to be shown."""
     automatic = row["automatic"]
     return row["label"] is None and automatic is not None and automatic["balanced_accuracy"] >= 0.65
 

@@ -216,7 +216,7 @@ class Run:
     def _has_units_like(self, units: Mapping[int, float]) -> bool:
         try:
             stored = self.units
-        except UserError:  # damaged: written anew
+        except UserError:  # damaged: written again
             return False
         return stored.keys() == units.keys() and all(
             math.isclose(stored[expert], unit, rel_tol=ROUNDING) for expert, unit in units.items()

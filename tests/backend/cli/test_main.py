@@ -315,7 +315,9 @@ def test_reading_commands_create_no_database(workspace: Path, capsys: Capture) -
     assert not Path("empty").exists()
 
 
-@pytest.mark.parametrize("word", ["", "x:ablate", "3:off", "3", "3:", "3:scale:", "3:scale:x", "-1:ablate", "3:add:nan", "3:add:1:2"])
+@pytest.mark.parametrize(
+    "word", ["", "x:ablate", "3:off", "3", "3:", "3:scale:", "3:scale:x", "-1:ablate", "3:add:nan", "3:add:1:2"]
+)
 def test_invalid_edits(word: str) -> None:
     with pytest.raises(UserError, match="Invalid --edit"):
         parse_edit(word)

@@ -20,7 +20,9 @@ def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     small_world(tmp_path).database.dispose()
     saved_language_model(tmp_path / "lm")
     monkeypatch.chdir(tmp_path)
-    fixed = "train lm --layer 1 --dataset text.jsonl --tokens 1536 --num-experts 40 --k 4 --context-length 16 --data new"
+    fixed = (
+        "train lm --layer 1 --dataset text.jsonl --tokens 1536 --num-experts 40 --k 4 --context-length 16 --data new"
+    )
     return [*fixed.split(), "--batch-tokens", "64", "--buffer-tokens", "512"]
 
 

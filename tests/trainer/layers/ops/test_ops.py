@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mxd.trainer.layers import ops as kernels
-from mxd.trainer.layers.ops import torch_ops
-from mxd.trainer.layers.ops import triton_ops
+from mxd.trainer.layers.ops import torch_ops, triton_ops
 
 OPS = pytest.mark.parametrize("ops", [torch_ops, triton_ops], ids=["torch", "triton"])
 
