@@ -13,14 +13,20 @@ from pyarrow.parquet import read_table
 from mxd.backend.cli.main import run as mxd
 from mxd.backend.database import annotations as notes
 from mxd.backend.database.engine import open_database, reading
+from mxd.backend.export.attribution_graph import cantor
 from mxd.backend.export.export import Target, export_run
+from mxd.backend.export.feature_files import FOLDER, write_features
 from mxd.backend.export.neuronpedia import UNMEASURED
+from mxd.backend.export.rows import open_run
+from mxd.backend.inference.token_text import Vocabulary
+from mxd.backend.queries.runs import find_run
 from mxd.trainer.errors import CancelledError
 from mxd.trainer.storage.database.open import sqlite_url, writing
 from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.callbacks import Callbacks
 from mxd.trainer.utils.printable import printable, spreadsheet_text
 from tests.helpers.databases import ACTIVE, NUM_EXPERTS, PER_EXPERT, SENTENCES, made_up_database
+from tests.helpers.language_models import byte_tokenizer
 
 FORMATS = ("json", "csv", "parquet", "neuronpedia")
 FEATURE_FIELDS = {
@@ -136,6 +142,22 @@ def test_neuronpedia_batches(data: Path) -> None:
     assert batch["features"][0]["pos_values"] == [0.5, 0.25]
     skipped = json.loads((folder / "skipped_indexes.json").read_text())
     assert skipped["skipped_indexes"] == list(range(ACTIVE, NUM_EXPERTS))
+
+
+def test_feature_files_hold_the_examples_and_the_promoted_tokens_of_experts(data: Path, tmp_path: Path) -> None:
+    database, vocabulary = open_database(sqlite_url(data)), Vocabulary(byte_tokenizer())
+    with reading(database) as session:
+        write_features(
+            session, open_run(session, find_run(session, "first"), vocabulary), {3, NUM_EXPERTS - 1}, tmp_path
+        )
+    database.dispose()
+    measured, dead = (
+        json.loads((tmp_path / FOLDER / f"{cantor(1, expert)}.json").read_text()) for expert in (3, NUM_EXPERTS - 1)
+    )
+    assert measured["top_logits"] == vocabulary.names([40, 41])
+    assert measured["bottom_logits"] == vocabulary.names([42])
+    assert sum(len(quantile["examples"]) for quantile in measured["examples_quantiles"]) == PER_EXPERT
+    assert (dead["top_logits"], dead["examples_quantiles"]) == ([], [])
 
 
 def test_nothing_is_left_of_what_was_stopped(data: Path, tmp_path: Path) -> None:

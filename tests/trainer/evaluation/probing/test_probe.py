@@ -112,6 +112,9 @@ def test_unusable_labels_are_errors(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="No column 'label'"):
         (tmp_path / "none.csv").write_text("text,kind\na,b\n")
         read_labelled(make_config(str(tmp_path / "none.csv")))
+    (tmp_path / "ids.jsonl").write_text('{"label": "a", "text": [5, 6]}\n' * 20)
+    with pytest.raises(UserError, match=r"Column 'text' of .* holds token ids, but texts are needed"):
+        read_labelled(make_config(str(tmp_path / "ids.jsonl")))
     (tmp_path / "a.txt").write_text("x")
     with pytest.raises(UserError, match="Unsupported file"):
         read_labelled(make_config(str(tmp_path / "a.txt")))
