@@ -261,7 +261,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
 
 def _is_answering(cycle: RequestResponseCycle | None) -> bool:
-    """Whether a response is in progress; uvicorn has no cycle before the first request."""
+    """Return whether a response is in progress; uvicorn has no cycle before the first request."""
     return cycle is not None and cycle.response_started and not cycle.response_complete
 
 
