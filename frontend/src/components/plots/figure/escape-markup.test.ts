@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 
-import type { Palette } from "../palette";
-import { themeFigure } from "../plot-theme";
+import type { Palette } from "@/components/plots/palette";
+import { themeFigure } from "@/components/plots/plot-theme";
 import { escapeMarkup } from "./escape-markup";
 
 const LABELS = ['<a href="https://example.org">click</a>', "<b>bold</b>", "a &lt; b"];
