@@ -33,9 +33,7 @@ const SHOWS_LISTS = new Set(["lists", "list", "tags", "expert", "experts"]);
 
 /** Invalidate everything that shows lists or tags: lists, experts, and expert tables filtered by them. */
 function refresh(queries: QueryClient, run: string): Promise<unknown> {
-  return Promise.all(
-    [...SHOWS_LISTS].map((kind) => queries.invalidateQueries({ queryKey: ["run", run, kind] })),
-  );
+  return Promise.all([...SHOWS_LISTS].map((kind) => queries.invalidateQueries({ queryKey: ["run", run, kind] })));
 }
 
 function useListMutation<T, R>(run: string, change: (value: T) => Promise<R>) {

@@ -76,8 +76,8 @@ function Intro({ run }: { readonly run: RunSummary }) {
         <a className="link" href={PAPER_URL}>
           paper
         </a>
-        ). This run: {methodName(run.method)}, layer {run.layer} of {shortSource(run.language_model)}; each expert
-        is {hasHiddenLayer(run) ? "a full linear map" : "a single direction"}.
+        ). This run: {methodName(run.method)}, layer {run.layer} of {shortSource(run.language_model)}; each expert is{" "}
+        {hasHiddenLayer(run) ? "a full linear map" : "a single direction"}.
         {run.indexed_tokens !== null &&
           " Below is one of them: what it fires on, where it fires in a prompt, and what changes when you turn it up."}
         <AllLayers run={run} />
@@ -144,9 +144,7 @@ function IndexedRun({ run }: { readonly run: RunSummary }) {
   if (isPending) return <LoadingState label="Choosing an expert" rows={10} rowHeight={28} />;
   if (expert === null)
     return <EmptyState title="No active experts">No expert is active on any indexed token.</EmptyState>;
-  return (
-    <HomeExpert run={run} expert={expert} initialStrength={strength} savedPrompt={savedPrompt} onNext={another} />
-  );
+  return <HomeExpert run={run} expert={expert} initialStrength={strength} savedPrompt={savedPrompt} onNext={another} />;
 }
 
 function UnindexedRun({ run }: { readonly run: RunSummary }) {

@@ -87,7 +87,12 @@ export function SearchBox({ onChosen, inDialog = false }: SearchBoxProps) {
       <div className="search">
         <Icon name="search" />
         {/* eslint-disable-next-line jsx-a11y/no-autofocus -- the dialog is opened in order to type */}
-        <Input ref={input} placeholder="Search labels, tokens and examples" autoFocus={inDialog} onKeyDown={onKeyDown} />
+        <Input
+          ref={input}
+          placeholder="Search labels, tokens and examples"
+          autoFocus={inDialog}
+          onKeyDown={onKeyDown}
+        />
         {!inDialog && <kbd aria-hidden="true">{keyCap("search")}</kbd>}
       </div>
       <Popover className="popover hits" placement="bottom end" maxHeight={560} hidden={debounced === ""}>

@@ -91,11 +91,7 @@ function DeleteList({ run, data }: ListHeadProps) {
   return (
     <span className="confirm" role="alert">
       Delete this list permanently?
-      <Button
-        size="small"
-        disabled={deletion.isPending}
-        onClick={() => deletion.mutate()}
-      >
+      <Button size="small" disabled={deletion.isPending} onClick={() => deletion.mutate()}>
         Delete
       </Button>
       <Button size="small" variant="ghost" onClick={() => setConfirming(false)}>

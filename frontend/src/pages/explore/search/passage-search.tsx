@@ -122,8 +122,8 @@ export function PassageSearch({ run, params, setParams }: PassageSearchProps) {
         <div className="search-empty">
           <EmptyState title="Find the experts that fire on a passage">
             Paste a passage above. <Term id="summed_activation">Summed activation</Term> ranks experts by how strongly
-            they fire on it, <Term id="lift">lift</Term> by how much more often than elsewhere. Click a token to restrict
-            the ranking to it.
+            they fire on it, <Term id="lift">lift</Term> by how much more often than elsewhere. Click a token to
+            restrict the ranking to it.
           </EmptyState>
           {run.indexed_tokens !== null && <ExamplePrompts run={run.name} toPrompt={sentencePrompt} onChoose={search} />}
         </div>

@@ -75,7 +75,8 @@ export function RandomGroup({ seed, onResample, isOpen, onOpen, ...props }: Rand
       <Concordance contexts={shown} {...concordance} />
       {numInTop > 0 && (
         <p className="dim">
-          {numInTop === 1 ? "1 more of the sample is" : `${numInTop} more of the sample are`} among the top examples above.
+          {numInTop === 1 ? "1 more of the sample is" : `${numInTop} more of the sample are`} among the top examples
+          above.
         </p>
       )}
       <SampleDescription sample={data} />

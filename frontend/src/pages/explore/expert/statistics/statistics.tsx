@@ -80,9 +80,15 @@ export function Statistics({ run, row, marker }: StatisticsProps) {
           <Fact name="Active tokens" unit={`of ${formatCompact(run.indexed_tokens ?? 0)}`}>
             {formatCount(row.active_tokens)}
           </Fact>
-          <Fact name="Mean when active" term="mean_activation">{formatFixed(row.mean_activation)}</Fact>
-          <Fact name="99th percentile" term="p99">{formatFixed(row.p99)}</Fact>
-          <Fact name="Max activation" term="max_activation">{formatFixed(row.max_activation)}</Fact>
+          <Fact name="Mean when active" term="mean_activation">
+            {formatFixed(row.mean_activation)}
+          </Fact>
+          <Fact name="99th percentile" term="p99">
+            {formatFixed(row.p99)}
+          </Fact>
+          <Fact name="Max activation" term="max_activation">
+            {formatFixed(row.max_activation)}
+          </Fact>
           <Fact name="Token entropy" term="entropy" unit="bits">
             {formatFixed(row.entropy)}
           </Fact>

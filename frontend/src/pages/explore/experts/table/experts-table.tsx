@@ -88,7 +88,11 @@ function Head({ params, setParams, hidden }: HeadProps) {
           if (header.sort === undefined) {
             return (
               <th key={id} className={header.className} scope="col">
-                {header.title === "" ? <span className="sr">Tray</span> : <HeaderTitle header={header}>{title}</HeaderTitle>}
+                {header.title === "" ? (
+                  <span className="sr">Tray</span>
+                ) : (
+                  <HeaderTitle header={header}>{title}</HeaderTitle>
+                )}
               </th>
             );
           }

@@ -156,7 +156,8 @@ export const HeatMap = memo(function HeatMap(props: HeatMapProps) {
         )}
       </table>
       <p className="heat-cue dim">
-        {hiddenRight > 0 && `${hiddenRight} more ${hiddenRight === 1 ? "token" : "tokens"} to the right: scroll sideways`}
+        {hiddenRight > 0 &&
+          `${hiddenRight} more ${hiddenRight === 1 ? "token" : "tokens"} to the right: scroll sideways`}
       </p>
     </div>
   );
