@@ -52,12 +52,16 @@ def read_json(path: Path) -> Any:
     """Parse a JSON file.
 
     Raises:
-        ValueError: the content is not valid JSON, or is nested too deeply.
+        ValueError: the content is not valid JSON, is nested too deeply, or has strings that are not Unicode text.
     """
+    content = path.read_text("utf-8")
     try:
-        return json.loads(path.read_text("utf-8"))
+        value = json.loads(content)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
+    if "\\ud" in content.lower():  # an escape can be half of a character, which nothing could write again
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
+    return value
 
 
 def atomic_write(target: Path, content: str) -> None:

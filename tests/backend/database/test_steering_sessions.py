@@ -38,7 +38,13 @@ def test_what_is_saved_is_what_is_opened(own_client: TestClient) -> None:
     assert opened["expert"] is None, "it turns up one expert and another off"
     for key, value in STEERING["sampling"].items():  # type: ignore[attr-defined]
         assert opened["steering"]["sampling"][key] == value
-    assert opened["steering"]["edits"][0] == {"expert": 4, "mode": "add", "strength": 2.5, "run": None}
+    assert opened["steering"]["edits"][0] == {
+        "expert": 4,
+        "mode": "add",
+        "strength": 2.5,
+        "run": None,
+        "when": None,
+    }
 
 
 def test_the_newest_comes_first_and_deleted_ones_are_gone(own_client: TestClient) -> None:

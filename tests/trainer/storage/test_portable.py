@@ -56,7 +56,7 @@ def test_the_card_says_what_it_is(run: Run, tmp_path: Path) -> None:
     card = (folder / "README.md").read_text()
     for said in ("base_model: some-one/tiny", "| layer | 1 |", "| method | mxd |", "| experts N | 40 |"):
         assert said in card
-    for said in ("| active K | 4 |", "| training tokens | 1,536 |", "0.01 \\| nats", "Run.from_pretrained"):
+    for said in ("| active K | 4 |", "| training tokens | 1,536 |", "0.01 \\| nats", "mxd.load("):
         assert said in card
     local = run.save_pretrained(tmp_path / "other")
     assert json.loads((local / "run.json").read_text())["language_model"] == "tiny-llama"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -89,6 +90,11 @@ def test_every_reading_tool_answers_with_control_and_sample(data: Path) -> None:
     with_client(work, "--data", str(data))
 
 
+def rounded(document: Any) -> Any:
+    """Floats with 5 digits: sums depend on which requests share a batch."""
+    return json.loads(json.dumps(document), parse_float=lambda digits: float(f"{float(digits):.5g}"))
+
+
 def test_steering_stands_next_to_the_same_edits_of_a_random_expert(data: Path) -> None:
     expert = max(Run.load("small", data).units)
     edits = [f"{expert}:add:20@first:4"]
@@ -96,7 +102,7 @@ def test_steering_stands_next_to_the_same_edits_of_a_random_expert(data: Path) -
     async def work(client: Client) -> None:
         settings: dict[str, Any] = {"run": "small", "prompt": "the", "edits": edits, "samples": 2, "max_tokens": 6}
         one = await answer(client, "steer", **settings, count=["e"])
-        assert one == await answer(client, "steer", **settings, count=["e"])
+        assert rounded(one) == rounded(await answer(client, "steer", **settings, count=["e"]))
         assert one["result"]["edits"] == edits
         (control,) = one["control"]["edits"]
         assert control.endswith(":add:20@first:4")
