@@ -86,10 +86,10 @@ export function SearchBox({ onChosen, inDialog = false }: SearchBoxProps) {
     >
       <div className="search">
         <Icon name="search" />
-        {/* eslint-disable-next-line jsx-a11y/no-autofocus -- the dialog is opened in order to type */}
         <Input
           ref={input}
           placeholder="Search labels, tokens and examples"
+          // eslint-disable-next-line jsx-a11y/no-autofocus -- the dialog is opened in order to type
           autoFocus={inDialog}
           onKeyDown={onKeyDown}
         />
