@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import mxd
 from mxd.backend.cli.registry import COMMANDS
 
 ROOT = Path(__file__).parents[1]
@@ -41,8 +42,8 @@ def test_the_references_are_generated(site: Path) -> None:
     assert sorted(name for name in COMMANDS if f"mxd {name}" not in commands) == []
     assert "--learning-rate" in commands
     python = (site / "reference" / "python.html").read_text("utf-8")
-    for name in ("train", "index", "expert", "route", "steer"):
-        assert re.search(rf'id="mxd\.trainer\.[\w.]+\.{name}"', python), name
+    for name in set(mxd.__all__) - {"UserError", "__version__"}:
+        assert re.search(rf'id="mxd\.api\.[\w.]+\.{name}"', python), name
     assert "Peak learning rate of AdamW" in python
 
 
