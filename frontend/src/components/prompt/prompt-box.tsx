@@ -10,20 +10,23 @@ interface PromptBoxProps {
   readonly value: string;
   readonly onChange: (text: string) => void;
   readonly onSubmit: () => void;
+  /** What an empty box does when the page opens. A box far down a page leaves the focus, so that shortcuts work. */
+  readonly onOpen?: "take-focus" | "leave-focus";
 }
 
 const isApple = /Mac|iPhone|iPad/.test(navigator.userAgent);
 /** Label of the key combination that submits. */
 export const SUBMIT_KEY = isApple ? "⌘ ↵" : "Ctrl ↵";
 
-export function PromptBox({ label, placeholder, value, onChange, onSubmit }: PromptBoxProps) {
+export function PromptBox({ label, placeholder, value, onChange, onSubmit, onOpen = "take-focus" }: PromptBoxProps) {
   const box = useRef<HTMLTextAreaElement>(null);
   useShortcut("prompt", () => box.current?.focus());
   // An empty prompt is about to be typed: without the focus, its letters would be shortcuts. Not on touch screens, where
   // the focus would open a keyboard.
   useEffect(() => {
-    if (box.current?.value === "" && matchMedia("(hover: hover)").matches) box.current.focus({ preventScroll: true });
-  }, []);
+    if (onOpen === "leave-focus" || box.current?.value !== "") return;
+    if (matchMedia("(hover: hover)").matches) box.current.focus({ preventScroll: true });
+  }, [onOpen]);
   const onKeyDown = (event: KeyboardEvent) => {
     if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
     event.preventDefault();

@@ -35,12 +35,13 @@ function Summary({ run, text, experts }: SummaryProps) {
       <span className="count" role="status">
         <b>{formatCount(experts.length)}</b> {experts.length === 1 ? "expert" : "experts"}, best match first
       </span>
-      {total !== undefined && total > experts.length && (
-        <Link className="link" to={links.page("experts", { search: text })}>
-          See all {formatCount(total)} in the table
-        </Link>
-      )}
-      <span className="grow" />
+      <span className="see-all">
+        {total !== undefined && total > experts.length && (
+          <Link className="link" to={links.page("experts", { search: text })}>
+            See all {formatCount(total)} in the table
+          </Link>
+        )}
+      </span>
       <AddToList run={run.name} experts={experts} label="Add all to list" />
     </div>
   );

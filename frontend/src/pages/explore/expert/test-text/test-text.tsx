@@ -95,6 +95,7 @@ export function TestText({ run, expert, largest, text, onText, onHover }: TestTe
           value={draft}
           onChange={setDraft}
           onSubmit={submit}
+          onOpen="leave-focus"
         />
         <Button onClick={submit} disabled={draft.trim() === ""}>
           {isFetching ? "Testing" : "Test"} <kbd>{SUBMIT_KEY}</kbd>
