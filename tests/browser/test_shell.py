@@ -119,8 +119,9 @@ def test_terms_are_explained_on_the_spot(page: Page) -> None:
     page.get_by_role("link", name="Density").hover()
     expect(page.get_by_role("tooltip")).to_contain_text("Share of tokens on which the expert is active")
     page.get_by_role("link", name="Density").click()
-    expect(page).to_have_url(re.compile("/glossary#density"))
-    expect(page.get_by_text("A dead expert is never active.")).to_be_visible()
+    expect(page).to_have_url(re.compile(r"/glossary\?run=demo-l3-k16#density$"))
+    expect(page.get_by_text("A dead expert is never active.")).to_be_in_viewport()
+    expect(page.get_by_role("tooltip")).to_have_count(0)
 
 
 def test_the_tray_opens_and_is_emptied(page: Page) -> None:

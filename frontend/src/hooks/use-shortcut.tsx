@@ -1,6 +1,6 @@
 /** Keyboard shortcuts. The handler registered last runs, so that dialogs take precedence over the page. */
 
-import { createContext, type ReactNode, useContext, useEffect, useMemo, useRef } from "react";
+import { createContext, type ReactNode, useContext, useEffect, useLayoutEffect, useMemo, useRef } from "react";
 
 import { type ShortcutId, shortcutOf } from "@/lib/browser/shortcuts";
 
@@ -58,8 +58,12 @@ export function ShortcutsProvider({ children }: { readonly children: ReactNode }
 export function useShortcut(id: ShortcutId, action: () => void, enabled = true): void {
   const registry = useContext(ShortcutsContext);
   const latest = useRef(action);
-  useEffect(() => {
+  // Before painting: the key works as soon as the page shows it.
+  useLayoutEffect(() => {
     latest.current = action;
   });
-  useEffect(() => (enabled ? registry?.add({ id, run: () => latest.current() }) : undefined), [registry, id, enabled]);
+  useLayoutEffect(
+    () => (enabled ? registry?.add({ id, run: () => latest.current() }) : undefined),
+    [registry, id, enabled],
+  );
 }

@@ -5,8 +5,9 @@ import "./term.css";
 import type { ReactNode } from "react";
 import { Link } from "react-router";
 
+import { usePageLinks } from "@/components/runs/page-links";
 import { type Tips, useTips } from "@/components/tokens/tip-layer";
-import { GLOSSARY, type TermId, termUrl } from "@/lib/text/glossary";
+import { GLOSSARY, type TermId } from "@/lib/text/glossary";
 
 export function Definition({ id }: { readonly id: TermId }) {
   return (
@@ -30,9 +31,10 @@ interface TermProps {
 }
 
 export function Term({ id, children }: TermProps) {
+  const links = usePageLinks();
   const handlers = definitionHandlers(id, useTips());
   return (
-    <Link className="term" to={termUrl(id)} {...handlers}>
+    <Link className="term" to={`${links.page("glossary")}#${id}`} {...handlers}>
       {children}
     </Link>
   );

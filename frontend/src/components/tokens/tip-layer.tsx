@@ -3,9 +3,19 @@
  * re-renders only the tooltip.
  */
 
-import { createContext, type ReactNode, useContext, useMemo, useRef, useState, useSyncExternalStore } from "react";
+import {
+  createContext,
+  type ReactNode,
+  useContext,
+  useEffect,
+  useMemo,
+  useRef,
+  useState,
+  useSyncExternalStore,
+} from "react";
 import { useOverlayPosition } from "react-aria";
 import { createPortal } from "react-dom";
+import { useLocation } from "react-router";
 
 import { overlayContainer } from "@/components/ui/overlay-portal";
 import { useShortcut } from "@/hooks/use-shortcut";
@@ -82,6 +92,9 @@ function OpenTip({ tip, onClose }: { readonly tip: Tip; readonly onClose: () => 
 
 function TipView({ store }: { readonly store: TipStore }) {
   const tip = useSyncExternalStore(store.subscribe, store.read);
+  // A link that is followed goes with its page, and reports no leaving pointer.
+  const { pathname } = useLocation();
+  useEffect(() => store.hide, [pathname, store]);
   useShortcut("release", store.hide, tip?.kind === "hover");
   return tip === null
     ? null

@@ -132,6 +132,3 @@ export const GLOSSARY = {
 export const PAPER_URL = "https://arxiv.org/abs/2505.21364";
 
 export type TermId = keyof typeof GLOSSARY;
-
-/** URL of a definition. */
-export const termUrl = (id: TermId) => `/glossary#${id}`;

@@ -57,7 +57,7 @@ export function CopyLink() {
   const linkUrl = () => {
     const url = new URL(window.location.href);
     if (edits.length > 0) url.searchParams.set("edits", formatEdits(edits));
-    return url.origin + url.pathname + queryText(url.searchParams);
+    return url.origin + url.pathname + queryText(url.searchParams) + url.hash;
   };
   return (
     <CopyButton icon="link" className="wide" text={linkUrl}>
