@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tokenize
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -65,6 +66,7 @@ STARTS = [(re.compile(pattern, re.DOTALL), hint) for pattern, hint in BANNED_STA
 SENTENCE_END = re.compile(r"(?<=[.!?:;])\s+(?=[A-Z`\"'(\[]|$)|\n\s*\n|\n\s*(?:[-*|#]|\d+\.|>>>|\w+:\s)")
 TABLE_LINE = re.compile(r"^.*\S {2,}\S.*$", re.MULTILINE)
 """Formulas and file lists in docstrings."""
+STYLE_SHEET = re.compile(r"\{[^}]*:[^}]*;")
 CODE = re.compile(r"``[^`]*``|`[^`]*`|\[([^\]]*)\]\([^)]*\)|https?://\S+|<[^>]+>")
 STRING = re.compile(r"(?<![\w=])\"((?:[^\"\\\n]|\\.)*\s(?:[^\"\\\n]|\\.)*)\"|>([^<>{}\n]*\w\s[^<>{}\n]*)<")
 
@@ -97,6 +99,16 @@ def python_passages(source: str) -> Iterator[Passage]:
             yield Passage(token.start[0], token.string.lstrip("# "))
 
 
+def message_passages(source: str) -> Iterator[Passage]:
+    """String constants of at least three words, also inside f-strings: errors, help, labels. No style sheets."""
+    tree = ast.parse(source)
+    documented = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    constants = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in documented)
+    for node in constants:
+        if isinstance(node.value, str) and node.value.count(" ") >= 2 and not STYLE_SHEET.search(node.value):
+            yield Passage(node.lineno, node.value)
+
+
 def markdown_passages(source: str) -> Iterator[Passage]:
     """Paragraphs, list items and table cells, without code blocks."""
     fenced = False
@@ -124,7 +136,10 @@ READERS = {".py": python_passages, ".md": markdown_passages, ".ts": typescript_p
 
 def findings(path: Path) -> Iterator[Finding]:
     """Problems in one file."""
-    for passage in READERS[path.suffix]((ROOT / path).read_text("utf-8")):
+    source = (ROOT / path).read_text("utf-8")
+    # Strings of tests are data as often as messages, and those of the checks are the banned phrases themselves.
+    has_messages = path.suffix == ".py" and path.parts[0] != "tests" and not path.name.startswith("check_")
+    for passage in chain(READERS[path.suffix](source), message_passages(source) if has_messages else ()):
         prose = TABLE_LINE.sub("", passage.text)
         text = CODE.sub(lambda match: match[1] or "x", prose)
         for pattern, hint in [*ANYWHERE, *(STARTS if path.suffix == ".py" else ())]:
@@ -133,7 +148,7 @@ def findings(path: Path) -> Iterator[Finding]:
                 yield Finding(path, passage.line, f"“{match[0]}”: use {hint}")
         for sentence in SENTENCE_END.split(text):
             words = len(re.findall(r"\b[a-zA-Z][\w'’-]*", sentence))
-            if words > MAX_WORDS:
+            if words > MAX_WORDS and not sentence.replace(" ", "").isalpha():  # not a list of words
                 yield Finding(path, passage.line, f"sentence of {words} words: {' '.join(sentence.split()[:6])} …")
 
 

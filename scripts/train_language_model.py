@@ -317,7 +317,7 @@ def train(recipe: Recipe, more: Sequence[TrainerCallback] = ()) -> None:
         trainer.remove_callback(PrinterCallback)
         trainer.train(resume_from_checkpoint=checkpoint)
     if trainer.state.global_step < steps:
-        raise Interrupted("stopped; the same line with --resume goes on from here.", stop.exit_code)
+        raise Interrupted("Stopped. To continue, run the same command with --resume.", stop.exit_code)
     trainer.evaluate()
     module.config.use_cache = True  # Trainer has taken it away, and without it every token is written by reading all
     module.save_pretrained(recipe.output)

@@ -15,7 +15,7 @@ from mxd.trainer.storage.database.tables import RunRecord, SteeringStrengthRecor
 
 PANELS = (
     ("kl", "Change of next token, KL in nats"),
-    ("loss", "Loss of the text, nats a token"),
+    ("loss", "Loss of the text, nats per token"),
     ("self_similarity", "Similarity of samples, cosine"),
     ("promoted_share", "Tokens it writes for, share"),
 )

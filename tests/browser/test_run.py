@@ -1,4 +1,4 @@
-"""One run: followed while it is fitted, and how it goes on once it has stopped."""
+"""The page of one run during training and after it has stopped."""
 
 from __future__ import annotations
 

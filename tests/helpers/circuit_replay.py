@@ -84,7 +84,7 @@ class FrozenGraph:
         if number not in self._seen:
             before = len(self._frozen)
             self._seen[number] = self._look(number, x_1TI, mlp)
-            del self._frozen[before:]  # what goes on inside an MLP does not happen again
+            del self._frozen[before:]  # the inside of an MLP is not computed again
         seen = self._seen[number]
         if number not in self._layers:
             return seen["written"]

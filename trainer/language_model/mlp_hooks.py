@@ -27,7 +27,7 @@ def replace_mlp(block: nn.Module, mlp: tuple[str, str], function: MlpFunction, s
     Args:
         block: the block of the MLP.
         mlp: names of the MLP's first and last module in the block; equal if the MLP is one module.
-        function: computes the output in place of the MLP.
+        function: computes the output instead of the MLP.
         stack: restores the original MLP when it is closed.
     """
     first, last = (getattr(block, name) for name in mlp)

@@ -114,10 +114,10 @@ def _changes(session: Session, library: RunLoader, record: SessionRecord, steeri
     except RunNotFoundError:
         return ("A run of this session is gone from the database, so its texts cannot be written again.",)
     except NotFoundError:
-        return ("An expert of this session is gone: a run was fitted anew with fewer experts.",)
+        return ("An expert of this session no longer exists: its run was trained again with fewer experts.",)
     if _alike(now, record.units):
         return ()
-    return ("A run was indexed anew since this was saved: its strengths count in other units now.",)
+    return ("A run was indexed again after this session was saved, so the units of its strengths have changed.",)
 
 
 def _alike(now: dict[str, dict[str, float]], stored: dict[str, dict[str, float]]) -> bool:

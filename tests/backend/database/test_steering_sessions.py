@@ -76,7 +76,7 @@ def test_an_index_made_anew_is_told(own_client: TestClient, own: Engine) -> None
     with own.begin() as connection:
         connection.execute(text("UPDATE experts SET p99 = p99 + 1 WHERE expert = 4"))
     (sentence,) = own_client.get(f"/api/sessions/{saved['id']}").json()["changed"]
-    assert "indexed anew" in sentence
+    assert "indexed again" in sentence
 
 
 def test_a_run_takes_its_sessions_along(own_client: TestClient, own: Engine) -> None:

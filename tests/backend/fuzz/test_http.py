@@ -43,7 +43,7 @@ TIMEOUT_SECONDS = 20
 """Seconds per response, on a shared machine."""
 MOST_TOKENS = 4
 ENDLESS = "/api/runs/{run}/events"
-"""A stream that goes on until its client leaves: here, for runs alone that there are not."""
+"""Streams that end only when their client leaves. They are requested only for runs that do not exist."""
 
 
 def _whole(found: Any) -> Any:

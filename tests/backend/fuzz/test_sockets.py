@@ -1,4 +1,4 @@
-"""Damaged requests over raw sockets: the server closes or answers, never with a 5xx, and goes on."""
+"""Damaged requests over raw sockets: the server closes or answers, never with a 5xx, and stays available."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from mxd.backend.api.middleware.rate_limit import SECONDS_OF_BURST, RateLimiter
 
 
 class Clock:
-    """A time that goes on when told to."""
+    """A clock that a test sets."""
 
     def __init__(self) -> None:
         self.now = 0.0
