@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from hashlib import file_digest
 from itertools import count, islice
 from pathlib import Path
@@ -121,8 +122,7 @@ def write_cache(
 def filled_cache(
     folder: Path, stream: StreamSpec, language_model: LanguageModel, callbacks: Callbacks = NO_CALLBACKS
 ) -> ActivationCache:
-    """The cache in ``folder``; first writes the activations of ``stream`` if there is none, or continues an
-    interrupted one.
+    """Open the cache in ``folder``. If there is none or it is incomplete, first write the activations of ``stream``.
 
     Raises:
         CancelledError: writing was cancelled. What has been written remains.
@@ -187,6 +187,8 @@ class ActivationCache:
     manifest: CacheManifest
     device: torch.device
     """Device of the buffers."""
+    verified: set[str] = dataclass_field(default_factory=set)
+    """Files whose checksum has been compared."""
 
     @classmethod
     def open(cls, folder: Path, device: torch.device) -> ActivationCache:
@@ -212,12 +214,8 @@ class ActivationCache:
         Raises:
             UserError: it was written with another text, other settings, or has too few tokens.
         """
-        for name, cached, needed in (
-            ("dataset", self.manifest.text_fingerprint, fingerprint(text)),
-            ("dataset settings", _without_path(self.manifest.text), _without_path(text)),
-        ):
-            if cached != needed:
-                raise UserError(f"The cache {self.folder} has another {name} than the command: {cached}, not {needed}.")
+        self._check_equal("dataset", self.manifest.text_fingerprint, fingerprint(text))
+        self._check_equal("dataset settings", _without_path(self.manifest.text), _without_path(text))
         if tokens > self.tokens:
             raise UserError(f"The cache {self.folder} holds {self.tokens:,} tokens. Lower --tokens to that.")
 
@@ -228,16 +226,11 @@ class ActivationCache:
             UserError: it was written with other settings, lacks a layer, or has too few tokens.
         """
         manifest, plan = self.manifest, stream.plan
-        for name, cached, needed in (
-            ("language model", manifest.language_model, stream.language_model),
-            ("dataset", manifest.text_fingerprint, fingerprint(stream.text)),
-            ("dataset settings", _without_path(manifest.text), _without_path(stream.text)),
-            ("--data-seed", manifest.seed, stream.seed),
-            ("--batch-tokens", manifest.batch_tokens, plan.batch_tokens),
-            ("--buffer-tokens", manifest.buffer_tokens, plan.buffer_tokens),
-        ):
-            if cached != needed:
-                raise UserError(f"The cache {self.folder} has another {name} than the run: {cached}, not {needed}.")
+        self._check_equal("language model", manifest.language_model, stream.language_model)
+        self.check_text(stream.text, 0)
+        self._check_equal("--data-seed", manifest.seed, stream.seed)
+        self._check_equal("--batch-tokens", manifest.batch_tokens, plan.batch_tokens)
+        self._check_equal("--buffer-tokens", manifest.buffer_tokens, plan.buffer_tokens)
         if missing := set(stream.layers) - set(manifest.layers):
             raise UserError(f"The cache {self.folder} lacks layer {min(missing)}. It has {list(manifest.layers)}.")
         if plan.tokens > self.tokens and stream.text.on_short_text != "repeat":
@@ -245,6 +238,10 @@ class ActivationCache:
                 f"The cache {self.folder} holds {self.tokens:,} tokens, but {plan.tokens:,} are required. Add "
                 "--on-short-text repeat to read it more than once."
             )
+
+    def _check_equal(self, name: str, cached: object, required: object) -> None:
+        if cached != required:
+            raise UserError(f"The cache {self.folder} was written with another {name}: {cached}, not {required}.")
 
     def buffers(
         self, stream: StreamSpec, first_buffer: int = 0, group: ProcessGroup = SINGLE_PROCESS
@@ -294,8 +291,10 @@ class ActivationCache:
         if name not in self.manifest.files:
             raise UserError(f"The cache {self.folder} lacks layer {layer}. It has {list(self.manifest.layers)}.")
         path = self.folder / name
-        if _sha256(path) != self.manifest.files[name]:
-            raise UserError(f"{path} is damaged. Delete the cache; mxd train --cache writes it again.")
+        if name not in self.verified:  # once, because a GPU trains faster than this can hash
+            if _sha256(path) != self.manifest.files[name]:
+                raise UserError(f"{path} is damaged. Delete the cache; mxd train --cache writes it again.")
+            self.verified.add(name)
         with safe_open(path, framework="pt") as file:
             tensors = (file.get_tensor(tensor).to(self.device, torch.float32) for tensor in TENSORS)
             return MlpActivations(*tensors)

@@ -154,6 +154,11 @@ class ActivationBuffer:
 class BufferSource(Protocol):
     """Source of the activation buffers of a stream."""
 
+    @property
+    def device(self) -> torch.device:
+        """Device of the buffers."""
+        ...
+
     def buffers(
         self, stream: StreamSpec, first_buffer: int = 0, group: ProcessGroup = SINGLE_PROCESS
     ) -> Generator[ActivationBuffer]:
@@ -167,13 +172,16 @@ class LiveActivations:
 
     language_model: LanguageModel
 
+    @property
+    def device(self) -> torch.device:
+        """Device of the language model."""
+        return self.language_model.device
+
     def buffers(
         self, stream: StreamSpec, first_buffer: int = 0, group: ProcessGroup = SINGLE_PROCESS
     ) -> Generator[ActivationBuffer]:
-        """Buffers of the stream's text; on a GPU, the next one is computed during training on the current one."""
-        return prefetch_on_gpu(
-            activation_buffers(self.language_model, stream, first_buffer, group), self.language_model.device
-        )
+        """Buffers of the stream's text."""
+        return activation_buffers(self.language_model, stream, first_buffer, group)
 
 
 def activation_buffers(
@@ -228,7 +236,7 @@ def batches(
         yield from first.batches(size, first_batch)
         first_buffer, first_batch = 1, 0
     first = None  # free the buffer before computing the next one
-    with closing(source.buffers(stream, first_buffer, group)) as buffers:
+    with closing(prefetch_on_gpu(source.buffers(stream, first_buffer, group), source.device)) as buffers:
         for buffer in buffers:
             yield from buffer.batches(size, first_batch)
             first_batch = 0
