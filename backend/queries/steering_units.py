@@ -16,16 +16,15 @@ from mxd.trainer.storage.database.tables import IndexRecord, RunRecord
 
 
 def units_of(session: Session, library: RunLoader, run: str, request: SteeringConfig) -> dict[str, dict[int, float]]:
-    """Return run -> expert -> 99th percentile for every edited or tested expert, the steered run first.
+    """Return run -> expert -> 99th percentile for every edited, tested or control expert, the steered run first.
 
     Raises:
         RunNotFoundError: the database has no such run.
         ExpertNotFoundError: a run has no such expert.
     """
     experts: dict[str, set[int]] = {run: set()}
-    for edit in request.edits:
-        for name, expert in edit.experts(run):
-            experts.setdefault(name, set()).add(expert)
+    for name, expert in request.experts(run):
+        experts.setdefault(name, set()).add(expert)
     records = {name: find_run(session, name) for name in experts}
     for name, edited in experts.items():
         for expert in edited:

@@ -93,6 +93,10 @@ class SteeringConfig(Config):
     sampling: Sampling = Sampling()
     """Sampling settings."""
 
+    def experts(self, steered: str) -> tuple[tuple[str, int], ...]:
+        """Run and id of each edited or tested expert, if ``steered`` is the steered run."""
+        return tuple(expert for edit in self.edits for expert in edit.experts(steered))
+
 
 class DoseConfig(SteeringConfig):
     """Strength sweep: the same prompt with one edit at several strengths."""
@@ -101,5 +105,15 @@ class DoseConfig(SteeringConfig):
     """Index of the edit to vary, from 0; its own strength is not used. Default: 0."""
     strengths: Annotated[tuple[Strength, ...], Field(min_length=1, max_length=12)] = (0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0)
     """Strengths to test, at most 12. Default: 0,1,2,3,4,6,8."""
+    control: Annotated[int, Field(ge=0)] | None = None
+    """Expert that serves as control: edited instead, at the same strengths. Default: a random one of similar
+    density."""
     sampling: Sampling = Sampling(max_tokens=24, samples=4)
     """Sampling settings. Default: 4 samples of 24 tokens."""
+
+    def experts(self, steered: str) -> tuple[tuple[str, int], ...]:
+        """Run and id of each edited or tested expert and of the control, if ``steered`` is the steered run."""
+        known = super().experts(steered)
+        if self.control is None or self.edit >= len(self.edits):
+            return known
+        return (*known, (self.edits[self.edit].run or steered, self.control))
