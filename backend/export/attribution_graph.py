@@ -26,6 +26,7 @@ from mxd.trainer.utils.files import atomic_write
 FEATURE = "cross layer transcoder"
 ERROR = "mlp reconstruction error"
 EMBEDDING, LOGIT = "embedding", "logit"
+MLP_WITHOUT_RUN = "MLP without a run"
 LOCAL_SCAN = "./data/features"
 """Place of feature files for circuit-tracer's local server: the folder ``features`` of its data folder."""
 INDEX_FILE = "graph-metadata.json"
@@ -50,7 +51,7 @@ def cantor(x: int, y: int) -> int:
 
 def attribution_graph(circuit: Circuit, context: GraphContext) -> dict[str, Any]:
     """Return a circuit as a JSON object."""
-    ids = [_node_id(circuit, node) for node in circuit.nodes]
+    ids = node_ids(circuit)
     scores = _cumulative(circuit.nodes)
     return {
         "metadata": _metadata(circuit, context),
@@ -63,6 +64,11 @@ def attribution_graph(circuit: Circuit, context: GraphContext) -> dict[str, Any]
             {"source": ids[edge.source], "target": ids[edge.target], "weight": edge.weight} for edge in circuit.edges
         ],
     }
+
+
+def node_ids(circuit: Circuit) -> list[str]:
+    """Return the id of each node: layer, expert or token, and position."""
+    return [_node_id(circuit, node) for node in circuit.nodes]
 
 
 def write_graph(graph: Mapping[str, Any], folder: Path) -> Path:
@@ -131,9 +137,9 @@ def _node(circuit: Circuit, node: CircuitNode, context: GraphContext) -> dict[st
         case "expert":
             return shown | _expert(node, context)
         case _:
-            clerp = "Reconstruction error" if node.kind == "error" else "MLP without a run"
+            clerp = "Reconstruction error" if node.kind == "error" else MLP_WITHOUT_RUN
             named = {"feature": -1, "feature_type": ERROR, "layer": str(node.layer)}
-            return shown | named | {"clerp": f"{clerp}, layer {node.layer}"}
+            return shown | named | {"clerp": f"{clerp}, layer {node.layer}", "run": node.run}
 
 
 def _expert(node: CircuitNode, context: GraphContext) -> dict[str, Any]:

@@ -2,11 +2,13 @@
 
 The format has one number per node and link. The other values of a circuit are derived. The influence of a node is the
 step of the cumulative ``influence``. Its effect is the sum over all paths of direct contributions, divided by the
-activation of each feature on the way. Nodes of other logits than the target, and links to them, are left out.
+activation of each feature on the way, unless the node states it. Nodes of other logits than the target, and links to
+them, are left out.
 """
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +17,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from mxd.backend.export.attribution_graph import MLP_WITHOUT_RUN
 from mxd.trainer.analysis.circuits.graph import (
     Circuit,
     CircuitEdge,
@@ -28,6 +31,8 @@ from mxd.trainer.errors import UserError
 
 MAX_NODES = 300
 """Nodes of a circuit; the most influential ones are kept."""
+OWN_EFFECTS = re.compile(r" \(ablation: predicted [^()]*\)$")
+"""What ``attribution_graph`` appends to the label of an expert."""
 Text = Annotated[str, Field(max_length=2000)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Index = Annotated[int, Field(ge=0, lt=2**31)]
@@ -61,13 +66,16 @@ class GraphNode(_Part):
     token_prob: Finite = 0.0
     run: Text | None = None
     expert: Index | None = None
+    direct_effect: Finite | None = None
+    predicted_effect: Finite | None = None
+    measured_effect: Finite | None = None
 
     @property
     def kind(self) -> Kind:
         """Kind of the node in a circuit."""
         named = self.feature_type.lower()
         if "error" in named:
-            return "error"
+            return "mlp" if self.clerp.startswith(MLP_WITHOUT_RUN) else "error"
         kinds: Mapping[str, Kind] = {"embedding": "embedding", "logit": "target"}
         return kinds.get(named, "expert")
 
@@ -80,10 +88,21 @@ class GraphLink(_Part):
     weight: Finite
 
 
+class GraphView(_Part):
+    """What a user pinned and grouped."""
+
+    pinned: Annotated[tuple[Text, ...], Field(max_length=MAX_NODES, alias="pinnedIds")] = ()
+    supernodes: Annotated[
+        tuple[Annotated[tuple[Text, ...], Field(min_length=1, max_length=MAX_NODES)], ...], Field(max_length=MAX_NODES)
+    ] = ()
+    """Name and node ids of each group."""
+
+
 class ForeignGraph(_Part):
     """A graph as a file or request holds it. Unknown fields are ignored."""
 
     metadata: GraphMetadata
+    view: Annotated[GraphView, Field(alias="qParams")] = GraphView()
     nodes: Annotated[tuple[GraphNode, ...], Field(min_length=1, max_length=100_000)]
     links: Annotated[tuple[GraphLink, ...], Field(max_length=1_000_000)]
 
@@ -93,6 +112,10 @@ class ReadGraph:
     """A circuit that was read, with the labels of its experts."""
 
     circuit: Circuit
+    ids: tuple[str, ...]
+    """Ids of the circuit's nodes in the file."""
+    measured: tuple[float | None, ...]
+    """Measured ablation effects of the circuit's nodes."""
     labels: Mapping[str, Mapping[int, str]]
     """Labels by run and expert. Runs are named after the graph's ``scan`` unless the graph names them."""
 
@@ -144,7 +167,9 @@ def _circuit(graph: ForeignGraph, nodes: Sequence[GraphNode]) -> ReadGraph:
         retained_edge_influence=1.0,
         rounding=0.0,
     )
-    return ReadGraph(circuit, _labels(nodes, circuit_nodes))
+    ids = tuple(node.node_id for node in nodes)
+    measured = tuple(node.measured_effect for node in nodes)
+    return ReadGraph(circuit, ids, measured, _labels(nodes, circuit_nodes))
 
 
 def _layer(node: GraphNode) -> int | None:
@@ -162,12 +187,12 @@ def _node(
         kind=node.kind,
         position=node.ctx_idx,
         layer=layer,
-        run=_run(graph, node, layer) if is_expert else None,
+        run=_run(graph, node, layer) if is_expert else node.run,
         expert=_expert(node) if is_expert else None,
         coefficient=node.activation,
         influence=influence,
-        direct=direct,
-        effect=effect,
+        direct=direct if node.direct_effect is None else node.direct_effect,
+        effect=effect if node.predicted_effect is None else -node.predicted_effect,
         traced=place == 0 or is_expert,
     )
 
@@ -255,6 +280,7 @@ def _by_kind(nodes: Sequence[GraphNode], values: Sequence[float]) -> dict[Source
 def _labels(nodes: Sequence[GraphNode], circuit_nodes: Sequence[CircuitNode]) -> dict[str, dict[int, str]]:
     labels: dict[str, dict[int, str]] = defaultdict(dict)
     for node, placed in zip(nodes, circuit_nodes, strict=True):
-        if placed.run is not None and placed.expert is not None and node.clerp:
-            labels[placed.run][placed.expert] = node.clerp[:500]
+        label = OWN_EFFECTS.sub("", node.clerp[:500])
+        if placed.run is not None and placed.expert is not None and label not in ("", f"Expert {placed.expert}"):
+            labels[placed.run][placed.expert] = label
     return dict(labels)

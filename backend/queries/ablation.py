@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from mxd.backend.inference.token_text import Vocabulary
 from mxd.backend.queries.experts import find_expert
-from mxd.backend.schemas import Ablation, ExpertAblation, TokenEffect
+from mxd.backend.schemas import Ablation, ExpertAblation
+from mxd.trainer.analysis.results import TokenEffect
 from mxd.trainer.storage.database.tables import AblationRecord, RunRecord
 
 
@@ -23,6 +25,13 @@ def expert_ablation(session: Session, run: RunRecord, expert: int, vocabulary: V
     record = session.get(AblationRecord, (run.id, expert))
     ablation = None if record is None else _described(session, record, vocabulary)
     return ExpertAblation(ablation=ablation, command=f"mxd ablate {run.name}")
+
+
+def most_promoted(session: Session, run: RunRecord, experts: Collection[int], vocabulary: Vocabulary) -> dict[int, str]:
+    """Return the token that each expert promotes most, for those that were measured."""
+    chosen = AblationRecord.run_id == run.id, AblationRecord.expert.in_(experts)
+    rows = session.execute(select(AblationRecord.expert, AblationRecord.promoted).where(*chosen))
+    return {expert: vocabulary.name(int(promoted[0][0])) for expert, promoted in rows if promoted}
 
 
 def _described(session: Session, record: AblationRecord, vocabulary: Vocabulary) -> Ablation:

@@ -35,14 +35,42 @@ class CircuitRequest(CircuitTarget):
     """Keep nodes until they hold this share of the total influence, up to ``nodes``."""
 
 
+class CircuitExpert(RoutedExpertInfo):
+    """Label and statistics of an expert in a circuit."""
+
+    promoted: str | None
+    """Token that its output promotes most on its examples; null until 'mxd ablate' has measured it."""
+
+
 class CircuitResponse(Schema):
     """The pruned attribution graph, with the labels of its experts."""
 
     graph: Circuit
-    experts: dict[str, dict[int, RoutedExpertInfo]]
+    ids: tuple[str, ...]
+    """Id of each node in the graph's file."""
+    experts: dict[str, dict[int, CircuitExpert]]
     """Labels and statistics of the graph's experts, by run and expert."""
     took_ms: float
     """Computation time in milliseconds."""
+
+
+class Supernode(Schema):
+    """Nodes that a user grouped under a name."""
+
+    name: str
+    nodes: tuple[str, ...]
+    """Ids of the nodes."""
+
+
+class ReadCircuitResponse(CircuitResponse):
+    """An attribution graph from a file, with what its author pinned, grouped and measured."""
+
+    prompt: str
+    pinned: tuple[str, ...]
+    """Ids of pinned nodes."""
+    supernodes: tuple[Supernode, ...]
+    measured: tuple[float | None, ...]
+    """Measured change of the target's logit when each node is ablated; null where the file has none."""
 
 
 class AblatedExpert(Schema):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from math import isfinite
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -14,11 +14,13 @@ from mxd.backend.api.dependencies import Services, ServicesDep, prompt_text
 from mxd.backend.api.event_stream import cancel_on_disconnect
 from mxd.backend.api.routes.routing import expert_infos
 from mxd.backend.database.engine import reading
+from mxd.backend.export.attribution_graph import GraphContext, attribution_graph, node_ids
 from mxd.backend.export.read_graph import ForeignGraph, read_graph
 from mxd.backend.inference import jobs
 from mxd.backend.inference.jobs import JobResult
+from mxd.backend.queries.ablation import most_promoted
 from mxd.backend.queries.runs import find_run
-from mxd.backend.responses import model_response
+from mxd.backend.responses import json_response, model_response
 from mxd.backend.schemas import (
     CircuitAgreement,
     CircuitEffect,
@@ -26,9 +28,8 @@ from mxd.backend.schemas import (
     CircuitEffectsResponse,
     CircuitRequest,
     CircuitResponse,
-    RoutedExpertInfo,
 )
-from mxd.backend.schemas.circuits import CircuitTarget
+from mxd.backend.schemas.circuits import CircuitExpert, CircuitTarget, ReadCircuitResponse, Supernode
 from mxd.trainer.analysis.circuits.graph import ExpertAtToken
 from mxd.trainer.config.analysis import CircuitConfig, TargetConfig
 
@@ -61,7 +62,16 @@ async def circuit_effects(request: CircuitEffectsRequest, services: ServicesDep,
     return model_response(_effects(await cancel_on_disconnect(http, job)))
 
 
-@router.post("/read", response_model=CircuitResponse)
+@router.post("/graph", response_model=dict[str, Any])
+async def circuit_graph(request: CircuitRequest, services: ServicesDep, http: Request) -> Response:
+    """Attribution graph of a next token in the format of Neuronpedia and circuit-tracer, to be saved as a file."""
+    asked = await asyncio.to_thread(_asked, services, request)
+    config = CircuitConfig(**asked, nodes=request.nodes, share=request.share)
+    traced = await cancel_on_disconnect(http, services.live.submit(request.runs, jobs.trace, config))
+    return json_response(await asyncio.to_thread(_file, services, traced.value))
+
+
+@router.post("/read", response_model=ReadCircuitResponse)
 async def read_foreign_graph(graph: ForeignGraph) -> Response:
     """Attribution graph of another program, in the format of Neuronpedia and circuit-tracer. Nothing is stored.
 
@@ -73,12 +83,22 @@ async def read_foreign_graph(graph: ForeignGraph) -> Response:
         run: {expert: _foreign_expert(label) for expert, label in labels.items()}
         for run, labels in foreign.labels.items()
     }
-    took_ms = 1000 * (perf_counter() - start)
-    return model_response(CircuitResponse(graph=foreign.circuit, experts=experts, took_ms=took_ms))
+    return model_response(
+        ReadCircuitResponse(
+            graph=foreign.circuit,
+            ids=foreign.ids,
+            experts=experts,
+            prompt=graph.metadata.prompt,
+            pinned=graph.view.pinned,
+            supernodes=tuple(Supernode(name=name, nodes=nodes) for name, *nodes in graph.view.supernodes),
+            measured=foreign.measured,
+            took_ms=1000 * (perf_counter() - start),
+        )
+    )
 
 
-def _foreign_expert(label: str) -> RoutedExpertInfo:
-    return RoutedExpertInfo(label=label, automatic=None, density=None, max_activation=None, top_tokens=())
+def _foreign_expert(label: str) -> CircuitExpert:
+    return CircuitExpert(label=label, automatic=None, density=None, max_activation=None, top_tokens=(), promoted=None)
 
 
 def _asked(services: Services, request: CircuitTarget) -> dict[str, object]:
@@ -92,12 +112,35 @@ def _asked(services: Services, request: CircuitTarget) -> dict[str, object]:
 
 def _answer(services: Services, traced: JobResult[Circuit]) -> CircuitResponse:
     graph = traced.value
-    active = {run: {node.expert for node in graph.nodes if node.run == run} for run in graph.runs}
-    experts = {
-        run: expert_infos(services, run, {expert for expert in active_experts if expert is not None})
-        for run, active_experts in active.items()
+    experts = _experts(services, graph)
+    return CircuitResponse(graph=graph, ids=tuple(node_ids(graph)), experts=experts, took_ms=traced.took_ms)
+
+
+def _experts(services: Services, graph: Circuit) -> dict[str, dict[int, CircuitExpert]]:
+    """Describe the experts of a graph, by run and expert."""
+    result = {}
+    for run in graph.runs:
+        experts = {node.expert for node in graph.nodes if node.run == run and node.expert is not None}
+        with reading(services.database) as session:
+            vocabulary = services.library.run(run).vocabulary
+            promoted = most_promoted(session, find_run(session, run), experts, vocabulary)
+        result[run] = {
+            expert: CircuitExpert(**dict(info), promoted=promoted.get(expert))
+            for expert, info in expert_infos(services, run, experts).items()
+        }
+    return result
+
+
+def _file(services: Services, graph: Circuit) -> dict[str, Any]:
+    labels = {
+        run: {expert: label for expert, info in infos.items() if (label := _label(info)) is not None}
+        for run, infos in _experts(services, graph).items()
     }
-    return CircuitResponse(graph=graph, experts=experts, took_ms=traced.took_ms)
+    return attribution_graph(graph, GraphContext(labels, {}))
+
+
+def _label(info: CircuitExpert) -> str | None:
+    return info.label or (None if info.automatic is None else info.automatic.label)
 
 
 def _effects(ablated: JobResult[tuple[tuple[AblationEffect, ...], Agreement]]) -> CircuitEffectsResponse:

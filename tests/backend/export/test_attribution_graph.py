@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mxd.backend.export.attribution_graph import GraphContext, attribution_graph, write_graph
+from mxd.backend.export.attribution_graph import GraphContext, attribution_graph, node_ids, write_graph
 from mxd.backend.export.read_graph import MAX_NODES, ForeignGraph, read_graph
 from mxd.trainer.analysis.circuits.ablation import AblationEffect
 from mxd.trainer.analysis.circuits.graph import (
@@ -70,8 +70,27 @@ def test_a_graph_is_read_back(circuit: Circuit) -> None:
     assert [node.expert for node in read.nodes] == [None, 7, None, None]
     assert (read.tokens, read.target.text, read.runs) == (circuit.tokens, " fox", ("first",))
     assert {(edge.source, edge.target, edge.weight) for edge in read.edges} == {(1, 0, 3.0), (2, 0, 1.0), (3, 1, 1.0)}
+    assert [node.kind for node in read.nodes] == [node.kind for node in circuit.nodes]
+    assert [(node.direct, node.effect) for node in read.nodes] == [(node.direct, node.effect) for node in circuit.nodes]
+
+
+def test_effects_follow_from_the_links_of_other_programs(circuit: Circuit) -> None:
+    written = attribution_graph(circuit, GraphContext({}, {}))
+    nodes = [{k: v for k, v in node.items() if not k.endswith("_effect")} for node in written["nodes"]]
+    read = read_graph(ForeignGraph.model_validate({**written, "nodes": nodes})).circuit
     # Along all paths: half of the expert's activation of 2 comes from the token.
     assert [node.effect for node in read.nodes[1:]] == pytest.approx([3.0, 1.0, 1.5])
+
+
+def test_labels_measured_effects_and_groups_are_read_back(circuit: Circuit) -> None:
+    effects = {ExpertAtToken("first", 1, 7): AblationEffect(-3.0, -2.5, 0.2)}
+    written = attribution_graph(circuit, GraphContext({"first": {7: "foxes"}}, effects))
+    written["qParams"] |= {"pinnedIds": ["2_7_1"], "supernodes": [["animals", "2_7_1", "E_9_1"]]}
+    graph = ForeignGraph.model_validate(json.loads(json.dumps(written)))
+    read = read_graph(graph)
+    assert (graph.view.pinned, graph.view.supernodes) == (("2_7_1",), (("animals", "2_7_1", "E_9_1"),))
+    assert (read.labels, read.measured) == ({"first": {7: "foxes"}}, (None, -2.5, None, None))
+    assert list(read.ids) == node_ids(circuit)
 
 
 def test_the_most_influential_nodes_are_kept(circuit: Circuit) -> None:

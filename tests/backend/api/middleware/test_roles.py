@@ -13,6 +13,7 @@ READ_WITH_A_BODY = {
     "/api/routing",
     "/api/circuits",
     "/api/circuits/effects",
+    "/api/circuits/graph",
     "/api/circuits/read",
     "/api/privacy/tokens",
 }

@@ -80,6 +80,21 @@ def test_effects_are_the_trainers(live_client: TestClient, fitted: World, circui
     assert single["agreement"]["correlation"] is None
 
 
+def test_a_saved_graph_opens_as_it_was(live_client: TestClient) -> None:
+    traced = live_client.post(PATH, json=ASKED).json()
+    saved = live_client.post(f"{PATH}/graph", json=ASKED).json()
+    saved["qParams"] |= {"pinnedIds": traced["ids"][:2], "supernodes": [["pair", *traced["ids"][:2]]]}
+    opened = live_client.post(f"{PATH}/read", json=saved).json()
+    assert (opened["ids"], opened["prompt"], opened["pinned"]) == (traced["ids"], PROMPT, traced["ids"][:2])
+    assert opened["supernodes"] == [{"name": "pair", "nodes": traced["ids"][:2]}]
+    for name in ("kind", "run", "expert", "position", "effect", "direct"):
+        assert [node[name] for node in opened["graph"]["nodes"]] == [node[name] for node in traced["graph"]["nodes"]]
+    edges = [
+        {(edge["source"], edge["target"], edge["weight"]) for edge in it["graph"]["edges"]} for it in (opened, traced)
+    ]
+    assert edges[0] == edges[1]
+
+
 @pytest.mark.parametrize(
     ("path", "changes", "status", "words"),
     [
