@@ -62,6 +62,17 @@ class Supernode(Schema):
     """Ids of the nodes."""
 
 
+class CircuitAgreement(Schema):
+    """Agreement between predicted and measured effects. Null if undefined."""
+
+    correlation: float | None
+    """Pearson correlation."""
+    same_sign: float | None
+    """Share of the effects whose predicted sign is right."""
+    slope: float | None
+    """Slope of measured on predicted effects, through zero."""
+
+
 class ReadCircuitResponse(CircuitResponse):
     """An attribution graph from a file, with what its author pinned, grouped and measured."""
 
@@ -71,6 +82,8 @@ class ReadCircuitResponse(CircuitResponse):
     supernodes: tuple[Supernode, ...]
     measured: tuple[float | None, ...]
     """Measured change of the target's logit when each node is ablated; null where the file has none."""
+    agreement: CircuitAgreement
+    """Agreement of these with the predicted changes."""
 
 
 class AblatedExpert(Schema):
@@ -103,17 +116,6 @@ class CircuitEffect(Schema):
     """The change that the language model shows."""
     probability: float
     """Probability of the target with the group ablated."""
-
-
-class CircuitAgreement(Schema):
-    """Agreement between predicted and measured effects. Null if undefined."""
-
-    correlation: float | None
-    """Pearson correlation."""
-    same_sign: float | None
-    """Share of the effects whose predicted sign is right."""
-    slope: float | None
-    """Slope of measured on predicted effects, through zero."""
 
 
 class CircuitEffectsResponse(Schema):

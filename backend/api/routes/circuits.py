@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from math import isfinite
+from math import isfinite, nan
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from mxd.backend.api.event_stream import cancel_on_disconnect
 from mxd.backend.api.routes.routing import expert_infos
 from mxd.backend.database.engine import reading
 from mxd.backend.export.attribution_graph import GraphContext, attribution_graph, node_ids
-from mxd.backend.export.read_graph import ForeignGraph, read_graph
+from mxd.backend.export.read_graph import ForeignGraph, ReadGraph, read_graph
 from mxd.backend.inference import jobs
 from mxd.backend.inference.jobs import JobResult
 from mxd.backend.queries.ablation import most_promoted
@@ -92,9 +92,19 @@ async def read_foreign_graph(graph: ForeignGraph) -> Response:
             pinned=graph.view.pinned,
             supernodes=tuple(Supernode(name=name, nodes=nodes) for name, *nodes in graph.view.supernodes),
             measured=foreign.measured,
+            agreement=_agreement(_file_agreement(foreign)),
             took_ms=1000 * (perf_counter() - start),
         )
     )
+
+
+def _file_agreement(foreign: ReadGraph) -> Agreement:
+    """Compare the effects that a file predicts with those that it measured."""
+    from mxd.trainer.analysis.circuits.ablation import AblationEffect
+    from mxd.trainer.analysis.circuits.agreement import agreement
+
+    pairs = zip(foreign.circuit.nodes, foreign.measured, strict=True)
+    return agreement(AblationEffect(-node.effect, value, nan) for node, value in pairs if value is not None)
 
 
 def _foreign_expert(label: str) -> CircuitExpert:
@@ -145,11 +155,15 @@ def _label(info: CircuitExpert) -> str | None:
 
 def _effects(ablated: JobResult[tuple[tuple[AblationEffect, ...], Agreement]]) -> CircuitEffectsResponse:
     effects, agreement = ablated.value
+    return CircuitEffectsResponse(
+        effects=tuple(CircuitEffect.model_validate(effect, from_attributes=True) for effect in effects),
+        agreement=_agreement(agreement),
+        took_ms=ablated.took_ms,
+    )
+
+
+def _agreement(agreement: Agreement) -> CircuitAgreement:
     known = {
         name: value if isfinite(value := getattr(agreement, name)) else None for name in CircuitAgreement.model_fields
     }
-    return CircuitEffectsResponse(
-        effects=tuple(CircuitEffect.model_validate(effect, from_attributes=True) for effect in effects),
-        agreement=CircuitAgreement(**known),
-        took_ms=ablated.took_ms,
-    )
+    return CircuitAgreement(**known)

@@ -86,6 +86,7 @@ def test_a_saved_graph_opens_as_it_was(live_client: TestClient) -> None:
     saved["qParams"] |= {"pinnedIds": traced["ids"][:2], "supernodes": [["pair", *traced["ids"][:2]]]}
     opened = live_client.post(f"{PATH}/read", json=saved).json()
     assert (opened["ids"], opened["prompt"], opened["pinned"]) == (traced["ids"], PROMPT, traced["ids"][:2])
+    assert opened["agreement"]["correlation"] is None
     assert opened["supernodes"] == [{"name": "pair", "nodes": traced["ids"][:2]}]
     for name in ("kind", "run", "expert", "position", "effect", "direct"):
         assert [node[name] for node in opened["graph"]["nodes"]] == [node[name] for node in traced["graph"]["nodes"]]
