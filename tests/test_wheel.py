@@ -122,7 +122,7 @@ def test_an_installed_demo_is_copied_once_to_a_writable_folder(tmp_path: Path, m
         monkeypatch.setattr(demo, name, installed)
     copy = demo.writable_demo()
     assert copy.parent == tmp_path / "home" / "mxd-explorer"
-    assert (copy / "index.json").read_bytes() == (installed / "index.json").read_bytes()
+    assert (copy / "database.sqlite.xz").read_bytes() == (installed / "database.sqlite.xz").read_bytes()
     (copy / "mine").touch()
     assert demo.writable_demo() == copy
     assert (copy / "mine").exists()
@@ -131,7 +131,7 @@ def test_an_installed_demo_is_copied_once_to_a_writable_folder(tmp_path: Path, m
 def test_a_read_only_demo_of_a_checkout_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platformdirs.user_data_path", lambda name: tmp_path / name)
     monkeypatch.setattr("os.access", lambda *_: False)
-    assert (demo.writable_demo() / "index.json").is_file()
+    assert (demo.writable_demo() / "database.sqlite.xz").is_file()
     assert demo.writable_demo().parent == tmp_path / "mxd-explorer"
 
 

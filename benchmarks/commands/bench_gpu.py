@@ -49,7 +49,7 @@ class BenchGpu(Command):
     out: Path | None = None
     """Output folder: gpu.json, and the trained weights in files below 16 MB."""
     pack_from: Path | None = None
-    """Folder that --pack wrote. Default: the demo's language model and text."""
+    """Folder that --pack wrote. Default: the language model and text of the tests."""
     resume_from: Path | None = None
     """Output folder of an earlier run: complete sections are kept, and training continues."""
     sections: Several[SectionName] = SECTIONS

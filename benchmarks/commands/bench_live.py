@@ -21,8 +21,10 @@ from mxd.trainer.config import SAMPLE
 if TYPE_CHECKING:
     from mxd.trainer.storage.run import Run
 
+DEMO_RUN = "smollm2-l10"
+"""Run of the demo that is measured."""
 Positive = Annotated[int, Field(gt=0)]
-NO_SAMPLE = f"The sample is not in {SAMPLE}; get it back with git checkout."
+NO_SAMPLE = f"The demo is missing from {SAMPLE}. Restore it with git checkout."
 
 
 class BenchGenerate(Command):
@@ -119,14 +121,14 @@ class BenchSoak(Command):
 
 
 def sample_run() -> Run:
-    """Return the demo's run that is shown first.
+    """Return the demo's main run.
 
     Raises:
         NotFoundError: it is missing.
     """
-    from mxd.backend.export.sample_data import Sample
+    from mxd.trainer.storage.run import Run
 
-    return Sample.open(SAMPLE).runs[0]
+    return Run.load(DEMO_RUN, SAMPLE)
 
 
 @contextmanager

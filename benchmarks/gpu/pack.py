@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import zstandard
 
-from mxd.trainer.config import SAMPLE, TextConfig
+from mxd.trainer.config import TextConfig
 from mxd.trainer.data.sequences import documents, tokenize_documents
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.sources import cache_folder
@@ -49,6 +49,8 @@ WHEELS = (
 )
 """Packages that this run imports and that images with PyTorch and transformers often lack."""
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64", "manylinux_2_5_x86_64")
+REHEARSAL = Path(__file__).resolve().parents[2] / "tests" / "demo"
+"""Folder with a small language model and text."""
 
 
 @dataclass(frozen=True)
@@ -74,9 +76,9 @@ class Pack:
 
     @classmethod
     def open(cls, folder: Path | None) -> Pack:
-        """Open a pack; without one, the demo's language model and text."""
+        """Open a pack; without one, the language model and text of the tests."""
         if folder is None:
-            return cls(str(SAMPLE / "language-model"), str(SAMPLE / "text.jsonl.gz"), Recipe((1, 2)))
+            return cls(str(REHEARSAL / "language-model"), str(REHEARSAL / "text.jsonl.gz"), Recipe((1, 2)))
         try:
             recipe = json.loads((folder / RECIPE_FILE).read_text("utf-8"))
         except OSError as error:

@@ -34,7 +34,7 @@ class Setting:
     """True for a rehearsal at sizes that a CPU computes in seconds."""
     out: Path
     pack: Path | None
-    """Folder written by ``--pack``; None trains on the demo's language model and text."""
+    """Folder written by ``--pack``; None trains on the language model and text of the tests."""
     resume_from: Path | None
     """Folder with the output of an earlier run."""
     deadline: float = field(default=float("inf"))

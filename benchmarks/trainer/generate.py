@@ -16,9 +16,10 @@ from benchmarks.trainer.timing import Machine, Rounds, median_ratio
 from mxd.trainer.config import Edit, Sampling, SteeringConfig
 from mxd.trainer.inference.generation import RowBatch, SequenceState
 from mxd.trainer.inference.predictions import predict
+from mxd.trainer.inference.results import TokenEvent
 from mxd.trainer.inference.routing import route
 from mxd.trainer.inference.sampling import gumbel_noise, sample_tokens
-from mxd.trainer.inference.steering import NewToken, Steering, steer
+from mxd.trainer.inference.steering import Steering, steer
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.prompts import prompt_ids
 from mxd.trainer.storage.run import Run
@@ -87,7 +88,7 @@ def steering_config(run: Run, tokens: int, seed: int) -> SteeringConfig:
     """A pair whose variants diverge early and generate ``tokens`` each."""
     # The end-of-text token is suppressed, so every alternative generates the same number of tokens.
     sampling = Sampling(max_tokens=tokens, seed=seed, temperature=0.8)
-    # The demo's French expert, so strong that the variants soon diverge: shared tokens are computed only once.
+    # So strong that the variants soon diverge: shared tokens are computed only once.
     edit = Edit(expert=min(2627, run.layer.config.num_experts - 1), mode="add", strength=30.0)
     return SteeringConfig(prompt=PROMPT, edits=(edit,), sampling=sampling)
 
@@ -142,8 +143,8 @@ def bare_step(language_model: LanguageModel, run: Run, config: SteeringConfig) -
 def _together(language_model: LanguageModel, run: Run, configs: list[SteeringConfig]) -> int:
     batch = RowBatch(language_model)
     going = [Steering.prepare(language_model, [run], config, {}) for config in configs]
-    found = sum(isinstance(step, NewToken) for each in going for step in each.join(batch))
+    found = sum(isinstance(step, TokenEvent) for each in going for step in each.join(batch))
     while going := [each for each in going if not each.finished]:
         step = batch.step()
-        found += sum(isinstance(it, NewToken) for each in going for it in each.advance(batch, step))
+        found += sum(isinstance(it, TokenEvent) for each in going for it in each.advance(batch, step))
     return found

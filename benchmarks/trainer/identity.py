@@ -30,8 +30,9 @@ from transformers import (
 
 from benchmarks.trainer.timing import Machine
 from mxd.trainer.config import LayerConfig, Sampling, SteeringConfig, TextConfig, TrainConfig
+from mxd.trainer.inference.results import TokenEvent
 from mxd.trainer.inference.sampling import gumbel_noise, sample_tokens
-from mxd.trainer.inference.steering import NewToken, steer
+from mxd.trainer.inference.steering import steer
 from mxd.trainer.language_model.loading import load_module
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.prompts import prompt_ids
@@ -123,7 +124,7 @@ def _both(world: _World, config: SteeringConfig) -> Iterator[tuple[tuple[list[in
     """Return, per sample, the tokens of our two variants, and those of transformers up to the end of text."""
     arms: list[dict[str, list[int]]] = [{"baseline": [], "steered": []} for _ in range(config.sampling.samples)]
     for step in steer(world.language_model, world.run, config):
-        if isinstance(step, NewToken):
+        if isinstance(step, TokenEvent):
             arms[step.sample][step.variant].append(step.id)
     for ours, theirs in zip(arms, _reference(world, config), strict=True):
         yield (ours["baseline"], ours["steered"]), theirs[: len(ours["baseline"])]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -13,14 +12,13 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from mxd.backend.export.sample_data import INDEX_FILE
+from mxd.backend.cli.commands.demo import demo_database_url
 from mxd.backend.settings import Settings
 from tests.browser.sample import RUN
 from tests.browser.watch import Watch
 from tests.helpers.demo import TEST_DEMO
 from tests.helpers.processes import demo, document, mxd
 
-INDEX_TOKENS = 20_000
 PATIENCE_MS = 20_000
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 QUIET = (
@@ -55,23 +53,20 @@ class Site:
 
 
 def _other_runs(folder: str, names: list[str]) -> list[str]:
-    """All but the one that is shown first, since indexing them takes a minute."""
+    """All but the indexed one."""
     return [name for name in names if Path(folder).name == "runs" and name != RUN]
 
 
 @pytest.fixture(scope="package")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """The sample's first run with a small index, and what ``mxd demo`` makes of it."""
+    """The tests' demo with its indexed run, served by ``mxd demo``."""
     if not (Settings().frontend / "index.html").is_file():
         pytest.fail("The front end is not built, and there is nothing to open in a browser; run make install.")
     folder = tmp_path_factory.mktemp("browser")
     data = folder / "demo"
     shutil.copytree(TEST_DEMO, data, ignore=_other_runs)
-    settings = json.loads((data / INDEX_FILE).read_text("utf-8"))
-    (data / INDEX_FILE).write_text(json.dumps({**settings, "tokens": INDEX_TOKENS}), "utf-8")
-    database = f"sqlite:///{folder / 'database.sqlite'}"
-    with demo(data, database) as (url, process):
-        it = Site(url, data, database, run=RUN, other_run="second")
+    with demo(data) as (url, process):
+        it = Site(url, data, demo_database_url(data), run=RUN, other_run="second")
         document(mxd(*it.fit(it.other_run, 4096), folder=folder))
         yield it
         alive = process.poll() is None

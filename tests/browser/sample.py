@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 
-from mxd.backend.export.sample_data import LABELS_FILE
 from tests.helpers.demo import TEST_DEMO
 
 RUN = "demo-l3-k16"
-_LABELS: dict[str, str] = json.loads((TEST_DEMO / LABELS_FILE).read_text("utf-8"))[RUN]
+_LABELS: dict[str, str] = json.loads((TEST_DEMO / "labels.json").read_text("utf-8"))[RUN]
 
 
 def labelled(label: str) -> int:

@@ -9,7 +9,6 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Page, expect
 
-from mxd.backend.export.sample_data import SESSIONS_FILE
 from tests.browser.conftest import OpenPage, Site
 from tests.browser.sample import ANSWERING
 from tests.browser.test_steering import PROMPT, address, card, texts
@@ -42,7 +41,7 @@ def test_a_session_is_saved_shared_opened_and_deleted(page: Page, open_page: Ope
 
 
 def test_a_shipped_session_is_offered_and_opened(page: Page, site: Site) -> None:
-    shipped = list(json.loads((site.data / SESSIONS_FILE).read_text("utf-8"))[site.run])
+    shipped = list(json.loads((site.data / "sessions.json").read_text("utf-8"))[site.run])
     page.goto(f"/steering?run={site.run}")
     page.get_by_role("link", name=shipped[0], exact=True).click()
     expect(page).to_have_url(re.compile(r"/steering\?.*session="))

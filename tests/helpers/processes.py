@@ -61,9 +61,9 @@ def server(data: Path, *flags: str, folder: Path = ROOT) -> Iterator[tuple[str, 
 
 
 @contextmanager
-def demo(data: Path, database: str) -> Iterator[tuple[str, Popen[str]]]:
+def demo(data: Path) -> Iterator[tuple[str, Popen[str]]]:
     """Start the installed ``mxd demo`` on a free port and the CPU. Yields its address and process."""
-    words = ("demo", "--data", str(data), "--database", database, *ANY_PORT)
+    words = ("demo", "--data", str(data), *ANY_PORT)
     with installed(*words, folder=data) as process, _serving(process) as url:
         yield url, process
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from mxd.backend.settings import Settings
 from tests.interop.environments import CACHE, Oracles, demo_copy
 
 collect_ignore_glob = [] if "INTEROP" in os.environ else ["test_*.py"]
@@ -43,19 +42,5 @@ def oracles() -> Oracles:
 
 @pytest.fixture(scope="session")
 def demo() -> Path:
-    """A copy of the demo whose first run is indexed."""
-    from mxd.backend.cli.commands.demo import prepare_first
-
-    folder = demo_copy()
-    prepare_first(Settings(data=folder, device="cpu"))
-    return folder
-
-
-@pytest.fixture(scope="session")
-def whole_demo() -> Path:
-    """A copy of the demo whose runs are all indexed. The first time, that takes many minutes."""
-    from mxd.backend.cli.commands.demo import prepare
-
-    folder = demo_copy()
-    prepare(Settings(data=folder, device="cpu"))
-    return folder
+    """A copy of the demo as a data folder, with its database."""
+    return demo_copy()

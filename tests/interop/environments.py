@@ -6,6 +6,7 @@ Each has the packages of one ``requirements-NAME.txt``, without their dependenci
 from __future__ import annotations
 
 import json
+import lzma
 import os
 import shutil
 import subprocess
@@ -14,6 +15,9 @@ import sysconfig
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
+
+from mxd.backend.cli.commands.demo import DATABASE_FILE
+from mxd.trainer.config import SAMPLE
 
 ROOT = Path(__file__).parents[2]
 CACHE = ROOT / ".interop"
@@ -73,8 +77,9 @@ def neuronpedia() -> Path:
 
 
 def demo_copy() -> Path:
-    """Return a copy of the demo, without its database."""
+    """Return a copy of the demo as a data folder, with its database."""
     folder = CACHE / "demo"
-    if not folder.is_dir():
-        shutil.copytree(ROOT / "data" / "demo", folder, ignore=shutil.ignore_patterns("mxd.sqlite*"))
+    shutil.copytree(SAMPLE, folder, dirs_exist_ok=True)
+    with lzma.open(SAMPLE / DATABASE_FILE) as source, (folder / "mxd.sqlite").open("wb") as target:
+        shutil.copyfileobj(source, target)
     return folder

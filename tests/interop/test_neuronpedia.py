@@ -64,11 +64,11 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
 
 
-def test_every_run_is_converted(whole_demo: Path, tmp_path: Path, oracles: Oracles, table: Table) -> None:
+def test_every_run_is_converted(demo: Path, tmp_path: Path, oracles: Oracles, table: Table) -> None:
     sizes, converted, examples, labels = [], 0, 0, 0
-    for name in run_names(whole_demo):
-        run, batches = Run.load(name, whole_demo), tmp_path / f"{name}-batches"
-        assert mxd(["export", name, "--format", "neuronpedia", "--out", str(batches), "--data", str(whole_demo)]) == 0
+    for name in run_names(demo):
+        run, batches = Run.load(name, demo), tmp_path / f"{name}-batches"
+        assert mxd(["export", name, "--format", "neuronpedia", "--out", str(batches), "--data", str(demo)]) == 0
         read = oracles.ask("neuronpedia", "read_batches", batches)
         content = [json.loads(path.read_text())["features"] for path in sorted(batches.glob("batch-*.json"))]
         features = [feature for batch in content for feature in batch]
@@ -83,7 +83,7 @@ def test_every_run_is_converted(whole_demo: Path, tmp_path: Path, oracles: Oracl
         assert {row["layer"] for row in explanations} == {source}
         converted, examples, labels = converted + len(rows), examples + len(activations), labels + len(explanations)
     assert max(sizes) <= MAX_BYTES
-    count = len(run_names(whole_demo))
+    count = len(run_names(demo))
     summary = (
         f"{converted:,} experts, {examples:,} examples, {labels:,} labels of {count} runs; largest {max(sizes):,} B"
     )
@@ -92,14 +92,14 @@ def test_every_run_is_converted(whole_demo: Path, tmp_path: Path, oracles: Oracl
 
 
 @pytest.fixture(scope="module")
-def graphs(whole_demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def graphs(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Graphs of the first words of 100 texts; the effects of their experts are measured in the first ten."""
     folder = tmp_path_factory.mktemp("graphs")
-    runs = [run for run in _runs(whole_demo) if run.config.method == "mxd"]
+    runs = [run for run in _runs(demo) if run.config.method == "mxd"]
     language_model = LanguageModel.load(runs[0].language_model_source, "cpu")
-    with gzip.open(whole_demo / "text.jsonl.gz", "rt") as file:
+    with gzip.open(demo / "text.jsonl.gz", "rt") as file:
         texts = [json.loads(line)["text"] for line in islice(file, PROMPTS)]
-    with opened(Settings(data=whole_demo).database_url) as database, reading(database) as session:
+    with opened(Settings(data=demo).database_url) as database, reading(database) as session:
         for number, text in enumerate(texts):
             config = CircuitConfig(prompt=" ".join(text.split()[:8])[:200], max_traced=16)
             circuit = trace(language_model, runs, config)

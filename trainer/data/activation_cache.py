@@ -61,8 +61,6 @@ class CacheManifest(Config):
     """Random seed of the data order."""
     layers: tuple[int, ...]
     """Layer indices, ascending."""
-    batch_tokens: int
-    """Tokens per training step."""
     buffer_tokens: int
     """Tokens per full buffer."""
     tokens: int
@@ -80,7 +78,6 @@ class CacheManifest(Config):
             text_fingerprint=fingerprint(stream.text),
             seed=stream.seed,
             layers=stream.layers,
-            batch_tokens=stream.plan.batch_tokens,
             buffer_tokens=stream.plan.buffer_tokens,
             tokens=stream.plan.tokens,
         )
@@ -229,7 +226,6 @@ class ActivationCache:
         self._check_equal("language model", manifest.language_model, stream.language_model)
         self.check_text(stream.text, 0)
         self._check_equal("--data-seed", manifest.seed, stream.seed)
-        self._check_equal("--batch-tokens", manifest.batch_tokens, plan.batch_tokens)
         self._check_equal("--buffer-tokens", manifest.buffer_tokens, plan.buffer_tokens)
         if missing := set(stream.layers) - set(manifest.layers):
             raise UserError(f"The cache {self.folder} lacks layer {min(missing)}. It has {list(manifest.layers)}.")

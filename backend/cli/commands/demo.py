@@ -1,49 +1,35 @@
-"""``mxd demo``: the bundled demo, indexed on first use, then served."""
+"""``mxd demo``: serve the bundled demo. Its database is shipped compressed and unpacked on first use."""
 
 from __future__ import annotations
 
 import hashlib
+import lzma
 import os
 import shutil
-import signal
 import stat
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+import tempfile
 from pathlib import Path
-from threading import Thread
-from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-import psutil
 from pydantic import Field
 
 from mxd.backend.cli.base import Command, FlagsOf
-from mxd.backend.cli.commands.index import index_run
-from mxd.backend.cli.commands.label import label_run
-from mxd.backend.cli.commands.serve import WhenReady, announce, listen, open_browser, serve
-from mxd.backend.cli.runner import guarded
+from mxd.backend.cli.commands.serve import announce, listen, open_browser, serve
 from mxd.backend.settings import Settings
 from mxd.trainer.config import INSTALLED_SAMPLE, SAMPLE
+from mxd.trainer.errors import NotFoundError, UserError
+from mxd.trainer.utils.files import disk_errors
 from mxd.trainer.utils.memory import keep_freed_memory_in_threads
 
-if TYPE_CHECKING:
-    from sqlalchemy import Engine
-
-    from mxd.backend.export.sample_data import Sample
-    from mxd.trainer.storage.run import Run
-
-NICE_LEVEL = 10
-"""Niceness of the background process, so that requests are served first."""
-SHUTDOWN_TIMEOUT_S = 5.0
+DATABASE_FILE = "database.sqlite.xz"
+"""The demo's database: the index of every run, labels, steering sessions and measurements."""
 
 
 class DemoCommand(Command):
-    """Serve the bundled demo.
+    """Serve the bundled demo: sparse layers of SmolLM2-135M-Instruct.
 
-    On first use, the first run is indexed, which takes about a minute. The other runs are indexed in the background
-    while the server is running.
+    The first start unpacks the database and converts the language model, which takes about half a minute.
     """
 
     examples: ClassVar = (
@@ -54,8 +40,6 @@ class DemoCommand(Command):
 
     data: Path | None = None
     """Folder of a demo (default: the bundled one; an installed package copies it to your user data folder)."""
-    database: str | None = None
-    """SQLAlchemy URL of the database (default: a file next to the demo)."""
     flags: Annotated[dict[str, Any], FlagsOf(Settings, only=frozenset({"host", "port", "device"}))] = Field(
         default_factory=dict
     )
@@ -65,64 +49,13 @@ class DemoCommand(Command):
     def run(self) -> int:
         """Prepare what is missing, then serve."""
         keep_freed_memory_in_threads()
-        settings = self.settings(**self.flags)
-        from mxd.backend.export.sample_data import Sample
-
         folder = self.data or writable_demo()
-        Sample.open(folder)
-        if self.database is None:
-            settings = settings.model_copy(update={"database": demo_database_url(folder)})
-        settings = settings.model_copy(update={"data": folder})
+        settings = self.settings(**self.flags)
         listen(settings.host, settings.port).close()
-        unprepared = prepare_first(settings)
-        when_ready = open_browser if self.open else announce
-        with BackgroundIndexer(settings) as indexer:
-            serve(settings, indexer.start_after(when_ready) if unprepared else when_ready)
+        places = {"data": folder, "database": unpacked_database(folder)}
+        prepare_language_models(folder)
+        serve(settings.model_copy(update=places), open_browser if self.open else announce)
         return 0
-
-
-class BackgroundIndexer(AbstractContextManager["BackgroundIndexer"]):
-    """A process that prepares the remaining runs of the demo while the server is running."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._process: subprocess.Popen[str] | None = None
-
-    def start_after(self, when_ready: WhenReady) -> WhenReady:
-        """Return a callback that calls ``when_ready`` and then starts the process."""
-
-        def start(url: str) -> None:
-            when_ready(url)
-            self.start()
-
-        return start
-
-    def start(self) -> None:
-        """Start the process."""
-        words = [sys.executable, "-m", __name__]
-        # A new session, because Ctrl-C in the terminal is meant for the server, which stops this process.
-        self._process = subprocess.Popen(words, stdin=subprocess.PIPE, text=True, start_new_session=True)
-        assert self._process.stdin is not None
-        # stdin stays open: the process exits when it is closed, even if the server is killed.
-        self._process.stdin.write(self._settings.model_dump_json() + "\n")
-        self._process.stdin.flush()
-
-    @property
-    def exit_code(self) -> int | None:
-        """Exit code of the process, or None while it runs or before it starts."""
-        return None if self._process is None else self._process.poll()
-
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        """Close stdin, which stops the process, and wait for it to exit."""
-        if self._process is None:
-            return
-        try:
-            self._process.communicate(timeout=SHUTDOWN_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.communicate()
 
 
 def writable_demo() -> Path:
@@ -147,90 +80,63 @@ def writable_demo() -> Path:
 
 
 def demo_database_url(folder: Path) -> str:
-    """Return the URL of a demo's database: one per version of the demo, because an index is useless without its run."""
+    """Return the URL of a demo's database: one per version of the demo, because it belongs to the runs.
+
+    Raises:
+        NotFoundError: the folder has no demo.
+    """
     return f"sqlite:///{folder.parent / f'.demo-{_digest(folder)}.sqlite'}"
 
 
-def prepare(settings: Settings) -> None:
-    """Enter every run of the demo into the database with its stored results, and index those without an index.
+def unpacked_database(folder: Path) -> str:
+    """Return the URL of a demo's database, which is unpacked on first use.
 
     Raises:
-        UserError: the demo is damaged.
-        Interrupted: the task was cancelled.
+        NotFoundError: the folder has no demo.
+        UserError: the database is damaged, or the disk is full.
     """
-    with _opened_demo(settings) as (demo, database):
-        for run in demo.runs:
-            _prepare_run(run, demo, database, settings.device)
+    url = demo_database_url(folder)
+    target = Path(url.removeprefix("sqlite:///"))
+    if not target.is_file():
+        print("Unpacking the database of the demo", file=sys.stderr)
+        _unpack(folder / DATABASE_FILE, target)
+    return url
 
 
-def prepare_first(settings: Settings) -> int:
-    """Prepare only the run that is shown first. Returns the number of runs left to prepare.
+def _unpack(packed: Path, target: Path) -> None:
+    """Write ``target`` completely or not at all."""
+    with disk_errors(target), tempfile.TemporaryDirectory(dir=target.parent, prefix=".demo-") as folder:
+        partial = Path(folder) / target.name
+        try:
+            with lzma.open(packed) as source, partial.open("wb") as file:
+                shutil.copyfileobj(source, file, 1 << 20)
+        except (lzma.LZMAError, EOFError) as error:
+            raise UserError(f"{packed} is damaged. Restore it with git checkout.") from error
+        partial.replace(target)
+
+
+def prepare_language_models(folder: Path) -> None:
+    """Convert the language models of a demo's runs that are GGUF files, on first use.
 
     Raises:
-        UserError: the demo is damaged.
-        Interrupted: the task was cancelled.
+        NotFoundError: a GGUF file or its package is missing.
+        UserError: a run or a GGUF file is damaged.
     """
-    from mxd.backend.export.sample_data import is_ready
+    from mxd.trainer.language_model.sources import converted_folder, is_converted, is_gguf
+    from mxd.trainer.storage.run import Run, run_names
 
-    with _opened_demo(settings) as (demo, database):
-        _prepare_run(demo.runs[0], demo, database, settings.device)
-        return sum(not is_ready(run, database) for run in demo.runs[1:])
-
-
-@contextmanager
-def _opened_demo(settings: Settings) -> Iterator[tuple[Sample, Engine]]:
-    from mxd.backend.database.engine import opened
-    from mxd.backend.export.sample_data import Sample
-
-    demo = Sample.open(settings.data)
-    with opened(settings.database_url) as database:
-        demo.enter(database)
-        yield demo, database
-
-
-def _prepare_run(run: Run, demo: Sample, database: Engine, device: str) -> None:
-    from mxd.backend.export.sample_data import is_indexed, is_ready
-    from mxd.trainer.utils.distributed import SINGLE_PROCESS
-
-    if not is_indexed(run, database):
-        index_run(run, demo.index, database, device, SINGLE_PROCESS)
-    demo.enter_ablations(run, database)
-    if not is_ready(run, database):
-        demo.enter_written(run, database)
-        label_run(run, database)
+    sources = {Run.load(name, folder).language_model_source for name in run_names(folder)}
+    for source in filter(is_gguf, sources):
+        if not is_converted(source):
+            print(f"Converting the language model {source}", file=sys.stderr)
+            converted_folder(source)
 
 
 def _digest(folder: Path) -> str:
-    """Return a digest of everything the demo's index depends on, including the database schema."""
-    from mxd.backend.export.sample_data import INDEX_FILE
-    from mxd.trainer.storage.database.migrations import CHAIN
-
-    digest = hashlib.sha256(bytes([CHAIN.newest]))
-    for pattern in (INDEX_FILE, "runs/*/run.json", "runs/*/layer.safetensors", "language-model/model.safetensors"):
-        for path in sorted(folder.glob(pattern)):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()[:12]
-
-
-def main() -> None:
-    """Run the background process. Its settings are the first line of stdin."""
-    settings = Settings.model_validate_json(sys.stdin.readline())
-    psutil.Process().nice(NICE_LEVEL)
-    Thread(target=_stop_with_the_server, daemon=True).start()
-    sys.exit(guarded(lambda: _prepare_all(settings)))
-
-
-def _prepare_all(settings: Settings) -> int:
-    prepare(settings)
-    return 0
-
-
-def _stop_with_the_server() -> None:
-    """Stop this process, without printing anything, when the server closes stdin."""
-    sys.stdin.read()
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-if __name__ == "__main__":
-    main()
+    packed = folder / DATABASE_FILE
+    if not packed.is_file():
+        raise NotFoundError(
+            f"The demo is missing from {folder}. Restore it with git checkout, or train a run of your own."
+        )
+    with packed.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:12]

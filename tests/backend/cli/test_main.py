@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -21,13 +22,13 @@ from mxd.backend.cli.main import run
 from mxd.backend.database import annotations as notes
 from mxd.backend.database.engine import open_database, reading
 from mxd.backend.database.steering_sessions import sessions_of
-from mxd.backend.export.sample_data import SESSIONS_FILE
 from mxd.backend.queries.runs import list_runs
 from mxd.trainer.config import SAMPLE
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.database.open import sqlite_url, writing
 from mxd.trainer.storage.run import Run, run_names
 from mxd.trainer.training.planning.dtypes import has_bfloat16_units
+from tests.helpers.demo import TEST_DEMO
 from tests.helpers.language_models import saved_language_model
 from tests.helpers.runs import small_world
 
@@ -155,8 +156,8 @@ def test_train_index_explore_and_steer(workspace: Path, capsys: Capture) -> None
     words = ["steer", "small", "the fox", "--edit", "12:scale:3", "--edit", "30:ablate", "--max-tokens", "5"]
     assert run([*words, "--temperature", "0", "--json"]) == 0
     steered = document(capsys)
-    assert steered["baseline"]["tokens"] <= 5
-    assert steered["steered"].keys() >= {"text", "reason", "kl"}
+    assert len(steered["baseline"][0]["tokens"]) <= 5
+    assert steered["steered"][0].keys() == {"text", "reason", "tokens"}
 
 
 def test_a_run_is_used_from_any_folder(workspace: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -388,28 +389,18 @@ def test_removing_asks_and_protects_user_labels(
     assert "Unknown run 'small'. There are no runs yet." in capsys.readouterr().err
 
 
-def test_the_demo_is_indexed_once(workspace: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert run(train_words("--name", "small")) == 0
-    sample = workspace / "data"
-    (workspace / "text.jsonl").rename(sample / "text.jsonl")
-    (sample / "index.json").write_text(
-        json.dumps({"text": {"dataset": "text.jsonl", "context_length": 16}, "tokens": 1000})
-    )
-    shipped = {name: {"prompt": "the", "edits": [{"expert": 3, "mode": "add"}]} for name in ("One", "Other")}
-    (sample / SESSIONS_FILE).write_text(json.dumps({"small": shipped}))
+def test_the_demo_is_served_with_its_database(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    sample = shutil.copytree(TEST_DEMO, tmp_path / "demo")
     served = []
     monkeypatch.setattr(demo, "serve", lambda settings, when_ready: served.append(settings))
-    for _ in range(2):
-        assert run(["demo", "--data", str(sample), "--port", "0"]) == 0
-    (first, second) = served
-    assert first == second
-    assert capsys.readouterr().err.count("Indexing small: 992 of 992 tokens, writing to the database") == 1
-    engine = open_database(first.database_url)
+    assert run(["demo", "--data", str(sample), "--port", "0"]) == 0
+    (settings,) = served
+    engine = open_database(settings.database_url)
     with reading(engine) as session:
         (found,) = list_runs(session, lambda _: None).runs
-        assert [kept.name for kept in sessions_of(session, "small")] == ["One", "Other"]
+        assert sessions_of(session, found.name)
     engine.dispose()
-    assert (found.name, found.status, found.indexed_tokens) == ("small", "finished", 992)
+    assert (found.name, found.status, found.indexed_tokens) == ("demo-l3-k16", "finished", 19968)
 
 
 def test_a_missing_demo_is_an_error(workspace: Path, capsys: Capture) -> None:

@@ -1,0 +1,140 @@
+"""Build the demo in data/demo from trained runs.
+
+    python scripts/build_demo.py runs data/demo DATA NAME…           copy runs, weights in 8 bits
+    python scripts/build_demo.py database data/demo DATABASE NAME…   write database.sqlite.xz
+
+Between the two, run ``mxd index``, ``mxd label``, ``mxd evaluate`` and ``mxd ablate`` with ``--data data/demo --database
+sqlite:///DATABASE`` in the checkout, so that everything shipped was measured on the weights that are shipped, and paths
+are relative. ``database`` also enters ``labels.json`` (run -> expert -> label) and ``sessions.json`` (run -> name ->
+steering session), and lists the runs in the order of NAME.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import lzma
+import shutil
+import sqlite3
+import tempfile
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Engine, delete, select
+from sqlalchemy.orm import Session
+
+from mxd.backend.cli.commands.demo import DATABASE_FILE
+from mxd.backend.database import annotations as notes
+from mxd.backend.database import steering_sessions as sessions
+from mxd.backend.database.engine import opened
+from mxd.backend.schemas import SteeringRequest
+from mxd.trainer.layers.files import WEIGHTS_FILE
+from mxd.trainer.layers.quantization import quantize_file
+from mxd.trainer.storage.database.open import writing
+from mxd.trainer.storage.database.tables import RoutedRecord, RunRecord, utc_now
+from mxd.trainer.storage.run import Run, runs_folder
+from mxd.trainer.storage.run_records import register_run
+
+LABELS_FILE = "labels.json"
+SESSIONS_FILE = "sessions.json"
+ROUTED_SEQUENCES = 512
+"""Sequences per run whose complete routing is shipped; half of what ``mxd index`` stores, to save space."""
+
+
+def copy_runs(demo: Path, data: Path, names: list[str]) -> None:
+    """Copy runs into the demo, with weights in 8 bits."""
+    for name in names:
+        run = Run.load(name, data)
+        folder = run.save_pretrained(runs_folder(demo) / name, run.config.language_model)
+        (folder / "README.md").unlink()  # the card is for the hub
+        weights = folder / WEIGHTS_FILE
+        quantize_file(run.folder / WEIGHTS_FILE, weights)
+        print(f"{name}: {weights.stat().st_size / 1e6:.1f} MB")
+
+
+def pack_database(demo: Path, database: Path, names: list[str]) -> None:
+    """Write the demo's database from a copy of ``database``."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "database.sqlite"
+        shutil.copy(database, copy)
+        with opened(f"sqlite:///{copy}") as engine:
+            _finish(engine, demo, names)
+        _vacuum(copy)
+        with copy.open("rb") as source, lzma.open(demo / DATABASE_FILE, "wb", preset=9 | lzma.PRESET_EXTREME) as target:
+            shutil.copyfileobj(source, target, 1 << 20)
+        sizes = [path.stat().st_size / 1e6 for path in (copy, demo / DATABASE_FILE)]
+    print(f"{sizes[0]:.1f} MB, compressed {sizes[1]:.1f} MB")
+
+
+def _finish(engine: Engine, demo: Path, names: list[str]) -> None:
+    runs = {name: Run.load(name, demo) for name in names}
+    for run in runs.values():
+        register_run(run, engine)
+    with writing(engine) as session:
+        _put_in_order(session, names)
+        _drop_routed_sequences(session)
+        for run in runs.values():
+            _enter_labels(session, run, _read(demo / LABELS_FILE).get(run.name, {}))
+            _enter_sessions(session, runs, run, _read(demo / SESSIONS_FILE).get(run.name, {}))
+
+
+def _put_in_order(session: Session, names: list[str]) -> None:
+    """The newest run is listed first."""
+    now = utc_now()
+    for place, name in enumerate(names):
+        session.scalars(select(RunRecord).where(RunRecord.name == name)).one().started_at = now - timedelta(
+            minutes=place
+        )
+
+
+def _drop_routed_sequences(session: Session) -> None:
+    """Keep the first sequences. Which ones are in the sample is random, and the same for every run of one text."""
+    kept = select(RoutedRecord.sequence).distinct().order_by(RoutedRecord.sequence).limit(ROUTED_SEQUENCES)
+    session.execute(delete(RoutedRecord).where(RoutedRecord.sequence.not_in(kept.scalar_subquery())))
+
+
+def _enter_labels(session: Session, run: Run, labels: dict[str, str]) -> None:
+    for expert, label in labels.items():
+        notes.set_label(session, run.name, int(expert), label)
+
+
+def _enter_sessions(session: Session, runs: dict[str, Run], run: Run, written: dict[str, Any]) -> None:
+    """The newest session is listed first."""
+    sessions.remove_sessions(session, run.name)
+    for name, values in reversed(written.items()):
+        steering = SteeringRequest.model_validate(values)
+        units: dict[str, dict[int, float]] = {run.name: {}}
+        for edit in steering.edits:
+            source = runs[edit.run or run.name]
+            units.setdefault(source.name, {})[edit.expert] = source.units[edit.expert]
+        sessions.save_session(session, run.name, name, steering.model_dump(mode="json"), sessions.json_units(units))
+
+
+def _vacuum(path: Path) -> None:
+    """Rewrite the database as one compact file without a write-ahead log."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA journal_mode = DELETE")
+    connection.execute("VACUUM")
+    connection.close()
+
+
+def _read(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    return content
+
+
+def main() -> None:
+    """Run one of the two steps."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("step", choices=("runs", "database"))
+    parser.add_argument("demo", type=Path)
+    parser.add_argument("source", type=Path, help="data folder of the runs, or SQLite file of the database")
+    parser.add_argument("names", nargs="+")
+    given = parser.parse_args()
+    step = {"runs": copy_runs, "database": pack_database}[given.step]
+    step(given.demo, given.source, given.names)
+
+
+if __name__ == "__main__":
+    main()
