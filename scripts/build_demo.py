@@ -3,10 +3,10 @@
     python scripts/build_demo.py runs data/demo DATA NAME…           copy runs, weights in 8 bits
     python scripts/build_demo.py database data/demo DATABASE NAME…   write database.sqlite.xz
 
-Between the two, run ``mxd index``, ``mxd label``, ``mxd evaluate`` and ``mxd ablate`` with ``--data data/demo --database
-sqlite:///DATABASE`` in the checkout, so that everything shipped was measured on the weights that are shipped, and paths
-are relative. ``database`` also enters ``labels.json`` (run -> expert -> label) and ``sessions.json`` (run -> name ->
-steering session), and lists the runs in the order of NAME.
+Between the two, run ``mxd index``, ``mxd evaluate`` and ``mxd ablate`` with ``--data data/demo --database
+sqlite:///DATABASE`` in the checkout, so that everything is measured on the shipped weights, and paths are relative.
+``database`` also enters ``labels.json`` (run -> expert -> label) and ``sessions.json`` (run -> name -> steering
+session), and lists the runs in the order of NAME.
 """
 
 from __future__ import annotations
