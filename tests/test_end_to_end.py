@@ -87,9 +87,8 @@ def test_routing_is_the_same_on_the_command_line_and_over_http(client: httpx.Cli
     served = client.post("/runs/small/routing", json={"text": PROMPT}).json()
     assert "".join(token["text"] for token in served["tokens"][1:]) == PROMPT
     for printed, token in zip(said["route"]["tokens"], served["tokens"], strict=True):
-        assert (printed["id"], printed["text"]) == (token["id"], token["text"])
-        experts = [[expert["expert"], expert["coefficient"]] for expert in token["experts"]]
-        assert printed["experts"] == [[expert, pytest.approx(coefficient)] for expert, coefficient in experts]
+        experts = [{name: pytest.approx(value) for name, value in expert.items()} for expert in token["experts"]]
+        assert printed == {**token, "experts": experts}
 
 
 def test_steering_is_the_same_on_the_command_line_and_over_http(client: httpx.Client, said: dict[str, Any]) -> None:
@@ -98,12 +97,13 @@ def test_steering_is_the_same_on_the_command_line_and_over_http(client: httpx.Cl
         assert answer.headers["content-type"].startswith("text/event-stream")
         events = [json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: ")]
     assert [events[0]["event"], events[-1]["event"]] == ["start", "done"]
-    texts = {
-        arm: "".join(event["text"] for event in events if event.get("variant") == arm)
-        for arm in ("baseline", "steered")
-    }
-    assert texts == {arm: said["steer"][arm]["text"] for arm in texts}
-    assert texts["baseline"] != texts["steered"]
+    for variant in ("baseline", "steered"):
+        (printed,) = said["steer"][variant]
+        tokens = [event for event in events if event.get("variant") == variant]
+        assert [token.keys() for token in printed["tokens"]] == [token.keys() for token in tokens]
+        assert printed["text"] == "".join(token["text"] for token in tokens)
+        assert [token["kl"] for token in printed["tokens"]] == pytest.approx([token["kl"] for token in tokens], abs=1e-5)
+    assert said["steer"]["baseline"][0]["text"] != said["steer"]["steered"][0]["text"]
 
 
 # ---------------------------------------------------------------- what is refused

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Coroutine, Sequence
+from contextlib import aclosing
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import anyio
-from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import JSONResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -21,9 +21,9 @@ from mxd.backend.schemas import ErrorEvent
 log = logging.getLogger(__name__)
 PING = b": ping\n\n"
 """A comment, which clients ignore, because proxies close idle connections."""
-EventData = BaseModel | dict[str, Any] | bytes
+EventData = Any
 Event = tuple[str, EventData]
-"""Event name, which may be empty, and data: a model, plain data in its shape, or bytes without line breaks."""
+"""Event name, which may be empty, and data: a schema, a dataclass, plain data, or bytes without line breaks."""
 Events = AsyncGenerator[Sequence[Event], None]
 """Batches of events that are sent together."""
 
@@ -89,6 +89,26 @@ async def _wire(events: Events, ping_seconds: float) -> AsyncGenerator[bytes, No
 
 async def _next(events: Events) -> Sequence[Event] | None:
     return await anext(events, None)
+
+
+class NamedEvent(Protocol):
+    """An event that knows its name."""
+
+    @property
+    def event(self) -> str:
+        """Name of the event."""
+
+
+async def stream_steps(steps: AsyncGenerator[Sequence[NamedEvent], None]) -> EventStream:
+    """Stream the events of each step together; errors before the first step become a status code, not an event."""
+    return EventStream(_named(await anext(steps), steps))
+
+
+async def _named(first: Sequence[NamedEvent], steps: AsyncGenerator[Sequence[NamedEvent], None]) -> Events:
+    async with aclosing(steps):
+        yield [(event.event, event) for event in first]
+        async for together in steps:
+            yield [(event.event, event) for event in together]
 
 
 class EventStreamJson(JSONResponse):

@@ -29,10 +29,9 @@ from mxd.backend.schemas import (
 )
 from mxd.backend.settings import Settings
 from mxd.trainer.config.privacy import ProtectConfig
+from mxd.trainer.training.privacy.results import EvalPoint, TokenConfidence
 
 if TYPE_CHECKING:
-    from mxd.trainer.training.privacy.metrics import TokenConfidence
-    from mxd.trainer.training.privacy.optimizer import EvalPoint
     from mxd.trainer.training.privacy.protect import Protection, ProtectionOutcome
 
 T = TypeVar("T")
@@ -81,8 +80,7 @@ class PrivacyService:
         """
         names = (*request.before, *request.after)
         result = await self.live.submit(names, _by_token, len(request.before), request.text)
-        answer = {"tokens": result.value, "took_ms": result.took_ms}
-        return ConfidenceResponse.model_validate(answer, from_attributes=True)
+        return ConfidenceResponse(tokens=tuple(result.value), took_ms=result.took_ms)
 
     async def _in_turn(self, names: Sequence[str], job: Callable[[JobContext], T]) -> T:
         """Run one step between other requests; an admitted job waits when the queue is full."""

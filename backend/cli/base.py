@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import to_json
 
 from mxd.backend.settings import Settings
 from mxd.trainer.utils.printable import printable
@@ -78,9 +77,9 @@ class Command(BaseModel):
         given = {"data": self.data, "database": self.database, **more}
         return Settings(**{name: value for name, value in given.items() if value is not None})
 
-    def report(self, result: Mapping[str, Any] | list[Any], text: str) -> None:
-        """Print ``result`` as JSON, or ``text``."""
-        print(printable(json.dumps(_finite(result), ensure_ascii=False) if self.as_json else text))
+    def report(self, result: Any, text: str) -> None:
+        """Print ``text``, or ``result`` as JSON: plain data or a dataclass. NaN and infinities become null."""
+        print(printable(to_json(result, inf_nan_mode="null").decode() if self.as_json else text))
 
 
 class ModelCommand(Command):
@@ -88,14 +87,3 @@ class ModelCommand(Command):
 
     device: str = "auto"
     """Device of the language model: auto, cpu, cuda, or auto-map (over all GPUs, main memory and disk)."""
-
-
-def _finite(value: Any) -> Any:
-    """Replace NaN and infinities, which JSON lacks, by None."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return value

@@ -21,10 +21,8 @@ if TYPE_CHECKING:
     from mxd.trainer.analysis.circuits.ablation import AblationEffect
     from mxd.trainer.analysis.circuits.agreement import Agreement
     from mxd.trainer.analysis.circuits.graph import Circuit, ExpertAtToken
-    from mxd.trainer.analysis.direct_effects import ExpertEffect
-    from mxd.trainer.analysis.expert_matrix import ExpertMap
-    from mxd.trainer.inference.predictions import Predictions
-    from mxd.trainer.inference.routing import Routing
+    from mxd.trainer.analysis.results import ExpertEffect, ExpertMap
+    from mxd.trainer.inference.results import Predictions, Routing
     from mxd.trainer.inference.steering import Units
     from mxd.trainer.language_model.model import LanguageModel
     from mxd.trainer.storage.run import Run

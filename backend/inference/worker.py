@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from mxd.backend.errors import OutOfMemoryError, UnusableRunError
 from mxd.backend.inference.lazy_imports import import_compute_modules
 from mxd.backend.inference.waiting_time import MovingAverage
+from mxd.backend.schemas import ProgressEvent
 from mxd.trainer.errors import UserError
-from mxd.trainer.inference.steering_events import DoseStep, SteeringStep
+from mxd.trainer.inference.results import DoseStep, SteeringStep
 
 if TYPE_CHECKING:
     from mxd.trainer.inference.generation import RowBatch, SequenceState, StepOutput
@@ -30,14 +31,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True)
-class QueuePosition:
-    """Event of a waiting generation, sent whenever its position changes."""
-
-    queue_position: int
-    """Number of generations that will join earlier."""
 
 
 class Generation(Protocol):
@@ -57,7 +50,7 @@ class Generation(Protocol):
         """Sample the next token of each text."""
 
 
-GenerationEvent = SteeringStep | DoseStep | QueuePosition
+GenerationEvent = SteeringStep | DoseStep | ProgressEvent
 Delivery = Sequence[GenerationEvent] | BaseException | None
 """A message to a generation's client: the events of one step, the error that ends it, or None at the end."""
 
@@ -91,7 +84,7 @@ class GenerationRequest:
         """Deliver the position in the queue if it has changed."""
         if before != self.position:
             self.position = before
-            self.deliver((QueuePosition(before),))
+            self.deliver((ProgressEvent(queue_position=before),))
 
 
 class ModelWorker:

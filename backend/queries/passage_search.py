@@ -18,7 +18,7 @@ from mxd.trainer.errors import UserError
 from mxd.trainer.storage.database.tables import ExpertRecord, RunRecord
 
 if TYPE_CHECKING:
-    from mxd.trainer.inference.routing import RoutedToken, Routing
+    from mxd.trainer.inference.results import RoutedToken, Routing
 
 
 @dataclass(frozen=True)

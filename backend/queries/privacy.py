@@ -10,7 +10,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from mxd.backend.queries.runs import aware, find_index
-from mxd.backend.schemas import PrivacyList, PrivacyResult, ProtectedRuns
+from mxd.backend.schemas import PrivacyList, ProtectedRuns
 from mxd.trainer.config.privacy import SUBJECT
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.database.column_types import TOKEN_IDS
@@ -41,7 +41,7 @@ def described(record: EvaluationRecord) -> ProtectedRuns:
         created_at=aware(record.created_at),
         text=record.text,
         max_added_loss=record.settings["max_added_loss"],
-        result=PrivacyResult.model_validate(record.result),
+        result=record.result,
     )
 
 

@@ -1,4 +1,6 @@
-"""Request and response bodies of the HTTP API, as frozen pydantic models and documented dataclasses.
+"""Request and response bodies of the HTTP API, as frozen pydantic models.
+
+Results that the trainer computes are its own documented dataclasses, such as ``mxd.trainer.inference.results``.
 
 The front end's types are generated from them through ``openapi.json``. Activations are raw gate values, densities and
 shares lie between 0 and 1, and losses and divergences are in nats. Times are in seconds, unless
@@ -7,7 +9,7 @@ the name ends in ``_ms``.
 
 from __future__ import annotations
 
-from mxd.backend.schemas.ablation import Ablation, ExpertAblation, ExpertMap, OutputDimension, SingularDirection
+from mxd.backend.schemas.ablation import Ablation, ExpertAblation
 from mxd.backend.schemas.auth import AccessInfo, SignInRequest
 from mxd.backend.schemas.base import ErrorBody, ErrorResponse, Schema
 from mxd.backend.schemas.circuits import (
@@ -71,59 +73,35 @@ from mxd.backend.schemas.lists import (
 )
 from mxd.backend.schemas.multi_layer_routing import JointRoutingRequest, JointRoutingResponse, LayerRun, LiveOptions
 from mxd.backend.schemas.privacy import (
-    Confidence,
-    ConfidenceComparison,
     ConfidenceRequest,
     ConfidenceResponse,
-    EvalPoint,
-    LossIncrease,
-    NextTokenConfidence,
     PassageToProtect,
-    PrivacyBound,
     PrivacyList,
-    PrivacyResult,
     ProtectDoneEvent,
     ProtectedRuns,
     ProtectEvent,
     ProtectProgressEvent,
     ProtectRequest,
-    RelearningAttack,
-    RetainedText,
-    TokenConfidence,
 )
 from mxd.backend.schemas.routing import (
     EffectsRequest,
     EffectsResponse,
-    ExpertEffect,
-    PredictedToken,
-    Prediction,
     PredictionsResponse,
     PromptText,
-    RoutedExpert,
     RoutedExpertInfo,
-    RoutedToken,
     RoutingRequest,
     RoutingResponse,
-    TokenEffect,
 )
 from mxd.backend.schemas.runs import MetricPoint, RunDetail, RunList, RunStatus, RunSummary, StatusChange
 from mxd.backend.schemas.search import PassageHit, PassageRequest, PassageResult, PassageToken
 from mxd.backend.schemas.sessions import SavedSession, SaveSessionRequest, SessionList, SessionSummary
 from mxd.backend.schemas.steering import (
-    Alternative,
-    DoneEvent,
-    DoseDoneEvent,
     DoseEvent,
-    DosePoint,
-    DoseProgressEvent,
     DoseRequest,
     ErrorEvent,
     ProgressEvent,
-    StartEvent,
     SteeringEvent,
     SteeringRequest,
-    TokenEvent,
-    Variant,
 )
 
 __all__ = [
@@ -131,7 +109,6 @@ __all__ = [
     "Ablation",
     "AccessInfo",
     "ActivationBin",
-    "Alternative",
     "AutomaticLabel",
     "ChangeListRequest",
     "CircuitAgreement",
@@ -144,15 +121,9 @@ __all__ = [
     "CoactivatingExpert",
     "CoactivatingExperts",
     "ComparedExpert",
-    "Confidence",
-    "ConfidenceComparison",
     "ConfidenceRequest",
     "ConfidenceResponse",
-    "DoneEvent",
-    "DoseDoneEvent",
     "DoseEvent",
-    "DosePoint",
-    "DoseProgressEvent",
     "DoseRequest",
     "EffectsRequest",
     "EffectsResponse",
@@ -161,7 +132,6 @@ __all__ = [
     "ErrorBody",
     "ErrorEvent",
     "ErrorResponse",
-    "EvalPoint",
     "EvaluationList",
     "EvaluationMetric",
     "EvaluationSummary",
@@ -170,10 +140,8 @@ __all__ = [
     "ExamplePage",
     "ExpertAblation",
     "ExpertDetail",
-    "ExpertEffect",
     "ExpertList",
     "ExpertLists",
-    "ExpertMap",
     "ExpertPage",
     "ExpertRow",
     "ExpertSort",
@@ -189,26 +157,19 @@ __all__ = [
     "ListSummary",
     "LiveOptions",
     "LoadedLanguageModel",
-    "LossIncrease",
     "MakeListRequest",
     "MatchedBy",
     "MatchedPair",
     "MetricPoint",
-    "NextTokenConfidence",
     "NoteRequest",
     "Order",
-    "OutputDimension",
     "PassageHit",
     "PassageRequest",
     "PassageResult",
     "PassageToProtect",
     "PassageToken",
-    "PredictedToken",
-    "Prediction",
     "PredictionsResponse",
-    "PrivacyBound",
     "PrivacyList",
-    "PrivacyResult",
     "ProbeList",
     "ProbeScore",
     "ProbeSummary",
@@ -222,11 +183,7 @@ __all__ = [
     "ProtectedRuns",
     "RandomExamples",
     "RandomExpert",
-    "RelearningAttack",
-    "RetainedText",
-    "RoutedExpert",
     "RoutedExpertInfo",
-    "RoutedToken",
     "RoutingRequest",
     "RoutingResponse",
     "RunComparison",
@@ -245,16 +202,10 @@ __all__ = [
     "SimilarBy",
     "SimilarExpert",
     "SimilarExperts",
-    "SingularDirection",
-    "StartEvent",
     "StatusChange",
     "SteeringEvent",
     "SteeringRequest",
     "TagCount",
     "TagList",
-    "TokenConfidence",
     "TokenCount",
-    "TokenEffect",
-    "TokenEvent",
-    "Variant",
 ]

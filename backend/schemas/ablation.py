@@ -1,9 +1,9 @@
-"""Ablation and amplification effects of an expert, and the expert as a linear map."""
+"""Ablation and amplification effects of an expert."""
 
 from __future__ import annotations
 
 from mxd.backend.schemas.base import Schema
-from mxd.backend.schemas.routing import TokenEffect
+from mxd.trainer.analysis.results import TokenEffect
 
 
 class Ablation(Schema):
@@ -44,40 +44,3 @@ class ExpertAblation(Schema):
     """Null if not measured."""
     command: str
     """Command that measures it."""
-
-
-class OutputDimension(Schema):
-    """One entry of an expert's output scaling."""
-
-    dimension: int
-    """Index of the output dimension."""
-    scaling: float
-    """Scaling c_n at this dimension."""
-    relative: float
-    """Scaling in units of the root mean square over all experts at this dimension."""
-
-
-class SingularDirection(Schema):
-    """An output direction of an expert, with either sign."""
-
-    share: float
-    """Share of the squared singular values of the expert's matrix."""
-    positive_tokens: tuple[TokenEffect, ...]
-    """Tokens with the largest logits above the mean when the direction is added."""
-    negative_tokens: tuple[TokenEffect, ...]
-    """Tokens with the largest logits when it is subtracted."""
-
-
-class ExpertMap(Schema):
-    """An expert as a linear map, from its weights alone."""
-
-    stable_rank: float
-    """Squared Frobenius norm divided by squared spectral norm; 1 for a single output direction."""
-    directions: tuple[SingularDirection, ...]
-    """Largest output directions."""
-    largest_scalings: tuple[OutputDimension, ...]
-    """Output dimensions with the largest scaling. Empty if experts have no output scaling."""
-    smallest_scalings: tuple[OutputDimension, ...]
-    """Output dimensions with the smallest scaling. Empty if experts have no output scaling."""
-    small_scaling_share: float | None
-    """Share of output dimensions scaled by less than a tenth of their root mean square."""

@@ -8,7 +8,9 @@ from pydantic import Field
 
 from mxd.backend.schemas.base import Schema
 from mxd.backend.schemas.experts import AutomaticLabel
+from mxd.trainer.analysis.results import ExpertEffect
 from mxd.trainer.config import Size
+from mxd.trainer.inference.results import PredictedToken, RoutedToken
 from mxd.trainer.language_model.chat_template import Turn
 
 
@@ -25,47 +27,6 @@ class RoutingRequest(PromptText):
 
     k: Size | None = None
     """Number of experts per token, strongest first. Default: the run's K."""
-
-
-class RoutedExpert(Schema):
-    """An active expert on one token."""
-
-    expert: int
-    coefficient: float
-    """Gate activation."""
-    share: float
-    """Share of the summed L2 norms of all active experts' outputs on this token."""
-
-
-class Prediction(Schema):
-    """A candidate for the next token."""
-
-    id: int
-    text: str
-    original: float
-    """Probability with the original MLP."""
-    replaced: float
-    """Probability with the MLP replaced by the run's layer."""
-
-
-class RoutedToken(Schema):
-    """A token with its active experts."""
-
-    id: int
-    text: str
-    start: bool
-    """True if this is the start token added before the text."""
-    experts: tuple[RoutedExpert, ...]
-    """Active experts, largest activation first."""
-
-
-class PredictedToken(Schema):
-    """The next-token distribution after one token of the text."""
-
-    kl: float
-    """KL divergence from the original distribution to the one with the replaced layer, in nats."""
-    predictions: tuple[Prediction, ...]
-    """Union of the most probable next tokens of both, by original probability."""
 
 
 class PredictionsResponse(Schema):
@@ -110,27 +71,6 @@ class EffectsRequest(RoutingRequest):
 
     position: Annotated[int, Field(ge=0)]
     """Position of the token, as in the routing of the same text; 0 is the start token."""
-
-
-class TokenEffect(Schema):
-    """Effect of an expert on the probability of one token."""
-
-    id: int
-    text: str
-    change: float
-    """Log-probability with the expert's output minus log-probability without it, in nats."""
-
-
-class ExpertEffect(Schema):
-    """Tokens that an expert promotes and suppresses."""
-
-    expert: int
-    coefficient: float
-    """Gate activation."""
-    promoted: tuple[TokenEffect, ...]
-    """Largest change first."""
-    suppressed: tuple[TokenEffect, ...]
-    """Most negative change first."""
 
 
 class EffectsResponse(Schema):

@@ -16,10 +16,9 @@ from mxd.trainer.analysis.circuits.graph import Circuit
 from mxd.trainer.analysis.circuits.tracing import trace as trace_circuit
 from mxd.trainer.config import Edit, SteeringConfig
 from mxd.trainer.config.analysis import CircuitConfig
-from mxd.trainer.inference.routing import Routing
+from mxd.trainer.inference.results import Routing, SteeredGeneration
 from mxd.trainer.inference.routing import route as route_text
 from mxd.trainer.inference.steering import steer as steer_text
-from mxd.trainer.inference.steering_events import SteeredGeneration
 
 
 def route(
@@ -81,9 +80,8 @@ def generate(
     parsed = tuple(edits) if isinstance(edits, Sequence) else parse_edits(edits)
     config = build(SteeringConfig, {"prompt": prompt, "edits": parsed}, settings)
     with language_model_of(layers[0], model, tokenizer) as language_model:
-        generation = steer_text(language_model, [layer.run for layer in layers], config)
-        generation.tokens("baseline")  # to the end, while the model is in evaluation mode
-    return generation
+        runs = [layer.run for layer in layers]
+        return SteeredGeneration.collect(runs[0].name, prompt, steer_text(language_model, runs, config))
 
 
 def trace(

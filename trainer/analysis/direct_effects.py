@@ -8,12 +8,10 @@ Shapes: T tokens, K active, O output width, V vocabulary.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
+from mxd.trainer.analysis.results import ExpertEffect, TokenEffect
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.mlp_hooks import Mlp
 from mxd.trainer.language_model.model import LanguageModel
@@ -23,27 +21,6 @@ from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import check_fits
 
 NUM_TOKENS = 6
-
-
-class TokenEffect(NamedTuple):
-    """Effect of a contribution on the log probability of one token."""
-
-    id: int
-    text: str
-    change: float
-    """log p with the contribution − log p without it, in nats."""
-
-
-@dataclass(frozen=True)
-class ExpertEffect:
-    """Active expert and the next tokens that it promotes and suppresses most."""
-
-    expert: int
-    coefficient: float
-    promoted: tuple[TokenEffect, ...]
-    """Largest change first."""
-    suppressed: tuple[TokenEffect, ...]
-    """Most negative change first."""
 
 
 @torch.no_grad()

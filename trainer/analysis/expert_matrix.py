@@ -5,13 +5,10 @@ Shapes: N experts, H hidden width, O output width, V vocabulary; W_n is [H, O].
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
-from mxd.trainer.analysis.direct_effects import TokenEffect
+from mxd.trainer.analysis.results import ExpertMap, OutputDimension, SingularDirection, TokenEffect
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.prompts import single_texts
@@ -28,45 +25,6 @@ SMALL_SCALING = 0.1
 MAX_EXACT_WIDTH = 1024
 """Width of the smaller side up to which the SVD is exact. Above it is randomised (Halko et al., arXiv 0909.4061)."""
 SKETCH, ITERATIONS = 32, 8
-
-
-class OutputDimension(NamedTuple):
-    """An output dimension and its entry in c_n."""
-
-    dimension: int
-    """Index of the output dimension."""
-    scaling: float
-    """Entry of c_n."""
-    relative: float
-    """Absolute value of the entry, relative to the dimension's root mean square over all experts."""
-
-
-@dataclass(frozen=True)
-class SingularDirection:
-    """A right singular vector of W_n, an output direction that the expert adds with either sign."""
-
-    share: float
-    """Share of the sum of squared singular values."""
-    positive_tokens: tuple[TokenEffect, ...]
-    """Tokens that the direction promotes most, by the logit lens, with their logits above the mean."""
-    negative_tokens: tuple[TokenEffect, ...]
-    """Tokens that the opposite direction promotes most."""
-
-
-@dataclass(frozen=True)
-class ExpertMap:
-    """Output directions and output dimensions of an expert's linear map."""
-
-    stable_rank: float
-    """‖W‖²_F / ‖W‖²₂; 1 for a map with a single output direction."""
-    directions: tuple[SingularDirection, ...]
-    """Leading singular directions, largest share first."""
-    largest_scalings: tuple[OutputDimension, ...]
-    """Output dimensions that c_n scales most; empty if c_n does not scale outputs."""
-    smallest_scalings: tuple[OutputDimension, ...]
-    """Output dimensions that c_n scales least; empty if c_n does not scale outputs."""
-    small_scaling_share: float | None
-    """Share of output dimensions scaled by less than a tenth of their root mean square over all experts."""
 
 
 @torch.no_grad()

@@ -26,7 +26,8 @@ from mxd.trainer.config import Edit, SteeringMode
 from mxd.trainer.config.conditions import Condition
 from mxd.trainer.errors import UserError
 from mxd.trainer.inference.conditions import GateCheck, TextProgress, effect_share
-from mxd.trainer.inference.routing import RoutedExpert, routed_experts
+from mxd.trainer.inference.results import RoutedExpert
+from mxd.trainer.inference.routing import routed_experts
 from mxd.trainer.language_model.mlp_hooks import Mlp
 from mxd.trainer.layers.base import Routing, SparseLayer
 

@@ -21,7 +21,7 @@ from mxd.trainer.config import Sampling
 from mxd.trainer.inference.conditions import TextProgress
 from mxd.trainer.inference.edits import EditedBlock, EditPlan, LayerEdits
 from mxd.trainer.inference.kv_cache import GrowableCache
-from mxd.trainer.inference.routing import RoutedExpert
+from mxd.trainer.inference.results import RoutedExpert
 from mxd.trainer.inference.sampling import SamplingRequest, TokenComparison, sample_and_compare
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.prefix_sharing import shared_prefix

@@ -5,13 +5,12 @@ Shapes: R rows, T tokens, I input width, V vocabulary size, P most probable toke
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from mxd.trainer.inference.results import PredictedToken, Prediction, Predictions
 from mxd.trainer.language_model.mlp_hooks import Mlp, MlpFunction
 from mxd.trainer.language_model.model import LanguageModel, replacement
 from mxd.trainer.language_model.prompts import single_texts
@@ -24,33 +23,6 @@ KL_CHUNK = 16
 """Tokens whose distributions are compared at a time."""
 BLOCK = 64
 """Tokens of the vocabulary per block of ``top_ids``."""
-
-
-class Prediction(NamedTuple):
-    """A next token with its probability under the original MLP and under the sparse layer."""
-
-    id: int
-    text: str
-    original: float
-    replaced: float
-
-
-@dataclass(frozen=True)
-class PredictedToken:
-    """Next-token predictions after one token of the text."""
-
-    kl: float
-    """KL divergence from the original next-token distribution to that with the sparse layer, in nats."""
-    predictions: tuple[Prediction, ...]
-    """Most probable next tokens, in descending order of the original probability."""
-
-
-@dataclass(frozen=True)
-class Predictions:
-    """Next-token predictions after each token of a text, for one run."""
-
-    run: str
-    tokens: tuple[PredictedToken, ...]
 
 
 @torch.inference_mode()

@@ -5,74 +5,18 @@ Shapes: T tokens, I input width, M width of the dense output, K active experts.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from mxd.trainer.inference.results import RoutedExpert, RoutedToken, Routing
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import token_texts
 from mxd.trainer.layers.base import Routing as LayerRouting
 from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import text_ids
-from mxd.trainer.utils.html import ShadedToken, html_table, shaded_text
-
-
-class RoutedExpert(NamedTuple):
-    """An expert that is active on a token."""
-
-    expert: int
-    coefficient: float
-    share: float
-    """Share of the summed L2 norms of all active experts' contributions on this token."""
-
-
-@dataclass(frozen=True)
-class RoutedToken:
-    """One token of a text with its active experts."""
-
-    id: int
-    text: str
-    start: bool
-    """True if this is the start token, which also precedes every document in training."""
-    experts: tuple[RoutedExpert, ...]
-    """Active experts in descending order of coefficient."""
-
-
-@dataclass(frozen=True)
-class Routing:
-    """The routing of a text through one run."""
-
-    run: str
-    tokens: tuple[RoutedToken, ...]
-
-    def strongest(self, count: int = 8) -> tuple[int, ...]:
-        """Experts with the largest sum of shares over the text, without the start token."""
-        shares: defaultdict[int, float] = defaultdict(float)
-        for token in self.tokens:
-            for routed in () if token.start else token.experts:
-                shares[routed.expert] += routed.share
-        return tuple(sorted(shares, key=lambda expert: -shares[expert])[:count])
-
-    def _repr_html_(self) -> str:
-        """One line per strongest expert: the text, shaded by the expert's coefficient."""
-        lines = [(f"<b>{expert}</b>", shaded_text(self._shaded(expert))) for expert in self.strongest()]
-        return html_table(("expert", f"where it is active ({self.run})"), lines)
-
-    def _shaded(self, expert: int) -> list[ShadedToken]:
-        coefficients = [
-            next((each.coefficient for each in token.experts if each.expert == expert), 0.0) for token in self.tokens
-        ]
-        largest = max(coefficients)
-        return [
-            ShadedToken(token.text, value / largest, f"{value:.4f}" if value else "", value == largest)
-            for token, value in zip(self.tokens, coefficients, strict=True)
-            if not token.start
-        ]
 
 
 def route(language_model: LanguageModel, run: Run, text: str, k: int | None = None) -> Routing:

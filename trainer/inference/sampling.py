@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from mxd.trainer.config import Sampling
+from mxd.trainer.inference.results import Alternative
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.prompts import single_texts
 
@@ -35,14 +36,6 @@ class SamplingRequest(NamedTuple):
     seed: int
     step: int
     """Index of the new token. Seed and step fix the Gumbel noise, so both variants share it."""
-
-
-class Alternative(NamedTuple):
-    """A probable next token."""
-
-    id: int
-    text: str
-    probability: float
 
 
 class TokenComparison(NamedTuple):

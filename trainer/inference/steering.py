@@ -18,25 +18,22 @@ from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.inference.conditions import GateCheck, TextProgress
 from mxd.trainer.inference.edits import EditPlan, LayerEdits
 from mxd.trainer.inference.generation import PositionMask, RowBatch, SamplingState, SequenceState, StepOutput
-from mxd.trainer.inference.routing import RoutedExpert
-from mxd.trainer.inference.sampling import TokenComparison
-from mxd.trainer.inference.steering_events import (
+from mxd.trainer.inference.results import (
     VARIANTS,
-    Done,
-    NewToken,
+    DoneEvent,
     Reason,
-    Started,
-    SteeredGeneration,
+    RoutedExpert,
+    StartEvent,
     SteeringStep,
+    TokenEvent,
     Variant,
 )
+from mxd.trainer.inference.sampling import TokenComparison
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.prompts import prompt_ids
 from mxd.trainer.language_model.tokenizer import TokenStream
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import check_fits
-
-__all__ = ["Done", "NewToken", "Started", "Steering", "SteeringStep", "Units", "generate", "saved_units", "steer"]
 
 Units = Mapping[str, Mapping[int, float]]
 """Run -> expert -> its unit for ``add`` and ``set``: its 99th percentile, or 1 if that is unknown."""
@@ -157,7 +154,7 @@ class Steering:
         if self.steered is not self.baseline:
             prompts.append(SequenceState(ids, self.steered, self._mask(), self._progress()))
         step = batch.join(prompts, [(int(row.edits is not self.baseline), row) for row in self.rows()])
-        yield Started(len(self.prompt), self.config.sampling.max_tokens)
+        yield StartEvent(len(self.prompt), self.config.sampling.max_tokens)
         yield from self.advance(batch, step)
 
     def advance(self, batch: RowBatch, step: StepOutput) -> Iterator[SteeringStep]:
@@ -208,11 +205,11 @@ class Steering:
         first = start if config.scope == "generated" and only is None else 0
         return PositionMask(first, start if config.scope == "prompt" or only is not None else None, only)
 
-    def _push(self, text: _Text, comparison: TokenComparison, experts: tuple[RoutedExpert, ...]) -> NewToken:
+    def _push(self, text: _Text, comparison: TokenComparison, experts: tuple[RoutedExpert, ...]) -> TokenEvent:
         """Append the sampled token to a text and return its event."""
         sign = 1 if text.variant == "steered" else -1
         position, piece = text.new_tokens, text.push(comparison.id, self.config.sampling, self._end_tokens)
-        return NewToken(
+        return TokenEvent(
             variant=text.variant,
             sample=text.sample,
             position=position,
@@ -227,17 +224,17 @@ class Steering:
             reason=text.reason,
         )
 
-    def _done(self) -> Done:
+    def _done(self) -> DoneEvent:
         reasons = {text.variant: text.reason or "length" for text in self.texts if text.sample == 0}
         baseline, steered = (reasons.get(variant, "length") for variant in VARIANTS)
         tokens = sum(text.new_tokens for text in self.texts)
-        return Done(baseline, steered, tokens, time.monotonic() - self._started)
+        return DoneEvent(baseline, steered, tokens, time.monotonic() - self._started)
 
 
 def steer(
     language_model: LanguageModel, run: Run | Sequence[Run], config: SteeringConfig, units: Units | None = None
-) -> SteeredGeneration:
-    """Continue a prompt without and with edits; yields ``Started``, each ``NewToken``, then ``Done``.
+) -> Iterator[SteeringStep]:
+    """Continue a prompt without and with edits; yield ``Started``, each ``TokenEvent``, then ``Done``.
 
     Args:
         language_model: the language model of the runs.
@@ -248,8 +245,7 @@ def steer(
     Raises:
         UserError: as ``Steering.prepare``; raised by this call, before the first event.
     """
-    steering = _prepare(language_model, run, config, units)
-    return SteeredGeneration(config.prompt, _run_alone(steering))
+    return _run_alone(_prepare(language_model, run, config, units))
 
 
 def generate(
@@ -259,7 +255,7 @@ def generate(
     steering = _prepare(language_model, run, config, units)
     texts = [""] * config.sampling.samples
     for step in _run_alone(steering.alone()):
-        if isinstance(step, NewToken):
+        if isinstance(step, TokenEvent):
             texts[step.sample] += step.text
     return tuple(texts)
 

@@ -28,9 +28,16 @@ from torch import Tensor
 from mxd.trainer.config import DoseConfig, Edit, EditMode, SteeringConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.inference.generation import RowBatch, SequenceState, StepOutput
-from mxd.trainer.inference.sampling import Alternative
-from mxd.trainer.inference.steering import NewToken, Steering, SteeringStep, Units, saved_units
-from mxd.trainer.inference.steering_events import DoseCurve, DosePoint, DoseProgress, DoseStep
+from mxd.trainer.inference.results import (
+    Alternative,
+    DoseDoneEvent,
+    DosePoint,
+    DoseProgressEvent,
+    DoseStep,
+    SteeringStep,
+    TokenEvent,
+)
+from mxd.trainer.inference.steering import Steering, Units, saved_units
 from mxd.trainer.language_model.mlp_hooks import Mlp
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.prompts import prompt_ids, single_texts
@@ -56,7 +63,7 @@ class _TextMeasures:
     first: str = ""
     """First sample."""
 
-    def add_token(self, token: NewToken, promoted: frozenset[int]) -> None:
+    def add_token(self, token: TokenEvent, promoted: frozenset[int]) -> None:
         self.kl.append(token.kl)
         self.lift.append(_mass(token.alternatives, promoted) - _mass(token.other_alternatives, promoted))
         own_log_probability = math.log(max(token.probability, 1e-300))
@@ -128,24 +135,24 @@ class StrengthSweep:
 
     def _record(self, index: int, steps: Iterator[SteeringStep]) -> None:
         for step in steps:
-            if isinstance(step, NewToken):
+            if isinstance(step, TokenEvent):
                 measures = self._baseline if step.variant == "baseline" else self._steered[index]
                 measures.add_token(step, frozenset(self._promoted))
 
     def _events(self) -> Iterator[DoseStep]:
         sampling, measures = self._config.sampling, [self._baseline, *self._steered]
         total = len(measures) * sampling.samples * sampling.max_tokens
-        yield DoseProgress(sum(len(each.losses) for each in measures), total)
+        yield DoseProgressEvent(sum(len(each.losses) for each in measures), total)
         if self.finished:
             yield self._curve()
 
-    def _curve(self) -> DoseCurve:
+    def _curve(self) -> DoseDoneEvent:
         points = tuple(
             DosePoint(strength, fmean(measures.kl), fmean(measures.lift), fmean(measures.losses), measures.first)
             for strength, measures in zip(self._strengths, self._steered, strict=True)
         )
         baseline_loss = fmean(self._baseline.losses)
-        return DoseCurve(
+        return DoseDoneEvent(
             points=points,
             baseline_loss=baseline_loss,
             baseline_text=self._baseline.first,
@@ -158,7 +165,7 @@ class StrengthSweep:
 def dose(
     language_model: LanguageModel, run: Run | Sequence[Run], config: DoseConfig, units: Units | None = None
 ) -> Iterator[DoseStep]:
-    """Steer one prompt with one edit at several strengths; yields ``DoseProgress``, then ``DoseCurve`` at the end.
+    """Steer one prompt with one edit at several strengths; yield the progress, then the curve.
 
     Args:
         language_model: the language model of the runs.

@@ -15,17 +15,22 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from mxd.trainer.utils.schema import documented
+
 Floats = npt.NDArray[np.float64]
 PERCENTILES = (2.5, 97.5)
 
 
+@documented
 @dataclass(frozen=True)
 class Interval:
     """A point estimate and its 95 % percentile interval."""
 
     value: float
     low: float
+    """Lower end of the interval."""
     high: float
+    """Upper end of the interval."""
 
 
 class Bootstrap:

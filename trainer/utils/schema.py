@@ -10,6 +10,7 @@ T = TypeVar("T")
 
 
 def documented(cls: type[T]) -> type[T]:
-    """Publish the attribute docstrings of a dataclass as descriptions in its JSON schema."""
-    setattr(cls, "__pydantic_config__", ConfigDict(use_attribute_docstrings=True))  # noqa: B010
+    """Publish the attribute docstrings of a dataclass in its JSON schema, where fields with defaults always exist."""
+    config = ConfigDict(use_attribute_docstrings=True, json_schema_serialization_defaults_required=True)
+    setattr(cls, "__pydantic_config__", config)  # noqa: B010
     return cls

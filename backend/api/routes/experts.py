@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 from fastapi import APIRouter, Query, Request
@@ -39,7 +39,6 @@ from mxd.backend.schemas import (
     ExamplePage,
     ExpertAblation,
     ExpertDetail,
-    ExpertMap,
     ExpertPage,
     RandomExamples,
     RandomExpert,
@@ -48,9 +47,7 @@ from mxd.backend.schemas import (
     SimilarBy,
     SimilarExperts,
 )
-
-if TYPE_CHECKING:
-    pass
+from mxd.trainer.analysis.results import ExpertMap
 
 router = APIRouter(prefix="/runs/{run}", tags=["experts"])
 
@@ -177,12 +174,12 @@ def influence(run: RunName, expert: ExpertId, services: ServicesDep) -> ExpertAb
         return ablation_queries.expert_ablation(session, record, expert, services.library.run(run).vocabulary)
 
 
-@router.get("/experts/{expert}/map")
-async def expert_map(run: RunName, expert: ExpertId, services: ServicesDep, http: Request) -> ExpertMap:
+@router.get("/experts/{expert}/map", response_model=ExpertMap)
+async def expert_map(run: RunName, expert: ExpertId, services: ServicesDep, http: Request) -> Response:
     """An expert as a matrix: leading singular directions, and output dimensions that it scales most."""
     await run_in_threadpool(_check, services, run, expert)
     result = await cancel_on_disconnect(http, services.live.submit([run], jobs.expert_map, expert))
-    return ExpertMap.model_validate(result.value, from_attributes=True)
+    return json_response(result.value)
 
 
 def _check(services: Services, run: str, expert: int) -> None:

@@ -20,7 +20,7 @@ from mxd.backend.responses import json_response
 from mxd.backend.schemas import JointRoutingRequest, JointRoutingResponse, LiveOptions
 
 if TYPE_CHECKING:
-    from mxd.trainer.inference.routing import Routing
+    from mxd.trainer.inference.results import Routing
 
 router = APIRouter(tags=["routing"])
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
-
 from fastapi import APIRouter, Request
 
 from mxd.backend.api.dependencies import RunName, Services, ServicesDep
-from mxd.backend.api.event_stream import Events, EventStream, EventStreamJson, cancel_on_disconnect, stream_responses
-from mxd.backend.api.privacy_service import PrivacyService, Told
+from mxd.backend.api.event_stream import (
+    EventStream,
+    EventStreamJson,
+    cancel_on_disconnect,
+    stream_responses,
+    stream_steps,
+)
+from mxd.backend.api.privacy_service import PrivacyService
 from mxd.backend.database.engine import reading
 from mxd.backend.queries.privacy import protected_runs
 from mxd.backend.queries.runs import find_run
@@ -31,10 +34,7 @@ async def protect(request: ProtectRequest, services: ServicesDep) -> EventStream
 
     Closing the connection cancels; nothing is written then.
     """
-    steps = _privacy_service(services).protect(request)
-    # Errors before the first step become a status code, not an event.
-    first = await anext(steps)
-    return EventStream(_events(first, steps))
+    return await stream_steps(_privacy_service(services).protect(request))
 
 
 @router.post("/privacy/tokens")
@@ -45,10 +45,3 @@ async def sure_tokens(request: ConfidenceRequest, services: ServicesDep, http: R
 
 def _privacy_service(services: Services) -> PrivacyService:
     return PrivacyService(services.live, services.database, services.settings)
-
-
-async def _events(first: Sequence[Told], steps: AsyncGenerator[Sequence[Told], None]) -> Events:
-    async with aclosing(steps):
-        yield [(step.event, step) for step in first]
-        async for together in steps:
-            yield [(step.event, step) for step in together]

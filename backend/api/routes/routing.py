@@ -22,7 +22,6 @@ from mxd.backend.responses import json_response, model_response
 from mxd.backend.schemas import (
     EffectsRequest,
     EffectsResponse,
-    ExpertEffect,
     PassageRequest,
     PassageResult,
     PredictionsResponse,
@@ -32,7 +31,7 @@ from mxd.backend.schemas import (
 )
 
 if TYPE_CHECKING:
-    from mxd.trainer.inference.routing import Routing
+    from mxd.trainer.inference.results import Routing
 
 router = APIRouter(prefix="/runs/{run}", tags=["routing"])
 
@@ -58,11 +57,7 @@ async def predictions(run: RunName, request: RoutingRequest, services: ServicesD
     await asyncio.to_thread(_check, services, run)
     text = await asyncio.to_thread(prompt_text, services, run, request.text, request.turns)
     result = await cancel_on_disconnect(http, services.live.submit([run], jobs.predict, text, request.k))
-    tokens = [
-        {"kl": token.kl, "predictions": [prediction._asdict() for prediction in token.predictions]}
-        for token in result.value.tokens
-    ]
-    return json_response({"run": run, "tokens": tokens, "took_ms": result.took_ms})
+    return json_response({"run": run, "tokens": result.value.tokens, "took_ms": result.took_ms})
 
 
 @router.post("/routing/effects")
@@ -71,8 +66,7 @@ async def effects(run: RunName, request: EffectsRequest, services: ServicesDep, 
     await asyncio.to_thread(_check, services, run)
     text = await asyncio.to_thread(prompt_text, services, run, request.text, request.turns)
     job = services.live.submit([run], jobs.direct_effects, text, request.position, request.k)
-    result = (await cancel_on_disconnect(http, job)).value
-    experts = tuple(ExpertEffect.model_validate(effect, from_attributes=True) for effect in result)
+    experts = (await cancel_on_disconnect(http, job)).value
     return EffectsResponse(run=run, position=request.position, experts=experts)
 
 
@@ -99,19 +93,10 @@ def _check(services: Services, run: str) -> None:
 
 def described(services: Services, routing: Routing, routed: JobResult[tuple[Routing, ...]]) -> dict[str, Any]:
     """Return a routing in the shape of ``RoutingResponse``, with what is known about its experts."""
-    tokens = [
-        {
-            "id": token.id,
-            "text": token.text,
-            "start": token.start,
-            "experts": [expert._asdict() for expert in token.experts],
-        }
-        for token in routing.tokens
-    ]
     experts = {expert.expert for token in routing.tokens for expert in token.experts}
     return {
         "run": routing.run,
-        "tokens": tokens,
+        "tokens": routing.tokens,
         "experts": expert_infos(services, routing.run, experts),
         "max_tokens": routed.max_tokens,
         "took_ms": routed.took_ms,

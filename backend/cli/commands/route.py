@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from mxd.backend.cli.base import ModelCommand, Positional
 from mxd.trainer.config import Size
-
-if TYPE_CHECKING:
-    from mxd.trainer.inference.predictions import PredictedToken
-    from mxd.trainer.inference.routing import RoutedToken
+from mxd.trainer.inference.results import PredictedToken, RoutedToken
 
 
 class RouteCommand(ModelCommand):
@@ -44,25 +40,11 @@ class RouteCommand(ModelCommand):
         language_model = LanguageModel.load(run.language_model_source, self.device)
         routing = route(language_model, run, self.text, self.k)
         predictions = predict(language_model, run, self.text, self.k)
-        pairs = list(zip(routing.tokens, predictions.tokens, strict=True))
+        pairs = zip(routing.tokens, predictions.tokens, strict=True)
         lines = (_line(token, prediction, self.top) for token, prediction in pairs)
-        self.report(_as_json(routing.run, pairs), "\n".join(lines))
+        result = {"run": run.name, "tokens": routing.tokens, "predictions": predictions.tokens}
+        self.report(result, "\n".join(lines))
         return 0
-
-
-def _as_json(run: str, pairs: Sequence[tuple[RoutedToken, PredictedToken]]) -> dict[str, Any]:
-    tokens = [
-        {
-            "id": token.id,
-            "text": token.text,
-            "start": token.start,
-            "kl": prediction.kl,
-            "experts": [[expert.expert, expert.coefficient] for expert in token.experts],
-            "shares": [expert.share for expert in token.experts],
-        }
-        for token, prediction in pairs
-    ]
-    return {"run": run, "tokens": tokens}
 
 
 def _line(token: RoutedToken, prediction: PredictedToken, top: int) -> str:

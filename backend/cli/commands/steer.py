@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field, ValidationError
@@ -15,11 +15,11 @@ from mxd.backend.cli.parser import validate
 from mxd.trainer.config import Edit, SteeringConfig
 from mxd.trainer.config.edit_text import EDIT_FORMATS
 from mxd.trainer.errors import NotFoundError, UserError
+from mxd.trainer.inference.results import SteeredGeneration, SteeringStep, TokenEvent
 from mxd.trainer.utils.suggestions import unknown_expert
 
 if TYPE_CHECKING:
     from mxd.backend.settings import Settings
-    from mxd.trainer.inference.steering import NewToken, SteeringStep
     from mxd.trainer.storage.run import Run
 
 
@@ -67,13 +67,14 @@ class SteerCommand(ModelCommand):
             _check_experts(each, _edited_experts(config, each.name, run.name))
             _warn_of_unknown_units(config, each.name, run.name, units[each.name])
         language_model = LanguageModel.load(run.language_model_source, self.device)
-        result = _collect(steer(language_model, runs, config, units), config.sampling.max_tokens)
-        if config.edits and not result["changed_tokens"]:
+        steps = _shown(steer(language_model, runs, config, units), config.sampling.max_tokens)
+        result = SteeredGeneration.collect(run.name, self.prompt, steps)
+        if config.edits and not result.changed_tokens:
             print(
                 "mxd: the edits changed no token. Try a larger strength, another expert or --mode replace.",
                 file=sys.stderr,
             )
-        self.report({"run": run.name, "prompt": self.prompt, **result}, _format_result(self.prompt, result))
+        self.report(result, _format_result(result))
         return 0
 
     def _config(self) -> SteeringConfig:
@@ -167,44 +168,18 @@ def _warn_of_unknown_units(config: SteeringConfig, run: str, default_run: str, u
         )
 
 
-def _collect(steps: Iterable[SteeringStep], max_tokens: int) -> dict[str, Any]:
-    """Return both texts of every sample, the mean KL divergence per token and the number of tokens that differ."""
-    from mxd.trainer.inference.steering import Done, NewToken
-
-    tokens: dict[str, dict[tuple[int, int], NewToken]] = {"baseline": {}, "steered": {}}
-    end: dict[str, Any] = {}
+def _shown(steps: Iterable[SteeringStep], max_tokens: int) -> Iterator[SteeringStep]:
+    """Yield the events, with a progress bar."""
     with progress("Generating") as show:
         for step in steps:
-            if isinstance(step, NewToken):
-                variant = "steered" if step.variant == "steered" else "baseline"
-                tokens[variant][step.sample, step.position] = step
+            if isinstance(step, TokenEvent):
                 show(step.position + 1, max_tokens, "")
-            elif isinstance(step, Done):
-                end = {"seconds": step.seconds, "baseline": step.baseline_reason, "steered": step.steered_reason}
-    places = tokens["baseline"].keys() | tokens["steered"].keys()
-    ids = [{place: token.id for place, token in tokens[name].items()} for name in ("baseline", "steered")]
-    return {
-        **{name: {**_summary(tokens[name]), "reason": end[name]} for name in tokens},
-        "changed_tokens": sum(ids[0].get(place) != ids[1].get(place) for place in places),
-        "seconds": end["seconds"],
-    }
+            yield step
 
 
-def _summary(tokens: Mapping[tuple[int, int], NewToken]) -> dict[str, Any]:
-    samples: dict[int, str] = {}
-    for (sample, _), token in sorted(tokens.items()):
-        samples[sample] = samples.get(sample, "") + token.text
-    kl = sum(token.kl for token in tokens.values()) / max(len(tokens), 1)
-    return {"text": samples.get(0, ""), "texts": list(samples.values()), "tokens": len(tokens), "kl": kl}
-
-
-def _format_result(prompt: str, result: Mapping[str, Any]) -> str:
-    lines = [f"{name}: {prompt}{text}" for name in ("baseline", "steered") for text in result[name]["texts"]]
-    total = max(result["baseline"]["tokens"], result["steered"]["tokens"])
-    return "\n".join(
-        [
-            *lines,
-            f"{result['changed_tokens']} of {total} tokens changed; mean KL divergence on the steered text "
-            f"{result['steered']['kl']:.4f} nats per token",
-        ]
-    )
+def _format_result(result: SteeredGeneration) -> str:
+    variants = {"baseline": result.baseline, "steered": result.steered}
+    lines = [f"{name}: {result.prompt}{each.text}" for name, texts in variants.items() for each in texts]
+    total = max(sum(len(each.tokens) for each in texts) for texts in variants.values())
+    change = f"{result.changed_tokens} of {total} tokens changed; mean KL divergence on the steered text"
+    return "\n".join([*lines, f"{change} {result.kl:.4f} nats per token"])

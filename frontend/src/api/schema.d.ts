@@ -74,6 +74,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/circuits/graph": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Circuit Graph
+         * @description Attribution graph of a next token in the format of Neuronpedia and circuit-tracer, to be saved as a file.
+         */
+        post: operations["circuit_graph"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/circuits/read": {
         parameters: {
             query?: never;
@@ -1188,7 +1208,7 @@ export interface components {
         };
         /**
          * Alternative
-         * @description A candidate for a token.
+         * @description A probable next token.
          */
         Alternative: {
             /** Id */
@@ -1588,6 +1608,38 @@ export interface components {
             took_ms: number;
         };
         /**
+         * CircuitExpert
+         * @description Label and statistics of an expert in a circuit.
+         */
+        CircuitExpert: {
+            automatic: components["schemas"]["AutomaticLabel"] | null;
+            /**
+             * Density
+             * @description Share of indexed tokens on which the expert is active; null without an index.
+             */
+            density: number | null;
+            /**
+             * Label
+             * @description User label.
+             */
+            label: string | null;
+            /**
+             * Max Activation
+             * @description Largest gate activation in the index; null without an index.
+             */
+            max_activation: number | null;
+            /**
+             * Promoted
+             * @description Token that its output promotes most on its examples; null until 'mxd ablate' has measured it.
+             */
+            promoted: string | null;
+            /**
+             * Top Tokens
+             * @description Tokens on which it is active most often.
+             */
+            top_tokens: string[];
+        };
+        /**
          * CircuitNode
          * @description A node of the pruned graph.
          */
@@ -1700,10 +1752,15 @@ export interface components {
              */
             experts: {
                 [key: string]: {
-                    [key: string]: components["schemas"]["RoutedExpertInfo"];
+                    [key: string]: components["schemas"]["CircuitExpert"];
                 };
             };
             graph: components["schemas"]["Circuit"];
+            /**
+             * Ids
+             * @description Id of each node in the graph's file.
+             */
+            ids: string[];
             /**
              * Took Ms
              * @description Computation time in milliseconds.
@@ -1859,7 +1916,7 @@ export interface components {
         };
         /**
          * Confidence
-         * @description Mean confidence of next-token predictions. Uniform predictions have distance 0 and entropy 1.
+         * @description Mean confidence over predictions. Uniform predictions have distance 0 and entropy 1.
          */
         Confidence: {
             /**
@@ -1869,7 +1926,7 @@ export interface components {
             confidence_distance: number;
             /**
              * Divergence
-             * @description KL(U || p) in nats, with U uniform.
+             * @description KL(U || p) in nats.
              */
             divergence: number;
             /**
@@ -1879,7 +1936,7 @@ export interface components {
             entropy: number;
             /**
              * Missing Entropy
-             * @description KL(p || U) in nats.
+             * @description KL(p || U) in nats: ln V minus the entropy.
              */
             missing_entropy: number;
             /**
@@ -1900,7 +1957,7 @@ export interface components {
         };
         /**
          * ConfidenceComparison
-         * @description Confidence before and after fine-tuning.
+         * @description Confidence on the same texts with the original runs and with the new runs.
          */
         ConfidenceComparison: {
             after: components["schemas"]["Confidence"];
@@ -1936,12 +1993,12 @@ export interface components {
         };
         /**
          * DoneEvent
-         * @description Last event of a stream.
+         * @description Last event of a generation: every text has ended.
          */
         DoneEvent: {
             /**
              * Baseline Reason
-             * @description Why the baseline ended.
+             * @description Reason why the first baseline sample ended.
              * @enum {string}
              */
             baseline_reason: "length" | "stop" | "end-of-text";
@@ -1954,13 +2011,13 @@ export interface components {
             seconds: number;
             /**
              * Steered Reason
-             * @description Why the steered continuation ended.
+             * @description Reason why the first steered sample ended.
              * @enum {string}
              */
             steered_reason: "length" | "stop" | "end-of-text";
             /**
              * Tokens
-             * @description Number of tokens generated.
+             * @description Number of new tokens of all texts.
              */
             tokens: number;
         };
@@ -1971,7 +2028,7 @@ export interface components {
         DoseDoneEvent: {
             /**
              * Baseline Loss
-             * @description Loss of the baseline texts, in nats per token.
+             * @description Loss of the baseline texts under the original model, in nats per token.
              */
             baseline_loss: number;
             /**
@@ -2005,7 +2062,7 @@ export interface components {
         };
         /**
          * DosePoint
-         * @description Effect of one strength.
+         * @description Effect of one strength; see ``strength_sweep`` for the measures.
          */
         DosePoint: {
             /**
@@ -2043,7 +2100,8 @@ export interface components {
             event: "progress";
             /**
              * Queue Position
-             * @description Number of requests served before this one.
+             * @description Number of requests that a server handles before this one.
+             * @default 0
              */
             queue_position: number;
             /**
@@ -2062,6 +2120,12 @@ export interface components {
          * @description A prompt, or chat turns, and one edit at several strengths.
          */
         DoseRequest: {
+            /**
+             * Control
+             * @description Expert that serves as control: edited instead, at the same strengths. Default: a random one of similar
+             *     density.
+             */
+            control?: number | null;
             /**
              * Edit
              * @description Index of the edit to vary, from 0; its own strength is not used. Default: 0.
@@ -2276,15 +2340,14 @@ export interface components {
         };
         /**
          * EvalPoint
-         * @description Evaluation at one step.
+         * @description Measurements at a step, by which the best step is selected.
          */
         EvalPoint: {
             /**
              * Loss Increase
-             * @description Loss increase on the validation part of the retain text, in nats per token.
+             * @description Loss increase on the validation part over the original runs, in nats per token.
              */
             loss_increase: number;
-            /** @description Confidence on the passages. */
             protected: components["schemas"]["Confidence"];
             /** Step */
             step: number;
@@ -2493,7 +2556,7 @@ export interface components {
         };
         /**
          * ExpertEffect
-         * @description Tokens that an expert promotes and suppresses.
+         * @description Active expert and the next tokens that it promotes and suppresses most.
          */
         ExpertEffect: {
             /**
@@ -2539,32 +2602,32 @@ export interface components {
         };
         /**
          * ExpertMap
-         * @description An expert as a linear map, from its weights alone.
+         * @description Output directions and output dimensions of an expert's linear map.
          */
         ExpertMap: {
             /**
              * Directions
-             * @description Largest output directions.
+             * @description Leading singular directions, largest share first.
              */
             directions: components["schemas"]["SingularDirection"][];
             /**
              * Largest Scalings
-             * @description Output dimensions with the largest scaling. Empty if experts have no output scaling.
+             * @description Output dimensions that c_n scales most; empty if c_n does not scale outputs.
              */
             largest_scalings: components["schemas"]["OutputDimension"][];
             /**
              * Small Scaling Share
-             * @description Share of output dimensions scaled by less than a tenth of their root mean square.
+             * @description Share of output dimensions scaled by less than a tenth of their root mean square over all experts.
              */
             small_scaling_share: number | null;
             /**
              * Smallest Scalings
-             * @description Output dimensions with the smallest scaling. Empty if experts have no output scaling.
+             * @description Output dimensions that c_n scales least; empty if c_n does not scale outputs.
              */
             smallest_scalings: components["schemas"]["OutputDimension"][];
             /**
              * Stable Rank
-             * @description Squared Frobenius norm divided by squared spectral norm; 1 for a single output direction.
+             * @description ‖W‖²_F / ‖W‖²₂; 1 for a map with a single output direction.
              */
             stable_rank: number;
         };
@@ -2718,6 +2781,13 @@ export interface components {
             metadata: components["schemas"]["GraphMetadata"];
             /** Nodes */
             nodes: components["schemas"]["GraphNode"][];
+            /**
+             * @default {
+             *       "pinnedIds": [],
+             *       "supernodes": []
+             *     }
+             */
+            qParams?: components["schemas"]["GraphView"];
         };
         /**
          * GateTest
@@ -2786,6 +2856,8 @@ export interface components {
             clerp?: string;
             /** Ctx Idx */
             ctx_idx: number;
+            /** Direct Effect */
+            direct_effect?: number | null;
             /** Expert */
             expert?: number | null;
             /** Feature */
@@ -2801,8 +2873,12 @@ export interface components {
             is_target_logit?: boolean;
             /** Layer */
             layer: string | number;
+            /** Measured Effect */
+            measured_effect?: number | null;
             /** Node Id */
             node_id: string;
+            /** Predicted Effect */
+            predicted_effect?: number | null;
             /** Run */
             run?: string | null;
             /**
@@ -2810,6 +2886,22 @@ export interface components {
              * @default 0
              */
             token_prob?: number;
+        };
+        /**
+         * GraphView
+         * @description What a user pinned and grouped.
+         */
+        GraphView: {
+            /**
+             * Pinnedids
+             * @default []
+             */
+            pinnedIds?: string[];
+            /**
+             * Supernodes
+             * @default []
+             */
+            supernodes?: string[][];
         };
         /**
          * Health
@@ -2841,6 +2933,24 @@ export interface components {
              * @description Version of MxD Explorer.
              */
             version: string;
+        };
+        /**
+         * Interval
+         * @description A point estimate and its 95 % percentile interval.
+         */
+        Interval: {
+            /**
+             * High
+             * @description Upper end of the interval.
+             */
+            high: number;
+            /**
+             * Low
+             * @description Lower end of the interval.
+             */
+            low: number;
+            /** Value */
+            value: number;
         };
         /**
          * JointRoutingRequest
@@ -2991,24 +3101,6 @@ export interface components {
              * @description Hugging Face Hub name or local folder.
              */
             source: string;
-        };
-        /**
-         * LossIncrease
-         * @description Loss increase in nats per token, with its 95 % confidence interval.
-         */
-        LossIncrease: {
-            /**
-             * High
-             * @description Upper end of the interval.
-             */
-            high: number | null;
-            /**
-             * Low
-             * @description Lower end of the interval.
-             */
-            low: number | null;
-            /** Value */
-            value: number;
         };
         /**
          * MakeListRequest
@@ -3178,32 +3270,6 @@ export interface components {
             text: string;
         };
         /**
-         * NextTokenConfidence
-         * @description Confidence of one prediction.
-         */
-        NextTokenConfidence: {
-            /**
-             * Entropy
-             * @description Entropy divided by ln V.
-             */
-            entropy: number;
-            /**
-             * Likely
-             * @description Most probable token.
-             */
-            likely: string;
-            /**
-             * Likely Probability
-             * @description Probability of the most probable token.
-             */
-            likely_probability: number;
-            /**
-             * Probability
-             * @description Probability of the actual token.
-             */
-            probability: number;
-        };
-        /**
          * NoteRequest
          * @description A note on an expert.
          */
@@ -3243,7 +3309,7 @@ export interface components {
         };
         /**
          * OutputDimension
-         * @description One entry of an expert's output scaling.
+         * @description An output dimension and its entry in c_n.
          */
         OutputDimension: {
             /**
@@ -3253,12 +3319,12 @@ export interface components {
             dimension: number;
             /**
              * Relative
-             * @description Scaling in units of the root mean square over all experts at this dimension.
+             * @description Absolute value of the entry, relative to the dimension's root mean square over all experts.
              */
             relative: number;
             /**
              * Scaling
-             * @description Scaling c_n at this dimension.
+             * @description Entry of c_n.
              */
             scaling: number;
         };
@@ -3422,17 +3488,17 @@ export interface components {
         };
         /**
          * PredictedToken
-         * @description The next-token distribution after one token of the text.
+         * @description The next-token distributions after one token of the text.
          */
         PredictedToken: {
             /**
              * Kl
-             * @description KL divergence from the original distribution to the one with the replaced layer, in nats.
+             * @description KL divergence from the original next-token distribution to that with the sparse layer, in nats.
              */
             kl: number;
             /**
              * Predictions
-             * @description Union of the most probable next tokens of both, by original probability.
+             * @description Union of the most probable next tokens of both, in descending order of the original probability.
              */
             predictions: components["schemas"]["Prediction"][];
         };
@@ -3476,24 +3542,27 @@ export interface components {
         };
         /**
          * PrivacyBound
-         * @description Bound (1 - theta)/theta (L_A(uniform) - L_A), which a minimum satisfies if uniform predictions are reachable.
+         * @description Bound on the passage loss at a minimum of the objective, beside the measured loss.
+         *
+         *     A minimum has L_K ≤ (1 - θ)/θ (L_A(uniform) - L_A), if the trained weights can express uniform predictions. C and
+         *     the gates of single layers generally cannot, so this is a reference value, not a guarantee.
          */
         PrivacyBound: {
             /**
              * Bound
-             * @description Bound on the passages' KL(U || p), in nats.
+             * @description Bound on the passage loss L_K in nats, for the measured retain loss.
              */
             bound: number;
             /**
              * Measured
-             * @description Measured KL(U || p) of the passages, in nats.
+             * @description Measured passage loss L_K in nats.
              */
             measured: number;
             /** Theta */
             theta: number;
             /**
              * Uniform
-             * @description Retain loss of uniform predictions, in nats per token.
+             * @description Retain loss L_A of uniform predictions: ln V nats.
              */
             uniform: number;
         };
@@ -3510,19 +3579,16 @@ export interface components {
         };
         /**
          * PrivacyResult
-         * @description Results of privacy fine-tuning. Contains no part of a passage.
+         * @description Measurements of runs that were fine-tuned jointly for privacy.
          */
         PrivacyResult: {
             /**
              * Best Step
-             * @description Step whose weights were saved.
+             * @description Step whose weights are saved.
              */
             best_step: number;
             bound: components["schemas"]["PrivacyBound"];
-            /**
-             * Eval Points
-             * @description Evaluations that the best step was selected from.
-             */
+            /** Eval Points */
             eval_points: components["schemas"]["EvalPoint"][];
             /** Learning Rate */
             learning_rate: number;
@@ -3531,21 +3597,13 @@ export interface components {
              * @enum {string}
              */
             loss: "kl-from-uniform" | "missing-entropy";
-            /**
-             * Parents
-             * @description Names of the runs that were fine-tuned.
-             */
+            /** Parents */
             parents: string[];
-            /**
-             * Passages
-             * @description Number of passages.
-             */
+            /** Passages */
             passages: number;
-            /** @description Confidence on the passages. */
             protected: components["schemas"]["ConfidenceComparison"];
-            /** @description Null if not measured. */
-            relearning: components["schemas"]["RelearningAttack"] | null;
-            retained: components["schemas"]["RetainedText"];
+            relearning: components["schemas"]["Relearning"] | null;
+            retained: components["schemas"]["RetainLoss"];
             /**
              * Runs
              * @description Names of the new runs.
@@ -3560,15 +3618,12 @@ export interface components {
             theta: number;
             /**
              * Variations
-             * @description Confidence on variations of the passages: paraphrases, later beginnings, swapped case.
+             * @description Confidence on variations of the passages, by kind; see ``passages.variations_of``.
              */
             variations: {
                 [key: string]: components["schemas"]["ConfidenceComparison"];
             };
-            /**
-             * Vocabulary
-             * @description Vocabulary size V.
-             */
+            /** Vocabulary */
             vocabulary: number;
         };
         /**
@@ -3832,34 +3887,73 @@ export interface components {
             expert: number;
         };
         /**
-         * RelearningAttack
-         * @description Fine-tuning on half of the passages, measured on the other half.
+         * ReadCircuitResponse
+         * @description An attribution graph from a file, with what its author pinned, grouped and measured.
          */
-        RelearningAttack: {
-            /** @description New runs after fine-tuning. */
+        ReadCircuitResponse: {
+            /** @description Agreement of these with the predicted changes. */
+            agreement: components["schemas"]["CircuitAgreement"];
+            /**
+             * Experts
+             * @description Labels and statistics of the graph's experts, by run and expert.
+             */
+            experts: {
+                [key: string]: {
+                    [key: string]: components["schemas"]["CircuitExpert"];
+                };
+            };
+            graph: components["schemas"]["Circuit"];
+            /**
+             * Ids
+             * @description Id of each node in the graph's file.
+             */
+            ids: string[];
+            /**
+             * Measured
+             * @description Measured change of the target's logit when each node is ablated; null where the file has none.
+             */
+            measured: (number | null)[];
+            /**
+             * Pinned
+             * @description Ids of pinned nodes.
+             */
+            pinned: string[];
+            /** Prompt */
+            prompt: string;
+            /** Supernodes */
+            supernodes: components["schemas"]["Supernode"][];
+            /**
+             * Took Ms
+             * @description Computation time in milliseconds.
+             */
+            took_ms: number;
+        };
+        /**
+         * Relearning
+         * @description Confidence on the passages that the attacker does not have.
+         */
+        Relearning: {
+            /** @description Protected runs after the attack. */
             attacked: components["schemas"]["Confidence"];
-            /** @description Original model. */
+            /** @description Original runs, no attack. */
             original: components["schemas"]["Confidence"];
-            /** @description Original model after fine-tuning. */
+            /** @description Original runs after the same attack: the baseline for what the attacker's half reveals. */
             original_attacked: components["schemas"]["Confidence"];
             /**
              * Passages
-             * @description Number of passages fine-tuned on.
+             * @description Number of measured passages. The attacker fine-tunes on the others.
              */
             passages: number;
-            /** @description New runs. */
+            /** @description Protected runs, no attack. */
             protected: components["schemas"]["Confidence"];
-            /**
-             * Steps
-             * @description Number of fine-tuning steps.
-             */
+            /** Steps */
             steps: number;
         };
         /**
-         * RetainedText
-         * @description Losses on held-out retain text, in nats per token.
+         * RetainLoss
+         * @description Loss on the test part of the retain set, in nats per token.
          */
-        RetainedText: {
+        RetainLoss: {
             /**
              * After
              * @description Loss with the new runs.
@@ -3867,31 +3961,28 @@ export interface components {
             after: number;
             /**
              * Before
-             * @description Loss with the parents.
+             * @description Loss with the original runs.
              */
             before: number;
             confidence: components["schemas"]["ConfidenceComparison"];
             /**
              * Left Out
-             * @description Number of sequences left out because they overlap a passage.
+             * @description Number of dropped sequences, which overlap with a passage.
              */
             left_out: number;
-            /** @description ``after`` minus ``before``. */
-            loss_increase: components["schemas"]["LossIncrease"];
+            /** @description Paired difference of after and before. */
+            loss_increase: components["schemas"]["Interval"];
             /**
              * Original
              * @description Loss of the original model.
              */
             original: number;
-            /**
-             * Tokens
-             * @description Number of tokens measured.
-             */
+            /** Tokens */
             tokens: number;
         };
         /**
          * RoutedExpert
-         * @description An active expert on one token.
+         * @description An expert that is active on a token.
          */
         RoutedExpert: {
             /**
@@ -3903,7 +3994,7 @@ export interface components {
             expert: number;
             /**
              * Share
-             * @description Share of the summed L2 norms of all active experts' outputs on this token.
+             * @description Share of the summed L2 norms of all active experts' contributions on this token.
              */
             share: number;
         };
@@ -3936,19 +4027,19 @@ export interface components {
         };
         /**
          * RoutedToken
-         * @description A token with its active experts.
+         * @description One token of a text with its active experts.
          */
         RoutedToken: {
             /**
              * Experts
-             * @description Active experts, largest activation first.
+             * @description Active experts in descending order of coefficient.
              */
             experts: components["schemas"]["RoutedExpert"][];
             /** Id */
             id: number;
             /**
              * Start
-             * @description True if this is the start token added before the text.
+             * @description True if this is the start token, which also precedes every document in training.
              */
             start: boolean;
             /** Text */
@@ -4456,28 +4547,28 @@ export interface components {
         };
         /**
          * SingularDirection
-         * @description An output direction of an expert, with either sign.
+         * @description A right singular vector of W_n, an output direction that the expert adds with either sign.
          */
         SingularDirection: {
             /**
              * Negative Tokens
-             * @description Tokens with the largest logits when it is subtracted.
+             * @description Tokens that the opposite direction promotes most.
              */
             negative_tokens: components["schemas"]["TokenEffect"][];
             /**
              * Positive Tokens
-             * @description Tokens with the largest logits above the mean when the direction is added.
+             * @description Tokens that the direction promotes most, by the logit lens, with their logits above the mean.
              */
             positive_tokens: components["schemas"]["TokenEffect"][];
             /**
              * Share
-             * @description Share of the squared singular values of the expert's matrix.
+             * @description Share of the sum of squared singular values.
              */
             share: number;
         };
         /**
          * StartEvent
-         * @description First event of a stream.
+         * @description First event of a generation: the prompt has been computed.
          */
         StartEvent: {
             /**
@@ -4580,6 +4671,19 @@ export interface components {
              * @default false
              */
             include_usage?: boolean;
+        };
+        /**
+         * Supernode
+         * @description Nodes that a user grouped under a name.
+         */
+        Supernode: {
+            /** Name */
+            name: string;
+            /**
+             * Nodes
+             * @description Ids of the nodes.
+             */
+            nodes: string[];
         };
         /**
          * TagCount
@@ -4736,11 +4840,11 @@ export interface components {
         };
         /**
          * TokenConfidence
-         * @description Confidence of both sets of runs before one token.
+         * @description Predictions at one token with two sets of runs.
          */
         TokenConfidence: {
-            after: components["schemas"]["NextTokenConfidence"];
-            before: components["schemas"]["NextTokenConfidence"];
+            after: components["schemas"]["TokenPrediction"];
+            before: components["schemas"]["TokenPrediction"];
             /** Text */
             text: string;
         };
@@ -4786,12 +4890,12 @@ export interface components {
         TokenEvent: {
             /**
              * Alternatives
-             * @description Five most probable tokens of this variant.
+             * @description Five most probable tokens under this variant.
              */
             alternatives: components["schemas"]["Alternative"][];
             /**
              * Delta Log Probability
-             * @description Log-probability with the edits minus log-probability without them, after this text, in nats.
+             * @description Log-probability with the edits minus without, for this token after the same text, in nats.
              */
             delta_log_probability: number;
             /**
@@ -4801,34 +4905,34 @@ export interface components {
             event: "token";
             /**
              * Experts
-             * @description Routing before edits at the position that predicts this token, at most eight experts.
+             * @description Active experts of the steered run on the previous token, which predicts this one; before edits, at most eight.
              */
             experts: components["schemas"]["RoutedExpert"][];
             /** Id */
             id: number;
             /**
              * Kl
-             * @description KL divergence from this variant's next-token distribution to the other's, after this text, in nats.
+             * @description KL divergence from this variant's next-token distribution to the other's after the same text, in nats.
              */
             kl: number;
             /**
              * Other Alternatives
-             * @description Five most probable tokens of the other variant after the same text.
+             * @description Five most probable tokens under the other variant.
              */
             other_alternatives: components["schemas"]["Alternative"][];
             /**
              * Position
-             * @description Index of the new token within the continuation.
+             * @description Index among the new tokens, from 0.
              */
             position: number;
             /**
              * Probability
-             * @description Probability under the variant that generated it.
+             * @description Probability under the token's own variant, before temperature and other sampling settings.
              */
             probability: number;
             /**
              * Reason
-             * @description Why the text ended with this token; null while it grows.
+             * @description Reason why the text ended with this token; null while it grows.
              */
             reason: ("length" | "stop" | "end-of-text") | null;
             /**
@@ -4838,7 +4942,7 @@ export interface components {
             sample: number;
             /**
              * Text
-             * @description New characters. Empty if a character continues in the next token.
+             * @description New characters; empty if a character continues in the next token.
              */
             text: string;
             /**
@@ -4846,6 +4950,29 @@ export interface components {
              * @enum {string}
              */
             variant: "baseline" | "steered";
+        };
+        /**
+         * TokenPrediction
+         * @description Prediction at a token.
+         */
+        TokenPrediction: {
+            /**
+             * Entropy
+             * @description Entropy divided by ln V; 1 for a uniform prediction.
+             */
+            entropy: number;
+            /**
+             * Likely
+             * @description Most probable token.
+             */
+            likely: string;
+            /** Likely Probability */
+            likely_probability: number;
+            /**
+             * Probability
+             * @description Probability of the actual token.
+             */
+            probability: number;
         };
         /**
          * Turn
@@ -5087,6 +5214,50 @@ export interface operations {
             };
         };
     };
+    circuit_graph: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CircuitRequest"];
+            };
+        };
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        [key: string]: unknown;
+                    };
+                };
+            };
+        };
+    };
     read_foreign_graph: {
         parameters: {
             query?: never;
@@ -5124,7 +5295,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["CircuitResponse"];
+                    "application/json": components["schemas"]["ReadCircuitResponse"];
                 };
             };
         };

@@ -30,8 +30,9 @@ from mxd.trainer.errors import TooLongError
 from mxd.trainer.inference.generation import RowBatch, SequenceState
 from mxd.trainer.inference.kv_cache import GrowableLayer
 from mxd.trainer.inference.predictions import predict
+from mxd.trainer.inference.results import TokenEvent
 from mxd.trainer.inference.routing import route
-from mxd.trainer.inference.steering import NewToken, steer
+from mxd.trainer.inference.steering import steer
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.layers.files import WEIGHTS_FILE
 from mxd.trainer.storage.run import Run
@@ -132,7 +133,7 @@ def test_each_token_of_both_variants_is_sent_once(live_client: TestClient, fitte
     run = Run.load("small", fitted.data)
     config = SteeringConfig(prompt=PROMPT, sampling=Sampling(max_tokens=6, temperature=0))
     plain = steer(LanguageModel.load(run.config.language_model, "cpu"), run, config)
-    default = [step.text for step in plain if isinstance(step, NewToken) and step.variant == "baseline"]
+    default = [step.text for step in plain if isinstance(step, TokenEvent) and step.variant == "baseline"]
     assert [data["text"] for _, data in seen if data.get("variant") == "baseline"] == default
     for arm in ("baseline", "steered"):
         positions = [data["position"] for _, data in seen if data.get("variant") == arm]

@@ -9,7 +9,7 @@ from fastapi.testclient import TestClient
 
 from mxd.backend.queries.passage_search import Firing, firings, ranked
 from mxd.backend.schemas import PassageRequest
-from mxd.trainer.inference.routing import RoutedExpert, RoutedToken
+from mxd.trainer.inference.results import RoutedExpert, RoutedToken
 
 RUN = "/api/runs/small"
 TEXT = "the old fox sang"

@@ -18,13 +18,14 @@ from pydantic import TypeAdapter
 from mxd.backend.api.app import create_app
 from mxd.backend.api.dependencies import Services
 from mxd.backend.api.privacy_service import PrivacyService
-from mxd.backend.schemas import PrivacyResult, ProtectEvent, ProtectRequest
+from mxd.backend.schemas import ProtectEvent, ProtectRequest
 from mxd.backend.settings import Settings
 from mxd.trainer.analysis.indexing import build_index
 from mxd.trainer.config import IndexConfig
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training.privacy.metrics import confidence_by_token
+from mxd.trainer.training.privacy.results import PrivacyResult
 from mxd.trainer.training.train import train_layer
 from tests.helpers.language_models import saved, sure_language_model
 from tests.helpers.runs import small_world
@@ -77,7 +78,7 @@ def test_it_goes_step_by_step_and_the_run_is_there(client: TestClient, data: Pat
         TypeAdapter[ProtectEvent](ProtectEvent).validate_python(event)
     assert [event["step"] for event in found[:-1]] == [0, 1, 2, 3, 4]
     assert found[-1]["event"] == "done"
-    result = PrivacyResult.model_validate(found[-1]["protected"]["result"])
+    result = TypeAdapter(PrivacyResult).validate_python(found[-1]["protected"]["result"])
     assert result.protected.after.confidence_distance < result.protected.before.confidence_distance
     assert Run.load("small-private", data).config.parents == ("small",)
     assert "small-private" in [run["name"] for run in client.get("/api/runs").json()["runs"]]

@@ -7,6 +7,7 @@ import torch
 
 from mxd.trainer.analysis import expert_matrix as module
 from mxd.trainer.analysis.expert_matrix import SMALL_SCALING, expert_map
+from mxd.trainer.analysis.results import OutputDimension
 from mxd.trainer.errors import UserError
 from mxd.trainer.layers.mxd import MxD
 from mxd.trainer.storage.run import Run
@@ -55,7 +56,7 @@ def test_largest_and_smallest_scalings(world: World) -> None:
     decomposed = expert_map(world.language_model, run, EXPERT)
     assert decomposed.largest_scalings[0].dimension == 5
     assert decomposed.largest_scalings[0].scaling < 0 < SMALL_SCALING < 1 < decomposed.largest_scalings[0].relative
-    assert decomposed.smallest_scalings[0] == (2, 0.0, 0.0)
+    assert decomposed.smallest_scalings[0] == OutputDimension(2, 0.0, 0.0)
     assert decomposed.small_scaling_share == pytest.approx(1 / layer.config.output_width)
 
 

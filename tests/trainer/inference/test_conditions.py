@@ -12,7 +12,8 @@ import torch
 from mxd.trainer.config import Edit, Sampling, SteeringConfig
 from mxd.trainer.config.conditions import Condition, GateTest
 from mxd.trainer.errors import UserError
-from mxd.trainer.inference.steering import NewToken, Steering, steer
+from mxd.trainer.inference.results import SteeredGeneration, TokenEvent
+from mxd.trainer.inference.steering import Steering, steer
 from mxd.trainer.language_model.prompts import prompt_ids
 from mxd.trainer.storage.run import Run
 from tests.helpers.language_models import tiny_language_model
@@ -108,7 +109,7 @@ def check(world: World, runs: list[Run], edits: Sequence[Edit], seed: int = 0) -
         steer(world.language_model, runs, SteeringConfig(prompt=PROMPT, edits=edits, sampling=sampling), UNITS)
     )
     for variant in ("baseline", "steered"):
-        new = [step for step in steps if isinstance(step, NewToken) and step.variant == variant]
+        new = [step for step in steps if isinstance(step, TokenEvent) and step.variant == variant]
         prompt = prompt_ids(world.language_model, PROMPT)
         ids = prompt + [token.id for token in new]
         without_TV = Reference(world, runs, (), ids, len(prompt)).log_probabilities()
@@ -116,13 +117,14 @@ def check(world: World, runs: list[Run], edits: Sequence[Edit], seed: int = 0) -
         for place, token in enumerate(new, start=len(prompt) - 1):
             change = float(with_TV[place, token.id] - without_TV[place, token.id])
             assert token.delta_log_probability == pytest.approx(change, abs=1e-3)
-    return [step.kl for step in steps if isinstance(step, NewToken) and step.variant == "steered"]
+    return [step.kl for step in steps if isinstance(step, TokenEvent) and step.variant == "steered"]
 
 
 def character(world: World, runs: list[Run], seed: int) -> str:
     """The first plain character of the unedited text; an incomplete one is shown as another until it is complete."""
     sampling = Sampling(max_tokens=10, temperature=1.0, seed=seed)
-    text = steer(world.language_model, runs, SteeringConfig(prompt=PROMPT, sampling=sampling)).text("baseline")
+    steps = steer(world.language_model, runs, SteeringConfig(prompt=PROMPT, sampling=sampling))
+    text = SteeredGeneration.collect("", PROMPT, steps).text("baseline")
     return next(one for one in text[1:] if one.isascii())
 
 

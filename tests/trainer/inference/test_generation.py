@@ -10,7 +10,8 @@ import torch
 from mxd.trainer.config import Edit, Sampling, SteeringConfig
 from mxd.trainer.inference.edits import EditPlan, LayerEdits
 from mxd.trainer.inference.generation import PositionMask, RowBatch, SequenceState
-from mxd.trainer.inference.steering import NewToken, Steering, steer
+from mxd.trainer.inference.results import TokenEvent
+from mxd.trainer.inference.steering import Steering, steer
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.run import Run
 from tests.helpers.language_models import tiny_language_model
@@ -42,7 +43,7 @@ def requests(scope: str = "all") -> list[SteeringConfig]:
 
 
 def tokens(steps: list[Any]) -> list[tuple[Any, ...]]:
-    return [(s.sample, s.variant, s.position, s.id) for s in steps if isinstance(s, NewToken)]
+    return [(s.sample, s.variant, s.position, s.id) for s in steps if isinstance(s, TokenEvent)]
 
 
 def together(language_model: LanguageModel, run: Run, configs: list[SteeringConfig], apart: int) -> list[list[Any]]:

@@ -7,6 +7,7 @@ import torch
 
 from mxd.trainer.config import Edit, Sampling, SteeringConfig
 from mxd.trainer.errors import TooLongError, UserError
+from mxd.trainer.inference.results import SteeredGeneration
 from mxd.trainer.inference.routing import route, route_together
 from mxd.trainer.inference.steering import steer
 from mxd.trainer.language_model.model import LanguageModel
@@ -54,7 +55,8 @@ def test_prompts_begin_with_the_start_token_of_training(world: World, run: Run) 
     first_kl = []
     for each in (run, other):
         config = SteeringConfig(prompt=TEXT, edits=(Edit(expert=3, mode="add", strength=8),), sampling=sampling)
-        first_kl.append(steer(world.language_model, each, config).tokens("baseline")[0].kl)
+        steps = steer(world.language_model, each, config)
+        first_kl.append(SteeredGeneration.collect(each.name, TEXT, steps).tokens("baseline")[0].kl)
     assert first_kl[0] != first_kl[1]
 
 

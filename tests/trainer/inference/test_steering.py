@@ -11,8 +11,9 @@ import torch
 from mxd.trainer.config import Edit, Sampling, SteeringConfig, TrainConfig
 from mxd.trainer.errors import TooLongError, UserError
 from mxd.trainer.inference.generation import RowBatch, StepOutput
+from mxd.trainer.inference.results import DoneEvent, StartEvent, TokenEvent
 from mxd.trainer.inference.sampling import gumbel_noise, sample_tokens
-from mxd.trainer.inference.steering import Done, NewToken, Started, generate, steer
+from mxd.trainer.inference.steering import generate, steer
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.prompts import prompt_ids
 from mxd.trainer.storage.run import Run
@@ -36,11 +37,11 @@ def steered(language_model: LanguageModel, run: Run, **settings: Any) -> list[An
 
 
 def ids_of(steps: list[Any], arm: str) -> list[int]:
-    return [step.id for step in steps if isinstance(step, NewToken) and step.variant == arm]
+    return [step.id for step in steps if isinstance(step, TokenEvent) and step.variant == arm]
 
 
 def divergences(steps: list[Any], arm: str) -> list[float]:
-    return [step.kl for step in steps if isinstance(step, NewToken) and step.variant == arm]
+    return [step.kl for step in steps if isinstance(step, TokenEvent) and step.variant == arm]
 
 
 def plain_generation(language_model: LanguageModel, sampling: Sampling) -> list[int]:
@@ -64,7 +65,7 @@ def test_without_edits_both_variants_equal_the_original_model(world: World, fami
     expected = plain_generation(language_model, Sampling(max_tokens=12, temperature=1.0, seed=seed))
     assert ids_of(steps, "baseline") == ids_of(steps, "steered") == expected
     for step in steps:
-        if isinstance(step, NewToken):
+        if isinstance(step, TokenEvent):
             assert (step.delta_log_probability, step.kl) == (0.0, 0.0)
 
 
@@ -83,7 +84,7 @@ def test_differences_compare_the_same_text(world: World, mode: str) -> None:
     edits = (Edit(expert=3, mode="add", strength=5), Edit(expert=7, mode="scale", strength=3))
     steps = steered(world.language_model, run, edits=edits, mode=mode)
     for arm in ("baseline", "steered"):
-        tokens = [step for step in steps if isinstance(step, NewToken) and step.variant == arm]
+        tokens = [step for step in steps if isinstance(step, TokenEvent) and step.variant == arm]
         ids = prompt_ids(world.language_model, PROMPT) + [token.id for token in tokens]
         without, with_edits = (log_probabilities(world, run, ids, e, mode) for e in ((), edits))
         start = len(ids) - len(tokens)
@@ -130,10 +131,10 @@ def test_scope(world: World) -> None:
 
 def test_order_of_events(world: World) -> None:
     steps = steered(world.language_model, make_run(world), edits=(Edit(expert=1, mode="ablate"),))
-    assert isinstance(steps[0], Started)
+    assert isinstance(steps[0], StartEvent)
     assert steps[0].prompt_tokens == len(PROMPT) + 1
     done = steps[-1]
-    assert isinstance(done, Done)
+    assert isinstance(done, DoneEvent)
     assert done.tokens == len(steps) - 2
     for arm in ("baseline", "steered"):
         positions = [step.position for step in steps[1:-1] if step.variant == arm]
@@ -142,7 +143,7 @@ def test_order_of_events(world: World) -> None:
 
 def test_token_texts_join_to_the_text(world: World) -> None:
     steps = steered(world.language_model, make_run(world), sampling={"max_tokens": 40, "seed": 5})
-    tokens = [step for step in steps if isinstance(step, NewToken) and step.variant == "baseline"]
+    tokens = [step for step in steps if isinstance(step, TokenEvent) and step.variant == "baseline"]
     whole = world.language_model.tokenizer.decode([token.id for token in tokens])
     assert isinstance(whole, str)
     assert whole.startswith("".join(token.text for token in tokens))
@@ -150,11 +151,11 @@ def test_token_texts_join_to_the_text(world: World) -> None:
 
 def test_stop_text(world: World) -> None:
     run = make_run(world)
-    free = [s for s in steered(world.language_model, run, sampling={"seed": 2}) if isinstance(s, NewToken)]
+    free = [s for s in steered(world.language_model, run, sampling={"seed": 2}) if isinstance(s, TokenEvent)]
     text = "".join(step.text for step in free if step.variant == "baseline")
     cut = next(index for index, character in enumerate(text) if character.isascii() and character.isprintable())
     steps = steered(world.language_model, run, sampling={"seed": 2, "stop": (text[cut],)})
-    assert isinstance(steps[-1], Done)
+    assert isinstance(steps[-1], DoneEvent)
     assert steps[-1].baseline_reason == "stop"
     assert len(ids_of(steps, "baseline")) < len(free) / 2 + 1
 
@@ -189,7 +190,7 @@ def test_generate_equals_the_steered_variant(world: World) -> None:
     run, edits = make_run(world), (Edit(expert=3, mode="add", strength=8),)
     sampling = Sampling(max_tokens=12, temperature=1.0, samples=2)
     config = SteeringConfig(prompt=PROMPT, edits=edits, sampling=sampling)
-    steps = [step for step in steer(world.language_model, run, config) if isinstance(step, NewToken)]
+    steps = [step for step in steer(world.language_model, run, config) if isinstance(step, TokenEvent)]
     texts = ["".join(s.text for s in steps if (s.variant, s.sample) == ("steered", sample)) for sample in range(2)]
     assert generate(world.language_model, run, config) == tuple(texts)
 
@@ -216,12 +217,12 @@ def test_smaller_k_equals_a_layer_with_that_k(world: World, mode: str) -> None:
     edits = (Edit(expert=3, mode="add", strength=5), Edit(expert=7, mode="scale", strength=3))
     actual = steered(world.language_model, run, edits=edits, mode=mode, k=2)
     expected = steered(world.language_model, narrow, edits=edits, mode=mode)
-    tokens = [[each for each in steps if isinstance(each, NewToken)] for steps in (actual, expected)]
+    tokens = [[each for each in steps if isinstance(each, TokenEvent)] for steps in (actual, expected)]
     assert tokens[0] == tokens[1]
     assert max(len(token.experts) for token in tokens[0]) == 2
     if mode == "replace":
         whole = steered(world.language_model, run, edits=edits, mode=mode)
-        assert [each.kl for each in whole if isinstance(each, NewToken)] != [each.kl for each in tokens[0]]
+        assert [each.kl for each in whole if isinstance(each, TokenEvent)] != [each.kl for each in tokens[0]]
 
 
 def test_k_above_the_runs_is_rejected(world: World) -> None:

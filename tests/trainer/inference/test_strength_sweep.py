@@ -11,8 +11,8 @@ import pytest
 from mxd.trainer.config import DoseConfig, Edit, Sampling, TrainConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.inference.generation import RowBatch, StepOutput
-from mxd.trainer.inference.steering import NewToken, steer
-from mxd.trainer.inference.steering_events import DoseCurve, DosePoint, DoseProgress
+from mxd.trainer.inference.results import DoseDoneEvent, DosePoint, DoseProgressEvent, TokenEvent
+from mxd.trainer.inference.steering import steer
 from mxd.trainer.inference.strength_sweep import at_strength, dose, promoted_tokens, suggest_strength
 from mxd.trainer.storage.run import Run
 from tests.helpers.layers import random_layer
@@ -31,9 +31,9 @@ def run(world: World) -> Run:
     return run
 
 
-def curve_of(steps: Sequence[object]) -> DoseCurve:
+def curve_of(steps: Sequence[object]) -> DoseDoneEvent:
     curve = steps[-1]
-    assert isinstance(curve, DoseCurve)
+    assert isinstance(curve, DoseDoneEvent)
     return curve
 
 
@@ -45,7 +45,7 @@ def test_each_strength_equals_steering_alone(world: World, run: Run) -> None:
         alone = [
             step
             for step in steer(world.language_model, run, at_strength(CONFIG, point.strength))
-            if isinstance(step, NewToken)
+            if isinstance(step, TokenEvent)
         ]
         steered = [token for token in alone if token.variant == "steered"]
         own = [token for token in alone if token.variant == "baseline"]
@@ -59,7 +59,7 @@ def test_each_strength_equals_steering_alone(world: World, run: Run) -> None:
 
 def test_progress_is_monotonic_and_ends_at_the_written_tokens(world: World, run: Run) -> None:
     steps = list(dose(world.language_model, run, CONFIG))
-    events = [step.tokens for step in steps if isinstance(step, DoseProgress)]
+    events = [step.tokens for step in steps if isinstance(step, DoseProgressEvent)]
     assert events == sorted(events)
     assert 0 < events[0] < events[-1] <= 4 * 2 * 6
 

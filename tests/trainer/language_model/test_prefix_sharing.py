@@ -12,7 +12,8 @@ from torch import Tensor
 
 from mxd.trainer.config import Edit, Sampling, SteeringConfig
 from mxd.trainer.inference.generation import BatchLayout, RowBatch, SequenceState
-from mxd.trainer.inference.steering import NewToken, Steering, steer
+from mxd.trainer.inference.results import TokenEvent
+from mxd.trainer.inference.steering import Steering, steer
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.prefix_sharing import shared_prefix
 from tests.helpers.language_models import CONFIGS, tiny_language_model
@@ -69,7 +70,7 @@ def test_blocks_before_the_first_edit_compute_each_text_once(world: World) -> No
     for block, seen in zip(language_model.architecture.blocks, rows, strict=True):
         block.input_layernorm.register_forward_pre_hook(partial(count, seen))  # type: ignore[union-attr]
     steps = list(steer(language_model, run, config("the old fox", EDITS, 12, seed=2)))
-    assert {step.variant for step in steps if isinstance(step, NewToken)} == {"baseline", "steered"}
+    assert {step.variant for step in steps if isinstance(step, TokenEvent)} == {"baseline", "steered"}
     # The first block is given the prompt once, then each text; the others each text without and with edits.
     assert rows[0][0] == 1 and rows[0][-1] == 2
     assert [2 * texts for texts in rows[0]] == rows[1] == rows[2]
@@ -109,7 +110,7 @@ def test_a_request_that_edits_an_earlier_block_joins_and_leaves(world: World) ->
 
 
 def tokens(steps: list[Any]) -> list[tuple[Any, ...]]:
-    return [(step.variant, step.position, step.id) for step in steps if isinstance(step, NewToken)]
+    return [(step.variant, step.position, step.id) for step in steps if isinstance(step, TokenEvent)]
 
 
 def test_sources_between_layouts() -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -21,6 +20,7 @@ from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import check_compatible_runs
 from mxd.trainer.training.privacy.passages import EncodedTexts
 from mxd.trainer.training.privacy.replacement import ReplacementModel, next_token_loss
+from mxd.trainer.training.privacy.results import Confidence, TokenConfidence, TokenPrediction
 from mxd.trainer.utils.bootstrap import Floats
 
 
@@ -61,33 +61,6 @@ def _inner(first: Sequence[Tensor], other: Sequence[Tensor]) -> float:
 TOP_TOKENS = 5
 
 
-@dataclass(frozen=True)
-class Confidence:
-    """Mean confidence over predictions. Uniform predictions have distance 0 and entropy 1."""
-
-    predictions: int
-    confidence_distance: float
-    """Largest probability minus 1/V, at least 0."""
-    entropy: float
-    """Entropy divided by ln V."""
-    top_five: float
-    """Summed probability of the five most probable tokens."""
-    true_token: float
-    """Probability of the actual next token."""
-    divergence: float
-    """KL(U || p) in nats."""
-    missing_entropy: float
-    """KL(p || U) in nats: ln V minus the entropy."""
-
-
-@dataclass(frozen=True)
-class ConfidenceChange:
-    """Confidence on the same texts with the original runs and with the new runs."""
-
-    before: Confidence
-    after: Confidence
-
-
 @torch.no_grad()
 def measure_confidence(model: ReplacementModel, texts: EncodedTexts) -> Confidence:
     """Mean confidence over the scored predictions of some texts."""
@@ -121,28 +94,6 @@ def text_losses(model: ReplacementModel, texts: EncodedTexts) -> Floats:
     """Mean next-token loss of each text in nats, [S]. All texts must have the same number of predictions."""
     losses_P = torch.cat([next_token_loss(*part) for part in model.predictions(texts)])
     return np.asarray(losses_P.double().view(len(texts), -1).mean(1).cpu().numpy())
-
-
-@dataclass(frozen=True)
-class TokenPrediction:
-    """Prediction at a token."""
-
-    probability: float
-    """Probability of the actual token."""
-    entropy: float
-    """Entropy divided by ln V; 1 for a uniform prediction."""
-    likely: str
-    """Most probable token."""
-    likely_probability: float
-
-
-@dataclass(frozen=True)
-class TokenConfidence:
-    """Predictions at one token with two sets of runs."""
-
-    text: str
-    before: TokenPrediction
-    after: TokenPrediction
 
 
 @torch.inference_mode()

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from mxd.trainer.config.privacy import ProtectConfig
 from mxd.trainer.errors import UserError
-from mxd.trainer.training.privacy.metrics import LOSSES, Confidence, combine_gradients, measure_confidence, text_losses
+from mxd.trainer.training.privacy.metrics import LOSSES, combine_gradients, measure_confidence, text_losses
 from mxd.trainer.training.privacy.passages import EncodedTexts
 from mxd.trainer.training.privacy.replacement import Loss, ReplacementModel, next_token_loss, score_all
+from mxd.trainer.training.privacy.results import EvalPoint
 
 
 @dataclass(frozen=True)
@@ -42,16 +43,6 @@ class PrivacyData:
             )
         train_SL, validation_SL, test_SL = ids_SL.split([half, eighth, len(ids_SL) - half - eighth])
         return cls(passages, train_SL, validation_SL, test_SL)
-
-
-@dataclass(frozen=True)
-class EvalPoint:
-    """Measurements at a step, by which the best step is selected."""
-
-    step: int
-    protected: Confidence
-    loss_increase: float
-    """Loss increase on the validation part over the original runs, in nats per token."""
 
 
 class PrivacyOptimizer:

@@ -15,83 +15,31 @@ from functools import partial
 
 from torch import Tensor
 
-from mxd.trainer.config.privacy import ProtectConfig, ProtectionLoss
+from mxd.trainer.config.privacy import ProtectConfig
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import check_compatible_runs
-from mxd.trainer.training.privacy.metrics import Confidence, ConfidenceChange, measure_confidence, text_losses
-from mxd.trainer.training.privacy.optimizer import EvalPoint, PrivacyData, PrivacyOptimizer
+from mxd.trainer.training.privacy.metrics import measure_confidence, text_losses
+from mxd.trainer.training.privacy.optimizer import PrivacyData, PrivacyOptimizer
 from mxd.trainer.training.privacy.passages import EncodedTexts, Passage, drop_overlapping, encode, variations_of
-from mxd.trainer.training.privacy.relearning import Relearning, relearn
+from mxd.trainer.training.privacy.relearning import relearn
 from mxd.trainer.training.privacy.replacement import ReplacementModel, score_all
-from mxd.trainer.utils.bootstrap import Bootstrap, Floats, Interval
+from mxd.trainer.training.privacy.results import (
+    Confidence,
+    ConfidenceComparison,
+    EvalPoint,
+    PrivacyBound,
+    PrivacyResult,
+    RetainLoss,
+)
+from mxd.trainer.utils.bootstrap import Bootstrap, Floats
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 
 
-@dataclass(frozen=True)
-class RetainLoss:
-    """Loss on the test part of the retain set, in nats per token."""
-
-    tokens: int
-    left_out: int
-    """Number of dropped sequences, which overlap with a passage."""
-    original: float
-    """Loss of the original model."""
-    before: float
-    """Loss with the original runs."""
-    after: float
-    """Loss with the new runs."""
-    loss_increase: Interval
-    """Paired difference of after and before."""
-    confidence: ConfidenceChange
-
-
-@dataclass(frozen=True)
-class Bound:
-    """Bound on the passage loss at a minimum of the objective, beside the measured loss.
-
-    A minimum has L_K ≤ (1 - θ)/θ (L_A(uniform) - L_A), if the trained weights can express uniform predictions. C and
-    the gates of single layers generally cannot, so this is a reference value, not a guarantee.
-    """
-
-    theta: float
-    uniform: float
-    """Retain loss L_A of uniform predictions: ln V nats."""
-    bound: float
-    """Bound on the passage loss L_K in nats, for the measured retain loss."""
-    measured: float
-    """Measured passage loss L_K in nats."""
-
-
-@dataclass(frozen=True)
-class PrivacyResult:
-    """Measurements of runs that were fine-tuned jointly for privacy."""
-
-    runs: tuple[str, ...]
-    """Names of the new runs."""
-    parents: tuple[str, ...]
-    theta: float
-    loss: ProtectionLoss
-    learning_rate: float
-    vocabulary: int
-    passages: int
-    steps: int
-    """Number of steps taken."""
-    best_step: int
-    """Step whose weights are saved."""
-    eval_points: tuple[EvalPoint, ...]
-    protected: ConfidenceChange
-    variations: dict[str, ConfidenceChange]
-    """Confidence on variations of the passages, by kind; see ``passages.variations_of``."""
-    retained: RetainLoss
-    bound: Bound
-    relearning: Relearning | None
-
-
-def retain_bound(theta: float, vocabulary: int, retained: float, measured: float) -> Bound:
+def retain_bound(theta: float, vocabulary: int, retained: float, measured: float) -> PrivacyBound:
     """Bound for losses in nats."""
     uniform = math.log(vocabulary)
-    return Bound(theta, uniform, (1 - theta) / theta * (uniform - retained), measured)
+    return PrivacyBound(theta, uniform, (1 - theta) / theta * (uniform - retained), measured)
 
 
 RESAMPLES = 1000
@@ -194,10 +142,10 @@ class Protection:
             self.config.loss
         ]
 
-    def _compare(self, texts: EncodedTexts) -> ConfidenceChange:
-        return ConfidenceChange(measure_confidence(self._original, texts), measure_confidence(self._model, texts))
+    def _compare(self, texts: EncodedTexts) -> ConfidenceComparison:
+        return ConfidenceComparison(measure_confidence(self._original, texts), measure_confidence(self._model, texts))
 
-    def _variations(self) -> dict[str, ConfidenceChange]:
+    def _variations(self) -> dict[str, ConfidenceComparison]:
         """Confidence on variations of the passages, except those that are too short."""
         min_tokens, tokenizer = self.config.skip_tokens + 1, self._language_model.tokenizer
         long_enough = {

@@ -2,31 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
 from mxd.trainer.config.privacy import ProtectConfig
-from mxd.trainer.training.privacy.metrics import Confidence, measure_confidence
+from mxd.trainer.training.privacy.metrics import measure_confidence
 from mxd.trainer.training.privacy.passages import EncodedTexts
 from mxd.trainer.training.privacy.replacement import ReplacementModel, next_token_loss
-
-
-@dataclass(frozen=True)
-class Relearning:
-    """Confidence on the passages that the attacker does not have."""
-
-    steps: int
-    passages: int
-    """Number of measured passages. The attacker fine-tunes on the others."""
-    original: Confidence
-    """Original runs, no attack."""
-    protected: Confidence
-    """Protected runs, no attack."""
-    attacked: Confidence
-    """Protected runs after the attack."""
-    original_attacked: Confidence
-    """Original runs after the same attack: the baseline for what the attacker's half reveals."""
+from mxd.trainer.training.privacy.results import Relearning
 
 
 def relearn(

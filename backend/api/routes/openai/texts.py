@@ -7,7 +7,7 @@ from contextlib import aclosing
 from typing import Any, NamedTuple
 
 from mxd.backend.schemas.openai import FinishReason, Usage
-from mxd.trainer.inference.steering_events import Done, NewToken, Started
+from mxd.trainer.inference.results import DoneEvent, StartEvent, TokenEvent
 
 
 class Piece(NamedTuple):
@@ -66,15 +66,15 @@ class TextPieces:
                 yield [piece for piece in pieces if piece.text or piece.reason]
 
     def _piece(self, step: Any) -> Piece | None:
-        if isinstance(step, Started):
+        if isinstance(step, StartEvent):
             self._prompt_tokens = step.prompt_tokens
-        elif isinstance(step, Done):
+        elif isinstance(step, DoneEvent):
             self._new_tokens = step.tokens
-        elif isinstance(step, NewToken):
+        elif isinstance(step, TokenEvent):
             return self._of_token(step)
         return None
 
-    def _of_token(self, token: NewToken) -> Piece:
+    def _of_token(self, token: TokenEvent) -> Piece:
         stops = self._filters[token.sample]
         if token.reason == "end-of-text":  # the token that ends the text is not part of it
             return Piece(token.sample, stops.flush(), "stop")

@@ -14,7 +14,8 @@ from mxd.trainer.analysis.circuits.tracing import trace
 from mxd.trainer.config import Edit, Sampling, SteeringConfig
 from mxd.trainer.config.analysis import CircuitConfig, TargetConfig
 from mxd.trainer.errors import UserError
-from mxd.trainer.inference.steering import NewToken, steer
+from mxd.trainer.inference.results import TokenEvent
+from mxd.trainer.inference.steering import steer
 from mxd.trainer.language_model.prompts import prompt_ids
 from tests.helpers.runs import World, run_of
 
@@ -44,7 +45,7 @@ def test_measured_effects_equal_those_of_steering(world: World, errors: str) -> 
             sampling=Sampling(max_tokens=1, temperature=0, repetition_penalty=1),
         ),
     )
-    first = next(step for step in steered if isinstance(step, NewToken) and step.variant == "steered")
+    first = next(step for step in steered if isinstance(step, TokenEvent) and step.variant == "steered")
     probabilities = {token.id: token.probability for token in first.alternatives}
     if circuit.target.id in probabilities:
         assert probabilities[circuit.target.id] == pytest.approx(effect.probability, abs=1e-4)

@@ -1,0 +1,322 @@
+"""Results of routing, prediction, steering and strength sweeps: one schema for Python, ``--json`` and HTTP.
+
+The classes need no PyTorch, so that a server can describe them before it loads a language model.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Literal
+
+from mxd.trainer.utils.html import HIGHER, ShadedToken, html_table, shaded_text
+from mxd.trainer.utils.schema import documented
+
+Variant = Literal["baseline", "steered"]
+Reason = Literal["length", "stop", "end-of-text"]
+VARIANTS: tuple[Variant, Variant] = ("baseline", "steered")
+SHADED_NATS = 4.0
+"""Change of the log-probability that gets the strongest shade in a notebook."""
+
+
+@documented
+@dataclass(frozen=True, slots=True)
+class RoutedExpert:
+    """An expert that is active on a token."""
+
+    expert: int
+    coefficient: float
+    """Gate activation."""
+    share: float
+    """Share of the summed L2 norms of all active experts' contributions on this token."""
+
+
+@documented
+@dataclass(frozen=True, slots=True)
+class RoutedToken:
+    """One token of a text with its active experts."""
+
+    id: int
+    text: str
+    start: bool
+    """True if this is the start token, which also precedes every document in training."""
+    experts: tuple[RoutedExpert, ...]
+    """Active experts in descending order of coefficient."""
+
+
+@documented
+@dataclass(frozen=True)
+class Routing:
+    """The routing of a text through one run."""
+
+    run: str
+    tokens: tuple[RoutedToken, ...]
+
+    def strongest(self, count: int = 8) -> tuple[int, ...]:
+        """Experts with the largest sum of shares over the text, without the start token."""
+        shares: defaultdict[int, float] = defaultdict(float)
+        for token in self.tokens:
+            for routed in () if token.start else token.experts:
+                shares[routed.expert] += routed.share
+        return tuple(sorted(shares, key=lambda expert: -shares[expert])[:count])
+
+    def _repr_html_(self) -> str:
+        """One line per strongest expert: the text, shaded by the expert's coefficient."""
+        lines = [(f"<b>{expert}</b>", shaded_text(self._shaded(expert))) for expert in self.strongest()]
+        return html_table(("expert", f"where it is active ({self.run})"), lines)
+
+    def _shaded(self, expert: int) -> list[ShadedToken]:
+        coefficients = [
+            next((each.coefficient for each in token.experts if each.expert == expert), 0.0) for token in self.tokens
+        ]
+        largest = max(coefficients)
+        return [
+            ShadedToken(token.text, value / largest, f"{value:.4f}" if value else "", value == largest)
+            for token, value in zip(self.tokens, coefficients, strict=True)
+            if not token.start
+        ]
+
+
+@documented
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """A candidate for the next token."""
+
+    id: int
+    text: str
+    original: float
+    """Probability with the original MLP."""
+    replaced: float
+    """Probability with the MLP replaced by the run's layer."""
+
+
+@documented
+@dataclass(frozen=True, slots=True)
+class PredictedToken:
+    """The next-token distributions after one token of the text."""
+
+    kl: float
+    """KL divergence from the original next-token distribution to that with the sparse layer, in nats."""
+    predictions: tuple[Prediction, ...]
+    """Union of the most probable next tokens of both, in descending order of the original probability."""
+
+
+@documented
+@dataclass(frozen=True)
+class Predictions:
+    """Next-token predictions after each token of a text, for one run."""
+
+    run: str
+    tokens: tuple[PredictedToken, ...]
+    """One entry per token of the routing of the same text."""
+
+
+@documented
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """A probable next token."""
+
+    id: int
+    text: str
+    probability: float
+
+
+@documented
+@dataclass(frozen=True)
+class StartEvent:
+    """First event of a generation: the prompt has been computed."""
+
+    prompt_tokens: int
+    """Number of tokens of the prompt."""
+    max_tokens: int
+    """Maximum number of new tokens per continuation."""
+    event: Literal["start"] = "start"
+
+
+@documented
+@dataclass(frozen=True)
+class TokenEvent:
+    """One new token of one variant."""
+
+    variant: Variant
+    sample: int
+    """Index of the continuation within the variant."""
+    position: int
+    """Index among the new tokens, from 0."""
+    id: int
+    text: str
+    """New characters; empty if a character continues in the next token."""
+    probability: float
+    """Probability under the token's own variant, before temperature and other sampling settings."""
+    delta_log_probability: float
+    """Log-probability with the edits minus without, for this token after the same text, in nats."""
+    kl: float
+    """KL divergence from this variant's next-token distribution to the other's after the same text, in nats."""
+    alternatives: tuple[Alternative, ...]
+    """Five most probable tokens under this variant."""
+    other_alternatives: tuple[Alternative, ...]
+    """Five most probable tokens under the other variant."""
+    experts: tuple[RoutedExpert, ...]
+    """Active experts of the steered run on the previous token, which predicts this one; before edits, at most eight."""
+    reason: Reason | None
+    """Reason why the text ended with this token; null while it grows."""
+    event: Literal["token"] = "token"
+
+
+@documented
+@dataclass(frozen=True)
+class DoneEvent:
+    """Last event of a generation: every text has ended."""
+
+    baseline_reason: Reason
+    """Reason why the first baseline sample ended."""
+    steered_reason: Reason
+    """Reason why the first steered sample ended."""
+    tokens: int
+    """Number of new tokens of all texts."""
+    seconds: float
+    event: Literal["done"] = "done"
+
+
+SteeringStep = StartEvent | TokenEvent | DoneEvent
+
+
+@documented
+@dataclass(frozen=True)
+class Continuation:
+    """One sample of one variant, without the prompt."""
+
+    text: str
+    reason: Reason
+    """Reason why the text ended."""
+    tokens: tuple[TokenEvent, ...]
+
+    @classmethod
+    def from_tokens(cls, tokens: Iterable[TokenEvent]) -> Continuation:
+        """Join the tokens of a sample that has ended."""
+        tokens = tuple(tokens)
+        return cls("".join(token.text for token in tokens), tokens[-1].reason or "length", tokens)
+
+
+@documented
+@dataclass(frozen=True)
+class SteeredGeneration:
+    """The continuations of a prompt without edits (baseline) and with them (steered)."""
+
+    run: str
+    """Name of the steered run."""
+    prompt: str
+    baseline: tuple[Continuation, ...]
+    """One continuation per sample."""
+    steered: tuple[Continuation, ...]
+    """One continuation per sample."""
+    changed_tokens: int
+    """Number of positions at which baseline and steered sample differ."""
+    kl: float
+    """KL divergence from the steered to the baseline next-token distribution, in nats per token of the steered text."""
+    seconds: float
+
+    @classmethod
+    def collect(cls, run: str, prompt: str, steps: Iterable[SteeringStep]) -> SteeredGeneration:
+        """Collect the events of a generation, which runs to its end."""
+        samples: defaultdict[tuple[Variant, int], list[TokenEvent]] = defaultdict(list)
+        seconds = 0.0
+        for step in steps:
+            if isinstance(step, TokenEvent):
+                samples[step.variant, step.sample].append(step)
+            elif isinstance(step, DoneEvent):
+                seconds = step.seconds
+        baseline, steered = (
+            tuple(Continuation.from_tokens(samples[key]) for key in sorted(samples) if key[0] == variant)
+            for variant in VARIANTS
+        )
+        changed = sum(_changed_tokens(*pair) for pair in zip(baseline, steered, strict=True))
+        kl = fmean(token.kl for text in steered for token in text.tokens)
+        return cls(run, prompt, baseline, steered, changed, kl, seconds)
+
+    def tokens(self, variant: Variant, sample: int = 0) -> tuple[TokenEvent, ...]:
+        """New tokens of one text."""
+        return self._texts(variant)[sample].tokens
+
+    def text(self, variant: Variant, sample: int = 0) -> str:
+        """One text without the prompt."""
+        return self._texts(variant)[sample].text
+
+    def _texts(self, variant: Variant) -> tuple[Continuation, ...]:
+        return self.baseline if variant == "baseline" else self.steered
+
+    def _repr_html_(self) -> str:
+        """Both texts of every sample, with tokens shaded by the change of their log-probability."""
+        prompt = shaded_text([ShadedToken(self.prompt, 0.0)])
+        lines = [
+            (variant, prompt + _shaded(text))
+            for pair in zip(self.baseline, self.steered, strict=True)
+            for variant, text in zip(VARIANTS, pair, strict=True)
+        ]
+        return html_table(("", "green: more probable with the edits, purple: less"), lines)
+
+
+def _changed_tokens(baseline: Continuation, steered: Continuation) -> int:
+    equal = sum(one.id == other.id for one, other in zip(baseline.tokens, steered.tokens, strict=False))
+    return max(len(baseline.tokens), len(steered.tokens)) - equal
+
+
+def _shaded(text: Continuation) -> str:
+    changes = [(token.text, token.delta_log_probability) for token in text.tokens]
+    tokens = [ShadedToken(piece, change / SHADED_NATS, f"Δ log p {change:+.3f}") for piece, change in changes]
+    return shaded_text(tokens, HIGHER)
+
+
+@documented
+@dataclass(frozen=True)
+class DoseProgressEvent:
+    """Progress of a strength sweep."""
+
+    tokens: int
+    """Number of tokens generated so far, over all strengths."""
+    total: int
+    """Maximum number of tokens."""
+    queue_position: int = 0
+    """Number of requests that a server handles before this one."""
+    event: Literal["progress"] = "progress"
+
+
+@documented
+@dataclass(frozen=True)
+class DosePoint:
+    """Effect of one strength; see ``strength_sweep`` for the measures."""
+
+    strength: float
+    kl: float
+    """Mean KL divergence from the steered to the baseline next-token distribution after the same text, nats/token."""
+    lift: float
+    """Probability gained by the expert's promoted tokens, counted within the five most probable tokens."""
+    loss: float
+    """Loss of the steered text under the baseline, in nats per token. High values mean broken text."""
+    text: str
+    """First steered text."""
+
+
+@documented
+@dataclass(frozen=True)
+class DoseDoneEvent:
+    """The complete dose curve."""
+
+    points: tuple[DosePoint, ...]
+    """Points by ascending strength."""
+    baseline_loss: float
+    """Loss of the baseline texts under the original model, in nats per token."""
+    baseline_text: str
+    """First baseline text."""
+    suggested: float | None
+    """Largest strength with a visible effect (0.05 nats of KL above no effect) before one costs 0.5 nats per token;
+    null if there is none."""
+    promoted: tuple[str, ...]
+    """Tokens that the expert alone promotes after the prompt, strongest first."""
+    seconds: float
+    event: Literal["done"] = "done"
+
+
+DoseStep = DoseProgressEvent | DoseDoneEvent
