@@ -102,7 +102,9 @@ def test_steering_is_the_same_on_the_command_line_and_over_http(client: httpx.Cl
         tokens = [event for event in events if event.get("variant") == variant]
         assert [token.keys() for token in printed["tokens"]] == [token.keys() for token in tokens]
         assert printed["text"] == "".join(token["text"] for token in tokens)
-        assert [token["kl"] for token in printed["tokens"]] == pytest.approx([token["kl"] for token in tokens], abs=1e-5)
+        assert [token["kl"] for token in printed["tokens"]] == pytest.approx(
+            [token["kl"] for token in tokens], abs=1e-5
+        )
     assert said["steer"]["baseline"][0]["text"] != said["steer"]["steered"][0]["text"]
 
 

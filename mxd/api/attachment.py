@@ -1,22 +1,24 @@
-"""Computing a layer inside a Hugging Face model, and taking it out again.
+"""A layer inside a Hugging Face model: its activations on a batch, and computing it in place of the MLP.
 
 The model keeps its modules, parameters and hooks: only the ``forward`` of one MLP is replaced, until the handle is
 detached.
 
-Shapes: B rows, T tokens, I input width, O output width.
+Shapes: B rows, T tokens, I input width, O output width, N experts, P tokens that are computed, K active experts.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from contextlib import ExitStack
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor
 
-from mxd.trainer.config import Edit, SteeringMode
+from mxd.api.edits import Edits, GrowingText, edit_plan
+from mxd.trainer.config import SteeringMode
 from mxd.trainer.errors import UserError
 from mxd.trainer.inference.edits import EditPlan, edit_routing
 from mxd.trainer.language_model.architecture import Architecture
@@ -26,46 +28,22 @@ from mxd.trainer.layers.base import SparseLayer
 if TYPE_CHECKING:
     from mxd.api.layer import Layer
 
-Change = float | Literal["ablate"] | tuple[Literal["add", "scale", "set"], float]
-"""Change of a gate activation. A number is added, in units of the expert's 99th-percentile activation. ``"ablate"``
-sets it to 0. ``("scale", 0.5)`` multiplies it, and ``("set", 3)`` replaces it, in the same units as a number."""
-
-Edits = Mapping[int, Change]
-"""Expert -> change of its gate activation."""
+MODEL_INPUTS = ("input_ids", "inputs_embeds", "attention_mask", "position_ids", "token_type_ids")
+"""Entries of a batch that are passed to the model."""
 
 SUBMODULE = "mxd"
 """Name under which an attached layer is a submodule of its block."""
 
 
-def parse_edits(edits: Edits) -> tuple[Edit, ...]:
-    """Return the edits as settings.
-
-    Raises:
-        UserError: a change has an unknown form.
-    """
-    return tuple(_parse_edit(expert, change) for expert, change in edits.items())
-
-
-def _parse_edit(expert: int, change: Change) -> Edit:
-    try:
-        if change == "ablate":
-            return Edit(expert=expert, mode="ablate")
-        mode, strength = change if isinstance(change, tuple) else ("add", change)
-        return Edit(expert=expert, mode=mode, strength=float(strength))
-    except (TypeError, ValueError) as error:
-        raise UserError(
-            f'Invalid change of expert {expert}: {change!r}. Use a number such as +6, "ablate", ("scale", 0.5) or '
-            '("set", 3).'
-        ) from error
-
-
 class LayerFunction:
     """Output of an MLP computed with a layer: the layer's, or the MLP's own plus the difference that edits make."""
 
-    def __init__(self, core: SparseLayer, mode: SteeringMode, plan: EditPlan) -> None:
+    def __init__(self, core: SparseLayer, mode: SteeringMode, plan: EditPlan, text: GrowingText | None) -> None:
+        """``text`` tells the positions of the tokens, if the plan depends on them."""
         self.core = core
         self.mode = mode
         self.plan = plan
+        self.text = text
 
     def __call__(self, x_BTI: Tensor, mlp: Mlp) -> Tensor:
         """Output [B, T, O], of the dtype and on the device of the MLP's input."""
@@ -75,15 +53,21 @@ class LayerFunction:
         x_PI = like_weights(inputs.reshape(-1, inputs.shape[-1]), self.core)
         routing, dense_PM = self.core.route(x_PI), self.core.dense_output(x_PI)
         change_PO: Tensor | None = None
-        if self.plan.edits:
-            plan_of_P = torch.zeros(len(x_PI), dtype=torch.int64, device=x_PI.device)
-            change_PO = self.core.contribution(dense_PM, edit_routing([self.plan], plan_of_P, routing))
+        plans, plan_of_P = self._plans(len(x_PI))
+        if plans:
+            change_PO = self.core.contribution(dense_PM, edit_routing(plans, plan_of_P.to(x_PI.device), routing))
         if self.mode == "replace":
             replaced_PO = self.core.decode(dense_PM, routing)
             output_PO = replaced_PO if change_PO is None else replaced_PO + change_PO
             return output_PO.to(x_BTI).reshape(*x_BTI.shape[:-1], -1)
         assert original is not None
         return original if change_PO is None else original + change_PO.to(original).reshape(original.shape)
+
+    def _plans(self, tokens: int) -> tuple[list[EditPlan], Tensor]:
+        """Distinct plans, and the index of each token's plan, [P]."""
+        if self.text is not None:
+            return self.text.plans(tokens)
+        return [self.plan] if self.plan.edits else [], torch.zeros(tokens, dtype=torch.int64)
 
 
 def like_weights(x_TI: Tensor, core: SparseLayer) -> Tensor:
@@ -139,9 +123,12 @@ def attach(layer: Layer, model: Any, edits: Edits, mode: SteeringMode) -> Attach
 
 
 def _splice(layer: Layer, model: Any, edits: Edits, mode: SteeringMode, stack: ExitStack) -> None:
-    plan = EditPlan.from_edits(parse_edits(edits), layer.run.units, layer.config.num_experts)
+    plan = edit_plan(layer, edits)
     architecture = architecture_of(layer, model)
-    function = LayerFunction(layer.core, mode, plan)
+    text = GrowingText(layer, plan) if plan.depends_on_position else None
+    if text is not None:
+        stack.callback(model.register_forward_pre_hook(text.before_forward, with_kwargs=True).remove)
+    function = LayerFunction(layer.core, mode, plan, text)
     replace_mlp(architecture.block(layer.layer), architecture.mlp_names(layer.layer), function, stack)
 
 
@@ -161,3 +148,65 @@ def architecture_of(layer: Layer, model: Any) -> Architecture:
             f"on: {layer.run.config.language_model}."
         )
     return architecture
+
+
+# ---------------------------------------------------------------- activations
+
+
+class _Captured(Exception):
+    """Ends the forward pass behind the layer's MLP."""
+
+    def __init__(self, activations: Tensor) -> None:
+        self.activations = activations
+
+
+def batch_activations(layer: Layer, model: Any, batch: Mapping[str, Tensor] | Tensor) -> Tensor:
+    """Gate activations as a sparse tensor [B, T, N]; see ``Layer.activations``."""
+    inputs = model_inputs(model, batch)
+    x_BTI = mlp_activations(layer, model, inputs)
+    rows_BT = inputs.get("attention_mask", torch.ones(x_BTI.shape[:2], device=x_BTI.device)).to(x_BTI.device).bool()
+    coefficients_PK, indices_PK = layer.core.route(like_weights(x_BTI[rows_BT], layer.core))
+    token_Q, column_Q = coefficients_PK.nonzero(as_tuple=True)
+    positions_P2 = rows_BT.nonzero().to(token_Q.device)
+    indices_3Q = torch.cat([positions_P2[token_Q].T, indices_PK[token_Q, column_Q].unsqueeze(0)])
+    size = (*rows_BT.shape, layer.config.num_experts)
+    values_Q = coefficients_PK[token_Q, column_Q]
+    return torch.sparse_coo_tensor(indices_3Q, values_Q, size, check_invariants=False).coalesce()
+
+
+def model_inputs(model: Any, batch: Mapping[str, Tensor] | Tensor) -> dict[str, Tensor]:
+    """Arguments of the model's forward pass, on its device. Left-padded rows get the positions of unpadded ones.
+
+    Raises:
+        UserError: the batch holds neither token ids nor embeddings as tensors.
+    """
+    given = {"input_ids": batch} if isinstance(batch, Tensor) else dict(batch)
+    inputs = {name: given[name].to(model.device) for name in MODEL_INPUTS if isinstance(given.get(name), Tensor)}
+    if not {"input_ids", "inputs_embeds"} & inputs.keys():
+        raise UserError(
+            "The batch has no tensor of token ids. Pass the result of "
+            'tokenizer(texts, return_tensors="pt", padding=True), or a tensor of ids [B, T].'
+        )
+    mask_BT = inputs.get("attention_mask")
+    is_padded_left = mask_BT is not None and not bool(mask_BT[:, 0].all())
+    # In forward, transformers counts padding on the left as positions; in generate it does not.
+    if mask_BT is not None and is_padded_left and "position_ids" in inspect.signature(model.forward).parameters:
+        inputs.setdefault("position_ids", (mask_BT.long().cumsum(dim=1) - 1).clamp_min(0))
+    return inputs
+
+
+def mlp_activations(layer: Layer, model: Any, inputs: Mapping[str, Tensor]) -> Tensor:
+    """Input [B, T, I] of the layer's MLP, or its output for an autoencoder. Later blocks are not computed."""
+    architecture = architecture_of(layer, model)
+    reads_output = layer.core.reads == "mlp-output"
+
+    def capture(x_BTI: Tensor, mlp: Mlp) -> Tensor:
+        raise _Captured(mlp() if reads_output else x_BTI)
+
+    with ExitStack() as stack:
+        replace_mlp(architecture.block(layer.layer), architecture.mlp_names(layer.layer), capture, stack)
+        try:
+            model(**inputs, use_cache=False)
+        except _Captured as captured:
+            return captured.activations
+    raise AssertionError("The model did not compute the layer's MLP.")

@@ -17,7 +17,6 @@ import pyarrow.parquet as pq
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
-from mxd.api.settings import build
 from mxd.trainer.config import Count, TextConfig
 from mxd.trainer.data.readers import Document
 from mxd.trainer.data.sequences import tokenize_documents
@@ -64,11 +63,11 @@ def open_dataset(
     if isinstance(dataset, TextConfig):
         text = dataset
     elif isinstance(dataset, str | Path):
-        text = build(TextConfig, {"dataset": str(dataset)}, keywords)
+        text = TextConfig.from_keywords({"dataset": str(dataset)}, keywords)
     else:
         column, rows = _limited(_documents(dataset, keywords.get("column")), limit, tokenizer)
         path = _save(rows, column, data / FOLDER)
-        text = build(TextConfig, {}, {**keywords, "dataset": str(path), "column": column})
+        text = TextConfig.from_keywords({}, {**keywords, "dataset": str(path), "column": column})
     if limit is None:
         available = sum(len(ids) for ids in tokenize_documents(text, tokenizer))
         limit = max(available // text.context_length, 1) * text.context_length

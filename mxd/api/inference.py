@@ -7,14 +7,14 @@ from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from mxd.api.attachment import Edits, parse_edits
+from mxd.api.edits import Edits, parse_edits
 from mxd.api.loading import as_layer
 from mxd.api.measurements import AnyRun
 from mxd.api.models import language_model_of, unchanged
-from mxd.api.settings import build
+from mxd.api.results import resolve_medians
 from mxd.trainer.analysis.circuits.graph import Circuit
 from mxd.trainer.analysis.circuits.tracing import trace as trace_circuit
-from mxd.trainer.config import Edit, SteeringConfig
+from mxd.trainer.config import SteeringConfig
 from mxd.trainer.config.analysis import CircuitConfig
 from mxd.trainer.inference.results import Routing, SteeredGeneration
 from mxd.trainer.inference.routing import route as route_text
@@ -53,7 +53,7 @@ def route(
 def generate(
     run: AnyRun | Sequence[AnyRun],
     prompt: str,
-    edits: Edits | Sequence[Edit],
+    edits: Edits,
     *,
     model: PreTrainedModel | None = None,
     tokenizer: PreTrainedTokenizerBase | None = None,
@@ -68,7 +68,7 @@ def generate(
     Args:
         run: the steered run, or several of different layers with the steered one first.
         prompt: the text to continue.
-        edits: as in ``Layer.steer``; or ``Edit`` objects, which can also name other runs and conditions.
+        edits: as in ``Layer.steer``; edits in text form can also name other runs, as in ``"other-run/7:add:6"``.
         model: as in ``index``.
         tokenizer: as in ``index``.
         settings: other fields of ``SteeringConfig`` and ``Sampling``, such as ``max_tokens=24`` or ``seed=1``.
@@ -77,8 +77,8 @@ def generate(
         UserError: the prompt is too long, an edit or setting is invalid, or a run does not fit the model.
     """
     layers = _layers(run)
-    parsed = tuple(edits) if isinstance(edits, Sequence) else parse_edits(edits)
-    config = build(SteeringConfig, {"prompt": prompt, "edits": parsed}, settings)
+    parsed = resolve_medians(layers[0].run, parse_edits(edits))
+    config = SteeringConfig.from_keywords({"prompt": prompt, "edits": parsed}, settings)
     with language_model_of(layers[0], model, tokenizer) as language_model:
         runs = [layer.run for layer in layers]
         return SteeredGeneration.collect(runs[0].name, prompt, steer_text(language_model, runs, config))
@@ -109,7 +109,7 @@ def trace(
         UserError: the text is too long, or circuits are not supported for a run.
     """
     layers = _layers(run)
-    config = build(CircuitConfig, {"prompt": prompt}, settings)
+    config = CircuitConfig.from_keywords({"prompt": prompt}, settings)
     cores = (layer.core for layer in layers)
     with language_model_of(layers[0], model, tokenizer) as language_model, unchanged(*cores):
         return trace_circuit(language_model, [layer.run for layer in layers], config)

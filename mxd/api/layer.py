@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from mxd.api.activations import batch_activations
-from mxd.api.attachment import Attachment, Edits, attach, like_weights, splice
+from mxd.api.attachment import Attachment, attach, batch_activations, like_weights, splice
+from mxd.api.edits import Edits
 from mxd.api.models import Reference
 from mxd.trainer.config import LayerConfig, SteeringMode
 from mxd.trainer.errors import UserError
@@ -39,6 +39,8 @@ class Layer(nn.Module):
     >>> layer.activations(model, batch).shape
     torch.Size([2, 8, 40])
     >>> with layer.steer(model, {7: +6, 3: "ablate"}):
+    ...     ids = model.generate(**batch, max_new_tokens=4)
+    >>> with layer.steer(model, ["7:add:6@when:3>0", "3:ablate@first:2"]):  # conditions, as on the command line
     ...     ids = model.generate(**batch, max_new_tokens=4)
     >>> attached = layer.attach(model)
     >>> any(".mxd." in name for name, _ in model.named_parameters())
@@ -172,12 +174,15 @@ class Layer(nn.Module):
         Args:
             model: the Hugging Face model that the layer was trained on.
             edits: expert -> change: a number to add, in units of the expert's 99th-percentile activation, ``"ablate"``,
-                ``("scale", factor)`` or ``("set", strength)``. The unit is 1 before the run is indexed.
+                ``("scale", factor)`` or ``("set", strength)``. The unit is 1 before the run is indexed. Or a list of
+                edits as on the command line, such as ``"7:add:6@when:40>0"`` or ``"40:ablate@first:20"``. Several
+                tokens in one pass are a prompt; tokens that are passed one at a time are generated.
             mode: ``residual`` adds the difference that the edits make to the MLP's output. ``replace`` also replaces
                 the MLP by the layer.
 
         Raises:
-            UserError: there is no such expert, a change has an unknown form, or the layer does not fit the model.
+            UserError: there is no such expert, an edit has an unknown form or names another run, or the layer does not
+                fit the model.
         """
         return splice(self, model, edits, mode)
 

@@ -11,7 +11,6 @@ from mxd.api.datasets import Dataset, Source, open_dataset
 from mxd.api.layer import Layer
 from mxd.api.loading import as_layer, database_url, own_data_folder
 from mxd.api.models import language_model_of
-from mxd.api.settings import build
 from mxd.api.training import progress_bar
 from mxd.backend.database.engine import opened
 from mxd.trainer.analysis.indexing import IndexResult, build_index
@@ -63,7 +62,7 @@ def index(
     """
     layer = as_layer(run)
     source, keywords = _open(layer, dataset, tokens, settings)
-    config = build(IndexConfig, source._asdict(), keywords)
+    config = IndexConfig.from_keywords(source._asdict(), keywords)
     with opened(database_url(layer.run, database)) as engine, language_model_of(layer, model, tokenizer) as wrapped:
         register_run(layer.run, engine)
         with progress_bar(f"Indexing {layer.name}", progress) as show:
@@ -102,7 +101,7 @@ def evaluate(
     """
     layer = as_layer(run)
     source, keywords = _open(layer, dataset, tokens, settings)
-    config = build(EvaluateConfig, source._asdict(), keywords)
+    config = EvaluateConfig.from_keywords(source._asdict(), keywords)
     if not seen_text:
         check_held_out(layer.name, source.text, layer.run.config.text)
     with opened(database_url(layer.run, database)) as engine, language_model_of(layer, model, tokenizer) as wrapped:

@@ -14,7 +14,9 @@ from mxd.api.loading import opened_read_only, readable_databases
 from mxd.backend.database.annotations import LabelRecord, labels_of
 from mxd.backend.queries.automatic_labels import shown_labels
 from mxd.trainer.analysis.expert import Expert, TopExample, examples_table, load_expert
+from mxd.trainer.config import Edit, SteeringConfig
 from mxd.trainer.errors import NotFoundError, UserError
+from mxd.trainer.inference.medians import with_medians
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_records import find_record
 
@@ -99,3 +101,14 @@ def _shown_label(session: Session, run: Run, expert: int) -> str | None:
         return own[expert]
     automatic = shown_labels(session, find_record(session, run.name), [expert])
     return automatic[expert].label if expert in automatic else None
+
+
+def resolve_medians(run: Run, edits: Sequence[Edit]) -> tuple[Edit, ...]:
+    """Replace ``median`` in gate tests by the expert's median in units, from the index of ``run``. Without an index,
+    edits stay as they are."""
+    config = SteeringConfig(prompt="", edits=tuple(edits))
+    if any(test.level == "median" for edit in edits if edit.when for test in edit.when.gates):
+        for url in readable_databases(run, None):
+            with suppress(NotFoundError), opened_read_only(url) as engine, Session(engine) as session:
+                config = with_medians(session, config, run.name)
+    return config.edits

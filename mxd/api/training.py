@@ -16,7 +16,6 @@ from mxd.api.datasets import Dataset, open_dataset
 from mxd.api.layer import Layer
 from mxd.api.loading import data_folder, load
 from mxd.api.models import borrowed
-from mxd.api.settings import build
 from mxd.backend.database.engine import opened
 from mxd.backend.settings import Settings
 from mxd.trainer.config import Method, TextConfig, TrainConfig
@@ -89,7 +88,7 @@ def train(
     fixed = {"language_model": source, "layer": layer, "text": text, "tokens": count, "method": method, "k": k}
     run_name = name or default_name(source, layer, method, k)
     others = {key: value for key, value in settings.items() if key not in TextConfig.model_fields}
-    config = build(TrainConfig, {**fixed, "name": run_name, "num_experts": num_experts}, others)
+    config = TrainConfig.from_keywords({**fixed, "name": run_name, "num_experts": num_experts}, others)
     return _run(config, folder, database, (model, tokenizer), resume, _Relay(callbacks), progress)
 
 

@@ -13,7 +13,6 @@ import torch
 from datasets import Dataset
 
 import mxd
-from mxd.api.settings import build
 from mxd.trainer.config import TrainConfig
 from tests.api.conftest import texts, user_model
 from tests.api.test_attachment import snapshot
@@ -118,8 +117,8 @@ def test_mistakes_are_one_sentence(tmp_path: Path, keywords: dict[str, Any], mes
 
 def test_configs_inside_a_config_can_be_given_flat_or_whole() -> None:
     base = {"name": "x", "language_model": "y", "layer": 0, "text": {"dataset": "z"}, "tokens": 1}
-    flat = build(TrainConfig, base, {"learning_rate": 0.5, "gate": "two-level", "context_length": 64})
-    whole = build(TrainConfig, base, {"optimizer": {"learning_rate": 0.5}, "gate": {"gate": "two-level"}})
+    flat = TrainConfig.from_keywords(base, {"learning_rate": 0.5, "gate": "two-level", "context_length": 64})
+    whole = TrainConfig.from_keywords(base, {"optimizer": {"learning_rate": 0.5}, "gate": {"gate": "two-level"}})
     assert (flat.optimizer, flat.gate) == (whole.optimizer, whole.gate)
     assert flat.text.context_length == 64
 

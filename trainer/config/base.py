@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Self, TypeGuard
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from mxd.trainer.errors import UserError
+from mxd.trainer.utils.suggestions import suggest
 
 _SUFFIXES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
 _COUNT = re.compile(r"^(\d+(?:\.\d+)?)\s*([kmb]?)$", re.IGNORECASE)
@@ -32,6 +36,57 @@ class Config(BaseModel):
     """Base class of all settings: immutable, rejects unknown names, documented by attribute docstrings."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, protected_namespaces=())
+
+    @classmethod
+    def from_keywords(cls, values: Mapping[str, Any], keywords: Mapping[str, Any]) -> Self:
+        """Build a config of ``values`` and of ``keywords``, which may also name fields of the configs inside it.
+
+        Raises:
+            UserError: a keyword is no field, or a value is invalid.
+        """
+        nested: dict[str, Any] = dict(values)
+        for name, value in keywords.items():
+            path = next(_paths(cls, name, value), None)
+            if path is None:
+                raise UserError(f"Unknown setting: {name}.{suggest(name, _field_names(cls))} See {cls.__name__}.")
+            _put(nested, path, value)
+        try:
+            return cls.model_validate(nested)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"]) or cls.__name__
+            message = first["msg"].removeprefix("Value error, ").rstrip(".")
+            raise UserError(f"Invalid {where}: {first['input']!r:.80}. {message}.") from error
+
+
+def _field_names(kind: type[BaseModel]) -> Iterator[str]:
+    """Yield the names of all fields of a config and of the configs inside it."""
+    for name, field in kind.model_fields.items():
+        yield name
+        if _is_config(field.annotation):
+            yield from _field_names(field.annotation)
+
+
+def _paths(kind: type[BaseModel], name: str, value: Any) -> Iterator[tuple[str, ...]]:
+    """Places of a keyword. A config takes a config or a mapping; other values belong to its field of that name."""
+    fields = kind.model_fields
+    if name in fields and (isinstance(value, BaseModel | Mapping) or not _is_config(fields[name].annotation)):
+        yield (name,)
+    for outer, field in fields.items():
+        if _is_config(field.annotation):
+            yield from ((outer, *inner) for inner in _paths(field.annotation, name, value))
+
+
+def _is_config(annotation: Any) -> TypeGuard[type[BaseModel]]:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def _put(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    for name in path[:-1]:
+        inner = values.get(name, {})
+        values[name] = inner = inner.model_dump(exclude_unset=True) if isinstance(inner, BaseModel) else dict(inner)
+        values = inner
+    values[path[-1]] = value
 
 
 RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]

@@ -94,7 +94,7 @@ class EditPlan:
 
     def at(self, progress: TextProgress, position: int) -> EditPlan | None:
         """The plan of the token at ``position``; None if no edit applies to it."""
-        if not self._depends_on_position:
+        if not self.depends_on_position:
             return self if self.edits else None
         shares = tuple(effect_share(edit.when, progress, position) for edit in self.edits)
         if not any(shares):
@@ -118,7 +118,8 @@ class EditPlan:
         return {expert: tuple(own) for expert, own in stages.items() if own}
 
     @cached_property
-    def _depends_on_position(self) -> bool:
+    def depends_on_position(self) -> bool:
+        """True if the effect of an edit differs between positions of a text, apart from gate tests."""
         conditions = [edit.when for edit in self.edits if edit.when is not None]
         return any(condition.model_copy(update={"gates": ()}) != Condition() for condition in conditions)
 

@@ -126,7 +126,9 @@ class Steering:
             UserError: an edit names an unknown expert, a run belongs to another language model, two runs replace the
                 same layer, or the steered run has no such K.
         """
-        plans = _edit_plans(language_model, runs, config.edits, units)
+        for run in runs:
+            check_fits(language_model, run)
+        plans = edit_plans(runs, config.edits, units)
         prompt = prompt_ids(language_model, config.prompt, config.sampling.max_tokens, runs[0].config.text.start_token)
         baseline, steered = {}, {}
         for run in runs:
@@ -279,17 +281,19 @@ def _run_alone(steering: Steering) -> Iterator[SteeringStep]:
         yield from steering.advance(batch, batch.step())
 
 
-def _edit_plans(
-    language_model: LanguageModel, runs: Sequence[Run], edits: Sequence[Edit], units: Units
-) -> dict[int, EditPlan]:
-    """Block -> the edits of its run."""
+def edit_plans(runs: Sequence[Run], edits: Sequence[Edit], units: Units) -> dict[int, EditPlan]:
+    """Check edits; return block -> the edits of its run. Edits without a run belong to the first.
+
+    Raises:
+        NotFoundError: an edit names a run that is not among ``runs``.
+        UserError: an edit names an unknown expert, a gate test cannot be computed, or two runs replace the same layer.
+    """
     named = {run.name: run for run in runs}
     unknown = [name for edit in edits for name in edit.runs if name not in named]
     if unknown:
         raise NotFoundError(f"An edit names the run '{unknown[0]}', which is not loaded. Loaded: {', '.join(named)}.")
     plans: dict[int, EditPlan] = {}
     for run in runs:
-        check_fits(language_model, run)
         own = [edit for edit in edits if (edit.run or runs[0].name) == run.name]
         if run.config.layer in plans:
             raise UserError(f"Two of these runs replace layer {run.config.layer}. Steer one run per layer.")

@@ -26,7 +26,7 @@ from mxd.trainer.errors import UserError
 from mxd.trainer.layers.files import CONFIG_FILE, WEIGHTS_FILE
 from mxd.trainer.layers.gates import FlatGate, Gate, build_gate
 from mxd.trainer.layers.ops import mix
-from mxd.trainer.layers.quantization import dequantized
+from mxd.trainer.layers.ops.quantization import dequantized
 from mxd.trainer.layers.sharding import Shards, sharded_gate, sharded_mix
 
 _SYSTEM_ERROR = re.compile(r"os error (\d+)")

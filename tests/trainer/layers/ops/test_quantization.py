@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from mxd.trainer.errors import UserError
 from mxd.trainer.layers.base import read_weights
-from mxd.trainer.layers.quantization import SCALE, dequantized, quantize_file, quantize_rows
+from mxd.trainer.layers.ops.quantization import SCALE, dequantized, quantize_file, quantize_rows
 from tests.helpers.layers import random_layer
 
 

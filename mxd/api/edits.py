@@ -1,0 +1,142 @@
+"""Edits in a user's own loop: their Python forms, and the position of every token in a text that grows in the loop.
+
+Shapes: B rows, T tokens of a forward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+
+from mxd.trainer.config import Edit
+from mxd.trainer.config.edit_text import CLAUSES, EDIT_FORMATS
+from mxd.trainer.errors import UserError
+from mxd.trainer.inference.conditions import TextProgress
+from mxd.trainer.inference.edits import EditPlan
+from mxd.trainer.inference.steering import edit_plans
+from mxd.trainer.language_model.tokenizer import TokenStream
+
+if TYPE_CHECKING:
+    from mxd.api.layer import Layer
+
+Change = float | Literal["ablate"] | tuple[Literal["add", "scale", "set"], float]
+"""Change of a gate activation. A number is added, in units of the expert's 99th-percentile activation. ``"ablate"``
+sets it to 0. ``("scale", 0.5)`` multiplies it, and ``("set", 3)`` replaces it, in the same units as a number."""
+
+Edits = Mapping[int, Change] | Sequence[Edit | str]
+"""Expert -> change of its gate activation; or edits as the command line writes them, such as ``"7:add:6@when:40>0"``,
+which can have conditions."""
+
+
+def parse_edits(edits: Edits) -> tuple[Edit, ...]:
+    """Return the edits as settings.
+
+    Raises:
+        UserError: a change has an unknown form.
+    """
+    if isinstance(edits, Mapping):
+        return tuple(_parse_change(expert, change) for expert, change in edits.items())
+    return tuple(_parse_text(edit) for edit in ([edits] if isinstance(edits, str) else edits))
+
+
+def _parse_text(edit: Edit | str) -> Edit:
+    try:
+        return Edit.model_validate(edit)
+    except ValidationError as error:
+        raise UserError(f"Invalid edit: '{edit}'. Write {EDIT_FORMATS}, then conditions such as {CLAUSES}.") from error
+
+
+def _parse_change(expert: int, change: Change) -> Edit:
+    try:
+        if change == "ablate":
+            return Edit(expert=expert, mode="ablate")
+        mode, strength = change if isinstance(change, tuple) else ("add", change)
+        return Edit(expert=expert, mode=mode, strength=float(strength))
+    except (TypeError, ValueError) as error:
+        raise UserError(
+            f'Invalid change of expert {expert}: {change!r}. Use a number such as +6, "ablate", ("scale", 0.5) or '
+            '("set", 3).'
+        ) from error
+
+
+def edit_plan(layer: Layer, edits: Edits) -> EditPlan:
+    """Check edits of one layer; medians in gate tests are read from its index.
+
+    Raises:
+        UserError: an edit is invalid, names an unknown expert or another run, or needs an index that does not exist.
+    """
+    from mxd.api.results import resolve_medians
+
+    parsed = resolve_medians(layer.run, parse_edits(edits))
+    return edit_plans([layer.run], parsed, {layer.name: layer.run.units})[layer.layer]
+
+
+class GrowingText:
+    """Position of each token of a forward pass in the texts that a user's loop writes.
+
+    A pass over several tokens is a prompt or extends it. A token that is passed alone, after a prompt, is generated; so
+    is the last token of a pass that repeats the previous text and adds one, as in a loop without a cache.
+    """
+
+    def __init__(self, layer: Layer, plan: EditPlan) -> None:
+        self._layer, self._plan = layer, plan
+        self._texts = frozenset(edit.when.until for edit in plan.edits if edit.when and edit.when.until)
+        self._ids_BT = torch.zeros(0, 0, dtype=torch.long)
+        self._prompt = self._start = self._length = 0
+        self._rows: list[TextProgress] = []
+        self._streams: list[TokenStream] = []
+        self._generated: list[str] = []
+
+    def before_forward(self, _model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Record what a forward pass of the model reads."""
+        ids_BT, cache = kwargs.get("input_ids", args[0] if args else None), kwargs.get("past_key_values")
+        if ids_BT is None:
+            ids_BT = kwargs["inputs_embeds"].new_full(kwargs["inputs_embeds"].shape[:2], -1, dtype=torch.long)
+        past = int(cache.get_seq_length()) if cache is not None else 0
+        is_generated = ids_BT.shape[1] == 1 and past > 0 if cache is not None else self._repeats(ids_BT)
+        self._start, self._length = past, past + ids_BT.shape[1]
+        self._ids_BT = ids_BT
+        if not (is_generated and self._rows):
+            self._begin(ids_BT)
+        elif self._texts:
+            self._note(ids_BT[:, -1].tolist())
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        return self._layer.run.tokenizer
+
+    def _repeats(self, ids_BT: Tensor) -> bool:
+        known = self._ids_BT
+        return ids_BT.shape[1] == known.shape[1] + 1 and torch.equal(ids_BT[:, :-1].to(known.device), known)
+
+    def _begin(self, ids_BT: Tensor) -> None:
+        rows = ids_BT.tolist()
+        self._rows = [TextProgress(self._length, self._texts) for _ in rows]
+        self._generated = [""] * len(rows)
+        if self._texts:
+            before = [[token for token in row[-4:] if token >= 0] for row in rows]
+            self._streams = [TokenStream(self._tokenizer, ids) for ids in before]
+
+    def _note(self, new: Sequence[int]) -> None:
+        for row, (token, stream) in enumerate(zip(new, self._streams, strict=True)):
+            self._generated[row] += stream.push(token)
+            self._rows[row].note(self._generated[row], self._length - 1)
+
+    def plans(self, tokens: int) -> tuple[list[EditPlan], Tensor]:
+        """The distinct plans of the current pass, and the index of each token's plan, [B * T]; their number for none.
+
+        Raises:
+            UserError: the pass did not begin with a call of the model.
+        """
+        if tokens != len(self._rows) * (self._length - self._start):
+            raise UserError("Conditions that depend on the position need calls of the model that was passed to steer.")
+        positions = range(self._start, self._length)
+        plans_P = [self._plan.at(progress, position) for progress in self._rows for position in positions]
+        distinct = list({id(plan): plan for plan in plans_P if plan}.values())
+        index = {id(plan): number for number, plan in enumerate(distinct)}
+        return distinct, torch.tensor([index.get(id(plan), len(distinct)) for plan in plans_P])

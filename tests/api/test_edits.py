@@ -1,0 +1,102 @@
+"""Conditional edits in a user's own loop equal the reference that evaluates every condition token by token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import mxd
+from mxd.api.edits import parse_edits
+from mxd.api.results import resolve_medians
+from mxd.trainer.config import Edit
+from mxd.trainer.language_model.prompts import prompt_ids
+from tests.api.conftest import User
+from tests.helpers.runs import World, run_of, small_world
+from tests.trainer.inference.test_conditions import PROMPT, UNITS, Reference
+
+NEW_TOKENS = 8
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return small_world(tmp_path_factory.mktemp("edits"))
+
+
+@pytest.fixture(scope="module")
+def layer(world: World) -> mxd.Layer:
+    run = run_of(world, "one", 1)
+    vars(run).update(units=UNITS["one"], tokenizer=world.language_model.tokenizer)
+    return mxd.Layer(run)
+
+
+def written(world: World, ids_BT: Tensor, **settings: Any) -> tuple[Tensor, Tensor]:
+    """Ids [B, T] of sampled continuations with their prompts, and log-probabilities of the new tokens [B, T, V]."""
+    torch.manual_seed(0)
+    output = world.language_model.module.generate(
+        ids_BT,
+        attention_mask=torch.ones_like(ids_BT),
+        max_new_tokens=NEW_TOKENS,
+        do_sample=True,
+        pad_token_id=0,
+        output_logits=True,
+        return_dict_in_generate=True,
+        **settings,
+    )
+    return output.sequences, torch.stack(output.logits, dim=1).log_softmax(-1)
+
+
+@pytest.mark.parametrize("use_cache", [True, False])
+@pytest.mark.parametrize(
+    "edits",
+    [
+        ["3:add:8@generated", "7:ablate@prompt"],
+        ["3:add:8@first:3", "7:set:5@when:3>0.1"],
+        ["3:set:8@ramp:4", "7:scale:-9@fade:5@when:3<=0.4@when:9<=0"],
+        ["3:add:8@until:e", "7:add:6"],
+    ],
+)
+def test_conditions_equal_the_reference(world: World, layer: mxd.Layer, edits: list[str], use_cache: bool) -> None:
+    ids_BT = torch.tensor([prompt_ids(world.language_model, text) for text in (PROMPT, PROMPT[::-1])])
+    prompt = ids_BT.shape[1]
+    with layer.steer(world.language_model.module, edits):
+        written(world, ids_BT[:, :-1])  # an earlier text leaves no trace
+        ids, log_p_BTV = written(world, ids_BT, use_cache=use_cache)
+    for row_T, log_p_TV in zip(ids.tolist(), log_p_BTV, strict=True):
+        reference = Reference(world, [layer.run], parse_edits(edits), row_T, prompt).log_probabilities()
+        torch.testing.assert_close(log_p_TV, reference[prompt - 1 : -1], atol=1e-3, rtol=0)
+    plain = written(world, ids_BT)[1]
+    assert not torch.allclose(plain, log_p_BTV, atol=1e-3)
+
+
+def test_a_cached_prompt_may_come_in_parts(world: World, layer: mxd.Layer) -> None:
+    ids_1T = torch.tensor([prompt_ids(world.language_model, PROMPT)])
+    model = world.language_model.module
+    with torch.no_grad(), layer.steer(model, ["3:add:8@prompt"]):
+        together = model(ids_1T).logits[0, -1]
+        first = model(ids_1T[:, :5], use_cache=True)
+        parts = model(ids_1T[:, 5:], past_key_values=first.past_key_values).logits[0, -1]
+    torch.testing.assert_close(parts, together, atol=1e-4, rtol=0)
+
+
+def test_invalid_edits_are_one_sentence(world: World, layer: mxd.Layer) -> None:
+    model = world.language_model.module
+    for edit, message in {
+        "3:louder": r"Invalid edit: '3:louder'\. Write EXPERT:scale",
+        "3:ablate@when:33>0": "experts 0 to 32",
+        "3:ablate@when:two/4>0": "not loaded",
+        "3:ablate@when:4>median": "Run 'mxd index one'",
+    }.items():
+        with pytest.raises(mxd.UserError, match=message):
+            layer.steer(model, [edit])
+    with layer.steer(model, ["3:add:8@first:3"]), pytest.raises(mxd.UserError, match="passed to steer"):
+        model.model(torch.tensor([[1, 2]])) if hasattr(model, "model") else model.transformer(torch.tensor([[1, 2]]))
+    assert not model._forward_pre_hooks
+
+
+def test_medians_are_read_from_the_index(user: User) -> None:
+    (edit,) = resolve_medians(user.run.run, (Edit.model_validate("3:ablate@when:3>median"),))
+    assert edit.when is not None
+    assert 0 <= float(edit.when.gates[0].level) < 1
