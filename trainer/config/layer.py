@@ -27,7 +27,7 @@ class LayerConfig(Config):
     encoder: Encoder
     """Encoder: mlp is act(x E), glu is act(x E_g) * (x E)."""
     mixing: Mixing = "paper"
-    """Mixing of an MxD: paper is a C; centred is a C minus its mean over the training tokens."""
+    """Mixing of an MxD: paper is a C; centred is a C minus its median over the training tokens."""
     rank: Size | None = None
     """Rank of the experts; for a molt, the largest rank. None if the method has no rank."""
     min_k: Size | None = None

@@ -119,8 +119,8 @@ class TrainConfig(Config):
     """Matryoshka-K: train with K, K/2, K/4 … down to this many experts, so that K can be reduced later. Default:
     off."""
     mixing: Literal["auto", "paper", "centred"] = "auto"
-    """Mixing of an MxD. centred: the mean of aC over the training tokens is subtracted, so that no constant mixing can
-    replace the MLP. paper: aC as in the paper, with which the routing can lose its effect. Default: auto, which is
+    """Mixing of an MxD. centred: the median of aC over the training tokens is subtracted, so that no constant mixing
+    can replace the MLP. paper: aC as in the paper, with which the routing can lose its effect. Default: auto, which is
     centred if the method supports it."""
     gate: GateConfig = GateConfig()
     """Kind of gate."""

@@ -197,7 +197,7 @@ def _measure_losses(
 ) -> Losses:
     """Losses of the original model and of six replacements of the MLP.
 
-    In order: original, zero, mean output, sparse layer, mean-ablated mixing vector, without the shared experts, and
+    In order: original, zero, mean output, sparse layer, frozen mixing vector, without the shared experts, and
     with the shared experts only.
     """
     own = (

@@ -52,7 +52,7 @@ class LayerInterventions:
     def __init__(self, sparse_layer: SparseLayer, statistics: LayerStatistics, shared: Sequence[int]) -> None:
         self.sparse_layer = sparse_layer
         device = sparse_layer.table.device
-        self._mixing_M = statistics.mixing_M.to(device)
+        self._typical_mixing_M = statistics.typical_mixing_M.to(device)
         self._shared_E = torch.tensor(list(shared), device=device)
         self._cached: tuple[Tensor, Tensor, Routing] | None = None
 
@@ -61,9 +61,9 @@ class LayerInterventions:
         return self.sparse_layer.decode(*self._dense_and_routing(x_TI, output_TO))
 
     def frozen(self, x_TI: Tensor, output_TO: Tensor) -> Tensor:
-        """Output of the layer with its mixing vector mean-ablated: aC of an MxD, aW_dec of a transcoder."""
+        """Output of the layer with its mixing vector frozen at its median: aC of an MxD, aW_dec of a transcoder."""
         dense_TM, _ = self._dense_and_routing(x_TI, output_TO)
-        return self.sparse_layer.decode_mixed(dense_TM, self._mixing_M.expand(len(dense_TM), -1))
+        return self.sparse_layer.decode_mixed(dense_TM, self._typical_mixing_M.expand(len(dense_TM), -1))
 
     def without_shared(self, x_TI: Tensor, output_TO: Tensor) -> Tensor:
         """Output of the layer with its shared experts ablated."""

@@ -18,6 +18,7 @@ from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.language_model.residuals import Residuals
 from mxd.trainer.layers.base import Routing, SparseLayer
 from mxd.trainer.layers.metrics import SMALLEST_NORM, active_counts
+from mxd.trainer.layers.mxd import spatial_median
 from mxd.trainer.utils.bootstrap import Floats
 from mxd.trainer.utils.callbacks import Callbacks
 
@@ -62,6 +63,10 @@ class SequenceErrors:
         return deviation_S
 
 
+MEDIAN_TOKENS, MEDIAN_STEPS = 8192, 20
+"""Number of tokens for the spatial median of the mixing, and of Weiszfeld iterations."""
+
+
 @dataclass
 class LayerStatistics:
     """Statistics of a sparse layer over all tokens of a text."""
@@ -72,6 +77,8 @@ class LayerStatistics:
     """Mean output of the MLP."""
     mixing_M: Tensor
     """Mean of the mixing vector: aC for an MxD, aW_dec for a transcoder."""
+    typical_mixing_M: Tensor
+    """Spatial median of the mixing vector, which no small group of tokens decides."""
     mixing_variance_M: Tensor
     """Variance of the mixing vector."""
     active_N: Tensor
@@ -122,6 +129,7 @@ class _Sums:
         self.active_N = torch.zeros(count, dtype=torch.int64)
         self.mass_N = torch.zeros(count, dtype=torch.float64)
         self.norm_N = torch.zeros(count, dtype=torch.float64)
+        self.first_mixings: list[Tensor] = []
 
     def add(self, captured: MlpActivations, length: int) -> None:
         """Add a batch of sequences of ``length`` tokens."""
@@ -129,6 +137,8 @@ class _Sums:
         result = self.sparse_layer(input_TI)
         self.errors.add(result.output_TO, captured.output_TO, result.routing, length)
         mixing_TM = self.sparse_layer.mixing(result.routing).double()
+        if self.tokens < MEDIAN_TOKENS:
+            self.first_mixings.append(mixing_TM.cpu())
         self.tokens += len(input_TI)
         self.output_O = self.output_O + captured.output_TO.double().sum(0).cpu()
         self.mixing_M = self.mixing_M + mixing_TM.sum(0).cpu()
@@ -148,6 +158,7 @@ class _Sums:
             errors=self.errors,
             output_O=(self.output_O / self.tokens).float(),
             mixing_M=mean_M.float(),
+            typical_mixing_M=spatial_median(torch.cat(self.first_mixings), mean_M, steps=MEDIAN_STEPS).float(),
             mixing_variance_M=variance_M.float(),
             active_N=self.active_N,
             mass_N=self.mass_N,

@@ -54,7 +54,7 @@ class Evaluation:
     ce_mean_ablated: float
     """Loss with the MLP's output replaced by its mean over tokens."""
     ce_frozen: float
-    """Loss with the layer's mixing vector replaced by its mean over tokens."""
+    """Loss with the layer's mixing vector replaced by its spatial median over tokens."""
     loss_increase: Interval
     """``ce_replaced`` minus ``ce_original``."""
     loss_recovered_zero: Interval
@@ -76,8 +76,8 @@ class Evaluation:
     dead_share: float
     """Share of experts that are active on none of the tokens."""
     routing_share: float
-    """Loss increase of mean-ablating the mixing vector, divided by that of mean-ablating the MLP. 0: the routing does
-    nothing."""
+    """Loss increase of freezing the mixing vector at its spatial median, divided by that of mean-ablating the MLP. 0:
+    the routing does nothing."""
     intervals: dict[str, Interval]
     """Intervals of kl, agreement, normalized_mse, paper_error, variance_explained, l0, routing_share and ce_frozen."""
     continuations: dict[str, float]

@@ -37,6 +37,10 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
     "sigmoid": torch.sigmoid,
 }
+SMALLEST_DISTANCE = 0.1
+"""Smallest distance of a row to the centre, as a share of the mean distance, so that no row outweighs the others."""
+TINY = 1e-20
+"""Added to a distance, so that equal rows have a centre."""
 
 
 class MxD(SparseLayer):
@@ -44,8 +48,8 @@ class MxD(SparseLayer):
 
     method: ClassVar[Method] = "mxd"
     expert_tables: ClassVar[tuple[str, ...]] = ("gate.weight", "gate.bias", "scaling_NO")
-    mixing_mean_M: Tensor
-    """Mean of a C over the training tokens, [O]; only with centred mixing."""
+    mixing_centre_M: Tensor
+    """Centre of a C over the training tokens, [O]; only with centred mixing."""
     batch_mean: Callable[[Tensor], Tensor] | None = None
     """Mean over the tokens of a training step, with gradient. None outside training."""
 
@@ -60,7 +64,7 @@ class MxD(SparseLayer):
         self.output_bias = nn.Parameter(torch.zeros(config.output_width))
         nn.init.zeros_(self.decoder.weight)
         if config.mixing == "centred":
-            self.register_buffer("mixing_mean_M", torch.zeros(self.scaling_NO.shape[1]))
+            self.register_buffer("mixing_centre_M", torch.zeros(self.scaling_NO.shape[1]))
         self.activation = ACTIVATIONS[config.activation]
 
     @abstractmethod
@@ -84,19 +88,16 @@ class MxD(SparseLayer):
         return self.centred(mixing_TM) * dense_TM + self.output_bias
 
     def centred(self, mixing_TM: Tensor) -> Tensor:
-        """Subtract the mean from a mixing, if the layer has centred mixing.
+        """Subtract the centre from a mixing, if the layer has centred mixing.
 
-        In training it is the batch's own mean. A running mean would lag behind, and training would make use of the
+        In training it is the batch's own centre. A running one would lag behind, and training would make use of the
         difference as a constant mixing.
         """
         if self.config.mixing == "paper":
             return mixing_TM
-        return mixing_TM - (self.mixing_mean_M if self.batch_mean is None else self.batch_mean(mixing_TM))
-
-    @torch.no_grad()
-    def batch_mixing_mean(self, routing: Routing) -> Tensor:
-        """Mean of the mixing over the tokens of a batch, [O]."""
-        return self.mixing(routing).mean(dim=0)
+        if self.batch_mean is None:
+            return mixing_TM - self.mixing_centre_M
+        return mixing_TM - spatial_median(mixing_TM, self.mixing_centre_M, self.batch_mean)
 
     def contribution(self, dense_TM: Tensor, routing: Routing) -> Tensor:
         return self.mixing(routing) * dense_TM
@@ -114,6 +115,34 @@ class MxD(SparseLayer):
     def expert_matrix(self, expert: int) -> Tensor:
         """W_n = D diag(c_n), [H, O]; the expert's output is z W_n."""
         return self.decoder.weight.T * self.scaling_NO[expert]
+
+
+def token_mean(values_TM: Tensor) -> Tensor:
+    """Mean over the tokens, [M]."""
+    return values_TM.mean(dim=0)
+
+
+def spatial_median(
+    values_TM: Tensor, start_M: Tensor, mean: Callable[[Tensor], Tensor] = token_mean, steps: int = 1
+) -> Tensor:
+    """Point with the smallest mean distance to the rows, [M], by Weiszfeld's iteration from ``start_M``.
+
+    Each row counts by its direction only. In a mean, the first tokens of sequences with their massive activations
+    outweigh all other tokens, so that subtracting it gives those a constant mixing.
+
+    Args:
+        values_TM: rows; gradients flow through them, not through their weights.
+        start_M: first guess.
+        mean: mean over the rows, of all processes.
+        steps: number of iterations.
+    """
+    centre_M = start_M
+    for _ in range(steps):
+        distances_T1 = torch.linalg.vector_norm((values_TM - centre_M).detach(), dim=1, keepdim=True)
+        weights_T1 = 1 / distances_T1.clamp_min(SMALLEST_DISTANCE * distances_T1.mean() + TINY)
+        totals = mean(torch.cat([weights_T1 * values_TM, weights_T1], dim=1))
+        centre_M = totals[:-1] / totals[-1]
+    return centre_M
 
 
 class MlpMxD(MxD):

@@ -23,12 +23,14 @@ from mxd.trainer.config.methods import method_traits
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.layers.base import SparseLayer
-from mxd.trainer.layers.mxd import GluMxD, MxD
+from mxd.trainer.layers.mxd import GluMxD, MxD, spatial_median
 
 GATE_ROW_NORM = 1 / math.sqrt(3)
 """Norm of a gate row, as in torch's Linear."""
 SCALE_TOKENS = 8192
 """Number of tokens on which scales are fitted."""
+CENTRE_STEPS = 10
+"""Iterations for the first centre of the mixing."""
 GATE_NOISE = 0.1
 """Relative noise on the gate rows if an example has to be used by several experts."""
 
@@ -82,11 +84,12 @@ def _initialize_from_examples(
     layer.get_parameter("output_bias").copy_(mean_O)
     table_NO.copy_(F.normalize(y_TO[example_N] - mean_O, dim=1))  # unit rows, as in the measurements
     if isinstance(layer, MxD) and layer.config.mixing == "centred":
-        layer.mixing_mean_M.copy_(layer.batch_mixing_mean(layer.route(x_TI[:SCALE_TOKENS].to(table_NO))))
+        mixing_TM = layer.mixing(layer.route(x_TI[:SCALE_TOKENS].to(table_NO)))
+        layer.mixing_centre_M.copy_(spatial_median(mixing_TM, mixing_TM.mean(dim=0), steps=CENTRE_STEPS))
     scale = _scale(layer, x_TI[:SCALE_TOKENS], (y_TO - mean_O)[:SCALE_TOKENS])
     table_NO.mul_(scale)
     if isinstance(layer, MxD) and layer.config.mixing == "centred":
-        layer.mixing_mean_M.mul_(scale)
+        layer.mixing_centre_M.mul_(scale)
 
 
 def copy_encoder(layer: MxD, language_model: LanguageModel, index: int) -> None:

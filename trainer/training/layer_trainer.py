@@ -22,7 +22,7 @@ from mxd.trainer.language_model.architecture import Architecture
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.layers.base import LayerOutput, Routing, SparseLayer
 from mxd.trainer.layers.metrics import ExpertRanks, active_counts, l0, measure_ranks, normalized_mse
-from mxd.trainer.layers.mxd import MxD
+from mxd.trainer.layers.mxd import MxD, spatial_median
 from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.layers.sharding import Shards
 from mxd.trainer.layers.sizing import matched_num_experts
@@ -38,8 +38,8 @@ Experts = Literal["replicated", "sharded"]
 DEAD_AFTER_TOKENS = 262_144
 """Tokens without an activation after which an expert counts as dead."""
 
-MEAN_DECAY = 0.99
-"""Weight of the earlier steps in the running mean of the mixing."""
+CENTRE_DECAY = 0.99
+"""Weight of the earlier steps in the running centre of the mixing."""
 
 MAX_RANKED_EXPERTS = 8
 """Number of experts whose matrix ranks are measured during training."""
@@ -149,7 +149,7 @@ class LayerTrainer:
         if self.layer.shards is not None:
             self._average_gradients()
         self.apply_gradients(output.routing, errors[-1].detach())
-        self._track_mixing_mean(output.routing)
+        self._track_mixing_centre(output.routing)
         return output
 
     def auxiliary_loss(self, routing: Routing) -> Tensor | None:
@@ -177,7 +177,7 @@ class LayerTrainer:
 
     @contextmanager
     def _batch_mean(self) -> Iterator[None]:
-        """Let a layer with centred mixing subtract the step's own mean."""
+        """Let a layer with centred mixing subtract the step's own centre."""
         if not isinstance(self.layer, MxD):
             yield
             return
@@ -187,11 +187,13 @@ class LayerTrainer:
         finally:
             self.layer.batch_mean = None
 
-    def _track_mixing_mean(self, routing: Routing) -> None:
-        """Update the running mean of a layer with centred mixing; at first it is the mean over all steps."""
+    @torch.no_grad()
+    def _track_mixing_centre(self, routing: Routing) -> None:
+        """Update the running centre of a layer with centred mixing; at first it is the mean over all steps."""
         if isinstance(self.layer, MxD) and self.layer.config.mixing == "centred":
-            mean_M = self.group.mean_(self.layer.batch_mixing_mean(routing))
-            self.layer.mixing_mean_M.lerp_(mean_M, max(1 - MEAN_DECAY, 1 / self.step))
+            centre_M = self.layer.mixing_centre_M
+            batch_M = spatial_median(self.layer.mixing(routing), centre_M, self.group.mean_over_tokens)
+            centre_M.lerp_(batch_M, max(1 - CENTRE_DECAY, 1 / self.step))
 
     def _forward(self, x_TI: Tensor, target_TO: Tensor) -> tuple[LayerOutput, Tensor]:
         """Output and errors of the layer: one error, or with ``min_k`` one per number of experts, K last."""

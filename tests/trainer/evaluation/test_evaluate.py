@@ -154,11 +154,12 @@ def test_a_zero_scaling_reduces_the_rank(trained: World) -> None:
 
 def test_near_duplicates_are_found(trained: World) -> None:
     run = Run.load("mxd", trained.data)
+    before = evaluate_run(trained, "mxd", run.layer).health.near_duplicates.share
     with torch.no_grad():
         run.layer.get_parameter("scaling_NO")[1] = run.layer.get_parameter("scaling_NO")[0]
         flat_gate(run.layer).weight[1] = flat_gate(run.layer).weight[0]
     near_duplicates = evaluate_run(trained, "mxd", run.layer).health.near_duplicates
-    assert near_duplicates.share == pytest.approx(2 / 40)
+    assert near_duplicates.share > before
     assert near_duplicates.gate_max == pytest.approx(1)
 
 

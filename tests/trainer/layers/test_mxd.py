@@ -12,7 +12,7 @@ from torch import Tensor
 from mxd.trainer.config import Activation, Encoder, LayerConfig
 from mxd.trainer.layers.base import Routing
 from mxd.trainer.layers.metrics import normalized_mse
-from mxd.trainer.layers.mxd import MxD
+from mxd.trainer.layers.mxd import MxD, spatial_median, token_mean
 from mxd.trainer.layers.registry import build_layer
 from tests.helpers.layers import random_layer
 
@@ -122,20 +122,30 @@ def test_constant_routing_of_a_centred_layer_outputs_only_the_bias() -> None:
     x_TI = torch.randn(50, layer.config.input_width)
     routing = layer.route(x_TI)
     constant = Routing(routing.coefficients_TK[:1].expand(50, -1), routing.indices_TK[:1].expand(50, -1))
-    layer.mixing_mean_M.copy_(layer.batch_mixing_mean(constant))
+    layer.mixing_centre_M.copy_(spatial_median(layer.mixing(constant), torch.zeros(layer.config.output_width)))
     torch.testing.assert_close(
         layer.decode(layer.dense_output(x_TI), constant), layer.output_bias.expand(50, -1), atol=1e-4, rtol=0
     )
 
 
-def test_a_training_step_of_a_centred_layer_uses_its_own_mean() -> None:
+def test_a_few_large_rows_do_not_decide_a_spatial_median() -> None:
+    rows_TM = torch.randn(400, 8) + 5
+    rows_TM[:4] = -1e4
+    mean_M = rows_TM.mean(dim=0)
+    centre_M = spatial_median(rows_TM, mean_M, steps=30)
+    assert (mean_M < -90).all()
+    torch.testing.assert_close(centre_M, torch.full((8,), 5.0), atol=0.3, rtol=0)
+
+
+def test_a_training_step_of_a_centred_layer_uses_its_own_centre() -> None:
     layer = random_layer(mixing="centred")
     assert isinstance(layer, MxD)
-    layer.mixing_mean_M.fill_(1e3)
-    layer.batch_mean = lambda mixing_TM: mixing_TM.mean(dim=0)
+    layer.mixing_centre_M.fill_(1e3)
+    layer.batch_mean = token_mean
     x_TI = torch.randn(50, layer.config.input_width)
     output = layer(x_TI)
-    expected_TO = (layer.mixing(output.routing) - layer.mixing(output.routing).mean(dim=0)) * output.dense_TM
+    mixing_TM = layer.mixing(output.routing)
+    expected_TO = (mixing_TM - spatial_median(mixing_TM, layer.mixing_centre_M)) * output.dense_TM
     torch.testing.assert_close(output.output_TO, expected_TO + layer.output_bias)
     # A constant added to the mixing changes nothing, so it has no gradient.
     shift_M = torch.zeros(layer.config.output_width, requires_grad=True)

@@ -105,7 +105,7 @@ def test_fine_tuning_lowers_the_kl_and_changes_only_the_new_layers(trained: Worl
     assert changed.config.origin is None
     assert "mxd finetune lower upper --name 'far-{run}' --resume" in changed.resume_command()
     before, after = weights(trained, ""), weights(trained, "far-")
-    assert [name for name in before if torch.equal(before[name], after[name])] == ["lower mixing_mean_M"]
+    assert [name for name in before if torch.equal(before[name], after[name])] == ["lower mixing_centre_M"]
 
 
 @pytest.mark.parametrize("next_token_weight", [0.0, 0.5])

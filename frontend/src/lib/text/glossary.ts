@@ -89,6 +89,30 @@ export const GLOSSARY = {
     name: "Edit",
     text: "An intervention on one expert’s activation: scale it, add to it, set it, or ablate it (set it to zero). The unit of add and set is the expert’s p99.",
   },
+  condition: {
+    name: "Condition of an edit",
+    text: "Tokens on which an edit applies: a part of the text, the first tokens, until a text is written, or only where another expert’s activation passes a level.",
+  },
+  strength_sweep: {
+    name: "Strength sweep (dose)",
+    text: "The same prompt continued at several strengths of one edit. The suggested strength is the smallest one at which the concept clearly exceeds the control and the perplexity is at most 3 times the baseline’s.",
+  },
+  concept_activation: {
+    name: "Fires on it",
+    text: "Mean activation with which the unedited model reads the new text, in % of the expert’s p99: does the text contain what the expert fires on?",
+  },
+  promoted_share: {
+    name: "Promoted tokens",
+    text: "Share of the new tokens that are among the 20 tokens the expert promotes most after this prompt.",
+  },
+  control_expert: {
+    name: "Control",
+    text: "A random expert of similar density, edited in the same way and with the same random numbers. The concept counts as shown if its score exceeds the control’s by two standard errors.",
+  },
+  perplexity_ratio: {
+    name: "Perplexity ratio",
+    text: "Perplexity of the steered text under the unedited model, divided by that of the baseline text. Above 3, the text is no longer fluent.",
+  },
   steered: {
     name: "Baseline and steered",
     text: "The text without edits and the text with them, generated from the same random numbers.",
@@ -111,7 +135,7 @@ export const GLOSSARY = {
   },
   routing_share: {
     name: "Routing share",
-    text: "Loss increase when the mixing of experts is frozen at its mean, divided by that of mean-ablating the whole layer.",
+    text: "Loss increase when the mixing of experts is frozen at its median over tokens, divided by that of mean-ablating the whole layer.",
   },
   dead_share: {
     name: "Dead experts",
