@@ -21,11 +21,11 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
-SAMPLE = Path(__file__).resolve().parents[1] / "data" / "demo"
+TEST_DEMO = Path(__file__).resolve().parents[1] / "tests" / "demo"
 
 
 def command(name: str, tokens: int) -> list[str]:
-    """Command line that trains two runs in one pass over the demo's text."""
+    """Command line that trains two runs in one pass over the text of the tests' demo."""
     fixed = [
         "--layer",
         "1",
@@ -39,8 +39,8 @@ def command(name: str, tokens: int) -> list[str]:
         "repeat",
     ]
     sizes = ["--tokens", str(tokens), "--batch-tokens", "512", "--buffer-tokens", "8192", "--checkpoint-every", "4096"]
-    text = ["--dataset", str(SAMPLE / "text.jsonl.gz"), "--log-every", "4", "--resume", "--device", "cpu"]
-    words = [sys.executable, "-m", "mxd.backend.cli.main", "train", str(SAMPLE / "language-model"), "--name", name]
+    text = ["--dataset", str(TEST_DEMO / "text.jsonl.gz"), "--log-every", "4", "--resume", "--device", "cpu"]
+    words = [sys.executable, "-m", "mxd.backend.cli.main", "train", str(TEST_DEMO / "language-model"), "--name", name]
     return [*words, *fixed, *sizes, *text]
 
 

@@ -1,7 +1,7 @@
 """Sample text from a language model under prompts of this project, then filter it: the text of the demo.
 
     python scripts/sample_text.py sample my-model samples --texts 9000 --start-token "<|endoftext|>"
-    python scripts/sample_text.py collect samples data/smollm2
+    python scripts/sample_text.py collect samples data/demo
 
 `sample` writes one file per batch of prompts. Run the same command again to resume an interrupted one.
 `collect` filters degenerate and repeated texts, writes `text.jsonl.gz` and `held_out.jsonl.gz`, and prints how many

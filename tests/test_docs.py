@@ -18,7 +18,6 @@ from mxd.backend.cli.parser import command_from, full_parser
 from mxd.backend.cli.registry import COMMANDS, UnknownCommandError
 from mxd.backend.settings import Settings
 from mxd.trainer.errors import UserError
-from scripts.train_language_model import Recipe
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -73,7 +72,7 @@ def flags_below(parser: ArgumentParser) -> Iterator[str]:
 
 def flags_of_scripts() -> set[str]:
     """Flags of the benchmarks and of the language model script, which are generated from class fields."""
-    classes: list[type[BaseModel]] = [*BENCHMARKS.values(), Recipe]
+    classes: list[type[BaseModel]] = [*BENCHMARKS.values()]
     return {f"--{name.replace('_', '-')}" for each in classes for name in each.model_fields} | {"--from"}
 
 
