@@ -36,8 +36,10 @@ class CompletionConfig(SteeringConfig):
 
 ROWS_PER_SAMPLE = 4
 """Batch rows of one steered sample: the text of each variant, read with and without the edits."""
-ROWS_PER_STRENGTH = 2
-"""Batch rows of one text of a strength sweep: with and without the edits."""
+ROWS_PER_STRENGTH = 3
+"""Batch rows of one sample of a strength sweep: the text with and without the edits, and the control's text."""
+ROWS_OF_BASELINE = 2
+"""Batch rows of one baseline text of a strength sweep."""
 
 
 @dataclass(frozen=True)
@@ -164,5 +166,5 @@ def max_rows(config: SteeringConfig) -> int:
     if isinstance(config, CompletionConfig):
         return config.sampling.samples
     if isinstance(config, DoseConfig):
-        return ROWS_PER_STRENGTH * (len(config.strengths) + 1) * config.sampling.samples
+        return (ROWS_PER_STRENGTH * len(config.strengths) + ROWS_OF_BASELINE) * config.sampling.samples
     return ROWS_PER_SAMPLE * config.sampling.samples

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.browser
 
 
 def test_a_session_is_saved_shared_opened_and_deleted(page: Page, open_page: OpenPage, site: Site) -> None:
-    page.goto(address(f"{ANSWERING}:add:4", 12) + "&seed=5&temperature=1.1")
+    page.goto(address(f"{ANSWERING}:add:4@first:9", 12) + "&seed=5&temperature=1.1")
     written = texts(page)
     page.get_by_role("button", name="Sessions").click()
     dialog = page.get_by_role("dialog", name="Saved sessions")
@@ -32,7 +32,7 @@ def test_a_session_is_saved_shared_opened_and_deleted(page: Page, open_page: Ope
     other.goto(short)
     expect(other).to_have_url(re.compile(r"/steering\?.*session="))
     assert texts(other) == written
-    expect(card(other, ANSWERING)).to_be_visible()
+    expect(card(other, ANSWERING)).to_contain_text("first 9 tokens")
     expect(other.get_by_role("status").filter(has_text="Session")).to_contain_text("Questions back")
     other.get_by_role("button", name="Sessions").click()
     listed = other.get_by_role("dialog", name="Saved sessions")
@@ -60,12 +60,16 @@ def test_doses_are_measured_and_the_suggestion_taken(page: Page) -> None:
     page.goto(address(f"{ANSWERING}:add:1", 8))
     texts(page)
     dose = page.get_by_role("region", name="Dose")
-    dose.get_by_role("button", name="Measure").click()
-    expect(dose.get_by_role("button", name="nats per token")).to_have_count(7)
-    expect(dose).to_contain_text("Tokens it promotes")
-    dose.get_by_role("button", name="Show as table").click()
+    dose.get_by_role("button", name="Suggest a strength").click()
     expect(dose.get_by_role("row")).to_have_count(8)
-    dose.get_by_role("row").nth(4).get_by_role("button").click()
+    expect(dose.get_by_role("status")).to_contain_text(re.compile("shows the concept|No strength suits"))
+    expect(dose).to_contain_text("a random expert of similar density")
+    row = dose.get_by_role("row").nth(4)
+    expect(row.get_by_role("cell").nth(1)).to_contain_text(re.compile(r"% \(control"))
+    steered = row.get_by_role("cell").first.inner_text()
+    dose.get_by_role("radio", name="Control").click()
+    expect(row.get_by_role("cell").first).not_to_have_text(steered)
+    row.get_by_role("button").click()
     expect(page).to_have_url(re.compile(rf"edits={ANSWERING}(:|%3A)add(:|%3A)3\b"))
     texts(page)
 

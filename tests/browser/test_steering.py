@@ -167,7 +167,26 @@ def test_the_texts_as_plain_text_and_the_same_on_the_command_line(page: Page) ->
     expect(command).to_contain_text(f"--edit {ANSWERING}:add:4")
     expect(command).to_contain_text("--max-tokens 12")
     page.get_by_role("radio", name="Python").click()
-    expect(command).to_contain_text(f'Edit(expert={ANSWERING}, mode="add", strength=4)')
+    expect(command).to_contain_text(f'Edit.model_validate("{ANSWERING}:add:4")')
+
+
+def test_an_edit_applies_on_a_condition(page: Page) -> None:
+    page.goto(address(f"{ANSWERING}:add:6", 12))
+    default, steered = texts(page)
+    edit = card(page, ANSWERING)
+    edit.locator("summary").click()
+    edit.get_by_role("textbox", name="Expert to test").fill(str(BRACKET))
+    edit.get_by_role("button", name="Add", exact=True).click()
+    expect(edit.locator("summary")).to_contain_text(f"when expert {BRACKET} is above its median")
+    expect(page.get_by_role("group", name="Steered text")).to_have_text(default)  # it never fires here
+    edit.get_by_role("button", name="Remove the test").click()
+    edit.get_by_role("textbox", name="Only the first").fill("4")
+    edit.get_by_role("textbox", name="Only the first").press("Enter")
+    expect(page.get_by_role("region", name="Use this in code")).to_contain_text("@first:4")
+    page.reload()
+    expect(card(page, ANSWERING)).to_contain_text("first 4 tokens")
+    assert texts(page)[1] != default
+    assert steered != default
 
 
 def test_an_expert_that_is_silent_here_says_so(page: Page) -> None:

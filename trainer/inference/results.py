@@ -285,18 +285,37 @@ class DoseProgressEvent:
 
 @documented
 @dataclass(frozen=True)
+class ConceptScore:
+    """How much of the texts is the expert's concept, by one measure."""
+
+    steered: float
+    control: float
+    """The same measure of the texts with the control expert edited instead."""
+    standard_error: float
+    """Standard error of the difference of both over the samples; 0 for a single sample."""
+
+
+@documented
+@dataclass(frozen=True)
 class DosePoint:
     """Effect of one strength; see ``strength_sweep`` for the measures."""
 
     strength: float
     kl: float
     """Mean KL divergence from the steered to the baseline next-token distribution after the same text, nats/token."""
-    lift: float
-    """Probability gained by the expert's promoted tokens, counted within the five most probable tokens."""
-    loss: float
-    """Loss of the steered text under the baseline, in nats per token. High values mean broken text."""
+    perplexity_ratio: float
+    """Perplexity of the texts under the original model, relative to the baseline texts; high for broken text."""
+    activation: ConceptScore
+    """Mean gate activation with which the original model reads the texts, in units of the expert's 99th percentile."""
+    promoted: ConceptScore
+    """Share of the texts' tokens among the tokens that the expert promotes."""
+    exceeds_control: bool
+    """True if a concept score exceeds the control's by at least two standard errors, and by at least 0.01 units of
+    activation or 0.05 of promoted tokens."""
     text: str
     """First steered text."""
+    control_text: str
+    """First text with the control expert edited instead."""
 
 
 @documented
@@ -310,9 +329,11 @@ class DoseDoneEvent:
     """Loss of the baseline texts under the original model, in nats per token."""
     baseline_text: str
     """First baseline text."""
+    control: int
+    """Control expert: a random one of similar density, unless the request names one."""
     suggested: float | None
-    """Largest strength with a visible effect (0.05 nats of KL above no effect) before one costs 0.5 nats per token;
-    null if there is none."""
+    """Smallest strength above the neutral one with ``exceeds_control`` and a perplexity ratio of at most 3; null if
+    there is none."""
     promoted: tuple[str, ...]
     """Tokens that the expert alone promotes after the prompt, strongest first."""
     seconds: float

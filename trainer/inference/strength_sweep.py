@@ -1,35 +1,35 @@
 """Strength sweep (dose curve): one edit at several strengths in one batch, with the effect and the cost of each.
 
-Effect and fluency are measured on the steered texts:
+All measures are taken on the steered texts:
 
 - ``kl``: KL divergence from the steered next-token distribution to the baseline's after the same text, per token.
-- ``lift``: probability that the tokens promoted by the expert gain, counted among the five most probable tokens.
-- ``loss``: loss of the steered text under the original model, in nats per token. Text whose loss is far above that of
-  the baseline texts is no longer fluent.
+- ``activation``: mean gate activation of the varied expert with which the original model reads the text, in units.
+- ``promoted``: share of the text's tokens among the tokens that the expert promotes most.
+- ``perplexity_ratio``: perplexity of the text under the original model, divided by that of the baseline texts.
 
-The suggested strength is the largest one that is fluent and has a visible effect. Strengths are tested upwards from the
-neutral one. The test stops when ``loss`` exceeds the neutral loss by more than ``MAX_LOSS_INCREASE``. The last strength
-before that is suggested if its ``kl`` exceeds the neutral one's by at least ``MIN_KL``.
+``activation`` and ``promoted`` are concept scores. Each is compared with a control: the same edit of another expert, a
+random one of similar density, at the same strength and with the same random numbers. A score clearly exceeds its
+control if the difference is at least ``MIN_ACTIVATION`` or ``MIN_PROMOTED``, and at least two standard errors.
 
-Shapes: T tokens, I input width, O output width, V vocabulary size.
+The suggested strength is the smallest one above the neutral one at which a concept score clearly exceeds its control
+and the text stays fluent: ``perplexity_ratio`` is at most ``MAX_PERPLEXITY_RATIO``.
 """
 
 from __future__ import annotations
 
 import math
+import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean
+from statistics import fmean, stdev
 
-import torch
-from torch import Tensor
-
-from mxd.trainer.config import DoseConfig, Edit, EditMode, SteeringConfig
+from mxd.trainer.config import DoseConfig, EditMode, SteeringConfig
 from mxd.trainer.errors import UserError
+from mxd.trainer.inference.concept_score import Concept, TokenIds
 from mxd.trainer.inference.generation import RowBatch, SequenceState, StepOutput
 from mxd.trainer.inference.results import (
-    Alternative,
+    ConceptScore,
     DoseDoneEvent,
     DosePoint,
     DoseProgressEvent,
@@ -38,36 +38,37 @@ from mxd.trainer.inference.results import (
     TokenEvent,
 )
 from mxd.trainer.inference.steering import Steering, Units, saved_units
-from mxd.trainer.language_model.mlp_hooks import Mlp
 from mxd.trainer.language_model.model import LanguageModel
-from mxd.trainer.language_model.prompts import prompt_ids, single_texts
-from mxd.trainer.layers.base import Routing
 from mxd.trainer.storage.run import Run
 
-MAX_LOSS_INCREASE = 0.5
-"""Largest increase of the loss, in nats per token, at which a text still counts as fluent."""
-MIN_KL = 0.05
-"""Smallest KL divergence, in nats per token, that counts as a visible effect."""
-NUM_PROMOTED = 20
+MAX_PERPLEXITY_RATIO = 3.0
+"""Largest perplexity, relative to the baseline texts', at which a text still counts as fluent."""
+MIN_ACTIVATION = 0.01
+"""Smallest difference of the mean activation to the control's, in units, that counts as the concept."""
+MIN_PROMOTED = 0.05
+"""Smallest difference of the share of promoted tokens to the control's that counts as the concept."""
 NEUTRAL: Mapping[EditMode, float] = {"scale": 1.0, "add": 0.0, "set": 0.0, "ablate": 0.0}
 """Strength at which an edit changes nothing (``set``: the weakest)."""
 
 
 @dataclass
-class _TextMeasures:
-    """Measures of the texts of one variant at one strength, one entry per token."""
+class _Texts:
+    """The texts of one variant at one strength."""
 
     kl: list[float] = field(default_factory=list)
-    lift: list[float] = field(default_factory=list)
+    """One entry per token."""
     losses: list[float] = field(default_factory=list)
+    """One entry per token: loss under the original model, in nats."""
+    ids: dict[int, TokenIds] = field(default_factory=dict)
+    """Sample -> its new tokens."""
     first: str = ""
     """First sample."""
 
-    def add_token(self, token: TokenEvent, promoted: frozenset[int]) -> None:
-        self.kl.append(token.kl)
-        self.lift.append(_mass(token.alternatives, promoted) - _mass(token.other_alternatives, promoted))
+    def add_token(self, token: TokenEvent) -> None:
         own_log_probability = math.log(max(token.probability, 1e-300))
+        self.kl.append(token.kl)
         self.losses.append(token.delta_log_probability * (token.variant == "steered") - own_log_probability)
+        self.ids[token.sample] = (*self.ids.get(token.sample, ()), token.id)
         if token.sample == 0:
             self.first += token.text
 
@@ -75,16 +76,20 @@ class _TextMeasures:
 class StrengthSweep:
     """One request: several steerings of one prompt that join a batch together."""
 
-    def __init__(
-        self, steerings: Sequence[Steering], config: DoseConfig, strengths: Sequence[float], promoted: Mapping[int, str]
-    ) -> None:
-        self._config = config
-        self._strengths = strengths
-        self._steerings = steerings
-        self._promoted = promoted
-        self._steered = [_TextMeasures() for _ in steerings]
-        self._baseline = _TextMeasures()
+    def __init__(self, concept: Concept, config: DoseConfig, steered: Mapping[float, Steering], control: int) -> None:
+        """``steered`` has the steering of each strength in ascending order; the first also writes the baseline."""
+        self._concept, self._config, self._control = concept, config, control
+        self._promoted = concept.promoted_tokens()
+        self._baseline = _Texts()
+        self._steered = {strength: _Texts() for strength in steered}
+        self._controls: dict[float, _Texts] = {}
+        self._writers = [(steering, self._steered[strength]) for strength, steering in steered.items()]
         self._started = time.monotonic()
+
+    def add_control(self, strength: float, steering: Steering) -> None:
+        """Add the control's steering at one strength."""
+        self._controls[strength] = _Texts()
+        self._writers.append((steering, self._controls[strength]))
 
     @classmethod
     def prepare(
@@ -100,63 +105,84 @@ class StrengthSweep:
         varied = config.edits[config.edit]
         if varied.mode == "ablate":
             raise UserError("The mode 'ablate' has no strength to vary. Use 'scale', 'add' or 'set'.")
-        strengths = sorted(set(config.strengths))
-        first, *others = (
-            Steering.prepare(language_model, runs, at_strength(config, strength), units) for strength in strengths
-        )
+        run = next((run for run in runs if run.name == (varied.run or runs[0].name)), runs[0])
+        control = _random_expert(run, varied.expert) if config.control is None else config.control
+        units = _with_unit(units, run, control)
+
+        def prepared(strength: float, expert: int) -> Steering:
+            return Steering.prepare(language_model, runs, at_strength(config, strength, expert), units)
+
+        first, *others = sorted(set(config.strengths))
         # The baseline is the same at every strength, so it is generated only once.
-        steerings = [first, *(replace(steering, variants=("steered",)) for steering in others)]
-        run = next(run for run in runs if run.name == (varied.run or runs[0].name))
+        steered = {first: prepared(first, varied.expert)}
+        steered |= {each: replace(prepared(each, varied.expert), variants=("steered",)) for each in others}
         unit = units.get(run.name, {}).get(varied.expert) or 1.0
-        promoted = promoted_tokens(language_model, run, config.prompt, varied, unit)
-        return cls(steerings, config, strengths, promoted)
+        concept = Concept(language_model, run, varied.expert, unit, steered[first].prompt)
+        sweep = cls(concept, config, steered, control)
+        for strength in steered:
+            if varied.mode == "set" or strength != NEUTRAL[varied.mode]:  # else every expert gives the same text
+                sweep.add_control(strength, prepared(strength, control).alone())
+        return sweep
 
     @property
     def finished(self) -> bool:
         """True if all texts have ended."""
-        return all(steering.finished for steering in self._steerings)
+        return all(steering.finished for steering, _ in self._writers)
 
     def rows(self) -> list[SequenceState]:
         """The rows of the texts that have not ended."""
-        return [row for steering in self._steerings for row in steering.rows()]
+        return [row for steering, _ in self._writers for row in steering.rows()]
 
     def join(self, batch: RowBatch) -> Iterator[DoseStep]:
         """Compute the prompt at every strength and sample the first tokens."""
-        for index, steering in enumerate(self._steerings):
-            self._record(index, steering.join(batch))
+        for steering, texts in self._writers:
+            self._record(texts, steering.join(batch))
         yield from self._events()
 
     def advance(self, batch: RowBatch, step: StepOutput) -> Iterator[DoseStep]:
         """Sample the next token of each text that has not ended."""
-        for index, steering in enumerate(self._steerings):
+        for steering, texts in self._writers:
             if not steering.finished:
-                self._record(index, steering.advance(batch, step))
+                self._record(texts, steering.advance(batch, step))
         yield from self._events()
 
-    def _record(self, index: int, steps: Iterator[SteeringStep]) -> None:
+    def _record(self, texts: _Texts, steps: Iterator[SteeringStep]) -> None:
         for step in steps:
             if isinstance(step, TokenEvent):
-                measures = self._baseline if step.variant == "baseline" else self._steered[index]
-                measures.add_token(step, frozenset(self._promoted))
+                (self._baseline if step.variant == "baseline" else texts).add_token(step)
 
     def _events(self) -> Iterator[DoseStep]:
-        sampling, measures = self._config.sampling, [self._baseline, *self._steered]
-        total = len(measures) * sampling.samples * sampling.max_tokens
-        yield DoseProgressEvent(sum(len(each.losses) for each in measures), total)
+        sampling, written = self._config.sampling, [self._baseline, *(texts for _, texts in self._writers)]
+        total = len(written) * sampling.samples * sampling.max_tokens
+        yield DoseProgressEvent(sum(len(texts.losses) for texts in written), total)
         if self.finished:
             yield self._curve()
 
     def _curve(self) -> DoseDoneEvent:
-        points = tuple(
-            DosePoint(strength, fmean(measures.kl), fmean(measures.lift), fmean(measures.losses), measures.first)
-            for strength, measures in zip(self._strengths, self._steered, strict=True)
-        )
+        written = [*self._steered.values(), *self._controls.values()]
+        activations = self._concept.mean_activations([ids for texts in written for ids in texts.ids.values()])
+        promoted = {ids: fmean(token in self._promoted for token in ids) for ids in activations}
         baseline_loss = fmean(self._baseline.losses)
+        points = []
+        for strength, texts in self._steered.items():
+            control = self._controls.get(strength, texts)
+            point = DosePoint(
+                strength=strength,
+                kl=fmean(texts.kl),
+                perplexity_ratio=math.exp(min(fmean(texts.losses) - baseline_loss, 50.0)),
+                activation=(activation := _compared(texts, control, activations)),
+                promoted=(share := _compared(texts, control, promoted)),
+                exceeds_control=_exceeds(activation, MIN_ACTIVATION) or _exceeds(share, MIN_PROMOTED),
+                text=texts.first,
+                control_text=control.first,
+            )
+            points.append(point)
         return DoseDoneEvent(
-            points=points,
+            points=tuple(points),
             baseline_loss=baseline_loss,
             baseline_text=self._baseline.first,
-            suggested=suggest_strength(points, baseline_loss, self._config.edits[self._config.edit].mode),
+            control=self._control,
+            suggested=suggest_strength(points, self._config.edits[self._config.edit].mode),
             promoted=tuple(self._promoted.values()),
             seconds=time.monotonic() - self._started,
         )
@@ -165,7 +191,7 @@ class StrengthSweep:
 def dose(
     language_model: LanguageModel, run: Run | Sequence[Run], config: DoseConfig, units: Units | None = None
 ) -> Iterator[DoseStep]:
-    """Steer one prompt with one edit at several strengths; yield the progress, then the curve.
+    """Steer one prompt with one edit at several strengths; yield ``DoseProgressEvent``, at the end ``DoseDoneEvent``.
 
     Args:
         language_model: the language model of the runs.
@@ -188,52 +214,42 @@ def _run_alone(language_model: LanguageModel, sweep: StrengthSweep) -> Iterator[
         yield from sweep.advance(batch, batch.step())
 
 
-def at_strength(config: DoseConfig, strength: float) -> SteeringConfig:
-    """Steering config with the varied edit at one strength."""
+def at_strength(config: DoseConfig, strength: float, expert: int | None = None) -> SteeringConfig:
+    """Steering config with the varied edit at one strength, of another expert if one is given."""
+    change = {"strength": strength} if expert is None else {"strength": strength, "expert": expert}
     edits = tuple(
-        edit.model_copy(update={"strength": strength}) if index == config.edit else edit
-        for index, edit in enumerate(config.edits)
+        edit.model_copy(update=change) if index == config.edit else edit for index, edit in enumerate(config.edits)
     )
-    return SteeringConfig(**config.model_dump(exclude={"edit", "strengths", "edits"}), edits=edits)
+    return SteeringConfig(**{name: getattr(config, name) for name in SteeringConfig.model_fields} | {"edits": edits})
 
 
-def suggest_strength(points: Sequence[DosePoint], baseline_loss: float, mode: EditMode) -> float | None:
+def suggest_strength(points: Sequence[DosePoint], mode: EditMode) -> float | None:
     """Suggested strength by the rule above, for ``points`` in ascending order."""
-    start = min(range(len(points)), key=lambda index: abs(points[index].strength - NEUTRAL[mode]))
-    neutral, strength = points[start], None
-    for point in points[start + 1 :]:
-        if point.loss > max(baseline_loss, neutral.loss) + MAX_LOSS_INCREASE:
-            break
-        if point.kl >= neutral.kl + MIN_KL:
-            strength = point.strength
-    return strength
+    fluent = (point for point in points if point.perplexity_ratio <= MAX_PERPLEXITY_RATIO)
+    return next((each.strength for each in fluent if each.strength > NEUTRAL[mode] and each.exceeds_control), None)
 
 
-@torch.no_grad()
-def promoted_tokens(language_model: LanguageModel, run: Run, prompt: str, edit: Edit, unit: float) -> dict[int, str]:
-    """Tokens (id -> text) that one unit of an expert alone makes more probable after a prompt, strongest first.
-
-    Adds the expert's contribution to the residual stream behind the last block, then unembeds it.
-    """
-    inputs: list[Tensor] = []
-
-    def watch(x_1TI: Tensor, mlp: Mlp) -> Tensor:
-        inputs.append(x_1TI[0, -1:].float())
-        return mlp()
-
-    ids = prompt_ids(language_model, prompt, start_token=run.config.text.start_token)
-    with language_model.replace_mlps({run.config.layer: watch}):
-        residual_1O = language_model.residual(torch.tensor([ids]))[0, -1:]
-    (x_1I,) = inputs
-    routing = Routing(x_1I.new_full((1, 1), unit), torch.tensor([[edit.expert]], device=x_1I.device))
-    sparse_layer = run.layer.to(x_1I.device)
-    added_1O = sparse_layer.contribution(sparse_layer.dense_output(x_1I), routing)
-    residual_2O = torch.cat([residual_1O, residual_1O + added_1O.to(residual_1O.dtype)])
-    without_V, with_V = language_model.unembed(residual_2O).log_softmax(dim=-1)
-    top: list[int] = (with_V - without_V).topk(min(NUM_PROMOTED, len(with_V))).indices.tolist()
-    texts = single_texts(language_model, set(top))
-    return {token: texts[token] for token in top}
+def _compared(steered: _Texts, control: _Texts, scores: Mapping[TokenIds, float]) -> ConceptScore:
+    """A concept score of both, with the standard error of their difference over the samples."""
+    pairs = [(scores[ids], scores[control.ids[sample]]) for sample, ids in steered.ids.items()]
+    differences = [ours - theirs for ours, theirs in pairs]
+    error = stdev(differences) / math.sqrt(len(pairs)) if len(pairs) > 1 else 0.0
+    return ConceptScore(fmean(ours for ours, _ in pairs), fmean(theirs for _, theirs in pairs), error)
 
 
-def _mass(alternatives: Sequence[Alternative], tokens: frozenset[int]) -> float:
-    return sum(each.probability for each in alternatives if each.id in tokens)
+def _exceeds(score: ConceptScore, minimum: float) -> bool:
+    """True if the difference to the control is at least ``minimum`` and at least two standard errors."""
+    return score.steered - score.control >= max(minimum, 2 * score.standard_error)
+
+
+def _random_expert(run: Run, expert: int) -> int:
+    """Return another expert; one that is not dead, if the run has been indexed."""
+    indexed = [each for each, unit in run.units.items() if unit and each != expert]
+    others = indexed or [each for each in range(run.layer.config.num_experts) if each != expert]
+    return random.Random(expert).choice(others or [expert])
+
+
+def _with_unit(units: Units, run: Run, expert: int) -> Units:
+    """Add the expert's saved unit if it is unknown."""
+    known = units.get(run.name, {})
+    return units if expert in known else {**units, run.name: {**known, expert: run.units.get(expert) or 1.0}}

@@ -15,6 +15,7 @@ from mxd.backend.database.engine import reading
 from mxd.backend.queries.steering_units import units_of
 from mxd.backend.schemas import DoseEvent, DoseRequest, ProgressEvent, SteeringEvent, SteeringRequest
 from mxd.trainer.config import DoseConfig, SteeringConfig
+from mxd.trainer.inference.control_expert import with_control
 from mxd.trainer.inference.medians import with_medians
 from mxd.trainer.inference.results import DoseProgressEvent, DoseStep
 
@@ -32,7 +33,10 @@ async def steer(run: RunName, request: SteeringRequest, services: ServicesDep) -
 
 @router.post("/steering/dose", response_class=EventStreamJson, responses=stream_responses(DoseEvent))
 async def dose(run: RunName, request: DoseRequest, services: ServicesDep) -> EventStream:
-    """Server-sent events: ``progress`` while one edit is tried at several strengths in one batch, then ``done``."""
+    """Server-sent events: ``progress`` while one edit is tried at several strengths in one batch, then ``done``.
+
+    A control expert of similar density is tried at the same strengths.
+    """
     config, units = await asyncio.to_thread(prepared, services, run, request, DoseConfig)
     return await stream_steps(_with_queue_position(services.live.generate(list(units), config, units)))
 
@@ -42,6 +46,8 @@ def prepared(
 ) -> tuple[Config, dict[str, dict[int, float]]]:
     """Return the trainer's configuration, with chat turns as text, and the units of its experts, by run."""
     with reading(services.database) as session:
+        if isinstance(request, DoseRequest):
+            request = with_control(session, request, run)
         units = units_of(session, services.library, run, request)
         request = with_medians(session, request, run)
     prompt = prompt_text(services, run, request.prompt, request.turns)

@@ -926,6 +926,8 @@ export interface paths {
         /**
          * Dose
          * @description Server-sent events: ``progress`` while one edit is tried at several strengths in one batch, then ``done``.
+         *
+         *     A control expert of similar density is tried at the same strengths.
          */
         post: operations["dose"];
         delete?: never;
@@ -1874,6 +1876,24 @@ export interface components {
             top_tokens: string[];
         };
         /**
+         * ConceptScore
+         * @description How much of the texts is the expert's concept, by one measure.
+         */
+        ConceptScore: {
+            /**
+             * Control
+             * @description The same measure of the texts with the control expert edited instead.
+             */
+            control: number;
+            /**
+             * Standard Error
+             * @description Standard error of the difference of both over the samples; 0 for a single sample.
+             */
+            standard_error: number;
+            /** Steered */
+            steered: number;
+        };
+        /**
          * Condition
          * @description Condition of an edit. All its parts must hold on a token.
          */
@@ -2037,6 +2057,11 @@ export interface components {
              */
             baseline_text: string;
             /**
+             * Control
+             * @description Control expert: a random one of similar density, unless the request names one.
+             */
+            control: number;
+            /**
              * @description discriminator enum property added by openapi-typescript
              * @enum {string}
              */
@@ -2055,8 +2080,8 @@ export interface components {
             seconds: number;
             /**
              * Suggested
-             * @description Largest strength with a visible effect (0.05 nats of KL above no effect) before one costs 0.5 nats per token;
-             *     null if there is none.
+             * @description Smallest strength above the neutral one with ``exceeds_control`` and a perplexity ratio of at most 3; null if
+             *     there is none.
              */
             suggested: number | null;
         };
@@ -2065,21 +2090,31 @@ export interface components {
          * @description Effect of one strength; see ``strength_sweep`` for the measures.
          */
         DosePoint: {
+            /** @description Mean gate activation with which the original model reads the texts, in units of the expert's 99th percentile. */
+            activation: components["schemas"]["ConceptScore"];
+            /**
+             * Control Text
+             * @description First text with the control expert edited instead.
+             */
+            control_text: string;
+            /**
+             * Exceeds Control
+             * @description True if a concept score exceeds the control's by at least two standard errors, and by at least 0.01 units of
+             *     activation or 0.05 of promoted tokens.
+             */
+            exceeds_control: boolean;
             /**
              * Kl
              * @description Mean KL divergence from the steered to the baseline next-token distribution after the same text, nats/token.
              */
             kl: number;
             /**
-             * Lift
-             * @description Probability gained by the expert's promoted tokens, counted within the five most probable tokens.
+             * Perplexity Ratio
+             * @description Perplexity of the texts under the original model, relative to the baseline texts; high for broken text.
              */
-            lift: number;
-            /**
-             * Loss
-             * @description Loss of the steered text under the baseline, in nats per token. High values mean broken text.
-             */
-            loss: number;
+            perplexity_ratio: number;
+            /** @description Share of the texts' tokens among the tokens that the expert promotes. */
+            promoted: components["schemas"]["ConceptScore"];
             /** Strength */
             strength: number;
             /**

@@ -12,6 +12,7 @@ export type CircuitGraph = Schemas["Circuit"];
 export type CircuitNode = Schemas["CircuitNode"];
 export type CircuitResponse = Schemas["CircuitResponse"];
 export type Companion = Schemas["CoactivatingExpert"];
+export type ConceptScore = Schemas["ConceptScore"];
 export type Context = Schemas["Example"];
 export type EvaluationSummary = Schemas["EvaluationSummary"];
 export type ExpertEffect = Schemas["ExpertEffect"];

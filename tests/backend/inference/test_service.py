@@ -162,6 +162,18 @@ def test_a_queued_request_is_told_its_position(fitted: World, path: str) -> None
     assert "event: done" in answer.text
 
 
+def test_a_sweep_has_a_control_from_the_index(live_client: TestClient) -> None:
+    edits = [{"expert": 3, "mode": "add", "strength": 1.0}]
+    body = {"prompt": PROMPT, "edits": edits, "sampling": GREEDY, "strengths": [0, 2]}
+    done = json.loads(live_client.post(f"{RUN}/steering/dose", json=body).text.rsplit("data: ", 1)[1])
+    assert done["control"] != 3
+    assert [point["strength"] for point in done["points"]] == [0, 2]
+    row = live_client.get(f"{RUN}/experts/{done['control']}").json()["row"]
+    assert row["active_tokens"] > 0
+    chosen = live_client.post(f"{RUN}/steering/dose", json={**body, "control": 4000})
+    assert chosen.status_code == 404
+
+
 def test_nan_is_sent_as_null(live_client: TestClient) -> None:
     strong = [{"expert": 3, "mode": "set", "strength": 1000.0}] * 8
     for mode in ("residual", "replace"):

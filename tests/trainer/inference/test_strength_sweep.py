@@ -7,13 +7,16 @@ from collections.abc import Sequence
 from statistics import fmean
 
 import pytest
+import torch
 
 from mxd.trainer.config import DoseConfig, Edit, Sampling, TrainConfig
 from mxd.trainer.errors import UserError
+from mxd.trainer.inference.concept_score import Concept
 from mxd.trainer.inference.generation import RowBatch, StepOutput
-from mxd.trainer.inference.results import DoseDoneEvent, DosePoint, DoseProgressEvent, TokenEvent
+from mxd.trainer.inference.results import ConceptScore, DoseDoneEvent, DosePoint, DoseProgressEvent, TokenEvent
 from mxd.trainer.inference.steering import steer
-from mxd.trainer.inference.strength_sweep import at_strength, dose, promoted_tokens, suggest_strength
+from mxd.trainer.inference.strength_sweep import at_strength, dose, suggest_strength
+from mxd.trainer.language_model.prompts import prompt_ids
 from mxd.trainer.storage.run import Run
 from tests.helpers.layers import random_layer
 from tests.helpers.runs import World
@@ -54,14 +57,14 @@ def test_each_strength_equals_steering_alone(world: World, run: Run) -> None:
         assert point.kl == pytest.approx(fmean(token.kl for token in steered), abs=1e-4)
         assert curve.baseline_loss == pytest.approx(fmean(-math.log(token.probability) for token in own), abs=1e-4)
         losses = [token.delta_log_probability - math.log(token.probability) for token in steered]
-        assert point.loss == pytest.approx(fmean(losses), abs=1e-4)
+        assert point.perplexity_ratio == pytest.approx(math.exp(fmean(losses) - curve.baseline_loss), rel=1e-3)
 
 
 def test_progress_is_monotonic_and_ends_at_the_written_tokens(world: World, run: Run) -> None:
     steps = list(dose(world.language_model, run, CONFIG))
     events = [step.tokens for step in steps if isinstance(step, DoseProgressEvent)]
     assert events == sorted(events)
-    assert 0 < events[0] < events[-1] <= 4 * 2 * 6
+    assert 0 < events[0] < events[-1] <= (1 + 3 + 2) * 2 * 6
 
 
 def test_all_strengths_share_one_batch(world: World, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,27 +81,49 @@ def test_all_strengths_share_one_batch(world: World, run: Run, monkeypatch: pyte
     assert len(sizes) < 6
 
 
-def test_promoted_tokens_equal_those_of_a_large_unit(world: World, run: Run) -> None:
-    promoted = promoted_tokens(world.language_model, run, PROMPT, EDITS[1], unit=3.0)
-    again = promoted_tokens(world.language_model, run, PROMPT, EDITS[1], unit=3.0)
-    assert promoted == again
-    assert len(promoted) == 20
+def test_the_control_is_the_same_edit_of_another_expert(world: World, run: Run) -> None:
+    curve = curve_of(list(dose(world.language_model, run, CONFIG.model_copy(update={"control": 7}))))
+    assert curve.control == 7
+    of_control = DoseConfig.model_validate(
+        {**CONFIG.model_dump(), "edits": [EDITS[0], EDITS[1].model_copy(update={"expert": 7})]}
+    )
+    for point, other in zip(
+        curve.points, curve_of(list(dose(world.language_model, run, of_control))).points, strict=True
+    ):
+        assert point.control_text == other.text
+    neutral = curve.points[0]
+    for score in (neutral.activation, neutral.promoted):
+        assert (score.steered, score.standard_error) == (score.control, 0)
+    assert not neutral.exceeds_control
+    assert curve_of(list(dose(world.language_model, run, CONFIG))).control != EDITS[1].expert
 
 
-def point(strength: float, kl: float, loss: float) -> DosePoint:
-    return DosePoint(strength, kl, 0.0, loss, "")
+@torch.inference_mode()
+def test_activation_is_that_of_routing_the_text(world: World, run: Run) -> None:
+    """The original model reads the steered texts; a long batch of them is padded on the right."""
+    concept = Concept(world.language_model, run, 5, 2.0, prompt_ids(world.language_model, PROMPT))
+    texts = [(7, 8, 9), (4,), (7, 8, 9), *((each, 3) for each in range(20))]
+    means = concept.mean_activations(texts)
+    assert set(means) == set(texts)
+    for text in texts[:3]:
+        inputs = world.language_model.mlp_inputs([run.config.layer], torch.tensor([[*concept.prompt, *text]]))
+        routing = run.layer.route(inputs[run.config.layer][-len(text) :])
+        own = (routing.coefficients_TK * (routing.indices_TK == 5)).sum(dim=1)
+        assert means[text] == pytest.approx(own.mean().item() / 2, abs=1e-5)
+    assert any(means.values())
 
 
-def test_suggests_the_last_fluent_strength() -> None:
-    points = (point(0, 0, 3.0), point(1, 0.2, 3.1), point(2, 0.6, 3.4), point(3, 0.9, 3.65), point(4, 1.0, 3.2))
-    assert suggest_strength(points, 3.0, "add") == 2
-    assert suggest_strength(points, 3.2, "add") == 4
-    assert suggest_strength(points, 2.0, "scale") == 2
+def point(strength: float, ratio: float, exceeds: bool) -> DosePoint:
+    score = ConceptScore(0.0, 0.0, 0.0)
+    return DosePoint(strength, 0.0, ratio, score, score, exceeds, "", "")
 
 
-def test_no_suggestion_without_effect_or_fluency() -> None:
-    assert suggest_strength((point(0, 0, 3.0), point(1, 0.01, 3.0)), 3.0, "add") is None
-    assert suggest_strength((point(0, 0, 3.0), point(1, 2.0, 5.0)), 3.0, "add") is None
+def test_suggests_the_smallest_fluent_strength_that_shows_the_concept() -> None:
+    points = (point(0, 1, True), point(1, 1.2, False), point(2, 2.9, True), point(3, 2.0, True))
+    assert suggest_strength(points, "add") == 2
+    assert suggest_strength(points[:2], "add") is None
+    assert suggest_strength((point(0, 1, False), point(4, 3.1, True)), "add") is None
+    assert suggest_strength(points, "scale") == 2
 
 
 def test_invalid_requests(world: World, run: Run) -> None:

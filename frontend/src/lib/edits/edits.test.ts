@@ -8,6 +8,14 @@ describe("edits", () => {
     expect(formatEdits(parseEdits(text))).toBe(text);
   });
 
+  it("keep their conditions, also stop texts with commas", () => {
+    const text = '7:add:3@first:20,other-run/9:ablate@when:x/4>0@until:"a, b",40:ablate';
+    const edits = parseEdits(text);
+    expect(edits.map((edit) => edit.when?.until ?? edit.when?.first)).toEqual([20, "a, b", undefined]);
+    expect(formatEdits(edits)).toBe(text);
+    expect(parseEdits("7:add:3@sometimes")).toEqual([]);
+  });
+
   it("drop invalid edits, and keep the last one of an expert", () => {
     expect(parseEdits("x:scale:1,5:melt:1,6:scale:no,7:scale:2,7:add:1,")).toEqual([
       { expert: 7, mode: "add", strength: 1 },

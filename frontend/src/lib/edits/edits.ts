@@ -1,4 +1,9 @@
-/** Edits, written as on the command line: `12:scale:3,40:ablate`, `other-run/7:add:2` for another layer. */
+/**
+ * Edits, written as on the command line: `12:scale:3,40:ablate`, `other-run/7:add:2` for another layer, conditions
+ * after `@`.
+ */
+
+import { ALWAYS, type Condition, formatCondition, parseCondition, toHttpCondition } from "./conditions";
 
 export const EDIT_MODES = ["scale", "add", "set", "ablate"] as const;
 export type EditMode = (typeof EDIT_MODES)[number];
@@ -10,6 +15,8 @@ export interface Edit {
   readonly strength: number;
   /** The expert's run, if it is another layer's and not the steered run. */
   readonly run?: string;
+  /** Tokens on which the edit applies; by default all. */
+  readonly when?: Condition;
 }
 
 /** Largest absolute strength that the server accepts. */
@@ -34,26 +41,36 @@ export function newEdit(expert: number, run?: string): Edit {
 /** Strength of an edit written without one, here and on the command line. */
 const DEFAULT_STRENGTH = 1;
 
+/** The edit with a condition, which is left out if it always holds. */
+export function withCondition({ expert, mode, strength, run }: Edit, when: Condition): Edit {
+  const isAlways = formatCondition(when) === "";
+  return { expert, mode, strength, ...(run !== undefined && { run }), ...(!isAlways && { when }) };
+}
+
+/** The edit in HTTP requests. */
+export function toHttpEdit({ when, ...edit }: Edit) {
+  return { ...edit, ...(when !== undefined && { when: toHttpCondition(when) }) };
+}
+
 function parseEdit(text: string): Edit | null {
-  const slash = text.lastIndexOf("/");
-  const run = slash === -1 ? {} : { run: text.slice(0, slash) };
-  const [id = "", mode = "", strength = ""] = text.slice(slash + 1).split(":");
+  const [head = "", clauses = ""] = text.split(/(?=@)(.*)/s);
+  const slash = head.lastIndexOf("/");
+  const run = slash === -1 ? {} : { run: head.slice(0, slash) };
+  const [id = "", mode = "", strength = ""] = head.slice(slash + 1).split(":");
+  const condition = parseCondition(clauses);
   const parsedMode = EDIT_MODES.find((name) => name === mode);
   if (!/^\d+$/.test(id) || parsedMode === undefined) return null;
   const value = strength === "" ? DEFAULT_STRENGTH : Number(strength);
-  if (!Number.isFinite(value)) return null;
-  return {
-    expert: Number(id),
-    mode: parsedMode,
-    strength: Math.min(MAX_STRENGTH, Math.max(-MAX_STRENGTH, value)),
-    ...run,
-  };
+  if (!Number.isFinite(value) || condition === null) return null;
+  const clamped = Math.min(MAX_STRENGTH, Math.max(-MAX_STRENGTH, value));
+  return withCondition({ expert: Number(id), mode: parsedMode, strength: clamped, ...run }, condition);
 }
 
 /** Parse edits. Invalid entries are dropped, strengths clamped; the last of several edits of one expert wins. */
 export function parseEdits(text: string): readonly Edit[] {
   const edits = new Map<string, Edit>();
-  for (const entry of text.split(",")) {
+  // A comma inside quotes belongs to a stop text.
+  for (const entry of text.match(/(?:"(?:[^"\\]|\\.)*"|[^,"])+/gs) ?? []) {
     const edit = parseEdit(entry);
     if (edit !== null) edits.set(editKey(edit), edit);
   }
@@ -61,8 +78,8 @@ export function parseEdits(text: string): readonly Edit[] {
 }
 
 export function formatEdit(edit: Edit): string {
-  const key = editKey(edit);
-  return edit.mode === "ablate" ? `${key}:ablate` : `${key}:${edit.mode}:${edit.strength}`;
+  const change = edit.mode === "ablate" ? edit.mode : `${edit.mode}:${edit.strength}`;
+  return `${editKey(edit)}:${change}${formatCondition(edit.when ?? ALWAYS)}`;
 }
 
 export function formatEdits(edits: readonly Edit[]): string {

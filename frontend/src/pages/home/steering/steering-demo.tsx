@@ -6,7 +6,7 @@ import type { SteeringRequest } from "@/api/types";
 import { usePageLinks } from "@/components/runs/page-links";
 import { RampLegend } from "@/components/tokens/ramp-legend";
 import { Button, LinkButton } from "@/components/ui/button";
-import { describeEdit, type Edit, formatEdits } from "@/lib/edits/edits";
+import { describeEdit, type Edit, formatEdits, toHttpEdit } from "@/lib/edits/edits";
 import { toOneLine } from "@/lib/text/token-text";
 import { PromptEditor } from "@/pages/home/routing/prompt-editor";
 
@@ -26,7 +26,7 @@ interface GeneratedTextsProps {
 function buildRequest(prompt: string, edit: Edit): SteeringRequest {
   return {
     prompt,
-    edits: [edit],
+    edits: [toHttpEdit(edit)],
     mode: "residual",
     scope: "all",
     sampling: { max_tokens: MAX_TOKENS },

@@ -74,7 +74,7 @@ function LowerSections({ run, state, text, tokens }: LowerSectionsProps) {
   const tray = useTray();
   const hasPrompt = !isEmptyPrompt(paramsToPrompt(params));
   return (
-    <div className="steering-lower">
+    <>
       {hasPrompt && <DosePane run={run.name} request={request} edits={edits} onChange={(edit) => tray.put(edit)} />}
       <div className="steering-settings">
         <SamplingSettings params={params} setParams={setParams} />
@@ -86,13 +86,12 @@ function LowerSections({ run, state, text, tokens }: LowerSectionsProps) {
             run={run}
             request={request}
             text={text}
-            edits={edits}
             code={params.code}
             onCode={(code) => setParams({ code })}
           />
         )}
       </div>
-    </div>
+    </>
   );
 }
 

@@ -63,6 +63,17 @@ describe("the steering request", () => {
     });
   });
 
+  it("keeps conditions, also those of a saved session", () => {
+    const { edits } = read(`?edits=${encodeURIComponent("7:add:3@generated@when:9>median")}`);
+    const request = steeringRequest(read("?prompt=It"), edits);
+    expect(request.edits?.[0]?.when).toMatchObject({ scope: "generated", gates: [{ expert: 9, above: "median" }] });
+    const saved = { expert: 9, run: null, above: "median", at_most: null } as const;
+    const when = { ...request.edits?.[0]?.when, gates: [saved] };
+    expect(requestToParams({ prompt: "It", edits: [{ expert: 7, mode: "add", strength: 3, run: null, when }] }).edits).toEqual(
+      edits,
+    );
+  });
+
   it("contains the number of active experts if it differs", () => {
     expect(steeringRequest(read("?prompt=It&k=4"), [])).toMatchObject({ k: 4 });
     expect(steeringRequest(read("?prompt=It"), [])).not.toHaveProperty("k");

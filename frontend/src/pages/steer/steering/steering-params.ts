@@ -4,7 +4,8 @@ import type { Prompt } from "@/api/queries";
 import type { Variant, SteeringRequest } from "@/api/types";
 import { turnsParam } from "@/components/prompt/turns-param";
 import { choiceParam, editsParam, numberParam, type Param, textParam, type Values } from "@/hooks/use-url-state";
-import type { Edit } from "@/lib/edits/edits";
+import { readHttpCondition } from "@/lib/edits/conditions";
+import { type Edit, toHttpEdit } from "@/lib/edits/edits";
 
 /** A locked token: variant, sample and position. */
 export interface SteeringLock {
@@ -90,12 +91,7 @@ export type SteeringParams = Values<typeof STEERING_PARAMS>;
 export function steeringRequest(params: SteeringParams, edits: readonly Edit[]): SteeringRequest {
   return {
     ...(params.turns.length === 0 ? { prompt: params.prompt } : { turns: [...params.turns] }),
-    edits: edits.map(({ expert, mode, strength, run }) => ({
-      expert,
-      mode,
-      strength,
-      ...(run !== undefined && { run }),
-    })),
+    edits: edits.map(toHttpEdit),
     mode: params.mode,
     ...(params.k !== null && { k: Math.round(params.k) }),
     ...(params.scope === "chosen" ? { scope: "prompt", positions: [...params.at] } : { scope: params.scope }),
@@ -117,13 +113,23 @@ export function paramsToPrompt({ prompt, turns, k }: Pick<SteeringParams, "promp
   return { text: turns.length === 0 ? prompt : "", turns, k };
 }
 
+/** The edits of a request or a saved session. */
+export function requestEdits(edits: NonNullable<SteeringRequest["edits"]>): readonly Edit[] {
+  return edits.map(({ run, when, strength = 1, ...edit }) => ({
+    ...edit,
+    strength,
+    ...(run != null && { run }),
+    ...(when != null && { when: readHttpCondition(when) }),
+  }));
+}
+
 /** The page's parameters that reproduce a request's texts. */
 export function requestToParams(request: SteeringRequest): Partial<SteeringParams> {
   const { sampling = {}, edits = [], positions, turns = [] } = request;
   return {
     prompt: request.prompt ?? "",
     turns: turns,
-    edits: edits.map(({ run, ...edit }) => ({ ...(edit as Edit), ...(run != null && { run }) })),
+    edits: requestEdits(edits),
     mode: request.mode ?? "residual",
     scope: positions == null ? (request.scope ?? "all") : "chosen",
     at: positions ?? [],

@@ -1,19 +1,21 @@
-/** Dose pane: one edit at several strengths (strength sweep), with effect and cost. */
+/** Dose pane: one edit at several strengths (strength sweep), with the strength to use. */
 
 import { useState } from "react";
 import { ListBox, ListBoxItem, Popover, Select } from "react-aria-components";
 
-import type { SteeringRequest } from "@/api/types";
+import type { DoseDoneEvent, SteeringRequest } from "@/api/types";
+import { ExpertLink } from "@/components/experts/expert-link";
+import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { Button } from "@/components/ui/button";
 import { TriggerButton } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
+import { SegmentedControl } from "@/components/ui/segmented-control";
 import { describeEdit, type Edit, editKey } from "@/lib/edits/edits";
-import { formatFixed, formatSigned } from "@/lib/text/format";
 
-import { doseKey, type SweepMode, type DosePoint, nearestDose } from "./dose";
-import { DoseChart } from "./dose-chart";
-import { type Doses, useDose } from "./use-dose";
+import { doseKey, SAMPLES, type SweepMode, verdict } from "./dose";
+import { DoseTable } from "./dose-table";
+import { type Sweep, useDose } from "./use-dose";
 
 type SweepEdit = Edit & { readonly mode: SweepMode };
 
@@ -58,173 +60,104 @@ function EditChoice({
   );
 }
 
-interface TableProps {
-  readonly points: readonly DosePoint[];
-  readonly describe: (strength: number) => string;
-  readonly onChoose: (strength: number) => void;
-}
-
-function DoseTable({ points, describe, onChoose }: TableProps) {
-  return (
-    <div className="figure-table dose-table">
-      <table className="grid plain">
-        <thead>
-          <tr>
-            <th>Strength</th>
-            <th className="num">
-              KL <span className="unit">nats/token</span>
-            </th>
-            <th className="num">
-              Promoted tokens <span className="unit">%</span>
-            </th>
-            <th className="num">Perplexity</th>
-            <th>Text</th>
-          </tr>
-        </thead>
-        <tbody>
-          {points.map((point) => (
-            <tr key={point.strength}>
-              <td>
-                <button type="button" className="link" onClick={() => onChoose(point.strength)}>
-                  {describe(point.strength)}
-                </button>
-              </td>
-              <td className="num">{formatFixed(point.effect)}</td>
-              <td className="num">{formatSigned(100 * point.lift, 1)}</td>
-              <td className="num">× {formatFixed(point.cost, 1)}</td>
-              <td>…{point.text}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
-  );
-}
-
-/** The server's rule for the suggested strength. */
-const SUGGESTION_RULE =
-  "The largest strength with a visible effect (KL of at least 0.05 nats per token) that costs less than 0.5 nats per token.";
-
-interface SummaryProps extends TableProps {
-  readonly edit: SweepEdit;
-  readonly suggested: number | null;
-}
-
-function Summary({ points, edit, suggested, describe, onChoose }: SummaryProps) {
-  const nearest = nearestDose(points, edit.strength);
-  return (
-    <p className="dose-summary">
-      <span>
-        <i className="effect" />
-        KL, nats per token: <b>{nearest === null ? "" : formatFixed(nearest.effect)}</b>
-      </span>
-      <span>
-        <i className="cost" />
-        perplexity: <b>× {nearest === null ? "" : formatFixed(nearest.cost, 1)}</b>
-      </span>
-      <span className="grow" />
-      {suggested === null ? (
-        <span className="dim" title={SUGGESTION_RULE}>
-          no suitable strength
-        </span>
-      ) : (
-        <button type="button" className="link" title={SUGGESTION_RULE} onClick={() => onChoose(suggested)}>
-          Use {describe(suggested)}
-        </button>
-      )}
-    </p>
-  );
-}
-
 const MAX_PROMOTED = 6;
 
-function PromotedTokens({ tokens }: { readonly tokens: readonly string[] }) {
+/** What the figures are measured on and compared with. */
+function Sample({ done, run }: { readonly done: DoseDoneEvent; readonly run: string | undefined }) {
   return (
-    <p className="dose-promoted dim">
-      Tokens it promotes:{" "}
-      {tokens.slice(0, MAX_PROMOTED).map((text, i) => (
+    <p className="dose-sample dim">
+      {SAMPLES} texts of up to 24 tokens per strength; the first one is shown. Tokens it promotes here:{" "}
+      {done.promoted.slice(0, MAX_PROMOTED).map((text, i) => (
         <TokenChip key={i} text={text} />
-      ))}
+      ))}{" "}
+      <Term id="control_expert">Control</Term> (mark on the bars):{" "}
+      {run === undefined ? <ExpertLink expert={done.control} label={null} topTokens={[]} /> : `${run}/${done.control}`}, a
+      random expert of similar density.
     </p>
   );
 }
 
-function SweepProgress({ doses }: { readonly doses: Doses }) {
-  if (doses.before > 0) {
+function SweepProgress({ sweep }: { readonly sweep: Sweep }) {
+  if (sweep.before > 0) {
     return (
       <p className="dim">
-        {doses.before} {doses.before === 1 ? "request ahead" : "requests ahead"}
+        {sweep.before} {sweep.before === 1 ? "request ahead" : "requests ahead"}
       </p>
     );
   }
   return (
     <label className="dim">
-      Generating short texts at each strength <progress value={doses.share} />
+      Generating short texts at each strength <progress value={sweep.share} />
     </label>
   );
 }
 
-function EmptyDose({ doses, isCurrent, onMeasure }: { doses: Doses; isCurrent: boolean; onMeasure: () => void }) {
-  const isMeasuring = isCurrent && doses.status === "measuring";
-  const failure = isCurrent ? doses.failure : null;
-  return (
-    <div className="dose-idle">
-      {isMeasuring ? (
-        <SweepProgress doses={doses} />
-      ) : (
-        <p className="dim">
-          Strength sweep: short texts at several strengths show how large the effect is and when fluency is lost.
-        </p>
-      )}
-      {failure !== null && <p className="bad">{failure}</p>}
-      <Button size="small" icon="chart" disabled={isMeasuring} onClick={onMeasure}>
-        Measure
-      </Button>
-    </div>
-  );
+interface ResultProps {
+  readonly done: DoseDoneEvent;
+  readonly edit: SweepEdit;
+  readonly onChange: (edit: Edit) => void;
 }
 
-function DoseForEdit({
-  run,
-  request,
-  edits,
-  edit,
-  onEdit,
-  onChange,
-}: DosePaneProps & { edits: readonly SweepEdit[]; edit: SweepEdit; onEdit: (key: string) => void }) {
-  const { doses, measure } = useDose(run);
-  const [asTable, setAsTable] = useState(false);
+function Result({ done, edit, onChange }: ResultProps) {
+  const [shown, setShown] = useState<"steered" | "control">("steered");
   const describe = (strength: number) =>
     strength === 0 ? "0" : describeEdit({ mode: edit.mode, strength }).replace(/\.0$/, "");
   const choose = (strength: number) => onChange({ ...edit, strength });
-  const isCurrent = doses.key === doseKey(request, edit);
-  const start = () => void measure(request, edit);
-  const views = { points: doses.points, describe, onChoose: choose };
+  const { suggested } = done;
+  return (
+    <>
+      <p className="dose-verdict" role="status">
+        <span>{verdict(done, describe)}</span>
+        {suggested !== null && suggested !== edit.strength && (
+          <Button size="small" variant="primary" onClick={() => choose(suggested)}>
+            Use {describe(suggested)}
+          </Button>
+        )}
+        <span className="grow" />
+        <SegmentedControl
+          label="Texts to show"
+          value={shown}
+          onChange={setShown}
+          segments={[
+            { value: "steered", label: "Steered" },
+            { value: "control", label: "Control" },
+          ]}
+        />
+      </p>
+      <DoseTable done={done} current={edit.strength} shown={shown} describe={describe} onChoose={choose} />
+      <Sample done={done} run={edit.run} />
+    </>
+  );
+}
+
+interface DoseForEditProps extends Omit<DosePaneProps, "edits"> {
+  readonly edits: readonly SweepEdit[];
+  readonly edit: SweepEdit;
+  readonly onEdit: (key: string) => void;
+}
+
+function DoseForEdit({ run, request, edits, edit, onEdit, onChange }: DoseForEditProps) {
+  const { sweep, measure } = useDose(run);
+  const isCurrent = sweep.key === doseKey(request, edit);
+  const isMeasuring = isCurrent && sweep.status === "measuring";
   return (
     <section className="dose" aria-label="Dose">
       <div className="pane-h">
-        <h2>Dose</h2>
+        <h2>
+          <Term id="strength_sweep">Dose</Term>
+        </h2>
         <span className="note">{edit.mode} of</span>
         <EditChoice edits={edits} edit={edit} onEdit={onEdit} />
+        {isMeasuring && <SweepProgress sweep={sweep} />}
         <span className="grow" />
-        {isCurrent && doses.status === "done" && (
-          <Button
-            size="small"
-            icon={asTable ? "chart" : "table"}
-            aria-label={asTable ? "Show as figure" : "Show as table"}
-            onClick={() => setAsTable(!asTable)}
-          />
+        {(!isCurrent || sweep.status !== "done") && (
+          <Button size="small" icon="chart" disabled={isMeasuring} onClick={() => void measure(request, edit)}>
+            Suggest a strength
+          </Button>
         )}
       </div>
-      {isCurrent && doses.status === "done" ? (
-        <>
-          {asTable ? <DoseTable {...views} /> : <DoseChart current={edit.strength} {...views} />}
-          <Summary edit={edit} suggested={doses.suggested} {...views} />
-          <PromotedTokens tokens={doses.promoted} />
-        </>
-      ) : (
-        <EmptyDose doses={doses} isCurrent={isCurrent} onMeasure={start} />
-      )}
+      {isCurrent && sweep.failure !== null && <p className="bad">{sweep.failure}</p>}
+      {isCurrent && sweep.result !== null && <Result done={sweep.result} edit={edit} onChange={onChange} />}
     </section>
   );
 }

@@ -2,25 +2,39 @@ import { describe, expect, it } from "vitest";
 
 import type { DoseDoneEvent, SteeringRequest } from "@/api/types";
 
-import { doseKey, dosePoints, doseRequest, nearestDose } from "./dose";
+import { describeScore, doseKey, doseRequest, verdict } from "./dose";
 
 const REQUEST = {
   prompt: "It",
   edits: [
     { expert: 1, mode: "scale", strength: 3 },
-    { expert: 2, mode: "add", strength: 1 },
+    { expert: 2, mode: "add", strength: 1, when: { first: 20 } },
     { expert: 2, mode: "add", strength: 1, run: "other" },
   ],
   sampling: { max_tokens: 64, samples: 1, seed: 5, stop: [] },
 } as unknown as SteeringRequest;
 const EDIT = { expert: 2, mode: "add", strength: 4 } as const;
+const NONE = { steered: 0.01, control: 0.01, standard_error: 0.01 };
+const SHOWN = { steered: 0.2, control: 0.02, standard_error: 0.03 };
+
+function done(suggested: number | null, ratios: readonly number[], exceeds: boolean): DoseDoneEvent {
+  const points = ratios.map((ratio, strength) => ({
+    strength,
+    perplexity_ratio: ratio,
+    activation: NONE,
+    promoted: SHOWN,
+    exceeds_control: exceeds && strength > 0,
+  }));
+  return { suggested, points } as unknown as DoseDoneEvent;
+}
 
 describe("a strength sweep", () => {
   it("is the same request, shortened, with one edit at every strength", () => {
     const request = doseRequest(REQUEST, EDIT);
     expect(request.edit).toBe(1);
+    expect(request.edits?.[1]).toMatchObject({ strength: 1, when: { first: 20 } });
     expect(request.strengths).toEqual([0, 1, 2, 3, 4, 6, 8]);
-    expect(request.sampling).toMatchObject({ max_tokens: 24, samples: 3, seed: 5 });
+    expect(request.sampling).toMatchObject({ max_tokens: 24, samples: 4, seed: 5 });
     expect(doseRequest(REQUEST, { ...EDIT, run: "other" }).edit).toBe(2);
   });
 
@@ -29,18 +43,13 @@ describe("a strength sweep", () => {
     expect(doseKey({ ...REQUEST, prompt: "So" }, EDIT)).not.toBe(doseKey(REQUEST, EDIT));
   });
 
-  it("measures cost as relative perplexity", () => {
-    const done = {
-      baseline_loss: 3,
-      points: [
-        { strength: 0, kl: 0, lift: 0, loss: 3, text: "a" },
-        { strength: 4, kl: 0.7, lift: 0.2, loss: 3 + Math.log(2), text: "b" },
-      ],
-    } as unknown as DoseDoneEvent;
-    const points = dosePoints(done);
-    expect(points[0]?.cost).toBeCloseTo(1);
-    expect(points[1]?.cost).toBeCloseTo(2);
-    expect(nearestDose(points, 3)?.text).toBe("b");
-    expect(nearestDose([], 3)).toBeNull();
+  it("ends in a sentence with its interval, or with the reason for no suggestion", () => {
+    const describeStrength = (strength: number) => `+ ${strength}`;
+    expect(describeScore(SHOWN)).toBe("20 % (control 2.0 %, difference +18.0 ± 6.0)");
+    expect(verdict(done(1, [1, 1.4], true), describeStrength)).toBe(
+      "+ 1 is the smallest strength that shows the concept: promoted tokens 20 % (control 2.0 %, difference +18.0 ± 6.0), at perplexity × 1.4.",
+    );
+    expect(verdict(done(null, [1, 3.4], true), describeStrength)).toContain("first shows at + 1, where perplexity is × 3.4");
+    expect(verdict(done(null, [1, 1.1], false), describeStrength)).toContain("at none of them");
   });
 });

@@ -1,22 +1,8 @@
-/** Strength sweep of one edit: the request, and the response as effect and cost. */
+/** Strength sweep of one edit: the request, and what its result says. */
 
-import type { DoseDoneEvent, DoseRequest, SteeringRequest } from "@/api/types";
+import type { ConceptScore, DoseDoneEvent, DosePoint, DoseRequest, SteeringRequest } from "@/api/types";
 import { type Edit, editKey, type EditMode } from "@/lib/edits/edits";
-
-export interface DosePoint {
-  readonly strength: number;
-  /**
-   * Mean KL divergence between baseline and steered next-token distributions over the steered text, in nats per
-   * token.
-   */
-  readonly effect: number;
-  /** Increase in probability of the expert's five most promoted tokens. */
-  readonly lift: number;
-  /** Perplexity of the steered text under the unedited model, relative to that of the baseline text. */
-  readonly cost: number;
-  /** The first steered sample. */
-  readonly text: string;
-}
+import { formatFixed, formatSigned } from "@/lib/text/format";
 
 export type SweepMode = Exclude<EditMode, "ablate">;
 
@@ -28,7 +14,9 @@ export const SWEEP_STRENGTHS: Readonly<Record<SweepMode, readonly number[]>> = {
 
 /** Few short samples suffice to distinguish a subtle effect from lost fluency. */
 const MAX_TOKENS = 24;
-const SAMPLES = 3;
+export const SAMPLES = 4;
+/** The server's limit for a suggestion. */
+export const MAX_PERPLEXITY_RATIO = 3;
 
 /** The page's request, with one edit at every strength of its mode. */
 export function doseRequest(request: SteeringRequest, edit: Edit & { readonly mode: SweepMode }): DoseRequest {
@@ -52,18 +40,39 @@ export function doseKey(request: SteeringRequest, edit: Edit & { readonly mode: 
   return JSON.stringify(doseRequest(request, edit));
 }
 
-export function dosePoints({ points, baseline_loss: baselineLoss }: DoseDoneEvent): readonly DosePoint[] {
-  return points.map(({ strength, kl, lift, loss, text }) => ({
-    strength,
-    effect: kl,
-    lift,
-    cost: Math.exp(loss - baselineLoss),
-    text,
-  }));
+/** Percentages with one decimal below 10. */
+export function formatShare(share: number): string {
+  return formatFixed(100 * share, share < 0.0995 ? 1 : 0);
 }
 
-/** The measured point nearest to a strength. */
-export function nearestDose(points: readonly DosePoint[], strength: number): DosePoint | null {
-  const distance = (point: DosePoint) => Math.abs(point.strength - strength);
-  return points.toSorted((a, b) => distance(a) - distance(b))[0] ?? null;
+/** `14 % (control 1.2 %, difference +13 ± 4)`: plus or minus two standard errors, in percentage points. */
+export function describeScore({ steered, control, standard_error: error }: ConceptScore): string {
+  const difference = formatSigned(100 * (steered - control), 1);
+  const interval = formatFixed(200 * error, 1);
+  return `${formatShare(steered)} % (control ${formatShare(control)} %, difference ${difference} ± ${interval})`;
+}
+
+/** One sentence that says which strength to use, or why there is none. */
+export function verdict(done: DoseDoneEvent, describe: (strength: number) => string): string {
+  const { suggested, points } = done;
+  const chosen = points.find((point) => point.strength === suggested);
+  if (chosen !== undefined) {
+    const cost = `perplexity × ${formatFixed(chosen.perplexity_ratio, 1)}`;
+    return `${describe(chosen.strength)} is the smallest strength that shows the concept: ${describeConcept(chosen)}, at ${cost}.`;
+  }
+  const shown = points.find((point) => point.exceeds_control && point.strength > 0);
+  if (shown !== undefined) {
+    const cost = `× ${formatFixed(shown.perplexity_ratio, 1)}`;
+    return `No strength suits: the concept first shows at ${describe(shown.strength)}, where perplexity is ${cost}; at most × ${MAX_PERPLEXITY_RATIO} counts as fluent.`;
+  }
+  return "No strength suits: at none of them do the texts show the concept more than those of the control.";
+}
+
+/** The measure that exceeds its control by more standard errors. */
+function describeConcept({ activation, promoted }: DosePoint): string {
+  const surplus = ({ steered, control, standard_error: error }: ConceptScore) =>
+    (steered - control) / Math.max(error, 1e-6);
+  return surplus(activation) > surplus(promoted)
+    ? `mean activation ${describeScore(activation)} of p99`
+    : `promoted tokens ${describeScore(promoted)}`;
 }

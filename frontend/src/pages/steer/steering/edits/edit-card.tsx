@@ -17,6 +17,7 @@ import { Slider } from "@/components/ui/slider";
 import { type Edit, EDIT_MODES, type EditMode, INITIAL_STRENGTH, MAX_STRENGTH } from "@/lib/edits/edits";
 
 import { type Activity, hasNoEffect } from "./activity";
+import { EditCondition } from "./edit-condition";
 import { editScale, strengthDigits, describeStrength } from "./edit-scale";
 
 const NUM_SNIPPETS = 2;
@@ -186,6 +187,7 @@ export function EditCard({ run, edit, isIndexed, activity, onChange, onRemove }:
         <StrengthSlider edit={edit} mode={mode} value={value} onDrag={setDragged} onChange={setStrength} />
       )}
       <Note edit={{ ...edit, strength: value }} row={row} activity={activity} onChange={onChange} />
+      <EditCondition edit={edit} onChange={onChange} />
     </li>
   );
 }

@@ -46,8 +46,8 @@ describe("the command", () => {
 
   it("has the number of active experts if it differs", () => {
     expect(steerCommand("demo", request({ k: 4, edits: [] }))).toContain("--k 4");
-    expect(steerPython("demo", request({ k: 4 }), new Map())).toContain("\n    k=4,\n");
-    expect(steerPython("demo", request({ k: null }), new Map())).not.toContain("k=");
+    expect(steerPython("demo", request({ k: 4 }))).toContain("\n    k=4,\n");
+    expect(steerPython("demo", request({ k: null }))).not.toContain("k=");
   });
 
   it("separates a prompt that starts with a dash", () => {
@@ -56,58 +56,38 @@ describe("the command", () => {
 });
 
 describe("the Python code", () => {
-  it("contains the units of add and set", () => {
-    const code = steerPython(
-      "demo",
-      request(),
-      new Map([
-        ["7316", 2.25],
-        ["52940", 9],
-      ]),
-    );
-    expect(code).toContain('run = Run.load("demo")');
-    expect(code).toContain('        Edit(expert=7316, mode="add", strength=-2.5),\n');
-    expect(code).toContain('        Edit(expert=81346, mode="ablate"),\n');
-    expect(code).toContain("units = {run.name: {7316: 2.25}}");
-    expect(code).toContain("steer(language_model, run, config, units)");
-    expect(code).not.toContain("sampling=");
+  it("generates with the edits as on the command line", () => {
+    const code = steerPython("demo", request());
+    expect(code).toContain('mxd.generate(\n    "demo",\n    "A short note on the bridge:",\n');
+    expect(code).toContain('[Edit.model_validate("52940:scale:4"), Edit.model_validate("7316:add:-2.5"), ');
+    expect(code.endsWith(')\nprint(generation.text("steered"))')).toBe(true);
+    expect(code).not.toContain("seed=");
   });
 
-  it("loads the runs of other layers, with their units", () => {
-    const edits = [...REQUEST.edits, { expert: 7, mode: "add", strength: 1, run: "other" }];
-    const units = new Map([
-      ["7316", 2.25],
-      ["other/7", 3],
-    ]);
-    const code = steerPython("demo", request({ edits }), units);
-    expect(code).toContain('Edit(expert=7, mode="add", strength=1, run="other"),');
-    expect(code).toContain('units = {run.name: {7316: 2.25}, "other": {7: 3}}');
-    expect(code).toContain('steer(language_model, [run, Run.load("other")], config, units)');
-    expect(steerCommand("demo", request({ edits }))).toContain("--edit other/7:add:1");
+  it("loads the runs of other layers, and has the conditions", () => {
+    const when = { first: 20, gates: [{ expert: 3, above: "median" }] };
+    const edits = [...REQUEST.edits, { expert: 7, mode: "add", strength: 1, run: "other", when }];
+    const code = steerPython("demo", request({ edits }));
+    expect(code).toContain('    ["demo", "other"],\n');
+    expect(code).toContain('Edit.model_validate("other/7:add:1@when:3>median@first:20")],\n');
+    expect(steerCommand("demo", request({ edits }))).toContain('--edit "other/7:add:1@when:3>median@first:20"');
   });
 
-  it("writes chats and selected tokens", () => {
-    const turns = [{ role: "user", text: 'a "b"' }];
-    const code = steerPython("demo", request({ prompt: undefined, turns, positions: [1, 4] }), new Map());
-    expect(code).toContain(
-      String.raw`prompt=chat_text(language_model.tokenizer, (Turn(role="user", text="a \"b\""),)),`,
-    );
-    expect(code).toContain("positions=(1, 4,),");
+  it("writes selected tokens", () => {
+    expect(steerPython("demo", request({ positions: [1, 4] }))).toContain("positions=(1, 4,),");
     expect(steerCommand("demo", request({ positions: [1, 4] }))).toContain("--positions 1,4");
     expect(steerCommand("demo", request({ positions: [] }))).toContain("--positions none");
   });
 
   it("prints several texts one after the other", () => {
-    const code = steerPython("demo", request({ sampling: { ...REQUEST.sampling, samples: 3 } }), new Map());
-    expect(code).toContain('texts = [""] * 3');
-    expect(code.endsWith(String.raw`print("\n---\n".join(texts))`)).toBe(true);
+    const code = steerPython("demo", request({ sampling: { ...REQUEST.sampling, samples: 3 } }));
+    expect(code.endsWith(String.raw`print(*(text.text for text in generation.steered), sep="\n---\n")`)).toBe(true);
   });
 
   it("escapes strings", () => {
     const sampling = { ...REQUEST.sampling, stop: ['"\n'], max_tokens: 8 };
-    const code = steerPython("demo", request({ prompt: 'He said "no".\n', edits: [], sampling }), new Map());
-    expect(code).toContain(String.raw`    prompt="He said \"no\".\n",`);
-    expect(code).toContain(String.raw`    sampling=Sampling(max_tokens=8, stop=("\"\n",)),`);
-    expect(code).toContain("steer(language_model, run, config):");
+    const code = steerPython("demo", request({ prompt: 'He said "no".\n', edits: [], sampling }));
+    expect(code).toContain(String.raw`    "He said \"no\".\n",`);
+    expect(code).toContain(String.raw`    max_tokens=8,` + "\n" + String.raw`    stop=("\"\n",),`);
   });
 });

@@ -1,0 +1,106 @@
+/** The row of texts by strength, each with concept scores beside the control's, effect and fluency. */
+
+import type { ConceptScore, DoseDoneEvent, DosePoint } from "@/api/types";
+import { Term } from "@/components/terms/term";
+import { formatFixed } from "@/lib/text/format";
+
+import { describeScore, formatShare, MAX_PERPLEXITY_RATIO } from "./dose";
+
+interface DoseTableProps {
+  readonly done: DoseDoneEvent;
+  readonly current: number;
+  readonly shown: "steered" | "control";
+  readonly describe: (strength: number) => string;
+  readonly onChoose: (strength: number) => void;
+}
+
+/** Bar of the steered texts, with a mark at the control's score. */
+function ScoreBar({ score, largest }: { readonly score: ConceptScore; readonly largest: number }) {
+  const width = (value: number) => `${(100 * value) / largest}%`;
+  return (
+    <span className="dose-score" title={describeScore(score)}>
+      <span className="num">{formatShare(score.steered)}</span>
+      <span className="dose-bar" aria-hidden="true">
+        <i style={{ width: width(score.steered) }} />
+        <b style={{ left: width(score.control) }} />
+      </span>
+      <span className="sr">% (control {formatShare(score.control)} %)</span>
+    </span>
+  );
+}
+
+interface RowProps extends Omit<DoseTableProps, "done" | "current"> {
+  readonly point: DosePoint;
+  readonly isCurrent: boolean;
+  readonly isSuggested: boolean;
+  /** Largest score of each measure, for the bars. */
+  readonly largest: { readonly activation: number; readonly promoted: number };
+}
+
+function DoseRow({ point, isCurrent, isSuggested, largest, shown, describe, onChoose }: RowProps) {
+  const isBroken = point.perplexity_ratio > MAX_PERPLEXITY_RATIO;
+  return (
+    <tr data-current={isCurrent || undefined} data-broken={isBroken || undefined}>
+      <th scope="row">
+        <button type="button" className="link" aria-pressed={isCurrent} onClick={() => onChoose(point.strength)}>
+          {describe(point.strength)}
+        </button>
+        {isSuggested && <span className="chip">suggested</span>}
+      </th>
+      <td className="dose-text">…{shown === "steered" ? point.text : point.control_text}</td>
+      <td data-name="fires on it, %">
+        <ScoreBar score={point.activation} largest={largest.activation} />
+      </td>
+      <td data-name="promoted, %">
+        <ScoreBar score={point.promoted} largest={largest.promoted} />
+      </td>
+      <td className="num" data-name="KL, nats">{formatFixed(point.kl)}</td>
+      <td className="num" data-name="perplexity">× {formatFixed(point.perplexity_ratio, 1)}</td>
+    </tr>
+  );
+}
+
+/** A tiny score never fills a bar. */
+const SMALLEST_FULL_BAR = 0.05;
+
+export function DoseTable({ done, current, ...props }: DoseTableProps) {
+  const { points, suggested } = done;
+  const largestOf = (measure: "activation" | "promoted") =>
+    Math.max(SMALLEST_FULL_BAR, ...points.flatMap((point) => [point[measure].steered, point[measure].control]));
+  const largest = { activation: largestOf("activation"), promoted: largestOf("promoted") };
+  const nearest = points.toSorted((a, b) => Math.abs(a.strength - current) - Math.abs(b.strength - current))[0];
+  return (
+    <table className="dose-table">
+      <thead>
+        <tr>
+          <th scope="col">Strength</th>
+          <th scope="col">{props.shown === "steered" ? "Steered text" : "Control text"}</th>
+          <th scope="col">
+            <Term id="concept_activation">Fires on it</Term> <span className="unit">% of p99</span>
+          </th>
+          <th scope="col">
+            <Term id="promoted_share">Promoted</Term> <span className="unit">% of tokens</span>
+          </th>
+          <th scope="col" className="num">
+            <Term id="kl">KL</Term> <span className="unit">nats</span>
+          </th>
+          <th scope="col" className="num">
+            <Term id="perplexity_ratio">Perplexity</Term>
+          </th>
+        </tr>
+      </thead>
+      <tbody>
+        {points.map((point) => (
+          <DoseRow
+            key={point.strength}
+            point={point}
+            largest={largest}
+            isCurrent={point === nearest}
+            isSuggested={point.strength === suggested}
+            {...props}
+          />
+        ))}
+      </tbody>
+    </table>
+  );
+}
