@@ -1,6 +1,6 @@
 """Measure the dashboard in a browser: first load of the Experts page, next expert, scrolling the table.
 
-    python scripts/measure_browser.py http://127.0.0.1:8000 demo-l3-k16
+    python scripts/measure_browser.py http://127.0.0.1:8000 smollm2-l10
 
 Times come from the page's own clock; medians of several rounds. A frame is long if it takes more than 50 ms. Scrolling
 starts when the page and its figures are complete.

@@ -65,7 +65,7 @@ def main() -> int:
     """Measure, print and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("url")
-    parser.add_argument("--run", default="demo-l3-k16")
+    parser.add_argument("--run", default="smollm2-l10")
     parser.add_argument("--expert", type=int, default=2627)
     parser.add_argument("--requests", type=int, default=64)
     parser.add_argument("--tokens", type=int, default=24)

