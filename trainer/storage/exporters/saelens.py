@@ -91,5 +91,5 @@ def _metadata(run: Run) -> dict[str, Any]:
         "hook_name_out": f"{block}.hook_out",
         "context_size": run.config.text.context_length,
         "dataset_path": run.config.text.dataset,
-        "prepend_bos": True,
+        "prepend_bos": run.config.text.start_token in (None, run.tokenizer.bos_token),
     }

@@ -19,6 +19,7 @@ from torch import Tensor
 from mxd.trainer.config import Activation, Encoder, Method
 from mxd.trainer.errors import UserError
 
+SpecialToken = Literal["bos_token", "eos_token", "pad_token"]
 Reads = Literal["mlp-input", "folded-norm", "norm"]
 """mlp-input: the MLP's input. folded-norm: the preceding norm's output before its weight and bias. norm: the same for
 an RMSNorm, the output after weight and bias for a LayerNorm."""
@@ -52,6 +53,9 @@ class ImportedLayer:
     """True if its output replaces that of a norm after the MLP, which some architectures have."""
     input_norm: str | None = None
     """Name of the norm whose output it reads, if stated. It must be the norm before the MLP."""
+    start_tokens: tuple[SpecialToken, ...] = ()
+    """Special tokens of the language model; the first that its tokenizer has preceded every text in training. Empty if
+    neither the file nor the format states it."""
 
     @property
     def num_experts(self) -> int:

@@ -72,6 +72,7 @@ def read_circuit_tracer(settings: SourceSettings, weights: Path, layer: int) -> 
         layer=layer,
         weights=weights,
         after_post_norm=added,
+        start_tokens=("bos_token", "pad_token", "eos_token"),  # as its ReplacementModel.ensure_tokenized
     )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from sqlalchemy import Engine
 from torch import Tensor, nn
+from transformers import PreTrainedTokenizerBase
 
 from mxd.trainer.config import LayerConfig, Origin, TextConfig, TrainConfig
 from mxd.trainer.config.analysis import ImportConfig
@@ -16,7 +17,7 @@ from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.architecture import Architecture, MlpShape
 from mxd.trainer.language_model.loading import load_outline
 from mxd.trainer.language_model.model import LanguageModel
-from mxd.trainer.language_model.tokenizer import load_tokenizer
+from mxd.trainer.language_model.tokenizer import load_tokenizer, start_token_id
 from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.storage.importers.base import ImportedLayer, digest
@@ -69,18 +70,23 @@ def import_run(config: ImportConfig, data: Path, database: Engine) -> ImportResu
     number = _layer_number(imported, part, config.layer)
     shape, tensors = _in_place(imported, config.language_model, number)
     layer = _layer_of(imported, tensors, shape)
+    tokenizer = load_tokenizer(config.language_model)
     settings = TrainConfig(
         name=config.name,
         language_model=config.language_model,
         layer=number,
-        text=TextConfig(dataset=imported.text or NOT_STATED, context_length=_context(imported)),
+        text=TextConfig(
+            dataset=imported.text or NOT_STATED,
+            context_length=_context(imported),
+            start_token=_start_token(imported, tokenizer),
+        ),
         tokens=imported.tokens,
         method=imported.method,
         num_experts=imported.num_experts,
         k=imported.k,
         origin=_origin(part, source, imported),
     )
-    _write(folder, settings, layer)
+    _write(folder, settings, layer, tokenizer)
     register_run(Run.load(folder, data), database)
     return ImportResult(
         run=config.name,
@@ -172,6 +178,13 @@ def _context(imported: ImportedLayer) -> int:
     )
 
 
+def _start_token(imported: ImportedLayer, tokenizer: PreTrainedTokenizerBase) -> str:
+    """Return the start token of the layer's training, or the language model's own if the layer does not state one."""
+    stated = (getattr(tokenizer, name) for name in imported.start_tokens)
+    name = next((token for token in stated if token in tokenizer.get_vocab()), None)
+    return str(tokenizer.convert_ids_to_tokens(start_token_id(tokenizer, name)))
+
+
 def _origin(part: CheckpointPart, source: Source, imported: ImportedLayer) -> Origin:
     return Origin(
         format=part.format,
@@ -183,8 +196,7 @@ def _origin(part: CheckpointPart, source: Source, imported: ImportedLayer) -> Or
     )
 
 
-def _write(folder: Path, config: TrainConfig, layer: SparseLayer) -> None:
-    tokenizer = load_tokenizer(config.language_model)
+def _write(folder: Path, config: TrainConfig, layer: SparseLayer, tokenizer: PreTrainedTokenizerBase) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with atomic_directory(folder) as partial:
         tokenizer.save_pretrained(partial / TOKENIZER_FOLDER)

@@ -76,6 +76,7 @@ def read_checkpoint(path: Path) -> ImportedLayer:
         tokens=settings.tokens("total_training_tokens"),
         context=settings.tokens("context_size") or None,
         after_post_norm=True,
+        start_tokens=("bos_token",),  # its activations store puts it before each document
     )
 
 

@@ -56,6 +56,7 @@ def read_saelens(settings: SourceSettings, weights: Path) -> ImportedLayer:
         context=metadata.tokens("context_size") or None,
         after_post_norm=added,
         input_norm=input_norm(hook),
+        start_tokens=("bos_token",) if metadata.flag("prepend_bos") else (),
     )
 
 

@@ -55,4 +55,5 @@ def read_sparsify(settings: SourceSettings, weights: Path, part: str) -> Importe
         reads="mlp-input",
         layer=layer,
         weights=weights,
+        start_tokens=("eos_token",),  # its chunk_and_tokenize puts it before each document
     )

@@ -21,7 +21,7 @@ from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.database.tables import RunRecord
 from mxd.trainer.storage.importers import ImportConfig, ImportResult, import_run
 from mxd.trainer.storage.run import Run
-from tests.helpers.language_models import saved_language_model
+from tests.helpers.language_models import byte_tokenizer, saved_language_model
 from tests.helpers.outside import (
     WIDTH,
     Answer,
@@ -120,6 +120,35 @@ def test_indexes_routes_and_steers(world: World, monkeypatch: pytest.MonkeyPatch
     }
     assert len(texts) == 2
     assert recorded(world.database).config["origin"]["format"] == result.format
+
+
+@pytest.mark.parametrize(
+    ("case", "metadata", "start"),
+    [
+        ("mxd-checkpoint", {}, "<s>"),
+        ("sparsify", {}, "</s>"),
+        ("circuit-tracer", {}, "<s>"),
+        ("saelens", {"prepend_bos": True}, "<s>"),
+        ("saelens", {}, "<|endoftext|>"),
+    ],
+)
+def test_the_run_stores_the_start_token_of_the_format(
+    world: World, monkeypatch: pytest.MonkeyPatch, case: str, metadata: dict[str, Any], start: str
+) -> None:
+    place, save = FORMATS[case]
+    source = world.data.parent / place
+    if metadata:
+        save_saelens(source, metadata=metadata)
+    else:
+        save(source, monkeypatch)
+    model = language_model_of(world.data.parent / "gpt2", "gpt2")
+    tokenizer = byte_tokenizer()
+    tokenizer.add_special_tokens({"bos_token": "<s>", "eos_token": "</s>"})
+    tokenizer.save_pretrained(model)
+    import_run(
+        ImportConfig(source=str(source), name="theirs", language_model=str(model), layer=1), world.data, world.database
+    )
+    assert Run.load("theirs", world.data).config.text.start_token == start
 
 
 def recorded(database: Engine) -> RunRecord:
