@@ -1,8 +1,10 @@
-"""Circuits: a prompt becomes a graph; experts are chosen, switched off, and taken to Steering."""
+"""Circuits: a prompt becomes a graph that is checked, pruned, pinned, ablated, saved, and taken to Steering."""
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
@@ -37,31 +39,109 @@ def circuits(page: Page) -> Page:
     return page
 
 
+def selected(page: Page) -> Locator:
+    """The side panel's part about the selected node."""
+    return page.get_by_role("region", name="Selected node")
+
+
+def select(page: Page, node: Locator) -> str:
+    """Click a node and wait for its details. Returns its heading."""
+    heading = (node.get_attribute("aria-label") or "").split(", “")[0].split(",")[0]
+    node.click()
+    expect(selected(page).get_by_role("heading", name=re.compile(f"^{heading},"))).to_be_visible()
+    return heading
+
+
+def pin(page: Page, node: Locator) -> None:
+    """Select a node and pin it."""
+    select(page, node)
+    selected(page).get_by_role("button", name="Pin", exact=True).click()
+    expect(selected(page).get_by_role("button", name="Pinned")).to_have_attribute("aria-pressed", "true")
+
+
+def test_the_graph_is_checked_by_itself(circuits: Page) -> None:
+    verdict = circuits.get_by_role("status").filter(has_text="ablated one at a time,")
+    expect(verdict).to_have_text(re.compile(r"of its \d+ experts, ablated one at a time, \d+ % changed the logit"))
+    nodes = circuits.get_by_role("region", name="Nodes of the circuit")
+    expect(nodes.get_by_role("columnheader", name="Measured effect")).to_be_visible()
+    assert violations(circuits) == []
+
+
 def test_from_a_prompt_to_steering(circuits: Page) -> None:
     expect(circuits).to_have_url(re.compile(r"prompt=Once\+upon"))
     expect(graph(circuits).get_by_role("button", name=re.compile("^Next token"))).to_have_count(1)
     assert experts(circuits).count() > 1
-    assert violations(circuits) == []
     first = experts(circuits).first
     first.hover()
     expect(circuits.get_by_role("tooltip")).to_contain_text("Total effect on the logit")
-    first.click()
+    select(circuits, first)
     expect(first).to_have_attribute("aria-pressed", "true")
-    expect(circuits).to_have_url(re.compile(r"chosen=\d+\.3\.\d+"))
-    circuits.mouse.move(5, 5)
+    expect(circuits).to_have_url(re.compile(r"node=3_\d+_\d+"))
     off = circuits.get_by_role("region", name="Ablation")
-    expect(off.get_by_role("rowheader", name="Measured")).to_be_visible()
+    expect(off).to_have_count(0)
+    selected(circuits).get_by_role("button", name="Ablate").click()
     for row in ("Predicted by the graph", "Measured"):
         expect(off.get_by_role("row", name=row).get_by_role("cell")).to_have_text(re.compile(r"^([+−]\d|0)\S*$"))
     nodes = circuits.get_by_role("region", name="Nodes of the circuit")
     expect(nodes.get_by_role("checkbox", checked=True)).to_have_count(1)
-    circuits.get_by_role("button", name="Verify graph").click()
-    expect(circuits.get_by_role("status").filter(has_text="the sign agrees")).to_be_visible()
-    expect(nodes.get_by_role("columnheader", name="Measured")).to_be_visible()
     off.get_by_role("link", name="Open in Steering").click()
     expect(circuits).to_have_url(
         re.compile(r"/steering\?run=demo-l3-k16.*prompt=Once.*edits=\d+:ablate.*scope=chosen.*at=\d+")
     )
+
+
+def test_less_of_the_graph_is_shown(circuits: Page) -> None:
+    buttons = graph(circuits).get_by_role("button")
+    count = buttons.count()
+    circuits.get_by_role("slider", name="Nodes, share of the influence").press("Home")
+    expect(circuits).to_have_url(re.compile(r"[?&]prune=10\b"))
+    expect(buttons.nth(count - 1)).to_have_count(0)
+    assert 1 < buttons.count() < count
+    circuits.get_by_role("slider", name="Edges, share of the influence").press("Home")
+    expect(circuits).to_have_url(re.compile(r"[?&]edges=10\b"))
+    width = graph(circuits).bounding_box()
+    circuits.get_by_role("button", name="Zoom in").click()
+    expect(circuits).to_have_url(re.compile(r"[?&]zoom=125\b"))
+    zoomed = graph(circuits).bounding_box()
+    assert width is not None and zoomed is not None and zoomed["width"] > width["width"]
+
+
+def test_pinned_nodes_become_a_supernode_and_survive_a_file(circuits: Page, tmp_path: Path) -> None:
+    for place in range(2):
+        pin(circuits, experts(circuits).nth(place))
+    pins = circuits.get_by_role("region", name="Pinned nodes")
+    for box in pins.get_by_role("checkbox").all():
+        box.check()
+    pins.get_by_role("textbox", name="Name of the supernode").fill("little, ~girl")
+    pins.get_by_role("button", name="Group").click()
+    supernode = graph(circuits).get_by_role("button", name="Supernode little, ~girl, 2 nodes")
+    expect(supernode).to_be_visible()
+    expect(circuits.get_by_role("columnheader", name="Measured effect")).to_be_visible()
+    names = [button.get_attribute("aria-label") for button in graph(circuits).get_by_role("button").all()]
+    with circuits.expect_download() as download:
+        circuits.get_by_role("button", name="Save graph").click()
+    path = tmp_path / download.value.suggested_filename
+    download.value.save_as(path)
+    assert [group[0] for group in json.loads(path.read_text("utf-8"))["qParams"]["supernodes"]] == ["little, ~girl"]
+    circuits.goto(ADDRESS)
+    with circuits.expect_file_chooser() as chooser:
+        circuits.get_by_role("button", name="Open graph").click()
+    chooser.value.set_files(path)
+    expect(circuits.get_by_role("status").filter(has_text=path.name)).to_be_visible()
+    expect(supernode).to_be_visible()
+    assert [button.get_attribute("aria-label") for button in graph(circuits).get_by_role("button").all()] == names
+    expect(circuits.get_by_role("status").filter(has_text="ablated one at a time,")).to_be_visible()
+    assert violations(circuits) == []
+    circuits.get_by_role("button", name="Trace this prompt here").click()
+    expect(circuits).to_have_url(re.compile(r"prompt=Once\+upon"))
+
+
+def test_a_file_that_is_no_graph_is_refused_in_a_sentence(circuits: Page, tmp_path: Path) -> None:
+    (tmp_path / "notes.json").write_text("[1]", "utf-8")
+    with circuits.expect_file_chooser() as chooser:
+        circuits.get_by_role("button", name="Open graph").click()
+    chooser.value.set_files(tmp_path / "notes.json")
+    expect(circuits.get_by_role("alert")).to_contain_text("notes.json is not a graph. Open a .json file")
 
 
 def test_keys_another_target_and_the_way_back(circuits: Page) -> None:
@@ -99,5 +179,6 @@ def test_on_a_phone(open_page: OpenPage, scheme: str) -> None:
     expect(graph(page)).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     experts(page).first.tap()
+    selected(page).get_by_role("button", name="Ablate").tap()
     expect(page.get_by_role("region", name="Ablation").get_by_role("rowheader", name="Measured")).to_be_visible()
     assert violations(page) == []

@@ -3,6 +3,7 @@
 import { keepPreviousData, queryOptions, skipToken } from "@tanstack/react-query";
 
 import { client, unwrap } from "./http/client";
+import type { components } from "./schema";
 
 const MINUTE = 60_000;
 
@@ -32,13 +33,29 @@ export function circuitQuery(request: CircuitRequest, nodes: number) {
   });
 }
 
-/** Measured effect of ablating each group of experts; disabled while there are no groups. */
-export function circuitEffectsQuery(request: CircuitRequest, groups: readonly (readonly AblatedExpert[])[]) {
-  const body = { ...request, runs: [...request.runs], groups: groups.map((group) => [...group]) };
+/** Measured effect of ablating each group of experts; disabled while there is no request or no group. */
+export function circuitEffectsQuery(request: CircuitRequest | null, groups: readonly (readonly AblatedExpert[])[]) {
+  const body = request && { ...request, runs: [...request.runs], groups: groups.map((group) => [...group]) };
   return queryOptions({
-    queryKey: ["run", request.runs[0], "circuit-effects", body],
+    queryKey: ["run", request?.runs[0], "circuit-effects", body],
     queryFn:
-      groups.length === 0 ? skipToken : ({ signal }) => unwrap(client.POST("/api/circuits/effects", { body, signal })),
+      body === null || groups.length === 0
+        ? skipToken
+        : ({ signal }) => unwrap(client.POST("/api/circuits/effects", { body, signal })),
     staleTime: 5 * MINUTE,
   });
+}
+
+export type ReadCircuit = components["schemas"]["ReadCircuitResponse"];
+/** A graph in the format of Neuronpedia and circuit-tracer, as it is in its file. */
+export type GraphFile = Readonly<Record<string, unknown>>;
+
+/** The graph in the common format. */
+export async function circuitFile(request: CircuitRequest, nodes: number): Promise<GraphFile> {
+  return unwrap(client.POST("/api/circuits/graph", { body: { ...request, runs: [...request.runs], nodes } }));
+}
+
+/** A graph of another program, or a saved one. The server checks its form. */
+export async function readCircuit(file: GraphFile): Promise<ReadCircuit> {
+  return unwrap(client.POST("/api/circuits/read", { body: file as components["schemas"]["ForeignGraph"] }));
 }

@@ -2,29 +2,40 @@
 
 import { choiceParam, numberParam, type Param, textParam } from "@/hooks/use-url-state";
 
-/** An expert on one token of the graph. */
-export interface ChosenExpert {
-  /** Token index; 0 is the start token. */
-  readonly position: number;
-  readonly layer: number;
-  readonly expert: number;
+/** Nodes that are shown as one, under a name. */
+export interface Supernode {
+  readonly name: string;
+  /** Node ids. */
+  readonly nodes: readonly string[];
 }
 
-export const chosenKey = ({ position, layer, expert }: ChosenExpert) => `${position}.${layer}.${expert}`;
+const NO_IDS: readonly string[] = [];
+const NO_SUPERNODES: readonly Supernode[] = [];
 
-const NONE: readonly ChosenExpert[] = [];
+// Names, and ids in files of other programs, may contain the separators.
+const ESCAPES: Readonly<Record<string, string>> = { "%": "%25", ",": "%2C", "~": "%7E" };
+const writePart = (text: string) => text.replace(/[%,~]/g, (character) => ESCAPES[character] ?? character);
+const readPart = (text: string) =>
+  text.replace(/%(25|2C|7E)/g, (_, code: string) => String.fromCharCode(Number.parseInt(code, 16)));
+const parts = (text: string | null) => (text ?? "").split(",").filter((part) => part !== "");
 
-/** `5.3.560,6.3.12`: position, layer, expert. */
-const chosenParam: Param<readonly ChosenExpert[]> = {
+/** Node ids as in the graph's file, e.g. `3_560_7,E_12_4`: layer, expert or token, position. */
+const idsParam: Param<readonly string[]> = {
+  read: (text) => (text === null ? NO_IDS : parts(text).map(readPart)),
+  write: (ids) => (ids.length === 0 ? null : ids.map(writePart).join(",")),
+};
+
+/** `girl~3_560_7~3_12_7,boy~…`: name and node ids of each supernode. */
+const supernodesParam: Param<readonly Supernode[]> = {
   read: (text) => {
-    const chosen = (text ?? "").split(",").flatMap((part) => {
-      const numbers = /^(\d+)\.(\d+)\.(\d+)$/.exec(part);
-      if (numbers === null) return [];
-      return [{ position: Number(numbers[1]), layer: Number(numbers[2]), expert: Number(numbers[3]) }];
+    const groups = parts(text).flatMap((group) => {
+      const [name, ...nodes] = group.split("~").map(readPart);
+      return name === undefined || nodes.length === 0 ? [] : [{ name, nodes }];
     });
-    return chosen.length === 0 ? NONE : chosen;
+    return groups.length === 0 ? NO_SUPERNODES : groups;
   },
-  write: (value) => (value.length === 0 ? null : value.map(chosenKey).join(",")),
+  write: (groups) =>
+    groups.length === 0 ? null : groups.map(({ name, nodes }) => [name, ...nodes].map(writePart).join("~")).join(","),
 };
 
 /** Run names, e.g. `one,other`; null for one run of every other layer, `none` for none. */
@@ -45,6 +56,18 @@ export const CIRCUIT_PARAMS = {
   at: numberParam(null, { min: 0 }),
   errors: choiceParam(["kept", "dropped"], "kept"),
   nodes: numberParam(40, { min: 2, max: 300 }),
-  chosen: chosenParam,
+  /** Shares in percent of the influence that the shown nodes, and the shown edges, hold. */
+  prune: numberParam(100, { min: 10, max: 100 }),
+  edges: numberParam(100, { min: 10, max: 100 }),
+  /** Magnification in percent; null for the largest that fits. */
+  zoom: numberParam(null, { min: 50, max: 200 }),
+  node: textParam(null),
+  ablated: idsParam,
+  pinned: idsParam,
+  groups: supernodesParam,
+  subgraph: choiceParam(["all", "pinned"], "all"),
   table: choiceParam(["nodes", "edges"], "nodes"),
 };
+
+/** What belongs to one graph, and is reset with it. */
+export const NO_MARKS = { node: null, ablated: [], pinned: [], groups: [], subgraph: "all" } as const;

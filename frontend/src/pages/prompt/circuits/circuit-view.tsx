@@ -1,99 +1,85 @@
-/** One circuit: graph, tables and side panel. */
+/** One circuit: verdict, graph, side panel and tables. */
 
-import { useQuery } from "@tanstack/react-query";
-import { useCallback, useMemo, useState } from "react";
+import { useMemo } from "react";
 
-import { type CircuitRequest, circuitEffectsQuery } from "@/api/circuits";
-import type { CircuitEffectsResponse, CircuitNode, CircuitResponse } from "@/api/types";
-import { Button } from "@/components/ui/button";
-import { NumberInput } from "@/components/ui/number-input";
+import { circuitFile, type CircuitRequest } from "@/api/circuits";
+import type { CircuitResponse } from "@/api/types";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { useShortcut } from "@/hooks/use-shortcut";
 import type { SetParams, Values } from "@/hooks/use-url-state";
-import { formatCount, formatFixed, formatPercent } from "@/lib/text/format";
 
-import { type ChosenExpert, type CIRCUIT_PARAMS, chosenKey } from "./circuit-params";
+import { type Check, useCheck } from "./check/use-check";
+import { checkLayers, isWeak } from "./check/verdict";
+import { VerdictLine } from "./check/verdict-line";
+import type { CIRCUIT_PARAMS } from "./circuit-params";
+import { SaveGraph } from "./file/file-buttons";
+import { measuredInFile, type OpenedGraph, withMarks } from "./file/graph-file";
 import { GraphView } from "./graph/graph-view";
-import { chosenNodes, nodeExpert } from "./graph/node-labels";
-import { EdgeTable, type MeasuredEffects, NodeTable } from "./graph/node-table";
-import { MAX_GROUPS, ablatedExperts } from "./panel/ablation-groups";
+import { EdgeTable, NodeTable } from "./graph/node-table";
+import { shownGraph } from "./graph/shown-graph";
 import { AblationPanel } from "./panel/ablation-panel";
+import { PinsPane } from "./panel/pins-pane";
 import { LogitAttribution, NodePane, TargetPane } from "./panel/side-panel";
+import { Toolbar } from "./toolbar";
 
-interface CircuitViewProps {
-  readonly response: CircuitResponse;
-  readonly request: CircuitRequest;
+interface ViewProps {
   readonly params: Values<typeof CIRCUIT_PARAMS>;
   readonly setParams: SetParams<typeof CIRCUIT_PARAMS>;
 }
 
-function effectsByExpert(experts: readonly CircuitNode[], data: CircuitEffectsResponse | undefined): MeasuredEffects {
-  return new Map(
-    (data?.effects ?? []).flatMap((effect, i) => {
-      const node = experts[i];
-      const expert = node === undefined ? null : nodeExpert(node);
-      return expert === null ? [] : [[chosenKey(expert), effect] as const];
-    }),
-  );
+interface CircuitViewProps extends ViewProps {
+  readonly response: CircuitResponse;
+  readonly check: Check;
+  /** Null for a graph from a file, and while the response belongs to an earlier request. */
+  readonly request: CircuitRequest | null;
+  readonly opened: OpenedGraph | null;
 }
 
-/** On request, ablates each of the graph's experts separately. */
-function useVerification(response: CircuitResponse, request: CircuitRequest) {
-  const [verified, setVerified] = useState<CircuitResponse | null>(null);
-  const experts = useMemo(
-    () => response.graph.nodes.filter(({ kind }) => kind === "expert").slice(0, MAX_GROUPS),
-    [response],
-  );
-  const groups = verified === response ? ablatedExperts(experts).map((one) => [one]) : [];
-  const { data, isFetching, error } = useQuery(
-    circuitEffectsQuery({ ...request, target: response.graph.target.id }, groups),
-  );
-  const effects = verified === response ? data : undefined;
-  const measured = useMemo(() => effectsByExpert(experts, effects), [experts, effects]);
-  return { experts, measured, effects, isFetching, error, start: () => setVerified(response) };
+function toggled(ids: readonly string[], id: string): readonly string[] {
+  return ids.includes(id) ? ids.filter((other) => other !== id) : [...ids, id];
 }
 
-function Agreement({ response }: { readonly response: CircuitEffectsResponse }) {
-  const { correlation, same_sign } = response.agreement;
+function Legend() {
   return (
-    <span className="note" role="status">
-      {response.effects.length} experts ablated one at a time: predicted and measured changes correlate with r ={" "}
-      {correlation == null ? "–" : formatFixed(correlation, 2)}, the sign agrees in{" "}
-      {same_sign == null ? "–" : formatPercent(same_sign, 0)} %
-    </span>
+    <div className="circuit-legend">
+      {(["up", "down"] as const).map((direction) => (
+        <span key={direction} className="key">
+          <svg width="34" height="8" aria-hidden="true" className="circuit-edges">
+            <path className={direction} d="M1 4H33" strokeWidth="2" />
+          </svg>
+          {direction === "up" ? "+ raises the logit" : "− lowers it"}
+        </span>
+      ))}
+      <span className="dim">
+        Names: label, or id → the token it promotes most. Line width: influence. Dotted: error nodes and MLPs.
+      </span>
+    </div>
   );
 }
 
-function Tables(props: CircuitViewProps & { readonly onToggle: (expert: ChosenExpert) => void }) {
-  const { response, request, params, setParams, onToggle } = props;
-  const verification = useVerification(response, request);
+function Tables({ response, check, params, setParams, opened }: CircuitViewProps) {
+  const ablated = useMemo(() => new Set(params.ablated), [params.ablated]);
+  const onAblate = (id: string) => setParams({ ablated: toggled(params.ablated, id) });
   return (
     <section className="circuit-list" aria-label="Circuit as table">
       <div className="pane-h">
         <SegmentedControl
           label="Table"
           value={params.table}
-          onChange={(list) => setParams({ table: list })}
+          onChange={(table) => setParams({ table })}
           segments={[
             { value: "nodes", label: "Nodes" },
             { value: "edges", label: "Edges" },
           ]}
         />
-        {verification.experts.length > 0 && (
-          <Button
-            size="small"
-            disabled={verification.isFetching}
-            title="Ablate each expert of the graph separately and compare with the prediction"
-            onClick={verification.start}
-          >
-            Verify graph
-          </Button>
-        )}
-        {verification.effects !== undefined && <Agreement response={verification.effects} />}
-        {verification.error !== null && <span className="note">{verification.error.message}</span>}
       </div>
       {params.table === "nodes" ? (
-        <NodeTable response={response} chosen={params.chosen} measured={verification.measured} onToggle={onToggle} />
+        <NodeTable
+          response={response}
+          ablated={ablated}
+          measured={check.measured}
+          onAblate={opened === null ? onAblate : null}
+        />
       ) : (
         <EdgeTable response={response} />
       )}
@@ -101,82 +87,91 @@ function Tables(props: CircuitViewProps & { readonly onToggle: (expert: ChosenEx
   );
 }
 
-function Foot({ response, params, setParams }: Omit<CircuitViewProps, "request">) {
-  const { graph } = response;
+/** The part of the graph that the parameters show. */
+function useShown(response: CircuitResponse, params: ViewProps["params"]) {
+  const { prune, edges, subgraph, pinned, groups } = params;
+  return useMemo(
+    () => shownGraph(response, { prune: prune / 100, edges: edges / 100, subgraph, pinned, groups }),
+    [response, prune, edges, subgraph, pinned, groups],
+  );
+}
+
+function CircuitView(props: CircuitViewProps) {
+  const { response, check, request, opened, params, setParams } = props;
+  const shown = useShown(response, params);
+  const weak = useMemo(
+    () => new Set(checkLayers(response, check.measured).flatMap((layer) => (isWeak(layer) ? [layer.layer] : []))),
+    [response, check.measured],
+  );
+  const selected = shown.nodes.find(({ id }) => id === params.node) ?? shown.nodes[0];
+  useShortcut("release", () => setParams({ ablated: [] }), params.ablated.length > 0);
+  const toFile = async () => {
+    const file = request === null ? opened?.file : await circuitFile(request, Math.round(params.nodes));
+    return withMarks(file ?? {}, params, check.measured);
+  };
   return (
-    <div className="circuit-foot">
-      <span className="key">
-        <svg width="34" height="8" aria-hidden="true" className="circuit-edges">
-          <path className="up" d="M1 4H33" strokeWidth="2" />
-        </svg>
-        + increases
-      </span>
-      <span className="key">
-        <svg width="34" height="8" aria-hidden="true" className="circuit-edges">
-          <path className="down" d="M1 4H33" strokeWidth="2" />
-        </svg>
-        − decreases
-      </span>
-      <span className="dim">
-        {graph.nodes.length - 1} of {formatCount(graph.num_nodes)} nodes carry{" "}
-        {formatPercent(graph.retained_influence, 0)} % of the influence; {graph.edges.length} edges{" "}
-        {formatPercent(graph.retained_edge_influence, 0)} % of the influence between them.
-      </span>
-      <span className="grow" />
-      <label className="density-filter">
-        Max nodes{" "}
-        <NumberInput
-          label="Max nodes"
-          value={params.nodes}
-          digits={0}
-          min={2}
-          max={300}
-          onCommit={(nodes) => setParams({ nodes: Math.round(nodes) })}
+    <div className="circuit-columns" aria-busy={opened === null && request === null}>
+      <section className="circuit-main" aria-label="Graph">
+        <div className="circuit-head">
+          <VerdictLine response={response} check={check} isFromFile={opened !== null} />
+          <SaveGraph toFile={toFile} />
+        </div>
+        <Toolbar response={response} shown={shown} params={params} setParams={setParams} isTraced={opened === null} />
+        <GraphView
+          response={response}
+          shown={shown}
+          selected={selected?.id ?? null}
+          ablated={new Set(params.ablated)}
+          pinned={new Set(params.pinned)}
+          weak={weak}
+          zoom={params.zoom === null ? null : params.zoom / 100}
+          onSelect={(node) => setParams({ node })}
         />
-      </label>
-      <SegmentedControl
-        label="Error nodes"
-        value={params.errors}
-        onChange={(errors) => setParams({ errors, chosen: [] }, "push")}
-        segments={[
-          { value: "kept", label: "Include error nodes" },
-          { value: "dropped", label: "Exclude" },
-        ]}
-      />
+        <Legend />
+      </section>
+      <aside className="circuit-panel" aria-label="Circuit details">
+        {selected !== undefined && (
+          <NodePane
+            response={response}
+            shown={selected}
+            measured={check.measured}
+            params={params}
+            setParams={setParams}
+            canAblate={opened === null}
+          />
+        )}
+        {opened === null && (
+          <AblationPanel
+            response={response}
+            request={request}
+            ablated={params.ablated}
+            onChange={(ablated) => setParams({ ablated })}
+          />
+        )}
+        <PinsPane response={response} params={params} setParams={setParams} />
+        {opened === null && <TargetPane response={response} params={params} setParams={setParams} />}
+        <LogitAttribution response={response} />
+      </aside>
+      <Tables {...props} />
     </div>
   );
 }
 
-export function CircuitView(props: CircuitViewProps) {
-  const { response, request, params, setParams } = props;
-  const { chosen } = params;
-  const [preview, setPreview] = useState({ response, index: 0 });
-  const onPreview = useCallback((index: number) => setPreview({ response, index }), [response]);
-  const toggle = (expert: ChosenExpert) => {
-    const key = chosenKey(expert);
-    const without = chosen.filter((one) => chosenKey(one) !== key);
-    setParams({ chosen: without.length === chosen.length ? [...chosen, expert] : without });
-  };
-  const clear = () => setParams({ chosen: [] });
-  useShortcut("release", clear, chosen.length > 0);
-  return (
-    <div className="prompted-columns">
-      <div className="prompted-main">
-        <GraphView response={response} chosen={chosen} onToggle={toggle} onPreview={onPreview} />
-        <Foot response={response} params={params} setParams={setParams} />
-        <Tables {...props} onToggle={toggle} />
-      </div>
-      <aside className="circuit-panel" aria-label="Circuit details">
-        <TargetPane response={response} params={params} setParams={setParams} />
-        <AblationPanel
-          response={response}
-          request={request}
-          nodes={chosenNodes(response.graph, chosen)}
-          onClear={clear}
-        />
-        <LogitAttribution response={response} />
-        <NodePane response={response} index={preview.response === response ? preview.index : 0} />
-      </aside>
-    </div>
-  );
+interface TracedCircuitProps extends ViewProps {
+  readonly response: CircuitResponse;
+  readonly request: CircuitRequest | null;
+}
+
+/** A graph that was traced here, and is checked by ablation. */
+export function TracedCircuit({ response, request, ...view }: TracedCircuitProps) {
+  const check = useCheck(response, request);
+  return <CircuitView {...view} response={response} request={request} check={check} opened={null} />;
+}
+
+/** A graph from a file, with the effects that it holds. */
+export function OpenedCircuit({ opened, ...view }: ViewProps & { readonly opened: OpenedGraph }) {
+  const { response } = opened;
+  const measured = useMemo(() => measuredInFile(response), [response]);
+  const check = { measured, agreement: response.agreement, error: null };
+  return <CircuitView {...view} response={response} request={null} check={check} opened={opened} />;
 }

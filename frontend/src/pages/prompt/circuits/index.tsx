@@ -5,7 +5,7 @@ import "./circuits.css";
 import "./panel/panel.css";
 
 import { useQuery } from "@tanstack/react-query";
-import { useMemo } from "react";
+import { useMemo, useState } from "react";
 
 import { type CircuitRequest, circuitQuery } from "@/api/circuits";
 import { routingOptionsQuery } from "@/api/queries";
@@ -23,8 +23,10 @@ import { type SetParams, useUrlState, type Values } from "@/hooks/use-url-state"
 import { continuationPrompt } from "@/lib/text/prompts";
 import { LayerButtons } from "@/pages/prompt/routing/other-layers";
 
-import { CIRCUIT_PARAMS } from "./circuit-params";
-import { CircuitView } from "./circuit-view";
+import { CIRCUIT_PARAMS, NO_MARKS } from "./circuit-params";
+import { OpenedCircuit, TracedCircuit } from "./circuit-view";
+import { OpenGraph } from "./file/file-buttons";
+import type { OpenedGraph } from "./file/graph-file";
 
 type Params = Values<typeof CIRCUIT_PARAMS>;
 
@@ -60,7 +62,7 @@ interface TracedProps {
 }
 
 function Traced({ request, params, setParams }: TracedProps) {
-  const { data, error, refetch } = useQuery(circuitQuery(request, Math.round(params.nodes)));
+  const { data, error, refetch, isPlaceholderData } = useQuery(circuitQuery(request, Math.round(params.nodes)));
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
   if (data === undefined) {
     return (
@@ -69,44 +71,103 @@ function Traced({ request, params, setParams }: TracedProps) {
       </div>
     );
   }
-  return <CircuitView response={data} request={request} params={params} setParams={setParams} />;
+  return (
+    <TracedCircuit response={data} request={isPlaceholderData ? null : request} params={params} setParams={setParams} />
+  );
+}
+
+interface OpenedBarProps {
+  readonly opened: OpenedGraph;
+  readonly onTrace: () => void;
+  readonly onClose: () => void;
+}
+
+function OpenedBar({ opened, onTrace, onClose }: OpenedBarProps) {
+  return (
+    <div className="opened-bar" role="status">
+      <span>
+        <b>{opened.name}</b>: {opened.response.graph.tokens.length} tokens, {opened.response.graph.nodes.length} nodes
+      </span>
+      <Button size="small" onClick={onTrace}>
+        Trace this prompt here
+      </Button>
+      <Button size="small" variant="ghost" icon="close" onClick={onClose}>
+        Close file
+      </Button>
+    </div>
+  );
+}
+
+interface PromptRowProps {
+  readonly run: RunSummary;
+  readonly prompt: string;
+  readonly onChoose: (prompt: string) => void;
+  readonly onOpen: (opened: OpenedGraph) => void;
+}
+
+function PromptRow({ run, prompt, onChoose, onOpen }: PromptRowProps) {
+  const draft = usePromptDraft(prompt, onChoose, null);
+  return (
+    <section className="prompt-row">
+      <PromptBox
+        label="Prompt"
+        placeholder="Type or paste a prompt"
+        value={draft.text}
+        onChange={draft.setText}
+        onSubmit={draft.commit}
+      />
+      <div className="prompt-actions">
+        {run.indexed_tokens !== null && (
+          <FromContext run={run.name} onChoose={(context) => onChoose(continuationPrompt(context))} />
+        )}
+        <OpenGraph onOpen={onOpen} />
+        <Button variant="primary" disabled={draft.text === ""} onClick={draft.commit}>
+          Trace<kbd aria-hidden="true">{SUBMIT_KEY}</kbd>
+        </Button>
+      </div>
+    </section>
+  );
 }
 
 function Circuits({ run }: { readonly run: RunSummary }) {
   const [params, setParams] = useUrlState(CIRCUIT_PARAMS);
+  const [opened, setOpened] = useState<OpenedGraph | null>(null);
   const { prompt, layers, target, at, errors } = params;
   const others = useOtherRuns(run, layers);
-  const resetSelection = { target: null, at: null, chosen: [] };
-  const draft = usePromptDraft(prompt, (text) => setParams({ prompt: text, ...resetSelection }, "push"), null);
   const request = useMemo(
     () => (others === undefined ? null : { runs: [run.name, ...others], text: prompt, target, position: at, errors }),
     [others, run.name, prompt, target, at, errors],
   );
-  const choose = (text: string) => setParams({ prompt: text, ...resetSelection }, "push");
+  const choose = (text: string) => {
+    setOpened(null);
+    setParams({ prompt: text, target: null, at: null, ...NO_MARKS }, "push");
+  };
+  const open = (next: OpenedGraph) => {
+    setOpened(next);
+    setParams({ ...NO_MARKS, pinned: next.response.pinned, groups: next.response.supernodes });
+  };
+  const close = () => {
+    setOpened(null);
+    setParams(NO_MARKS);
+  };
+  const promptRow = <PromptRow run={run} prompt={prompt} onChoose={choose} onOpen={open} />;
+  if (opened !== null) {
+    return (
+      <>
+        {promptRow}
+        <OpenedBar opened={opened} onTrace={() => choose(opened.response.prompt)} onClose={close} />
+        <OpenedCircuit opened={opened} params={params} setParams={setParams} />
+      </>
+    );
+  }
   return (
     <>
-      <section className="prompt-row">
-        <PromptBox
-          label="Prompt"
-          placeholder="Type or paste a prompt"
-          value={draft.text}
-          onChange={draft.setText}
-          onSubmit={draft.commit}
-        />
-        <div className="prompt-actions">
-          {run.indexed_tokens !== null && (
-            <FromContext run={run.name} onChoose={(context) => choose(continuationPrompt(context))} />
-          )}
-          <Button variant="primary" disabled={draft.text === ""} onClick={draft.commit}>
-            Trace<kbd aria-hidden="true">{SUBMIT_KEY}</kbd>
-          </Button>
-        </div>
-      </section>
+      {promptRow}
       <div className="circuit-layers">
         <LayerButtons
           run={run}
           chosen={others ?? []}
-          onChoose={(names) => setParams({ layers: names, chosen: [] }, "push")}
+          onChoose={(names) => setParams({ layers: names, ...NO_MARKS }, "push")}
         />
       </div>
       {prompt === "" && <EmptyPrompt run={run} onChoose={choose} />}

@@ -1,37 +1,38 @@
 /** The graph: nodes are buttons, edges are SVG paths. Dashes and symbols show signs in addition to colour. */
 
-import { type KeyboardEvent, useMemo, useState } from "react";
+import { type KeyboardEvent, type RefObject, useLayoutEffect, useMemo, useRef, useState } from "react";
 
 import type { CircuitResponse } from "@/api/types";
 import { useTips } from "@/components/tokens/tip-layer";
-import { visibleText } from "@/lib/text/token-text";
-import { type ChosenExpert, chosenKey } from "@/pages/prompt/circuits/circuit-params";
 
 import { type Direction, type Layout, layoutCircuit, neighbour, type PlacedNode } from "./layout";
-import { nodeExpert, signClass, sign, accessibleName, tokenText } from "./node-labels";
+import { accessibleName, shortName, sign, signClass, tokenText } from "./node-labels";
 import { NodeTip } from "./node-tip";
+import type { ShownGraph } from "./shown-graph";
 
 const MAX_STROKE_WIDTH = 4.5;
+const MIN_FIT = 0.75;
 const DIRECTIONS: ReadonlySet<string> = new Set(["ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight"]);
-
-/** Scroll to the last token, from which the next one is predicted. */
-function scrollToLastToken(box: HTMLElement | null) {
-  if (box !== null) box.scrollLeft = box.scrollWidth;
-}
 
 interface GraphViewProps {
   readonly response: CircuitResponse;
-  readonly chosen: readonly ChosenExpert[];
-  readonly onToggle: (expert: ChosenExpert) => void;
-  /** Shows the node in the side panel. */
-  readonly onPreview: (index: number) => void;
+  readonly shown: ShownGraph;
+  /** Id of a shown node. */
+  readonly selected: string | null;
+  /** Ids of the graph's nodes. */
+  readonly ablated: ReadonlySet<string>;
+  readonly pinned: ReadonlySet<string>;
+  /** Layers whose predictions were not confirmed. */
+  readonly weak: ReadonlySet<number>;
+  /** Magnification; null for the largest that fits the width. */
+  readonly zoom: number | null;
+  readonly onSelect: (id: string) => void;
 }
 
 interface EdgesProps {
-  readonly response: CircuitResponse;
-  readonly placed: readonly PlacedNode[];
-  readonly width: number;
-  readonly height: number;
+  readonly shown: ShownGraph;
+  readonly layout: Layout;
+  readonly weak: ReadonlySet<number>;
   /** Node whose edges are highlighted; null for none. */
   readonly active: number | null;
 }
@@ -44,21 +45,24 @@ function curve(from: PlacedNode, to: PlacedNode): string {
   return `M${point(from.x, y1)}C${point(from.x, y1 - bend)} ${point(to.x, y2 + bend)} ${point(to.x, y2)}`;
 }
 
-function Edges({ response, placed, width, height, active }: EdgesProps) {
-  const { edges } = response.graph;
-  const maxInfluence = Math.max(1e-9, ...edges.map(({ influence }) => influence));
+const isWeak = ({ shown: { node } }: PlacedNode, weak: ReadonlySet<number>) =>
+  node.kind === "expert" && node.layer !== null && weak.has(node.layer);
+
+function Edges({ shown, layout, weak, active }: EdgesProps) {
+  const [strongest] = shown.edges;
   return (
-    <svg className="circuit-edges" width={width} height={height} aria-hidden="true">
-      {edges.toReversed().map((edge) => {
-        const [from, to] = [placed[edge.source], placed[edge.target]];
+    <svg className="circuit-edges" width={layout.width} height={layout.height} aria-hidden="true">
+      {shown.edges.toReversed().map((edge) => {
+        const [from, to] = [layout.nodes[edge.source], layout.nodes[edge.target]];
         if (from === undefined || to === undefined) return null;
         const isTouched = edge.source === active || edge.target === active;
+        const emphasis = active === null ? (isWeak(from, weak) ? " weak" : "") : isTouched ? " near" : " far";
         return (
           <path
             key={`${edge.source}-${edge.target}`}
             d={curve(from, to)}
-            className={`${signClass(edge.weight)}${active === null ? "" : isTouched ? " near" : " far"}`}
-            strokeWidth={0.8 + MAX_STROKE_WIDTH * Math.sqrt(edge.influence / maxInfluence)}
+            className={`${signClass(edge.weight)}${emphasis}`}
+            strokeWidth={0.8 + MAX_STROKE_WIDTH * Math.sqrt(edge.influence / (strongest?.influence ?? 1))}
           />
         );
       })}
@@ -66,59 +70,60 @@ function Edges({ response, placed, width, height, active }: EdgesProps) {
   );
 }
 
-interface NodeButtonProps {
-  readonly response: CircuitResponse;
+interface NodeButtonProps extends Omit<GraphViewProps, "shown" | "zoom"> {
   readonly placed: PlacedNode;
-  readonly isChosen: boolean;
   readonly isTabStop: boolean;
-  readonly isFar: boolean;
-  readonly onActive: (index: number | null, element: Element | null) => void;
+  readonly onActive: (placed: PlacedNode | null, element: Element | null) => void;
   readonly onArrow: (event: KeyboardEvent<HTMLElement>, from: PlacedNode) => void;
-  readonly onToggle: (expert: ChosenExpert) => void;
 }
 
 function NodeButton(props: NodeButtonProps) {
-  const { response, placed, isChosen, isTabStop, isFar, onActive, onArrow, onToggle } = props;
-  const { graph } = response;
-  const { node, index } = placed;
-  const expert = nodeExpert(node);
-  const style = {
-    left: placed.x - placed.width / 2,
-    top: placed.y - placed.height / 2,
-    width: placed.width,
-    height: placed.height,
+  const { response, placed, selected, ablated, pinned, weak, isTabStop, onActive, onArrow, onSelect } = props;
+  const { shown, index } = placed;
+  const { node, supernode, id } = shown;
+  const isWord = supernode === null && (node.kind === "target" || node.kind === "embedding");
+  const areAll = (ids: ReadonlySet<string>) => shown.members.every((member) => ids.has(response.ids[member] ?? ""));
+  const marks = {
+    supernode: supernode !== null,
+    selected: id === selected,
+    ablated: areAll(ablated),
+    pinned: areAll(pinned),
+    weak: isWeak(placed, weak),
   };
+  const classes = Object.entries(marks).flatMap(([name, isMarked]) => (isMarked ? [name] : []));
   return (
     <button
       type="button"
-      className={`cnode ${node.kind} ${signClass(node.effect)}${isChosen ? " chosen" : ""}${isFar ? " far" : ""}`}
-      style={style}
+      className={["cnode", node.kind, signClass(node.effect), ...classes].join(" ")}
+      style={{
+        left: placed.x - placed.width / 2,
+        top: placed.y - placed.height / 2,
+        width: placed.width,
+        height: placed.height,
+      }}
       tabIndex={isTabStop ? 0 : -1}
       data-node={index}
-      aria-label={accessibleName(graph, node)}
-      {...(expert !== null && { "aria-pressed": isChosen })}
-      onClick={() => {
-        if (expert !== null) onToggle(expert);
-      }}
+      aria-label={`${accessibleName(response, shown)}${marks.ablated ? ", ablated" : ""}${marks.pinned ? ", pinned" : ""}`}
+      aria-pressed={marks.selected}
+      onClick={() => onSelect(id)}
       onKeyDown={(event) => onArrow(event, placed)}
-      onPointerEnter={({ currentTarget }) => onActive(index, currentTarget)}
+      onPointerEnter={({ currentTarget }) => onActive(placed, currentTarget)}
       onPointerLeave={() => onActive(null, null)}
-      onFocus={({ currentTarget }) => onActive(index, currentTarget)}
+      onFocus={({ currentTarget }) => onActive(placed, currentTarget)}
       onBlur={() => onActive(null, null)}
     >
-      <span aria-hidden="true">
-        {node.kind === "target" && visibleText(graph.target.text)}
-        {node.kind === "embedding" && tokenText(graph, node.position)}
-        {node.layer !== null && sign(node.effect)}
-      </span>
+      {!isWord && <i aria-hidden="true">{sign(node.effect)}</i>}
+      <span aria-hidden="true">{supernode?.name ?? shortName(response, node)}</span>
     </button>
   );
 }
 
 /** Tokens without a node of their own, shown so that the text is readable. */
-function PlainTokens({ response, layout }: { response: CircuitResponse; layout: Layout }) {
+function PlainTokens({ response, layout }: { readonly response: CircuitResponse; readonly layout: Layout }) {
   const { graph } = response;
-  const withNode = new Set(graph.nodes.flatMap(({ kind, position }) => (kind === "embedding" ? [position] : [])));
+  const withNode = new Set(
+    layout.nodes.flatMap(({ shown: { node } }) => (node.kind === "embedding" ? [node.position] : [])),
+  );
   const row = layout.rows.at(-1);
   if (row === undefined) return null;
   return layout.columns
@@ -133,11 +138,11 @@ function PlainTokens({ response, layout }: { response: CircuitResponse; layout: 
 const rowTitle = (name: string) =>
   name === "target" ? "Next token" : name === "embedding" ? "Tokens" : `Layer ${name}`;
 
-function RowTitles({ layout }: { readonly layout: Layout }) {
+function RowTitles({ layout, weak }: { readonly layout: Layout; readonly weak: ReadonlySet<number> }) {
   return (
     <div className="circuit-rows" style={{ height: layout.height }} aria-hidden="true">
       {layout.rows.map(({ name, y, height }) => (
-        <span key={name} style={{ top: y, height }}>
+        <span key={name} className={weak.has(Number(name)) ? "weak" : undefined} style={{ top: y, height }}>
           {rowTitle(name)}
         </span>
       ))}
@@ -147,7 +152,7 @@ function RowTitles({ layout }: { readonly layout: Layout }) {
 
 /** Arrow keys move between nodes; one node is in the tab order. */
 function useArrowKeys(layout: Layout) {
-  const [tabStop, setStop] = useState(0);
+  const [stop, setStop] = useState(0);
   const onArrow = (event: KeyboardEvent<HTMLElement>, from: PlacedNode) => {
     if (!DIRECTIONS.has(event.key)) return;
     event.preventDefault();
@@ -156,65 +161,75 @@ function useArrowKeys(layout: Layout) {
     setStop(next.index);
     event.currentTarget.parentElement?.querySelector<HTMLElement>(`[data-node="${next.index}"]`)?.focus();
   };
-  return { stop: tabStop, onArrow };
+  return { stop: stop < layout.nodes.length ? stop : 0, onArrow };
 }
 
 /** The hovered or focused node: shows its tooltip and highlights its edges. */
-function useActive(response: CircuitResponse, onPreview: (index: number) => void) {
+function useActive(response: CircuitResponse) {
   const [active, setActive] = useState<number | null>(null);
   const tips = useTips();
-  const onActive = (index: number | null, element: Element | null) => {
-    setActive(index);
-    if (index === null || element === null) {
-      tips.hide();
-      return;
-    }
-    onPreview(index);
-    tips.show(element, <NodeTip response={response} index={index} />);
+  const onActive = (placed: PlacedNode | null, element: Element | null) => {
+    setActive(placed?.index ?? null);
+    if (placed === null || element === null) tips.hide();
+    else tips.show(element, <NodeTip response={response} shown={placed.shown} />);
   };
   return { active, onActive };
 }
 
-export function GraphView({ response, chosen, onToggle, onPreview }: GraphViewProps) {
-  const { graph } = response;
-  const layout = useMemo(() => layoutCircuit(graph), [graph]);
-  const { active, onActive } = useActive(response, onPreview);
+/** The magnification at which the graph fits its box, within limits. */
+function useFit(box: RefObject<HTMLElement | null>, width: number): number {
+  const [available, setAvailable] = useState(0);
+  useLayoutEffect(() => {
+    const element = box.current;
+    if (element === null) return undefined;
+    const observer = new ResizeObserver(() => setAvailable(element.clientWidth));
+    observer.observe(element);
+    return () => observer.disconnect();
+  }, [box]);
+  return available === 0 ? 1 : Math.min(1, Math.max(MIN_FIT, available / width));
+}
+
+const ROW_TITLES = 80;
+
+export function GraphView({ shown, zoom, ...marks }: GraphViewProps) {
+  const { response, selected, weak } = marks;
+  const layout = useMemo(() => layoutCircuit(response.graph, shown), [response, shown]);
+  const { active, onActive } = useActive(response);
   const { stop, onArrow } = useArrowKeys(layout);
+  const box = useRef<HTMLDivElement>(null);
+  const fit = useFit(box, layout.width + ROW_TITLES);
   const { width, height } = layout;
-  const keys = new Set(chosen.map(chosenKey));
-  const near = new Set(
-    graph.edges.flatMap(({ source, target }) => (source === active || target === active ? [source, target] : [])),
-  );
+  const current = layout.nodes.findIndex(({ shown: { id } }) => id === selected);
+  // The last token, from which the next one is predicted, is in view first.
+  useLayoutEffect(() => {
+    if (box.current !== null) box.current.scrollLeft = box.current.scrollWidth;
+  }, [response, fit]);
   return (
-    <div className="circuit-box" ref={scrollToLastToken}>
-      <RowTitles layout={layout} />
-      <div
-        className="circuit"
-        role="group"
-        aria-label="Circuit; use the arrow keys to move between nodes"
-        style={{ width, height }}
-      >
-        {layout.rows.map(({ name, y }) => (
-          <i key={name} className="circuit-line" style={{ top: y }} />
-        ))}
-        <Edges response={response} placed={layout.nodes} width={width} height={height} active={active} />
-        <PlainTokens response={response} layout={layout} />
-        {layout.nodes.map((placed) => {
-          const expert = nodeExpert(placed.node);
-          return (
+    <div className="circuit-box" ref={box}>
+      <div className="circuit-zoom" style={{ zoom: zoom ?? fit }}>
+        <RowTitles layout={layout} weak={weak} />
+        <div
+          className="circuit"
+          role="group"
+          aria-label="Circuit; use the arrow keys to move between nodes"
+          style={{ width, height }}
+        >
+          {layout.rows.map(({ name, y }) => (
+            <i key={name} className="circuit-line" style={{ top: y }} />
+          ))}
+          <Edges shown={shown} layout={layout} weak={weak} active={active ?? (current > 0 ? current : null)} />
+          <PlainTokens response={response} layout={layout} />
+          {layout.nodes.map((placed) => (
             <NodeButton
-              key={placed.index}
-              response={response}
+              key={placed.shown.id}
+              {...marks}
               placed={placed}
-              isChosen={expert !== null && keys.has(chosenKey(expert))}
               isTabStop={placed.index === stop}
-              isFar={active !== null && active !== placed.index && !near.has(placed.index)}
               onActive={onActive}
               onArrow={onArrow}
-              onToggle={onToggle}
             />
-          );
-        })}
+          ))}
+        </div>
       </div>
     </div>
   );

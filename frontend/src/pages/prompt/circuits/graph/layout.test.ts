@@ -3,6 +3,7 @@ import { expect, test } from "vitest";
 import type { CircuitGraph, CircuitNode } from "@/api/types";
 
 import { layoutCircuit, neighbour } from "./layout";
+import { shownGraph } from "./shown-graph";
 
 function node(kind: CircuitNode["kind"], position: number, more: Partial<CircuitNode> = {}): CircuitNode {
   return {
@@ -42,6 +43,12 @@ function graph(nodes: readonly CircuitNode[]): CircuitGraph {
   };
 }
 
+function layout(circuit: CircuitGraph) {
+  const ids = circuit.nodes.map((_, index) => `node ${index}`);
+  const all = { prune: 1, edges: 1, subgraph: "all", pinned: [], groups: [] } as const;
+  return layoutCircuit(circuit, shownGraph({ graph: circuit, ids, experts: {}, took_ms: 0 }, all));
+}
+
 const FULL = graph([
   expert(3, 4, 1, 0.4),
   ...Array.from({ length: 9 }, (_, i) => expert(3, 1, i)),
@@ -51,7 +58,7 @@ const FULL = graph([
 ]);
 
 test("layers go from bottom to top, tokens from left to right, and traced layers have a row", () => {
-  const { rows, nodes } = layoutCircuit(FULL);
+  const { rows, nodes } = layout(FULL);
   expect(rows.map(({ name }) => name)).toEqual(["target", "4", "2", "1", "embedding"]);
   const at = (index: number) => nodes[index] ?? expect.fail("no such node");
   expect(at(0).y).toBeLessThan(at(1).y);
@@ -62,13 +69,13 @@ test("layers go from bottom to top, tokens from left to right, and traced layers
 });
 
 test("a traced layer has a row even if no node of it was kept", () => {
-  const { rows, nodes } = layoutCircuit(graph([expert(3, 4, 1)]));
+  const { rows, nodes } = layout(graph([expert(3, 4, 1)]));
   expect(rows.map(({ name }) => name)).toEqual(["target", "4", "1", "embedding"]);
   expect(nodes).toHaveLength(2);
 });
 
 test("nodes do not overlap and are inside the layout", () => {
-  const { nodes, width, height } = layoutCircuit(FULL);
+  const { nodes, width, height } = layout(FULL);
   for (const a of nodes) {
     expect(a.x - a.width / 2).toBeGreaterThanOrEqual(0);
     expect(a.x + a.width / 2).toBeLessThanOrEqual(width);
@@ -83,22 +90,17 @@ test("nodes do not overlap and are inside the layout", () => {
 });
 
 test("columns are at least as wide as their tokens", () => {
-  const { columns } = layoutCircuit(FULL);
-  expect(columns[2]?.width).toBeGreaterThan((columns[1]?.width ?? 0) * 1.5);
-});
-
-test("areas grow with influence", () => {
-  const { nodes } = layoutCircuit(FULL);
-  expect(nodes[1]?.width).toBeGreaterThan(nodes[2]?.width ?? 0);
+  const { columns } = layout(FULL);
+  expect(columns[2]?.width).toBeGreaterThan((columns[0]?.width ?? 0) * 1.5);
 });
 
 test("arrow keys move to the nearest node in their direction", () => {
-  const { nodes } = layoutCircuit(FULL);
+  const { nodes } = layout(FULL);
   const [target, top] = nodes;
   if (target === undefined || top === undefined) expect.fail("no nodes");
   expect(neighbour(nodes, target, "ArrowDown")).toBe(top);
   expect(neighbour(nodes, top, "ArrowUp")).toBe(target);
   expect(neighbour(nodes, target, "ArrowUp")).toBeUndefined();
   const left = neighbour(nodes, nodes[3] ?? top, "ArrowLeft");
-  expect(left?.node.layer).toBe(1);
+  expect(left?.shown.node.layer).toBe(1);
 });

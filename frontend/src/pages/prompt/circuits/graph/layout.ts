@@ -1,11 +1,13 @@
 /** Layout of a circuit: tokens from left to right, layers from bottom to top, the target at the top. */
 
-import type { CircuitGraph, CircuitNode } from "@/api/types";
+import type { CircuitGraph } from "@/api/types";
 import { visibleText } from "@/lib/text/token-text";
 
+import type { ShownGraph, ShownNode } from "./shown-graph";
+
 export interface PlacedNode {
-  readonly node: CircuitNode;
-  /** Index into the graph's nodes. */
+  readonly shown: ShownNode;
+  /** Index into the shown nodes. */
   readonly index: number;
   /** Centre in pixels. */
   readonly x: number;
@@ -37,110 +39,124 @@ export interface Layout {
 }
 
 const CHARACTER_WIDTH = 7.6;
-const NODE_PITCH = 30;
-const NODES_PER_LINE = 4;
-const ROW_PADDING = 26;
+const NODE_WIDTH = 138;
+const NODE_HEIGHT = 22;
+const GAP = 5;
+const ROW_PADDING = 20;
 const TOKEN_HEIGHT = 26;
-const MIN_NODE_SIZE = 15;
-const MAX_NODE_SIZE = 27;
 const COLUMN_GAP = 8;
 const MARGIN = 10;
 
 const TARGET = "target";
 const EMBEDDING = "embedding";
 
-function rowName(node: CircuitNode): string {
-  if (node.kind === TARGET || node.kind === EMBEDDING) return node.kind;
-  return String(node.layer);
+function rowName({ node, supernode }: ShownNode): string {
+  if (supernode === null && (node.kind === TARGET || node.kind === EMBEDDING)) return node.kind;
+  return node.layer === null ? node.kind : String(node.layer);
 }
 
 /** From top to bottom: the target, the traced layers, the tokens. */
-function rowNames({ layers, nodes }: CircuitGraph): readonly string[] {
-  const every = new Set([...layers, ...nodes.flatMap(({ layer }) => (layer === null ? [] : [layer]))]);
+function rowNames({ layers }: CircuitGraph, nodes: readonly ShownNode[]): readonly string[] {
+  const every = new Set([...layers, ...nodes.flatMap(({ node }) => (node.layer === null ? [] : [node.layer]))]);
   return [TARGET, ...[...every].sort((a, b) => b - a).map(String), EMBEDDING];
 }
 
 /** Node indices by cell (row and token), most influential first. */
-function groupByCell(nodes: readonly CircuitNode[]): ReadonlyMap<string, readonly number[]> {
+function groupByCell(nodes: readonly ShownNode[]): ReadonlyMap<string, readonly number[]> {
   const cells = new Map<string, number[]>();
-  nodes.forEach((node, index) => {
-    const key = `${rowName(node)}/${node.position}`;
+  nodes.forEach((shown, index) => {
+    const key = `${rowName(shown)}/${shown.node.position}`;
     cells.set(key, [...(cells.get(key) ?? []), index]);
   });
   return cells;
 }
 
-const numLines = (count: number) => Math.ceil(count / NODES_PER_LINE);
+const positionOf = (key: string) => Number(key.slice(key.indexOf("/") + 1));
+const numAcross = (count: number) => (count <= 1 ? 1 : count <= 12 ? 2 : 3);
+const numLines = (count: number) => Math.ceil(count / numAcross(count));
 export const tokenWidth = (text: string) => Math.max(18, visibleText(text).length * CHARACTER_WIDTH + 10);
 
-/** Size in pixels, proportional to the square root of the influence so that areas are comparable. */
-function nodeSize(node: CircuitNode, most: number): number {
-  return (
-    MIN_NODE_SIZE + (MAX_NODE_SIZE - MIN_NODE_SIZE) * Math.sqrt(most === 0 ? 0 : Math.min(1, node.influence / most))
-  );
+function isWord({ node, supernode }: ShownNode): boolean {
+  return supernode === null && (node.kind === TARGET || node.kind === EMBEDDING);
 }
 
-function layoutColumns(graph: CircuitGraph, cells: ReadonlyMap<string, readonly number[]>): readonly LayoutColumn[] {
+function layoutColumns(
+  graph: CircuitGraph,
+  nodes: readonly ShownNode[],
+  cells: ReadonlyMap<string, readonly number[]>,
+): readonly LayoutColumn[] {
   const nodesAcross = new Map<number, number>();
-  for (const [key, indices] of cells) {
-    const position = Number(key.slice(key.indexOf("/") + 1));
-    nodesAcross.set(position, Math.max(nodesAcross.get(position) ?? 0, Math.min(NODES_PER_LINE, indices.length)));
+  for (const [key, [first, ...rest]] of cells) {
+    const shown = first === undefined ? undefined : nodes[first];
+    if (shown === undefined || isWord(shown)) continue;
+    const position = positionOf(key);
+    nodesAcross.set(position, Math.max(nodesAcross.get(position) ?? 0, numAcross(rest.length + 1)));
   }
   let x = MARGIN;
   return graph.tokens.map(({ text, start }, position) => {
-    const last = position === graph.tokens.length - 1;
+    const isLast = position === graph.tokens.length - 1;
     const words = start ? tokenWidth("start") : tokenWidth(text);
-    const target = last ? tokenWidth(graph.target.text) + 24 : 0;
-    const width = Math.max(words, target, (nodesAcross.get(position) ?? 0) * NODE_PITCH);
+    const target = isLast ? tokenWidth(graph.target.text) + 24 : 0;
+    const width = Math.max(words, target, (nodesAcross.get(position) ?? 0) * (NODE_WIDTH + GAP) - GAP);
     const column = { position, x, width };
     x += width + COLUMN_GAP;
     return column;
   });
 }
 
-function layoutRows(graph: CircuitGraph, cells: ReadonlyMap<string, readonly number[]>): readonly LayoutRow[] {
+function layoutRows(
+  graph: CircuitGraph,
+  nodes: readonly ShownNode[],
+  cells: ReadonlyMap<string, readonly number[]>,
+): readonly LayoutRow[] {
   let y = MARGIN;
-  return rowNames(graph).map((name) => {
-    const most = Math.max(
-      1,
-      ...[...cells].filter(([key]) => key.startsWith(`${name}/`)).map(([, indices]) => indices.length),
-    );
-    const words = name === TARGET || name === EMBEDDING;
-    const height = words ? TOKEN_HEIGHT + ROW_PADDING : numLines(most) * NODE_PITCH + ROW_PADDING;
-    const row = { name, y, height };
-    y += height;
+  return rowNames(graph, nodes).map((name) => {
+    const counts = [...cells].filter(([key]) => key.startsWith(`${name}/`)).map(([, indices]) => indices.length);
+    const lines = Math.max(1, ...counts.map(numLines));
+    const content = name === TARGET || name === EMBEDDING ? TOKEN_HEIGHT : lines * (NODE_HEIGHT + GAP) - GAP;
+    const row = { name, y, height: content + ROW_PADDING };
+    y += row.height;
     return row;
   });
 }
 
-export function layoutCircuit(graph: CircuitGraph): Layout {
-  const cells = groupByCell(graph.nodes);
-  const columns = layoutColumns(graph, cells);
-  const rows = layoutRows(graph, cells);
-  const most = Math.max(0, ...graph.nodes.slice(1).map(({ influence }) => influence));
-  const nodes: PlacedNode[] = [];
-  for (const [key, indices] of cells) {
+/** Nodes of one cell, in lines around its centre. */
+function placeCell(
+  nodes: readonly ShownNode[],
+  indices: readonly number[],
+  row: LayoutRow,
+  column: LayoutColumn,
+): readonly PlacedNode[] {
+  const [across, lines] = [numAcross(indices.length), numLines(indices.length)];
+  return indices.flatMap((index, i) => {
+    const shown = nodes[index];
+    if (shown === undefined) return [];
+    const line = Math.floor(i / across);
+    const inLine = Math.min(across, indices.length - line * across);
+    const x = column.x + column.width / 2 + ((i % across) - (inLine - 1) / 2) * (NODE_WIDTH + GAP);
+    const y = row.y + row.height / 2 + (line - (lines - 1) / 2) * (NODE_HEIGHT + GAP);
+    const size = isWord(shown)
+      ? { width: Math.min(column.width, NODE_WIDTH), height: TOKEN_HEIGHT }
+      : { width: NODE_WIDTH, height: NODE_HEIGHT };
+    return [{ shown, index, x, y, ...size }];
+  });
+}
+
+export function layoutCircuit(graph: CircuitGraph, { nodes }: ShownGraph): Layout {
+  const cells = groupByCell(nodes);
+  const columns = layoutColumns(graph, nodes, cells);
+  const rows = layoutRows(graph, nodes, cells);
+  const placed = [...cells].flatMap(([key, indices]) => {
     const row = rows.find(({ name }) => key.startsWith(`${name}/`));
-    const column = columns[Number(key.slice(key.indexOf("/") + 1))];
-    if (row === undefined || column === undefined) continue;
-    indices.forEach((index, i) => {
-      const node = graph.nodes[index];
-      if (node === undefined) return;
-      const inLine = Math.min(NODES_PER_LINE, indices.length - Math.floor(i / NODES_PER_LINE) * NODES_PER_LINE);
-      const x = column.x + column.width / 2 + ((i % NODES_PER_LINE) - (inLine - 1) / 2) * NODE_PITCH;
-      const y =
-        row.y + row.height / 2 + (Math.floor(i / NODES_PER_LINE) - (numLines(indices.length) - 1) / 2) * NODE_PITCH;
-      const words = node.kind === TARGET || node.kind === EMBEDDING;
-      const size = nodeSize(node, most);
-      nodes.push({ node, index, x, y, width: words ? column.width : size, height: words ? TOKEN_HEIGHT : size });
-    });
-  }
+    const column = columns[positionOf(key)];
+    return row === undefined || column === undefined ? [] : placeCell(nodes, indices, row, column);
+  });
   const right = columns.at(-1);
   const bottom = rows.at(-1);
   return {
     width: right === undefined ? 0 : right.x + right.width + MARGIN,
     height: bottom === undefined ? 0 : bottom.y + bottom.height,
-    nodes: nodes.sort((a, b) => a.index - b.index),
+    nodes: placed.sort((a, b) => a.index - b.index),
     rows,
     columns,
   };

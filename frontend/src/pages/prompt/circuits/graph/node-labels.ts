@@ -1,72 +1,74 @@
-/** Names of circuit nodes and edges. */
+/** Names of circuit nodes. */
 
-import type { CircuitGraph, CircuitNode, CircuitResponse, RoutedExpertInfo } from "@/api/types";
-import { formatSigned } from "@/lib/text/format";
+import type { CircuitGraph, CircuitNode, CircuitResponse } from "@/api/types";
+import { shownAutomatic } from "@/components/experts/automatic-label";
+import { formatPercent, formatSigned } from "@/lib/text/format";
 import { visibleText } from "@/lib/text/token-text";
-import { type ChosenExpert, chosenKey } from "@/pages/prompt/circuits/circuit-params";
 
-export interface NodeEdge {
-  readonly index: number;
-  readonly weight: number;
-  readonly influence: number;
-}
+import type { ShownNode } from "./shown-graph";
 
 export function tokenText(graph: CircuitGraph, position: number): string {
   const token = graph.tokens[position];
   return token === undefined ? "" : token.start ? "start" : visibleText(token.text);
 }
 
-/** For example `Expert 560, layer 3, on ␣girl`. */
-export function nodeName(graph: CircuitGraph, node: CircuitNode): string {
-  const on = tokenText(graph, node.position);
-  switch (node.kind) {
-    case "target":
-      return `Next token ${visibleText(graph.target.text)}`;
-    case "expert":
-      return `Expert ${node.expert ?? ""}, layer ${node.layer ?? ""}, on ${on}`;
-    case "error":
-      return `Error node of layer ${node.layer ?? ""} on ${on}`;
-    case "mlp":
-      return `MLP of layer ${node.layer ?? ""} on ${on}`;
-    case "embedding":
-      return `Token ${on}`;
-  }
-}
+export type CircuitExpert = CircuitResponse["experts"][string][string];
 
-/** The expert of a node; null for other kinds of nodes. */
-export function nodeExpert(node: CircuitNode): ChosenExpert | null {
-  if (node.expert === null || node.layer === null) return null;
-  return { position: node.position, layer: node.layer, expert: node.expert };
-}
-
-export function nodeExpertInfo(response: CircuitResponse, node: CircuitNode): RoutedExpertInfo | undefined {
+export function nodeExpertInfo(response: CircuitResponse, node: CircuitNode): CircuitExpert | undefined {
   if (node.run === null || node.expert === null) return undefined;
   return response.experts[node.run]?.[node.expert];
 }
 
-/** Incoming or outgoing edges, most influential first. */
-export function nodeEdges(graph: CircuitGraph, index: number, direction: "in" | "out"): readonly NodeEdge[] {
-  const [here, there] = direction === "in" ? (["target", "source"] as const) : (["source", "target"] as const);
-  return graph.edges
-    .filter((edge) => edge[here] === index)
-    .map((edge) => ({ index: edge[there], weight: edge.weight, influence: edge.influence }));
+/** The expert's label, else its id with the token that it promotes most, else with the one it fires on most. */
+function expertName(response: CircuitResponse, node: CircuitNode): string {
+  const info = nodeExpertInfo(response, node);
+  const label = info?.label ?? shownAutomatic(info?.automatic)?.label;
+  if (label !== undefined) return label;
+  if (info?.promoted != null) return `${node.expert} → ${visibleText(info.promoted)}`;
+  const [token] = info?.top_tokens ?? [];
+  return token === undefined ? `Expert ${node.expert}` : `${node.expert} on ${visibleText(token)}`;
 }
 
-/** The selected experts that are in the graph, in the graph's order. */
-export function chosenNodes(graph: CircuitGraph, chosen: readonly ChosenExpert[]): readonly CircuitNode[] {
-  const keys = new Set(chosen.map(chosenKey));
-  return graph.nodes.filter((node) => {
-    const expert = nodeExpert(node);
-    return expert !== null && keys.has(chosenKey(expert));
-  });
+/** Without layer and token, which its place in the graph shows. */
+export function shortName(response: CircuitResponse, node: CircuitNode): string {
+  switch (node.kind) {
+    case "target":
+      return visibleText(response.graph.target.text);
+    case "expert":
+      return expertName(response, node);
+    case "error":
+      return "Error node";
+    case "mlp":
+      return "MLP";
+    case "embedding":
+      return tokenText(response.graph, node.position);
+  }
+}
+
+/** For example `560 → ␣girl, layer 3, on ␣little`. */
+export function nodeName(response: CircuitResponse, node: CircuitNode): string {
+  const name = shortName(response, node);
+  if (node.kind === "target") return `Next token ${name}`;
+  if (node.kind === "embedding") return `Token ${name}`;
+  return `${name}, layer ${node.layer}, on ${tokenText(response.graph, node.position)}`;
+}
+
+/** As a heading above the label: experts go by their id. */
+export function shownName(response: CircuitResponse, { node, supernode, members }: ShownNode): string {
+  if (supernode !== null) return `${supernode.name}, ${members.length} nodes`;
+  if (node.kind !== "expert") return nodeName(response, node);
+  return `Expert ${node.expert}, layer ${node.layer}, on ${tokenText(response.graph, node.position)}`;
 }
 
 export const signClass = (value: number) => (value < 0 ? "down" : "up");
 export const sign = (value: number) => (value < 0 ? "−" : "+");
 
-/** Accessible name: the node's name and effect. */
-export function accessibleName(graph: CircuitGraph, node: CircuitNode): string {
-  const share = `${(100 * node.influence).toFixed(1)} % of the influence`;
-  if (node.kind === "target") return `${nodeName(graph, node)}, logit ${node.direct.toFixed(2)} above the mean`;
-  return `${nodeName(graph, node)}, ${share}, effect ${formatSigned(node.effect, 2)}`;
+/** Everything that the node shows, and its influence and effect. */
+export function accessibleName(response: CircuitResponse, shown: ShownNode): string {
+  const { node, supernode } = shown;
+  const name = shownName(response, shown);
+  if (supernode !== null) return `Supernode ${name}`;
+  if (node.kind === "target") return `${name}, logit ${node.direct.toFixed(2)} above the mean`;
+  const label = node.kind === "expert" ? `, ${shortName(response, node)}` : "";
+  return `${name}${label}, ${formatPercent(node.influence, 1)} % of the influence, effect ${formatSigned(node.effect, 2)}`;
 }

@@ -2,61 +2,59 @@
 
 import { Link } from "react-router";
 
-import type { CircuitEffect, CircuitNode, CircuitResponse } from "@/api/types";
+import type { CircuitNode, CircuitResponse } from "@/api/types";
 import { ExpertLabel } from "@/components/experts/expert-link";
-import { pageLinks } from "@/components/runs/page-links";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { formatPercent, formatSigned } from "@/lib/text/format";
-import { type ChosenExpert, chosenKey } from "@/pages/prompt/circuits/circuit-params";
+import type { MeasuredEffects } from "@/pages/prompt/circuits/check/verdict";
 
-import { nodeExpert, nodeExpertInfo, nodeName, signClass } from "./node-labels";
-
-/** Measured effects of single experts, by key. */
-export type MeasuredEffects = ReadonlyMap<string, CircuitEffect>;
+import { nodeExpertInfo, nodeName, signClass } from "./node-labels";
+import { useExpertUrl } from "./use-expert-url";
 
 interface TableProps {
   readonly response: CircuitResponse;
-  readonly chosen: readonly ChosenExpert[];
+  readonly ablated: ReadonlySet<string>;
   readonly measured: MeasuredEffects;
-  readonly onToggle: (expert: ChosenExpert) => void;
+  /** Null for a graph from a file, whose experts cannot be ablated. */
+  readonly onAblate: ((id: string) => void) | null;
 }
+
+const OTHER_KINDS = { target: "Next token", error: "Error node", mlp: "Original MLP", embedding: "Token" };
 
 function Signed({ value }: { readonly value: number }) {
   return <td className={`num ${signClass(value)}`}>{formatSigned(value, 3)}</td>;
 }
 
 function NodeCell({ response, node }: { readonly response: CircuitResponse; readonly node: CircuitNode }) {
+  const url = useExpertUrl()(node);
   const info = nodeExpertInfo(response, node);
-  if (node.expert === null || node.run === null) {
-    const names = { target: "Next token", error: "Error node", mlp: "Original MLP", embedding: "Token" };
-    return <span>{node.kind === "expert" ? "" : names[node.kind]}</span>;
-  }
-  return (
-    <Link to={pageLinks(node.run).expert(node.expert)}>
+  if (node.kind !== "expert") return <span>{OTHER_KINDS[node.kind]}</span>;
+  const name = (
+    <>
       <span className="mono id">{node.expert}</span>{" "}
       <ExpertLabel
         label={info?.label ?? null}
         automatic={info?.automatic}
         {...(info !== undefined && { topTokens: info.top_tokens })}
       />
-    </Link>
+    </>
   );
+  return url === null ? <span>{name}</span> : <Link to={url}>{name}</Link>;
 }
 
-function NodeRow({ response, chosen, measured, onToggle, node }: TableProps & { readonly node: CircuitNode }) {
-  const expert = nodeExpert(node);
-  const key = expert === null ? "" : chosenKey(expert);
-  const isChosen = chosen.some((one) => chosenKey(one) === key);
-  const effect = measured.get(key);
+function NodeRow({ response, ablated, measured, onAblate, index }: TableProps & { readonly index: number }) {
+  const [node, id] = [response.graph.nodes[index], response.ids[index]];
+  if (node === undefined || id === undefined) return null;
+  const change = measured.get(id);
   return (
-    <tr className={isChosen ? "rowlk" : undefined}>
+    <tr className={ablated.has(id) ? "rowlk" : undefined}>
       <td>
-        {expert !== null && (
+        {node.kind === "expert" && onAblate !== null && (
           <input
             type="checkbox"
-            aria-label={nodeName(response.graph, node)}
-            checked={isChosen}
-            onChange={() => onToggle(expert)}
+            aria-label={nodeName(response, node)}
+            checked={ablated.has(id)}
+            onChange={() => onAblate(id)}
           />
         )}
       </td>
@@ -70,7 +68,7 @@ function NodeRow({ response, chosen, measured, onToggle, node }: TableProps & { 
       <td className="num">{formatPercent(node.influence, 1)}</td>
       <Signed value={node.direct} />
       <Signed value={node.effect} />
-      {measured.size > 0 && (effect === undefined ? <td /> : <Signed value={-effect.measured} />)}
+      {measured.size > 0 && (change === undefined ? <td /> : <Signed value={-change} />)}
     </tr>
   );
 }
@@ -84,7 +82,7 @@ export function NodeTable(props: TableProps) {
         <thead>
           <tr>
             <th>
-              <span className="sr">Selected</span>
+              <span className="sr">Ablated</span>
             </th>
             <th>Node</th>
             <th>Token</th>
@@ -94,12 +92,12 @@ export function NodeTable(props: TableProps) {
             </th>
             <th className="num">Direct effect</th>
             <th className="num">Total effect</th>
-            {measured.size > 0 && <th className="num">Measured</th>}
+            {measured.size > 0 && <th className="num">Measured effect</th>}
           </tr>
         </thead>
         <tbody>
-          {response.graph.nodes.slice(1).map((node, i) => (
-            <NodeRow key={i} {...props} node={node} />
+          {response.ids.slice(1).map((id, i) => (
+            <NodeRow key={id} {...props} index={i + 1} />
           ))}
         </tbody>
       </table>
@@ -111,7 +109,7 @@ export function EdgeTable({ response }: { readonly response: CircuitResponse }) 
   const { graph } = response;
   const nameOf = (index: number) => {
     const node = graph.nodes[index];
-    return node === undefined ? "" : nodeName(graph, node);
+    return node === undefined ? "" : nodeName(response, node);
   };
   return (
     // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus

@@ -1,40 +1,51 @@
-/** Tooltip of a node, with its strongest incoming and outgoing edges. */
+/** Facts and edges of a shown node, for its tooltip and the side panel. */
 
 import type { CircuitResponse } from "@/api/types";
-import { shownAutomatic } from "@/components/experts/automatic-label";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { formatFixed, formatPercent, formatSigned } from "@/lib/text/format";
+import type { MeasuredEffects } from "@/pages/prompt/circuits/check/verdict";
 
-import { nodeEdges, nodeExpertInfo, nodeName, signClass } from "./node-labels";
+import { nodeExpertInfo, nodeName, shownName, signClass } from "./node-labels";
+import type { ShownNode } from "./shown-graph";
 
-const MAX_EDGES = 4;
+const TIP_EDGES = 4;
 
 interface NodeProps {
   readonly response: CircuitResponse;
-  readonly index: number;
+  readonly shown: ShownNode;
 }
 
-export function EdgeList({
-  response,
-  index,
-  direction,
-  limit,
-}: NodeProps & { direction: "in" | "out"; limit: number }) {
-  const { graph } = response;
-  const edges = nodeEdges(graph, index, direction);
+/** Weights of the edges into or out of a node by their other end; those of a supernode's members are added. */
+function edgesOf({ graph }: CircuitResponse, { members }: ShownNode, direction: "in" | "out") {
+  const [here, there] = direction === "in" ? (["target", "source"] as const) : (["source", "target"] as const);
+  const weights = new Map<number, number>();
+  for (const edge of graph.edges) {
+    if (!members.includes(edge[here]) || members.includes(edge[there])) continue;
+    weights.set(edge[there], (weights.get(edge[there]) ?? 0) + edge.weight);
+  }
+  return [...weights];
+}
+
+interface EdgeListProps extends NodeProps {
+  readonly direction: "in" | "out";
+  readonly limit: number;
+}
+
+/** Edges into or out of a node, most influential first. */
+export function EdgeList({ response, shown, direction, limit }: EdgeListProps) {
+  const edges = edgesOf(response, shown, direction);
   if (edges.length === 0) return null;
   return (
     <div className="edge-list">
       <h3>{direction === "in" ? "Inputs" : "Outputs"}</h3>
       <ul>
-        {edges.slice(0, limit).map((edge) => {
-          const other = graph.nodes[edge.index];
+        {edges.slice(0, limit).map(([index, weight]) => {
+          const other = response.graph.nodes[index];
           if (other === undefined) return null;
           return (
-            <li key={edge.index}>
-              <span className={`num ${signClass(edge.weight)}`}>{formatSigned(edge.weight, 3)}</span>{" "}
-              {nodeName(graph, other)}
+            <li key={index}>
+              <span className={`num ${signClass(weight)}`}>{formatSigned(weight, 3)}</span> {nodeName(response, other)}
             </li>
           );
         })}
@@ -44,9 +55,12 @@ export function EdgeList({
   );
 }
 
-export function NodeFacts({ response, index }: NodeProps) {
-  const node = response.graph.nodes[index];
-  if (node === undefined) return null;
+interface FactsProps extends NodeProps {
+  readonly measured?: MeasuredEffects;
+}
+
+export function NodeFacts({ response, shown: { node, id, supernode }, measured }: FactsProps) {
+  if (supernode !== null) return null;
   if (node.kind === "target") {
     const { target } = response.graph;
     return (
@@ -58,6 +72,7 @@ export function NodeFacts({ response, index }: NodeProps) {
       </dl>
     );
   }
+  const change = measured?.get(id);
   return (
     <dl>
       {node.coefficient !== null && (
@@ -68,46 +83,66 @@ export function NodeFacts({ response, index }: NodeProps) {
       )}
       <dt>Influence</dt>
       <dd>{formatPercent(node.influence, 1)} %</dd>
+      <dt>Direct effect on the logit</dt>
+      <dd>{formatSigned(node.direct, 3)}</dd>
       <dt>Total effect on the logit</dt>
       <dd>{formatSigned(node.effect, 3)}</dd>
-      <dt>Direct effect</dt>
-      <dd>{formatSigned(node.direct, 3)}</dd>
+      {change !== undefined && (
+        <>
+          <dt>Total effect, measured</dt>
+          <dd>{formatSigned(-change, 3)}</dd>
+        </>
+      )}
     </dl>
   );
 }
 
-/** An expert's label and top activating tokens. */
-export function NodeLabel({ response, index }: NodeProps) {
-  const node = response.graph.nodes[index];
-  const info = node === undefined ? undefined : nodeExpertInfo(response, node);
+/** An expert's label, the tokens it fires on and the one it promotes; the members of a supernode. */
+export function NodeLabel({ response, shown }: NodeProps) {
+  if (shown.supernode !== null) {
+    const members = shown.members.flatMap((member) => response.graph.nodes[member] ?? []);
+    return (
+      <ul className="members">
+        {members.map((node, i) => (
+          <li key={i}>{nodeName(response, node)}</li>
+        ))}
+      </ul>
+    );
+  }
+  const info = nodeExpertInfo(response, shown.node);
   if (info === undefined) return null;
   return (
-    <span className="node-label">
-      <ExpertLabel label={info.label} automatic={info.automatic} topTokens={info.top_tokens} />
-      {(info.label !== null || shownAutomatic(info.automatic) !== null) && (
+    <div className="node-label">
+      <ExpertLabel label={info.label} automatic={info.automatic} />
+      {info.top_tokens.length > 0 && (
         <span className="chips">
+          <span className="dim">Fires on</span>
           {info.top_tokens.slice(0, 3).map((text, i) => (
             <TokenChip key={i} text={text} />
           ))}
         </span>
       )}
-    </span>
+      {info.promoted !== null && (
+        <span className="chips">
+          <span className="dim">Promotes</span>
+          <TokenChip text={info.promoted} />
+        </span>
+      )}
+    </div>
   );
 }
 
-export function NodeTip({ response, index }: NodeProps) {
-  const { graph } = response;
-  const node = graph.nodes[index];
-  if (node === undefined) return null;
+export function NodeTip({ response, shown }: NodeProps) {
+  const { node } = shown;
   return (
     <>
       <div className="hd">
-        <b>{nodeName(graph, node)}</b>
+        <b>{shownName(response, shown)}</b>
       </div>
-      <NodeLabel response={response} index={index} />
-      <NodeFacts response={response} index={index} />
-      <EdgeList response={response} index={index} direction="in" limit={MAX_EDGES} />
-      <EdgeList response={response} index={index} direction="out" limit={MAX_EDGES} />
+      <NodeLabel response={response} shown={shown} />
+      <NodeFacts response={response} shown={shown} />
+      <EdgeList response={response} shown={shown} direction="in" limit={TIP_EDGES} />
+      <EdgeList response={response} shown={shown} direction="out" limit={TIP_EDGES} />
       {node.kind === "expert" && !node.traced && <p className="dim">Its own inputs were not traced.</p>}
     </>
   );

@@ -20,18 +20,24 @@ const expert = (run: string, position: number, id: number): CircuitNode => ({
 });
 
 const RESPONSE = {
+  ids: ["token", "a", "b", "c"],
   graph: {
     tokens: [
       { id: 0, text: "<s>", start: true },
       { id: 1, text: "One", start: false },
       { id: 2, text: " day", start: false },
     ],
+    nodes: [
+      { ...expert("mine", 1, 1), kind: "embedding", run: null, expert: null },
+      expert("mine", 2, 7),
+      expert("mine", 1, 7),
+      expert("late", 2, 9),
+    ],
   },
 } as unknown as CircuitResponse;
 
 test("the Steering URL ablates every expert on its tokens and names runs of other layers", () => {
-  const nodes = [expert("mine", 2, 7), expert("mine", 1, 7), expert("late", 2, 9)];
-  const address = steeringUrl(RESPONSE, nodes, "mine");
+  const address = steeringUrl(RESPONSE, ablatedExperts(RESPONSE, ["a", "b", "c"]), "mine");
   expect(address.startsWith("/steering?run=mine&")).toBe(true);
   const params = readParams(STEERING_PARAMS, address.slice("/steering".length));
   expect(params).toMatchObject({ prompt: "One day", scope: "chosen", at: [1, 2] });
@@ -41,7 +47,6 @@ test("the Steering URL ablates every expert on its tokens and names runs of othe
   ]);
 });
 
-test("only experts are ablated", () => {
-  const token: CircuitNode = { ...expert("mine", 1, 1), kind: "embedding", run: null, expert: null };
-  expect(ablatedExperts([token, expert("mine", 2, 7)])).toEqual([{ run: "mine", position: 2, expert: 7 }]);
+test("only experts of the graph are ablated", () => {
+  expect(ablatedExperts(RESPONSE, ["token", "a", "none"])).toEqual([{ run: "mine", position: 2, expert: 7 }]);
 });

@@ -2,8 +2,8 @@
 
 import { useQuery } from "@tanstack/react-query";
 
-import { type CircuitRequest, circuitEffectsQuery } from "@/api/circuits";
-import type { CircuitEffect, CircuitNode, CircuitResponse } from "@/api/types";
+import { type AblatedExpert, type CircuitRequest, circuitEffectsQuery } from "@/api/circuits";
+import type { CircuitEffect, CircuitResponse } from "@/api/types";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { Button, LinkButton } from "@/components/ui/button";
 import { ErrorState } from "@/components/ui/states";
@@ -38,51 +38,58 @@ function Comparison({ effect, target }: { readonly effect: CircuitEffect; readon
 
 interface AblationPanelProps {
   readonly response: CircuitResponse;
-  readonly request: CircuitRequest;
-  readonly nodes: readonly CircuitNode[];
-  readonly onClear: () => void;
+  /** Null while the response belongs to an earlier request. */
+  readonly request: CircuitRequest | null;
+  /** Ids of the nodes. */
+  readonly ablated: readonly string[];
+  readonly onChange: (ablated: readonly string[]) => void;
 }
 
-export function AblationPanel({ response, request, nodes, onClear }: AblationPanelProps) {
+/** Nothing while no expert is ablated. */
+export function AblationPanel({ response, request, ablated, onChange }: AblationPanelProps) {
   const { name: run } = useCurrentRun();
-  const group = useDebouncedValue(JSON.stringify(ablatedExperts(nodes)));
-  const groups = group === "[]" ? [] : [JSON.parse(group) as ReturnType<typeof ablatedExperts>];
+  const group = useDebouncedValue(JSON.stringify(ablatedExperts(response, ablated)));
+  const experts = JSON.parse(group) as readonly AblatedExpert[];
   const target = response.graph.target;
-  const { data, error, isFetching } = useQuery(circuitEffectsQuery({ ...request, target: target.id }, groups));
+  const { data, error, isFetching } = useQuery(
+    circuitEffectsQuery(request && { ...request, target: target.id }, experts.length === 0 ? [] : [experts]),
+  );
   const effect = data?.effects[0];
-  if (nodes.length === 0) {
-    return (
-      <section aria-label="Ablation">
-        <div className="pane-h">
-          <h2>Ablate experts</h2>
-        </div>
-        <p className="dim">
-          Select experts in the graph or in the table. Compare the logit change the graph predicts with the one measured
-          when they are ablated.
-        </p>
-      </section>
-    );
-  }
+  if (experts.length === 0) return null;
   return (
     <section aria-label="Ablation" aria-busy={isFetching}>
       <div className="pane-h">
-        <h2>{nodes.length === 1 ? "1 expert" : `${nodes.length} experts`} ablated</h2>
+        <h2>{experts.length === 1 ? "1 expert" : `${experts.length} experts`} ablated</h2>
         <span className="note">logit change</span>
         <span className="grow" />
-        <Button size="small" variant="ghost" icon="close" shortcut="release" onClick={onClear}>
+        <Button size="small" variant="ghost" icon="close" shortcut="release" onClick={() => onChange([])}>
           Clear
         </Button>
       </div>
       {error !== null && <ErrorState error={error} />}
       {effect !== undefined && <Comparison effect={effect} target={target.probability} />}
       {effect === undefined && error === null && <p className="dim">Running the model without them…</p>}
-      <ul className="ablated-list">
-        {nodes.map((node) => (
-          <li key={`${node.position}.${node.layer ?? ""}.${node.expert ?? ""}`}>{nodeName(response.graph, node)}</li>
-        ))}
+      <ul className="pins">
+        {ablated.map((id) => {
+          const node = response.graph.nodes[response.ids.indexOf(id)];
+          if (node === undefined) return null;
+          const name = nodeName(response, node);
+          return (
+            <li key={id}>
+              <span className="name">{name}</span>
+              <Button
+                size="small"
+                variant="ghost"
+                icon="close"
+                aria-label={`Restore ${name}`}
+                onClick={() => onChange(ablated.filter((other) => other !== id))}
+              />
+            </li>
+          );
+        })}
       </ul>
       {run !== null && (
-        <LinkButton size="small" variant="primary" to={steeringUrl(response, nodes, run)}>
+        <LinkButton size="small" variant="primary" to={steeringUrl(response, experts, run)}>
           Open in Steering
         </LinkButton>
       )}

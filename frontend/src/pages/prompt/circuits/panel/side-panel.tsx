@@ -1,17 +1,17 @@
 /** Side panel of the graph: explained token, logit attribution and node details. */
 
-import { Link } from "react-router";
-
 import type { CircuitResponse } from "@/api/types";
-import { pageLinks } from "@/components/runs/page-links";
 import { TokenChip } from "@/components/tokens/token-chip";
-import { Button } from "@/components/ui/button";
+import { Button, LinkButton } from "@/components/ui/button";
 import { NumberInput } from "@/components/ui/number-input";
 import type { SetParams, Values } from "@/hooks/use-url-state";
 import { formatFixed, formatPercent, formatProbability, formatSigned } from "@/lib/text/format";
-import type { CIRCUIT_PARAMS } from "@/pages/prompt/circuits/circuit-params";
-import { nodeName, signClass } from "@/pages/prompt/circuits/graph/node-labels";
+import type { MeasuredEffects } from "@/pages/prompt/circuits/check/verdict";
+import { type CIRCUIT_PARAMS, NO_MARKS } from "@/pages/prompt/circuits/circuit-params";
+import { shownName, signClass } from "@/pages/prompt/circuits/graph/node-labels";
 import { EdgeList, NodeFacts, NodeLabel } from "@/pages/prompt/circuits/graph/node-tip";
+import type { ShownNode } from "@/pages/prompt/circuits/graph/shown-graph";
+import { useExpertUrl } from "@/pages/prompt/circuits/graph/use-expert-url";
 
 type Source = "expert" | "embedding" | "mlp" | "error" | "bias";
 
@@ -37,9 +37,7 @@ export function TargetPane({ response, params, setParams }: PanelProps) {
   return (
     <section aria-label="Explained token">
       <div className="pane-h">
-        <h2>
-          Next token: <TokenChip text={target.text} />
-        </h2>
+        <h2>Next token to explain</h2>
         <span className="grow" />
         <label className="density-filter">
           at position{" "}
@@ -49,7 +47,7 @@ export function TargetPane({ response, params, setParams }: PanelProps) {
             digits={0}
             min={0}
             max={127}
-            onCommit={(at) => setParams({ at: Math.round(at), target: null, chosen: [] }, "push")}
+            onCommit={(at) => setParams({ at: Math.round(at), target: null, ...NO_MARKS }, "push")}
           />
         </label>
       </div>
@@ -60,7 +58,7 @@ export function TargetPane({ response, params, setParams }: PanelProps) {
             size="small"
             variant={candidate.id === target.id ? "chosen" : "plain"}
             aria-pressed={candidate.id === target.id}
-            onClick={() => setParams({ target: candidate.id }, "push")}
+            onClick={() => setParams({ target: candidate.id, node: null }, "push")}
           >
             <TokenChip text={candidate.text} />{" "}
             <span className="num">{formatProbability(candidate.probability)} %</span>
@@ -126,26 +124,73 @@ export function LogitAttribution({ response }: { readonly response: CircuitRespo
   );
 }
 
-/** Details of the node hovered last. */
-export function NodePane({ response, index }: { readonly response: CircuitResponse; readonly index: number }) {
-  const node = response.graph.nodes[index];
-  if (node === undefined) return null;
+interface NodePaneProps {
+  readonly response: CircuitResponse;
+  readonly shown: ShownNode;
+  readonly measured: MeasuredEffects;
+  readonly params: Values<typeof CIRCUIT_PARAMS>;
+  readonly setParams: SetParams<typeof CIRCUIT_PARAMS>;
+  /** False for a graph from a file. */
+  readonly canAblate: boolean;
+}
+
+/** The ids with all of `members` added, or removed if they are all there. */
+function toggled(ids: readonly string[], members: readonly string[]): readonly string[] {
+  const others = ids.filter((id) => !members.includes(id));
+  return others.length + members.length === ids.length ? others : [...others, ...members];
+}
+
+/** Buttons that ablate, pin and open the selected node. */
+function NodeActions({ response, shown, params, setParams, canAblate }: Omit<NodePaneProps, "measured">) {
+  const expertUrl = useExpertUrl();
+  const url = shown.supernode === null ? expertUrl(shown.node) : null;
+  const ids = shown.members.flatMap((member) => response.ids[member] ?? []);
+  const experts = ids.filter((_, i) => response.graph.nodes[shown.members[i] ?? -1]?.kind === "expert");
+  const isAblated = experts.length > 0 && experts.every((id) => params.ablated.includes(id));
+  const isPinned = ids.every((id) => params.pinned.includes(id));
+  if (shown.node.kind === "target") return null;
   return (
-    <section className="node-pane" aria-label="Node details">
-      <div className="pane-h">
-        <h2>{nodeName(response.graph, node)}</h2>
-      </div>
-      <NodeLabel response={response} index={index} />
-      <NodeFacts response={response} index={index} />
-      {node.run !== null && node.expert !== null && (
-        <p>
-          <Link className="link" to={pageLinks(node.run).expert(node.expert)}>
-            Open expert {node.expert}
-          </Link>
-        </p>
+    <div className="node-actions">
+      {canAblate && experts.length > 0 && (
+        <Button
+          size="small"
+          variant={isAblated ? "chosen" : "plain"}
+          aria-pressed={isAblated}
+          onClick={() => setParams({ ablated: toggled(params.ablated, experts) })}
+        >
+          {isAblated ? "Ablated" : "Ablate"}
+        </Button>
       )}
-      <EdgeList response={response} index={index} direction="in" limit={MAX_EDGES} />
-      <EdgeList response={response} index={index} direction="out" limit={MAX_EDGES} />
+      <Button
+        size="small"
+        variant={isPinned ? "chosen" : "plain"}
+        aria-pressed={isPinned}
+        onClick={() => setParams({ pinned: toggled(params.pinned, ids) })}
+      >
+        {isPinned ? "Pinned" : "Pin"}
+      </Button>
+      {url !== null && (
+        <LinkButton size="small" to={url}>
+          Open expert {shown.node.expert}
+        </LinkButton>
+      )}
+    </div>
+  );
+}
+
+/** Details of the selected node; of the explained token while none is selected. */
+export function NodePane(props: NodePaneProps) {
+  const { response, shown, measured } = props;
+  return (
+    <section className="node-pane" aria-label="Selected node">
+      <div className="pane-h">
+        <h2>{shownName(response, shown)}</h2>
+      </div>
+      <NodeLabel response={response} shown={shown} />
+      <NodeActions {...props} />
+      <NodeFacts response={response} shown={shown} measured={measured} />
+      <EdgeList response={response} shown={shown} direction="in" limit={MAX_EDGES} />
+      <EdgeList response={response} shown={shown} direction="out" limit={MAX_EDGES} />
     </section>
   );
 }

@@ -1,0 +1,37 @@
+/** Ablates each expert of a graph by itself, once the graph is drawn. */
+
+import { useQuery } from "@tanstack/react-query";
+import { useMemo } from "react";
+
+import { type CircuitRequest, circuitEffectsQuery } from "@/api/circuits";
+import type { CircuitResponse } from "@/api/types";
+import { MAX_GROUPS, ablatedExperts } from "@/pages/prompt/circuits/panel/ablation-groups";
+
+import type { Agreement, MeasuredEffects } from "./verdict";
+
+export interface Check {
+  readonly measured: MeasuredEffects;
+  /** Undefined until the effects are measured. */
+  readonly agreement: Agreement | undefined;
+  readonly error: Error | null;
+}
+
+/** The experts that are checked, most influential first. */
+function checkedIds({ graph, ids }: CircuitResponse): readonly string[] {
+  const isExpert = (_: string, index: number) => graph.nodes[index]?.kind === "expert";
+  return ids.filter(isExpert).slice(0, MAX_GROUPS);
+}
+
+/** `request` is null while the response belongs to an earlier one. */
+export function useCheck(response: CircuitResponse, request: CircuitRequest | null): Check {
+  const ids = useMemo(() => checkedIds(response), [response]);
+  const groups = useMemo(() => ids.map((id) => ablatedExperts(response, [id])), [response, ids]);
+  const target = response.graph.target.id;
+  const { data, error } = useQuery(circuitEffectsQuery(request === null ? null : { ...request, target }, groups));
+  const measured = useMemo(
+    () =>
+      new Map(data?.effects.flatMap((effect, i) => (ids[i] === undefined ? [] : [[ids[i], effect.measured]])) ?? []),
+    [data, ids],
+  );
+  return { measured, agreement: data?.agreement, error };
+}

@@ -1,0 +1,55 @@
+import { expect, test } from "vitest";
+
+import type { CircuitResponse } from "@/api/types";
+
+import { checkLayers, correlationInterval, isWeak, verdict } from "./verdict";
+
+const agreement = (correlation: number | null, same_sign: number, slope: number) => ({ correlation, same_sign, slope });
+
+test("the verdict depends on correlation, direction and size", () => {
+  expect(verdict(agreement(0.9, 1, 0.9), 20, 20)?.level).toBe("good");
+  expect(verdict(agreement(0.9, 1, 0.2), 20, 20)?.level).toBe("weak");
+  expect(verdict(agreement(0.37, 0.92, 0.2), 24, 24)?.level).toBe("weak");
+  expect(verdict(agreement(0.09, 0.39, 0), 31, 31)?.level).toBe("bad");
+  expect(verdict(agreement(null, 1, 1), 3, 3)?.level).toBe("weak");
+  expect(verdict(agreement(null, 1, 1), 0, 0)).toBeNull();
+});
+
+test("it names its sample and the interval", () => {
+  const found = verdict(agreement(0.09, 0.39, -0.01), 31, 31);
+  expect(found?.figures).toBe(
+    "of its 31 experts, ablated one at a time, 39 % changed the logit in the predicted direction; " +
+      "predicted and measured changes correlate with r = 0.09 (95 % CI −0.27 to 0.43), and the measured ones are −0.01 × as large.",
+  );
+  expect(verdict(agreement(0.9, 1, 1), 64, 80)?.figures).toContain("the 64 most influential of its 80 experts");
+});
+
+test("an interval is wider for fewer experts, and contains r", () => {
+  const [low, high] = correlationInterval(0.5, 10);
+  const [narrowLow, narrowHigh] = correlationInterval(0.5, 100);
+  expect(low).toBeLessThan(narrowLow);
+  expect(high).toBeGreaterThan(narrowHigh);
+  expect(narrowLow).toBeLessThan(0.5);
+  expect(narrowHigh).toBeGreaterThan(0.5);
+});
+
+test("a layer is weak if little of its predicted change is measured", () => {
+  const nodes = [
+    { layer: 0, effect: 2 },
+    { layer: 0, effect: -1 },
+    { layer: 3, effect: 1 },
+    { layer: null, effect: 1 },
+  ];
+  const response = { graph: { nodes }, ids: ["a", "b", "c", "d"] } as unknown as CircuitResponse;
+  const measured = new Map([
+    ["a", -0.4],
+    ["b", -0.1],
+    ["c", -0.9],
+  ]);
+  const layers = checkLayers(response, measured);
+  expect(layers.map(({ layer, experts, share }) => [layer, experts, Number(share.toFixed(3))])).toEqual([
+    [0, 2, 0.1],
+    [3, 1, 0.9],
+  ]);
+  expect(layers.map(isWeak)).toEqual([true, false]);
+});

@@ -1,0 +1,95 @@
+/** The verdict on a graph: how far the changes that it predicts were measured when its experts were ablated. */
+
+import type { CircuitNode, CircuitResponse } from "@/api/types";
+import { formatFixed, formatPercent } from "@/lib/text/format";
+
+/** Changes of the logit by node id, of the nodes that were ablated one at a time. */
+export type MeasuredEffects = ReadonlyMap<string, number>;
+
+export interface Agreement {
+  readonly correlation: number | null;
+  readonly same_sign: number | null;
+  readonly slope: number | null;
+}
+
+export type Level = "good" | "weak" | "bad";
+
+export interface Verdict {
+  readonly level: Level;
+  readonly headline: string;
+  readonly figures: string;
+}
+
+export interface LayerCheck {
+  readonly layer: number;
+  readonly experts: number;
+  /** Share of the predicted change that was measured in its direction; negative if most went the other way. */
+  readonly share: number;
+}
+
+/** A layer below this share is faded. */
+const MIN_SHARE = 0.25;
+
+const HEADLINES: Readonly<Record<Level, string>> = {
+  good: "The graph’s predictions hold on this prompt",
+  weak: "Read this graph with caution",
+  bad: "Do not rely on this graph",
+};
+
+/** 95 % interval of a correlation over n pairs, by Fisher’s transformation. */
+export function correlationInterval(r: number, n: number): readonly [number, number] {
+  const half = 1.96 / Math.sqrt(Math.max(1, n - 3));
+  const z = Math.atanh(Math.min(0.9999, Math.max(-0.9999, r)));
+  return [Math.tanh(z - half), Math.tanh(z + half)];
+}
+
+function levelOf({ correlation, same_sign, slope }: Agreement): Level {
+  if (correlation === null || same_sign === null || slope === null) return "weak";
+  if (correlation >= 0.6 && same_sign >= 0.75 && slope >= 0.5 && slope <= 2) return "good";
+  return correlation >= 0.3 && same_sign >= 0.65 ? "weak" : "bad";
+}
+
+/** One sentence in two parts, or null if nothing was measured. */
+export function verdict(agreement: Agreement, checked: number, experts: number): Verdict | null {
+  const { correlation, same_sign, slope } = agreement;
+  if (checked === 0 || same_sign === null) return null;
+  const level = levelOf(agreement);
+  const some =
+    checked < experts ? `the ${checked} most influential of its ${experts} experts` : `its ${experts} experts`;
+  const direction = `${formatPercent(same_sign, 0)} % changed the logit in the predicted direction`;
+  const size = slope === null ? "" : `, and the measured ones are ${formatFixed(slope)} × as large`;
+  const [low, high] = correlation === null ? [0, 0] : correlationInterval(correlation, checked);
+  const fit =
+    correlation === null
+      ? "; too few for a correlation"
+      : `; predicted and measured changes correlate with r = ${formatFixed(correlation)} (95 % CI ${formatFixed(low)} to ${formatFixed(high)})`;
+  return {
+    level,
+    headline: HEADLINES[level],
+    figures: `of ${some}, ablated one at a time, ${direction}${fit}${size}.`,
+  };
+}
+
+/** How much of each layer's predicted change was measured, from the first layer to the last. */
+export function checkLayers({ graph, ids }: CircuitResponse, measured: MeasuredEffects): readonly LayerCheck[] {
+  const layers = new Map<number, { experts: number; predicted: number; found: number }>();
+  graph.nodes.forEach((node: CircuitNode, index) => {
+    const change = measured.get(ids[index] ?? "");
+    if (change === undefined || node.layer === null) return;
+    const { experts, predicted, found } = layers.get(node.layer) ?? { experts: 0, predicted: 0, found: 0 };
+    layers.set(node.layer, {
+      experts: experts + 1,
+      predicted: predicted + Math.abs(node.effect),
+      found: found - change * Math.sign(node.effect),
+    });
+  });
+  return [...layers]
+    .sort(([a], [b]) => a - b)
+    .map(([layer, { experts, predicted, found }]) => ({
+      layer,
+      experts,
+      share: predicted === 0 ? 0 : found / predicted,
+    }));
+}
+
+export const isWeak = ({ share }: LayerCheck) => share < MIN_SHARE;

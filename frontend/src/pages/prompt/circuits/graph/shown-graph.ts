@@ -1,0 +1,96 @@
+/** The part of a circuit that is shown: pruned by influence, with the nodes of each supernode merged. */
+
+import type { CircuitNode, CircuitResponse } from "@/api/types";
+import type { Supernode } from "@/pages/prompt/circuits/circuit-params";
+
+export interface ShownNode {
+  /** A node's id in the graph's file, or `group:` and the name of a supernode. */
+  readonly id: string;
+  /** Indices of the graph's nodes, most influential first; several for a supernode. */
+  readonly members: readonly number[];
+  /** The most influential member, which decides the place. */
+  readonly node: CircuitNode;
+  readonly supernode: Supernode | null;
+}
+
+export interface ShownEdge {
+  /** Indices of shown nodes. */
+  readonly source: number;
+  readonly target: number;
+  readonly weight: number;
+  readonly influence: number;
+}
+
+export interface ShownGraph {
+  /** The target, then all others by descending influence. */
+  readonly nodes: readonly ShownNode[];
+  /** By descending influence. */
+  readonly edges: readonly ShownEdge[];
+}
+
+export interface Shown {
+  /** Share of the graph's influence that the shown nodes hold. */
+  readonly prune: number;
+  /** Share of the influence along all edges between them that the shown edges hold. */
+  readonly edges: number;
+  readonly subgraph: "all" | "pinned";
+  /** Ids of nodes that are never pruned. */
+  readonly pinned: readonly string[];
+  readonly groups: readonly Supernode[];
+}
+
+export const groupId = ({ name }: Supernode) => `group:${name}`;
+
+/** The most influential items that together hold a share of the sum, and at least one. */
+function strongest<T extends { readonly influence: number }>(items: readonly T[], share: number): readonly T[] {
+  const total = items.reduce((sum, { influence }) => sum + influence, 0);
+  let before = 0;
+  return items.filter(({ influence }, i) => {
+    const isKept = i === 0 || share >= 1 || before < share * total;
+    before += influence;
+    return isKept;
+  });
+}
+
+function keptNodes({ graph, ids }: CircuitResponse, { prune, subgraph, pinned, groups }: Shown): ReadonlySet<number> {
+  const always = new Set([...pinned, ...groups.flatMap(({ nodes }) => nodes)]);
+  const [, ...sources] = graph.nodes.map((node, index) => ({ index, influence: node.influence }));
+  const kept = subgraph === "pinned" ? [] : strongest(sources, prune);
+  const marked = ids.flatMap((id, index) => (index === 0 || always.has(id) ? [index] : []));
+  return new Set([...marked, ...kept.map(({ index }) => index)]);
+}
+
+function mergedNodes(response: CircuitResponse, shown: Shown): readonly ShownNode[] {
+  const kept = keptNodes(response, shown);
+  const nodes = new Map<string, ShownNode>();
+  response.graph.nodes.forEach((node, index) => {
+    const id = response.ids[index];
+    if (id === undefined || !kept.has(index)) return;
+    const supernode = shown.groups.find((group) => group.nodes.includes(id)) ?? null;
+    const key = supernode === null ? id : groupId(supernode);
+    const other = nodes.get(key);
+    nodes.set(key, { node, supernode, ...other, id: key, members: [...(other?.members ?? []), index] });
+  });
+  return [...nodes.values()];
+}
+
+function mergedEdges({ graph }: CircuitResponse, nodes: readonly ShownNode[], share: number): readonly ShownEdge[] {
+  const places = new Map(nodes.flatMap(({ members }, place) => members.map((member) => [member, place] as const)));
+  const edges = new Map<string, ShownEdge>();
+  for (const { source: from, target: to, weight, influence } of graph.edges) {
+    const [source, target] = [places.get(from), places.get(to)];
+    if (source === undefined || target === undefined || source === target) continue;
+    const key = `${source}-${target}`;
+    const other = edges.get(key) ?? { weight: 0, influence: 0 };
+    edges.set(key, { source, target, weight: other.weight + weight, influence: other.influence + influence });
+  }
+  return strongest(
+    [...edges.values()].sort((a, b) => b.influence - a.influence),
+    share,
+  );
+}
+
+export function shownGraph(response: CircuitResponse, shown: Shown): ShownGraph {
+  const nodes = mergedNodes(response, shown);
+  return { nodes, edges: mergedEdges(response, nodes, shown.edges) };
+}
