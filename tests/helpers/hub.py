@@ -1,10 +1,11 @@
-"""A local HTTP server that answers the requests of the Hugging Face clients from folders."""
+"""A local HTTP server that answers the requests of the Hugging Face clients from folders, and clients that ask it."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,6 +14,10 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 from urllib.parse import unquote, urlsplit
+
+import datasets
+import pytest
+from huggingface_hub import close_session, constants, hf_api
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -168,3 +173,28 @@ def fake_hub(keeps: Path | None = None, **repositories: dict[str, Path]) -> Iter
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+@contextmanager
+def using_hub(url: str, home: Path, token: str = "") -> Iterator[None]:
+    """Make the clients of this process use another Hub and cache, as HF_ENDPOINT and HF_HOME do at import."""
+    changes = {str(constants.ENDPOINT): url, str(constants.HF_HOME): str(home)}
+    with pytest.MonkeyPatch.context() as patched:
+        for module in (constants, datasets.config):
+            for name, value in vars(module).copy().items():
+                if isinstance(value, str | Path) and not name.startswith("__"):
+                    changed = str(value)
+                    for old, new in changes.items():
+                        changed = changed.replace(old, new)
+                    patched.setattr(module, name, type(value)(changed))
+            patched.setattr(module, "HF_HUB_OFFLINE", False)
+        patched.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        patched.setattr(hf_api.api, "endpoint", url)
+        patched.setenv("HF_TOKEN", token)
+        for name in [name for name in os.environ if name.upper().endswith("PROXY")]:
+            patched.delenv(name)
+        close_session()
+        try:
+            yield
+        finally:
+            close_session()

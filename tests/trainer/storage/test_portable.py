@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
+from mxd.backend.cli.main import run as mxd
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_records import adopt, metrics_of
 from mxd.trainer.training.train import train_layer
-from tests.helpers.hub import fake_hub
+from tests.helpers.hub import fake_hub, using_hub
 from tests.helpers.runs import World
 
 ROOT = Path(__file__).parents[3]
@@ -71,33 +69,18 @@ def test_what_is_no_run(tmp_path: Path) -> None:
         Run.from_pretrained("some-one/none")
 
 
-def mxd(*words: str, endpoint: str, place: Path, token: str) -> subprocess.CompletedProcess[str]:
-    """A command in a process of its own: addresses are read when the hub's client is imported."""
-    environment = {key: value for key, value in os.environ.items() if not key.upper().endswith("PROXY")}
-    environment |= {"HF_ENDPOINT": endpoint, "HF_HOME": str(place / "home"), "HF_HUB_OFFLINE": "0"}
-    environment |= {"HF_HUB_DISABLE_XET": "1", "HF_TOKEN": token, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(
-        [sys.executable, "-m", "mxd.backend.cli.main", *words, "--data", str(place / "data")],
-        capture_output=True,
-        text=True,
-        env=environment,
-        timeout=120,
-        check=False,
-    )
-
-
-def test_to_a_hub_and_from_it(run: Run, tmp_path: Path) -> None:
+def test_to_a_hub_and_from_it(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    push, data = ["push", "small", "some-one/small"], ["--data", str(tmp_path / "data")]
     with fake_hub(keeps=tmp_path / "hub") as hub:
-        pushed = mxd("push", "small", "some-one/small", endpoint=hub.url, place=tmp_path, token="hf_a")
-        assert pushed.returncode == 0, pushed.stderr
-        assert f"Uploaded small to {hub.url}/some-one/small/commit/" in pushed.stdout
+        with using_hub(hub.url, tmp_path / "home", token="hf_a"):
+            assert mxd([*push, *data]) == 0
+        assert f"Uploaded small to {hub.url}/some-one/small/commit/" in capsys.readouterr().out
         assert hub.tokens == ["Bearer hf_a"]
         card = (tmp_path / "hub" / "some-one" / "small" / "README.md").read_text()
         assert "normalised MSE after training" in card
-        pulled = mxd("pull", "some-one/small", "--name", "back", endpoint=hub.url, place=tmp_path, token="")
-        assert pulled.returncode == 0, pulled.stderr
-        refused = mxd("push", "small", "some-one/small", endpoint=hub.url, place=tmp_path, token="")
-        assert refused.returncode == 2
-        assert "hf auth login" in refused.stderr
+        with using_hub(hub.url, tmp_path / "home"):
+            assert mxd(["pull", "some-one/small", "--name", "back", *data]) == 0
+            assert mxd([*push, *data]) == 2
+        assert "hf auth login" in capsys.readouterr().err
     back = Run.load("back", tmp_path / "data")
     assert torch.equal(back.layer(X_TI).output_TO, run.layer(X_TI).output_TO)
