@@ -150,6 +150,57 @@ export const GLOSSARY = {
     name: "Error node",
     text: "Difference between the MLP’s output and that of the layer that replaces it.",
   },
+  interval: {
+    name: "95 % interval",
+    text: "Range that contains the true value with 95 % confidence, from resampling the test texts or sequences. If two intervals do not overlap, the difference is clear.",
+  },
+  balanced_accuracy: {
+    name: "Balanced accuracy",
+    text: "Mean of the shares of texts that are classified correctly inside and outside the class; 0.5 is chance.",
+  },
+  roc_auc: {
+    name: "ROC-AUC",
+    text: "Probability that a text of the class has a larger activation than another text; 0.5 is chance, 1 is perfect.",
+  },
+  top5_experts: { name: "Five experts", text: "F1 of a linear classifier on the five best experts of the class." },
+  best_neuron: {
+    name: "Best neuron",
+    text: "F1 of the best hidden neuron of the original MLP, selected and scored like the best expert.",
+  },
+  random_gate: {
+    name: "Random gate",
+    text: "F1 of the best expert of an untrained gate with as many experts: what selection among many reaches by chance.",
+  },
+  trained_tokens: { name: "Tokens", text: "Number of tokens that the run was trained on." },
+  training_mse: {
+    name: "Normalised MSE in training",
+    text: "Squared error of the layer’s output divided by the squared norm of the MLP’s output, on the last training batches. 0 is exact; 1 is as bad as predicting zero.",
+  },
+  training_dead: {
+    name: "Dead in training",
+    text: "Share of experts that were active on no token since the last logged training step. More tokens find fewer dead experts.",
+  },
+  active_experts: {
+    name: "Active experts",
+    text: "Number of experts that were active at least once in the index. Their share depends on how many tokens were indexed.",
+  },
+  method: {
+    name: "Method",
+    text: "Kind of sparse layer. MxD: experts are linear maps that share factors. Transcoder: experts are single directions, with or without a linear skip connection.",
+  },
+  layer: { name: "Layer", text: "Index of the transformer block whose MLP the run replaces, counted from 0." },
+  passage_weight: {
+    name: "Passage weight (θ)",
+    text: "Trade-off of the fine-tune: near 1, uncertainty on the passages counts most; near 0, the loss on other text does.",
+  },
+  retain_set: {
+    name: "Retain set",
+    text: "Other text on which the model should predict as before, here from the run’s index.",
+  },
+  confidence_distance: {
+    name: "Confidence distance",
+    text: "Probability of the most likely token minus 1/V, the value of a uniform prediction over V tokens. 0 means complete uncertainty.",
+  },
   f1: { name: "F1", text: "Harmonic mean of precision and recall of a classifier; 1 is perfect." },
 } satisfies Readonly<Record<string, Entry>>;
 

@@ -9,6 +9,7 @@ import type { RunSummary } from "@/api/types";
 import { withDensityAxis } from "@/components/plots/axes/axes";
 import { Plot } from "@/components/plots/plot";
 import { pageLinks } from "@/components/runs/page-links";
+import { Term } from "@/components/terms/term";
 import { Command } from "@/components/ui/copyable-command";
 import { ErrorState, LoadingState } from "@/components/ui/states";
 import { formatCompact, formatCount, formatFixed, formatPercent } from "@/lib/text/format";
@@ -23,19 +24,26 @@ function HealthFigures({ run }: { readonly run: RunSummary }) {
       {dead !== null && (
         <div>
           <b>{formatPercent(dead / run.num_experts, 1)} %</b>
-          <span>dead ({formatCount(dead)} experts)</span>
+          <span>
+            <Term id="dead_share">dead</Term>: {formatCount(dead)} experts, {formatCompact(run.indexed_tokens ?? 0)}{" "}
+            indexed tokens
+          </span>
         </div>
       )}
       {metric !== null && (
         <div>
           <b>{formatFixed(metric.l0, 1)}</b>
-          <span>active experts per token (K = {run.k})</span>
+          <span>
+            <Term id="l0">active experts per token</Term>, last training batches (K = {run.k})
+          </span>
         </div>
       )}
       {metric !== null && (
         <div>
           <b>{formatPercent(metric.max_density, 1)} %</b>
-          <span>density of the most used expert</span>
+          <span>
+            <Term id="density">density</Term> of the most used expert, last training batches
+          </span>
         </div>
       )}
     </div>
@@ -56,7 +64,7 @@ export function Health({ run }: { readonly run: RunSummary }) {
     <section className="pane">
       <div className="pane-h">
         <h2>Expert health</h2>
-        {isIndexed && <span className="note">density over {formatCompact(run.indexed_tokens ?? 0)} tokens</span>}
+        {isIndexed && <span className="note">histogram: density over {formatCompact(run.indexed_tokens ?? 0)} indexed tokens</span>}
         <span className="grow" />
         {isIndexed && (
           <Link className="link" to={pageLinks(run.name).page("experts")}>

@@ -2,7 +2,16 @@
 
 import type { RunSummary } from "@/api/types";
 import { activeK, gateName, hasHiddenLayer, methodName, shortOrigin, shortSource } from "@/components/runs/run-labels";
+import { Term } from "@/components/terms/term";
 import { formatCompact, formatCount } from "@/lib/text/format";
+import type { TermId } from "@/lib/text/glossary";
+
+const TERMS: Readonly<Record<string, TermId>> = { Method: "method", Layer: "layer", "Experts N": "expert", "Active K": "k" };
+
+function FactName({ name }: { readonly name: string }) {
+  const term = TERMS[name];
+  return term === undefined ? name : <Term id={term}>{name}</Term>;
+}
 
 export function RunFacts({ run }: { readonly run: RunSummary }) {
   const facts: readonly (readonly [string, string, string?])[] = [
@@ -22,7 +31,9 @@ export function RunFacts({ run }: { readonly run: RunSummary }) {
     <dl className="facts">
       {facts.map(([name, value, fullValue]) => (
         <div key={name}>
-          <dt>{name}</dt>
+          <dt>
+            <FactName name={name} />
+          </dt>
           <dd className={fullValue === undefined ? "" : "mono"} title={fullValue}>
             {value}
           </dd>

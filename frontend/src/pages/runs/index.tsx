@@ -10,10 +10,12 @@ import type { RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { pageLinks, usePageLinks } from "@/components/runs/page-links";
 import { methodName, hasTokenCount, shortSource } from "@/components/runs/run-labels";
+import { Term } from "@/components/terms/term";
 import { Command } from "@/components/ui/copyable-command";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { useNow } from "@/hooks/use-now";
 import { formatAgo, formatCompact, formatCount, formatFixed, formatPercent } from "@/lib/text/format";
+import type { TermId } from "@/lib/text/glossary";
 
 import { StatusWord } from "./status-word";
 
@@ -85,19 +87,26 @@ function RunRow({ run, others, now }: RunRowProps) {
   );
 }
 
-const COLUMNS: readonly (readonly [string, string, string])[] = [
-  ["Run", "", "r-name"],
-  ["Status", "", ""],
-  ["Language model", "", ""],
-  ["Layer", "", "num"],
-  ["Method", "", ""],
-  ["Experts", "N", "num"],
-  ["Active", "K", "num"],
-  ["Tokens", "", "num"],
-  ["Normalised MSE", "", "num"],
-  ["Dead", "%", "num"],
-  ["Active experts", "", "num"],
-  ["Updated", "", "num"],
+interface Column {
+  readonly name: string;
+  readonly unit?: string;
+  readonly className?: string;
+  readonly term?: TermId;
+}
+
+const COLUMNS: readonly Column[] = [
+  { name: "Run", className: "r-name", term: "run" },
+  { name: "Status" },
+  { name: "Language model" },
+  { name: "Layer", className: "num", term: "layer" },
+  { name: "Method", term: "method" },
+  { name: "Experts", unit: "N", className: "num", term: "expert" },
+  { name: "Active", unit: "K", className: "num", term: "k" },
+  { name: "Tokens", className: "num", term: "trained_tokens" },
+  { name: "MSE", unit: "training", className: "num", term: "training_mse" },
+  { name: "Dead", unit: "%, training", className: "num", term: "training_dead" },
+  { name: "Active experts", unit: "index", className: "num", term: "active_experts" },
+  { name: "Updated", className: "num" },
 ];
 
 function RunsTable({ runs }: { readonly runs: readonly RunSummary[] }) {
@@ -108,9 +117,9 @@ function RunsTable({ runs }: { readonly runs: readonly RunSummary[] }) {
       <table className="grid plain runs-table">
         <thead>
           <tr>
-            {COLUMNS.map(([name, unit, className]) => (
+            {COLUMNS.map(({ name, unit, className, term }) => (
               <th key={name} className={className} scope="col">
-                {name} <span className="unit">{unit}</span>
+                {term === undefined ? name : <Term id={term}>{name}</Term>} <span className="unit">{unit}</span>
               </th>
             ))}
             <th className="r-compare" scope="col">

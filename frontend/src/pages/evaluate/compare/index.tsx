@@ -15,7 +15,7 @@ import { useUrlState } from "@/hooks/use-url-state";
 import { Curves } from "@/pages/run/curves/curves";
 
 import { COMPARE_PARAMS, type CompareParams, type SetCompareParams } from "./compare-params";
-import { Evaluations } from "./facts/evaluations";
+import { Evaluations, Verdict } from "./facts/evaluations";
 import { FactsPane } from "./facts/facts-pane";
 import { Matches } from "./matches/matches";
 import { CompareHead, ChooseOtherRun } from "./other-run";
@@ -30,6 +30,7 @@ interface SideBySideProps {
 function SideBySide({ one, other, params, setParams }: SideBySideProps) {
   return (
     <>
+      <Verdict one={one} other={other} />
       <div className="compare-grid">
         <FactsPane one={one} other={other} />
         <div>

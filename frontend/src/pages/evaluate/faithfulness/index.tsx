@@ -3,15 +3,25 @@
 import "@/pages/run/run.css";
 import "@/styles/content/evaluation.css";
 
-import type { RunSummary } from "@/api/types";
+import type { Fact, RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { withLegend } from "@/components/plots/axes/legend";
 import { ServerFigure } from "@/components/plots/figure/server-figure";
 import { WithRun } from "@/components/runs/current-run";
-import { FactsTable } from "@/components/runs/facts-table";
+import { FactsTable, formatFact } from "@/components/runs/facts-table";
 import { EvaluationWarnings, WithEvaluation } from "@/components/runs/latest-evaluation";
 
 const textName = (text: string) => text.split("/").at(-1) ?? text;
+
+/** How much of what the MLP contributes the run keeps; empty if it was not measured. */
+function faithfulnessVerdict(run: string, facts: readonly Fact[]): string {
+  const kept = facts.find(({ name }) => name === "Loss recovered vs zero ablation");
+  const added = facts.find(({ name }) => name === "Loss increase");
+  if (kept === undefined || added === undefined) return "";
+  const interval = (fact: Fact) =>
+    fact.low == null ? "" : ` (95 % interval ${formatFact(fact.low, fact.unit)} to ${formatFact(fact.high, fact.unit)})`;
+  return `With ${run} instead of the MLP, the loss rises by ${formatFact(added.value, added.unit)} nats per token${interval(added)}: ${formatFact(kept.value, kept.unit)} of the loss that the MLP saves is kept${interval(kept)}.`;
+}
 
 function RunFaithfulness({ run: { name: run } }: { readonly run: RunSummary }) {
   return (
@@ -26,7 +36,9 @@ function RunFaithfulness({ run: { name: run } }: { readonly run: RunSummary }) {
                 {evaluation.seen_text ? ", which it was trained on" : ""}
               </span>
             </div>
+            <p className="verdict">{faithfulnessVerdict(run, evaluation.faithfulness)}</p>
             <EvaluationWarnings evaluation={evaluation} />
+            <ServerFigure name="faithfulness" prepare={withLegend} />
             <FactsTable
               label="Faithfulness"
               facts={evaluation.faithfulness}
@@ -43,7 +55,6 @@ function RunFaithfulness({ run: { name: run } }: { readonly run: RunSummary }) {
 function ComparisonAcrossRuns() {
   return (
     <>
-      <ServerFigure name="faithfulness" prepare={withLegend} />
       <ServerFigure name="routing-frontier" prepare={withLegend} />
       <ServerFigure name="added-layers" prepare={withLegend} />
     </>

@@ -4,7 +4,10 @@ import { Link } from "react-router";
 
 import type { ProbeSummary } from "@/api/types";
 import { usePageLinks } from "@/components/runs/page-links";
+import { Term } from "@/components/terms/term";
 import { formatCount, formatFixed } from "@/lib/text/format";
+
+import { expertAdvantage, probeVerdict } from "./probe-verdict";
 
 const score = (value: number | null) => (value === null ? "–" : formatFixed(value, 3));
 
@@ -19,7 +22,7 @@ function Row({ probeClass }: { readonly probeClass: ProbeSummary["classes"][numb
         <Link to={links.expert(probeClass.expert)}>{probeClass.expert}</Link>
       </td>
       <td className="num">
-        <b>{score(top1.f1)}</b>
+        {expertAdvantage(probeClass) < 0 ? score(top1.f1) : <b>{score(top1.f1)}</b>}
       </td>
       <td className="num ink2">
         {score(top1.low)} to {score(top1.high)}
@@ -27,7 +30,9 @@ function Row({ probeClass }: { readonly probeClass: ProbeSummary["classes"][numb
       <td className="num">{score(top1.balanced_accuracy)}</td>
       <td className="num">{score(top1.roc_auc)}</td>
       <td className="num">{score(top5.f1)}</td>
-      <td className="num">{score(neuron.f1)}</td>
+      <td className="num">
+        {expertAdvantage(probeClass) < 0 ? <b title="Better than the best expert">{score(neuron.f1)}</b> : score(neuron.f1)}
+      </td>
       <td className="num">{score(random.f1)}</td>
     </tr>
   );
@@ -44,6 +49,7 @@ export function ProbeTable({ probe }: { readonly probe: ProbeSummary }) {
           {formatCount(probe.examples)} {of}; experts selected on the validation split, scored once on the test split
         </span>
       </div>
+      <p className="verdict">{probeVerdict(probe.classes)}</p>
       {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus*/}
       <div className="facts-table" tabIndex={0} role="region" aria-label={`Probes on ${file}`}>
         <table className="grid plain">
@@ -51,14 +57,28 @@ export function ProbeTable({ probe }: { readonly probe: ProbeSummary }) {
             <tr>
               <th>Class</th>
               <th className="num">Examples</th>
-              <th className="num">Expert</th>
-              <th className="num">F1</th>
-              <th className="num">95 % CI</th>
-              <th className="num">Balanced acc.</th>
-              <th className="num">ROC-AUC</th>
-              <th className="num">F1, top 5 experts</th>
-              <th className="num">Best neuron</th>
-              <th className="num">Random gate</th>
+              <th className="num">Best expert</th>
+              <th className="num">
+                <Term id="f1">F1</Term>
+              </th>
+              <th className="num">
+                <Term id="interval">95 % interval</Term>
+              </th>
+              <th className="num">
+                <Term id="balanced_accuracy">Balanced acc.</Term>
+              </th>
+              <th className="num">
+                <Term id="roc_auc">ROC-AUC</Term>
+              </th>
+              <th className="num">
+                <Term id="top5_experts">F1, 5 experts</Term>
+              </th>
+              <th className="num">
+                <Term id="best_neuron">F1, best neuron</Term>
+              </th>
+              <th className="num">
+                <Term id="random_gate">F1, random gate</Term>
+              </th>
             </tr>
           </thead>
           <tbody>

@@ -10,18 +10,20 @@ import type { RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { useCurrentRun, WithRun } from "@/components/runs/current-run";
 import { usePageLinks } from "@/components/runs/page-links";
+import { Term } from "@/components/terms/term";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { moveItem } from "@/lib/rows/move-item";
+import type { TermId } from "@/lib/text/glossary";
 import { EntryRow } from "@/pages/explore/lists/entry-row";
 import { ListHead } from "@/pages/explore/lists/list-head";
 
-const COLUMNS: readonly (readonly [string, string])[] = [
+const COLUMNS: readonly (readonly [string, string, TermId?])[] = [
   ["", "c-plus"],
-  ["Id", "num"],
+  ["Id", "num", "expert"],
   ["Label", ""],
-  ["Density, %", "num"],
-  ["Max act.", "num"],
-  ["Top tokens", "l-tokens"],
+  ["Density, %", "num", "density"],
+  ["Max act.", "num", "max_activation"],
+  ["Top tokens", "l-tokens", "top_tokens"],
   ["Note", ""],
 ];
 
@@ -43,9 +45,9 @@ function ListView({ run, id }: { readonly run: RunSummary; readonly id: number }
         <table className="grid plain entries" aria-busy={order.isPending}>
           <thead>
             <tr>
-              {COLUMNS.map(([name, className]) => (
+              {COLUMNS.map(([name, className, term]) => (
                 <th key={name} className={className} scope="col">
-                  {name === "" ? <span className="sr">Tray</span> : name}
+                  {name === "" ? <span className="sr">Tray</span> : term === undefined ? name : <Term id={term}>{name}</Term>}
                 </th>
               ))}
               <th scope="col">

@@ -65,6 +65,12 @@ describe("properties of two runs", () => {
     ]);
   });
 
+  it("show whole numbers where rounded ones look the same", () => {
+    expect(differing(other({ parameters: 1_500_100 }))).toEqual([
+      { name: "Parameters", one: "1,500,000", other: "1,500,100", differs: true },
+    ]);
+  });
+
   it("are compared by full name, though only its end is shown", () => {
     expect(differing(other({ language_model: "elsewhere/gpt2" }))).toEqual([
       { name: "Language model", one: "gpt2", other: "gpt2", differs: true },

@@ -90,12 +90,25 @@ const SHOWN_SETTINGS = [
 
 const settingText = (value: RunDetail["config"][string] | undefined) => String(value ?? NONE);
 
+/** Rounded numbers of both runs; whole numbers where they differ but round to the same text. */
+function shownTexts(
+  text: (detail: RunDetail) => string,
+  value: FactKind["value"],
+  one: RunDetail,
+  other: RunDetail,
+): Pick<ComparedFact, "one" | "other"> {
+  const [a, b] = [value(one), value(other)];
+  const isHidden = typeof a === "number" && typeof b === "number" && a !== b && text(one) === text(other);
+  return isHidden && Number.isInteger(a) && Number.isInteger(b)
+    ? { one: formatCount(a), other: formatCount(b) }
+    : { one: text(one), other: text(other) };
+}
+
 /** All properties, then the settings that differ. */
 export function comparedFacts(one: RunDetail, other: RunDetail): readonly ComparedFact[] {
   const facts = FACTS.map(({ name, value, text = (detail) => String(value(detail) ?? NONE), isSame = Object.is }) => ({
     name,
-    one: text(one),
-    other: text(other),
+    ...shownTexts(text, value, one, other),
     differs: !isSame(value(one), value(other)),
   }));
   const names = [...new Set([...Object.keys(one.config), ...Object.keys(other.config)])].sort();

@@ -4,7 +4,7 @@ import { useQuery } from "@tanstack/react-query";
 import { Link } from "react-router";
 
 import { evaluationsQuery } from "@/api/queries";
-import type { Fact } from "@/api/types";
+import type { Fact, RunDetail } from "@/api/types";
 import { formatFact } from "@/components/runs/facts-table";
 import { pageLinks } from "@/components/runs/page-links";
 import { shortSource } from "@/components/runs/run-labels";
@@ -13,10 +13,24 @@ import { ErrorState, LoadingState } from "@/components/ui/states";
 import { formatCount } from "@/lib/text/format";
 
 import { commonEvaluation, factPairs, type CommonEvaluation } from "./common-evaluation";
+import { evaluationVerdict, fairness, unfairDifferences } from "./verdict";
 
 interface EvaluationsProps {
   readonly one: string;
   readonly other: string;
+}
+
+/** The verdict on both runs; empty while loading. Reserves its height. */
+export function Verdict({ one, other }: { readonly one: RunDetail; readonly other: RunDetail }) {
+  const [first, second] = [useQuery(evaluationsQuery(one.run.name)), useQuery(evaluationsQuery(other.run.name))];
+  const common = commonEvaluation(first.data?.evaluations ?? [], second.data?.evaluations ?? []);
+  const isFair = unfairDifferences(one.run, other.run).length === 0;
+  return (
+    <section className="compare-verdict" aria-label="Verdict">
+      <p className={isFair ? undefined : "unfair"}>{fairness(one.run, other.run)}</p>
+      <p>{common === null ? "" : evaluationVerdict(common)}</p>
+    </section>
+  );
 }
 
 function Value({ fact }: { readonly fact: Fact }) {

@@ -44,6 +44,13 @@ function MatchStatistics({ comparison }: { readonly comparison: RunComparison })
   );
 }
 
+/** One sentence on how far the two runs have learnt the same experts. */
+function matchVerdict({ run, other, pairs, mutual_share: share, median_cosine, chance_cosine }: RunComparison): string {
+  const error = 1.96 * Math.sqrt((share * (1 - share)) / Math.max(1, pairs.length));
+  const interval = `${formatPercent(Math.max(0, share - error), 1)} to ${formatPercent(Math.min(1, share + error), 1)} %`;
+  return `${formatPercent(share, 1)} % of these experts of ${run} (95 % interval ${interval}) are mutual nearest neighbours of experts of ${other}; the median similarity is ${formatFixed(median_cosine)}, and ${formatFixed(chance_cosine)} by chance.`;
+}
+
 function MatchedExperts({
   comparison,
   params,
@@ -67,6 +74,7 @@ function MatchedExperts({
           />
         </div>
         <MatchStatistics comparison={comparison} />
+        <p>{matchVerdict(comparison)}</p>
       </div>
       <MatchesTable comparison={comparison} params={params} setParams={setParams} />
     </>

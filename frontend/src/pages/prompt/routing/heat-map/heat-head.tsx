@@ -1,5 +1,6 @@
 /** Header of the heat map: one column per token, and the KL divergence that the layer causes after it. */
 
+import { Term } from "@/components/terms/term";
 import { columnText, type ColumnWindow } from "./columns";
 import { RANKING_HEADERS } from "./heat-row";
 import { type Column, formatKl, type Predicted, type Ranking } from "./heat-rows";
@@ -60,7 +61,7 @@ function Divergences({ columns, window, locked, predicted }: HeatHeadProps) {
   return (
     <tr className="klr" aria-busy={predicted === undefined}>
       <th className="c0" scope="row">
-        KL from original <span className="unit">nats</span>
+        <Term id="kl">KL from original</Term> <span className="unit">nats</span>
       </th>
       {window.from > 0 && <td colSpan={window.from} />}
       {columns.slice(window.from, window.to).map(({ position }) => {

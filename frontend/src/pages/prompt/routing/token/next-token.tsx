@@ -1,6 +1,7 @@
 /** Next-token probabilities after a token, with the original MLP and with the layer. */
 
 import type { PredictedToken } from "@/api/types";
+import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { formatFixed, formatProbability, formatSigned } from "@/lib/text/format";
 
@@ -27,7 +28,9 @@ export function NextToken({ token, method }: NextTokenProps) {
       <div className="pane-h">
         <h2>Next token</h2>
         <span className="grow" />
-        <span className="note">KL {token === undefined ? "…" : formatFixed(token.kl, 3)} nats</span>
+        <span className="note">
+          <Term id="kl">KL</Term> {token === undefined ? "…" : formatFixed(token.kl, 3)} nats
+        </span>
       </div>
       <table>
         <thead>

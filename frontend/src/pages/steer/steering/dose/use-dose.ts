@@ -40,7 +40,7 @@ export function useDose(run: string) {
           if (event.event === "done") setSweep({ ...NO_SWEEP, status: "done", key, result: event, share: 1 });
           else {
             const share = event.total === 0 ? 0 : event.tokens / event.total;
-            setSweep((old) => ({ ...old, share, before: event.queue_position ?? 0 }));
+            setSweep((old) => ({ ...old, share, before: event.queue_position }));
           }
         }
       } catch (error) {

@@ -186,7 +186,7 @@ export function EditCondition({ edit, onChange }: { readonly edit: Edit; readonl
         {condition.scope !== "prompt" && <GeneratedLimits condition={condition} onChange={change} />}
         <GateTests condition={condition} onChange={change} />
         <p className="card-note">
-          <Term id="condition">All parts must hold</Term> on a token. Counts are generated tokens.
+          <Term id="condition">All parts must hold</Term> on a token; counts are generated tokens.
         </p>
       </div>
     </details>

@@ -12,9 +12,9 @@ describe("the slider of an edit", () => {
   });
 
   it("describes the strength as an activation", () => {
-    expect(describeStrength("add", 2.5, STATISTICS)).toBe("10.0 more on every token; its maximum is 5.0.");
-    expect(describeStrength("add", -1, STATISTICS)).toBe("4.0 less on every token; its maximum is 5.0.");
-    expect(describeStrength("set", 0.5, STATISTICS)).toBe("2.0 on every token; its maximum is 5.0.");
+    expect(describeStrength("add", 2.5, STATISTICS)).toBe("10.0 more on each edited token; its maximum is 5.0.");
+    expect(describeStrength("add", -1, STATISTICS)).toBe("4.0 less on each edited token; its maximum is 5.0.");
+    expect(describeStrength("set", 0.5, STATISTICS)).toBe("2.0 on each edited token; its maximum is 5.0.");
     expect(describeStrength("scale", 4, STATISTICS)).toBe("");
     expect(describeStrength("add", 4, null)).toBe("");
   });

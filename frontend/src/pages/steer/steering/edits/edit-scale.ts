@@ -39,7 +39,7 @@ export function describeStrength(mode: EditMode, strength: number, statistics: E
   if (statistics === null || mode === "ablate" || mode === "scale" || !(statistics.p99 > 0)) return "";
   const coefficient = formatFixed(Math.abs(strength) * statistics.p99, 1);
   const change = mode === "set" ? "" : strength < 0 ? " less" : " more";
-  return `${coefficient}${change} on every token; its maximum is ${formatFixed(statistics.max_activation, 1)}.`;
+  return `${coefficient}${change} on each edited token; its maximum is ${formatFixed(statistics.max_activation, 1)}.`;
 }
 
 /** Number of decimals of the strength, at least one. */

@@ -1,0 +1,47 @@
+import { describe, expect, it } from "vitest";
+
+import type { EvaluationSummary, RunDetail } from "@/api/types";
+
+import { evaluationVerdict, fairness, unfairDifferences } from "./verdict";
+
+const RUN = { layer: 3, trained_tokens: 5e6, parameters: 2_600_000, k: 16 } as RunDetail["run"];
+
+function evaluation(run: string, value: number, low: number, high: number): EvaluationSummary {
+  const faithfulness = [{ name: "Loss increase", value, low, high, unit: "nats", description: "" }];
+  return { run, text: "data/held_out.jsonl", tokens: 10_240, faithfulness } as unknown as EvaluationSummary;
+}
+
+describe("the conditions of two runs", () => {
+  it("are equal within 2 %", () => {
+    expect(unfairDifferences(RUN, { ...RUN, parameters: 2_610_000 })).toEqual([]);
+    expect(fairness(RUN, RUN)).toBe(
+      "Equal conditions: layer 3, 5 M training tokens, 2,600,000 parameters, K 16, each within 2 %.",
+    );
+  });
+
+  it("are named where they differ", () => {
+    expect(fairness(RUN, { ...RUN, trained_tokens: 1.2e6, k: 32 })).toBe(
+      "Not a fair comparison: 5 M training tokens against 1.2 M training tokens; K 16 against K 32.",
+    );
+  });
+});
+
+describe("the verdict of an evaluation", () => {
+  it("names the better run, whichever comes first", () => {
+    const [good, bad] = [evaluation("a", 0.0177, 0.0143, 0.0212), evaluation("b", 0.04, 0.034, 0.046)];
+    const sentence =
+      "a predicts better: loss increase 0.0177 (0.0143 to 0.0212) against 0.0400 (0.0340 to 0.0460) nats with b (10,240 tokens of held_out.jsonl, 95 % intervals).";
+    expect(evaluationVerdict({ one: good, other: bad })).toBe(sentence);
+    expect(evaluationVerdict({ one: bad, other: good })).toBe(sentence);
+  });
+
+  it("is open if the intervals overlap", () => {
+    const pair = { one: evaluation("a", 0.02, 0.01, 0.03), other: evaluation("b", 0.025, 0.015, 0.035) };
+    expect(evaluationVerdict(pair)).toMatch(/^No clear difference: /);
+  });
+
+  it("needs a loss increase of both", () => {
+    const without = { ...evaluation("a", 0, 0, 0), faithfulness: [] };
+    expect(evaluationVerdict({ one: without, other: evaluation("b", 0, 0, 0) })).toBeNull();
+  });
+});

@@ -1,0 +1,81 @@
+/** What a comparison of two runs says: whether it is fair, and which run predicts better. */
+
+import type { EvaluationSummary, Fact, RunDetail } from "@/api/types";
+import { shortSource } from "@/components/runs/run-labels";
+import { formatCompact, formatCount, formatFixed } from "@/lib/text/format";
+
+import type { CommonEvaluation } from "./common-evaluation";
+
+type Run = RunDetail["run"];
+
+/** Parameters and tokens within this ratio count as equal. */
+const TOLERANCE = 0.02;
+const isClose = (one: number, other: number) => Math.abs(one - other) <= TOLERANCE * Math.max(one, other);
+
+interface Condition {
+  readonly name: string;
+  readonly isEqual: (one: Run, other: Run) => boolean;
+  readonly text: (run: Run) => string;
+}
+
+const CONDITIONS: readonly Condition[] = [
+  { name: "layer", isEqual: (a, b) => a.layer === b.layer, text: (run) => `layer ${run.layer}` },
+  {
+    name: "training tokens",
+    isEqual: (a, b) => isClose(a.trained_tokens, b.trained_tokens),
+    text: (run) => `${formatCompact(run.trained_tokens)} training tokens`,
+  },
+  {
+    name: "parameters",
+    isEqual: (a, b) => isClose(a.parameters, b.parameters),
+    text: (run) => `${formatCount(run.parameters)} parameters`,
+  },
+  { name: "K", isEqual: (a, b) => a.k === b.k, text: (run) => `K ${run.k}` },
+];
+
+/** Differences that make a comparison unfair, e.g. `5 M against 1.2 M training tokens`. */
+export function unfairDifferences(one: Run, other: Run): readonly string[] {
+  return CONDITIONS.filter(({ isEqual }) => !isEqual(one, other)).map(
+    ({ text }) => `${text(one)} against ${text(other)}`,
+  );
+}
+
+/** One sentence on the conditions of both runs. */
+export function fairness(one: Run, other: Run): string {
+  const differences = unfairDifferences(one, other);
+  if (differences.length > 0) return `Not a fair comparison: ${differences.join("; ")}.`;
+  return `Equal conditions: ${CONDITIONS.map(({ text }) => text(one)).join(", ")}, each within ${100 * TOLERANCE} %.`;
+}
+
+const LOSS_INCREASE = "Loss increase";
+const lossIncrease = ({ faithfulness }: EvaluationSummary) =>
+  estimate(faithfulness.find(({ name }) => name === LOSS_INCREASE));
+
+interface Estimate {
+  readonly value: number;
+  readonly low: number;
+  readonly high: number;
+}
+
+/** Null if the metric or its interval is unknown. */
+function estimate(fact: Fact | undefined): Estimate | null {
+  if (fact?.value == null || fact.low == null || fact.high == null) return null;
+  return { value: fact.value, low: fact.low, high: fact.high };
+}
+
+const describe = ({ value, low, high }: Estimate) =>
+  `${formatFixed(value, 4)} (${formatFixed(low, 4)} to ${formatFixed(high, 4)})`;
+
+/** One sentence that says which run predicts better on the same text, with both 95 % intervals; null if unknown. */
+export function evaluationVerdict({ one, other }: CommonEvaluation): string | null {
+  const [first, second] = [lossIncrease(one), lossIncrease(other)];
+  if (first === null || second === null) return null;
+  const isFirstBetter = first.value <= second.value;
+  const [best, worst] = isFirstBetter ? [first, second] : [second, first];
+  const [better, worse] = isFirstBetter ? [one, other] : [other, one];
+  const sample = `${formatCount(one.tokens)} tokens of ${shortSource(one.text)}, 95 % intervals`;
+  if (best.high < worst.low) {
+    return `${better.run} predicts better: loss increase ${describe(best)} against ${describe(worst)} nats with ${worse.run} (${sample}).`;
+  }
+  return `No clear difference: loss increase ${describe(best)} with ${better.run}, ${describe(worst)} nats with ${worse.run} (${sample}).`;
+}
