@@ -8,7 +8,9 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.test_routing import PROMPT, heat_map, panel, token
+from tests.browser.axe import violations
+from tests.browser.test_pages import settle
+from tests.browser.test_routing import PROMPT, heat_map
 
 pytestmark = pytest.mark.browser
 
@@ -49,19 +51,28 @@ def test_a_text_does_not_differ_from_itself(page: Page) -> None:
     expect(difference(page)).to_contain_text("the same experts equally strongly")
 
 
-def test_another_layer_is_routed_in_the_same_view(page: Page) -> None:
+def test_another_layer_makes_a_trace(page: Page) -> None:
     page.goto(f"/routing?run=demo-l3-k16&prompt={quote(PROMPT)}")
     expect(heat_map(page)).to_be_visible()
     page.get_by_role("group", name="Other layers").get_by_role("button", name="Layer 1").click()
-    layer = page.get_by_role("region", name="Layer 1, second")
-    expect(layer.get_by_role("table")).to_be_visible()
     expect(page).to_have_url(re.compile("layers=second"))
-    token(page, "girl").first.click()
-    expect(panel(page).get_by_role("region", name="Token in layer 1")).to_contain_text("shares of all")
-    plus = layer.get_by_role("rowheader").get_by_role("button").first
+    trace = page.get_by_role("table", name="Strongest experts, layers by tokens")
+    assert trace.get_by_role("rowheader").all_inner_texts() == ["Layer 1", "Layer 3", "Next token"]
+    trace.get_by_role("button", name="girl").click()
+    path = page.get_by_role("complementary", name="Path of the token")
+    expect(path.get_by_role("heading", name="Path of ␣girl")).to_be_visible()
+    expect(page).to_have_url(re.compile(r"[?&]lock=3\b"))
+    settle(page)
+    assert violations(page) == []
+    plus = path.get_by_role("rowgroup", name="Layer 1").get_by_role("button").first
     plus.click()
     expect(plus).to_have_attribute("aria-pressed", "true")
     expect(page.get_by_role("complementary", name="Tray")).to_contain_text(re.compile(r"second/\d+"))
+    expert = trace.get_by_role("row", name="Layer 1").get_by_role("link").first
+    expert.hover()
+    expect(page.get_by_role("tooltip")).to_contain_text("Rank on this token")
+    expert.click()
+    expect(page).to_have_url(re.compile(r"/experts/\d+\?run=second"))
 
 
 def test_rows_are_ranked_by_tokens_and_filtered_by_usage(page: Page) -> None:

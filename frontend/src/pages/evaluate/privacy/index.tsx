@@ -13,12 +13,13 @@ import { PageBar } from "@/components/layout/navigation/page-bar";
 import { FromContext } from "@/components/prompt/from-context";
 import { PromptBox, SUBMIT_KEY } from "@/components/prompt/prompt-box";
 import { WithRun } from "@/components/runs/current-run";
+import { Term } from "@/components/terms/term";
 import { Button } from "@/components/ui/button";
 import { NumberInput } from "@/components/ui/number-input";
 import { EmptyState, ErrorState } from "@/components/ui/states";
 import { type SetParams, useUrlState, type Values } from "@/hooks/use-url-state";
 import { formatFixed, formatSigned } from "@/lib/text/format";
-import { LayerButtons } from "@/pages/prompt/routing/other-layers";
+import { LayerButtons } from "@/pages/prompt/routing/layer-buttons";
 
 import { MAX_PASSAGES, contextPassage, splitPassages, appendPassage } from "./passages";
 import { PRIVACY_PARAMS } from "./privacy-params";
@@ -34,10 +35,10 @@ interface ParamProps {
 function Settings({ params, setParams }: ParamProps) {
   return (
     <div className="privacy-settings">
-      <label title="Trade-off between uncertainty on the passages (1) and loss on the retain set (0)">
-        Passage weight θ{" "}
+      <label>
+        <Term id="passage_weight">Weight of the passages</Term>{" "}
         <NumberInput
-          label="Passage weight θ"
+          label="Weight of the passages"
           value={params.theta}
           digits={2}
           min={0.01}
@@ -57,7 +58,7 @@ function Settings({ params, setParams }: ParamProps) {
         />
       </label>
       <label title="Among the steps within this limit, the one with the lowest confidence on the passages is kept">
-        Max loss increase{" "}
+        Loss increase at most{" "}
         <NumberInput
           label="Maximum loss increase on the retain set, nats per token"
           value={params.max_added_loss}
@@ -101,7 +102,7 @@ function ProgressLine({ work }: { readonly work: Protection }) {
 }
 
 /** Name of a result in the list of results. */
-const resultName = (result: PrivacyResult) => `${result.runs.join(" + ")}, θ ${result.theta}`;
+const resultName = (result: PrivacyResult) => `${result.runs.join(" + ")}, weight ${result.theta}`;
 
 interface ResultChoiceProps {
   readonly results: readonly PrivacyFineTune[];
@@ -141,8 +142,10 @@ function Results({ run, passages, params, setParams }: ResultsProps) {
   if (shown === undefined) {
     return (
       <EmptyState title="Type passages on which the model should be uncertain">
-        Fine-tunes this run’s decoder scale C and gate until next-token predictions on the passages are near-uniform, as
-        far as the loss limit on the retain set allows. The result is saved as a new run; this one is not changed.
+        For example an address or a licence key that the model should not complete. The gate and the output scaling of
+        the run are fine-tuned until the model’s next-token predictions on the passages are nearly uniform, while its
+        loss on other text, the <Term id="retain_set">retain set</Term>, rises by at most the limit above. The result is
+        saved as a new run; this one is not changed. The page then shows both models’ predictions token by token.
       </EmptyState>
     );
   }

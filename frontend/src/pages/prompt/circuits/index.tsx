@@ -21,7 +21,7 @@ import { Button } from "@/components/ui/button";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { type SetParams, useUrlState, type Values } from "@/hooks/use-url-state";
 import { continuationPrompt } from "@/lib/text/prompts";
-import { LayerButtons } from "@/pages/prompt/routing/other-layers";
+import { LayerButtons } from "@/pages/prompt/routing/layer-buttons";
 
 import { CIRCUIT_PARAMS, NO_MARKS } from "./circuit-params";
 import { OpenedCircuit, TracedCircuit } from "./circuit-view";

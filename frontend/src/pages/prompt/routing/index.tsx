@@ -23,9 +23,10 @@ import { formatCount } from "@/lib/text/format";
 import { sentencePrompt } from "@/lib/text/prompts";
 
 import { DifferenceView } from "./difference/difference-view";
-import { useLayers } from "./other-layers";
+import { useLayers } from "./layer-buttons";
 import { ROUTING_PARAMS } from "./routing-params";
 import { RoutingView } from "./routing-view";
+import { TraceView } from "./trace/trace-view";
 
 const DEBOUNCE_MS = 250;
 
@@ -149,9 +150,13 @@ function Routing({ run }: { readonly run: RunSummary }) {
       {response !== undefined && isComparing && params.against !== "" && (
         <Compared run={run} first={response} params={params} setParams={setParams} />
       )}
-      {response !== undefined && !(isComparing && params.against !== "") && (
-        <RoutingView run={run} response={response} others={others} params={params} setParams={setParams} />
-      )}
+      {response !== undefined &&
+        !(isComparing && params.against !== "") &&
+        (others.length > 0 ? (
+          <TraceView run={run} routings={[response, ...others]} params={params} setParams={setParams} />
+        ) : (
+          <RoutingView run={run} response={response} params={params} setParams={setParams} />
+        ))}
     </>
   );
 }

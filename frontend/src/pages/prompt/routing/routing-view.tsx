@@ -1,7 +1,7 @@
 /** The heat map of one routing with its controls, legend and token panel. */
 
 import { useQuery } from "@tanstack/react-query";
-import { type UIEvent, useCallback, useMemo, useState } from "react";
+import { useCallback, useMemo, useState } from "react";
 
 import { predictionsQuery, type Prompt } from "@/api/queries";
 import type { RoutingResponse, RunSummary } from "@/api/types";
@@ -10,7 +10,6 @@ import { methodName } from "@/components/runs/run-labels";
 import { RampLegend } from "@/components/tokens/ramp-legend";
 import { useTips } from "@/components/tokens/tip-layer";
 import { Button } from "@/components/ui/button";
-import { NumberInput } from "@/components/ui/number-input";
 import { useShortcut } from "@/hooks/use-shortcut";
 import type { SetParams, Values } from "@/hooks/use-url-state";
 import { formatCount, formatFixed } from "@/lib/text/format";
@@ -29,16 +28,14 @@ import {
   scaleEnd,
   filterByDensity,
 } from "./heat-map/heat-rows";
-import { OtherLayer, OtherTokens } from "./other-layers";
 import { MORE_ROWS, type ROUTING_PARAMS } from "./routing-params";
 import { PlainTable } from "./table/plain-table";
+import { DensityFilter, StartToken } from "./token-filters";
 import { TokenPanel } from "./token/token-panel";
 
 interface RoutingViewProps {
   readonly run: RunSummary;
   readonly response: RoutingResponse;
-  /** Routings through other layers in the same forward pass. */
-  readonly others: readonly RoutingResponse[];
   readonly params: Values<typeof ROUTING_PARAMS>;
   readonly setParams: SetParams<typeof ROUTING_PARAMS>;
 }
@@ -75,14 +72,6 @@ function useLock({ params, setParams }: RoutingViewProps) {
   return { lock, onLock, release };
 }
 
-/** Keeps the stacked heat maps of several layers horizontally aligned. */
-function syncScroll({ currentTarget, target }: UIEvent<HTMLElement>) {
-  if (!(target instanceof HTMLElement) || !target.classList.contains("heat-box")) return;
-  for (const other of currentTarget.querySelectorAll<HTMLElement>(".heat-box")) {
-    if (other !== target && other.scrollLeft !== target.scrollLeft) other.scrollLeft = target.scrollLeft;
-  }
-}
-
 interface FootProps extends RoutingViewProps {
   readonly columns: readonly Column[];
   readonly predicted: Predicted;
@@ -98,26 +87,8 @@ function Foot({ params, setParams, columns, predicted, rows, shared, end }: Foot
       <RampLegend kind="sequential" low="Activation 0" high={formatFixed(end, Math.max(1, cellDigits(end)))} />
       <span className="grow" />
       <span className="dim">Mean KL {meanKl(columns, predicted)} nats.</span>
-      <Button
-        size="small"
-        variant={params.start ? "chosen" : "ghost"}
-        aria-pressed={params.start}
-        onClick={() => setParams({ start: !params.start })}
-      >
-        Start token
-      </Button>
-      <label className="density-filter">
-        Density at most{" "}
-        <NumberInput
-          label="Density at most"
-          value={params.density}
-          digits={params.density === 100 ? 0 : 1}
-          min={0}
-          max={100}
-          unit="%"
-          onCommit={(density) => setParams({ density })}
-        />
-      </label>
+      <StartToken params={params} setParams={setParams} />
+      <DensityFilter params={params} setParams={setParams} />
       {shared > 0 && (
         <Button
           size="small"
@@ -153,16 +124,6 @@ function useHeatRows(response: RoutingResponse, params: RoutingViewProps["params
   return { columns, all, rows, shown, extra, end };
 }
 
-interface OtherLayersProps extends RoutingViewProps {
-  readonly onPreview: ReturnType<typeof usePreview>["onPreview"];
-}
-
-function OtherLayers({ others, params, setParams, onPreview }: OtherLayersProps) {
-  return others.map((other) => (
-    <OtherLayer key={other.run} response={other} params={params} setParams={setParams} onPreview={onPreview} />
-  ));
-}
-
 export function RoutingView(props: RoutingViewProps) {
   const { run, response, params } = props;
   const { columns, all, rows, shown, extra, end } = useHeatRows(response, params);
@@ -175,7 +136,7 @@ export function RoutingView(props: RoutingViewProps) {
   const expert = locked === undefined ? null : (lock?.expert ?? null);
   return (
     <div className="prompted-columns">
-      <section className="prompted-main heat-pane" aria-label="Experts by token" onScrollCapture={syncScroll}>
+      <section className="prompted-main heat-pane" aria-label="Experts by token">
         <HeatBar {...props} predicted={predicted} shown={shown.length} total={rows.length} />
         {params.view === "table" ? (
           <PlainTable response={response} predicted={predicted} withStart={params.start} />
@@ -192,7 +153,6 @@ export function RoutingView(props: RoutingViewProps) {
             onLock={onLock}
           />
         )}
-        {params.view === "map" && <OtherLayers {...props} onPreview={preview.onPreview} />}
         <Foot
           {...props}
           columns={columns}
@@ -214,7 +174,6 @@ export function RoutingView(props: RoutingViewProps) {
           isLocked={locked !== undefined}
           lockedExpert={expert}
           onRelease={release}
-          others={<OtherTokens {...props} position={column.position} isLocked={locked !== undefined} />}
         />
       )}
     </div>

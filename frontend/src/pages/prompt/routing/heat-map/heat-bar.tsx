@@ -12,7 +12,7 @@ import { SegmentedControl } from "@/components/ui/segmented-control";
 import type { SetParams, Values } from "@/hooks/use-url-state";
 import { saveFile } from "@/lib/browser/save-file";
 import { formatCount } from "@/lib/text/format";
-import { LayerButtons } from "@/pages/prompt/routing/other-layers";
+import { LayerButtons } from "@/pages/prompt/routing/layer-buttons";
 import type { ROUTING_PARAMS } from "@/pages/prompt/routing/routing-params";
 import { routingTable } from "@/pages/prompt/routing/table/routing-export";
 

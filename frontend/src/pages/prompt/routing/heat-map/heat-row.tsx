@@ -4,11 +4,10 @@ import { memo } from "react";
 import { Link } from "react-router";
 
 import { ExpertLabel } from "@/components/experts/expert-link";
-import { pageLinks, usePageLinks } from "@/components/runs/page-links";
+import { usePageLinks } from "@/components/runs/page-links";
 import { PlusButton } from "@/components/tray/plus-button";
 import { sequentialStep } from "@/lib/scales/colour-scale";
 import { formatFixed, formatPercent } from "@/lib/text/format";
-import { useHeatMapRun } from "@/pages/prompt/routing/rows-of-run";
 
 import type { ColumnWindow } from "./columns";
 import { cellDigits, type Column, type HeatRow, type Ranking } from "./heat-rows";
@@ -38,9 +37,7 @@ function rankedValue(row: HeatRow, ranking: Ranking, digits: number): string {
 }
 
 function Head({ row }: { readonly row: HeatRow }) {
-  const run = useHeatMapRun();
-  const current = usePageLinks();
-  const links = run === undefined ? current : pageLinks(run);
+  const links = usePageLinks();
   return (
     <th scope="row">
       <div>
@@ -49,7 +46,7 @@ function Head({ row }: { readonly row: HeatRow }) {
           <ExpertLabel label={row.info.label} automatic={row.info.automatic} topTokens={row.info.top_tokens} />
           {row.info.label === null && <span className="sr">Expert {row.expert}</span>}
         </Link>
-        <PlusButton expert={row.expert} run={run} />
+        <PlusButton expert={row.expert} />
       </div>
     </th>
   );

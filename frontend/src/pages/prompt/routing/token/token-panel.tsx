@@ -1,14 +1,15 @@
 /** Details of one token: its active experts and the next-token probabilities. */
 
 import { useQuery } from "@tanstack/react-query";
-import { type ReactNode, useState } from "react";
+import { useState } from "react";
 import { Link } from "react-router";
 
 import { directEffectsQuery, type Prompt } from "@/api/queries";
 import type { ExpertEffect, RoutedExpert, RoutedExpertInfo, RoutingResponse } from "@/api/types";
 import { CoefficientCell } from "@/components/experts/coefficient-bar";
 import { ExpertLabel } from "@/components/experts/expert-link";
-import { pageLinks, usePageLinks } from "@/components/runs/page-links";
+import { usePageLinks } from "@/components/runs/page-links";
+import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/plus-button";
 import { Button } from "@/components/ui/button";
@@ -34,12 +35,9 @@ interface PanelProps {
   readonly isLocked: boolean;
   readonly lockedExpert: number | null;
   readonly onRelease: () => void;
-  /** The same token in other layers. */
-  readonly others: ReactNode;
 }
 
 interface RowProps {
-  readonly ofRun: string | undefined;
   readonly routed: RoutedExpert;
   readonly info: RoutedExpertInfo | undefined;
   /** Only loaded for a locked token. */
@@ -58,9 +56,8 @@ function ExpertTokens({ info, effect }: Pick<RowProps, "info" | "effect">) {
   ));
 }
 
-function ExpertOfToken({ ofRun, routed, info, effect, end, isLocked }: RowProps) {
-  const current = usePageLinks();
-  const links = ofRun === undefined ? current : pageLinks(ofRun);
+function ExpertOfToken({ routed, info, effect, end, isLocked }: RowProps) {
+  const links = usePageLinks();
   return (
     <tr className={isLocked ? "rowlk" : undefined}>
       <td className="a">
@@ -79,18 +76,42 @@ function ExpertOfToken({ ofRun, routed, info, effect, end, isLocked }: RowProps)
       </td>
       <td className="num">{formatPercent(routed.share, 1)}</td>
       <td>
-        <PlusButton expert={routed.expert} run={ofRun} />
+        <PlusButton expert={routed.expert} />
       </td>
     </tr>
   );
 }
 
-interface TokenExpertsProps extends Omit<PanelProps, "predicted" | "method" | "onRelease" | "others"> {
-  /** The run, if it is not the page's. */
-  readonly ofRun?: string;
+function Head({ arePromoted }: { readonly arePromoted: boolean }) {
+  return (
+    <thead>
+      <tr>
+        <th>
+          Expert,{" "}
+          {arePromoted ? (
+            <Term id="direct_logit_effect">promoted tokens</Term>
+          ) : (
+            <Term id="top_tokens">top activating tokens</Term>
+          )}
+          {arePromoted && <span className="unit"> Δ nats</span>}
+        </th>
+        <th className="num">
+          <Term id="activation">Act.</Term>
+        </th>
+        <th className="num">
+          <Term id="output_norm">Share</Term> <span className="unit">%</span>
+        </th>
+        <th>
+          <span className="sr">Tray</span>
+        </th>
+      </tr>
+    </thead>
+  );
 }
 
-export function TokenExperts({ run, ofRun, text, column, experts, end, isLocked, lockedExpert }: TokenExpertsProps) {
+type TokenExpertsProps = Omit<PanelProps, "predicted" | "method" | "onRelease">;
+
+function TokenExperts({ run, text, column, experts, end, isLocked, lockedExpert }: TokenExpertsProps) {
   const { data } = useQuery(directEffectsQuery(run, text, isLocked ? column.position : null));
   const effects = new Map(data?.experts.map((effect) => [effect.expert, effect]));
   const [isExpanded, setExpanded] = useState(false);
@@ -100,26 +121,11 @@ export function TokenExperts({ run, ofRun, text, column, experts, end, isLocked,
   return (
     <>
       <table className="token-experts">
-        <thead>
-          <tr>
-            <th>
-              {data === undefined ? "Expert, top activating tokens" : "Expert, promoted tokens"}
-              {data !== undefined && <span className="unit"> Δ nats</span>}
-            </th>
-            <th className="num">Act.</th>
-            <th className="num">
-              Share <span className="unit">%</span>
-            </th>
-            <th>
-              <span className="sr">Tray</span>
-            </th>
-          </tr>
-        </thead>
+        <Head arePromoted={data !== undefined} />
         <tbody>
           {shown.map((routed) => (
             <ExpertOfToken
               key={routed.expert}
-              ofRun={ofRun}
               routed={routed}
               info={experts[routed.expert]}
               effect={effects.get(routed.expert)}
@@ -147,7 +153,7 @@ export function TokenExperts({ run, ofRun, text, column, experts, end, isLocked,
 }
 
 export function TokenPanel(props: PanelProps) {
-  const { column, predicted, method, isLocked, others, onRelease } = props;
+  const { column, predicted, method, isLocked, onRelease } = props;
   return (
     <aside className="token-panel" aria-label="Token details">
       <section>
@@ -168,7 +174,6 @@ export function TokenPanel(props: PanelProps) {
         <TokenExperts key={column.position} {...props} />
       </section>
       <NextToken token={predicted?.[column.position]} method={method} />
-      {others}
     </aside>
   );
 }

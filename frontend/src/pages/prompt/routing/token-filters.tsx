@@ -1,0 +1,42 @@
+/** Which tokens and experts the routing shows. */
+
+import { Button } from "@/components/ui/button";
+import { NumberInput } from "@/components/ui/number-input";
+import type { SetParams, Values } from "@/hooks/use-url-state";
+
+import type { ROUTING_PARAMS } from "./routing-params";
+
+interface FilterProps {
+  readonly params: Values<typeof ROUTING_PARAMS>;
+  readonly setParams: SetParams<typeof ROUTING_PARAMS>;
+}
+
+export function StartToken({ params, setParams }: FilterProps) {
+  return (
+    <Button
+      size="small"
+      variant={params.start ? "chosen" : "ghost"}
+      aria-pressed={params.start}
+      onClick={() => setParams({ start: !params.start })}
+    >
+      Start token
+    </Button>
+  );
+}
+
+export function DensityFilter({ params, setParams }: FilterProps) {
+  return (
+    <label className="density-filter">
+      Density at most{" "}
+      <NumberInput
+        label="Density at most"
+        value={params.density}
+        digits={params.density === 100 ? 0 : 1}
+        min={0}
+        max={100}
+        unit="%"
+        onCommit={(density) => setParams({ density })}
+      />
+    </label>
+  );
+}

@@ -1,0 +1,49 @@
+import { expect, test } from "vitest";
+
+import type { RoutingResponse } from "@/api/types";
+import { heatColumns } from "@/pages/prompt/routing/heat-map/heat-rows";
+
+import { traceLayers, tracedName } from "./trace-rows";
+
+const info = { label: null, automatic: null, density: 0.01, max_activation: 1, top_tokens: [" girl"] };
+
+function routing(run: string, experts: readonly (readonly [number, number])[]): RoutingResponse {
+  const routed = experts.map(([expert, share]) => ({ expert, coefficient: 10 * share, share }));
+  return {
+    run,
+    tokens: [
+      { id: 0, text: "<s>", start: true, experts: [] },
+      { id: 1, text: " girl", start: false, experts: routed },
+    ],
+    experts: Object.fromEntries(experts.map(([expert]) => [expert, { ...info, density: expert === 9 ? 0.9 : 0.01 }])),
+  } as unknown as RoutingResponse;
+}
+
+const LATE = routing("late", [
+  [9, 0.5],
+  [1, 0.1],
+  [2, 0.2],
+  [3, 0.15],
+]);
+const EARLY = routing("early", [[4, 1]]);
+const ROUTINGS = [
+  { layer: 5, response: LATE },
+  { layer: 0, response: EARLY },
+];
+
+test("layers are in order, and each token has its strongest experts first", () => {
+  const layers = traceLayers(ROUTINGS, heatColumns(LATE, false), 100);
+  expect(layers.map(({ run }) => run)).toEqual(["early", "late"]);
+  expect(layers[1]?.tokens.get(1)?.map(({ row }) => row.expert)).toEqual([9, 2, 3]);
+  expect(layers[1]?.tokens.has(0)).toBe(false);
+});
+
+test("experts that fire nearly everywhere can be left out", () => {
+  const layers = traceLayers(ROUTINGS, heatColumns(LATE, false), 50);
+  expect(layers[1]?.tokens.get(1)?.map(({ row }) => row.expert)).toEqual([2, 3, 1]);
+});
+
+test("an expert without a label is named after its id and its most frequent token", () => {
+  expect(tracedName(7, info)).toBe("7 ␣girl");
+  expect(tracedName(7, { ...info, label: "children" })).toBe("children");
+});

@@ -1,0 +1,72 @@
+/** A text through several layers: the strongest experts of each layer on each token. */
+
+import type { RoutedExpertInfo, RoutingResponse } from "@/api/types";
+import { shownAutomatic } from "@/components/experts/automatic-label";
+import { visibleText } from "@/lib/text/token-text";
+import {
+  type Column,
+  filterByDensity,
+  type HeatCell,
+  heatRows,
+  type HeatRow,
+  scaleEnd,
+} from "@/pages/prompt/routing/heat-map/heat-rows";
+
+/** Experts listed per layer and token. */
+export const TRACED_EXPERTS = 3;
+
+export interface TracedExpert {
+  readonly row: HeatRow;
+  readonly cell: HeatCell;
+}
+
+export interface TraceLayer {
+  readonly run: string;
+  readonly layer: number;
+  /** End of the layer's colour scale. */
+  readonly end: number;
+  /** By position, strongest first. */
+  readonly tokens: ReadonlyMap<number, readonly TracedExpert[]>;
+}
+
+interface LayerRouting {
+  readonly layer: number;
+  readonly response: RoutingResponse;
+}
+
+function tracedExperts(rows: readonly HeatRow[], position: number): readonly TracedExpert[] {
+  return rows
+    .flatMap((row) => {
+      const cell = row.cells.get(position);
+      return cell === undefined ? [] : [{ row, cell }];
+    })
+    .sort((a, b) => b.cell.share - a.cell.share)
+    .slice(0, TRACED_EXPERTS);
+}
+
+/** From the first layer to the last. Experts above `density` percent are left out. */
+export function traceLayers(
+  routings: readonly LayerRouting[],
+  columns: readonly Column[],
+  density: number,
+): readonly TraceLayer[] {
+  return [...routings]
+    .sort((a, b) => a.layer - b.layer)
+    .map(({ layer, response }) => {
+      const own = columns.flatMap(({ position }) => {
+        const token = response.tokens[position];
+        return token === undefined ? [] : [{ position, token }];
+      });
+      const rows = filterByDensity(heatRows(own, response.experts, "summed"), density);
+      const tokens = new Map(own.map(({ position }) => [position, tracedExperts(rows, position)] as const));
+      return { run: response.run, layer, end: scaleEnd(rows), tokens };
+    });
+}
+
+/** The label, or the id with the token on which the expert fires most. */
+export function tracedName(expert: number, info: RoutedExpertInfo): string {
+  const label = info.label ?? shownAutomatic(info.automatic)?.label;
+  if (label !== undefined) return label;
+  const [token] = info.top_tokens;
+  return token === undefined ? String(expert) : `${expert} ${visibleText(token)}`;
+}

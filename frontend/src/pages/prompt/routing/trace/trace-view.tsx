@@ -1,0 +1,83 @@
+/** A text through several layers at once: one table, and the path of one token beside it. */
+
+import "./trace.css";
+
+import { useQuery } from "@tanstack/react-query";
+import { useCallback, useMemo } from "react";
+
+import { predictionsQuery } from "@/api/queries";
+import type { RoutingResponse, RunSummary } from "@/api/types";
+import { useCurrentRun } from "@/components/runs/current-run";
+import { effectiveK, KSlider } from "@/components/runs/k-slider";
+import { methodName } from "@/components/runs/run-labels";
+import { RampLegend } from "@/components/tokens/ramp-legend";
+import type { SetParams, Values } from "@/hooks/use-url-state";
+import { heatColumns } from "@/pages/prompt/routing/heat-map/heat-rows";
+import { LayerButtons } from "@/pages/prompt/routing/layer-buttons";
+import type { ROUTING_PARAMS } from "@/pages/prompt/routing/routing-params";
+import { DensityFilter, StartToken } from "@/pages/prompt/routing/token-filters";
+
+import { PathPanel } from "./path-panel";
+import { TRACED_EXPERTS, traceLayers } from "./trace-rows";
+import { TraceTable } from "./trace-table";
+
+interface TraceViewProps {
+  readonly run: RunSummary;
+  /** The page's run first. */
+  readonly routings: readonly RoutingResponse[];
+  readonly params: Values<typeof ROUTING_PARAMS>;
+  readonly setParams: SetParams<typeof ROUTING_PARAMS>;
+}
+
+/** The routings with the layers of their runs. */
+function useLayerRoutings(routings: readonly RoutingResponse[]) {
+  const { runs } = useCurrentRun();
+  return useMemo(
+    () =>
+      routings.flatMap((response) => {
+        const run = runs.find(({ name }) => name === response.run);
+        return run === undefined ? [] : [{ layer: run.layer, response }];
+      }),
+    [routings, runs],
+  );
+}
+
+export function TraceView({ run, routings, params, setParams }: TraceViewProps) {
+  const [first] = routings;
+  const layered = useLayerRoutings(routings);
+  const columns = useMemo(() => (first === undefined ? [] : heatColumns(first, params.start)), [first, params.start]);
+  const layers = useMemo(() => traceLayers(layered, columns, params.density), [layered, columns, params.density]);
+  const { data } = useQuery(predictionsQuery(run.name, { text: params.prompt, k: effectiveK(run, params.k) }));
+  const predicted = data?.tokens.length === first?.tokens.length ? data?.tokens : undefined;
+  const column = columns.find(({ position }) => position === params.lock?.position) ?? columns.at(-1);
+  const onChoose = useCallback((position: number) => setParams({ lock: { position, expert: null } }), [setParams]);
+  return (
+    <div className="prompted-columns">
+      <section className="prompted-main heat-pane" aria-label="Experts by layer and token">
+        <div className="pane-h">
+          <h2>Experts by layer and token</h2>
+          <span className="note">the {TRACED_EXPERTS} with the largest share of each layer’s output</span>
+          <span className="grow" />
+          <KSlider run={run} k={params.k} onChange={(k) => setParams({ k })} />
+          <LayerButtons run={run} chosen={params.layers} onChoose={(names) => setParams({ layers: names })} />
+        </div>
+        <TraceTable
+          columns={columns}
+          layers={layers}
+          predicted={predicted}
+          current={column?.position}
+          onChoose={onChoose}
+        />
+        <div className="heat-foot">
+          <RampLegend kind="sequential" low="Activation 0" high="the layer’s largest here" />
+          <span className="grow" />
+          <StartToken params={params} setParams={setParams} />
+          <DensityFilter params={params} setParams={setParams} />
+        </div>
+      </section>
+      {column !== undefined && (
+        <PathPanel column={column} layers={layers} predicted={predicted} method={methodName(run.method)} />
+      )}
+    </div>
+  );
+}
