@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from subprocess import PIPE, CompletedProcess, Popen
 
@@ -34,8 +35,9 @@ def ended(process: Popen[str]) -> CompletedProcess[str]:
     return CompletedProcess(process.args, process.returncode, out, err)
 
 
-def run_processes(work: Callable[[], None], *words: str, processes: int = 2) -> list[CompletedProcess[str]]:
-    """Run a function in several processes and return the output of each.
+@contextmanager
+def started_processes(work: Callable[[], None], *words: str, processes: int = 2) -> Iterator[list[Forked]]:
+    """Run a function in several processes.
 
     The processes find each other by the environment variables that ``torchrun`` sets. Unlike under ``torchrun``, the
     others continue when one fails.
@@ -44,12 +46,26 @@ def run_processes(work: Callable[[], None], *words: str, processes: int = 2) -> 
     shared = {"TORCHELASTIC_RUN_ID": "tests", "TORCHELASTIC_USE_AGENT_STORE": "True", "CUDA_VISIBLE_DEVICES": ""}
     shared |= {"MASTER_ADDR": HOST, "MASTER_PORT": str(meeting.port)}
     shared |= {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes)}
+    with ExitStack() as running:
+        yield [
+            running.enter_context(
+                Forked(
+                    work,
+                    [work.__module__, *words],
+                    ROOT,
+                    {**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                )
+            )
+            for rank in range(processes)
+        ]
 
-    def run(rank: int) -> CompletedProcess[str]:
-        own = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-        with Forked(work, [work.__module__, *words], ROOT, {**os.environ, **shared, **own}) as process:
-            out, err = process.communicate(TIMEOUT_SECONDS)
-            return CompletedProcess(words, process.wait(), out, err)
 
-    with ThreadPoolExecutor(processes) as pool:
-        return list(pool.map(run, range(processes)))
+def run_processes(work: Callable[[], None], *words: str, processes: int = 2) -> list[CompletedProcess[str]]:
+    """Run a function in several processes, as ``started_processes``, and return the output of each."""
+
+    def finish(process: Forked) -> CompletedProcess[str]:
+        out, err = process.communicate(TIMEOUT_SECONDS)
+        return CompletedProcess(words, process.wait(), out, err)
+
+    with started_processes(work, *words, processes=processes) as started, ThreadPoolExecutor(processes) as pool:
+        return list(pool.map(finish, started))

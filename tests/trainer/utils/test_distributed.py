@@ -31,9 +31,10 @@ from mxd.trainer.storage.database.tables import (
 )
 from mxd.trainer.storage.run import Run, runs_folder
 from mxd.trainer.utils.distributed import ProcessGroup
+from tests.helpers.forked import Forked
 from tests.helpers.language_models import saved_language_model
 from tests.helpers.runs import World
-from tests.helpers.torchrun import ended, run_processes, start
+from tests.helpers.torchrun import TIMEOUT_SECONDS, ended, run_processes, start, started_processes
 
 
 @pytest.fixture
@@ -104,12 +105,13 @@ def test_sharded_experts_equal_a_single_process(world: World, flags_of_run: list
 
 def test_a_run_of_two_processes_resumes_with_one(world: World, flags_of_run: list[str]) -> None:
     flags_of_run = [*flags_of_run, "--on-short-text", "repeat", "--tokens", str(100 * 64)]
-    with start("mxd.backend.cli.main", "train", *flags_of_run, "--name", "parts") as process:
-        folder = runs_folder(world.data) / "parts"
-        wait_for_checkpoint(process, folder)
-        process.send_signal(signal.SIGTERM)
-        stopped = ended(process)
-    assert not (folder / "layer.safetensors").is_file(), stopped.stderr
+    folder = runs_folder(world.data) / "parts"
+    with started_processes(main, "train", *flags_of_run, "--name", "parts") as processes:
+        wait_for_checkpoint(processes[0], folder)
+        for process in processes:
+            process.send_signal(signal.SIGTERM)
+        errors = [process.communicate(TIMEOUT_SECONDS)[1] for process in processes]
+    assert not (folder / "layer.safetensors").is_file(), errors
     assert mxd(["train", *flags_of_run, "--name", "parts", "--resume"]) == 0
     assert mxd(["train", *flags_of_run, "--name", "whole"]) == 0
     check_same_weights(world, "parts", "whole")
@@ -141,7 +143,7 @@ def optimizer_file(world: World, name: str) -> Path:
     return checkpoint / "optimizer.safetensors"
 
 
-def wait_for_checkpoint(process: Popen[str], folder: Path) -> None:
+def wait_for_checkpoint(process: Popen[str] | Forked, folder: Path) -> None:
     deadline = time.monotonic() + 120
     while not list(folder.glob("checkpoint-*")):
         assert process.poll() is None, process.communicate()

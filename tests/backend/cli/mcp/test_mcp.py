@@ -12,6 +12,9 @@ import anyio
 import pytest
 from mcp import Client, StdioServerParameters, stdio_client
 
+from mxd.backend.cli.mcp.api import api_in_process
+from mxd.backend.cli.mcp.server import reading_server
+from mxd.backend.settings import Settings
 from mxd.trainer.storage.run import Run
 from tests.helpers.processes import MXD, server
 from tests.helpers.runs import World
@@ -46,6 +49,17 @@ def with_client(work: Callable[[Client], Awaitable[None]], *words: str) -> None:
     async def connected() -> None:
         parameters = StdioServerParameters(command=str(MXD), args=["mcp", "--device", "cpu", *words])
         async with Client(stdio_client(parameters)) as client:
+            await work(client)
+
+    anyio.run(connected)
+
+
+def with_client_in_memory(work: Callable[[Client], Awaitable[None]], data: Path) -> None:
+    """Run ``work`` with a client of the reading server in this process."""
+
+    async def connected() -> None:
+        settings = Settings(data=data, device="cpu")
+        async with api_in_process(settings) as api, Client(reading_server(api)) as client:
             await work(client)
 
     anyio.run(connected)
@@ -113,7 +127,7 @@ def test_steering_stands_next_to_the_same_edits_of_a_random_expert(data: Path) -
         assert "experts 0 to 39" in str(refused.content)
         assert (await client.call_tool("label_expert", {"run": "small", "expert": 1, "label": "x"})).is_error
 
-    with_client(work, "--data", str(data))
+    with_client_in_memory(work, data)
 
 
 def test_writing_tools_need_a_flag_and_reach_a_server(data: Path) -> None:
