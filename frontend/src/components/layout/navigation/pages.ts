@@ -20,7 +20,7 @@ export const GENERAL_PAGES: readonly PageEntry[] = [
   { page: "runs", name: "Runs", icon: "runs" },
 ];
 
-export const PAGE_GROUPS: readonly PageGroup[] = [
+const PAGE_GROUPS: readonly PageGroup[] = [
   {
     name: "Explore",
     icon: "experts",
@@ -52,5 +52,28 @@ export const PAGE_GROUPS: readonly PageGroup[] = [
     ],
   },
 ];
+
+interface ComparedRun {
+  readonly language_model: string;
+  readonly layer: number;
+  readonly method: string;
+  readonly k: number;
+}
+
+/** Whether two runs replace the same MLP with another K or method, so that there is a frontier to draw. */
+export function hasFrontier(runs: readonly ComparedRun[]): boolean {
+  const points = new Map<string, Set<string>>();
+  for (const { language_model, layer, method, k } of runs) {
+    const mlp = `${layer} of ${language_model}`;
+    points.set(mlp, (points.get(mlp) ?? new Set()).add(`${method} ${k}`));
+  }
+  return [...points.values()].some(({ size }) => size > 1);
+}
+
+/** The groups without pages that would be empty. */
+export function pageGroups(runs: readonly ComparedRun[]): readonly PageGroup[] {
+  if (hasFrontier(runs)) return PAGE_GROUPS;
+  return PAGE_GROUPS.map((group) => ({ ...group, pages: group.pages.filter(({ page }) => page !== "frontier") }));
+}
 
 export const GLOSSARY_PAGE: PageEntry = { page: "glossary", name: "Glossary", icon: "book" };

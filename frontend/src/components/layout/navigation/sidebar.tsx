@@ -2,17 +2,19 @@
 
 import { NavLink } from "react-router";
 
+import { useCurrentRun } from "@/components/runs/current-run";
 import { usePageLinks } from "@/components/runs/page-links";
 import { BrandMark } from "@/components/ui/icon";
 import { keyCap } from "@/lib/browser/shortcuts";
 
 import { PageLink } from "./page-link";
-import { GENERAL_PAGES, GLOSSARY_PAGE, PAGE_GROUPS } from "./pages";
+import { GENERAL_PAGES, GLOSSARY_PAGE, pageGroups } from "./pages";
 import { RunChooser } from "./run-chooser";
 import { ThemeChoice } from "./theme-choice";
 
 export function Sidebar({ onHelp }: { readonly onHelp: () => void }) {
   const links = usePageLinks();
+  const { runs } = useCurrentRun();
   return (
     <header className="sidebar">
       <NavLink className="brand" to={links.page("home")} aria-label="MxD Explorer, home">
@@ -24,7 +26,7 @@ export function Sidebar({ onHelp }: { readonly onHelp: () => void }) {
         {GENERAL_PAGES.map((entry) => (
           <PageLink key={entry.page} entry={entry} />
         ))}
-        {PAGE_GROUPS.map((group) => (
+        {pageGroups(runs).map((group) => (
           <div key={group.name} role="group" aria-labelledby={`nav-${group.name}`}>
             <span id={`nav-${group.name}`}>{group.name}</span>
             {group.pages.map((entry) => (

@@ -4,11 +4,12 @@ import { useState } from "react";
 import { Dialog, DialogTrigger, Popover } from "react-aria-components";
 import { useLocation } from "react-router";
 
+import { useCurrentRun } from "@/components/runs/current-run";
 import { TriggerButton } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
 
 import { PageLink } from "./page-link";
-import { GENERAL_PAGES, GLOSSARY_PAGE, PAGE_GROUPS, type PageGroup } from "./pages";
+import { GENERAL_PAGES, GLOSSARY_PAGE, type PageGroup, pageGroups } from "./pages";
 import { ThemeChoice } from "./theme-choice";
 
 const MORE: PageGroup = { name: "More", icon: "more", pages: [...GENERAL_PAGES, GLOSSARY_PAGE] };
@@ -42,9 +43,10 @@ function GroupTab({ group }: { readonly group: PageGroup }) {
 }
 
 export function Tabs() {
+  const { runs } = useCurrentRun();
   return (
     <nav className="tabs" aria-label="Pages">
-      {[...PAGE_GROUPS, MORE].map((group) => {
+      {[...pageGroups(runs), MORE].map((group) => {
         const [only, second] = group.pages;
         const isSingle = only !== undefined && second === undefined;
         return isSingle ? (

@@ -6,12 +6,13 @@ import { useQuery } from "@tanstack/react-query";
 import { useNavigate } from "react-router";
 
 import { figureQuery } from "@/api/queries";
-import type { FigureData } from "@/api/types";
+import type { FigureData, RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
+import { hasFrontier } from "@/components/layout/navigation/pages";
 import { withLegend } from "@/components/plots/axes/legend";
 import { FigureView } from "@/components/plots/figure/figure-view";
 import { ServerFigure } from "@/components/plots/figure/server-figure";
-import { useCurrentRun } from "@/components/runs/current-run";
+import { useCurrentRun, WithRun } from "@/components/runs/current-run";
 import { evaluateCommand } from "@/components/runs/latest-evaluation";
 import { usePageLinks } from "@/components/runs/page-links";
 import { Command } from "@/components/ui/copyable-command";
@@ -30,15 +31,14 @@ function NoEvaluations() {
   );
 }
 
-function SingleRunHint() {
-  const { summary } = useCurrentRun();
-  if (summary === null) return null;
+/** One point is no frontier. */
+function NoFrontier({ summary }: { readonly summary: RunSummary }) {
   const { language_model: model, layer, text, target_tokens: tokens, k } = summary;
   return (
-    <div className="frontier-hint">
-      <p className="ink2">Train runs with other K or methods on this layer to draw a frontier:</p>
+    <EmptyState title="No frontier yet">
+      A frontier needs two runs of one layer that differ in K or in method. To train a second one, run:
       <Command text={`mxd train ${model} --layer ${layer} --dataset ${text} --tokens ${tokens} --k ${2 * k}`} />
-    </div>
+    </EmptyState>
   );
 }
 
@@ -58,7 +58,6 @@ function FrontierFigure({ figure }: { readonly figure: FigureData }) {
           if (typeof run === "string") void navigate(links.run(run));
         }}
       />
-      {figure.total === 1 && <SingleRunHint />}
     </section>
   );
 }
@@ -76,16 +75,25 @@ function FrontierBody() {
   return <FrontierFigure figure={data} />;
 }
 
+function Frontier({ run }: { readonly run: RunSummary }) {
+  const { runs } = useCurrentRun();
+  if (!hasFrontier(runs)) return <NoFrontier summary={run} />;
+  const prepare = (figure: FigureData) => withLegend(highlightRun(figure, run.name));
+  return (
+    <>
+      <ServerFigure name="loss-frontier" prepare={prepare} />
+      <ServerFigure name="error-frontier" prepare={prepare} />
+      <FrontierBody />
+    </>
+  );
+}
+
 export default function FrontierPage() {
-  const { name } = useCurrentRun();
-  const prepare = (figure: FigureData) => withLegend(highlightRun(figure, name));
   return (
     <>
       <title>Frontier · MxD Explorer</title>
       <PageBar crumbs={[{ label: "Frontier" }]} />
-      <ServerFigure name="loss-frontier" prepare={prepare} />
-      <ServerFigure name="error-frontier" prepare={prepare} />
-      <FrontierBody />
+      <WithRun>{(run) => <Frontier run={run} />}</WithRun>
     </>
   );
 }

@@ -1,30 +1,86 @@
-/** Expert health: load balance, duplicates and ranks of a run's experts. */
+/** Expert health: what to do about dead, dense, unevenly used and duplicate experts of a run, and the metrics. */
 
 import "@/pages/run/run.css";
 import "@/styles/content/evaluation.css";
+import "./health.css";
 
+import type { EvaluationSummary, RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { withLegend } from "@/components/plots/axes/legend";
 import { ServerFigure } from "@/components/plots/figure/server-figure";
 import { WithRun } from "@/components/runs/current-run";
 import { FactsTable } from "@/components/runs/facts-table";
 import { evaluateCommand, EvaluationWarnings, WithEvaluation } from "@/components/runs/latest-evaluation";
+import { pageLinks } from "@/components/runs/page-links";
+import { Term } from "@/components/terms/term";
+import { LinkButton } from "@/components/ui/button";
+import { Command } from "@/components/ui/copyable-command";
+import { formatCount } from "@/lib/text/format";
 
-function RunHealth({ run }: { readonly run: string }) {
-  const command = evaluateCommand(run);
+import { type Finding, findings } from "./findings";
+
+function FindingItem({ finding, run }: { readonly finding: Finding; readonly run: string }) {
+  const { level, title, advice, experts, command } = finding;
   return (
-    <WithEvaluation run={run}>
+    <li data-level={level}>
+      <h3>{title}</h3>
+      <p className="ink2">{advice}</p>
+      {experts !== undefined && (
+        <LinkButton size="small" to={pageLinks(run).page("experts", experts.params)}>
+          {experts.label}
+        </LinkButton>
+      )}
+      {command?.split("\n").map((line) => (
+        <Command key={line} text={line} />
+      ))}
+    </li>
+  );
+}
+
+function Findings({ evaluation, run }: { readonly evaluation: EvaluationSummary; readonly run: RunSummary }) {
+  const found = findings(evaluation, run);
+  const toAct = found.filter(({ level }) => level === "act").length;
+  const verdict =
+    toAct === 0
+      ? "Nothing calls for an action"
+      : `${toAct} of ${found.length} ${toAct === 1 ? "finding calls" : "findings call"} for an action`;
+  return (
+    <section className="pane settings" aria-label="Findings">
+      <div className="pane-h">
+        <h2>{verdict}</h2>
+        <span className="note">
+          {run.name}, {formatCount(evaluation.tokens)} tokens of {evaluation.text}
+        </span>
+      </div>
+      <EvaluationWarnings evaluation={evaluation} />
+      <ul className="findings">
+        {found.map((finding) => (
+          <FindingItem key={finding.title} finding={finding} run={run.name} />
+        ))}
+      </ul>
+    </section>
+  );
+}
+
+function RunHealth({ run }: { readonly run: RunSummary }) {
+  const command = evaluateCommand(run.name);
+  return (
+    <WithEvaluation run={run.name}>
       {(evaluation) => (
         <>
+          <Findings evaluation={evaluation} run={run} />
+          <ServerFigure name="load" run={run.name} command={command} prepare={withLegend} />
+          <ServerFigure name="density-evaluated" run={run.name} command={command} height={280} />
           <section className="pane settings">
             <div className="pane-h">
-              <h2>Experts of {run}</h2>
+              <h2>All metrics</h2>
+              <span className="note">
+                {formatCount(evaluation.tokens)} tokens of {evaluation.text}; a <Term id="dead_share">dead</Term> expert
+                is active on none of them
+              </span>
             </div>
-            <EvaluationWarnings evaluation={evaluation} />
             <FactsTable label="Expert health" facts={evaluation.health} />
           </section>
-          <ServerFigure name="load" run={run} command={command} prepare={withLegend} />
-          <ServerFigure name="density-evaluated" run={run} command={command} height={280} />
         </>
       )}
     </WithEvaluation>
@@ -36,7 +92,7 @@ export default function HealthPage() {
     <>
       <title>Expert health · MxD Explorer</title>
       <PageBar crumbs={[{ label: "Expert health" }]} />
-      <WithRun>{({ name }) => <RunHealth run={name} />}</WithRun>
+      <WithRun>{(run) => <RunHealth run={run} />}</WithRun>
     </>
   );
 }

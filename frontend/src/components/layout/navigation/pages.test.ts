@@ -1,0 +1,18 @@
+import { expect, test } from "vitest";
+
+import { hasFrontier, pageGroups } from "./pages";
+
+const run = (layer: number, k: number, method = "mxd") => ({ language_model: "lm", layer, method, k });
+
+test("a frontier needs two points on one MLP", () => {
+  expect(hasFrontier([])).toBe(false);
+  expect(hasFrontier([run(3, 16), run(4, 32), run(3, 16)])).toBe(false);
+  expect(hasFrontier([run(3, 16), run(3, 32)])).toBe(true);
+  expect(hasFrontier([run(3, 16), run(3, 16, "transcoder")])).toBe(true);
+});
+
+test("the page is in the navigation once there is a frontier", () => {
+  const pages = (runs: Parameters<typeof pageGroups>[0]) => pageGroups(runs).flatMap((group) => group.pages.map(({ page }) => page));
+  expect(pages([run(3, 16)])).not.toContain("frontier");
+  expect(pages([run(3, 16), run(3, 32)])).toContain("frontier");
+});
