@@ -21,17 +21,13 @@ from mxd.backend.errors import BusyError
 from mxd.backend.inference import jobs
 from mxd.backend.inference.service import InferenceService
 from mxd.backend.responses import to_json_bytes
-from mxd.backend.schemas import PredictionsResponse, RoutingResponse, SteeringEvent
+from mxd.backend.schemas import SteeringEvent
 from mxd.backend.settings import Settings
-from mxd.trainer.analysis.direct_effects import direct_effects
-from mxd.trainer.analysis.expert_matrix import expert_map
 from mxd.trainer.config import Sampling, SteeringConfig
 from mxd.trainer.errors import TooLongError
 from mxd.trainer.inference.generation import RowBatch, SequenceState
 from mxd.trainer.inference.kv_cache import GrowableLayer
-from mxd.trainer.inference.predictions import predict
 from mxd.trainer.inference.results import TokenEvent
-from mxd.trainer.inference.routing import route
 from mxd.trainer.inference.steering import steer
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.layers.files import WEIGHTS_FILE
@@ -52,48 +48,6 @@ def events(client: TestClient, **request: Any) -> list[tuple[str, dict[str, Any]
         blocks = "".join(answer.iter_text()).removesuffix("\n\n").split("\n\n")
     parts = [block.split("\n") for block in blocks]
     return [(name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in parts]
-
-
-def test_routing_equals_the_trainers(live_client: TestClient, fitted: World) -> None:
-    answer = live_client.post(f"{RUN}/routing", json={"text": PROMPT}).json()
-    run = Run.load("small", fitted.data)
-    expected = route(LanguageModel.load(run.config.language_model, "cpu"), run, PROMPT)
-    RoutingResponse.model_validate(answer)
-    assert [token["text"] for token in answer["tokens"]] == [token.text for token in expected.tokens]
-    for token, wanted in zip(answer["tokens"], expected.tokens, strict=True):
-        assert [expert["expert"] for expert in token["experts"]] == [expert.expert for expert in wanted.experts]
-    named = {expert["expert"] for token in answer["tokens"] for expert in token["experts"]}
-    assert {int(expert) for expert in answer["experts"]} == named
-    assert any(info["density"] and info["top_tokens"] for info in answer["experts"].values())
-
-
-def test_predictions_equal_the_trainers(live_client: TestClient, fitted: World) -> None:
-    answer = live_client.post(f"{RUN}/routing/predictions", json={"text": PROMPT}).json()
-    run = Run.load("small", fitted.data)
-    expected = predict(LanguageModel.load(run.config.language_model, "cpu"), run, PROMPT)
-    PredictionsResponse.model_validate(answer)
-    assert [token["kl"] for token in answer["tokens"]] == pytest.approx([it.kl for it in expected.tokens], abs=1e-5)
-    for token, wanted in zip(answer["tokens"], expected.tokens, strict=True):
-        assert [it["id"] for it in token["predictions"]] == [it.id for it in wanted.predictions]
-
-
-def test_effects_equal_the_trainers(live_client: TestClient, fitted: World) -> None:
-    answer = live_client.post(f"{RUN}/routing/effects", json={"text": PROMPT, "position": 2}).json()
-    wanted = direct_effects(fitted.language_model, Run.load("small", fitted.data), PROMPT, 2)
-    assert [effect["expert"] for effect in answer["experts"]] == [effect.expert for effect in wanted]
-    for actual, effect in zip(answer["experts"], wanted, strict=True):
-        changes = [token["change"] for token in actual["promoted"] + actual["suppressed"]]
-        assert changes == pytest.approx([token.change for token in effect.promoted + effect.suppressed], abs=1e-4)
-
-
-def test_expert_map(live_client: TestClient, fitted: World) -> None:
-    actual = live_client.get(f"{RUN}/experts/3/map").json()
-    wanted = expert_map(fitted.language_model, Run.load("small", fitted.data), 3)
-    assert actual["stable_rank"] == pytest.approx(wanted.stable_rank, rel=1e-4)
-    assert [one["dimension"] for one in actual["largest_scalings"]] == [
-        one.dimension for one in wanted.largest_scalings
-    ]
-    assert live_client.get(f"{RUN}/experts/4000/map").status_code == 404
 
 
 def test_health_lists_loaded_language_models(live_client: TestClient) -> None:
