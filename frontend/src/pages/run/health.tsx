@@ -25,8 +25,7 @@ function HealthFigures({ run }: { readonly run: RunSummary }) {
         <div>
           <b>{formatPercent(dead / run.num_experts, 1)} %</b>
           <span>
-            <Term id="dead_share">dead</Term>: {formatCount(dead)} experts, {formatCompact(run.indexed_tokens ?? 0)}{" "}
-            indexed tokens
+            <Term id="dead_share">dead</Term> in the index ({formatCount(dead)})
           </span>
         </div>
       )}
@@ -34,7 +33,7 @@ function HealthFigures({ run }: { readonly run: RunSummary }) {
         <div>
           <b>{formatFixed(metric.l0, 1)}</b>
           <span>
-            <Term id="l0">active experts per token</Term>, last training batches (K = {run.k})
+            <Term id="l0">active per token</Term> in training
           </span>
         </div>
       )}
@@ -42,7 +41,7 @@ function HealthFigures({ run }: { readonly run: RunSummary }) {
         <div>
           <b>{formatPercent(metric.max_density, 1)} %</b>
           <span>
-            <Term id="density">density</Term> of the most used expert, last training batches
+            <Term id="density">density</Term> of the most used expert in training
           </span>
         </div>
       )}
@@ -64,7 +63,7 @@ export function Health({ run }: { readonly run: RunSummary }) {
     <section className="pane">
       <div className="pane-h">
         <h2>Expert health</h2>
-        {isIndexed && <span className="note">histogram: density over {formatCompact(run.indexed_tokens ?? 0)} indexed tokens</span>}
+        {isIndexed && <span className="note">over {formatCompact(run.indexed_tokens ?? 0)} indexed tokens</span>}
         <span className="grow" />
         {isIndexed && (
           <Link className="link" to={pageLinks(run.name).page("experts")}>

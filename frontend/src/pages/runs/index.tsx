@@ -103,9 +103,9 @@ const COLUMNS: readonly Column[] = [
   { name: "Experts", unit: "N", className: "num", term: "expert" },
   { name: "Active", unit: "K", className: "num", term: "k" },
   { name: "Tokens", className: "num", term: "trained_tokens" },
-  { name: "MSE", unit: "training", className: "num", term: "training_mse" },
-  { name: "Dead", unit: "%, training", className: "num", term: "training_dead" },
-  { name: "Active experts", unit: "index", className: "num", term: "active_experts" },
+  { name: "MSE", className: "num", term: "training_mse" },
+  { name: "Dead", unit: "% train", className: "num", term: "training_dead" },
+  { name: "Active in index", className: "num", term: "active_experts" },
   { name: "Updated", className: "num" },
 ];
 

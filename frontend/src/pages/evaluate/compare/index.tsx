@@ -6,7 +6,7 @@ import "@/styles/content/evaluation.css";
 
 import { useQuery } from "@tanstack/react-query";
 
-import { runQuery } from "@/api/queries";
+import { evaluationsQuery, runQuery } from "@/api/queries";
 import type { RunDetail, RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { useCurrentRun, WithRun } from "@/components/runs/current-run";
@@ -60,10 +60,13 @@ interface PairProps extends Pick<SideBySideProps, "params" | "setParams"> {
 
 function Pair({ run, other, params, setParams }: PairProps) {
   const queries = [useQuery(runQuery(run)), useQuery(runQuery(other))] as const;
+  // The verdict is above the rest, so nothing is shown before it.
+  const evaluations = [useQuery(evaluationsQuery(run)), useQuery(evaluationsQuery(other))] as const;
+  const isEvaluating = evaluations.some(({ isPending }) => isPending);
   const failed = queries.find(({ error, data }) => error !== null && data === undefined);
   if (failed !== undefined) return <ErrorState error={failed.error} onRetry={() => void failed.refetch()} />;
   const [one, two] = queries;
-  if (one.data === undefined || two.data === undefined) return <LoadingState label="Loading runs" rows={10} />;
+  if (one.data === undefined || two.data === undefined || isEvaluating) return <LoadingState label="Loading runs" rows={10} />;
   return <SideBySide one={one.data} other={two.data} params={params} setParams={setParams} />;
 }
 

@@ -1,6 +1,7 @@
 /** Table of confidence metrics before and after. */
 
 import type { Confidence, PrivacyResult } from "@/api/types";
+import { Term } from "@/components/terms/term";
 import { formatCount, formatFixed, formatPercent } from "@/lib/text/format";
 
 interface MetricRow {
@@ -64,7 +65,7 @@ export function MetricsTable({ result }: { readonly result: PrivacyResult }) {
             <th>Text</th>
             <th className="num">Predictions</th>
             <th className="num">
-              Distance <span className="unit">max p − 1/V</span>
+              <Term id="confidence_distance">Distance</Term> <span className="unit">max p − 1/V</span>
             </th>
             <th className="num">
               Entropy <span className="unit">% of ln V</span>

@@ -19,10 +19,7 @@ const MAX_SHOWN_PASSAGES = 6;
 function Summary({ result }: { readonly result: PrivacyResult }) {
   const { before, after } = result.protected;
   const { loss_increase: added } = result.retained;
-  const interval =
-    added.low === null || added.high === null
-      ? ""
-      : ` (${formatSigned(added.low, 4)} to ${formatSigned(added.high, 4)})`;
+  const interval = ` (${formatSigned(added.low, 4)} to ${formatSigned(added.high, 4)})`;
   const figures: readonly (readonly [string, string])[] = [
     [
       `${formatFixed(before.confidence_distance, 3)} → ${formatFixed(after.confidence_distance, 3)}`,
@@ -56,8 +53,8 @@ function Guarantees({ result }: { readonly result: PrivacyResult }) {
     <div className="privacy-notes ink2">
       <p>
         The measured divergence from uniform on the passages is {formatFixed(bound.measured)} nats. A minimiser over
-        weights that can predict uniformly would have at most {formatFixed(bound.bound)} nats at θ {bound.theta}; since
-        C and the gate of {result.runs.length === 1 ? "one layer" : `${result.runs.length} layers`} may not be able to,
+        weights that can predict uniformly would have at most {formatFixed(bound.bound)} nats at weight {bound.theta};
+        since the output scaling and the gate of {result.runs.length === 1 ? "one layer" : `${result.runs.length} layers`} may not be able to,
         this bound is a reference value and not a guarantee.
       </p>
       <p>No formal guarantee: no noise was added to the weights.</p>
@@ -152,7 +149,7 @@ export function ResultView({ shown, passages, by, onBy }: ResultViewProps) {
         <div className="pane-h">
           <h2>Confidence</h2>
           <span className="note">
-            {result.runs.join(" + ")}, θ {result.theta}, step {result.best_step} of {result.steps}, retain set:{" "}
+            {result.runs.join(" + ")}, weight {result.theta}, step {result.best_step} of {result.steps}, retain set:{" "}
             {shown.text.split("/").at(-1)}
           </span>
         </div>

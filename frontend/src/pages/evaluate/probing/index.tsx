@@ -30,13 +30,14 @@ function Probes({ run }: { readonly run: string }) {
   const { data, error, refetch } = useQuery(probesQuery(run));
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
   if (data === undefined) return <LoadingState label="Loading probes" rows={8} />;
-  if (data.probes.length === 0) return <NotProbed run={run} />;
   return (
     <>
+      {data.probes.length === 0 && <NotProbed run={run} />}
       {data.probes.map((probe) => (
         <ProbeTable key={`${probe.labels} ${probe.level}`} probe={probe} />
       ))}
       <ServerFigure name="probe-coefficients" run={run} height={panelsHeight} prepare={withLegend} />
+      <ServerFigure name="probing" run={run} height={categoriesHeight} prepare={withLegend} />
     </>
   );
 }
@@ -47,12 +48,7 @@ export default function ProbingPage() {
       <title>Probing · MxD Explorer</title>
       <PageBar crumbs={[{ label: "Probing" }]} />
       <WithRun>
-        {({ name }) => (
-          <>
-            <Probes run={name} />
-            <ServerFigure name="probing" run={name} height={categoriesHeight} prepare={withLegend} />
-          </>
-        )}
+        {({ name }) => <Probes run={name} />}
       </WithRun>
     </>
   );

@@ -25,7 +25,7 @@ export function probeVerdict(classes: readonly ProbedClass[]): string {
   const error = 2 * standardError(differences);
   const winner =
     Math.abs(difference) <= error || classes.length < 2
-      ? "Single experts and single MLP neurons do equally well"
+      ? "No clear difference between single experts and single MLP neurons"
       : difference > 0
         ? "Single experts detect the classes better than single MLP neurons"
         : "Single MLP neurons detect the classes better than single experts";

@@ -20,7 +20,7 @@ interface EvaluationsProps {
   readonly other: string;
 }
 
-/** The verdict on both runs; empty while loading. Reserves its height. */
+/** The verdict on both runs; empty while loading. */
 export function Verdict({ one, other }: { readonly one: RunDetail; readonly other: RunDetail }) {
   const [first, second] = [useQuery(evaluationsQuery(one.run.name)), useQuery(evaluationsQuery(other.run.name))];
   const common = commonEvaluation(first.data?.evaluations ?? [], second.data?.evaluations ?? []);

@@ -38,19 +38,29 @@ interface SnippetsProps {
   readonly row: ExpertRow;
 }
 
-function Snippets({ run, row }: SnippetsProps) {
-  const { data } = useQuery(topContextsQuery(run, row.expert, NUM_SNIPPETS));
+/** Room for the examples while they load. */
+function NoSnippets() {
   return (
     <div className="snippets">
-      {data === undefined
-        ? Array.from({ length: NUM_SNIPPETS }, (_, i) => <p key={i} />)
-        : data.examples.map((context) => (
-            <p key={context.rank}>
-              <span>
-                <ShadedText context={context} before={4} after={8} largest={row.max_activation} />
-              </span>
-            </p>
-          ))}
+      {Array.from({ length: NUM_SNIPPETS }, (_, i) => (
+        <p key={i} />
+      ))}
+    </div>
+  );
+}
+
+function Snippets({ run, row }: SnippetsProps) {
+  const { data } = useQuery(topContextsQuery(run, row.expert, NUM_SNIPPETS));
+  if (data === undefined) return <NoSnippets />;
+  return (
+    <div className="snippets">
+      {data.examples.map((context) => (
+        <p key={context.rank}>
+          <span>
+            <ShadedText context={context} before={4} after={8} largest={row.max_activation} />
+          </span>
+        </p>
+      ))}
     </div>
   );
 }
@@ -143,6 +153,7 @@ export function EditCard({ run, edit, isIndexed, activity, onChange, onRemove }:
   const [dragged, setDragged] = useState<number | null>(null);
   const [remembered, setRemembered] = useState<Partial<Record<EditMode, number>>>({});
   const { mode } = edit;
+  const isLoading = isIndexed && data === undefined && error === null;
   const row = data?.row ?? null;
   const value = dragged ?? edit.strength;
   const setStrength = (strength: number) => {
@@ -159,6 +170,7 @@ export function EditCard({ run, edit, isIndexed, activity, onChange, onRemove }:
       <Head run={run} edit={edit} row={data?.row} onRemove={onRemove} />
       {error !== null && <p className="card-note bad">{messageOf(error)}</p>}
       {row !== null && row.active_tokens > 0 && <Snippets run={run} row={row} />}
+      {isLoading && <NoSnippets />}
       <div className="edit-controls">
         <SegmentedControl
           label={`Mode of the edit of expert ${edit.expert}`}
@@ -186,6 +198,7 @@ export function EditCard({ run, edit, isIndexed, activity, onChange, onRemove }:
       {mode !== "ablate" && (
         <StrengthSlider edit={edit} mode={mode} value={value} onDrag={setDragged} onChange={setStrength} />
       )}
+      {isLoading && mode !== "scale" && <p className="card-note">&nbsp;</p>}
       <Note edit={{ ...edit, strength: value }} row={row} activity={activity} onChange={onChange} />
       <EditCondition edit={edit} onChange={onChange} />
     </li>
