@@ -5,8 +5,8 @@
     features/F.json       examples of a feature; see ``feature_files``
 
 A feature is numbered by Cantor's pairing of its layer and expert, as in circuit-tracer. The fields ``run``, ``expert``,
-``direct_effect``, ``predicted_effect`` and ``measured_effect`` of a node are ours: other programs ignore them. Effects
-are changes of the target's logit, minus the mean over the vocabulary, when the node is ablated.
+``influence_share``, ``direct_effect``, ``predicted_effect`` and ``measured_effect`` of a node are ours: other programs
+ignore them. Effects are changes of the target's logit, minus the mean over the vocabulary, when the node is ablated.
 """
 
 from __future__ import annotations
@@ -119,7 +119,12 @@ def _last_layer(circuit: Circuit) -> int:
 
 
 def _node(circuit: Circuit, node: CircuitNode, context: GraphContext) -> dict[str, Any]:
-    shown: dict[str, Any] = {"ctx_idx": node.position, "direct_effect": node.direct, "predicted_effect": -node.effect}
+    shown: dict[str, Any] = {
+        "ctx_idx": node.position,
+        "influence_share": node.influence,
+        "direct_effect": node.direct,
+        "predicted_effect": -node.effect,
+    }
     match node.kind:
         case "target":
             named = {"feature": circuit.target.id, "feature_type": LOGIT, "layer": str(_last_layer(circuit))}

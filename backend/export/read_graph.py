@@ -32,7 +32,7 @@ from mxd.trainer.errors import UserError
 MAX_NODES = 300
 """Nodes of a circuit; the most influential ones are kept."""
 OWN_EFFECTS = re.compile(r" \(ablation: predicted [^()]*\)$")
-"""What ``attribution_graph`` appends to the label of an expert."""
+"""Text that ``attribution_graph`` appends to the label of an expert."""
 Text = Annotated[str, Field(max_length=2000)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Index = Annotated[int, Field(ge=0, lt=2**31)]
@@ -66,6 +66,7 @@ class GraphNode(_Part):
     token_prob: Finite = 0.0
     run: Text | None = None
     expert: Index | None = None
+    influence_share: Finite | None = None
     direct_effect: Finite | None = None
     predicted_effect: Finite | None = None
     measured_effect: Finite | None = None
@@ -89,7 +90,7 @@ class GraphLink(_Part):
 
 
 class GraphView(_Part):
-    """What a user pinned and grouped."""
+    """Nodes that a user pinned and grouped."""
 
     pinned: Annotated[tuple[Text, ...], Field(max_length=MAX_NODES, alias="pinnedIds")] = ()
     supernodes: Annotated[
@@ -214,7 +215,9 @@ def _expert(node: GraphNode) -> int:
 def _shares(nodes: Sequence[GraphNode]) -> list[float]:
     """Share of influence of each node: the step to its cumulative value. The target, which is first, has 1."""
     scores = [0.0, *(node.influence or 0.0 for node in nodes[1:])]
-    return [1.0, *(max(0.0, after - before) for before, after in pairwise(scores))]
+    steps = [1.0, *(max(0.0, after - before) for before, after in pairwise(scores))]
+    stated = [node.influence_share for node in nodes]
+    return [step if share is None else share for step, share in zip(steps, stated, strict=True)]
 
 
 def _depth(node: GraphNode) -> tuple[int, int]:

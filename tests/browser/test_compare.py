@@ -57,7 +57,7 @@ def test_another_layer_makes_a_trace(page: Page) -> None:
     page.get_by_role("group", name="Other layers").get_by_role("button", name="Layer 1").click()
     expect(page).to_have_url(re.compile("layers=second"))
     trace = page.get_by_role("table", name="Strongest experts, layers by tokens")
-    assert trace.get_by_role("rowheader").all_inner_texts() == ["Layer 1", "Layer 3", "Next token"]
+    expect(trace.get_by_role("rowheader")).to_have_text(["Layer 1", "Layer 3", "Next token"])
     trace.get_by_role("button", name="girl").click()
     path = page.get_by_role("complementary", name="Path of the token")
     expect(path.get_by_role("heading", name="Path of ␣girl")).to_be_visible()

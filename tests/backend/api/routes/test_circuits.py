@@ -88,7 +88,7 @@ def test_a_saved_graph_opens_as_it_was(live_client: TestClient) -> None:
     assert (opened["ids"], opened["prompt"], opened["pinned"]) == (traced["ids"], PROMPT, traced["ids"][:2])
     assert opened["agreement"]["correlation"] is None
     assert opened["supernodes"] == [{"name": "pair", "nodes": traced["ids"][:2]}]
-    for name in ("kind", "run", "expert", "position", "effect", "direct"):
+    for name in ("kind", "run", "expert", "position", "effect", "direct", "influence"):
         assert [node[name] for node in opened["graph"]["nodes"]] == [node[name] for node in traced["graph"]["nodes"]]
     edges = [
         {(edge["source"], edge["target"], edge["weight"]) for edge in it["graph"]["edges"]} for it in (opened, traced)

@@ -71,7 +71,7 @@ function groupByCell(nodes: readonly ShownNode[]): ReadonlyMap<string, readonly 
   return cells;
 }
 
-const positionOf = (key: string) => Number(key.slice(key.indexOf("/") + 1));
+const cellPosition = (key: string) => Number(key.slice(key.indexOf("/") + 1));
 const numAcross = (count: number) => (count <= 1 ? 1 : count <= 12 ? 2 : 3);
 const numLines = (count: number) => Math.ceil(count / numAcross(count));
 export const tokenWidth = (text: string) => Math.max(18, visibleText(text).length * CHARACTER_WIDTH + 10);
@@ -89,7 +89,7 @@ function layoutColumns(
   for (const [key, [first, ...rest]] of cells) {
     const shown = first === undefined ? undefined : nodes[first];
     if (shown === undefined || isWord(shown)) continue;
-    const position = positionOf(key);
+    const position = cellPosition(key);
     nodesAcross.set(position, Math.max(nodesAcross.get(position) ?? 0, numAcross(rest.length + 1)));
   }
   let x = MARGIN;
@@ -148,7 +148,7 @@ export function layoutCircuit(graph: CircuitGraph, { nodes }: ShownGraph): Layou
   const rows = layoutRows(graph, nodes, cells);
   const placed = [...cells].flatMap(([key, indices]) => {
     const row = rows.find(({ name }) => key.startsWith(`${name}/`));
-    const column = columns[positionOf(key)];
+    const column = columns[cellPosition(key)];
     return row === undefined || column === undefined ? [] : placeCell(nodes, indices, row, column);
   });
   const right = columns.at(-1);
