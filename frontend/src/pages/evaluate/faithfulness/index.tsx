@@ -13,6 +13,16 @@ import { EvaluationWarnings, WithEvaluation } from "@/components/runs/latest-eva
 
 const textName = (text: string) => text.split("/").at(-1) ?? text;
 
+/** Comparison across runs. Empty figures are hidden. */
+function ComparisonAcrossRuns() {
+  return (
+    <>
+      <ServerFigure name="routing-frontier" prepare={withLegend} />
+      <ServerFigure name="added-layers" prepare={withLegend} />
+    </>
+  );
+}
+
 /** How much of what the MLP contributes the run keeps; empty if it was not measured. */
 function faithfulnessVerdict(run: string, facts: readonly Fact[]): string {
   const kept = facts.find(({ name }) => name === "Loss recovered vs zero ablation");
@@ -45,19 +55,10 @@ function RunFaithfulness({ run: { name: run } }: { readonly run: RunSummary }) {
               others={others.map(({ text, faithfulness }) => ({ name: textName(text), facts: faithfulness }))}
             />
           </section>
+          <ComparisonAcrossRuns />
         </>
       )}
     </WithEvaluation>
-  );
-}
-
-/** Comparison across runs. Empty figures are hidden, because the run's own section already explains what to measure. */
-function ComparisonAcrossRuns() {
-  return (
-    <>
-      <ServerFigure name="routing-frontier" prepare={withLegend} />
-      <ServerFigure name="added-layers" prepare={withLegend} />
-    </>
   );
 }
 
@@ -67,7 +68,6 @@ export default function FaithfulnessPage() {
       <title>Faithfulness · MxD Explorer</title>
       <PageBar crumbs={[{ label: "Faithfulness" }]} />
       <WithRun>{(run) => <RunFaithfulness run={run} />}</WithRun>
-      <ComparisonAcrossRuns />
     </>
   );
 }
