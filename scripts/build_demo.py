@@ -3,8 +3,8 @@
     python scripts/build_demo.py runs data/demo DATA NAME…           copy runs, weights in 8 bits
     python scripts/build_demo.py database data/demo DATABASE NAME…   write database.sqlite.xz
 
-Between the two, run ``mxd index``, ``mxd evaluate`` and ``mxd ablate`` with ``--data data/demo --database
-sqlite:///DATABASE`` in the checkout, so that everything is measured on the shipped weights, and paths are relative.
+Between the two, run ``mxd index`` and ``mxd evaluate`` with ``--data data/demo --database sqlite:///DATABASE`` in the
+checkout. Everything is then measured on the shipped weights, and paths are relative.
 ``database`` also enters ``labels.json`` (run -> expert -> label) and ``sessions.json`` (run -> name -> steering
 session), and lists the runs in the order of NAME.
 """
@@ -33,13 +33,14 @@ from mxd.trainer.layers.files import WEIGHTS_FILE
 from mxd.trainer.layers.ops.quantization import quantize_file
 from mxd.trainer.storage.database.open import writing
 from mxd.trainer.storage.database.tables import RoutedRecord, RunRecord, utc_now
-from mxd.trainer.storage.run import Run, runs_folder
+from mxd.trainer.storage.run import TOKENIZER_FOLDER, Run, runs_folder
 from mxd.trainer.storage.run_records import register_run
+from mxd.trainer.utils.files import atomic_write, read_json
 
 LABELS_FILE = "labels.json"
 SESSIONS_FILE = "sessions.json"
-ROUTED_SEQUENCES = 512
-"""Sequences per run whose complete routing is shipped; half of what ``mxd index`` stores, to save space."""
+ROUTED_SEQUENCES = 96
+"""Sequences per run whose complete routing is shipped of the 1,024 that ``mxd index`` stores, to save space."""
 
 
 def copy_runs(demo: Path, data: Path, names: list[str]) -> None:
@@ -48,6 +49,8 @@ def copy_runs(demo: Path, data: Path, names: list[str]) -> None:
         run = Run.load(name, data)
         folder = run.save_pretrained(runs_folder(demo) / name, run.config.language_model)
         (folder / "README.md").unlink()  # the card is for the hub
+        tokenizer = folder / TOKENIZER_FOLDER / "tokenizer.json"
+        atomic_write(tokenizer, json.dumps(read_json(tokenizer), ensure_ascii=False, separators=(",", ":")))
         weights = folder / WEIGHTS_FILE
         quantize_file(run.folder / WEIGHTS_FILE, weights)
         print(f"{name}: {weights.stat().st_size / 1e6:.1f} MB")
@@ -61,7 +64,7 @@ def pack_database(demo: Path, database: Path, names: list[str]) -> None:
         with opened(f"sqlite:///{copy}") as engine:
             _finish(engine, demo, names)
         _vacuum(copy)
-        with copy.open("rb") as source, lzma.open(demo / DATABASE_FILE, "wb", preset=9 | lzma.PRESET_EXTREME) as target:
+        with copy.open("rb") as source, lzma.open(demo / DATABASE_FILE, "wb", preset=9) as target:
             shutil.copyfileobj(source, target, 1 << 20)
         sizes = [path.stat().st_size / 1e6 for path in (copy, demo / DATABASE_FILE)]
     print(f"{sizes[0]:.1f} MB, compressed {sizes[1]:.1f} MB")

@@ -65,8 +65,8 @@ def main() -> int:
     """Measure, print and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("url")
-    parser.add_argument("--run", default="smollm2-l10")
-    parser.add_argument("--expert", type=int, default=2627)
+    parser.add_argument("--run", default="smollm2-l22")
+    parser.add_argument("--expert", type=int, default=46)
     parser.add_argument("--requests", type=int, default=64)
     parser.add_argument("--tokens", type=int, default=24)
     given = parser.parse_args()

@@ -33,6 +33,7 @@ OTHER_FLAGS = {
     "--logdir",
     "--build-arg",
     "--kills",
+    "--no-deps",
     "--saedashboard-output-dir",
     "--model-name",
     "--layer-num",

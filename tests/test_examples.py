@@ -20,7 +20,7 @@ BLOCK = re.compile(r"^```python\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Working folder in which the documents find the tests' demo under the names of the demo."""
     (tmp_path / "data" / "runs").mkdir(parents=True)
-    (tmp_path / "data" / "runs" / "smollm2-l10").symlink_to(TEST_DEMO / "runs" / "demo-l3-k16")
+    (tmp_path / "data" / "runs" / "smollm2-l22").symlink_to(TEST_DEMO / "runs" / "demo-l3-k16")
     (tmp_path / "data" / "language-model").symlink_to(TEST_DEMO / "language-model")
     (tmp_path / "data" / "demo").symlink_to(TEST_DEMO)
     monkeypatch.chdir(tmp_path)

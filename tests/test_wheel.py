@@ -56,7 +56,7 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
         path = source / "frontend" / "dist" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
-    (source / "data" / "demo" / "runs" / "demo-l3-k16" / ".indexing").touch()
+    (source / "data" / "demo" / "runs" / "smollm2-l10" / ".indexing").touch()
     built = build_wheel(source)
     assert built.returncode == 0, built.stderr
     (wheel,) = (source / "made").glob("*.whl")

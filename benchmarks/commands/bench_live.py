@@ -21,7 +21,7 @@ from mxd.trainer.config import SAMPLE
 if TYPE_CHECKING:
     from mxd.trainer.storage.run import Run
 
-DEMO_RUN = "smollm2-l10"
+DEMO_RUN = "smollm2-l22"
 """Run of the demo that is measured."""
 Positive = Annotated[int, Field(gt=0)]
 NO_SAMPLE = f"The demo is missing from {SAMPLE}. Restore it with git checkout."

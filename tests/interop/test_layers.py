@@ -20,7 +20,7 @@ from tests.interop.conftest import Table
 from tests.interop.environments import Oracles
 
 TOLERANCE = 1e-6
-MXD, TRANSCODER = "demo-l3-k16", "demo-l3-transcoder-k16"
+MXD, TRANSCODER = "smollm2-l10", "smollm2-l10-transcoder"
 CASES: list[tuple[LayerFormat, tuple[str, ...]]] = [
     ("saelens", (MXD, TRANSCODER, "jumprelu-transcoder", "jumprelu-skip-transcoder", "autoencoder")),
     ("sparsify", (TRANSCODER, "skip-transcoder", "autoencoder")),

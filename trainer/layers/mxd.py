@@ -38,9 +38,9 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     "sigmoid": torch.sigmoid,
 }
 SMALLEST_DISTANCE = 0.1
-"""Smallest distance of a row to the centre, as a share of the mean distance, so that no row outweighs the others."""
+"""Smallest distance of a row to the centre, relative to their norms, so that no row outweighs the others."""
 TINY = 1e-20
-"""Added to a distance, so that equal rows have a centre."""
+"""Weight of the first guess, which stays if every row is equal to it."""
 
 
 class MxD(SparseLayer):
@@ -138,11 +138,18 @@ def spatial_median(
     """
     centre_M = start_M
     for _ in range(steps):
-        distances_T1 = torch.linalg.vector_norm((values_TM - centre_M).detach(), dim=1, keepdim=True)
-        weights_T1 = 1 / distances_T1.clamp_min(SMALLEST_DISTANCE * distances_T1.mean() + TINY)
-        totals = mean(torch.cat([weights_T1 * values_TM, weights_T1], dim=1))
-        centre_M = totals[:-1] / totals[-1]
+        totals = mean(torch.cat([values_TM, torch.ones_like(values_TM[:, :1])], dim=1) * _weights(values_TM, centre_M))
+        centre_M = (totals[:-1] + TINY * centre_M) / (totals[-1] + TINY)
     return centre_M
+
+
+@torch.no_grad()
+def _weights(values_TM: Tensor, centre_M: Tensor) -> Tensor:
+    """Inverse distance of each row to the centre, [T, 1]; 0 for a row at the centre, which has no direction."""
+    norms_T1 = torch.linalg.vector_norm(values_TM, dim=1, keepdim=True)
+    distances_T1 = torch.linalg.vector_norm(values_TM - centre_M, dim=1, keepdim=True)
+    smallest_T1 = SMALLEST_DISTANCE * (norms_T1 + torch.linalg.vector_norm(centre_M))
+    return torch.where(distances_T1 > 0, 1 / torch.maximum(distances_T1, smallest_T1), 0)
 
 
 class MlpMxD(MxD):

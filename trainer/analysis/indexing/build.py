@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from sqlalchemy import Engine
-from sqlalchemy.orm import Session
 
 from mxd.trainer.analysis.indexing.collect import IndexBuilder, collect
 from mxd.trainer.analysis.indexing.merge import merge
@@ -18,7 +17,7 @@ from mxd.trainer.data.activation_cache import ActivationCache
 from mxd.trainer.data.sequences import check_text_length
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.run import Run
-from mxd.trainer.storage.run_records import find_record
+from mxd.trainer.storage.run_records import register_run
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 from mxd.trainer.utils.distributed import SINGLE_PROCESS, ProcessGroup
 from mxd.trainer.utils.files import exclusive_lock
@@ -64,7 +63,6 @@ def build_index(
     Several processes share the text, and the main one writes. The results of the others describe only their share.
 
     Raises:
-        NotFoundError: the run is not in the database.
         UserError: the text is too short, or another process is indexing the run. The previous index is unchanged.
         CancelledError: the task was cancelled. The previous index is unchanged.
     """
@@ -75,8 +73,7 @@ def build_index(
     with closing(IndexBuilder.create(run, config, language_model)) as builder, ExitStack() as locks:
         if group.is_main:
             locks.enter_context(exclusive_lock(run.folder / LOCK_FILE, f"The run {run.name} is being indexed"))
-            with Session(database) as session:
-                find_record(session, run.name)  # fail before hours of reading
+            register_run(run, database)
         collect(builder, run, config, language_model, group, callbacks, cache)
         merge(builder, group)
         examples = 0

@@ -18,7 +18,7 @@ from mxd.trainer.analysis.indexing import save as save_module
 from mxd.trainer.config import IndexConfig
 from mxd.trainer.data.activations import capture_layers
 from mxd.trainer.data.sequences import sequence_batches
-from mxd.trainer.errors import CancelledError, NotFoundError, UserError
+from mxd.trainer.errors import CancelledError, UserError
 from mxd.trainer.language_model.tokenizer import token_texts
 from mxd.trainer.storage.database.open import delete_index, open_trainer_database, writing
 from mxd.trainer.storage.database.search import experts_with
@@ -200,19 +200,12 @@ def test_text_around_the_peak_can_be_searched(world: World, run: Run) -> None:
             assert any("fox" in "".join(token_texts(run.tokenizer, each)) for each in ids)
 
 
-def test_a_run_that_is_not_in_the_database(world: World, run: Run) -> None:
+def test_a_copied_run_is_registered(world: World, run: Run) -> None:
     with writing(world.database) as session:
         session.delete(session.scalars(select(RunRecord)).one())
-    read: list[int] = []
-    with pytest.raises(NotFoundError, match="Unknown run 'small'"):
-        build_index(
-            run,
-            settings(world),
-            world.language_model,
-            world.database,
-            callbacks=Callbacks(on_progress=lambda done, *_: read.append(done)),
-        )
-    assert read == [], "the error is raised before the text is read"
+    build_index(run, settings(world), world.language_model, world.database)
+    with Session(world.database) as session:
+        assert session.scalars(select(RunRecord)).one().status == "finished"
 
 
 def test_readers_see_the_previous_index_and_its_search_until_the_new_one_is_written(

@@ -1,0 +1,62 @@
+"""The demo is built from trained runs, and what was built is what ``mxd demo`` serves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from mxd.backend.cli.commands.demo import unpacked_database
+from mxd.backend.database.annotations import all_labels
+from mxd.backend.database.engine import opened
+from mxd.backend.database.steering_sessions import sessions_of
+from mxd.trainer.analysis.indexing import build_index
+from mxd.trainer.config import IndexConfig
+from mxd.trainer.storage.database.open import sqlite_url
+from mxd.trainer.storage.database.tables import ExpertRecord, RoutedRecord, RunRecord
+from mxd.trainer.storage.run import Run
+from mxd.trainer.training.train import train_layers
+from scripts import build_demo
+from tests.helpers.runs import small_world
+
+
+def steering_sessions(small: int, above: int) -> dict[str, object]:
+    """Two sessions: one edit, and edits of two layers."""
+    both = [{"expert": small, "mode": "add"}, {"expert": above, "mode": "add", "run": "above"}]
+    return {
+        "small": {
+            "No fox": {"prompt": "the old fox", "edits": [{"expert": small, "mode": "ablate"}]},
+            "Two layers": {"prompt": "the", "edits": both},
+        }
+    }
+
+
+def test_runs_database_labels_and_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = small_world(tmp_path)
+    train_layers(
+        [world.config("above", layer=2), world.config("small")], world.data, world.database, world.language_model
+    )
+    world.database.dispose()
+    demo = tmp_path / "demo"
+    build_demo.copy_runs(demo, world.data, ["small", "above"])
+    trained, shipped = (Run.load("small", folder).folder / "layer.safetensors" for folder in (world.data, demo))
+    assert shipped.stat().st_size < trained.stat().st_size / 2
+    with opened(sqlite_url(tmp_path / "work")) as database:
+        for name in ("above", "small"):
+            build_index(Run.load(name, demo), IndexConfig(text=world.text, tokens=1600), world.language_model, database)
+    small, above = (min(Run.load(name, demo).units) for name in ("small", "above"))
+    (demo / "labels.json").write_text(json.dumps({"small": {small: "A fox"}}))
+    (demo / "sessions.json").write_text(json.dumps(steering_sessions(small, above)))
+    monkeypatch.setattr(build_demo, "ROUTED_SEQUENCES", 7)
+    build_demo.pack_database(demo, tmp_path / "work" / "mxd.sqlite", ["small", "above"])
+    with opened(unpacked_database(demo)) as database, Session(database) as session:
+        assert list(session.scalars(select(RunRecord.name).order_by(RunRecord.started_at.desc()))) == ["small", "above"]
+        assert session.scalar(select(func.count()).select_from(ExpertRecord)) == 80
+        assert session.scalar(select(func.count()).select_from(RoutedRecord)) == 14
+        assert all_labels(session, "small") == {small: "A fox"}
+        first, second = sessions_of(session, "small")
+        assert (first.name, second.name) == ("No fox", "Two layers")
+        assert second.units["above"] == {str(above): Run.load("above", demo).units[above]}
