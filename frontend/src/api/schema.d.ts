@@ -2901,6 +2901,8 @@ export interface components {
             feature_type: string;
             /** Influence */
             influence?: number | null;
+            /** Influence Share */
+            influence_share?: number | null;
             /**
              * Is Target Logit
              * @default false
@@ -2924,7 +2926,7 @@ export interface components {
         };
         /**
          * GraphView
-         * @description What a user pinned and grouped.
+         * @description Nodes that a user pinned and grouped.
          */
         GraphView: {
             /**
