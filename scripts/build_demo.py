@@ -93,8 +93,8 @@ def _put_in_order(session: Session, names: list[str]) -> None:
 
 def _drop_routed_sequences(session: Session) -> None:
     """Keep the first sequences. Which ones are in the sample is random, and the same for every run of one text."""
-    kept = select(RoutedRecord.sequence).distinct().order_by(RoutedRecord.sequence).limit(ROUTED_SEQUENCES)
-    session.execute(delete(RoutedRecord).where(RoutedRecord.sequence.not_in(kept.scalar_subquery())))
+    first_ones = select(RoutedRecord.sequence).distinct().order_by(RoutedRecord.sequence).limit(ROUTED_SEQUENCES)
+    session.execute(delete(RoutedRecord).where(RoutedRecord.sequence.not_in(first_ones.scalar_subquery())))
 
 
 def _enter_labels(session: Session, run: Run, labels: dict[str, str]) -> None:

@@ -72,8 +72,8 @@ def main() -> None:
     given = parser.parse_args()
     run = Run.load(given.run, given.data)
     language_model = LanguageModel.load(run.language_model_source, "cpu", torch.float32)
-    found = sorted(promoted_tokens(run, language_model), key=lambda row: row["mean_gain"], reverse=True)  # type: ignore[arg-type,return-value]
-    atomic_write(given.out, json.dumps(found, ensure_ascii=False, indent=1) + "\n")
+    rows = sorted(promoted_tokens(run, language_model), key=lambda row: row["mean_gain"], reverse=True)  # type: ignore[arg-type,return-value]
+    atomic_write(given.out, json.dumps(rows, ensure_ascii=False, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -117,8 +117,8 @@ interface HttpCondition {
 }
 
 export function readHttpCondition({ gates = [], ...others }: HttpCondition): Condition {
-  const tests = gates.map(({ expert, run, above, at_most: atMost }): GateTest => {
-    const level = above == null ? (["<=", atMost ?? 0] as const) : ([">", above] as const);
+  const tests = gates.map(({ expert, run, above, at_most: upper }): GateTest => {
+    const level = above == null ? (["<=", upper ?? 0] as const) : ([">", above] as const);
     return { expert, sign: level[0], level: level[1], ...(run != null && { run }) };
   });
   return { ...ALWAYS, ...others, gates: tests };
