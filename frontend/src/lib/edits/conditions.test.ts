@@ -1,6 +1,13 @@
 import { describe, expect, it } from "vitest";
 
-import { ALWAYS, describeCondition, formatCondition, parseCondition, readHttpCondition, toHttpCondition } from "./conditions";
+import {
+  ALWAYS,
+  describeCondition,
+  formatCondition,
+  parseCondition,
+  readHttpCondition,
+  toHttpCondition,
+} from "./conditions";
 
 const FULL = '@when:12>median@when:other-run/3<=0.5@generated@first:20@ramp:5@fade:9@until:"a@b, \\"c\\"\\n"';
 

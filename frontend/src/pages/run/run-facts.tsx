@@ -6,7 +6,12 @@ import { Term } from "@/components/terms/term";
 import { formatCompact, formatCount } from "@/lib/text/format";
 import type { TermId } from "@/lib/text/glossary";
 
-const TERMS: Readonly<Record<string, TermId>> = { Method: "method", Layer: "layer", "Experts N": "expert", "Active K": "k" };
+const TERMS: Readonly<Record<string, TermId>> = {
+  Method: "method",
+  Layer: "layer",
+  "Experts N": "expert",
+  "Active K": "k",
+};
 
 function FactName({ name }: { readonly name: string }) {
   const term = TERMS[name];

@@ -12,7 +12,8 @@ test("a frontier needs two points on one MLP", () => {
 });
 
 test("the page is in the navigation once there is a frontier", () => {
-  const pages = (runs: Parameters<typeof pageGroups>[0]) => pageGroups(runs).flatMap((group) => group.pages.map(({ page }) => page));
+  const pages = (runs: Parameters<typeof pageGroups>[0]) =>
+    pageGroups(runs).flatMap((group) => group.pages.map(({ page }) => page));
   expect(pages([run(3, 16)])).not.toContain("frontier");
   expect(pages([run(3, 16), run(3, 32)])).toContain("frontier");
 });

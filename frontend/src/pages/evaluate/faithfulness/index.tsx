@@ -29,7 +29,9 @@ function faithfulnessVerdict(run: string, facts: readonly Fact[]): string {
   const added = facts.find(({ name }) => name === "Loss increase");
   if (kept === undefined || added === undefined) return "";
   const interval = (fact: Fact) =>
-    fact.low == null ? "" : ` (95 % interval ${formatFact(fact.low, fact.unit)} to ${formatFact(fact.high, fact.unit)})`;
+    fact.low == null
+      ? ""
+      : ` (95 % interval ${formatFact(fact.low, fact.unit)} to ${formatFact(fact.high, fact.unit)})`;
   return `With ${run} instead of the MLP, the loss rises by ${formatFact(added.value, added.unit)} nats per token${interval(added)}: ${formatFact(kept.value, kept.unit)} of the loss that the MLP saves is kept${interval(kept)}.`;
 }
 

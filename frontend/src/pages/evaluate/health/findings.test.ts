@@ -3,7 +3,8 @@ import { expect, test } from "vitest";
 import { findings } from "./findings";
 
 const RUN = { name: "one", language_model: "lm", layer: 3, text: "train.txt", k: 16, num_experts: 4096 };
-const metric = (name: string, value: number | null) => ({ name, value, low: null, high: null, unit: "share", description: "" }) as const;
+const metric = (name: string, value: number | null) =>
+  ({ name, value, low: null, high: null, unit: "share", description: "" }) as const;
 const evaluation = (dead: number, densest: number) => ({
   tokens: 10_240,
   text: "held.txt",

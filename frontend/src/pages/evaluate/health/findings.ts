@@ -59,7 +59,8 @@ function densest(share: number, evaluated: Evaluated): Finding {
   const title = `The most used expert is active on ${formatPercent(share, 1)} % of the tokens, ${evaluated.on}`;
   const experts = { label: "Densest experts", params: { sort: "density", order: "desc" } };
   if (share <= MAX_DENSITY) return { level: "good", title, advice: "No expert is active on most tokens.", experts };
-  const advice = "It says little about any one token. Hide it in Routing by its density, or balance the load in training.";
+  const advice =
+    "It says little about any one token. Hide it in Routing by its density, or balance the load in training.";
   return { level: "act", title, advice, experts, command: balanced(evaluated) };
 }
 

@@ -54,8 +54,9 @@ function Guarantees({ result }: { readonly result: PrivacyResult }) {
       <p>
         The measured divergence from uniform on the passages is {formatFixed(bound.measured)} nats. A minimiser over
         weights that can predict uniformly would have at most {formatFixed(bound.bound)} nats at weight {bound.theta};
-        since the output scaling and the gate of {result.runs.length === 1 ? "one layer" : `${result.runs.length} layers`} may not be able to,
-        this bound is a reference value and not a guarantee.
+        since the output scaling and the gate of{" "}
+        {result.runs.length === 1 ? "one layer" : `${result.runs.length} layers`} may not be able to, this bound is a
+        reference value and not a guarantee.
       </p>
       <p>No formal guarantee: no noise was added to the weights.</p>
       <p>

@@ -47,9 +47,7 @@ export default function ProbingPage() {
     <>
       <title>Probing · MxD Explorer</title>
       <PageBar crumbs={[{ label: "Probing" }]} />
-      <WithRun>
-        {({ name }) => <Probes run={name} />}
-      </WithRun>
+      <WithRun>{({ name }) => <Probes run={name} />}</WithRun>
     </>
   );
 }

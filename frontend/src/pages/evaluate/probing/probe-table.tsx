@@ -21,9 +21,7 @@ function Row({ probeClass }: { readonly probeClass: ProbeSummary["classes"][numb
       <td className="num">
         <Link to={links.expert(probeClass.expert)}>{probeClass.expert}</Link>
       </td>
-      <td className="num">
-        {expertAdvantage(probeClass) < 0 ? score(top1.f1) : <b>{score(top1.f1)}</b>}
-      </td>
+      <td className="num">{expertAdvantage(probeClass) < 0 ? score(top1.f1) : <b>{score(top1.f1)}</b>}</td>
       <td className="num ink2">
         {score(top1.low)} to {score(top1.high)}
       </td>
@@ -31,7 +29,11 @@ function Row({ probeClass }: { readonly probeClass: ProbeSummary["classes"][numb
       <td className="num">{score(top1.roc_auc)}</td>
       <td className="num">{score(top5.f1)}</td>
       <td className="num">
-        {expertAdvantage(probeClass) < 0 ? <b title="Better than the best expert">{score(neuron.f1)}</b> : score(neuron.f1)}
+        {expertAdvantage(probeClass) < 0 ? (
+          <b title="Better than the best expert">{score(neuron.f1)}</b>
+        ) : (
+          score(neuron.f1)
+        )}
       </td>
       <td className="num">{score(random.f1)}</td>
     </tr>

@@ -21,6 +21,8 @@ describe("the verdict of a probe", () => {
   });
 
   it("says that experts win", () => {
-    expect(probeVerdict([probed("a", 0.9, 0.7), probed("b", 0.95, 0.7)])).toMatch(/^Single experts detect .* in 0 of 2 classes\.$/);
+    expect(probeVerdict([probed("a", 0.9, 0.7), probed("b", 0.95, 0.7)])).toMatch(
+      /^Single experts detect .* in 0 of 2 classes\.$/,
+    );
   });
 });

@@ -47,7 +47,13 @@ function ListView({ run, id }: { readonly run: RunSummary; readonly id: number }
             <tr>
               {COLUMNS.map(([name, className, term]) => (
                 <th key={name} className={className} scope="col">
-                  {name === "" ? <span className="sr">Tray</span> : term === undefined ? name : <Term id={term}>{name}</Term>}
+                  {name === "" ? (
+                    <span className="sr">Tray</span>
+                  ) : term === undefined ? (
+                    name
+                  ) : (
+                    <Term id={term}>{name}</Term>
+                  )}
                 </th>
               ))}
               <th scope="col">

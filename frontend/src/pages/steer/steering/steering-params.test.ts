@@ -69,9 +69,9 @@ describe("the steering request", () => {
     expect(request.edits?.[0]?.when).toMatchObject({ scope: "generated", gates: [{ expert: 9, above: "median" }] });
     const saved = { expert: 9, run: null, above: "median", at_most: null } as const;
     const when = { ...request.edits?.[0]?.when, gates: [saved] };
-    expect(requestToParams({ prompt: "It", edits: [{ expert: 7, mode: "add", strength: 3, run: null, when }] }).edits).toEqual(
-      edits,
-    );
+    expect(
+      requestToParams({ prompt: "It", edits: [{ expert: 7, mode: "add", strength: 3, run: null, when }] }).edits,
+    ).toEqual(edits);
   });
 
   it("contains the number of active experts if it differs", () => {

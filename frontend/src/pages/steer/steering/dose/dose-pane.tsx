@@ -71,8 +71,8 @@ function Sample({ done, run }: { readonly done: DoseDoneEvent; readonly run: str
         <TokenChip key={i} text={text} />
       ))}{" "}
       <Term id="control_expert">Control</Term> (mark on the bars):{" "}
-      {run === undefined ? <ExpertLink expert={done.control} label={null} topTokens={[]} /> : `${run}/${done.control}`}, a
-      random expert of similar density.
+      {run === undefined ? <ExpertLink expert={done.control} label={null} topTokens={[]} /> : `${run}/${done.control}`},
+      a random expert of similar density.
     </p>
   );
 }

@@ -54,8 +54,12 @@ function DoseRow({ point, isCurrent, isSuggested, largest, shown, describe, onCh
       <td data-name="promoted, %">
         <ScoreBar score={point.promoted} largest={largest.promoted} />
       </td>
-      <td className="num" data-name="KL, nats">{formatFixed(point.kl)}</td>
-      <td className="num" data-name="perplexity">× {formatFixed(point.perplexity_ratio, 1)}</td>
+      <td className="num" data-name="KL, nats">
+        {formatFixed(point.kl)}
+      </td>
+      <td className="num" data-name="perplexity">
+        × {formatFixed(point.perplexity_ratio, 1)}
+      </td>
     </tr>
   );
 }

@@ -49,7 +49,9 @@ describe("a strength sweep", () => {
     expect(verdict(done(1, [1, 1.4], true), describeStrength)).toBe(
       "+ 1 is the smallest strength that shows the concept: promoted tokens 20 % (control 2.0 %, difference +18.0 ± 6.0), at perplexity × 1.4.",
     );
-    expect(verdict(done(null, [1, 3.4], true), describeStrength)).toContain("first shows at + 1, where perplexity is × 3.4");
+    expect(verdict(done(null, [1, 3.4], true), describeStrength)).toContain(
+      "first shows at + 1, where perplexity is × 3.4",
+    );
     expect(verdict(done(null, [1, 1.1], false), describeStrength)).toContain("at none of them");
   });
 });

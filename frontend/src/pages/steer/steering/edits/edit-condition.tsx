@@ -176,7 +176,9 @@ export function EditCondition({ edit, onChange }: { readonly edit: Edit; readonl
           label={`Part of the text in which expert ${edit.expert} is edited`}
           value={condition.scope}
           // Limits on generated tokens mean nothing on the prompt.
-          onChange={(scope) => change(scope === "prompt" ? { ...ALWAYS, gates: condition.gates, scope } : { ...condition, scope })}
+          onChange={(scope) =>
+            change(scope === "prompt" ? { ...ALWAYS, gates: condition.gates, scope } : { ...condition, scope })
+          }
           segments={[
             { value: "all", label: "everywhere" },
             { value: "generated", label: "in the answer" },
