@@ -22,6 +22,20 @@ export function methodName(method: RunSummary["method"]): string {
   return METHODS[method];
 }
 
+interface LayerOfRun {
+  readonly name: string;
+  readonly layer: number;
+  readonly method: RunSummary["method"];
+}
+
+/** `10`; with the method if other runs have the same layer, and the name if they have the same method, too. */
+export function layerLabel(run: LayerOfRun, all: readonly LayerOfRun[]): string {
+  const sameLayer = all.filter((other) => other.layer === run.layer);
+  if (sameLayer.length === 1) return String(run.layer);
+  const isOnlyMethod = sameLayer.filter((other) => other.method === run.method).length === 1;
+  return isOnlyMethod ? `${String(run.layer)} ${methodName(run.method)}` : run.name;
+}
+
 /** `16`, `2 to 16` if trained for several K, or `by threshold`. */
 export function activeK(run: Pick<RunSummary, "k" | "min_k" | "has_top_k">): string {
   const { k, min_k: smallest, has_top_k: hasTopK } = run;

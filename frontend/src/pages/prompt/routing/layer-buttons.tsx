@@ -6,7 +6,7 @@ import { useMemo } from "react";
 import { routingOptionsQuery } from "@/api/queries";
 import type { LayerRun, RunSummary } from "@/api/types";
 import { pickLayerRuns } from "@/components/runs/pick-layer-runs";
-import { methodName } from "@/components/runs/run-labels";
+import { layerLabel, methodName } from "@/components/runs/run-labels";
 import { Button } from "@/components/ui/button";
 
 /** The selected layers that exist. */
@@ -32,7 +32,6 @@ export function LayerButtons({ run, chosen, onChoose }: LayerButtonsProps) {
   };
   const allLayers = pickLayerRuns(run, data.layers);
   const isAllLayers = allLayers.length === chosen.length && allLayers.every((name) => chosen.includes(name));
-  const isOnlyRun = (layer: LayerRun) => data.layers.filter((other) => other.layer === layer.layer).length === 1;
   return (
     <span role="group" aria-label="Other layers" className="layers">
       {data.layers.map((layer) => (
@@ -44,7 +43,7 @@ export function LayerButtons({ run, chosen, onChoose }: LayerButtonsProps) {
           title={`${layer.name}, ${methodName(layer.method)} of layer ${layer.layer}`}
           onClick={() => toggle(layer)}
         >
-          {isOnlyRun(layer) ? `Layer ${layer.layer}` : layer.name}
+          Layer {layerLabel(layer, data.layers)}
         </Button>
       ))}
       {allLayers.length > 1 && (

@@ -10,6 +10,7 @@ import type { LayerRun, RunSummary, SearchHit } from "@/api/types";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { useSearchHits } from "@/components/layout/search/search-results";
 import { useCurrentRun } from "@/components/runs/current-run";
+import { layerLabel } from "@/components/runs/run-labels";
 import { ShadedText } from "@/components/tokens/shaded-text";
 import { useTray } from "@/components/tray/tray-context";
 import { Icon } from "@/components/ui/icon";
@@ -69,8 +70,7 @@ interface LayerChoiceProps {
 
 /** Choice of the layer whose experts are searched. */
 function LayerChoice({ run, layers, chosen, onChoose }: LayerChoiceProps) {
-  const all = [{ name: run.name, layer: run.layer }, ...layers].toSorted((a, b) => a.layer - b.layer);
-  const isOnlyRun = (layer: number) => all.filter((one) => one.layer === layer).length === 1;
+  const all = [run, ...layers].toSorted((a, b) => a.layer - b.layer);
   return (
     <div className="layer-choice">
       <span className="dim">Layer</span>
@@ -78,10 +78,10 @@ function LayerChoice({ run, layers, chosen, onChoose }: LayerChoiceProps) {
         label="Layer of the expert"
         value={chosen}
         onChange={onChoose}
-        segments={all.map(({ name, layer }) => ({
-          value: name,
-          label: isOnlyRun(layer) ? String(layer) : name,
-          name: `${name}, layer ${layer}`,
+        segments={all.map((one) => ({
+          value: one.name,
+          label: layerLabel(one, all),
+          name: `${one.name}, layer ${one.layer}`,
         }))}
       />
     </div>
