@@ -25,7 +25,7 @@ def faithfulness(session: Session) -> Figure:
     results = [record.result for record in evaluated(session)]
     kinds: tuple[tuple[str, str, str, Callable[[Result], float]], ...] = (
         ("this-run", "this run", "circle", lambda r: float(r["loss_increase"]["value"])),
-        ("other", "routing frozen at its mean", "diamond-open", lambda r: float(r["ce_frozen"] - r["ce_original"])),
+        ("other", "mixing frozen at its median", "diamond-open", lambda r: float(r["ce_frozen"] - r["ce_original"])),
         (
             "reference",
             "the MLP's mean output",

@@ -113,7 +113,7 @@ def _faithfulness(result: Result) -> tuple[EvaluationMetric, ...]:
     plain: tuple[tuple[str, str], ...] = (
         ("ce_zeroed", "MLP zero-ablated"),
         ("ce_mean_ablated", "MLP mean-ablated"),
-        ("ce_frozen", "mixing mean-ablated"),
+        ("ce_frozen", "mixing frozen at its median"),
     )
     return (
         _interval("Loss increase", result["loss_increase"], "nats", "with the MLP replaced by the run"),
