@@ -16,15 +16,15 @@ from mxd.trainer.utils.callbacks import NO_CALLBACKS
 from scripts.partial_replacement import main
 from tests.helpers.demo import TEST_DEMO
 
-TEXT = str(TEST_DEMO / "text.jsonl.gz")
+TEXT, RUN = str(TEST_DEMO / "text.jsonl.gz"), TEST_DEMO / "runs" / "demo-l3-k16"
 
 
 def test_the_whole_layer_is_what_is_evaluated_and_none_of_it_is_the_mlp(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    main(["demo-l3-k16", "--dataset", TEXT, "--tokens", "1024", "--parts", "1,0.5,0", "--data", str(tmp_path)])
+    main([str(RUN), "--dataset", TEXT, "--tokens", "1024", "--parts", "1,0.5,0", "--data", str(tmp_path)])
     whole, half, none = json.loads(capsys.readouterr().out)
-    run = Run.load("demo-l3-k16", tmp_path)
+    run = Run.load(RUN, tmp_path)
     config = EvaluateConfig(text=TextConfig(dataset=TEXT), tokens=1024, prompts=0)
     language_model = LanguageModel.load(run.language_model_source, "cpu")
     wanted = evaluate(Evaluator.open(config, language_model, NO_CALLBACKS), run, seen_text=False).result

@@ -140,7 +140,7 @@ def test_a_few_large_rows_do_not_decide_a_spatial_median() -> None:
 def test_a_training_step_of_a_centred_layer_uses_its_own_centre() -> None:
     layer = random_layer(mixing="centred")
     assert isinstance(layer, MxD)
-    layer.mixing_centre_M.fill_(1e3)
+    layer.mixing_centre_M.fill_(10.0)
     layer.batch_mean = token_mean
     x_TI = torch.randn(50, layer.config.input_width)
     output = layer(x_TI)
