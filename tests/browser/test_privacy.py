@@ -64,7 +64,7 @@ def test_from_passages_to_a_new_run(page: Page) -> None:
     expect(start).to_be_disabled()
     expect(page.get_by_role("heading", name="Type passages on which")).to_be_visible()
     assert violations(page) == []
-    page.get_by_role("textbox", name="Passages").fill(PASSAGES)
+    page.get_by_role("textbox", name="Passages", exact=True).fill(PASSAGES)
     start.click()
     expect(page.get_by_role("status").filter(has_text=re.compile(r"Step \d of 6|Evaluating"))).to_be_visible()
     figures = page.get_by_role("region", name="Result")
@@ -97,7 +97,7 @@ def test_from_passages_to_a_new_run(page: Page) -> None:
 
 def test_stopped_work_writes_nothing(page: Page) -> None:
     page.goto(address(RUN, "steps=200"))
-    page.get_by_role("textbox", name="Passages").fill(PASSAGES)
+    page.get_by_role("textbox", name="Passages", exact=True).fill(PASSAGES)
     page.get_by_role("button", name=re.compile("^Protect")).click()
     expect(page.get_by_role("status").filter(has_text="Step 1 of 200")).to_be_visible()
     page.get_by_role("button", name="Stop").click()
@@ -108,7 +108,7 @@ def test_stopped_work_writes_nothing(page: Page) -> None:
 def test_what_is_refused_is_said(page: Page, forgiven: list[str]) -> None:
     forgiven.append("400")
     page.goto(address(RUN))
-    page.get_by_role("textbox", name="Passages").fill("Too short")
+    page.get_by_role("textbox", name="Passages", exact=True).fill("Too short")
     page.get_by_role("button", name=re.compile("^Protect")).click()
     expect(page.get_by_role("alert")).to_contain_text("Make it longer")
 
@@ -117,7 +117,7 @@ def test_what_is_refused_is_said(page: Page, forgiven: list[str]) -> None:
 def test_on_a_phone(open_page: OpenPage, protected: str, scheme: str) -> None:
     page = open_page(color_scheme=scheme, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
     page.goto(address(protected))
-    page.get_by_role("textbox", name="Passages").fill(PASSAGES)
+    page.get_by_role("textbox", name="Passages", exact=True).fill(PASSAGES)
     expect(page.get_by_role("region", name="Result")).to_be_visible()
     expect(passage(page, "after")).to_contain_text("little girl")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390

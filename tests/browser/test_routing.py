@@ -170,7 +170,7 @@ def test_an_expert_of_a_token_goes_to_the_tray_and_to_its_page(routing: Page) ->
     plus.click()
     expect(plus).to_have_attribute("aria-pressed", "true")
     expect(heat_map(routing).get_by_role("button", name=name)).to_have_attribute("aria-pressed", "true")
-    panel(routing).get_by_role("link").first.click()
+    panel(routing).locator("a[href^='/experts/']").first.click()
     expect(routing).to_have_url(re.compile(f"/experts/{name.split()[1]}"))
     routing.go_back()
     expect(panel(routing).get_by_role("heading", name="Locked: ")).to_be_visible()
