@@ -1,7 +1,7 @@
-"""A scripted agent that finds an expert for French on the demo and tests it against controls, with the tools of
+"""A scripted agent that finds an expert for French on the tests' demo and tests it against controls, with the tools of
 ``mxd mcp`` alone.
 
-    .venv/bin/mxd demo                                         once: it makes the demo's database
+    .venv/bin/mxd demo --data tests/demo                       once: it unpacks the database
     .venv/bin/python scripts/agent_finds_expert.py
 
 The exit code is 1 if no expert passes.
@@ -19,8 +19,8 @@ from typing import Any
 from mcp import Client, StdioServerParameters, stdio_client
 
 from mxd.backend.cli.commands.demo import demo_database_url
-from mxd.trainer.config import SAMPLE
 
+TEST_DEMO = Path(__file__).resolve().parents[1] / "tests" / "demo"
 FRENCH = (
     "Le petit chat dort sur la chaise de la cuisine.",
     "Nous avons mangé du pain et du fromage dans le jardin.",
@@ -106,7 +106,7 @@ def _texts() -> dict[str, list[str]]:
 async def main() -> int:
     """Connect, search and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, default=SAMPLE)
+    parser.add_argument("--data", type=Path, default=TEST_DEMO)
     parser.add_argument("--database", help="SQLAlchemy URL (default: the demo's)")
     parser.add_argument("--run", default="demo-l3-k16")
     given = parser.parse_args()

@@ -35,7 +35,6 @@ from mxd.trainer.storage.database.open import writing
 from mxd.trainer.storage.database.tables import RoutedRecord, RunRecord, utc_now
 from mxd.trainer.storage.run import TOKENIZER_FOLDER, Run, runs_folder
 from mxd.trainer.storage.run_records import register_run
-from mxd.trainer.utils.files import atomic_write, read_json
 
 LABELS_FILE = "labels.json"
 SESSIONS_FILE = "sessions.json"
@@ -49,8 +48,7 @@ def copy_runs(demo: Path, data: Path, names: list[str]) -> None:
         run = Run.load(name, data)
         folder = run.save_pretrained(runs_folder(demo) / name, run.config.language_model)
         (folder / "README.md").unlink()  # the card is for the hub
-        tokenizer = folder / TOKENIZER_FOLDER / "tokenizer.json"
-        atomic_write(tokenizer, json.dumps(read_json(tokenizer), ensure_ascii=False, separators=(",", ":")))
+        shutil.rmtree(folder / TOKENIZER_FOLDER)  # the language model has it
         weights = folder / WEIGHTS_FILE
         quantize_file(run.folder / WEIGHTS_FILE, weights)
         print(f"{name}: {weights.stat().st_size / 1e6:.1f} MB")

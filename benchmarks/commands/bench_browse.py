@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from benchmarks.backend.load import Load
 
 RECOVERY_WANTED_SECONDS = 5
+TEST_DEMO = Path(__file__).resolve().parents[2] / "tests" / "demo"
 
 
 class SyntheticDatabase(Command):
@@ -168,12 +169,12 @@ def _folder(keep: Path | None) -> Iterator[Path]:
 
 
 def tokenizer_folder() -> Path:
-    """Return the demo's tokenizer folder, because synthetic text needs real words.
+    """Return the tokenizer folder of the tests' demo, because synthetic text needs real words.
 
     Raises:
         UserError: the demo is missing.
     """
-    found = next(SAMPLE.glob("runs/*/tokenizer"), None)
+    found = next(TEST_DEMO.glob("runs/*/tokenizer"), None)
     if found is None:
         raise UserError(NO_SAMPLE)
     return found

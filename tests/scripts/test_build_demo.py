@@ -20,6 +20,7 @@ from mxd.trainer.storage.database.tables import ExpertRecord, RoutedRecord, RunR
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training.train import train_layers
 from scripts import build_demo
+from tests.helpers.language_models import saved_language_model
 from tests.helpers.runs import small_world
 
 
@@ -36,9 +37,9 @@ def steering_sessions(small: int, above: int) -> dict[str, object]:
 
 def test_runs_database_labels_and_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = small_world(tmp_path)
-    train_layers(
-        [world.config("above", layer=2), world.config("small")], world.data, world.database, world.language_model
-    )
+    source = str(saved_language_model(tmp_path / "language-model"))
+    configs = [world.config("above", layer=2, language_model=source), world.config("small", language_model=source)]
+    train_layers(configs, world.data, world.database, world.language_model)
     world.database.dispose()
     demo = tmp_path / "demo"
     build_demo.copy_runs(demo, world.data, ["small", "above"])

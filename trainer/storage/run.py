@@ -278,8 +278,9 @@ class Run:
 
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerBase:
-        """Tokenizer of the language model."""
-        return load_tokenizer(str(self.folder / TOKENIZER_FOLDER))
+        """Tokenizer of the language model; a run without its own copy takes it from there."""
+        folder = self.folder / TOKENIZER_FOLDER
+        return load_tokenizer(str(folder) if folder.is_dir() else self.language_model_source)
 
     def last_checkpoint(self) -> Path | None:
         """Return the newest complete checkpoint; incomplete ones have other names."""

@@ -29,7 +29,7 @@ DATABASE_FILE = "database.sqlite.xz"
 class DemoCommand(Command):
     """Serve the bundled demo: sparse layers of SmolLM2-135M-Instruct.
 
-    The first start unpacks the database and converts the language model, which takes about half a minute.
+    The first start unpacks the database and converts the language model.
     """
 
     examples: ClassVar = (
