@@ -21,6 +21,7 @@ from mxd.trainer.layers.metrics import normalized_mse
 from mxd.trainer.layers.mxd import MxD
 from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.training.planning.cost_model import LayerSizes
+from mxd.trainer.training.precision import matmul_precision
 
 Precision = Literal["float32", "tf32", "bfloat16"]
 PRECISIONS: tuple[Precision, ...] = ("float32", "tf32", "bfloat16")
@@ -77,13 +78,9 @@ def training_step(shape: PaperShape, device: str) -> Callable[[], None]:
 @contextmanager
 def products_in(precision: Precision, device: str) -> Iterator[None]:
     """Compute matrix products in this precision inside the context."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
-    try:
-        with torch.autocast(device.partition(":")[0], torch.bfloat16, enabled=precision == "bfloat16"):
-            yield
-    finally:
-        torch.set_float32_matmul_precision(before)
+    autocast = torch.autocast(device.partition(":")[0], torch.bfloat16, enabled=precision == "bfloat16")
+    with matmul_precision("high" if precision == "tf32" else "highest"), autocast:
+        yield
 
 
 def _product_rate(setting: Setting, precision: Precision) -> float:

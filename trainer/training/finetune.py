@@ -37,6 +37,7 @@ from mxd.trainer.storage.run_sets import check_compatible_runs, names_of
 from mxd.trainer.training.layer_trainer import LayerTrainer
 from mxd.trainer.training.loggers import no_log
 from mxd.trainer.training.planning.dtypes import with_dtype
+from mxd.trainer.training.precision import matmul_precision
 from mxd.trainer.training.training_run import Resume, TrainingRun, TrainResult, check_resumable
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 from mxd.trainer.utils.files import exclusive_lock
@@ -236,7 +237,8 @@ def _train(
         for ids_BT in batches:
             if callbacks.is_cancelled():
                 break
-            divergences.append(joint.train_step(ids_BT).kl.item())
+            with matmul_precision(config.optimizer.matmul_precision):
+                divergences.append(joint.train_step(ids_BT).kl.item())
             for run in runs:
                 run.log_if_due()
             callbacks.on_progress(first.tokens, plan.tokens, f"KL {divergences[-1]:.4f} nats")

@@ -29,6 +29,7 @@ from mxd.trainer.layers.sizing import matched_num_experts
 from mxd.trainer.layers.variants.matryoshka import nested_ks, nested_outputs
 from mxd.trainer.training.checkpoint import Position, load_checkpoint, optimizer_moments, save_checkpoint
 from mxd.trainer.training.initialization import initialize, resolve_init
+from mxd.trainer.training.precision import matmul_precision
 from mxd.trainer.training.regularization import auxiliary_loss, sample_k
 from mxd.trainer.utils.distributed import SINGLE_PROCESS, ProcessGroup
 
@@ -138,6 +139,10 @@ class LayerTrainer:
 
     def train_step(self, batch: MlpActivations) -> LayerOutput:
         """Take one optimizer step on a batch of activations."""
+        with matmul_precision(self.config.optimizer.matmul_precision):
+            return self._train_step(batch)
+
+    def _train_step(self, batch: MlpActivations) -> LayerOutput:
         if self.step == 0 and resolve_init(self.config) != "examples":
             # D starts at zero, so the first output is b_out alone. The mean is the best constant.
             self.layer.get_parameter("output_bias").data.copy_(self.group.mean_(batch.output_TO.mean(dim=0)))

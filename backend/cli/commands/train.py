@@ -68,7 +68,14 @@ class TrainCommand(ModelCommand):
             "data-seed",
         ),
         "layer": ("method", "num-experts", "k", "min-k", "rank", "mixing", "gate", "groups", "top-groups"),
-        "optimizer": ("learning-rate", "warmup-ratio", "decay-ratio", "batch-tokens", "buffer-tokens"),
+        "optimizer": (
+            "learning-rate",
+            "warmup-ratio",
+            "decay-ratio",
+            "batch-tokens",
+            "buffer-tokens",
+            "matmul-precision",
+        ),
         "initialisation and regularisation": (
             "init",
             "seed",
