@@ -13,7 +13,7 @@ from sqlalchemy import Engine, create_engine
 from sqlalchemy.engine import make_url
 
 from mxd.api.layer import Layer, MxD, Transcoder
-from mxd.backend.cli.commands.demo import demo_database_url
+from mxd.backend.cli.commands.demo import unpacked_database, writable_demo
 from mxd.backend.settings import Settings
 from mxd.trainer.config import SAMPLE
 from mxd.trainer.errors import NotFoundError
@@ -81,12 +81,12 @@ def database_url(run: Run, database: str | None) -> str:
     return database or Settings().database or sqlite_url(own_data_folder(run))
 
 
-def readable_databases(run: Run, database: str | None) -> list[str]:
-    """URLs of the databases that may hold the index of a run. A run of the demo has one there, too."""
-    url = database_url(run, database)
-    demo = run.folder.parent.parent
-    is_demo = database is None and demo.resolve() == SAMPLE.resolve()
-    return [url, demo_database_url(demo)] if is_demo else [url]
+def readable_databases(run: Run, database: str | None) -> Iterator[str]:
+    """Yield the URLs of the databases that may hold the index of a run. For a run of the demo, the last is the demo's
+    own, which is unpacked on first use."""
+    yield database_url(run, database)
+    if database is None and run.folder.parent.parent.resolve() == SAMPLE.resolve():
+        yield unpacked_database(writable_demo())
 
 
 @contextmanager

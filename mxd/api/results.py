@@ -82,11 +82,13 @@ def read_expert(run: Run, expert: int, examples: int, database: str | None) -> E
     Raises:
         NotFoundError: the run is not indexed, or has no such expert.
     """
-    *others, last = readable_databases(run, database)
-    for url in others:
-        with suppress(NotFoundError):
+    missing = NotFoundError(f"Run '{run.name}' is not indexed.")
+    for url in readable_databases(run, database):
+        try:
             return _read(url, run, expert, examples)
-    return _read(last, run, expert, examples)
+        except NotFoundError as error:
+            missing = error
+    raise missing
 
 
 def _read(url: str, run: Run, expert: int, examples: int) -> Expert:
