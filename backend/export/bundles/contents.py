@@ -7,7 +7,7 @@ classes that wrote them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -201,6 +201,7 @@ def _evaluation(_run: RunContents, row: Row) -> None:
     check_as_written(_adapter(Evaluation), result)
     missing = sorted(INTERVALS - result["intervals"].keys())
     missing += [name for name in NEVER_NULL if result[name] is None]
+    missing += [f"loss_increase.{part}" for part, value in result["loss_increase"].items() if value is None]
     if missing:
         raise InvalidValueError(f"result lacks {missing[0]}")
     check_finite("sequences", values := read_array("sequences", row["sequences"], np.dtype("<f4")))
@@ -223,8 +224,18 @@ def _probe(run: RunContents, row: Row) -> None:
         check_as_written(_adapter(FeatureResult), kind)
     if len({frozenset(kind["classes"]) for kind in kinds.values()}) > 1 or not kinds["experts"]["classes"]:
         raise InvalidValueError("the kinds of features have different classes")
-    for count in kinds["experts"]["classes"].values():
-        check_whole("expert", count["expert"], run.num_experts)
+    for kind in kinds.values():
+        for name, scores in kind["classes"].items():
+            _check_probe_scores(name, scores)
+    for scores in kinds["experts"]["classes"].values():
+        check_whole("expert", scores["expert"], run.num_experts)
+
+
+def _check_probe_scores(name: str, scores: Mapping[str, Any]) -> None:
+    """Check what pages show of the probes of one class: features, and F1 scores that are numbers."""
+    for probe in (scores["top1"], scores["top5"]):
+        if not probe["experts"] or None in (probe["f1"], probe["f1_low"], probe["f1_high"]):
+            raise InvalidValueError(f"the probe of class {name[:40]!r} lacks a score")
 
 
 # ---------------------------------------------------------------- user annotations

@@ -45,6 +45,12 @@ QUERIES: dict[str, tuple[str, ...]] = {
 """Last part of a path -> names and queries to try."""
 OF_USERS = {f"database/{name}.jsonl" for name in OF_PEOPLE}
 LONGEST_SENTENCE = 600
+ONCE_BAD = {
+    "database/evaluations.jsonl:result.loss_increase.value=None",
+    "database/probes.jsonl:result.kinds.experts.classes.de.top1.experts=[]",
+    "database/probes.jsonl:result.kinds.experts.classes.de.top1.f1=None",
+}
+"""Mutations that a page once answered with an error."""
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +63,9 @@ def entries(tmp_path_factory: pytest.TempPathFactory) -> Entries:
 def test_mutated_bundles(entries: Entries, tmp_path: Path) -> None:
     tried = mutations(entries)
     assert len(tried) >= 193
+    assert {mutation.name for mutation in tried} >= ONCE_BAD
     if WANTED is None:
-        tried = tried[:: len(tried) // FEW]
+        tried = [*tried[:: len(tried) // FEW], *(mutation for mutation in tried if mutation.name in ONCE_BAD)]
     bad = [f"{mutation.name}: {problem}" for mutation in tried for problem in _problems(entries, mutation, tmp_path)]
     assert not bad, "\n".join(bad)
 
