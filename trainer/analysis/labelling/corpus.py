@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -51,7 +52,11 @@ class TokensByExpert:
             raise DamagedDatabaseError
         # One number per pair: sorting rows of pairs takes ten times as long.
         num_tokens = int(token_P.max(initial=0)) + 1
-        expert_P, token_P = np.divmod(np.unique(expert_P * num_tokens + token_P), num_tokens)
+        pairs_P = np.sort(expert_P * num_tokens + token_P)
+        is_first_P = np.append(True, pairs_P[1:] != pairs_P[:-1])[
+            : len(pairs_P)
+        ]  # as np.unique, in a fifth of the time
+        expert_P, token_P = np.divmod(pairs_P[is_first_P], num_tokens)
         return cls(token_P, np.searchsorted(expert_P, np.arange(num_experts + 1)))
 
 
@@ -128,7 +133,9 @@ def _extract_features(
 
 def _examples(session: Session, run: RunRecord, offsets: Indices) -> TokensByExpert:
     query = select(ExampleRecord.expert, ExampleRecord.sequence, ExampleRecord.position)
-    rows = np.array(session.execute(query.where(ExampleRecord.run_id == run.id)).all(), np.int64).reshape(-1, 3)
+    rows = session.execute(query.where(ExampleRecord.run_id == run.id))
+    # np.array on rows of SQLAlchemy asks each for its attributes.
+    rows = np.fromiter(chain.from_iterable(rows), np.int64).reshape(-1, 3)
     return TokensByExpert.from_pairs(rows[:, 0], offsets[rows[:, 1]] + rows[:, 2], run.num_experts)
 
 

@@ -8,8 +8,9 @@ match. Precision and recall are measured on all held-out tokens of the sample.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from sqlalchemy import Engine, delete, insert
@@ -17,11 +18,13 @@ from sqlalchemy.orm import Session
 
 from mxd.trainer.analysis.labelling.corpus import Corpus, read_corpus
 from mxd.trainer.analysis.labelling.rule_search import (
+    ActiveTokens,
     BackgroundTokens,
     Indices,
     Rule,
-    RuleSearch,
     describe_rule,
+    find_rules,
+    is_among,
     matches,
 )
 from mxd.trainer.storage.database.open import writing
@@ -33,6 +36,8 @@ from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 LABELLER = "features"
 MIN_EXAMPLES = 4
 """Examples required to find a rule, and to test it."""
+EXPERTS_AT_A_TIME = 512
+"""Experts whose rules are searched together, which bounds memory."""
 MIN_OBJECTIVE = 0.2
 """Smallest objective of a rule that becomes a label."""
 
@@ -101,26 +106,47 @@ def _find_labels(corpus: Corpus, callbacks: Callbacks) -> Iterator[Label]:
     testing = BackgroundTokens(corpus.features_FT, corpus.sample[held_out])
     experts = np.flatnonzero(corpus.density_N > 0).tolist()
     num_labels = 0
-    for number, expert in enumerate(experts):
+    for start in range(0, len(experts), EXPERTS_AT_A_TIME):
         callbacks.check_cancelled()
-        label = _find_label(corpus, finding, testing, expert)
-        if label is not None:
+        for label in _labels_of(corpus, finding, testing, experts[start : start + EXPERTS_AT_A_TIME]):
             num_labels += 1
             yield label
-        callbacks.on_progress(number + 1, len(experts), f"{num_labels:,} labels")
+        done = min(start + EXPERTS_AT_A_TIME, len(experts))
+        callbacks.on_progress(done, len(experts), f"{num_labels:,} labels")
 
 
-def _find_label(corpus: Corpus, finding: BackgroundTokens, testing: BackgroundTokens, expert: int) -> Label | None:
-    examples, active = corpus.examples.for_expert(expert), corpus.active.for_expert(expert)
-    held_out, active_held_out = corpus.held_out_T[examples], corpus.held_out_T[active]
-    if min((~held_out).sum(), held_out.sum()) < MIN_EXAMPLES or not len(finding.tokens_B):
-        return None
-    density = float(corpus.density_N[expert])
-    best = RuleSearch(finding, examples[~held_out], active[~active_held_out], density).best()
-    if best is None or best.objective < MIN_OBJECTIVE:
-        return None
-    score = score_rule(best.rule, testing, examples[held_out], active[active_held_out])
-    return Label(expert, describe_rule(best.rule, corpus.extractor.vocabularies), score)
+def _labels_of(
+    corpus: Corpus, finding: BackgroundTokens, testing: BackgroundTokens, experts: Sequence[int]
+) -> Iterator[Label]:
+    splits = {expert: _Split.of(corpus, expert) for expert in experts}
+    chosen = [expert for expert, split in splits.items() if split.has_enough_examples and len(finding.tokens_B)]
+    rules = find_rules(finding, [splits[expert].finding for expert in chosen])
+    for expert, best in zip(chosen, rules, strict=True):
+        if best is not None and best.objective >= MIN_OBJECTIVE:
+            held_out = splits[expert].testing
+            score = score_rule(best.rule, testing, held_out.positives_P, held_out.active)
+            yield Label(expert, describe_rule(best.rule, corpus.extractor.vocabularies), score)
+
+
+class _Split(NamedTuple):
+    """Tokens of an expert to find a rule with, and to test it with."""
+
+    finding: ActiveTokens
+    testing: ActiveTokens
+
+    @classmethod
+    def of(cls, corpus: Corpus, expert: int) -> _Split:
+        examples, active = corpus.examples.for_expert(expert), corpus.active.for_expert(expert)
+        held_out, active_held_out = corpus.held_out_T[examples], corpus.held_out_T[active]
+        density = float(corpus.density_N[expert])
+        return cls(
+            ActiveTokens(examples[~held_out], active[~active_held_out], density),
+            ActiveTokens(examples[held_out], active[active_held_out], density),
+        )
+
+    @property
+    def has_enough_examples(self) -> bool:
+        return min(len(self.finding.positives_P), len(self.testing.positives_P)) >= MIN_EXAMPLES
 
 
 def score_rule(rule: Rule, testing: BackgroundTokens, examples: Indices, active: Indices) -> LabelScore:
@@ -129,10 +155,10 @@ def score_rule(rule: Rule, testing: BackgroundTokens, examples: Indices, active:
     Args:
         testing: tokens of the held-out sample.
         examples: peak tokens of the held-out examples.
-        active: tokens of the held-out sample on which the expert is active.
+        active: tokens of the held-out sample on which the expert is active, ascending.
     """
     matched = testing.matching(rule)
-    true_positives = int(np.isin(matched, active).sum())
+    true_positives = int(is_among(matched, active).sum())
     inactive_tokens = len(testing.tokens_B) - len(active)
     false_positive_rate = (len(matched) - true_positives) / max(inactive_tokens, 1)
     example_recall = float(matches(testing.features_FT, rule, examples).mean())

@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +26,7 @@ from mxd.trainer.analysis.labelling.token_features import FEATURES, Vocabulary
 
 MAX_VALUES = {"token": 4, "word": 4, "before": 3, "before_two": 3, "ending": 2, "language": 2, "inside": 1, "start": 2}
 DEFAULT_MAX_VALUES = 2
+MAX_VALUES_F = np.array([MAX_VALUES.get(name, DEFAULT_MAX_VALUES) for name in FEATURES])
 MAX_CONDITIONS = 3
 BEAM = 2
 CONDITION_PENALTY = 0.03
@@ -54,6 +57,18 @@ Rule = tuple[Condition, ...]
 
 
 @dataclass(frozen=True)
+class ActiveTokens:
+    """Tokens of one expert that a rule is searched for."""
+
+    positives_P: Indices
+    """Tokens of the expert's examples."""
+    active: Indices
+    """Background tokens on which the expert is active. They do not count as false positives."""
+    density: float
+    """Share of all tokens on which the expert is active."""
+
+
+@dataclass(frozen=True)
 class RuleCandidate:
     """A rule with the tokens that it matches, and its objective."""
 
@@ -68,34 +83,54 @@ class RuleCandidate:
 
 
 class BackgroundTokens:
-    """Text sample with known activity of every expert, sorted by each feature for fast lookups."""
+    """Text sample with known activity of every expert, sorted by each feature for fast lookups.
+
+    A code stands for one value of one feature; the codes of a feature follow those of the feature before it.
+    """
 
     def __init__(self, features_FT: Features, tokens_B: Indices) -> None:
         self.features_FT = features_FT
         self.tokens_B = tokens_B
-        values_FB = features_FT[:, tokens_B]
-        self._order_FB = np.argsort(values_FB, axis=1, kind="stable")
-        self._sorted_FB = np.take_along_axis(values_FB, self._order_FB, axis=1)
+        self._order_FB = np.argsort(features_FT[:, tokens_B], axis=1, kind="stable")
+        sizes_F = features_FT.max(axis=1, initial=0).astype(np.int64) + 1
+        self.first_code_F = np.cumsum(sizes_F) - sizes_F
+        self.num_codes = int(sizes_F.sum())
+        self.feature_of_code = np.repeat(np.arange(len(sizes_F)), sizes_F)
+        self.count_of_code = self.count_codes(tokens_B)
+        """Number of background tokens with each code."""
+        before = np.cumsum(self.count_of_code) - self.count_of_code
+        self._start_of_code = before - self.feature_of_code * len(tokens_B)
 
-    def counts(self, feature: int, values: Values) -> Indices:
-        """Number of tokens with each of ``values`` in a feature."""
-        row = self._sorted_FB[feature]
-        return _count_in_sorted(row, values)
+    def codes(self, tokens: Indices) -> Indices:
+        """Codes of some tokens, [F, tokens]."""
+        # take and an addition in place, because the searches spend most of their time here.
+        codes: Indices = self.features_FT.take(tokens, axis=1).astype(np.int64)
+        codes += self.first_code_F[:, None]
+        return codes
+
+    def count_codes(self, tokens: Indices) -> Indices:
+        """Number of times that each code occurs among ``tokens``."""
+        return np.bincount(self.codes(tokens).ravel(), minlength=self.num_codes)
 
     def matching(self, rule: Rule) -> Indices:
         """Tokens that match a rule."""
         first, *rest = rule
-        row, order = self._sorted_FB[first.feature], self._order_FB[first.feature]
-        slices = [np.searchsorted(row, [value, value + 1]) for value in first.values]
-        tokens: Indices = self.tokens_B[np.concatenate([order[start:end] for start, end in slices])]
-        matching: Indices = tokens[matches(self.features_FT, tuple(rest), tokens)]
-        return matching
+        order, codes = self._order_FB[first.feature], np.array(first.values) + self.first_code_F[first.feature]
+        starts, counts = self._start_of_code[codes].tolist(), self.count_of_code[codes].tolist()
+        slices = [order[start : start + count] for start, count in zip(starts, counts, strict=True)]
+        tokens: Indices = self.tokens_B[np.concatenate(slices)]
+        return _matching_of(self.features_FT, tuple(rest), tokens)
 
 
 def matches(features_FT: Features, rule: Rule, tokens: Indices) -> NDArray[np.bool_]:
-    """Test which tokens match a rule. Returns a mask over ``tokens``."""
+    """Test which tokens match a rule of at least one condition. Returns a mask over ``tokens``."""
     tests = (_has_value(features_FT[condition.feature, tokens], condition.values) for condition in rule)
-    return reduce(np.logical_and, tests, np.ones(len(tokens), np.bool_))
+    return reduce(np.logical_and, tests)
+
+
+def _matching_of(features_FT: Features, rule: Rule, tokens: Indices) -> Indices:
+    """The tokens that match a rule, which may be empty."""
+    return tokens[matches(features_FT, rule, tokens)] if rule else tokens
 
 
 def _has_value(feature_T: Values, values: Sequence[int]) -> NDArray[np.bool_]:
@@ -103,110 +138,182 @@ def _has_value(feature_T: Values, values: Sequence[int]) -> NDArray[np.bool_]:
     return reduce(np.logical_or, (feature_T == value for value in values))
 
 
-class RuleSearch:
+def is_among(tokens: Indices, ascending: Indices) -> NDArray[np.bool_]:
+    """Mask over ``tokens``: those that occur in ``ascending``, as ``np.isin``, which is slow for short arrays."""
+    if not len(ascending):
+        return np.zeros(len(tokens), np.bool_)
+    places = np.searchsorted(ascending, tokens).clip(max=len(ascending) - 1)
+    found: NDArray[np.bool_] = ascending[places] == tokens
+    return found
+
+
+def find_rules(background: BackgroundTokens, experts: Sequence[ActiveTokens]) -> list[RuleCandidate | None]:
+    """Return the best rule of each expert, or None if no rule matches.
+
+    The candidates of all experts are extended together, because they are too small for one array operation each.
+    """
+    searches = [_Search(background, expert) for expert in experts]
+    running = searches
+    for _ in range(MAX_CONDITIONS):
+        extend_all(background, running)
+        running = [search for search in running if search.keep_best()]
+    return [search.best for search in searches]
+
+
+class _Search:
     """Beam search for the rule of one expert."""
 
-    def __init__(self, background: BackgroundTokens, positives_P: Indices, active: Indices, density: float) -> None:
-        """Set up the search.
-
-        Args:
-            background: tokens on which the expert's activity is known.
-            positives_P: tokens of the expert's examples.
-            active: background tokens on which the expert is active. They do not count as false positives.
-            density: share of all tokens on which the expert is active.
-        """
+    def __init__(self, background: BackgroundTokens, expert: ActiveTokens) -> None:
         self.background = background
-        self.features_FT = background.features_FT
-        self.positives_P = positives_P
-        self.active = active
-        self.density = density
-        self.num_inactive = len(background.tokens_B) - len(active)
+        self.expert = expert
+        self.num_inactive = len(background.tokens_B) - len(expert.active)
+        self.min_count = max(2, 0.04 * len(expert.positives_P))
+        """Examples with a value that are required for a condition. One occurrence is no evidence."""
+        self.beam = [RuleCandidate((), expert.positives_P, None, 1.0, 0.0)]
+        self.best: RuleCandidate | None = None
 
-    def best(self) -> RuleCandidate | None:
-        """Return the best rule, or None if no rule matches."""
-        beam = [RuleCandidate((), self.positives_P, None, 1.0, 0.0)]
-        best = None
-        for _ in range(MAX_CONDITIONS):
-            extended = [extended for candidate in beam for extended in self._extend(candidate)]
-            beam = sorted(extended, key=lambda candidate: -candidate.objective)[:BEAM]
-            if not beam or (best is not None and beam[0].objective <= best.objective):
-                break
-            best = beam[0]
-        return best
+    def keep_best(self) -> bool:
+        """Reduce the beam to its best candidates; return whether the first of them is an improvement."""
+        self.beam = sorted(self.beam, key=lambda candidate: -candidate.objective)[:BEAM]
+        if not self.beam or (self.best is not None and self.beam[0].objective <= self.best.objective):
+            return False
+        self.best = self.beam[0]
+        return True
 
-    def _extend(self, candidate: RuleCandidate) -> list[RuleCandidate]:
-        used = {condition.feature for condition in candidate.rule}
-        chosen = [
-            (objective, Condition(feature, values))
-            for feature in range(len(FEATURES))
-            if feature not in used
-            for objective, values in [self._best_values(candidate, feature)]
-            if objective > candidate.objective
-        ]
-        # Matching tokens are listed only for the best conditions.
-        chosen = sorted(chosen, key=lambda pair: -pair[0])[:BEAM]
-        return [self._add_condition(candidate, condition, objective) for objective, condition in chosen]
+    def false_positives(self, candidate: RuleCandidate, codes: Indices) -> NDArray[np.float64]:
+        """Number of inactive tokens with each of ``codes`` among those that a candidate matches."""
+        background = self.background
+        if candidate.negatives_B is None:
+            return np.asarray(background.count_of_code[codes] - background.count_codes(self.expert.active)[codes])
+        return np.asarray(candidate.weight * background.count_codes(candidate.negatives_B)[codes])
 
-    def _add_condition(self, candidate: RuleCandidate, condition: Condition, objective: float) -> RuleCandidate:
-        positives_P = candidate.positives_P[matches(self.features_FT, (condition,), candidate.positives_P)]
+    def add_condition(self, candidate: RuleCandidate, condition: Condition, objective: float) -> RuleCandidate:
+        features_FT = self.background.features_FT
+        positives_P = candidate.positives_P[matches(features_FT, (condition,), candidate.positives_P)]
         if candidate.negatives_B is None:
             negatives = self.background.matching((condition,))
-            negatives = negatives[~np.isin(negatives, self.active)]
+            negatives = negatives[~is_among(negatives, self.expert.active)]
         else:
-            negatives = candidate.negatives_B[matches(self.features_FT, (condition,), candidate.negatives_B)]
+            negatives = candidate.negatives_B[matches(features_FT, (condition,), candidate.negatives_B)]
         step = 1 + len(negatives) // MAX_NEGATIVES
         rule, weight = (*candidate.rule, condition), candidate.weight * step
         return RuleCandidate(rule, positives_P, negatives[::step], weight, objective)
 
-    def _best_values(self, candidate: RuleCandidate, feature: int) -> tuple[float, tuple[int, ...]]:
-        """Return the objective with one more condition on a feature, and the condition's values."""
-        values, true_positives = _distinct(self.features_FT[feature, candidate.positives_P])
-        # A value that occurs only once is no evidence.
-        is_frequent = (values > 0) & (true_positives >= max(2, 0.04 * len(self.positives_P)))
-        values, true_positives = values[is_frequent], true_positives[is_frequent]
-        if not len(values):
-            return 0.0, ()
-        false_positives = candidate.weight * self._false_positives(candidate, feature, values)
-        true_positives = true_positives - 1
-        max_values = MAX_VALUES.get(FEATURES[feature], DEFAULT_MAX_VALUES)
-        order = np.argsort(-true_positives / (false_positives + 0.5), kind="stable")[:max_values]
-        objectives = self._objectives(true_positives[order].cumsum(), false_positives[order].cumsum())
-        objectives -= VALUE_PENALTY * np.arange(len(order)) + CONDITION_PENALTY * len(candidate.rule)
-        best = int(objectives.argmax())
-        return float(objectives[best]), tuple(values[order[: best + 1]].tolist())
 
-    def _false_positives(self, candidate: RuleCandidate, feature: int, values: Values) -> Indices:
-        if candidate.negatives_B is None:
-            return self.background.counts(feature, values) - _count_values(
-                self.features_FT[feature, self.active], values
-            )
-        return _count_values(self.features_FT[feature, candidate.negatives_B], values)
-
-    def _objectives(self, true_positives: Indices, false_positives: NDArray[np.float64]) -> NDArray[np.float64]:
-        recall = true_positives / len(self.positives_P)
-        false_positive_rate = (false_positives + 0.5) / (self.num_inactive + 1)
-        matching_active, matching_inactive = recall * self.density, false_positive_rate * (1 - self.density)
-        precision = matching_active / (matching_active + matching_inactive)
-        return np.asarray(2 * precision * recall / (precision + recall))
+def extend_all(background: BackgroundTokens, searches: Sequence[_Search]) -> None:
+    """Replace the beam of each search by its candidates with one more condition that raises the objective."""
+    owners = [(search, candidate) for search in searches for candidate in search.beam]
+    for search in searches:
+        search.beam = []
+    if not owners or not len((counts := _frequent_codes(background, owners)).code):
+        return
+    best = _best_values(background, owners, counts)
+    taken = [0] * len(owners)
+    # Matching tokens are listed only for the best conditions, and ties go to the first feature.
+    for index in np.lexsort((-best.objective, best.candidate)).tolist():
+        number = int(best.candidate[index])
+        search, candidate = owners[number]
+        if taken[number] < BEAM and best.objective[index] > candidate.objective:
+            taken[number] += 1
+            values = tuple(best.values[index, : best.length[index]].tolist())
+            condition = Condition(int(best.feature[index]), values)
+            search.beam.append(search.add_condition(candidate, condition, float(best.objective[index])))
 
 
-def _distinct(feature_T: Values) -> tuple[Values, Indices]:
+class _CodeCounts(NamedTuple):
+    """Codes that may become conditions of candidates, ascending by candidate and code, all of one length."""
+
+    candidate: Indices
+    code: Indices
+    true_positives: Indices
+    false_positives: NDArray[np.float64]
+
+
+class _BestValues(NamedTuple):
+    """The best condition on each feature of each candidate, [conditions]."""
+
+    candidate: Indices
+    feature: Indices
+    objective: NDArray[np.float64]
+    length: Indices
+    """Number of values of the condition."""
+    values: Indices
+    """Value ids, [conditions, most values]; only the first ``length`` count."""
+
+
+def _frequent_codes(background: BackgroundTokens, owners: Sequence[tuple[_Search, RuleCandidate]]) -> _CodeCounts:
+    tokens = [candidate.positives_P for _, candidate in owners]
+    candidate_P = np.repeat(np.arange(len(owners)), [len(each) for each in tokens])
+    keys = candidate_P * background.num_codes + background.codes(np.concatenate(tokens))
+    keys, counts = _distinct(keys.ravel())
+    candidate, code = np.divmod(keys, background.num_codes)
+    feature = background.feature_of_code[code]
+    used = np.zeros((len(owners), len(FEATURES)), np.bool_)
+    for number, (_, owner) in enumerate(owners):
+        used[number, [condition.feature for condition in owner.rule]] = True
+    min_counts = np.array([search.min_count for search, _ in owners])
+    # Code 0 of a feature means that the feature does not apply.
+    chosen = (code > background.first_code_F[feature]) & (counts >= min_counts[candidate]) & ~used[candidate, feature]
+    candidate, code = candidate[chosen], code[chosen]
+    false_positives = np.empty(len(code))
+    edges = np.searchsorted(candidate, np.arange(len(owners) + 1)).tolist()
+    for (search, owner), (start, end) in zip(owners, pairwise(edges), strict=True):
+        if end > start:
+            false_positives[start:end] = search.false_positives(owner, code[start:end])
+    return _CodeCounts(candidate, code, counts[chosen] - 1, false_positives)
+
+
+def _best_values(
+    background: BackgroundTokens, owners: Sequence[tuple[_Search, RuleCandidate]], counts: _CodeCounts
+) -> _BestValues:
+    """Add values by descending ratio of true to false positives while the objective rises."""
+    feature = background.feature_of_code[counts.code]
+    group = counts.candidate * len(FEATURES) + feature
+    order = np.lexsort((-counts.true_positives / (counts.false_positives + 0.5), group))
+    starts = np.flatnonzero(np.diff(group[order], prepend=-1))
+    row = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(order)))
+    rank = np.arange(len(order)) - starts[row]
+    kept = rank < MAX_VALUES_F[feature[order]]
+    order, row, rank = order[kept], row[kept], rank[kept]
+    shape = len(starts), int(MAX_VALUES_F.max())
+    true_positives, false_positives, values = np.zeros(shape), np.zeros(shape), np.zeros(shape, np.int64)
+    true_positives[row, rank] = counts.true_positives[order]
+    false_positives[row, rank] = counts.false_positives[order]
+    values[row, rank] = counts.code[order] - background.first_code_F[feature[order]]
+    first = order[rank == 0]
+    candidate = counts.candidate[first]
+    objectives = _objectives(
+        [owners[number] for number in candidate.tolist()], true_positives.cumsum(axis=1), false_positives.cumsum(axis=1)
+    )
+    objectives[np.arange(shape[1]) >= np.bincount(row)[:, None]] = -np.inf
+    best = objectives.argmax(axis=1)
+    return _BestValues(candidate, feature[first], objectives[np.arange(len(best)), best], best + 1, values)
+
+
+def _objectives(
+    owners: Sequence[tuple[_Search, RuleCandidate]],
+    true_positives: NDArray[np.float64],
+    false_positives: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    columns = [
+        (len(search.expert.positives_P), search.num_inactive, search.expert.density, len(owner.rule))
+        for search, owner in owners
+    ]
+    positives, inactive, density, conditions = (column[:, None] for column in np.array(columns).T)
+    recall = true_positives / positives
+    false_positive_rate = (false_positives + 0.5) / (inactive + 1)
+    matching_active, matching_inactive = recall * density, false_positive_rate * (1 - density)
+    precision = matching_active / (matching_active + matching_inactive)
+    objectives = 2 * precision * recall / (precision + recall)
+    penalties = VALUE_PENALTY * np.arange(true_positives.shape[1]) + CONDITION_PENALTY * conditions
+    return np.asarray(objectives - penalties)
+
+
+def _distinct(values: Indices) -> tuple[Indices, Indices]:
     """Distinct values, ascending, and their counts, as ``np.unique``, which takes twice as long for short arrays."""
-    row = np.sort(feature_T)
-    is_first = np.ones(len(row), np.bool_)
-    np.not_equal(row[1:], row[:-1], out=is_first[1:])
-    starts = np.flatnonzero(is_first)
+    row = np.sort(values)
+    starts = np.flatnonzero(np.concatenate([[True], row[1:] != row[:-1]])[: len(row)])
     return row[starts], np.diff(starts, append=len(row))
-
-
-def _count_values(feature_T: Values, values: Values) -> Indices:
-    counts: Indices = np.bincount(feature_T, minlength=int(values[-1]) + 1)[values]
-    return counts
-
-
-def _count_in_sorted(row: Values, values: Values) -> Indices:
-    counts: Indices = np.searchsorted(row, values, side="right") - np.searchsorted(row, values, side="left")
-    return counts
 
 
 _BREAKS = str.maketrans({"\n": "↵", "\t": "⇥", "\r": ""})

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -85,6 +86,7 @@ FEATURES = ("token", "word", "before", "before_two", "kind", "kind_before", "sta
 FeatureRow = NDArray[np.int32]
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*['’]?")
 _OPENING, _CLOSING, _QUOTES = "([{⟨", ")]}⟩", '"“”«»„'
+_ENCLOSING = frozenset(_OPENING + _CLOSING + _QUOTES)
 _SENTENCE_END = re.compile(r"[.!?…][\"”»')\]]*\s*$")
 ENDING_LETTERS = 3
 
@@ -139,7 +141,7 @@ class FeatureExtractor:
         whole = "".join(texts)
         words = self._words_at(whole, starts)
         kinds = [token_kind(text, word) for text, word in zip(texts, words, strict=True)]
-        parts = [piece.strip(" ").lower() or piece for piece in texts]
+        parts = [_part(text) for text in texts]
         texts_by_feature: dict[str, list[str]] = {
             "token": list(texts),
             "word": words,
@@ -172,7 +174,7 @@ class FeatureExtractor:
                 result.append("the start of a text")
             elif before.rstrip(" \t").endswith("\n") and text.strip():
                 result.append("the start of a line")
-            elif _SENTENCE_END.search(before) and text.strip() and not text.strip()[0].islower():
+            elif _ends_sentence(before) and text.strip() and not text.strip()[0].islower():
                 result.append("the start of a sentence")
             else:
                 result.append("")
@@ -187,6 +189,21 @@ class FeatureExtractor:
         return hits
 
 
+# Texts repeat, so their properties are cached.
+cached = lru_cache(1 << 16)
+
+
+@cached
+def _part(text: str) -> str:
+    return text.strip(" ").lower() or text
+
+
+@cached
+def _ends_sentence(text: str) -> bool:
+    return _SENTENCE_END.search(text) is not None
+
+
+@cached
 def token_kind(text: str, word: str) -> str:
     """Category of a token, in the plural."""
     body = text.strip(" ")
@@ -216,6 +233,7 @@ def _kind_of_word(text: str, body: str, word: str) -> str:
     return "words" if lowered == word else "beginnings of words"
 
 
+@cached
 def _ending(text: str) -> str:
     body = text.strip()
     return body[-ENDING_LETTERS:].lower() if body.isalpha() and len(body) > ENDING_LETTERS else ""
@@ -228,7 +246,13 @@ def _insides(texts: Sequence[str]) -> list[str]:
         result.append("quotation marks" if quoted else "brackets" if depth else "")
         if "\n" in text:
             depth, quoted = 0, False
-        for character in text:
+        for character in _enclosing(text):
             depth = max(0, depth + (character in _OPENING) - (character in _CLOSING))
             quoted = quoted != (character in _QUOTES)
     return result
+
+
+@cached
+def _enclosing(text: str) -> str:
+    """The brackets and quotation marks of a text."""
+    return "".join(character for character in text if character in _ENCLOSING)

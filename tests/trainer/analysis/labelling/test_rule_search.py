@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from mxd.trainer.analysis.labelling.rule_labels import score_rule
-from mxd.trainer.analysis.labelling.rule_search import BackgroundTokens, Condition, RuleSearch, describe_rule, matches
+from mxd.trainer.analysis.labelling.rule_search import (
+    ActiveTokens,
+    BackgroundTokens,
+    Condition,
+    describe_rule,
+    find_rules,
+    matches,
+)
 from mxd.trainer.analysis.labelling.token_features import FEATURES, FeatureExtractor
 
 WORDS = ["the", "der", "fox", "ran", ",", "red", "and"]
@@ -25,7 +32,7 @@ def find_label(text: list[str], active: list[int]) -> str:
     features = extractor.extract(text)
     background = BackgroundTokens(features, np.arange(TOKENS))
     tokens = np.array(active)
-    best = RuleSearch(background, tokens[:40], tokens, len(active) / TOKENS).best()
+    (best,) = find_rules(background, [ActiveTokens(tokens[:40], tokens, len(active) / TOKENS)])
     assert best is not None
     score = score_rule(best.rule, background, tokens[40:80], tokens)
     assert score.balanced_accuracy > 0.95
@@ -52,7 +59,7 @@ def test_tokens_after_a_token(text: list[str]) -> None:
 def test_random_activity_gives_no_good_rule(text: list[str]) -> None:
     background = BackgroundTokens(FeatureExtractor("<end>").extract(text), np.arange(TOKENS))
     tokens = np.sort(np.random.default_rng(1).choice(TOKENS, 40, replace=False))
-    best = RuleSearch(background, tokens, tokens, 0.01).best()
+    (best,) = find_rules(background, [ActiveTokens(tokens, tokens, 0.01)])
     assert best is None or best.objective < 0.2
 
 
@@ -69,9 +76,25 @@ def test_matching_equals_the_mask(text: list[str]) -> None:
 
 
 def test_undefined_scores_are_none(text: list[str]) -> None:
-    background = BackgroundTokens(FeatureExtractor("<end>").extract(text), np.arange(TOKENS))
-    nothing = (Condition(0, (10_000,)),)
-    score = score_rule(nothing, background, np.arange(5), np.zeros(0, np.int64))
+    features = FeatureExtractor("<end>").extract(text)
+    fox = int(features[0, text.index(" fox")])
+    background = BackgroundTokens(features, np.flatnonzero(features[0] != fox))
+    nothing = (Condition(0, (fox,)),)
+    score = score_rule(nothing, background, np.flatnonzero(features[0] != fox)[:5], np.zeros(0, np.int64))
     assert score.precision is None
     assert score.recall is None
     assert score.balanced_accuracy == 0.5
+
+
+def test_rules_of_several_experts_are_those_of_each_alone(text: list[str]) -> None:
+    background = BackgroundTokens(FeatureExtractor("<end>").extract(text), np.arange(TOKENS))
+    generator = np.random.default_rng(2)
+    words = [np.flatnonzero([word == f" {chosen}" for word in text]) for chosen in WORDS]
+    noise = [np.sort(generator.choice(TOKENS, 60, replace=False)) for _ in range(5)]
+    experts = [ActiveTokens(tokens[:40], tokens, len(tokens) / TOKENS) for tokens in (*words, *noise)]
+    together = find_rules(background, experts)
+    alone = [find_rules(background, [expert])[0] for expert in experts]
+    assert [best and (best.rule, best.objective) for best in together] == [
+        best and (best.rule, best.objective) for best in alone
+    ]
+    assert sum(best is not None for best in together) >= len(WORDS)
