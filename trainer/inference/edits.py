@@ -201,16 +201,29 @@ class EditedBlock:
     the tokens that they apply to. Rows with the same layer are routed and edited together.
     """
 
-    def __init__(self, num_rows: int, blocks: Mapping[int, EditedBlock] | None = None) -> None:
-        """``blocks`` are those of the same forward pass; gate tests read the routing of earlier ones."""
+    def __init__(
+        self,
+        num_rows: int,
+        blocks: Mapping[int, EditedBlock] | None = None,
+        text_of: Sequence[int] | None = None,
+    ) -> None:
+        """Set up a block without rows.
+
+        Args:
+            num_rows: number of rows of the batch.
+            blocks: those of the same forward pass; gate tests read the routing of earlier ones.
+            text_of: index of each batch row's text, if rows of one text have the same input in this block.
+        """
         self._num_rows = num_rows
         self._blocks = blocks or {}
+        self._text_of = text_of or range(num_rows)
         self._layers: dict[int, _LayerRows] = {}
 
     def add_row(self, row: int, edits: LayerEdits, plans_T: Sequence[EditPlan | None]) -> None:
         """Apply ``edits`` to batch row ``row``; ``plans_T`` has the plan of each token, None for unedited tokens."""
         key = id(edits.sparse_layer)
-        self._layers.setdefault(key, _LayerRows(edits.sparse_layer, self._blocks)).add_row(row, edits, plans_T)
+        rows = self._layers.setdefault(key, _LayerRows(edits.sparse_layer, self._blocks, self._text_of))
+        rows.add_row(row, edits, plans_T)
 
     def __call__(self, x_BTI: Tensor, mlp: Mlp) -> Tensor:
         """Output [B, T, O] of all rows."""
@@ -254,9 +267,10 @@ class EditedBlock:
 class _LayerRows:
     """The batch rows of one sparse layer in a forward pass."""
 
-    def __init__(self, sparse_layer: SparseLayer, blocks: Mapping[int, EditedBlock]) -> None:
+    def __init__(self, sparse_layer: SparseLayer, blocks: Mapping[int, EditedBlock], text_of: Sequence[int]) -> None:
         self.sparse_layer = sparse_layer
         self._blocks = blocks
+        self._text_of = text_of
         self.batch_rows: list[int] = []
         self.num_replaced = 0
         self.dense_RTM = torch.zeros(0, 0, 0)
@@ -272,10 +286,14 @@ class _LayerRows:
 
     def apply(self, x_BTI: Tensor, output_BTO: Tensor | None) -> Tensor:
         """Route these rows and write their output into the block's output, which is None if no row needs the MLP."""
-        x_RTI = x_BTI[self.batch_rows].float()
-        x_PI, shape = _flatten(x_RTI), x_RTI.shape[:2]
-        self.routing_RT = Routing(*(values.reshape(*shape, -1) for values in self.sparse_layer.route(x_PI)))
-        self.dense_RTM = self.sparse_layer.dense_output(x_PI).reshape(*shape, -1)
+        # Rows of one text are computed once.
+        first_of_text = {self._text_of[row]: row for row in reversed(self.batch_rows)}
+        place = {text: number for number, text in enumerate(first_of_text)}
+        rows_R = [place[self._text_of[row]] for row in self.batch_rows]
+        x_PI = _flatten(x_BTI[list(first_of_text.values())].float())
+        shape = len(first_of_text), x_BTI.shape[1], -1
+        self.routing_RT = Routing(*(values.reshape(shape)[rows_R] for values in self.sparse_layer.route(x_PI)))
+        self.dense_RTM = self.sparse_layer.dense_output(x_PI).reshape(shape)[rows_R]
         if output_BTO is None:
             output_BTO = x_BTI.new_empty(*x_BTI.shape[:-1], self.sparse_layer.config.output_width)
         if replaced := [index for index, edits in enumerate(self._edits) if edits.mode == "replace"]:

@@ -10,6 +10,7 @@ Shapes: B rows, T tokens, I input width, V vocabulary size.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -274,9 +275,13 @@ class RowBatch:
         device, rows, texts = self.language_model.device, layout.rows, layout.texts
         cached = cache.get_seq_length()
         lengths = [before[text] for text in texts]
-        blocks = _edited_blocks(rows, before, new)
+        blocks = _edited_blocks(layout, before, new)
         sharing = shared_prefix(self.language_model.architecture.blocks, layout.split_block, layout.text_of)
-        with sharing, self.language_model.replace_mlps(blocks):
+        with ExitStack() as stack:
+            # First, so that replaced MLPs compute the original with the faster kernels.
+            self.language_model.few_row_kernels.apply(new * len(rows), stack)
+            stack.enter_context(sharing)
+            stack.enter_context(self.language_model.replace_mlps(blocks))
             output: Any = self.language_model.module(
                 input_ids=torch.tensor([text.ids[-new:] for text in texts], device=device),
                 attention_mask=_attention_mask(lengths, cached, new, device),
@@ -298,12 +303,12 @@ def _attention_mask(lengths: Sequence[int], cached: int, new: int, device: torch
     return (torch.arange(cached + new, device=device) >= cached - lengths_R1).long()
 
 
-def _edited_blocks(
-    rows: Sequence[SequenceState], before: Mapping[SequenceState, int], new: int
-) -> dict[int, EditedBlock]:
-    blocks: dict[int, EditedBlock] = {}
+def _edited_blocks(layout: BatchLayout, before: Mapping[SequenceState, int], new: int) -> dict[int, EditedBlock]:
+    rows, blocks = layout.rows, dict[int, EditedBlock]()
     for index, row in enumerate(rows):
         for block, edits in row.edits.items():
             plans_T = row.plans(block, before[row], before[row] + new)
-            blocks.setdefault(block, EditedBlock(len(rows), blocks)).add_row(index, edits, plans_T)
+            # In the first block that may differ, rows of one text still have the same input.
+            text_of = layout.text_of if block == layout.split_block else None
+            blocks.setdefault(block, EditedBlock(len(rows), blocks, text_of)).add_row(index, edits, plans_T)
     return blocks

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from mxd.trainer.language_model.architecture import Architecture, EncoderWeights, MlpShape
+from mxd.trainer.language_model.few_row_kernels import FewRowKernels
 from mxd.trainer.language_model.loading import (
     DeviceMap,
     choose_device,
@@ -63,6 +64,7 @@ class LanguageModel:
         self.tokenizer = tokenizer
         self.source = source
         self.architecture = Architecture(module, source)
+        self.few_row_kernels = FewRowKernels(self.module)
         self._can_split_row: dict[int, bool] = {}
         self._can_share_prefix: dict[int, bool] = {}
         self.single_texts: dict[int, str] = {}

@@ -89,9 +89,10 @@ def start_token_id(tokenizer: PreTrainedTokenizerBase, name: str | None = None) 
         UserError: the tokenizer has no token ``name``, or none of these tokens.
     """
     if name is not None:
-        if name not in tokenizer.get_vocab():
+        number = tokenizer.convert_tokens_to_ids(name)  # an unknown name may become the token for unknown text
+        if number is None or tokenizer.convert_ids_to_tokens(number) != name:
             raise UserError(f"The tokenizer has no token '{name}'. Set --start-token to one of its tokens.")
-        return int(tokenizer.get_vocab()[name])
+        return int(number)
     special = {token: added.content for token, added in tokenizer.added_tokens_decoder.items() if added.special}
     first: list[int] = tokenizer("a", verbose=False)["input_ids"][:1]
     separator = [token for token, content in special.items() if content == DOCUMENT_SEPARATOR]

@@ -1,0 +1,86 @@
+"""The kernels compute the same products, follow changed weights, and stay within their memory."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import pytest
+import torch
+from torch import nn
+
+from mxd.trainer.language_model import few_row_kernels
+from mxd.trainer.language_model.few_row_kernels import FewRowKernels, is_packing_faster, pack, packed_product
+
+WIDTH = 384
+
+
+@pytest.fixture
+def packed_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use packed weights wherever possible, whatever is faster on this machine."""
+    monkeypatch.setattr(few_row_kernels, "is_packing_faster", lambda *_shape: True)
+
+
+def module() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH, bias=False)).requires_grad_(False)
+
+
+@pytest.mark.usefixtures("packed_only")
+@pytest.mark.parametrize("shape", [(1,), (2, 2), (5,), (3, 7), (40,)])
+def test_products_are_those_of_the_module(shape: tuple[int, ...]) -> None:
+    linears = module()
+    x = torch.randn(*shape, WIDTH)
+    expected = linears(x)
+    kernels = FewRowKernels(linears)
+    with ExitStack() as stack:
+        kernels.apply(x.shape[:-1].numel(), stack)
+        actual = linears(x)
+    assert actual.shape == expected.shape
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
+    assert "forward" not in vars(linears[0])
+    is_packed = kernels.bytes_left < few_row_kernels.PACKED_BYTES
+    assert is_packed == (4 <= x.shape[:-1].numel() <= 32)
+
+
+@pytest.mark.usefixtures("packed_only")
+def test_changed_weights_are_packed_again() -> None:
+    linears, x = module(), torch.randn(8, WIDTH)
+    kernels = FewRowKernels(linears)
+    for _ in range(2):
+        with ExitStack() as stack:
+            kernels.apply(8, stack)
+            torch.testing.assert_close(linears(x), linears[1](linears[0](x)), rtol=1e-4, atol=1e-5)
+            actual = linears(x)
+        torch.testing.assert_close(actual, linears(x), rtol=1e-4, atol=1e-5)
+        linears[0].weight.mul_(2)
+
+
+@pytest.mark.usefixtures("packed_only")
+def test_without_memory_for_a_copy_the_module_computes_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(few_row_kernels, "PACKED_BYTES", 4 * WIDTH * WIDTH)
+    linears, x = module(), torch.randn(8, WIDTH)
+    kernels = FewRowKernels(linears)
+    with ExitStack() as stack:
+        kernels.apply(8, stack)
+        actual = linears(x)
+    torch.testing.assert_close(actual, linears(x), rtol=1e-4, atol=1e-5)
+    assert kernels.bytes_left == 0
+
+
+def test_timing_decides_and_is_kept() -> None:
+    is_packing_faster.cache_clear()
+    assert is_packing_faster(WIDTH, WIDTH, 4, 1) in (True, False)
+    assert is_packing_faster(WIDTH, WIDTH, 4, 1) == is_packing_faster(WIDTH, WIDTH, 4, 1)
+    assert is_packing_faster.cache_info().misses == 1
+
+
+def test_a_packed_product_with_bias() -> None:
+    linear, x = module()[0], torch.randn(4, WIDTH)
+    actual = packed_product(x, pack(linear.weight, 4), linear.bias)
+    torch.testing.assert_close(actual, linear(x), rtol=1e-4, atol=1e-5)
+
+
+def test_small_and_reduced_weights_are_left_alone() -> None:
+    assert not FewRowKernels(nn.Linear(8, 8))._linears
+    assert not FewRowKernels(module().bfloat16())._linears
+    assert len(FewRowKernels(module())._linears) == 2

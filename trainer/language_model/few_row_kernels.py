@@ -1,0 +1,122 @@
+"""Matrix products of few rows on a CPU: for each shape, the kernel that was fastest when both were timed.
+
+A generation step multiplies few rows by large weights. PyTorch's kernel reads the weights once for up to three rows,
+and twice or more often for four. oneDNN's, with weights in its own layout, reads them once for many rows. On other
+processors it may be slower, so both are timed once per process, shape and number of rows.
+
+Shapes: R rows, I input width, O output width.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import cache
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mxd.trainer.language_model.mlp_hooks import replace_forward
+
+MIN_ROWS, MAX_ROWS = 4, 32
+"""Numbers of rows for which kernels are chosen. Elsewhere PyTorch's was always among the fastest."""
+MIN_WEIGHTS = 1 << 17
+"""Smaller matrices stay in the processor's cache, where the kernels differ little."""
+PACKED_BYTES = 1 << 30
+"""Most memory for packed copies of the weights of one language model."""
+REPEATS = 3
+WORTHWHILE = 0.9
+"""A packed copy takes memory, so it has to take less than this share of the time."""
+
+
+class FewRowKernels:
+    """Faster ``forward`` functions for the linear modules of a language model. Not thread-safe."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.bytes_left = PACKED_BYTES
+        linears = [each for each in module.modules() if type(each) is nn.Linear and is_suitable(each.weight)]
+        self._linears = [_Linear(linear, self) for linear in linears]
+
+    def apply(self, rows: int, stack: ExitStack) -> None:
+        """Use the kernels until ``stack`` is closed, if ``rows`` is a number of rows for which they are chosen."""
+        if MIN_ROWS <= rows <= MAX_ROWS:
+            for linear in self._linears:
+                replace_forward(linear.module, linear.forward, stack)
+
+
+class _Linear:
+    """A linear module with a packed copy of its weights, which is made when it is first faster."""
+
+    def __init__(self, module: nn.Linear, kernels: FewRowKernels) -> None:
+        self.module = module
+        self._kernels = kernels
+        self._packed: Tensor | None = None
+        self._source: tuple[int, int] = (0, 0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        module = self.module
+        rows = x.numel() // x.shape[-1]
+        if MIN_ROWS <= rows <= MAX_ROWS and is_packing_faster(
+            *module.weight.shape, 1 << (rows - 1).bit_length(), torch.get_num_threads()
+        ):
+            packed = self._current()
+            if packed is not None:
+                return packed_product(x, packed, module.bias)
+        return F.linear(x, module.weight, module.bias)
+
+    def _current(self) -> Tensor | None:
+        """The packed copy of the present weights, or None if there is no memory for it."""
+        weight = self.module.weight
+        source = weight.data_ptr(), weight._version
+        if self._packed is not None and self._source == source:
+            return self._packed
+        if self._packed is None:
+            if self._kernels.bytes_left < weight.nbytes:
+                return None
+            self._kernels.bytes_left -= weight.nbytes
+        self._packed, self._source = pack(weight, MIN_ROWS), source
+        return self._packed
+
+
+def is_suitable(weight: Tensor) -> bool:
+    """True for large float32 weights on a CPU for which PyTorch has oneDNN."""
+    large = weight.numel() >= MIN_WEIGHTS and not weight.is_meta
+    return (
+        large and weight.dtype == torch.float32 and weight.device.type == "cpu" and torch.backends.mkldnn.is_available()
+    )
+
+
+def pack(weight: Tensor, rows: int) -> Tensor:
+    """Copy of a weight [O, I] in oneDNN's layout for products with about ``rows`` rows."""
+    packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), rows)
+    return packed
+
+
+def packed_product(x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
+    """``F.linear`` with a packed weight."""
+    output: Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
+    return output
+
+
+@cache
+@torch.inference_mode()
+def is_packing_faster(outputs: int, inputs: int, rows: int, threads: int) -> bool:  # noqa: ARG001
+    """Time both kernels on random values; ``threads`` is the present number, which the answer depends on."""
+    x_RI, weight_OI = torch.randn(rows, inputs), torch.randn(outputs, inputs)
+    packed = pack(weight_OI, MIN_ROWS)
+    kernels: list[Callable[[], Tensor]] = [
+        lambda: F.linear(x_RI, weight_OI),
+        lambda: packed_product(x_RI, packed, None),
+    ]
+    plain, with_packing = (
+        min(seconds) for seconds in zip(*(map(_seconds, kernels) for _ in range(REPEATS)), strict=True)
+    )
+    return with_packing < WORTHWHILE * plain
+
+
+def _seconds(kernel: Callable[[], Tensor]) -> float:
+    started = time.perf_counter()
+    kernel()
+    return time.perf_counter() - started
