@@ -19,6 +19,7 @@ from mxd.backend.schemas import LoadedLanguageModel
 from mxd.backend.settings import Settings
 from mxd.trainer.config import SteeringConfig
 from mxd.trainer.errors import NotFoundError, UserError
+from mxd.trainer.language_model.sources import display_name
 from mxd.trainer.storage.run import Run
 
 if TYPE_CHECKING:
@@ -51,7 +52,12 @@ class InferenceService:
         """The language models in memory."""
         loaded = [(worker.source, worker.language_model) for worker in self._workers.copy().values()]
         return tuple(
-            LoadedLanguageModel(source=source, device=str(model.device), dtype=str(model.dtype).removeprefix("torch."))
+            LoadedLanguageModel(
+                source=source,
+                name=display_name(source),
+                device=str(model.device),
+                dtype=str(model.dtype).removeprefix("torch."),
+            )
             for source, model in loaded
             if model is not None
         )

@@ -131,6 +131,7 @@ def _faithfulness(result: Result) -> tuple[EvaluationMetric, ...]:
             "Loss recovered vs mean ablation", result["loss_recovered_mean"], "share", "share of its loss increase"
         ),
         *(_interval(name, result["intervals"][field], unit, meaning) for field, name, unit, meaning in measured),
+        *_jacobian(result.get("jacobian")),
         *(
             EvaluationMetric(
                 name=f"Same next {n} tokens", value=share, unit="share", description="of greedy continuations"
@@ -138,6 +139,20 @@ def _faithfulness(result: Result) -> tuple[EvaluationMetric, ...]:
             for n, share in result["continuations"].items()
         ),
     )
+
+
+def _jacobian(result: Result | None) -> tuple[EvaluationMetric, ...]:
+    """Return the agreement of the Jacobians, or nothing if it was not measured."""
+    if result is None:
+        return ()
+    compared = f"{result['tokens']:,} tokens x {result['directions']} directions"
+    rows = (
+        ("random", "Jacobian agreement", f"mean cosine of J v of layer and MLP, random directions v, {compared}"),
+        ("data", "Jacobian agreement, data", "the same along differences of held-out inputs"),
+        ("random_control", "Jacobian control", "random directions, the MLP's J at another token"),
+        ("data_control", "Jacobian control, data", "the same along differences of held-out inputs"),
+    )
+    return tuple(_interval(name, result[field], "plain", meaning) for field, name, meaning in rows)
 
 
 def _interval(name: str, value: Result, unit: Unit, meaning: str) -> EvaluationMetric:

@@ -14,6 +14,7 @@ from mxd.backend.schemas import MetricPoint, RunDetail, RunList, RunStatus, RunS
 from mxd.trainer.config import Method
 from mxd.trainer.config.gates import GateConfig, resolve_gate
 from mxd.trainer.config.methods import method_traits
+from mxd.trainer.language_model.sources import display_name
 from mxd.trainer.storage.database.tables import IndexRecord, MetricRecord, RunRecord
 from mxd.trainer.storage.run import resume_command
 from mxd.trainer.utils.suggestions import unknown_run
@@ -137,6 +138,7 @@ def _summary(run: RunRecord, last: MetricRecord | None, index: IndexRecord | Non
         name=run.name,
         status=status_of(run, is_fitting),
         language_model=run.language_model,
+        language_model_name=display_name(run.language_model),
         layer=run.layer,
         method=cast(Method, run.method),
         activation=run.activation,

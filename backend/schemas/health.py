@@ -12,6 +12,8 @@ class LoadedLanguageModel(Schema):
 
     source: str
     """Hugging Face Hub name or local folder."""
+    name: str
+    """Short name."""
     device: str
     dtype: str
 

@@ -45,6 +45,8 @@ class RunSummary(Schema):
     status: RunStatus
     language_model: str
     """Hugging Face Hub name or local folder."""
+    language_model_name: str
+    """Short name of the language model."""
     layer: int
     """Index of the replaced MLP's block."""
     method: Method

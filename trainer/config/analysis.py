@@ -99,6 +99,8 @@ class EvaluateConfig(Config):
     """Number of bootstrap resamples. Default: 1,000."""
     prompts: Annotated[int, Field(ge=0, le=4096)] = 32
     """Number of sequences whose beginning is continued greedily, to compare the continuations. Default: 32."""
+    jacobian_tokens: Annotated[int, Field(ge=0, le=65_536)] = 256
+    """Number of tokens at which the Jacobians of layer and MLP are compared, 0 for none. Default: 256."""
     always_on: Annotated[float, Field(gt=0, le=1)] = 0.9
     """Density from which an expert counts as always on. Default: 0.9."""
     k: Size | None = None

@@ -30,6 +30,7 @@ from mxd.trainer.evaluation.interventions import (
     measure_losses,
     zero_output,
 )
+from mxd.trainer.evaluation.jacobians import measure_jacobians
 from mxd.trainer.evaluation.metrics import LayerStatistics, collect_statistics, continuation_agreement
 from mxd.trainer.evaluation.results import Evaluation, JointEvaluation, LayerByLayer, SharedExpertAblation
 from mxd.trainer.evaluation.warnings import find_warnings
@@ -142,6 +143,16 @@ def evaluate(evaluator: Evaluator, run: Run, seen_text: bool) -> Measurement:
             intervals["routing_share"],
             loss_recovered_by_shared=float(1 - only_S.mean() / mean_S.mean()),
             tokens=statistics.tokens,
+        ),
+        jacobian=measure_jacobians(
+            evaluator.language_model,
+            layer,
+            sparse_layer,
+            evaluator.ids_SL,
+            config.jacobian_tokens,
+            bootstrap,
+            config.seed,
+            evaluator.residuals,
         ),
     )
     return Measurement(result, replaced_S, subject_name(run.name, config.k))

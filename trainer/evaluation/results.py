@@ -7,6 +7,7 @@ from html import escape
 
 from mxd.trainer.config import Method
 from mxd.trainer.evaluation.health import Health, SharedExperts
+from mxd.trainer.evaluation.jacobians import JacobianAgreement
 from mxd.trainer.evaluation.warnings import EvaluationWarning
 from mxd.trainer.utils.bootstrap import Interval
 from mxd.trainer.utils.html import html_table, labelled_values
@@ -85,6 +86,8 @@ class Evaluation:
     shared_expert: SharedExpertAblation
     health: Health
     warnings: tuple[EvaluationWarning, ...]
+    jacobian: JacobianAgreement | None = None
+    """Agreement of the Jacobians of layer and MLP; None if it was not measured."""
 
     def _repr_html_(self) -> str:
         """Main figures with their 95 % intervals."""

@@ -25,7 +25,8 @@ def load_evaluation(
         if record is None or record.weights != weights or EvaluateConfig.model_validate(record.settings) != config:
             return None
         result: dict[str, Any] = record.result
-        return result
+        lacks_jacobian = "routing_share" in result and config.jacobian_tokens > 0 and result.get("jacobian") is None
+        return None if lacks_jacobian else result  # stored before Jacobians were compared
 
 
 def _same_evaluation(subject: str, fingerprint: str) -> Any:

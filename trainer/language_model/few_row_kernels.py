@@ -113,7 +113,7 @@ def is_packing_faster(outputs: int, inputs: int, rows: int, threads: int) -> boo
     plain, with_packing = (
         min(seconds) for seconds in zip(*(map(_seconds, kernels) for _ in range(REPEATS)), strict=True)
     )
-    return with_packing < WORTHWHILE * plain
+    return bool(with_packing < WORTHWHILE * plain)
 
 
 def _seconds(kernel: Callable[[], Tensor]) -> float:

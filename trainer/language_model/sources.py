@@ -14,6 +14,7 @@ import os
 import struct
 import tempfile
 import warnings
+from contextlib import suppress
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -43,6 +44,14 @@ CACHE_VERSION = 1
 def is_gguf(source: str) -> bool:
     """Return whether a language model's source is a GGUF file: a path, or an installed package."""
     return source.lower().endswith(SUFFIX) or source.startswith(PACKAGE)
+
+
+def display_name(source: str) -> str:
+    """Name to show for a language model: the last part of its Hub name or path, or the GGUF file of a package."""
+    if source.startswith(PACKAGE):
+        with suppress(NotFoundError):
+            return _packaged_file(source).stem
+    return source.removeprefix(PACKAGE).rstrip("/").rpartition("/")[2].removesuffix(SUFFIX)
 
 
 def local_folder(source: str) -> Path | None:

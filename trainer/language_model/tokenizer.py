@@ -90,9 +90,9 @@ def start_token_id(tokenizer: PreTrainedTokenizerBase, name: str | None = None) 
     """
     if name is not None:
         number = tokenizer.convert_tokens_to_ids(name)  # an unknown name may become the token for unknown text
-        if number is None or tokenizer.convert_ids_to_tokens(number) != name:
+        if not isinstance(number, int) or tokenizer.convert_ids_to_tokens(number) != name:
             raise UserError(f"The tokenizer has no token '{name}'. Set --start-token to one of its tokens.")
-        return int(number)
+        return number
     special = {token: added.content for token, added in tokenizer.added_tokens_decoder.items() if added.special}
     first: list[int] = tokenizer("a", verbose=False)["input_ids"][:1]
     separator = [token for token, content in special.items() if content == DOCUMENT_SEPARATOR]

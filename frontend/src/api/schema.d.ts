@@ -3134,6 +3134,11 @@ export interface components {
             /** Dtype */
             dtype: string;
             /**
+             * Name
+             * @description Short name.
+             */
+            name: string;
+            /**
              * Source
              * @description Hugging Face Hub name or local folder.
              */
@@ -4274,6 +4279,11 @@ export interface components {
              * @description Hugging Face Hub name or local folder.
              */
             language_model: string;
+            /**
+             * Language Model Name
+             * @description Short name of the language model.
+             */
+            language_model_name: string;
             last_metric: components["schemas"]["MetricPoint"] | null;
             /**
              * Layer

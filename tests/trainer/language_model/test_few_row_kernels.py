@@ -52,7 +52,7 @@ def test_changed_weights_are_packed_again() -> None:
             torch.testing.assert_close(linears(x), linears[1](linears[0](x)), rtol=1e-4, atol=1e-5)
             actual = linears(x)
         torch.testing.assert_close(actual, linears(x), rtol=1e-4, atol=1e-5)
-        linears[0].weight.mul_(2)
+        next(linears.parameters()).mul_(2)
 
 
 @pytest.mark.usefixtures("packed_only")
@@ -75,7 +75,7 @@ def test_timing_decides_and_is_kept() -> None:
 
 
 def test_a_packed_product_with_bias() -> None:
-    linear, x = module()[0], torch.randn(4, WIDTH)
+    linear, x = nn.Linear(WIDTH, WIDTH).requires_grad_(False), torch.randn(4, WIDTH)
     actual = packed_product(x, pack(linear.weight, 4), linear.bias)
     torch.testing.assert_close(actual, linear(x), rtol=1e-4, atol=1e-5)
 

@@ -11,7 +11,7 @@ from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.language_model import sources
 from mxd.trainer.language_model.loading import load_outline
 from mxd.trainer.language_model.model import LanguageModel
-from mxd.trainer.language_model.sources import converted_folder, read_origin
+from mxd.trainer.language_model.sources import converted_folder, display_name, read_origin
 from mxd.trainer.language_model.tokenizer import load_tokenizer, start_token_id
 from tests.helpers.gguf_files import Family, write_gguf
 
@@ -57,6 +57,20 @@ def test_a_package_can_hold_the_file(cache: Path, tmp_path: Path, monkeypatch: p
     write_gguf(package / "tiny.gguf")
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     assert converted_folder("package:tiny-weights") == converted_folder(str(package / "tiny.gguf"))
+    assert display_name("package:tiny-weights") == "tiny"
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("openai-community/gpt2", "gpt2"),
+        ("/models/base/", "base"),
+        ("models/SmolLM2-Q4.gguf", "SmolLM2-Q4"),
+        ("package:not-installed", "not-installed"),
+    ],
+)
+def test_the_displayed_name_is_short(source: str, name: str) -> None:
+    assert display_name(source) == name
 
 
 @pytest.mark.parametrize("name", ["not-installed", "json", "os.path", "", "../x"])

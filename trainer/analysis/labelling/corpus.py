@@ -135,8 +135,9 @@ def _examples(session: Session, run: RunRecord, offsets: Indices) -> TokensByExp
     query = select(ExampleRecord.expert, ExampleRecord.sequence, ExampleRecord.position)
     rows = session.execute(query.where(ExampleRecord.run_id == run.id))
     # np.array on rows of SQLAlchemy asks each for its attributes.
-    rows = np.fromiter(chain.from_iterable(rows), np.int64).reshape(-1, 3)
-    return TokensByExpert.from_pairs(rows[:, 0], offsets[rows[:, 1]] + rows[:, 2], run.num_experts)
+    values_R3 = np.fromiter(chain.from_iterable(rows), np.int64).reshape(-1, 3)
+    experts_R, sequences_R, positions_R = values_R3.T
+    return TokensByExpert.from_pairs(experts_R, offsets[sequences_R] + positions_R, run.num_experts)
 
 
 def _sample(session: Session, run: RunRecord, offsets: Indices) -> tuple[Indices, TokensByExpert]:

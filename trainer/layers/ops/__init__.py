@@ -42,6 +42,7 @@ class _Mix(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, coefficients_TK: Tensor, indices_TK: Tensor, table_NO: Tensor) -> Tensor:
         ctx.save_for_backward(coefficients_TK, indices_TK, table_NO)
+        ctx.save_for_forward(coefficients_TK, indices_TK, table_NO)
         mixed_TO: Tensor = ops_for(table_NO).mix_rows(coefficients_TK, indices_TK, table_NO)
         return mixed_TO
 
@@ -58,6 +59,13 @@ class _Mix(torch.autograd.Function):
             to_table = ops.sum_by_expert(gradient_TO, coefficients_TK, indices_TK, table_NO.shape[0])
         return to_coefficients, None, to_table
 
+    @staticmethod
+    def jvp(ctx: Any, tangent_TK: Tensor, _indices: None, _table: None) -> Tensor:
+        """Derivative along a tangent of the gate activations; the weights have none."""
+        _, indices_TK, table_NO = ctx.saved_tensors
+        mixed_TO: Tensor = ops_for(table_NO).mix_rows(tangent_TK, indices_TK, table_NO)
+        return mixed_TO
+
 
 class _Gate(torch.autograd.Function):
     """The K largest of relu(x G^T + b), with their expert ids."""
@@ -68,6 +76,7 @@ class _Gate(torch.autograd.Function):
         coefficients_TK, indices_TK = ops_for(x_TI).largest_scores(x_TI, weight_NI, bias_N, k)
         coefficients_TK = coefficients_TK.relu_()
         ctx.save_for_backward(x_TI, weight_NI, coefficients_TK, indices_TK)
+        ctx.save_for_forward(x_TI, weight_NI, coefficients_TK, indices_TK)
         ctx.mark_non_differentiable(indices_TK)
         return coefficients_TK, indices_TK
 
@@ -86,6 +95,13 @@ class _Gate(torch.autograd.Function):
             ones_T1 = scores_TK.new_ones(len(scores_TK), 1)
             to_bias = ops.sum_by_expert(ones_T1, scores_TK, indices_TK, weight_NI.shape[0]).squeeze(1)
         return to_x, to_weight, to_bias, None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent_TI: Tensor, _weight: None, _bias: None, _k: None) -> tuple[Tensor, None]:
+        """Derivative along a tangent of the input, for the selected experts; the weights have none."""
+        _, weight_NI, coefficients_TK, indices_TK = ctx.saved_tensors
+        changes_TK = ops_for(tangent_TI).row_dots(tangent_TI.contiguous(), weight_NI, indices_TK)
+        return torch.where(coefficients_TK > 0, changes_TK, 0.0), None
 
 
 def mix(coefficients_TK: Tensor, indices_TK: Tensor, table_NO: Tensor) -> Tensor:

@@ -41,7 +41,14 @@ class _Jump(torch.autograd.Function):
     def forward(ctx: Any, scores_TN: Tensor, threshold_N: Tensor, window: Tensor) -> Tensor:
         coefficients_TN = F.relu(scores_TN) * (scores_TN > threshold_N)
         ctx.save_for_backward(coefficients_TN, threshold_N, window)
+        ctx.save_for_forward(coefficients_TN)
         return coefficients_TN
+
+    @staticmethod
+    def jvp(ctx: Any, tangent_TN: Tensor, _threshold: None, _window: None) -> Tensor:
+        """Derivative along a tangent of the scores; the thresholds have none."""
+        (coefficients_TN,) = ctx.saved_tensors
+        return torch.where(coefficients_TN > 0, tangent_TN, 0.0)
 
     @staticmethod
     @once_differentiable

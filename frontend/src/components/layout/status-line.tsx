@@ -5,7 +5,6 @@ import { useQuery } from "@tanstack/react-query";
 import { accessQuery, useSignOut } from "@/api/access";
 import { healthQuery } from "@/api/queries";
 import type { Health } from "@/api/types";
-import { shortSource } from "@/components/runs/run-labels";
 import { formatBytes, formatCount } from "@/lib/text/format";
 
 function LoadedModels({ models }: { readonly models: Health["language_models"] }) {
@@ -13,7 +12,7 @@ function LoadedModels({ models }: { readonly models: Health["language_models"] }
   return (
     <span>
       <span className="dot" />
-      {models.map((lm) => `${shortSource(lm.source)} loaded, ${lm.dtype} on ${lm.device}`).join("; ")}
+      {models.map((lm) => `${lm.name} loaded, ${lm.dtype} on ${lm.device}`).join("; ")}
     </span>
   );
 }

@@ -76,7 +76,7 @@ function Intro({ run }: { readonly run: RunSummary }) {
         <a className="link" href={PAPER_URL}>
           paper
         </a>
-        ). This run: {methodName(run.method)}, layer {run.layer} of {shortSource(run.language_model)}; each expert is{" "}
+        ). This run: {methodName(run.method)}, layer {run.layer} of {run.language_model_name}; each expert is{" "}
         {hasHiddenLayer(run) ? "a full linear map" : "a single direction"}.
         {run.indexed_tokens !== null &&
           " Below is one of them: what it fires on, where it fires in a prompt, and what changes when you turn it up."}

@@ -20,7 +20,7 @@ function FactName({ name }: { readonly name: string }) {
 
 export function RunFacts({ run }: { readonly run: RunSummary }) {
   const facts: readonly (readonly [string, string, string?])[] = [
-    ["Language model", shortSource(run.language_model), run.language_model],
+    ["Language model", run.language_model_name, run.language_model],
     ["Method", hasHiddenLayer(run) ? `${methodName(run.method)}, ${run.activation}` : methodName(run.method)],
     ["Layer", String(run.layer)],
     ["Experts N", formatCount(run.num_experts)],

@@ -9,7 +9,7 @@ import { runsQuery } from "@/api/queries";
 import type { RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { pageLinks, usePageLinks } from "@/components/runs/page-links";
-import { methodName, hasTokenCount, shortSource } from "@/components/runs/run-labels";
+import { hasTokenCount, methodName } from "@/components/runs/run-labels";
 import { Term } from "@/components/terms/term";
 import { Command } from "@/components/ui/copyable-command";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
@@ -66,7 +66,7 @@ function RunRow({ run, others, now }: RunRowProps) {
       <td>
         <StatusWord status={run.status} />
       </td>
-      <td className="r-model mono">{shortSource(run.language_model)}</td>
+      <td className="r-model mono">{run.language_model_name}</td>
       <td className="num">{run.layer}</td>
       <td>{methodName(run.method)}</td>
       <td className="num">{formatCount(run.num_experts)}</td>

@@ -9,6 +9,7 @@ const DETAIL: RunDetail = {
     name: "a",
     status: "finished",
     language_model: "folder/gpt2",
+    language_model_name: "gpt2",
     layer: 3,
     method: "mxd",
     activation: "gelu",

@@ -32,7 +32,7 @@ const FACTS: readonly FactKind[] = [
   {
     name: "Language model",
     value: ({ run }) => run.language_model,
-    text: ({ run }) => shortSource(run.language_model),
+    text: ({ run }) => run.language_model_name,
     isSame: isSameSource,
   },
   { name: "Layer", value: ({ run }) => run.layer },

@@ -1,0 +1,186 @@
+"""Agreement of the Jacobians of a layer and of the MLP that it replaces, at held-out inputs.
+
+A low error says that the outputs agree at the inputs; it does not say that both would change in the same way. So the
+change of both outputs along the same direction is compared: the cosine similarity of J_layer v and J_MLP v. Experts
+are held at the selected ones, as a derivative requires. (Anthropic's post on MOLT compares Jacobians with another
+measure, Transformer Circuits updates, 2025.)
+
+Shapes: S sequences, L tokens of a sequence, T sampled tokens of all sequences, D directions, I input width, O output
+width, W width of the residual stream.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.nn import functional as F
+
+from mxd.trainer.data.activations import SEQUENCES_PER_FORWARD
+from mxd.trainer.language_model.model import LanguageModel, MlpActivations
+from mxd.trainer.language_model.residuals import Residuals, start_at
+from mxd.trainer.layers.base import SparseLayer
+from mxd.trainer.utils.bootstrap import Bootstrap, Interval
+
+DIRECTIONS = 8
+"""Number of directions of each kind per token."""
+
+
+@dataclass(frozen=True)
+class JacobianAgreement:
+    """Mean cosine similarities of Jacobian-vector products of the layer and of the MLP, at sampled tokens.
+
+    1: both change in the same direction. The intervals resample the sequences of the tokens.
+    """
+
+    tokens: int
+    """Number of sampled tokens; the first token of a sequence is never sampled."""
+    directions: int
+    """Number of directions of each kind per token."""
+    random: Interval
+    """Along random directions."""
+    data: Interval
+    """Along differences to other sampled inputs."""
+    random_control: Interval
+    """As ``random``, with the MLP's Jacobian at another token."""
+    data_control: Interval
+    """As ``data``, with the MLP's Jacobian at another token."""
+
+
+@torch.no_grad()
+def measure_jacobians(
+    language_model: LanguageModel,
+    layer: int,
+    sparse_layer: SparseLayer,
+    ids_SL: Tensor,
+    tokens: int,
+    bootstrap: Bootstrap,
+    seed: int,
+    residuals: Residuals,
+) -> JacobianAgreement | None:
+    """Compare Jacobian-vector products at about ``tokens`` tokens, as many of each sequence.
+
+    Returns:
+        The agreement; None if no tokens are wanted or there are fewer than two.
+    """
+    per_sequence = min(-(-tokens // len(ids_SL)), ids_SL.shape[1] - 1)
+    if per_sequence * len(ids_SL) < 2:
+        return None
+    load_forward_derivatives()
+    generator = torch.Generator().manual_seed(seed)
+    input_TI = _sample_inputs(language_model, layer, ids_SL, per_sequence, generator, residuals)
+    random_DTI = torch.randn(DIRECTIONS, *input_TI.shape, generator=generator).to(input_TI.device)
+    others_DT = (torch.arange(len(input_TI)) + _shifts(len(input_TI), generator)) % len(input_TI)
+    data_DTI = input_TI[others_DT.to(input_TI.device)] - input_TI
+    values = []
+    for direction_DTI in (random_DTI, data_DTI):
+        for control_T in (torch.arange(len(input_TI)), others_DT[0]):
+            with _one_token_rows(language_model, layer, len(input_TI), residuals):
+                cosines_T = _cosines(language_model, layer, sparse_layer, input_TI, direction_DTI, control_T)
+            per_sequence_S = cosines_T.reshape(len(ids_SL), per_sequence).mean(1)
+            values.append(bootstrap.mean(np.asarray(per_sequence_S.double().cpu())))
+    random, random_control, data, data_control = values
+    return JacobianAgreement(len(input_TI), DIRECTIONS, random, data, random_control, data_control)
+
+
+@cache
+def load_forward_derivatives() -> None:
+    """Load the rules that torch otherwise compiles on first use, with a warning about its own code."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        import_module("torch._decomp.decompositions_for_jvp")
+
+
+def _shifts(count: int, generator: torch.Generator) -> Tensor:
+    """Distances to other tokens, [D, 1]; never 0 modulo ``count``."""
+    return torch.randint(1, count, (DIRECTIONS, 1), generator=generator)
+
+
+def _sample_inputs(
+    language_model: LanguageModel,
+    layer: int,
+    ids_SL: Tensor,
+    per_sequence: int,
+    generator: torch.Generator,
+    residuals: Residuals,
+) -> Tensor:
+    """Inputs of the MLP at random tokens of each sequence, [T, I] in float32, sequence by sequence."""
+    length, sampled = ids_SL.shape[1], []
+    for number, part_SL in enumerate(ids_SL.split(SEQUENCES_PER_FORWARD)):
+        with residuals.continued(layer, number * SEQUENCES_PER_FORWARD, part_SL) as ids_RL:
+            input_TI = language_model.capture(layer, ids_RL).input_TI.float()
+        for input_LI in input_TI.split(length):
+            positions = 1 + torch.randperm(length - 1, generator=generator)[:per_sequence]
+            sampled.append(input_LI[positions.to(input_LI.device)])
+    return torch.cat(sampled)
+
+
+def _cosines(
+    language_model: LanguageModel,
+    layer: int,
+    sparse_layer: SparseLayer,
+    input_TI: Tensor,
+    direction_DTI: Tensor,
+    mlp_token_T: Tensor,
+) -> Tensor:
+    """Mean over directions of the cosine of J_layer v at each token and J_MLP v at ``mlp_token_T``, [T]."""
+    total_T = torch.zeros(len(input_TI), device=input_TI.device)
+    for direction_TI in direction_DTI:
+        own_TO = _jvp(language_model, layer, input_TI, direction_TI, sparse_layer)
+        mlp_TO = _jvp(language_model, layer, input_TI[mlp_token_T.to(input_TI.device)], direction_TI, None)
+        total_T += F.cosine_similarity(own_TO, mlp_TO.to(own_TO.device), dim=1)
+    return total_T / len(direction_DTI)
+
+
+def _jvp(
+    language_model: LanguageModel, layer: int, input_TI: Tensor, direction_TI: Tensor, sparse_layer: SparseLayer | None
+) -> Tensor:
+    """Derivative of the MLP's output along directions of its input, or of the sparse layer's instead, [T, O]."""
+    with forward_ad.dual_level():
+        dual_TI = forward_ad.make_dual(input_TI, direction_TI)
+        if sparse_layer is None or sparse_layer.reads == "mlp-output":
+            output_TO = _mlp_output(language_model, layer, dual_TI)
+        if sparse_layer is not None:
+            read = output_TO.float() if sparse_layer.reads == "mlp-output" else dual_TI
+            output_TO = sparse_layer(read).output_TO
+        tangent_TO = forward_ad.unpack_dual(output_TO).tangent
+        return torch.zeros_like(output_TO) if tangent_TO is None else tangent_TO.float()
+
+
+@contextmanager
+def _one_token_rows(language_model: LanguageModel, layer: int, rows: int, residuals: Residuals) -> Iterator[None]:
+    """Skip the blocks before the layer where the architecture allows it: the MLP's input is replaced anyway."""
+    if not residuals.can_continue(layer):
+        yield
+        return
+    shape = (rows, 1, language_model.config.hidden_size)
+    hidden_T1W = torch.zeros(shape, dtype=language_model.dtype, device=language_model.device_of(layer))
+    with start_at(language_model.architecture.blocks, layer, hidden_T1W):
+        yield
+
+
+def _mlp_output(language_model: LanguageModel, layer: int, input_TI: Tensor) -> Tensor:
+    """Output [T, O] of an MLP for given inputs, in a forward pass of one token per row.
+
+    The input of the MLP's first module is replaced. This works in every architecture, wherever the MLP is in its block.
+    """
+    first = getattr(language_model.architecture.block(layer), language_model.architecture.mlp_names(layer)[0])
+    ids_T1 = torch.zeros(len(input_TI), 1, dtype=torch.int64, device=language_model.device)
+
+    def replace_input(_module: object, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return (input_TI.to(args[0].dtype).reshape(args[0].shape), *args[1:])
+
+    handle = first.register_forward_pre_hook(replace_input)
+    try:
+        captured: MlpActivations = language_model.capture(layer, ids_T1)
+    finally:
+        handle.remove()
+    return captured.output_TO
