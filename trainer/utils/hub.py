@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -85,17 +86,20 @@ def is_unreachable() -> bool:
 
     if constants.HF_HUB_OFFLINE:
         return False
-    answered = threading.Event()
+    answers: queue.Queue[bool] = queue.Queue()
     # In a thread, because name look-ups have no timeout.
-    threading.Thread(target=_probe, args=(endpoint(), answered), daemon=True).start()
-    return not answered.wait(TIMEOUT_S)
+    threading.Thread(target=lambda: answers.put(_answers(endpoint())), daemon=True).start()
+    try:
+        return not answers.get(timeout=TIMEOUT_S)
+    except queue.Empty:
+        return True
 
 
-def _probe(url: str, answered: threading.Event) -> None:
+def _answers(url: str) -> bool:
     try:
         urlopen(Request(url, method="HEAD"), timeout=TIMEOUT_S).close()
     except HTTPError:
-        answered.set()  # any HTTP status is an answer
+        return True  # any HTTP status is an answer
     except OSError:
-        return
-    answered.set()
+        return False
+    return True

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
+from functools import partial
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -18,6 +19,7 @@ from mxd.trainer.experimental.train import ExperimentalLayerTrainer, check_exper
 from mxd.trainer.language_model.model import MlpActivations
 from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
+from tests.helpers.forked import Forked
 from tests.helpers.runs import World
 
 
@@ -35,12 +37,16 @@ def test_the_registry_has_every_experimental_method() -> None:
     assert set(EXPERIMENTAL_METHODS) == set(get_args(ExperimentalMethod))
 
 
-def test_the_core_does_not_load_the_experimental_package() -> None:
-    code = (
-        "import sys, mxd.api.training, mxd.backend.api.app;"
-        "sys.exit(any(name.startswith('mxd.trainer.experimental') for name in sys.modules))"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+IMPORT_THE_CORE = """
+import sys, mxd.api.training, mxd.backend.api.app
+sys.exit(any(name.startswith("mxd.trainer.experimental") for name in sys.modules))
+"""
+
+
+def test_the_core_does_not_load_the_experimental_package(tmp_path: Path) -> None:
+    with Forked(partial(exec, IMPORT_THE_CORE, {}), ["core"], tmp_path, os.environ) as process:
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
 
 
 def test_a_resumed_run_is_bit_identical_to_an_uninterrupted_one(world: World) -> None:
