@@ -51,7 +51,7 @@ class Line:
 
 def loss_frontier(session: Session) -> Figure:
     """Loss increase over K."""
-    return _over_k(session, "loss-frontier", "Added next-token loss against K", "Loss increase, nats", _added)
+    return _over_k(session, "loss-frontier", "Loss increase against K", "Loss increase, nats", _added)
 
 
 def error_frontier(session: Session) -> Figure:

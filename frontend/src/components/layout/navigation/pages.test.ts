@@ -2,13 +2,14 @@ import { expect, test } from "vitest";
 
 import { hasFrontier, pageGroups } from "./pages";
 
-const run = (layer: number, k: number, method = "mxd") => ({ language_model: "lm", layer, method, k });
+const run = (layer: number, k: number, min_k: number | null = null) => ({ language_model: "lm", layer, k, min_k });
 
-test("a frontier needs two points on one MLP", () => {
+test("a frontier needs two K on one MLP", () => {
   expect(hasFrontier([])).toBe(false);
   expect(hasFrontier([run(3, 16), run(4, 32), run(3, 16)])).toBe(false);
   expect(hasFrontier([run(3, 16), run(3, 32)])).toBe(true);
-  expect(hasFrontier([run(3, 16), run(3, 16, "transcoder")])).toBe(true);
+  expect(hasFrontier([run(3, 16, 16)])).toBe(false);
+  expect(hasFrontier([run(3, 16, 4)])).toBe(true);
 });
 
 test("the page is in the navigation once there is a frontier", () => {

@@ -56,18 +56,18 @@ const PAGE_GROUPS: readonly PageGroup[] = [
 interface ComparedRun {
   readonly language_model: string;
   readonly layer: number;
-  readonly method: string;
   readonly k: number;
+  readonly min_k: number | null;
 }
 
-/** Whether two runs replace the same MLP with another K or method, so that there is a frontier to draw. */
+/** Whether one MLP is replaced at two K, by two runs or by one trained for several K: a curve over K needs that. */
 export function hasFrontier(runs: readonly ComparedRun[]): boolean {
-  const points = new Map<string, Set<string>>();
-  for (const { language_model, layer, method, k } of runs) {
+  const values = new Map<string, Set<number>>();
+  for (const { language_model, layer, k, min_k: smallest } of runs) {
     const mlp = `${layer} of ${language_model}`;
-    points.set(mlp, (points.get(mlp) ?? new Set()).add(`${method} ${k}`));
+    values.set(mlp, (values.get(mlp) ?? new Set()).add(k).add(smallest ?? k));
   }
-  return [...points.values()].some(({ size }) => size > 1);
+  return [...values.values()].some(({ size }) => size > 1);
 }
 
 /** The groups without pages that would be empty. */

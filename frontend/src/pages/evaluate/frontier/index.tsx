@@ -3,7 +3,7 @@
 import "@/pages/run/run.css";
 
 import { useQuery } from "@tanstack/react-query";
-import { useNavigate } from "react-router";
+import { Link, useNavigate } from "react-router";
 
 import { figureQuery } from "@/api/queries";
 import type { FigureData, RunSummary } from "@/api/types";
@@ -31,13 +31,17 @@ function NoEvaluations() {
   );
 }
 
-/** One point is no frontier. */
+/** One K is no frontier. */
 function NoFrontier({ summary }: { readonly summary: RunSummary }) {
+  const links = usePageLinks();
   const { language_model: model, layer, text, target_tokens: tokens, k } = summary;
   return (
     <EmptyState title="No frontier yet">
-      A frontier needs two runs of one layer that differ in K or in method. To train a second one, run:
+      A frontier shows the error of one layer at several K. Every layer here was trained at one K. To train this layer
+      at another one, run:
       <Command text={`mxd train ${model} --layer ${layer} --dataset ${text} --tokens ${tokens} --k ${2 * k}`} />
+      To compare methods at the same K, open <Link to={links.page("compare")}>Compare</Link> or{" "}
+      <Link to={links.page("faithfulness")}>Faithfulness</Link>.
     </EmptyState>
   );
 }
