@@ -134,7 +134,10 @@ def _faithfulness(result: Result) -> tuple[EvaluationMetric, ...]:
         *_jacobian(result.get("jacobian")),
         *(
             EvaluationMetric(
-                name=f"Same next {n} tokens", value=share, unit="share", description="of greedy continuations"
+                name=f"Same next {n} tokens" if int(n) > 1 else "Same next token",
+                value=share,
+                unit="share",
+                description="of prompts: greedy continuations with and without the run agree",
             )
             for n, share in result["continuations"].items()
         ),
@@ -177,7 +180,7 @@ def _health(result: Result) -> tuple[EvaluationMetric, ...]:
         ("Highest density", load["max_density"], "share", "share of tokens of the densest expert"),
         ("Always-on experts", shared["always_on"], "count", "active on nearly every token"),
         (
-            "Share of coefficients",
+            "Share of activation",
             shared["coefficient_share"],
             "share",
             "of these; of the densest expert if there are none",

@@ -34,13 +34,15 @@ export function WithEvaluation({ run, children }: WithEvaluationProps) {
   return <>{children(newest, evaluationsOnOtherTexts(data.evaluations))}</>;
 }
 
+const WARNING_LEVELS = { alarm: "Alarm", warning: "Warning", note: "Note" } as const;
+
 export function EvaluationWarnings({ evaluation }: { readonly evaluation: EvaluationSummary }) {
   if (evaluation.warnings.length === 0) return null;
   return (
     <ul className="warnings" aria-label="Warnings">
       {evaluation.warnings.map((warning) => (
         <li key={warning.text} data-level={warning.level}>
-          <strong>{warning.level}</strong> {warning.text}
+          <strong>{WARNING_LEVELS[warning.level]}:</strong> {warning.text}
         </li>
       ))}
     </ul>

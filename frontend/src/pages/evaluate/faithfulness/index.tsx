@@ -10,8 +10,9 @@ import { ServerFigure } from "@/components/plots/figure/server-figure";
 import { WithRun } from "@/components/runs/current-run";
 import { FactsTable, formatFact } from "@/components/runs/facts-table";
 import { EvaluationWarnings, WithEvaluation } from "@/components/runs/latest-evaluation";
+import { shortSource } from "@/components/runs/run-labels";
 
-const textName = (text: string) => text.split("/").at(-1) ?? text;
+import { faithfulnessFigure } from "./faithfulness-figure";
 
 /** Comparison across runs. Empty figures are hidden. */
 function ComparisonAcrossRuns() {
@@ -44,17 +45,17 @@ function RunFaithfulness({ run: { name: run } }: { readonly run: RunSummary }) {
             <div className="pane-h">
               <h2>{run}</h2>
               <span className="note">
-                {evaluation.tokens.toLocaleString("en")} tokens of {textName(evaluation.text)}
+                {evaluation.tokens.toLocaleString("en")} tokens of {shortSource(evaluation.text)}
                 {evaluation.seen_text ? ", which it was trained on" : ""}
               </span>
             </div>
             <p className="verdict">{faithfulnessVerdict(run, evaluation.faithfulness)}</p>
             <EvaluationWarnings evaluation={evaluation} />
-            <ServerFigure name="faithfulness" prepare={withLegend} />
+            <ServerFigure name="faithfulness" prepare={(figure) => faithfulnessFigure(figure, run)} />
             <FactsTable
               label="Faithfulness"
               facts={evaluation.faithfulness}
-              others={others.map(({ text, faithfulness }) => ({ name: textName(text), facts: faithfulness }))}
+              others={others.map(({ text, faithfulness }) => ({ name: shortSource(text), facts: faithfulness }))}
             />
           </section>
           <ComparisonAcrossRuns />

@@ -1,6 +1,7 @@
 /** What an evaluation says about the use of a run's experts, and what to do about it. */
 
 import type { EvaluationSummary } from "@/api/types";
+import { shortSource } from "@/components/runs/run-labels";
 import { formatCompact, formatCount, formatPercent } from "@/lib/text/format";
 
 export interface Finding {
@@ -92,7 +93,7 @@ export function findings(
   { health, tokens, text }: Pick<EvaluationSummary, "health" | "tokens" | "text">,
   run: TrainedRun,
 ): readonly Finding[] {
-  const on = `on ${formatCompact(tokens)} tokens of ${text}`;
+  const on = `on ${formatCompact(tokens)} tokens of ${shortSource(text)}`;
   const evaluated = { run, numExperts: run.num_experts, tokens, on };
   return health
     .flatMap(({ name, value }) => {

@@ -6,12 +6,14 @@ import "./health.css";
 
 import type { EvaluationSummary, RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
+import { withDensityAxis } from "@/components/plots/axes/axes";
 import { withLegend } from "@/components/plots/axes/legend";
 import { ServerFigure } from "@/components/plots/figure/server-figure";
 import { WithRun } from "@/components/runs/current-run";
 import { FactsTable } from "@/components/runs/facts-table";
 import { evaluateCommand, EvaluationWarnings, WithEvaluation } from "@/components/runs/latest-evaluation";
 import { pageLinks } from "@/components/runs/page-links";
+import { shortSource } from "@/components/runs/run-labels";
 import { Term } from "@/components/terms/term";
 import { LinkButton } from "@/components/ui/button";
 import { Command } from "@/components/ui/copyable-command";
@@ -43,13 +45,13 @@ function Findings({ evaluation, run }: { readonly evaluation: EvaluationSummary;
   const verdict =
     toAct === 0
       ? "Nothing calls for an action"
-      : `${toAct} of ${found.length} ${toAct === 1 ? "finding calls" : "findings call"} for an action`;
+      : `${toAct} of ${found.length} findings ${toAct === 1 ? "calls" : "call"} for an action`;
   return (
     <section className="pane settings" aria-label="Findings">
       <div className="pane-h">
         <h2>{verdict}</h2>
         <span className="note">
-          {run.name}, {formatCount(evaluation.tokens)} tokens of {evaluation.text}
+          {run.name}, {formatCount(evaluation.tokens)} tokens of {shortSource(evaluation.text)}
         </span>
       </div>
       <EvaluationWarnings evaluation={evaluation} />
@@ -70,13 +72,19 @@ function RunHealth({ run }: { readonly run: RunSummary }) {
         <>
           <Findings evaluation={evaluation} run={run} />
           <ServerFigure name="load" run={run.name} command={command} prepare={withLegend} />
-          <ServerFigure name="density-evaluated" run={run.name} command={command} height={280} />
+          <ServerFigure
+            name="density-evaluated"
+            run={run.name}
+            command={command}
+            height={280}
+            prepare={(figure) => withDensityAxis(figure, null)}
+          />
           <section className="pane settings">
             <div className="pane-h">
               <h2>All metrics</h2>
               <span className="note">
-                {formatCount(evaluation.tokens)} tokens of {evaluation.text}; a <Term id="dead_share">dead</Term> expert
-                is active on none of them
+                {formatCount(evaluation.tokens)} tokens of {shortSource(evaluation.text)}; a{" "}
+                <Term id="dead_share">dead</Term> expert is active on none of them
               </span>
             </div>
             <FactsTable label="Expert health" facts={evaluation.health} />

@@ -1,0 +1,48 @@
+import { expect, test } from "vitest";
+
+import type { FigureData } from "@/api/types";
+import { readTrace } from "@/components/plots/figure/figure-data";
+
+import { faithfulnessFigure } from "./faithfulness-figure";
+
+const figure: FigureData = {
+  name: "faithfulness",
+  title: "",
+  data: [
+    {
+      type: "scatter",
+      name: "this run",
+      meta: { role: "this-run" },
+      x: [0.01, 0.02, 0.03],
+      y: ["one", "two", "one at K 8"],
+      error_x: { array: [1, 2, 3], arrayminus: [4, 5, 6] },
+    },
+    {
+      type: "scatter",
+      name: "baseline",
+      meta: { role: "reference" },
+      x: [0.3, 0.2, 0.1],
+      y: ["one", "two", "one at K 8"],
+    },
+  ],
+  layout: { xaxis: { type: "log" } },
+  drawn: 3,
+  total: 3,
+};
+
+test("only the current run has the accent colour, with its own intervals", () => {
+  const { data, layout } = faithfulnessFigure(figure, "one");
+  const [own, others, baseline] = data.map(readTrace);
+  expect(own?.y).toEqual(["one", "one at K 8"]);
+  expect(own?.role).toBe("this-run");
+  expect(data[0]?.error_x).toMatchObject({ array: [1, 3], arrayminus: [4, 6] });
+  expect(others).toMatchObject({ name: "other runs", role: "other", y: ["two"] });
+  expect(baseline?.x).toHaveLength(3);
+  expect(layout.xaxis).toMatchObject({ type: "log" });
+  expect((layout.xaxis as { ticktext: string[] }).ticktext).toContain("0.05");
+});
+
+test("a run alone has no other runs in the legend", () => {
+  const alone = { ...figure, data: [{ ...figure.data[0], y: ["one", "one", "one"] }] };
+  expect(faithfulnessFigure(alone, "one").data).toHaveLength(1);
+});

@@ -1,0 +1,45 @@
+/** Styles the server's figure of loss increases: the current run has the accent colour, and the axis plain numbers. */
+
+import type { FigureData } from "@/api/types";
+import { logRange, logTicks } from "@/components/plots/axes/axes";
+import { withLegend } from "@/components/plots/axes/legend";
+import { readTrace } from "@/components/plots/figure/figure-data";
+
+type RawTrace = FigureData["data"][number];
+
+const list = (value: unknown): readonly unknown[] => (Array.isArray(value) ? (value as unknown[]) : []);
+
+/** The points of a trace at which `keep` holds, with their error bars. */
+function pointsOf(raw: RawTrace, keep: (y: unknown) => boolean): RawTrace {
+  const kept = (values: unknown) => list(values).filter((_, i) => keep(list(raw.y)[i]));
+  const bars = (raw.error_x ?? {}) as Readonly<Record<string, unknown>>;
+  return {
+    ...raw,
+    x: kept(raw.x),
+    y: kept(raw.y),
+    error_x: { ...bars, array: kept(bars.array), arrayminus: kept(bars.arrayminus) },
+  };
+}
+
+/** A run that was evaluated at another K has that in its name, too. */
+const isOf = (run: string) => (y: unknown) =>
+  typeof y === "string" && (y === run || y.startsWith(`${run} at K `) || y.startsWith(`${run}, on `));
+
+export function faithfulnessFigure(figure: FigureData, run: string): FigureData {
+  const values = figure.data.flatMap((raw) => readTrace(raw).x.map(Number));
+  const isOwn = isOf(run);
+  const data = figure.data.flatMap((raw) => {
+    if (readTrace(raw).role !== "this-run") return [raw];
+    const others = pointsOf(raw, (y) => !isOwn(y));
+    return [
+      { ...pointsOf(raw, isOwn), name: run },
+      ...(list(others.x).length === 0 ? [] : [{ ...others, name: "other runs", meta: { role: "other" } }]),
+    ];
+  });
+  const xaxis = (figure.layout.xaxis ?? {}) as Readonly<Record<string, unknown>>;
+  return withLegend({
+    ...figure,
+    data,
+    layout: { ...figure.layout, xaxis: { ...xaxis, range: logRange(values), ...logTicks(values) } },
+  });
+}
