@@ -33,6 +33,7 @@ describe("format", () => {
     expect(f.formatDuration(37 * 60)).toBe("37 min");
     expect(f.formatDuration(7500)).toBe("2 h 05 min");
     expect(f.formatAgo("2026-01-01T00:00:00Z", Date.parse("2026-01-01T00:00:04Z"))).toBe("4 s ago");
+    expect(f.formatAgo("2026-01-01T00:00:00Z", Date.parse("2026-01-01T10:08:00Z"))).toBe("10 h ago");
     expect(f.formatAgo("2026-01-01T00:00:00Z", Date.parse("2026-01-05T00:00:00Z"))).toBe("4 d ago");
   });
 });

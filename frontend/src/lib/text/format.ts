@@ -53,10 +53,11 @@ export function formatDuration(seconds: number): string {
   return `${Math.floor(minutes / 60)} h ${String(minutes % 60).padStart(2, "0")} min`;
 }
 
-/** Relative time: `4 s ago`, `3 d ago`. */
+/** Relative time: `4 s ago`, `10 h ago`, `3 d ago`. */
 export function formatAgo(then: string, now: number): string {
   const seconds = Math.max(0, (now - Date.parse(then)) / 1000);
-  return seconds > 172_800 ? `${Math.floor(seconds / 86_400)} d ago` : `${formatDuration(seconds)} ago`;
+  if (seconds > 172_800) return `${Math.floor(seconds / 86_400)} d ago`;
+  return seconds < 5400 ? `${formatDuration(seconds)} ago` : `${Math.round(seconds / 3600)} h ago`;
 }
 
 /** A probability in percent with one decimal, `<0.1` if it would round to 0.0. */

@@ -1,6 +1,13 @@
 /** All settings of the run. */
 
 import type { RunDetail } from "@/api/types";
+import { shortSource } from "@/components/runs/run-labels";
+
+type Setting = RunDetail["config"][string] | undefined;
+
+/** An empty list is no setting. */
+const settingText = (value: Setting) =>
+  value === null || value === undefined || value === "[]" ? "none" : String(value);
 
 export function Settings({ detail }: { readonly detail: RunDetail }) {
   const shapes: RunDetail["config"] = {
@@ -20,7 +27,10 @@ export function Settings({ detail }: { readonly detail: RunDetail }) {
         {entries.map(([name, value]) => (
           <div key={name}>
             <dt>{name.replaceAll("_", " ")}</dt>
-            <dd className="mono">{value === null ? "none" : String(value)}</dd>
+            {/* The index keeps the path of its text; its name is enough here. */}
+            <dd className="mono" title={settingText(value)}>
+              {name === "index_text" ? shortSource(settingText(value)) : settingText(value)}
+            </dd>
           </div>
         ))}
       </dl>

@@ -21,6 +21,12 @@ import { StatusWord } from "./status-word";
 
 const TRAIN_COMMAND = "mxd train LANGUAGE_MODEL --layer 3 --dataset PATH_OR_DATASET --tokens 2M --k 16";
 
+const NOT_RECORDED = (
+  <span className="dim" title="No training metrics are recorded for this run">
+    –
+  </span>
+);
+
 function Progress({ run }: { readonly run: RunSummary }) {
   if (!hasTokenCount(run)) return <span className="dim">unknown</span>;
   const share = run.target_tokens > 0 ? Math.min(1, run.trained_tokens / run.target_tokens) : 0;
@@ -74,8 +80,8 @@ function RunRow({ run, others, now }: RunRowProps) {
       <td className="num r-tokens">
         <Progress run={run} />
       </td>
-      <td className="num">{metric === null ? "" : formatFixed(metric.normalized_mse, 4)}</td>
-      <td className="num">{metric === null ? "" : formatPercent(metric.dead_share, 1)}</td>
+      <td className="num">{metric === null ? NOT_RECORDED : formatFixed(metric.normalized_mse, 4)}</td>
+      <td className="num">{metric === null ? NOT_RECORDED : formatPercent(metric.dead_share, 1)}</td>
       <td className="num">
         {run.active_experts === null ? <span className="dim">not indexed</span> : formatCount(run.active_experts)}
       </td>

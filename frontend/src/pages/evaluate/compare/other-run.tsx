@@ -77,10 +77,18 @@ export function ChooseOtherRun({ run, others }: { readonly run: RunSummary; read
       </EmptyState>
     );
   }
+  // Runs of the same MLP are comparable, so they come first.
+  const isSameMlp = (other: RunSummary) => other.language_model === run.language_model && other.layer === run.layer;
+  const sorted = [...others].sort((a, b) => Number(isSameMlp(b)) - Number(isSameMlp(a)));
   return (
     <EmptyState title="Choose a second run">
+      <p>
+        {sorted.some(isSameMlp)
+          ? `Runs of layer ${run.layer} replace the same MLP and come first.`
+          : `No other run replaces the MLP of layer ${run.layer}, so losses are not comparable.`}
+      </p>
       <ul className="compare-choices">
-        {others.map((other) => (
+        {sorted.map((other) => (
           <li key={other.name}>
             <Link className="mono" to={pageLinks(run.name).page("compare", { with: other.name })}>
               {other.name}

@@ -107,15 +107,18 @@ function endMarker(tokens: number, value: number, digits: number) {
   };
 }
 
-/** Label of the other run at the end of its visible line. */
-function otherRunLabel(other: CurveFigure["other"], axisEnd: number, scale: "log" | "linear") {
+/** Label of the other run at the end of its visible line, on the side away from the value of the first run. */
+function otherRunLabel(other: CurveFigure["other"], axisEnd: number, scale: "log" | "linear", own: number | undefined) {
   const lastVisible = other?.curve.tokens.findLastIndex((tokens) => tokens <= axisEnd) ?? -1;
   const value = other === null || lastVisible < 0 ? undefined : smooth(other.curve.values)[lastVisible];
   if (other === null || value === undefined) return [];
   const x = (other.curve.tokens[lastVisible] ?? 0) / MILLION;
   const y = scale === "log" ? Math.log10(value) : value;
   const xanchor = x > (0.8 * axisEnd) / MILLION ? "right" : "left";
-  return [{ text: other.run, x, y, xanchor, yanchor: "bottom", yshift: 3, showarrow: false }];
+  // The value of the first run is written above its end.
+  const isBelow = own === undefined || value <= own;
+  const place = isBelow ? { yanchor: "top", yshift: -8 } : { yanchor: "bottom", yshift: 20 };
+  return [{ text: other.run, x, y, xanchor, ...place, showarrow: false }];
 }
 
 export function curveFigure({ name, curve, run, axisEnd, other }: CurveFigure): FigureData {
@@ -134,7 +137,7 @@ export function curveFigure({ name, curve, run, axisEnd, other }: CurveFigure): 
       ...(last === undefined ? [] : [endMarker(curve.tokens.at(-1) ?? 0, last, digits)]),
     ],
     layout: {
-      annotations: otherRunLabel(other, axisEnd, scale),
+      annotations: otherRunLabel(other, axisEnd, scale, last),
       margin: { l: 48, r: 24, t: 12, b: 38 },
       xaxis: { title: { text: "training tokens, millions" }, range: [0, axisEnd / MILLION], showgrid: false },
       yaxis: { type: scale, ...(scale === "log" ? logTicks(smoothed) : { rangemode: "tozero" }) },

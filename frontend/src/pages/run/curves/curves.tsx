@@ -3,11 +3,13 @@
 import { useQuery } from "@tanstack/react-query";
 import { type ReactNode, useMemo } from "react";
 import { Menu, MenuItem, MenuTrigger, Popover } from "react-aria-components";
+import { Link } from "react-router";
 
 import { figureQuery } from "@/api/queries";
-import type { RunDetail } from "@/api/types";
+import type { RunDetail, RunSummary } from "@/api/types";
 import { FigureView } from "@/components/plots/figure/figure-view";
 import { useCurrentRun } from "@/components/runs/current-run";
+import { pageLinks } from "@/components/runs/page-links";
 import { TriggerButton } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
 import { SegmentedControl } from "@/components/ui/segmented-control";
@@ -88,12 +90,17 @@ function useCurveFigure({
   return { figure, hasRanks, isPending: own.isPending, error: own.error, refetch: own.refetch };
 }
 
-function NoCurve({ imported }: { readonly imported: boolean }) {
+function NoCurve({ run }: { readonly run: RunSummary }) {
   return (
-    <section className="pane">
-      {imported ? (
+    <section className="pane no-curve">
+      {run.origin !== null ? (
         <EmptyState title="Imported run">
           An imported run has no training curve. Measure its loss increase (ΔCE) with mxd evaluate.
+        </EmptyState>
+      ) : run.status !== "training" ? (
+        <EmptyState title="No training curve">
+          This database has no training metrics of {run.name}. Its error on held-out text is on{" "}
+          <Link to={pageLinks(run.name).page("faithfulness")}>Faithfulness</Link>.
         </EmptyState>
       ) : (
         <EmptyState title="No metrics yet">The first ones appear a few seconds after training starts.</EmptyState>
@@ -128,7 +135,7 @@ export function Curves({ detail, curve, compare, axisEnd, onCurve, children }: C
       </section>
     );
   }
-  if (figure.drawn === 0) return <NoCurve imported={detail.run.origin !== null} />;
+  if (figure.drawn === 0) return <NoCurve run={detail.run} />;
   return (
     <section className="pane">
       <FigureView

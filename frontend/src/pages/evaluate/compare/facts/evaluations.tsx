@@ -47,14 +47,16 @@ function Value({ fact }: { readonly fact: Fact }) {
   );
 }
 
-function MetricsTable({ common }: { readonly common: CommonEvaluation }) {
-  const pairs = [
-    ...factPairs(common.one.faithfulness, common.other.faithfulness),
-    ...factPairs(common.one.health, common.other.health),
-  ];
+interface MetricsTableProps {
+  readonly label: string;
+  readonly common: CommonEvaluation;
+  readonly pairs: ReturnType<typeof factPairs>;
+}
+
+function MetricsTable({ label, common, pairs }: MetricsTableProps) {
   return (
     // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus
-    <div className="facts-table" tabIndex={0} role="region" aria-label="Evaluations of both runs">
+    <div className="facts-table" tabIndex={0} role="region" aria-label={label}>
       <table className="grid plain">
         <thead>
           <tr>
@@ -111,7 +113,21 @@ export function Evaluations({ one, other }: EvaluationsProps) {
           <Command text={`mxd evaluate ${one} ${other} --dataset HELD_OUT_TEXT --tokens 100k`} />
         </>
       ) : (
-        <MetricsTable common={common} />
+        <>
+          <MetricsTable
+            label="Evaluations of both runs"
+            common={common}
+            pairs={factPairs(common.one.faithfulness, common.other.faithfulness)}
+          />
+          <details className="more-metrics">
+            <summary>Expert health of both runs</summary>
+            <MetricsTable
+              label="Expert health of both runs"
+              common={common}
+              pairs={factPairs(common.one.health, common.other.health)}
+            />
+          </details>
+        </>
       )}
     </section>
   );
