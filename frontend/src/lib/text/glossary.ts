@@ -107,7 +107,7 @@ export const GLOSSARY = {
   },
   control_expert: {
     name: "Control",
-    text: "A random expert of similar density, edited in the same way and with the same random numbers. The concept counts as shown if its score exceeds the control’s by two standard errors.",
+    text: "A random expert of similar density, edited in the same way and with the same random numbers. The concept counts as shown if its score exceeds the control’s by two standard errors, and by at least 1 % of p99 (activation) or 5 percentage points (promoted tokens). These limits are conventions of MxD Explorer.",
   },
   perplexity_ratio: {
     name: "Perplexity ratio",
@@ -145,6 +145,10 @@ export const GLOSSARY = {
   circuit: {
     name: "Circuit",
     text: "Attribution graph of one prediction: which tokens and experts raise or lower the logit of the next token.",
+  },
+  circuit_verdict: {
+    name: "Verdict on a circuit",
+    text: "Each expert of the graph is ablated, and the measured change of the logit is compared with the predicted one. The predictions hold if r ≥ 0.6, at least 75 % have the right direction, and the slope is 0.5 to 2. Caution: r ≥ 0.3 and 65 %, or too few experts for r. A layer is faded below 25 % of its predicted change. These limits are conventions of MxD Explorer.",
   },
   error_node: {
     name: "Error node",

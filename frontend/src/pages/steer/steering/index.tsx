@@ -131,6 +131,7 @@ function Steering({ run }: { readonly run: RunSummary }) {
           <Streams
             generation={generation}
             prompt={text}
+            maxTokens={params.tokens}
             edits={edits.length}
             lock={params.lock}
             onLock={(lock) => setParams({ lock })}

@@ -1,6 +1,7 @@
 /** One sentence above the graph: whether its predictions hold, and in which layers they do not. */
 
 import type { CircuitResponse } from "@/api/types";
+import { Term } from "@/components/terms/term";
 import { formatPercent } from "@/lib/text/format";
 
 import type { Check } from "./use-check";
@@ -29,7 +30,10 @@ export function VerdictLine({ response, check, isFromFile }: VerdictLineProps) {
     return (
       <p className="verdict" data-level={found.level} role="status">
         <span>
-          <b>{found.headline}:</b> {found.figures}
+          <b>
+            <Term id="circuit_verdict">{found.headline}</Term>:
+          </b>{" "}
+          {found.figures}
         </span>
         <WeakLayers response={response} check={check} />
       </p>

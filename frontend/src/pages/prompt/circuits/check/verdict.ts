@@ -43,6 +43,10 @@ export function correlationInterval(r: number, n: number): readonly [number, num
   return [Math.tanh(z - half), Math.tanh(z + half)];
 }
 
+/**
+ * The limits are conventions of this program, not a standard of the field; the glossary states them (`circuit_verdict`).
+ * "Good" asks for a correlation that explains about a third of the variance, and for sizes right within a factor of two.
+ */
 function levelOf({ correlation, same_sign, slope }: Agreement): Level {
   if (correlation === null || same_sign === null || slope === null) return "weak";
   if (correlation >= 0.6 && same_sign >= 0.75 && slope >= 0.5 && slope <= 2) return "good";

@@ -182,11 +182,21 @@ function useFit(box: RefObject<HTMLElement | null>, width: number): number {
   useLayoutEffect(() => {
     const element = box.current;
     if (element === null) return undefined;
+    // Measured before the first paint, so that the graph does not shrink after it.
+    // eslint-disable-next-line react-hooks/set-state-in-effect -- an observer would report it one frame too late
+    setAvailable(element.clientWidth);
     const observer = new ResizeObserver(() => setAvailable(element.clientWidth));
     observer.observe(element);
     return () => observer.disconnect();
   }, [box]);
   return available === 0 ? 1 : Math.min(1, Math.max(MIN_FIT, available / width));
+}
+
+/** Whether a part of the graph is hidden on the left of its box. */
+function useHiddenLeft(box: RefObject<HTMLElement | null>) {
+  const [isHidden, setHidden] = useState(false);
+  const update = () => setHidden((box.current?.scrollLeft ?? 0) > 1);
+  return { isHidden, update };
 }
 
 const ROW_TITLES = 80;
@@ -199,38 +209,42 @@ export function GraphView({ shown, zoom, ...marks }: GraphViewProps) {
   const box = useRef<HTMLDivElement>(null);
   const fit = useFit(box, layout.width + ROW_TITLES);
   const { width, height } = layout;
+  const hidden = useHiddenLeft(box);
   const current = layout.nodes.findIndex(({ shown: { id } }) => id === selected);
   // The last token, from which the next one is predicted, is in view first.
   useLayoutEffect(() => {
     if (box.current !== null) box.current.scrollLeft = box.current.scrollWidth;
   }, [response, fit]);
   return (
-    <div className="circuit-box" ref={box}>
-      <div className="circuit-zoom" style={{ zoom: zoom ?? fit }}>
-        <RowTitles layout={layout} weak={weak} />
-        <div
-          className="circuit"
-          role="group"
-          aria-label="Circuit; use the arrow keys to move between nodes"
-          style={{ width, height }}
-        >
-          {layout.rows.map(({ name, y }) => (
-            <i key={name} className="circuit-line" style={{ top: y }} />
-          ))}
-          <Edges shown={shown} layout={layout} weak={weak} active={active ?? (current > 0 ? current : null)} />
-          <PlainTokens response={response} layout={layout} />
-          {layout.nodes.map((placed) => (
-            <NodeButton
-              key={placed.shown.id}
-              {...marks}
-              placed={placed}
-              isTabStop={placed.index === stop}
-              onActive={onActive}
-              onArrow={onArrow}
-            />
-          ))}
+    <>
+      <div className={hidden.isHidden ? "circuit-box more-left" : "circuit-box"} ref={box} onScroll={hidden.update}>
+        <div className="circuit-zoom" style={{ zoom: zoom ?? fit }}>
+          <RowTitles layout={layout} weak={weak} />
+          <div
+            className="circuit"
+            role="group"
+            aria-label="Circuit; use the arrow keys to move between nodes"
+            style={{ width, height }}
+          >
+            {layout.rows.map(({ name, y }) => (
+              <i key={name} className="circuit-line" style={{ top: y }} />
+            ))}
+            <Edges shown={shown} layout={layout} weak={weak} active={active ?? (current > 0 ? current : null)} />
+            <PlainTokens response={response} layout={layout} />
+            {layout.nodes.map((placed) => (
+              <NodeButton
+                key={placed.shown.id}
+                {...marks}
+                placed={placed}
+                isTabStop={placed.index === stop}
+                onActive={onActive}
+                onArrow={onArrow}
+              />
+            ))}
+          </div>
         </div>
       </div>
-    </div>
+      <p className="circuit-cue dim">{hidden.isHidden && "Earlier tokens are to the left: scroll sideways"}</p>
+    </>
   );
 }

@@ -14,6 +14,7 @@ import {
   NO_GENERATION,
   stopped,
   continuationText,
+  expectedCharacters,
 } from "./generation";
 
 function token(variant: Variant, position: number, text: string, more: Partial<TokenEvent> = {}): TokenEvent {
@@ -134,5 +135,22 @@ describe("progress of a variant", () => {
     expect(describeProgress(reduceEvents(two, [DONE], 1100), "steered")).toBe("done, 2 tokens");
     expect(describeProgress(reduceEvents(two, [DONE], 1100), "baseline")).toBe("done, 0 tokens, end of text");
     expect(describeProgress(NO_GENERATION, "baseline")).toBe("");
+  });
+});
+
+describe("the room for a text", () => {
+  const streaming = reduceEvents(requested(NO_GENERATION), [START, token("steered", 0, " one")], 0);
+  const prompt = "A prompt";
+
+  it("is that of the whole text from the start, so that what follows stays in place", () => {
+    const whole = expectedCharacters(requested(NO_GENERATION), prompt, 100);
+    expect(whole).toBeGreaterThan(400);
+    expect(expectedCharacters(streaming, prompt, 100)).toBe(whole);
+  });
+
+  it("is given back if the text has ended early", () => {
+    const ended = reduceEvents(streaming, [DONE], 0);
+    expect(expectedCharacters(ended, prompt, 100)).toBe(prompt.length + " one".length);
+    expect(expectedCharacters(ended, prompt, 1)).toBe(Math.round(prompt.length + 4.5));
   });
 });

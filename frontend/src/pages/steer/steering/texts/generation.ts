@@ -160,3 +160,18 @@ export function meanKl({ continuations }: VariantText): number | null {
 export function continuationText(continuation: Continuation | undefined): string {
   return continuation?.tokens.map((token) => token.text).join("") ?? "";
 }
+
+const CHARACTERS_PER_TOKEN = 4.5;
+/** A text below this share of its expected length has ended early. */
+const ENDED_EARLY = 0.6;
+
+/** Characters of a text and its prompt for which to leave room, so that what follows stays in place while it grows. */
+export function expectedCharacters(generation: Generation, prompt: string, maxTokens: number): number {
+  const lengths = (["baseline", "steered"] as const).flatMap((variant) =>
+    generation[variant].continuations.map((one) => continuationText(one).length),
+  );
+  const longest = Math.max(0, ...lengths);
+  const expected = CHARACTERS_PER_TOKEN * maxTokens;
+  const hasEndedEarly = generation.status === "done" && longest < ENDED_EARLY * expected;
+  return Math.round(prompt.length + (hasEndedEarly ? longest : Math.max(expected, longest)));
+}

@@ -1,6 +1,6 @@
 /** The text of one variant while it is generated, each token shaded by its change in log-probability. */
 
-import { type ReactNode, useEffect, useLayoutEffect, useRef } from "react";
+import { type CSSProperties, type ReactNode, useEffect, useLayoutEffect, useRef } from "react";
 
 import type { Variant, TokenEvent } from "@/api/types";
 import { useTips } from "@/components/tokens/tip-layer";
@@ -9,7 +9,14 @@ import { divergingClass } from "@/lib/scales/colour-scale";
 import type { Piece } from "@/lib/text/kwic";
 import type { SteeringLock } from "@/pages/steer/steering/steering-params";
 
-import { describeProgress, type Continuation, type Generation, isGrowing, isRunning } from "./generation";
+import {
+  describeProgress,
+  type Continuation,
+  expectedCharacters,
+  type Generation,
+  isGrowing,
+  isRunning,
+} from "./generation";
 import { StreamTip } from "./stream-tip";
 
 /** End of the colour scale in nats. */
@@ -31,6 +38,8 @@ export interface StreamPaneProps {
   readonly generation: Generation;
   /** The prompt that the texts continue. */
   readonly prompt: string;
+  /** Tokens that were asked for. */
+  readonly maxTokens: number;
   readonly badge?: ReactNode;
   readonly lock: SteeringLock | null;
   /** Token under the pointer in either pane; the token at the same position is outlined in the other. */
@@ -39,7 +48,7 @@ export interface StreamPaneProps {
   readonly onLock: (lock: SteeringLock | null) => void;
 }
 
-interface TextProps extends Omit<StreamPaneProps, "badge"> {
+interface TextProps extends Omit<StreamPaneProps, "badge" | "maxTokens"> {
   readonly sample: number;
   readonly continuation: Continuation;
 }
@@ -108,7 +117,7 @@ function useAutoScroll(count: number, isSingle: boolean) {
 const NAMES: Readonly<Record<Variant, string>> = { baseline: "Baseline", steered: "Steered" };
 
 export function StreamPane({ badge, ...props }: StreamPaneProps) {
-  const { variant, generation } = props;
+  const { variant, generation, prompt, maxTokens } = props;
   const { continuations } = generation[variant];
   const count = continuations.reduce((sum, { tokens }) => sum + tokens.length, 0);
   const { box, onScroll } = useAutoScroll(count, continuations.length === 1);
@@ -123,7 +132,12 @@ export function StreamPane({ badge, ...props }: StreamPaneProps) {
           {describeProgress(generation, variant)}
         </span>
       </div>
-      <div ref={box} className="stream-box" onScroll={onScroll}>
+      <div
+        ref={box}
+        className="stream-box"
+        style={{ "--expected-characters": expectedCharacters(generation, prompt, maxTokens) } as CSSProperties}
+        onScroll={onScroll}
+      >
         {continuations.map((continuation, sample) => (
           <ContinuationText key={sample} {...props} sample={sample} continuation={continuation} />
         ))}

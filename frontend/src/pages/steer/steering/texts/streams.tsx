@@ -17,6 +17,8 @@ import { SCALE_LIMIT, type Hovered, StreamPane } from "./stream-pane";
 interface StreamsProps {
   readonly generation: Generation;
   readonly prompt: string;
+  /** Tokens that were asked for. */
+  readonly maxTokens: number;
   /** Number of edits of the steered text. */
   readonly edits: number;
   readonly lock: SteeringLock | null;
@@ -48,11 +50,11 @@ function PlainTexts({ generation, prompt }: Pick<StreamsProps, "generation" | "p
   );
 }
 
-export function Streams({ generation, prompt, edits, lock, onLock, onRetry }: StreamsProps) {
+export function Streams({ generation, prompt, maxTokens, edits, lock, onLock, onRetry }: StreamsProps) {
   const [hovered, setHovered] = useState<Hovered | null>(null);
   const [asText, setAsText] = useState(false);
   useShortcut("release", () => onLock(null), lock !== null);
-  const paneProps = { generation, prompt, lock, hovered, onHover: setHovered, onLock };
+  const paneProps = { generation, prompt, maxTokens, lock, hovered, onHover: setHovered, onLock };
   const kl = meanKl(generation.steered);
   return (
     <div className="streams">
