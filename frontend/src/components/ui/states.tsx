@@ -19,12 +19,14 @@ export function EmptyState({ title, children }: { readonly title: string; readon
 interface ErrorStateProps {
   readonly error: unknown;
   readonly onRetry?: () => void;
+  /** Where to go instead. */
+  readonly children?: ReactNode;
 }
 
 /** Client errors (4xx) would fail again. */
 const isFinal = (error: unknown) => error instanceof ApiError && error.status >= 400 && error.status < 500;
 
-export function ErrorState({ error, onRetry }: ErrorStateProps) {
+export function ErrorState({ error, onRetry, children }: ErrorStateProps) {
   return (
     <div className="state error" role="alert">
       <h2>
@@ -35,6 +37,7 @@ export function ErrorState({ error, onRetry }: ErrorStateProps) {
           Try again
         </Button>
       )}
+      {children !== undefined && <div>{children}</div>}
     </div>
   );
 }

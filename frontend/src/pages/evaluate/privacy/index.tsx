@@ -206,7 +206,7 @@ function Privacy({ run }: { readonly run: RunSummary }) {
       <section className="prompt-row">
         <PromptBox
           label="Passages"
-          placeholder="Type or paste passages, separated by blank lines"
+          placeholder="Passages, separated by blank lines"
           value={text}
           onChange={setText}
           onSubmit={start}

@@ -4,7 +4,7 @@ import "./expert.css";
 
 import { useQuery } from "@tanstack/react-query";
 import { memo, useDeferredValue, useMemo } from "react";
-import { useParams } from "react-router";
+import { Link, useParams } from "react-router";
 
 import { expertQuery } from "@/api/queries";
 import type { ExpertDetail, RunSummary } from "@/api/types";
@@ -89,7 +89,16 @@ function ExpertBody({ run, detail }: { readonly run: RunSummary; readonly detail
 
 function ExpertView({ run, expert }: { readonly run: RunSummary; readonly expert: number }) {
   const { data, error, refetch } = useQuery(expertQuery(run.name, expert));
-  if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
+  const links = usePageLinks();
+  if (error !== null)
+    return (
+      <>
+        <h1 className="sr">Expert {expert}</h1>
+        <ErrorState error={error} onRetry={() => void refetch()}>
+          <Link to={links.page("experts")}>All experts of {run.name}</Link>
+        </ErrorState>
+      </>
+    );
   if (data === undefined) return <LoadingState label="Loading expert" rows={12} />;
   return (
     <>
