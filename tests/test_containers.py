@@ -22,7 +22,7 @@ PINNED = re.compile(r"[\w/-]+:\d+\.\d+[\w.-]*$")
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_a_container_may_do_little(name: str) -> None:
+def test_containers_have_minimal_privileges(name: str) -> None:
     service = SERVICES[name]
     assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]
@@ -34,14 +34,14 @@ def test_a_container_may_do_little(name: str) -> None:
         assert source in VOLUMES or volume.endswith(":ro")
 
 
-def test_no_secret_stands_in_the_file() -> None:
+def test_the_compose_file_contains_no_secrets() -> None:
     for service in SERVICES.values():
         for name, value in service["environment"].items():
             if re.search("TOKEN|PASSWORD|SECRET", name):
                 assert value is None or re.fullmatch(r"\$\{\w+:-\}", value)
 
 
-def test_what_lasts_is_checked_where_no_token_is_needed() -> None:
+def test_long_running_services_have_public_health_checks() -> None:
     for service in SERVICES.values():
         assert "restart" not in service or "healthcheck" in service
     asked = re.search(r"http://127\.0\.0\.1:8000(/\S*?)'", SERVICES["app"]["healthcheck"]["test"][-1])
@@ -50,7 +50,7 @@ def test_what_lasts_is_checked_where_no_token_is_needed() -> None:
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_a_container_has_limits(name: str) -> None:
+def test_containers_have_resource_limits(name: str) -> None:
     service = SERVICES[name]
     assert re.fullmatch(r"\d+g|\$\{\w+:-\d+g\}", service["mem_limit"])
     assert service["pids_limit"] <= 4096
@@ -58,7 +58,7 @@ def test_a_container_has_limits(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DOCKERFILES)
-def test_everything_that_is_written_lies_in_a_volume(name: str) -> None:
+def test_written_folders_are_volumes(name: str) -> None:
     text = (ROOT / name).read_text("utf-8").replace("\\\n", " ")
     folders = dict(re.findall(r"(\w+)=(/\S+)", " ".join(re.findall(r"^ENV (.*)$", text, re.MULTILINE))))
     written = {"MXD_DATA", "XDG_DATA_HOME", "XDG_CACHE_HOME", "MXD_CACHE", "HF_HOME", "TRITON_CACHE_DIR"}
@@ -72,7 +72,7 @@ def test_everything_that_is_written_lies_in_a_volume(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DOCKERFILES)
-def test_an_image_is_built_of_what_is_there_and_runs_as_nobody_special(name: str) -> None:
+def test_images_copy_existing_files_and_run_unprivileged(name: str) -> None:
     text = (ROOT / name).read_text("utf-8").replace("\\\n", " ")
     lines = [line.split() for line in text.splitlines()]
     assert all(PINNED.match(words[1]) for words in lines if words[:1] == ["FROM"])
@@ -83,7 +83,7 @@ def test_an_image_is_built_of_what_is_there_and_runs_as_nobody_special(name: str
     assert "-c constraints.txt" in text
 
 
-def test_the_app_is_started_with_words_that_mxd_knows() -> None:
+def test_the_app_starts_with_a_valid_command() -> None:
     lines = (ROOT / "Dockerfile").read_text("utf-8").splitlines()
     words = json.loads(next(line for line in lines if line.startswith("CMD")).removeprefix("CMD"))
     command = command_from(words)

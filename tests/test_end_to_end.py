@@ -70,7 +70,7 @@ def test_runs_are_the_same_on_the_command_line_and_over_http(client: httpx.Clien
     assert (run["indexed_tokens"], run["num_experts"]) == (INDEX_TOKENS, 40)
 
 
-def test_experts_and_their_contexts(client: httpx.Client) -> None:
+def test_experts_have_examples(client: httpx.Client) -> None:
     page = client.get("/runs/small/experts", params={"sort": "max_activation", "order": "desc", "limit": 5}).json()
     assert (len(page["experts"]), page["total"]) == (5, 40)
     strongest = page["experts"][0]
@@ -149,7 +149,7 @@ def damage(folder: Path, copy: Path, weights: str) -> None:
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_bad_input_is_one_sentence(complaints: dict[str, CompletedProcess[str]], what: str) -> None:
+def test_invalid_input_prints_one_line(complaints: dict[str, CompletedProcess[str]], what: str) -> None:
     finished = complaints[what]
     assert (finished.returncode, finished.stdout) == (2, "")
     (sentence,) = finished.stderr.splitlines()
@@ -158,7 +158,7 @@ def test_bad_input_is_one_sentence(complaints: dict[str, CompletedProcess[str]],
     assert sentence.endswith(".")
 
 
-def test_a_taken_port_is_one_sentence(place: Path) -> None:
+def test_a_port_in_use_prints_one_line(place: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         finished = mxd("serve", "--port", str(port), folder=place)
@@ -166,7 +166,7 @@ def test_a_taken_port_is_one_sentence(place: Path) -> None:
     assert finished.stderr == f"mxd: Port {port} on 127.0.0.1 is in use. Choose another one with --port.\n"
 
 
-def test_http_says_the_same_of_a_prompt_that_is_too_long(client: httpx.Client) -> None:
+def test_http_rejects_a_prompt_that_is_too_long(client: httpx.Client) -> None:
     for path, body in (("routing", {"text": "fox " * 100}), ("steering", {"prompt": "fox " * 100})):
         answer = client.post(f"/runs/small/{path}", json=body)
         assert answer.status_code == 413
@@ -209,7 +209,7 @@ def interrupted_fit(words: Sequence[str], place: Path, number: int, folder: Path
         return ended(process)
 
 
-def test_interrupted_work_leaves_nothing_half_done(place: Path, client: httpx.Client) -> None:
+def test_interrupted_commands_leave_no_partial_results(place: Path, client: httpx.Client) -> None:
     folder = place / "data" / "runs" / "stopped"
     fit = (*FIT, "--tokens", "64k", "--checkpoint-every", "4096", "--log-every", "64", "--name", "stopped", "--resume")
     index = ("index", "small", *TEXT, "--tokens", "40k")

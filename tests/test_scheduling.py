@@ -39,7 +39,7 @@ def test_each_file_has_one_worker_and_both_workers_have_files(tmp_path: Path) ->
     assert len({worker for worker, _ in ran}) == 2
 
 
-def test_what_takes_long_is_there_and_all_in_the_browser_is_one_group() -> None:
+def test_the_slowest_groups_exist_and_browser_tests_are_one_group() -> None:
     assert [path for path in LONG if not (ROOT / path).exists()] == []
     assert group_of("tests/browser/test_pages.py::test_a[b::c]") == group_of("tests/browser/x.py::test_a") == BROWSER
     assert group_of("tests/backend/test_x.py::test_a[tests/browser/]") == "tests/backend/test_x.py"

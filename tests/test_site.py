@@ -47,6 +47,6 @@ def test_the_references_are_generated(site: Path) -> None:
     assert "Peak learning rate of AdamW" in python
 
 
-def test_nothing_is_loaded_from_other_hosts(site: Path) -> None:
+def test_the_site_loads_nothing_from_other_hosts(site: Path) -> None:
     loaded = {str(page): FETCHED.findall(page.read_text("utf-8")) for page in site.rglob("*.html")}
     assert {page: addresses for page, addresses in loaded.items() if addresses} == {}

@@ -21,7 +21,7 @@ def loaded_by(code: str, slow: tuple[str, ...] = SLOW) -> str:
     return finished.stdout.splitlines()[-1]
 
 
-def test_what_commands_there_are_is_told_without_any_of_them() -> None:
+def test_the_overview_is_printed_without_slow_packages() -> None:
     assert loaded_by("from mxd.backend.cli.main import run\nassert run(['--help']) == 0", SLOW_TO_OVERLOOK) == ""
 
 
@@ -31,9 +31,9 @@ def test_the_command_line_is_read_without_slow_packages(words: list[str]) -> Non
     assert loaded_by(read) == ""
 
 
-def test_the_slow_packages_are_seen_where_they_are_loaded() -> None:
+def test_loaded_packages_are_detected() -> None:
     assert loaded_by("import numpy") == "numpy"
 
 
-def test_a_server_starts_without_what_only_language_models_need() -> None:
+def test_a_server_starts_without_packages_for_language_models() -> None:
     assert loaded_by("import uvicorn, mxd.backend.api.app", SLOW_TO_SERVE) == ""

@@ -71,7 +71,7 @@ def test_conditions_equal_the_reference(world: World, layer: mxd.Layer, edits: l
     assert not torch.allclose(plain, log_p_BTV, atol=1e-3)
 
 
-def test_a_cached_prompt_may_come_in_parts(world: World, layer: mxd.Layer) -> None:
+def test_a_prompt_may_be_cached_in_parts(world: World, layer: mxd.Layer) -> None:
     ids_1T = torch.tensor([prompt_ids(world.language_model, PROMPT)])
     model = world.language_model.module
     with torch.no_grad(), layer.steer(model, ["3:add:8@prompt"]):
@@ -81,7 +81,7 @@ def test_a_cached_prompt_may_come_in_parts(world: World, layer: mxd.Layer) -> No
     torch.testing.assert_close(parts, together, atol=1e-4, rtol=0)
 
 
-def test_invalid_edits_are_one_sentence(world: World, layer: mxd.Layer) -> None:
+def test_invalid_edits_are_one_line_errors(world: World, layer: mxd.Layer) -> None:
     model = world.language_model.module
     for edit, message in {
         "3:louder": r"Invalid edit: '3:louder'\. Write EXPERT:scale",

@@ -63,7 +63,7 @@ def test_texts_and_their_token_ids_train_the_same_layer(tmp_path: Path) -> None:
     assert runs[0].run.config.tokens == runs[1].run.config.tokens > 1500
 
 
-def test_the_model_stays_as_it_was_and_the_callbacks_see_metrics(tmp_path: Path) -> None:
+def test_training_keeps_the_model_and_reports_metrics(tmp_path: Path) -> None:
     model = user_model("gpt2").train()
     seen: list[Mapping[str, float]] = []
     before = snapshot(model)
@@ -108,14 +108,14 @@ def test_transcoders_have_directions(tmp_path: Path) -> None:
         ({"layer": 9}, "There is no layer 9"),
     ],
 )
-def test_mistakes_are_one_sentence(tmp_path: Path, keywords: dict[str, Any], message: str) -> None:
+def test_mistakes_are_one_line_errors(tmp_path: Path, keywords: dict[str, Any], message: str) -> None:
     arguments = {"dataset": list(texts(20)), "name": "run"} | keywords
     with pytest.raises(mxd.UserError, match=message):
         trained(tmp_path, **arguments)
     assert not (tmp_path / "runs" / "run").exists()
 
 
-def test_configs_inside_a_config_can_be_given_flat_or_whole() -> None:
+def test_nested_configs_can_be_flat_or_complete() -> None:
     base = {"name": "x", "language_model": "y", "layer": 0, "text": {"dataset": "z"}, "tokens": 1}
     flat = TrainConfig.from_keywords(base, {"learning_rate": 0.5, "gate": "two-level", "context_length": 64})
     whole = TrainConfig.from_keywords(base, {"optimizer": {"learning_rate": 0.5}, "gate": {"gate": "two-level"}})

@@ -32,6 +32,8 @@ from mxd.trainer.language_model.model import LanguageModel
 
 VOCABULARY = 257
 END = "<|endoftext|>"
+ENDLESS_TEMPLATE = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+"""A chat template of two nested loops, which takes hours."""
 
 _LLAMA_LIKE: dict[str, Any] = {
     "hidden_size": 16,

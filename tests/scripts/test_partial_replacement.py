@@ -19,7 +19,7 @@ from tests.helpers.demo import TEST_DEMO
 TEXT, RUN = str(TEST_DEMO / "text.jsonl.gz"), TEST_DEMO / "runs" / "demo-l3-k16"
 
 
-def test_the_whole_layer_is_what_is_evaluated_and_none_of_it_is_the_mlp(
+def test_part_one_equals_the_evaluation_and_part_zero_the_mlp(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     main([str(RUN), "--dataset", TEXT, "--tokens", "1024", "--parts", "1,0.5,0", "--data", str(tmp_path)])

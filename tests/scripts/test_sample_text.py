@@ -119,7 +119,7 @@ def test_filters(text: str, reason: str | None) -> None:
     assert defect(text, Limits()) == reason
 
 
-def test_a_text_ends_before_its_loop() -> None:
+def test_text_is_cut_before_a_repeated_loop() -> None:
     begun = prose(0) + ". "
     loop = "The owl sat by the river and the mouse sat by the owl. "
     assert before_loop(begun + 10 * loop) == (begun + loop).strip()

@@ -36,18 +36,18 @@ def test_health(client: TestClient) -> None:
     assert health["language_models"] == []
 
 
-def test_every_answer_has_the_headers(client: TestClient) -> None:
+def test_every_response_has_the_security_headers(client: TestClient) -> None:
     for path in ("/", "/api/health", "/api/none", "/docs", "/api/runs/none"):
         headers = client.get(path, headers=PAGE).headers
         assert "script-src 'self';" in headers["content-security-policy"]
         assert headers["x-content-type-options"] == "nosniff"
 
 
-def test_long_answers_are_compressed(client: TestClient) -> None:
+def test_long_responses_are_compressed(client: TestClient) -> None:
     assert client.get("/api/runs/first/experts").headers["content-encoding"] == "gzip"
 
 
-def test_pages_are_index_html_and_files_are_files(built: TestClient) -> None:
+def test_pages_are_served_as_index_html_and_files_as_they_are(built: TestClient) -> None:
     for path in ("/", "/runs", "/runs/llama-3.2/experts/12"):
         answer = built.get(path, headers=PAGE)
         assert answer.text == "<!doctype html><title>built</title>"
@@ -57,7 +57,7 @@ def test_pages_are_index_html_and_files_are_files(built: TestClient) -> None:
     assert "immutable" in script.headers["cache-control"]
 
 
-def test_scripts_compressed_at_build_are_handed_out_so(built: TestClient, tmp_path: Path) -> None:
+def test_scripts_are_served_as_compressed_at_build(built: TestClient, tmp_path: Path) -> None:
     script = tmp_path / "dist/assets/main-1a2b.js"
     Path(f"{script}.gz").write_bytes(gzip.compress(script.read_bytes() + b"// built"))
     answer = built.get("/assets/main-1a2b.js")
@@ -70,7 +70,7 @@ def test_scripts_compressed_at_build_are_handed_out_so(built: TestClient, tmp_pa
 
 
 @pytest.mark.parametrize("path", ["/api/none", "/assets/none.js", "/..%2fsecret", "/%2e%2e/secret", "/a%00b"])
-def test_what_is_not_there_is_a_json_error(built: TestClient, path: str) -> None:
+def test_an_unknown_path_is_a_json_error(built: TestClient, path: str) -> None:
     answer = built.get(path)
     assert answer.status_code == 404
     assert answer.json()["error"]["code"] == "not-found"
@@ -89,20 +89,20 @@ def test_a_wrong_method_is_a_json_error(client: TestClient) -> None:
         assert (answer.status_code, answer.headers["allow"]) == (405, methods), path
 
 
-def test_empty_answers_name_no_content_type(client: TestClient) -> None:
+def test_empty_responses_have_no_content_type(client: TestClient) -> None:
     answer = client.delete("/api/access")
     assert (answer.status_code, answer.content) == (204, b"")
     assert "content-type" not in answer.headers
 
 
-def test_without_a_front_end_there_is_a_sentence(client: TestClient) -> None:
+def test_a_missing_frontend_is_an_error_message(client: TestClient) -> None:
     page = client.get("/", headers=PAGE)
     assert page.status_code == 503
     assert "make install" in page.text
     assert client.get("/").json()["error"]["message"].startswith("The front end has not been built yet")
 
 
-def test_a_defect_tells_nothing_of_itself(tmp_path: Path) -> None:
+def test_an_internal_error_reveals_no_details(tmp_path: Path) -> None:
     app = create_app(Settings(data=tmp_path))
 
     @app.get("/api/defect")
@@ -118,7 +118,7 @@ def test_a_defect_tells_nothing_of_itself(tmp_path: Path) -> None:
     assert answer.headers["x-content-type-options"] == "nosniff"
 
 
-def test_a_file_that_is_no_store_is_refused_at_start(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_rejected_at_startup(tmp_path: Path) -> None:
     (tmp_path / "mxd.sqlite").write_text("not a database" * 100)
     with pytest.raises(UserError, match=r"Cannot open the database .*mxd\.sqlite"):
         create_app(Settings(data=tmp_path))

@@ -63,7 +63,7 @@ def assert_closed_soon(held: list[socket.socket]) -> None:
     assert time.monotonic() < end
 
 
-def test_half_sent_sign_ins_keep_no_one_else_out(guarded: str) -> None:
+def test_unfinished_sign_ins_do_not_block_others(guarded: str) -> None:
     half = f"POST /api/access {HEAD}Content-Type: application/json\r\nContent-Length: 40\r\n\r\n{{".encode()
     with connections(guarded, 4 * MOST_WAITING, half) as held:
         assert raw_http.ask(guarded, "/api/access") == 200
@@ -79,7 +79,7 @@ def test_unread_bodies_are_not_awaited_without_a_token(guarded: str) -> None:
 @pytest.mark.parametrize(
     "begin", [f"GET / {HEAD}X: ", "GET /", f"POST /api/access {HEAD}Transfer-Encoding: chunked\r\n\r\n0\r\nX: "]
 )
-def test_endless_heads_and_trailers_are_cut_off(guarded: str, begin: str) -> None:
+def test_endless_headers_and_trailers_close_the_connection(guarded: str, begin: str) -> None:
     with raw_http.connect(guarded) as it:
         it.sendall(begin.encode())
         sent = 0
@@ -95,19 +95,19 @@ def test_endless_heads_and_trailers_are_cut_off(guarded: str, begin: str) -> Non
     assert raw_http.ask(guarded, "/api/access") == 200
 
 
-def test_a_large_head_is_answered(guarded: str) -> None:
+def test_large_headers_are_accepted(guarded: str) -> None:
     with connections(guarded, 1, raw_http.request("GET", "/api/access", headers={"X": "x" * HEAD_BYTES})) as (it,):
         assert raw_http.status(it) == 431
     assert raw_http.ask(guarded, "/api/access", {"X": "x" * (HEAD_BYTES // 2)}) == 200
 
 
 @pytest.mark.parametrize("first", [b"", b"GET /api", f"GET /api {HEAD}X: y\r\n".encode()])
-def test_connections_without_a_whole_request_are_closed(guarded: str, first: bytes) -> None:
+def test_connections_without_a_complete_request_are_closed(guarded: str, first: bytes) -> None:
     with connections(guarded, MOST_CONNECTIONS // 2, first) as held:
         assert_closed_soon(held)
 
 
-def test_more_connections_than_allowed_are_refused_at_once(guarded: str) -> None:
+def test_connections_above_the_limit_are_rejected_immediately(guarded: str) -> None:
     with connections(guarded, MOST_CONNECTIONS) as held:
         assert raw_http.ask(guarded, "/api/access") in (503, None)
         assert_closed_soon(held)
@@ -121,7 +121,7 @@ def test_an_invalid_request_is_a_json_error(guarded: str) -> None:
         assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"] == "invalid-http"
 
 
-def test_clients_that_do_not_read_are_cut_off(running: tuple[str, Process]) -> None:
+def test_clients_that_do_not_read_are_disconnected(running: tuple[str, Process]) -> None:
     url, process = running
     count = 64
     with raw_http.connect(url, raw_http.SMALL_BUFFER) as it:
@@ -133,7 +133,7 @@ def test_clients_that_do_not_read_are_cut_off(running: tuple[str, Process]) -> N
     assert raw_http.ask(url, "/api/access") == 200
 
 
-def test_connections_of_one_address_are_limited_and_proxies_are_not() -> None:
+def test_connections_per_address_are_limited_except_for_proxies() -> None:
     limits = replace(ConnectionLimits.of(Settings()), per_address=2, connections=8, proxies=frozenset({"10.0.0.9"}))
     open_connections = OpenConnections(limits)
     assert [open_connections.admit("192.0.2.1") for _ in range(3)] == [True, True, False]

@@ -67,7 +67,7 @@ def app(fitted: World) -> Iterator[FastAPI]:
         ("/api/routing", {"runs": ["small", "small"]}),
     ],
 )
-def test_superseded_routings_are_not_done(
+def test_superseded_routings_are_not_computed(
     app: FastAPI, monkeypatch: pytest.MonkeyPatch, path: str, more: dict[str, Any]
 ) -> None:
     begun, go_on, texts = threading.Event(), threading.Event(), []

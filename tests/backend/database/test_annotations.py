@@ -13,7 +13,7 @@ from mxd.trainer.storage.database.open import delete_index
 EXPERT = "/api/runs/first/experts/4"
 
 
-def test_a_label_is_set_changed_and_taken_away(own_client: TestClient) -> None:
+def test_a_label_is_set_changed_and_deleted(own_client: TestClient) -> None:
     for label in ("Foxes", "Old foxes"):
         assert own_client.put(f"{EXPERT}/label", json={"label": f"  {label} "}).status_code == 204
         assert own_client.get(EXPERT).json()["row"]["label"] == label
@@ -24,7 +24,7 @@ def test_a_label_is_set_changed_and_taken_away(own_client: TestClient) -> None:
         assert own_client.get(EXPERT).json()["row"]["label"] is None
 
 
-def test_a_note_is_set_and_taken_away(own_client: TestClient) -> None:
+def test_a_note_is_set_and_deleted(own_client: TestClient) -> None:
     assert own_client.put(f"{EXPERT}/note", json={"note": "Only in stories.\nCheck."}).status_code == 204
     assert own_client.get(EXPERT).json()["note"] == "Only in stories.\nCheck."
     assert own_client.delete(f"{EXPERT}/note").status_code == 204
@@ -42,11 +42,13 @@ def test_a_note_is_set_and_taken_away(own_client: TestClient) -> None:
         (f"{EXPERT}/note", {}, 422),
     ],
 )
-def test_what_cannot_be_kept_is_refused(own_client: TestClient, path: str, body: dict[str, str], status: int) -> None:
+def test_invalid_labels_and_notes_are_rejected(
+    own_client: TestClient, path: str, body: dict[str, str], status: int
+) -> None:
     assert own_client.put(path, json=body).status_code == status
 
 
-def test_labels_outlive_the_index(own_client: TestClient, own: Engine) -> None:
+def test_labels_survive_a_new_index(own_client: TestClient, own: Engine) -> None:
     own_client.put(f"{EXPERT}/label", json={"label": "Foxes"})
     with Session(own) as session, session.begin():
         delete_index(session, 1)
@@ -56,7 +58,7 @@ def test_labels_outlive_the_index(own_client: TestClient, own: Engine) -> None:
         assert notes.count_of(session, "first") == 0
 
 
-def test_what_cannot_be_stored_is_said_to_be(own_client: TestClient, database_kind: str) -> None:
+def test_a_failed_write_is_reported(own_client: TestClient, database_kind: str) -> None:
     answer = own_client.put("/api/runs/first/experts/3/note", json={"note": "a\0b"})
     assert answer.status_code == (204 if database_kind == "sqlite" else 422)
     assert database_kind == "sqlite" or answer.json()["error"]["code"] == "cannot-be-stored"

@@ -24,7 +24,7 @@ def experts_in(client: TestClient, address: str) -> list[int]:
     return [entry["row"]["expert"] for entry in client.get(address).json()["entries"]]
 
 
-def test_a_list_is_filled_ordered_and_emptied(own_client: TestClient) -> None:
+def test_experts_are_added_reordered_and_removed(own_client: TestClient) -> None:
     address = made(own_client, experts=[7, 3, 7])
     assert experts_in(own_client, address) == [7, 3]
     own_client.post(f"{address}/experts", json={"experts": [9, 3]})
@@ -39,7 +39,7 @@ def test_a_list_is_filled_ordered_and_emptied(own_client: TestClient) -> None:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=10)
 @given(st.lists(st.integers(0, NUM_EXPERTS - 1), unique=True, max_size=20), st.randoms())
-def test_any_order_is_kept(own_client: TestClient, experts: list[int], chance: object) -> None:
+def test_any_order_is_stored(own_client: TestClient, experts: list[int], chance: object) -> None:
     address = made(own_client, name=f"L{own_client.get(LISTS).json()['lists'].__len__()}", experts=experts)
     chance.shuffle(experts)  # type: ignore[attr-defined]
     assert own_client.put(f"{address}/experts", json={"experts": experts}).status_code == 204
@@ -57,7 +57,7 @@ def test_notes_on_the_list_and_on_its_entries(own_client: TestClient) -> None:
     assert own_client.get(address).json()["list"]["note"] is None
 
 
-def test_an_expert_says_which_lists_and_tags_it_has(own_client: TestClient) -> None:
+def test_an_expert_has_its_lists_and_tags(own_client: TestClient) -> None:
     made(own_client, "B", [4])
     made(own_client, "A", [4, 5])
     for tag in ("weekday", "calendar", "weekday"):
@@ -73,7 +73,7 @@ def test_an_expert_says_which_lists_and_tags_it_has(own_client: TestClient) -> N
     assert own_client.get("/api/runs/first/experts/4").json()["row"]["tags"] == ["weekday"]
 
 
-def test_a_deleted_list_is_gone_and_its_experts_are_not(own_client: TestClient) -> None:
+def test_deleting_a_list_keeps_its_experts(own_client: TestClient) -> None:
     address = made(own_client, experts=[5])
     assert own_client.delete(address).status_code == 204
     assert own_client.get(address).json()["error"]["code"] == "list-not-found"
@@ -96,7 +96,7 @@ def test_a_deleted_list_is_gone_and_its_experts_are_not(own_client: TestClient) 
         ("put", "/api/runs/first/experts/1/tags/%20", None, 400),
     ],
 )
-def test_what_cannot_be_is_refused(
+def test_invalid_requests_are_rejected(
     own_client: TestClient, method: str, path: str, body: dict[str, object] | None, status: int
 ) -> None:
     made(own_client, "Dates", [1, 2])
@@ -105,13 +105,13 @@ def test_what_cannot_be_is_refused(
     assert answer.json()["error"]["message"].endswith(".")
 
 
-def test_the_same_name_in_capitals_is_refused_in_any_alphabet(own_client: TestClient) -> None:
+def test_names_are_case_insensitive_in_any_alphabet(own_client: TestClient) -> None:
     made(own_client, "Ötzi \u00bcÖW")
     for name in ("ötzi \u00bcöw", "Ötzi \u00bcÖW", "ÖTZI \u00bcÖW"):
         assert own_client.post(LISTS, json={"name": name}).status_code == 400
 
 
-def test_the_table_is_narrowed_to_a_tag_and_to_a_list(own_client: TestClient) -> None:
+def test_the_table_is_filtered_by_tag_and_by_list(own_client: TestClient) -> None:
     for expert in (4, 8, 9):
         own_client.put(f"/api/runs/first/experts/{expert}/tags/days")
     number = made(own_client, experts=[9, 8, 30]).rsplit("/", 1)[1]

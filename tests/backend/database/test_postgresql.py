@@ -123,7 +123,7 @@ def _document(words: list[str]) -> Any:
     return json.loads(printed.getvalue())
 
 
-def test_every_command_works_on_it(place: Place, said: dict[str, Any]) -> None:
+def test_every_command_works_on_postgresql(place: Place, said: dict[str, Any]) -> None:
     assert said["train"]["tokens"] == 1536
     assert said["index"]["tokens"] == 2000
     assert said["label"]["experts"] == said["index"]["active_experts"]
@@ -152,7 +152,7 @@ def client(place: Place, said: dict[str, Any]) -> Iterator[TestClient]:
         yield it
 
 
-def test_a_server_says_that_postgresql_is_gone_and_goes_on_when_it_is_back(place: Place, client: TestClient) -> None:
+def test_a_server_reports_a_lost_connection_and_recovers(place: Place, client: TestClient) -> None:
     assert client.get(EXPERTS).status_code == 200
     assert client.put(LABEL, json={"label": "before"}).status_code == 204
     place.server.kill()
@@ -169,7 +169,7 @@ def test_a_server_says_that_postgresql_is_gone_and_goes_on_when_it_is_back(place
     assert client.get(EXPERTS).status_code == 200
 
 
-def test_tokens_cannot_be_looked_up_meanwhile(place: Place, said: dict[str, Any]) -> None:
+def test_tokens_cannot_be_checked_without_the_database(place: Place, said: dict[str, Any]) -> None:
     settings = Settings(data=place.data, database=place.url, frontend=place.folder, access="tokens")
     with TestClient(create_app(settings), headers={"Authorization": "Bearer anything"}) as client:
         assert client.get(EXPERTS).status_code == 401
@@ -180,9 +180,7 @@ def test_tokens_cannot_be_looked_up_meanwhile(place: Place, said: dict[str, Any]
         assert client.get(EXPERTS).status_code == 401
 
 
-def test_whoever_asks_while_it_is_killed_is_answered_and_nothing_that_was_acknowledged_is_lost(
-    place: Place, client: TestClient
-) -> None:
+def test_a_killed_database_loses_no_acknowledged_write(place: Place, client: TestClient) -> None:
     over = Event()
     seen: dict[int, list[int]] = {1: [], 2: [], 5: [], 6: []}
     acknowledged = dict.fromkeys((5, 6), 0)
@@ -254,7 +252,7 @@ def killed_before(server: Server, moment: str) -> Iterator[None]:
         ("label", "SELECT runs"),
     ],
 )
-def test_a_command_says_that_it_was_killed_and_leaves_all_as_it_was(
+def test_a_command_without_its_database_fails_and_changes_nothing(
     command: str, moment: str, place: Place, said: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = place.index("--seed", "1") if command == "index" else place.words("label", "small")
@@ -270,7 +268,7 @@ def test_a_command_says_that_it_was_killed_and_leaves_all_as_it_was(
     assert run(words) == 0
 
 
-def test_a_fit_that_loses_it_goes_on_from_its_checkpoint(
+def test_training_resumes_after_the_connection_was_lost(
     place: Place, said: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = place.train("other", "--log-every", "4", "--checkpoint-every", "256")

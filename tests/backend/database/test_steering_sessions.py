@@ -29,7 +29,7 @@ def save(client: TestClient, name: str = "Foxes", path: str = SESSIONS, **change
     return saved
 
 
-def test_what_is_saved_is_what_is_opened(own_client: TestClient) -> None:
+def test_a_session_round_trips(own_client: TestClient) -> None:
     saved = save(own_client, "  Foxes ")
     assert re.fullmatch("[2-9a-z]{7}", saved["id"])
     opened = own_client.get(f"/api/sessions/{saved['id']}").json()
@@ -47,7 +47,7 @@ def test_what_is_saved_is_what_is_opened(own_client: TestClient) -> None:
     }
 
 
-def test_the_newest_comes_first_and_deleted_ones_are_gone(own_client: TestClient) -> None:
+def test_sessions_are_listed_newest_first_without_deleted_ones(own_client: TestClient) -> None:
     first, second = (save(own_client, name)["id"] for name in ("one", "two"))
     listed = own_client.get(SESSIONS).json()["sessions"]
     assert [it["id"] for it in listed] == [second, first]
@@ -66,12 +66,12 @@ def test_the_newest_comes_first_and_deleted_ones_are_gone(own_client: TestClient
         (SESSIONS, {"name": "x", "steering": {**STEERING, "edits": [{"expert": 4000, "mode": "ablate"}]}}, 404),
     ],
 )
-def test_what_cannot_be_saved(own_client: TestClient, path: str, body: dict[str, Any], status: int) -> None:
+def test_invalid_sessions_are_rejected(own_client: TestClient, path: str, body: dict[str, Any], status: int) -> None:
     assert own_client.post(path, json=body).status_code == status
     assert own_client.get(SESSIONS).json()["sessions"] == []
 
 
-def test_an_index_made_anew_is_told(own_client: TestClient, own: Engine) -> None:
+def test_a_session_reports_a_new_index(own_client: TestClient, own: Engine) -> None:
     saved = save(own_client)
     with own.begin() as connection:
         connection.execute(text("UPDATE experts SET p99 = p99 + 1 WHERE expert = 4"))
@@ -79,14 +79,14 @@ def test_an_index_made_anew_is_told(own_client: TestClient, own: Engine) -> None
     assert "indexed again" in sentence
 
 
-def test_a_run_takes_its_sessions_along(own_client: TestClient, own: Engine) -> None:
+def test_removing_a_run_deletes_its_sessions(own_client: TestClient, own: Engine) -> None:
     save(own_client)
     with writing(own) as session:
         sessions.remove_sessions(session, "first")
     assert own_client.get(SESSIONS).json()["sessions"] == []
 
 
-def test_an_opened_session_writes_the_same_tokens(live_client: TestClient) -> None:
+def test_an_opened_session_reproduces_its_tokens(live_client: TestClient) -> None:
     def tokens(steering: dict[str, Any]) -> list[int]:
         with live_client.stream("POST", "/api/runs/small/steering", json=steering) as answer:
             lines = "".join(answer.iter_text()).split("\n")
@@ -108,7 +108,7 @@ def test_an_opened_session_writes_the_same_tokens(live_client: TestClient) -> No
         ({"expert": 4, "mode": "ablate"}, (None, None)),
     ],
 )
-def test_an_expert_that_is_turned_up_alone_is_named(
+def test_an_unnamed_session_is_named_after_its_single_expert(
     own_client: TestClient, edit: dict[str, Any], turned_up: tuple[int | None, float | None]
 ) -> None:
     saved = save(own_client, edits=[edit])

@@ -64,7 +64,7 @@ def test_nodes_have_labels_and_measured_effects(circuit: Circuit, tmp_path: Path
     assert [it["slug"] for it in json.loads((tmp_path / "graph-metadata.json").read_text())["graphs"]] == [path.stem]
 
 
-def test_a_graph_is_read_back(circuit: Circuit) -> None:
+def test_a_graph_round_trips(circuit: Circuit) -> None:
     written = attribution_graph(circuit, GraphContext({}, {}))
     read = read_graph(ForeignGraph.model_validate(json.loads(json.dumps(written)))).circuit
     assert [node.expert for node in read.nodes] == [None, 7, None, None]
@@ -82,7 +82,7 @@ def test_effects_follow_from_the_links_of_other_programs(circuit: Circuit) -> No
     assert [node.effect for node in read.nodes[1:]] == pytest.approx([3.0, 1.0, 1.5])
 
 
-def test_labels_measured_effects_and_groups_are_read_back(circuit: Circuit) -> None:
+def test_labels_effects_and_groups_round_trip(circuit: Circuit) -> None:
     effects = {ExpertAtToken("first", 1, 7): AblationEffect(-3.0, -2.5, 0.2)}
     written = attribution_graph(circuit, GraphContext({"first": {7: "foxes"}}, effects))
     written["qParams"] |= {"pinnedIds": ["2_7_1"], "supernodes": [["animals", "2_7_1", "E_9_1"]]}
@@ -105,7 +105,7 @@ def test_the_most_influential_nodes_are_kept(circuit: Circuit) -> None:
 @pytest.mark.parametrize(
     ("place", "change"), [(0, {"feature_type": "embedding"}), (1, {"ctx_idx": 9}), (1, {"layer": "E"})]
 )
-def test_graphs_that_cannot_be_read(circuit: Circuit, place: int, change: dict[str, object]) -> None:
+def test_invalid_graphs_are_rejected(circuit: Circuit, place: int, change: dict[str, object]) -> None:
     written = attribution_graph(circuit, GraphContext({}, {}))
     written["nodes"][place] |= change
     with pytest.raises(UserError, match="Invalid graph"):

@@ -32,7 +32,7 @@ class Packing:
         path.write_text(str(self.count))
 
 
-def test_one_state_is_packed_once_even_for_simultaneous_downloads(downloads: BundleDownloads) -> None:
+def test_simultaneous_downloads_share_one_bundle(downloads: BundleDownloads) -> None:
     packing = Packing()
     with ThreadPoolExecutor(8) as pool:
         opened = list(pool.map(lambda _: downloads.open("run", 1, packing), range(8)))
@@ -58,7 +58,7 @@ def test_unread_downloads_are_limited_and_outdated_files_deleted(downloads: Bund
         downloads.open("run", "another", packing)
 
 
-def test_a_pack_that_fails_leaves_nothing(downloads: BundleDownloads) -> None:
+def test_a_failed_bundle_leaves_no_file(downloads: BundleDownloads) -> None:
     made: list[Path] = []
 
     def failing(path: Path) -> None:

@@ -77,7 +77,7 @@ def plain(name: str, value: Any) -> Any:
     return [tuple(fields.values()) for fields in value] if name in ("active", "bins") else value
 
 
-def test_json_has_every_expert_and_context(data: Path) -> None:
+def test_json_has_every_expert_and_example(data: Path) -> None:
     experts, contexts = rows(data, "json", "experts"), rows(data, "json", "examples")
     assert [row["expert"] for row in experts] == list(range(NUM_EXPERTS))
     assert len(contexts) == ACTIVE * PER_EXPERT
@@ -90,7 +90,7 @@ def test_json_has_every_expert_and_context(data: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["experts", "examples"])
-def test_all_plain_formats_say_the_same(data: Path, what: str) -> None:
+def test_all_formats_have_the_same_values(data: Path, what: str) -> None:
     wanted = rows(data, "json", what)
     for row, parquet in zip(wanted, rows(data, "parquet", what), strict=True):
         assert json.loads(json.dumps(parquet)) == row
@@ -108,7 +108,7 @@ def is_said(value: object, cell: str) -> bool:
     return cell == (printable(spreadsheet_text(value)) if isinstance(value, str) else str(value))
 
 
-def test_spreadsheets_and_terminals_obey_no_label(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_labels_cannot_inject_formulas_or_escape_sequences(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert rows(data, "csv", "experts")[3]["label"] == """'=1+1, "foxes\\u001b[2J\""""
     assert mxd(["experts", "first", "--search", "foxes", "--data", str(data)]) == 0
     printed = capsys.readouterr().out
@@ -160,7 +160,7 @@ def test_feature_files_hold_the_examples_and_the_promoted_tokens_of_experts(data
     assert (dead["top_logits"], dead["examples_quantiles"]) == ([], [])
 
 
-def test_nothing_is_left_of_what_was_stopped(data: Path, tmp_path: Path) -> None:
+def test_a_cancelled_export_leaves_no_file(data: Path, tmp_path: Path) -> None:
     database = open_database(sqlite_url(data))
     with reading(database) as session, pytest.raises(CancelledError):
         export_run(
@@ -179,7 +179,7 @@ def test_nothing_is_left_of_what_was_stopped(data: Path, tmp_path: Path) -> None
         (["first", "--format", "xml", "--out", "{data}/new"], "--format"),
     ],
 )
-def test_what_cannot_be_exported(
+def test_invalid_exports_are_rejected(
     data: Path, capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
 ) -> None:
     assert mxd(["export", *(word.format(data=data) for word in words), "--data", str(data)]) == 2

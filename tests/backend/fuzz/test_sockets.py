@@ -30,7 +30,7 @@ def attacked(made_up: Path) -> Iterator[str]:
         yield url
 
 
-def test_damaged_requests_are_answered_or_cut_off(attacked: str) -> None:
+def test_damaged_requests_are_answered_or_disconnected(attacked: str) -> None:
     @tried(20)
     @given(data=st.data())
     def send(data: st.DataObject) -> None:

@@ -25,7 +25,7 @@ CURSOR = ExpertCursor(sort="density", order="desc", value=0.5, expert=7).encode(
 
 @tried(60)
 @given(header=st.text(max_size=60) | st.sampled_from(["[::1]:8000", "127.0.0.1", "evil.example:80", "[", "a:b:c"]))
-def test_any_host_header_has_a_name_or_none(header: str) -> None:
+def test_arbitrary_host_headers_are_parsed(header: str) -> None:
     name = host_name(header)
     assert name == name.lower()
     assert not is_ip_address(name) or name in header.lower()
@@ -33,7 +33,7 @@ def test_any_host_header_has_a_name_or_none(header: str) -> None:
 
 @tried(20)
 @given(header=st.binary(max_size=40).filter(lambda it: not {0, 10, 13} & set(it)))
-def test_a_host_that_is_not_ours_is_refused(client: TestClient, header: bytes) -> None:
+def test_unknown_hosts_are_rejected(client: TestClient, header: bytes) -> None:
     answer = client.get("/api/runs", headers=[(b"host", b"x" + header)])
     assert answer.status_code == 421
     assert answer.headers["content-type"] == "application/json"
@@ -41,7 +41,7 @@ def test_a_host_that_is_not_ours_is_refused(client: TestClient, header: bytes) -
 
 @tried(60)
 @given(word=damaged(CURSOR) | st.binary(max_size=40) | st.text(max_size=30).map(str.encode))
-def test_any_cursor_is_one_or_is_refused(word: bytes) -> None:
+def test_arbitrary_cursors_are_parsed_or_rejected(word: bytes) -> None:
     for kind in (ExpertCursor, ExampleCursor):
         try:
             assert kind.decode(word.decode("utf-8", "replace")).encode()
@@ -54,7 +54,7 @@ VALUE = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_si
 
 @tried(30)
 @given(values=st.fixed_dictionaries({}, optional=dict.fromkeys(("sort", "order", "value", "expert", "rank"), VALUE)))
-def test_a_page_behind_any_cursor_is_a_page_or_refused(client: TestClient, values: dict[str, Any]) -> None:
+def test_pages_of_arbitrary_cursors_are_served_or_rejected(client: TestClient, values: dict[str, Any]) -> None:
     whole = {"sort": "density", "order": "desc", "value": 0.1, "expert": 3, **values}
     word = base64.urlsafe_b64encode(json.dumps(whole).encode()).decode().rstrip("=")
     answer = client.get(EXPERTS, params={"cursor": word, "sort": "density", "order": "desc"})
@@ -63,7 +63,7 @@ def test_a_page_behind_any_cursor_is_a_page_or_refused(client: TestClient, value
 
 @tried(30)
 @given(word=st.text(max_size=30) | st.sampled_from(['"', "NEAR(", "a AND", "*", "body:x", "'; DROP TABLE runs; --"]))
-def test_any_search_is_answered(client: TestClient, word: str) -> None:
+def test_arbitrary_searches_are_answered(client: TestClient, word: str) -> None:
     answer = client.get("/api/runs/first/search", params={"text": word})
     assert answer.status_code in (200, 422)
     assert client.get("/api/runs").status_code == 200
@@ -71,13 +71,13 @@ def test_any_search_is_answered(client: TestClient, word: str) -> None:
 
 @tried(20)
 @given(id=st.text(min_size=1, max_size=40))
-def test_any_id_of_a_session_is_one_or_refused(client: TestClient, id: str) -> None:
+def test_arbitrary_session_ids_are_found_or_rejected(client: TestClient, id: str) -> None:
     assert client.get(f"/api/sessions/{quote(id, safe='')}").status_code in (200, 404, 422)
 
 
 @tried(20)
 @given(label=st.text(max_size=220) | st.just(SCRIPT))
-def test_any_label_comes_back_as_it_was_given_or_is_refused(own_client: TestClient, label: str) -> None:
+def test_arbitrary_labels_round_trip_or_are_rejected(own_client: TestClient, label: str) -> None:
     put = own_client.put(f"{EXPERTS}/3/label", json={"label": label})
     assert put.status_code in (204, 400, 422)
     if put.status_code == 204:
@@ -88,7 +88,7 @@ def test_any_label_comes_back_as_it_was_given_or_is_refused(own_client: TestClie
 
 
 @pytest.mark.parametrize("bad", ["\ud800", "\x00", "a\x00b"])
-def test_half_characters_and_nul_are_stored_or_refused(own_client: TestClient, bad: str) -> None:
+def test_lone_surrogates_and_nul_are_stored_or_rejected(own_client: TestClient, bad: str) -> None:
     for part, field in (("label", "label"), ("note", "note")):
         body = json.dumps({field: f"x{bad}y"})
         answer = own_client.put(f"{EXPERTS}/3/{part}", content=body, headers={"content-type": "application/json"})

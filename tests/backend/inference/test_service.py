@@ -169,7 +169,7 @@ def test_bad_requests_have_a_status(
     assert live_client.post(f"{RUN}/routing", json={"text": PROMPT}).status_code == 200
 
 
-def test_the_servers_prompt_limit(fitted: World) -> None:
+def test_prompts_above_the_servers_limit_are_rejected(fitted: World) -> None:
     with TestClient(create_app(Settings(data=fitted.data, device="cpu", prompt_tokens=8))) as client:
         answer = client.post(f"{RUN}/routing", json={"text": "eight or more"})
         assert (answer.status_code, answer.json()["error"]["code"]) == (413, "prompt-too-long")
@@ -223,7 +223,7 @@ def test_a_slot_is_free_when_its_generation_ends_even_if_nobody_reads(engine: In
     asyncio.run(unread())
 
 
-def test_a_refused_request_is_told_how_long_the_others_will_take(engine: InferenceService) -> None:
+def test_a_rejected_request_has_the_expected_waiting_time(engine: InferenceService) -> None:
     async def crowd() -> None:
         streams = [generation(engine, max_tokens=60) for _ in range(2)]
         for stream in streams:
@@ -239,7 +239,7 @@ def test_a_refused_request_is_told_how_long_the_others_will_take(engine: Inferen
     asyncio.run(crowd())
 
 
-def test_damaged_weights_are_the_servers_fault(fitted: World, tmp_path: Path) -> None:
+def test_damaged_weights_are_a_server_error(fitted: World, tmp_path: Path) -> None:
     data = shutil.copytree(fitted.data, tmp_path / "data")
     weights = data / "runs" / "small" / WEIGHTS_FILE
     weights.write_bytes(weights.read_bytes()[:-100])

@@ -61,14 +61,14 @@ def typed(config: TrainConfig) -> Any:
 
 
 @pytest.mark.parametrize("changed", [{}, {"num_experts": None, "data_seed": None}, {"min_k": 2, "rank": None}])
-def test_a_fit_is_repeated_with_all_its_settings(changed: dict[str, Any], tmp_path: Path) -> None:
+def test_the_training_command_has_all_settings(changed: dict[str, Any], tmp_path: Path) -> None:
     config = CONFIG.model_copy(update=changed)
     command = typed(config)
     assert isinstance(command, TrainCommand)
     assert command.configs(tmp_path) == [config]
 
 
-def test_what_was_fine_tuned_or_imported_has_its_own_command() -> None:
+def test_fine_tuned_and_imported_runs_have_their_own_commands() -> None:
     tuned = typed(CONFIG.model_copy(update={"parents": ("first", "second"), "next_token_weight": 0.5}))
     assert isinstance(tuned, FinetuneCommand)
     assert (tuned.names, tuned.flags["seed"], tuned.flags["next_token_weight"]) == (["first", "second"], "0", "0.5")
@@ -78,7 +78,7 @@ def test_what_was_fine_tuned_or_imported_has_its_own_command() -> None:
     assert (imported.config.source, imported.config.part, imported.config.layer) == ("owner/name", "layers.3", 3)
 
 
-def test_what_was_measured_of_experts_is_repeated_with_its_settings(tmp_path: Path) -> None:
+def test_commands_of_expert_measurements_have_their_settings(tmp_path: Path) -> None:
     world = small_world(tmp_path)
     train_layer(world.config(), world.data, world.database, world.language_model)
     run = Run.load("small", world.data)

@@ -28,7 +28,7 @@ def figure(client: TestClient, name: str, **query: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_every_figure_is_one_that_plotly_takes_and_has_no_colour(client: TestClient, name: str) -> None:
+def test_every_figure_is_valid_and_without_colours(client: TestClient, name: str) -> None:
     found = figure(client, name)
     go.Figure(data=found["data"], layout=found["layout"])
     assert "color" not in json.dumps(found)
@@ -43,7 +43,7 @@ def test_training_has_a_curve_for_each_measure(client: TestClient) -> None:
     assert found["layout"]["yaxis"]["type"] == "log"
 
 
-def test_the_scatter_samples_and_says_so(own: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_scatter_plot_is_sampled_with_a_note(own: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     with Session(own) as session:
         run = find_run(session, "first")
         whole = figures.density_activation(session, run)
@@ -54,7 +54,7 @@ def test_the_scatter_samples_and_says_so(own: Engine, monkeypatch: pytest.Monkey
         assert part == figures.density_activation(session, run)
 
 
-def test_a_kept_figure_follows_labels(own_client: TestClient) -> None:
+def test_a_cached_figure_follows_label_changes(own_client: TestClient) -> None:
     before = figure(own_client, "density-activation")
     own_client.put("/api/runs/first/experts/3/label", json={"label": "foxes"})
     after = figure(own_client, "density-activation")
@@ -62,7 +62,7 @@ def test_a_kept_figure_follows_labels(own_client: TestClient) -> None:
     assert [3, "foxes"] in after["data"][0]["customdata"]
 
 
-def test_the_map_keeps_what_is_alike_together(live_client: TestClient) -> None:
+def test_the_map_places_similar_experts_together(live_client: TestClient) -> None:
     found = live_client.get("/api/figures/similarity-map", params={"run": "small"}).json()
     trace = found["data"][0]
     assert found["drawn"] == len(trace["x"]) == len(trace["y"]) == len(trace["customdata"])
@@ -75,11 +75,11 @@ def test_the_map_keeps_what_is_alike_together(live_client: TestClient) -> None:
     assert plain.json() == found
 
 
-def test_the_histogram_of_usage_counts_every_active_expert(client: TestClient) -> None:
+def test_the_density_histogram_counts_every_active_expert(client: TestClient) -> None:
     assert sum(figure(client, "density-histogram")["data"][0]["y"]) == ACTIVE
 
 
-def test_coefficients_are_those_of_the_store(client: TestClient) -> None:
+def test_coefficients_equal_those_of_the_database(client: TestClient) -> None:
     row = client.get("/api/runs/first/experts/3").json()["row"]
     found = figure(client, "coefficients")
     assert found["data"][0]["y"] == row["histogram"]
@@ -96,7 +96,7 @@ def test_coefficients_are_those_of_the_store(client: TestClient) -> None:
         ("/api/figures/pie?run=first", 422),
     ],
 )
-def test_what_cannot_be_drawn(client: TestClient, path: str, status: int) -> None:
+def test_figures_without_data_are_errors(client: TestClient, path: str, status: int) -> None:
     assert client.get(path).status_code == status
 
 

@@ -15,7 +15,7 @@ def dose(expert: int, kind: str, strength: float, kl: float) -> SteeringStrength
     )
 
 
-def test_curves_start_at_the_untouched_texts_and_are_medians_over_experts(own: Engine, own_client: TestClient) -> None:
+def test_curves_are_medians_over_experts_and_start_at_the_baseline(own: Engine, own_client: TestClient) -> None:
     with Session(own) as session, session.begin():
         for expert, kl in ((3, 0.1), (4, 0.2), (5, 0.9)):
             session.add(dose(expert, "none", 0.0, 0.0))
@@ -31,7 +31,7 @@ def test_curves_start_at_the_untouched_texts_and_are_medians_over_experts(own: E
     assert len(figure["data"]) == 12
 
 
-def test_without_a_measurement_it_says_what_makes_one(client: TestClient) -> None:
+def test_a_missing_measurement_names_its_command(client: TestClient) -> None:
     answer = client.get("/api/figures/steering", params={"run": "first"})
     assert (answer.status_code, answer.json()["total"]) == (200, 0)
     assert "mxd evaluate-steering first" in answer.json()["title"]

@@ -33,7 +33,7 @@ def sample(active: list[list[int]]) -> CoactivationIndex:
 
 
 @pytest.mark.parametrize("shift", SHIFTS)
-def test_companions_are_counted_within_sequences(
+def test_coactivations_are_counted_within_sequences(
     sample: CoactivationIndex, active: list[list[int]], shift: Shift
 ) -> None:
     for expert in range(EXPERTS):
@@ -63,7 +63,7 @@ def test_tokens_are_compared_by_cosine(sample: CoactivationIndex, active: list[l
         assert other != 3
 
 
-def test_over_http(live_client: TestClient, fitted: World) -> None:
+def test_coactivations_over_http(live_client: TestClient, fitted: World) -> None:
     detail = live_client.get("/api/runs/small/experts?sort=density&limit=1").json()["experts"][0]
     answer = live_client.get(f"/api/runs/small/experts/{detail['expert']}/coactivation").json()
     assert answer["sampled_tokens"] > 0
@@ -74,6 +74,6 @@ def test_over_http(live_client: TestClient, fitted: World) -> None:
         assert all(0 < one["similarity"] <= 1 for one in similar["experts"])
 
 
-def test_without_a_sample_nothing_is_made_up(client: TestClient) -> None:
+def test_without_a_sample_there_are_no_coactivations(client: TestClient) -> None:
     answer = client.get("/api/runs/first/experts/3/coactivation").json()
     assert answer == {"sampled_tokens": 0, "active_tokens": 0, "before": [], "same_token": [], "after": []}

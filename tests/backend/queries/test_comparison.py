@@ -63,7 +63,7 @@ def compared(client: TestClient, other: str) -> dict[str, Any]:
     return answer
 
 
-def test_the_experts_of_a_permuted_copy_are_found(pair_client: TestClient) -> None:
+def test_experts_of_a_permuted_copy_are_matched(pair_client: TestClient) -> None:
     answer = compared(pair_client, "permuted")
     assert answer["by"] == "gate"
     assert answer["active"] == answer["other_active"] == len(answer["pairs"])
@@ -88,7 +88,7 @@ def test_runs_of_different_layers_are_matched_by_tokens(pair_client: TestClient)
     assert answer["chance_cosine"] < 1
 
 
-def test_labels_are_those_of_now(pair_client: TestClient) -> None:
+def test_comparisons_have_current_labels(pair_client: TestClient) -> None:
     expert = compared(pair_client, "permuted")["pairs"][0]["other"]["expert"]
     pair_client.put(f"/api/runs/permuted/experts/{expert}/label", json={"label": "a fox"}).raise_for_status()
     assert compared(pair_client, "permuted")["pairs"][0]["other"]["label"] == "a fox"
@@ -105,9 +105,7 @@ def test_labels_are_those_of_now(pair_client: TestClient) -> None:
         ("small/comparison/foreign", 400, "The language models of 'small' and 'foreign' have different tokenizers"),
     ],
 )
-def test_what_cannot_be_compared_is_said_in_a_sentence(
-    pair_client: TestClient, path: str, status: int, said: str
-) -> None:
+def test_incomparable_runs_are_errors(pair_client: TestClient, path: str, status: int, said: str) -> None:
     answer = pair_client.get(f"/api/runs/{path}")
     assert answer.status_code == status
     assert answer.json()["error"]["message"].startswith(said)
@@ -151,7 +149,7 @@ def two_token_shares() -> tuple[Vectors, Vectors, Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("made", [two_gates, two_token_shares])
-def test_matches_are_those_of_all_pairs(
+def test_matches_equal_a_search_of_all_pairs(
     made: Callable[[], tuple[Vectors, Vectors, Tensor, Tensor]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("QUERIES_PER_BLOCK", "EXPERTS_PER_BLOCK"):
@@ -170,7 +168,7 @@ def test_matches_are_those_of_all_pairs(
     assert match(one, other, places).chance_cosine == found.chance_cosine
 
 
-def test_chance_keeps_what_all_experts_share() -> None:
+def test_the_chance_level_keeps_shared_components() -> None:
     generator = np.random.default_rng(2)
     common = generator.normal(0, 1, 64) * 5
     weights = [torch.from_numpy((common + generator.normal(0, 1, (300, 64))).astype(np.float32)) for _ in range(2)]

@@ -82,7 +82,7 @@ def figure(client: TestClient, name: str, **query: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", OF_ALL + OF_A_RUN)
-def test_every_figure_is_one_that_plotly_takes_and_has_no_colour(seen: TestClient, name: str) -> None:
+def test_every_figure_is_valid_and_without_colours(seen: TestClient, name: str) -> None:
     found = figure(seen, name, **({"run": "first"} if name in OF_A_RUN else {}))
     go.Figure(data=found["data"], layout=found["layout"])
     assert "color" not in json.dumps(found)
@@ -90,7 +90,7 @@ def test_every_figure_is_one_that_plotly_takes_and_has_no_colour(seen: TestClien
     assert found["drawn"] > 0
 
 
-def test_a_runs_evaluation_has_intervals_and_words(seen: TestClient) -> None:
+def test_an_evaluation_has_intervals_and_warnings(seen: TestClient) -> None:
     (found,) = seen.get("/api/runs/first/evaluations").json()["evaluations"]
     facts = {fact["name"]: fact for fact in found["faithfulness"]}
     loss_increase = facts["Loss increase"]
@@ -102,7 +102,7 @@ def test_a_runs_evaluation_has_intervals_and_words(seen: TestClient) -> None:
     assert seen.get("/api/runs/nobody/evaluations").status_code == 404
 
 
-def test_seeds_are_one_point_and_other_settings_another_line(seen: TestClient, measured: Path, tmp_path: Path) -> None:
+def test_frontiers_average_seeds_and_separate_settings(seen: TestClient, measured: Path, tmp_path: Path) -> None:
     lines = {trace["name"]: trace for trace in figure(seen, "loss-frontier")["data"]}
     assert lines["mxd, layer 1"]["customdata"][0][0] == "first, second"
     data = shutil.copytree(measured, tmp_path / "copy")
@@ -116,7 +116,7 @@ def test_seeds_are_one_point_and_other_settings_another_line(seen: TestClient, m
     assert names == {"mxd, layer 1", "mxd, layer 1, init random", "batch-topk-mxd, layer 1"}
 
 
-def test_a_setting_that_came_later_does_not_part_seeds(measured: Path, tmp_path: Path) -> None:
+def test_runs_without_a_newer_setting_are_seeds_of_the_same_point(measured: Path, tmp_path: Path) -> None:
     data = shutil.copytree(measured, tmp_path / "copy")
     database = open_database(sqlite_url(data))
     later = {"gate", "next_token_weight", "parents"}
@@ -130,7 +130,7 @@ def test_a_setting_that_came_later_does_not_part_seeds(measured: Path, tmp_path:
     assert lines["mxd, layer 1"]["customdata"][0][0] == "first, second"
 
 
-def test_the_probed_run_stands_out_and_each_class_has_a_distribution(seen: TestClient) -> None:
+def test_the_probed_run_is_highlighted_and_each_class_has_a_distribution(seen: TestClient) -> None:
     traces = {trace["name"]: trace for trace in figure(seen, "probing", run="first")["data"]}
     assert {name: trace["meta"]["role"] for name, trace in traces.items()} == {
         "first": "this-run",
@@ -146,7 +146,7 @@ def test_the_probed_run_stands_out_and_each_class_has_a_distribution(seen: TestC
         assert sum(trace["y"]) == pytest.approx(1)
 
 
-def test_probes_are_told_class_by_class(seen: TestClient) -> None:
+def test_probe_results_are_listed_per_class(seen: TestClient) -> None:
     (found,) = seen.get("/api/runs/first/probes").json()["probes"]
     assert (found["level"], [one["name"] for one in found["classes"]]) == ("text", ["12 ", "xy "])
     for one in found["classes"]:
@@ -155,7 +155,7 @@ def test_probes_are_told_class_by_class(seen: TestClient) -> None:
     assert seen.get("/api/runs/bare/probes").json() == {"probes": []}
 
 
-def test_layers_that_are_put_in_one_by_one_are_a_line(seen: TestClient) -> None:
+def test_layer_by_layer_results_are_drawn_as_a_line(seen: TestClient) -> None:
     line, alone = figure(seen, "added-layers")["data"]
     assert line["x"] == [1, 2]
     assert line["text"] == ["first", "above"]
@@ -163,14 +163,14 @@ def test_layers_that_are_put_in_one_by_one_are_a_line(seen: TestClient) -> None:
     assert alone["y"] == pytest.approx([0.1, 0.3])
 
 
-def test_what_was_not_measured_is_said(seen: TestClient) -> None:
+def test_missing_measurements_name_their_command(seen: TestClient) -> None:
     for name in OF_A_RUN:
         found = figure(seen, name, run="bare")
         assert (found["data"], found["total"]) == ([], 0)
         assert "has not been" in found["title"]
 
 
-def test_the_report_is_whole(measured: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_is_a_complete_page(measured: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = tmp_path / "out" / "report.html"
     assert run(["report", "--data", str(measured), "--output", str(target), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["bytes"] == target.stat().st_size
@@ -189,7 +189,7 @@ def test_the_report_is_whole(measured: Path, tmp_path: Path, capsys: pytest.Capt
     assert "No run has been evaluated yet" in capsys.readouterr().err
 
 
-def test_the_report_shows_html_in_names_as_text(measured: Path, tmp_path: Path) -> None:
+def test_the_report_escapes_html_in_names(measured: Path, tmp_path: Path) -> None:
     script = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
     database = open_database(sqlite_url(shutil.copytree(measured, tmp_path / "copy")))
     with writing(database) as session:
@@ -205,7 +205,7 @@ def test_the_report_shows_html_in_names_as_text(measured: Path, tmp_path: Path) 
     assert "alert(1)" in content
 
 
-def test_one_layer_at_several_k_is_a_line_of_its_own(
+def test_evaluations_at_several_k_are_a_separate_line(
     measured: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = shutil.copytree(measured, tmp_path / "copy")
@@ -233,7 +233,7 @@ def test_one_layer_at_several_k_is_a_line_of_its_own(
     assert re.search(r"mxd evaluate first .*--k 2", content)
 
 
-def test_what_the_best_run_comes_to_with_part_of_the_mlp_left_in_place(measured: Path, tmp_path: Path) -> None:
+def test_partial_replacement_results_of_the_best_run_are_shown(measured: Path, tmp_path: Path) -> None:
     data = shutil.copytree(measured, tmp_path / "copy")
     database = open_database(sqlite_url(data))
     shares = {"first": 0.8, "batch": 0.4}

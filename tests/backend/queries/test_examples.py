@@ -32,13 +32,13 @@ def all_contexts(client: TestClient, **query: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, PER_EXPERT, 100])
-def test_all_pages_are_all_contexts_in_order(client: TestClient, limit: int) -> None:
+def test_pages_contain_all_examples_in_order(client: TestClient, limit: int) -> None:
     found = all_contexts(client, limit=limit)
     places = [(context["bin"], context["rank"]) for context in found]
     assert places == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1), (1, 2)]
 
 
-def test_one_interval_alone(client: TestClient) -> None:
+def test_examples_of_one_bin(client: TestClient) -> None:
     assert {context["bin"] for context in all_contexts(client, bin=1, limit=2)} == {1}
     assert all_contexts(client, bin=2) == []
 
@@ -51,7 +51,7 @@ def test_tokens_are_those_of_the_sequence(client: TestClient) -> None:
         assert len(context["tokens"]) == len(context["token_ids"])
 
 
-def test_the_kept_token_is_among_the_active_ones(client: TestClient) -> None:
+def test_the_peak_is_among_the_active_tokens(client: TestClient) -> None:
     for context in all_contexts(client):
         assert [context["position"], context["coefficient"], 2] in context["active"]
 
@@ -60,7 +60,7 @@ tokens = st.tuples(st.integers(0, 2**16 - 1), st.floats(2.0**-60, 2.0**60, width
 
 
 @given(st.lists(tokens, max_size=20))
-def test_packed_tokens_come_back_as_they_were(values: list[tuple[int, float, int]]) -> None:
+def test_packed_tokens_round_trip(values: list[tuple[int, float, int]]) -> None:
     values = sorted(values, key=lambda value: value[0])  # by position, as they are written
     packed = PackedActive().process_bind_param(np.array(values, ACTIVE).tobytes(), sqlite.dialect())
     assert packed is not None

@@ -14,9 +14,7 @@ VALUES = st.lists(st.integers(0, 4), min_size=SIZE, max_size=SIZE)
 
 
 @given(VALUES, KEPT, st.booleans(), st.integers(1, 9))
-def test_pages_are_full_and_make_up_the_whole(
-    values: list[int], kept: list[bool], descending: bool, limit: int
-) -> None:
+def test_full_pages_contain_all_experts(values: list[int], kept: list[bool], descending: bool, limit: int) -> None:
     floats = np.array(values, np.float64)
     columns = Columns(np.arange(SIZE), {"density": floats})
     chosen = None if all(kept) else np.array(kept)

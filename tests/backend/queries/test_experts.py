@@ -49,7 +49,7 @@ def whole_list(client: TestClient, sort: str, order: str) -> list[dict[str, Any]
 
 
 @pytest.mark.parametrize(("sort", "order"), ALL_ORDERS)
-def test_all_pages_are_the_whole_sorted(client: TestClient, sort: ExpertSort, order: Order) -> None:
+def test_pages_contain_all_experts_in_order(client: TestClient, sort: ExpertSort, order: Order) -> None:
     rows = all_pages(client, sort=sort, order=order, limit=7)
     dead_last = order == "asc" and sort != "expert"
     last = [row[sort] is None or (dead_last and row["active_tokens"] == 0) for row in rows]
@@ -69,7 +69,9 @@ def test_all_pages_are_the_whole_sorted(client: TestClient, sort: ExpertSort, or
     max_density=st.none() | st.sampled_from([0.0, 0.001, 0.0025]),
     min_max_activation=st.none() | st.sampled_from([0.0, 2.0, 4.0, 9.0]),
 )
-def test_filters_keep_what_they_say(client: TestClient, sort: str, order: str, limit: int, **filters: Any) -> None:
+def test_filters_return_matching_experts_only(
+    client: TestClient, sort: str, order: str, limit: int, **filters: Any
+) -> None:
     given_filters = {name: value for name, value in filters.items() if value is not None}
     rows = all_pages(client, sort=sort, order=order, limit=limit, **given_filters)
     whole = whole_list(client, sort, order)
@@ -83,7 +85,7 @@ def test_filters_keep_what_they_say(client: TestClient, sort: str, order: str, l
 
 
 @pytest.mark.parametrize("token", ["c", " C "])
-def test_a_token_leaves_those_that_fire_on_it(client: TestClient, token: str) -> None:
+def test_the_token_filter_returns_experts_that_fire_on_it(client: TestClient, token: str) -> None:
     rows = all_pages(client, token=token, limit=7)
     whole = whole_list(client, "max_activation", "desc")
     assert rows == [row for row in whole if "c" in [top["text"] for top in row["top_tokens"]]]
@@ -127,19 +129,19 @@ def scan_of_index(plan: list[str], index: str) -> tuple[bool, str]:
     return scan.startswith("->  Index Scan") and f" using {name} on experts" in scan, condition
 
 
-def test_a_page_says_how_many_match_and_how_many_there_are(client: TestClient) -> None:
+def test_a_page_has_the_number_of_matches_and_of_experts(client: TestClient) -> None:
     page = client.get("/api/runs/first/experts", params={"min_density": 1e-9, "limit": 3}).json()
     assert (len(page["experts"]), page["matching"], page["total"]) == (3, ACTIVE, NUM_EXPERTS)
 
 
-def test_a_cursor_of_another_order_is_refused(client: TestClient) -> None:
+def test_a_cursor_of_another_order_is_rejected(client: TestClient) -> None:
     page = client.get("/api/runs/first/experts", params={"sort": "density", "limit": 5}).json()
     answer = client.get("/api/runs/first/experts", params={"sort": "mean_activation", "cursor": page["next_cursor"]})
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "bad-cursor")
 
 
 @given(st.text(max_size=60))
-def test_no_cursor_is_a_defect(client: TestClient, cursor: str) -> None:
+def test_invalid_cursors_cause_no_server_error(client: TestClient, cursor: str) -> None:
     answer = client.get("/api/runs/first/experts", params={"cursor": cursor})
     assert answer.status_code == 400
     assert answer.json()["error"]["code"] == "bad-cursor"
@@ -151,7 +153,7 @@ def test_top_tokens_have_texts_and_shares(client: TestClient) -> None:
     assert row["top_tokens"][0]["share"] == pytest.approx(0.5)
 
 
-def test_detail_lists_intervals_from_the_highest(client: TestClient) -> None:
+def test_detail_lists_bins_in_descending_order(client: TestClient) -> None:
     detail = client.get("/api/runs/first/experts/5").json()
     assert [(part["bin"], part["examples"]) for part in detail["bins"]] == [(0, 4), (1, 3), (2, 0)]
     assert (detail["bins"][0]["low"], detail["bins"][0]["high"]) == (2.5, 4.0)
@@ -159,12 +161,12 @@ def test_detail_lists_intervals_from_the_highest(client: TestClient) -> None:
     assert (detail["previous"], detail["next"], detail["note"]) == (4, 6, None)
 
 
-def test_neighbours_skip_the_dead(client: TestClient) -> None:
+def test_neighbours_skip_dead_experts(client: TestClient) -> None:
     detail = client.get(f"/api/runs/first/experts/{NUM_EXPERTS - 1}").json()
     assert (detail["previous"], detail["next"]) == (ACTIVE - 1, None)
 
 
-def test_random_experts_are_active_and_all_of_them_come(own: Engine) -> None:
+def test_random_experts_are_active_and_cover_all(own: Engine) -> None:
     with reading(own) as session:
         run = find_run(session, "first")
         columns, chance = load_columns(session, run.id), random.Random(0)
@@ -196,7 +198,7 @@ def test_bad_requests(client: TestClient, path: str, status: int, code: str) -> 
     assert error["message"].endswith(".")
 
 
-def test_a_reader_sees_one_state_of_the_store(own: Engine) -> None:
+def test_a_reader_sees_a_consistent_snapshot(own: Engine) -> None:
     with reading(own) as session:
         before = session.get_one(ExpertRecord, (1, 3)).max_activation
         with Session(own) as writer, writer.begin():
@@ -205,7 +207,7 @@ def test_a_reader_sees_one_state_of_the_store(own: Engine) -> None:
         assert session.get_one(ExpertRecord, (1, 3)).max_activation == before
 
 
-def test_labels_sort_by_the_alphabet_and_come_first_either_way(own_client: TestClient) -> None:
+def test_labelled_experts_come_first_in_both_orders(own_client: TestClient) -> None:
     for number, label in ((7, "Zebra"), (3, "apple"), (150, "middle")):
         own_client.put(f"/api/runs/first/experts/{number}/label", json={"label": label})
     for order, expected in (("asc", [3, 150, 7]), ("desc", [7, 150, 3])):
@@ -215,13 +217,13 @@ def test_labels_sort_by_the_alphabet_and_come_first_either_way(own_client: TestC
         assert all(row["label"] is None for row in rows[3:])
 
 
-def test_a_lasso_names_its_experts(client: TestClient) -> None:
+def test_a_list_of_experts_is_a_filter(client: TestClient) -> None:
     rows = all_pages(client, sort="expert", order="asc", among="5,140,2")
     assert [row["expert"] for row in rows] == [2, 5, 140]
     assert client.get("/api/runs/first/experts", params={"among": "5;2"}).status_code == 422
 
 
-def test_where_the_smallest_come_first_those_never_active_come_after_all_others(client: TestClient) -> None:
+def test_dead_experts_come_last_in_ascending_order(client: TestClient) -> None:
     for sort in ("density", "entropy", "max_activation"):
         active = [row["active_tokens"] > 0 for row in all_pages(client, sort=sort, order="asc")]
         assert active == sorted(active, reverse=True)

@@ -23,7 +23,7 @@ def search(client: TestClient, **more: Any) -> dict[str, Any]:
     return found
 
 
-def test_it_finds_what_the_routing_says(live_client: TestClient) -> None:
+def test_results_equal_the_routing(live_client: TestClient) -> None:
     tokens = live_client.post(f"{RUN}/routing", json={"text": TEXT}).json()["tokens"]
     mass: dict[int, float] = {}
     for token in tokens:
@@ -38,7 +38,7 @@ def test_it_finds_what_the_routing_says(live_client: TestClient) -> None:
     assert [token["text"] for token in found["tokens"]] == [token["text"] for token in tokens]
 
 
-def test_at_a_token_it_finds_that_tokens_experts(live_client: TestClient) -> None:
+def test_results_at_a_token_equal_its_experts(live_client: TestClient) -> None:
     tokens = live_client.post(f"{RUN}/routing", json={"text": TEXT}).json()["tokens"]
     found = search(live_client, position=2)
     assert {hit["expert"] for hit in found["hits"]} == {expert["expert"] for expert in tokens[2]["experts"]}
@@ -48,7 +48,7 @@ def test_at_a_token_it_finds_that_tokens_experts(live_client: TestClient) -> Non
     assert "Unknown token 999." in answer.json()["error"]["message"]
 
 
-def test_bounds_never_shorten_the_answer(live_client: TestClient) -> None:
+def test_filters_do_not_reduce_the_number_of_results(live_client: TestClient) -> None:
     whole = search(live_client, by="lift")
     densities = sorted(hit["density"] for hit in whole["hits"] if hit["density"])
     middle = densities[len(densities) // 2]
@@ -60,14 +60,14 @@ def test_bounds_never_shorten_the_answer(live_client: TestClient) -> None:
     assert lifts == sorted(lifts, reverse=True)
 
 
-def test_the_start_token_counts_only_where_it_is_named() -> None:
+def test_the_start_token_counts_only_if_selected() -> None:
     start = RoutedToken(0, "", True, (RoutedExpert(5, 9.0, 1.0),))
     word = RoutedToken(1, "a", False, (RoutedExpert(6, 2.0, 0.5), RoutedExpert(7, 1.0, 0.5)))
     assert firings([start, word, word], None) == {6: [(1, 2.0), (2, 2.0)], 7: [(1, 1.0), (2, 1.0)]}
     assert firings([start, word, word], 0) == {5: [(0, 9.0)]}
 
 
-def test_a_rare_expert_comes_first_by_lift_and_one_without_usage_last() -> None:
+def test_rare_experts_come_first_by_lift_and_unindexed_ones_last() -> None:
     often, rare, unknown = (
         Firing(expert, ((1, coefficient),), 4, density)
         for expert, coefficient, density in ((1, 9.0, 0.5), (2, 1.0, 0.001), (3, 20.0, None))

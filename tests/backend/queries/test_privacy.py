@@ -72,7 +72,7 @@ def events(client: TestClient, **changes: Any) -> list[dict[str, Any]]:
     return [json.loads(block.split("\ndata: ")[1]) for block in blocks]
 
 
-def test_it_goes_step_by_step_and_the_run_is_there(client: TestClient, data: Path) -> None:
+def test_progress_is_streamed_and_a_run_is_created(client: TestClient, data: Path) -> None:
     found = events(client)
     for event in found:
         TypeAdapter[ProtectEvent](ProtectEvent).validate_python(event)
@@ -90,7 +90,7 @@ def test_it_goes_step_by_step_and_the_run_is_there(client: TestClient, data: Pat
     assert not any(text in told for text in PASSAGES)
 
 
-def test_tokens_are_the_trainers(client: TestClient, data: Path) -> None:
+def test_tokens_equal_those_of_the_trainer(client: TestClient, data: Path) -> None:
     events(client, name="{run}-tokens", steps=2)
     asked = {"before": ["small"], "after": ["small-tokens"], "text": PASSAGES[0]}
     answer = client.post("/api/privacy/tokens", json=asked)
@@ -124,21 +124,23 @@ def test_tokens_are_the_trainers(client: TestClient, data: Path) -> None:
         ({"theta": 1}, 422, "theta"),
     ],
 )
-def test_what_cannot_be_is_a_status(client: TestClient, changes: dict[str, Any], status: int, sentence: str) -> None:
+def test_invalid_requests_have_an_error_status(
+    client: TestClient, changes: dict[str, Any], status: int, sentence: str
+) -> None:
     short = {"name": "{run}-refused", **changes}
     answer = client.post("/api/privacy", json={**ASKED, **short})
     assert answer.status_code == status, answer.text
     assert sentence in answer.json()["error"]["message"]
 
 
-def test_what_goes_wrong_later_is_an_event(client: TestClient, data: Path) -> None:
+def test_later_errors_are_events(client: TestClient, data: Path) -> None:
     found = events(client, name="{run}-nothing", learning_rate=1e-12)
     assert found[-1]["event"] == "error"
     assert "No step reduced the confidence" in found[-1]["error"]["message"]
     assert not (data / "runs" / "small-nothing").exists()
 
 
-def test_whoever_leaves_leaves_nothing(client: TestClient, data: Path) -> None:
+def test_disconnecting_saves_no_run(client: TestClient, data: Path) -> None:
     services: Services = client.app.state.services  # type: ignore[attr-defined]
     request = ProtectRequest.model_validate({**ASKED, "name": "{run}-left", "steps": 50})
 
@@ -157,7 +159,7 @@ def test_whoever_leaves_leaves_nothing(client: TestClient, data: Path) -> None:
     assert services.live.num_active == 0
 
 
-def test_a_run_is_taken_away_as_one_file(client: TestClient) -> None:
+def test_a_protected_run_is_downloaded_as_one_file(client: TestClient) -> None:
     events(client, name="{run}-packed", steps=2)
     answer = client.get("/api/runs/small-packed/bundle")
     assert answer.status_code == 200

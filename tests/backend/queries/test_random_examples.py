@@ -18,7 +18,7 @@ TOKENS = {1: 5, 2: 20, 3: 75}
 KEPT = {1: range(5), 2: range(10), 3: range(10)}
 
 
-def test_the_first_of_a_draw_follows_the_shares_of_the_intervals() -> None:
+def test_the_first_draw_follows_the_bin_weights() -> None:
     draws = [draw_examples(TOKENS, KEPT, 1, random.Random(seed)).places[0] for seed in range(4000)]
     counts = Counter(place.bin for place in draws)
     for interval, tokens in TOKENS.items():
@@ -27,24 +27,24 @@ def test_the_first_of_a_draw_follows_the_shares_of_the_intervals() -> None:
     assert set(of_third) == set(KEPT[3])
 
 
-def test_a_short_draw_is_the_beginning_of_a_long_one() -> None:
+def test_a_short_sample_is_a_prefix_of_a_long_one() -> None:
     short, long = (draw_examples(TOKENS, KEPT, limit, random.Random(3)).places for limit in (4, 9))
     assert len(long) == len(set(long)) == 9
     assert long[:4] == short
 
 
-def test_a_draw_ends_where_the_wanted_interval_has_none_left() -> None:
+def test_a_sample_ends_when_a_bin_is_exhausted() -> None:
     assert draw_examples({1: 50}, {1: range(3)}, 20, random.Random(0)).exhausted_bin == 1
     assert len(draw_examples({1: 50}, {1: range(3)}, 20, random.Random(0)).places) == 3
     assert draw_examples({1: 0, 2: 4}, {}, 20, random.Random(0)) == Draw((), exhausted_bin=2)
 
 
-def test_what_is_kept_in_full_is_drawn_in_full() -> None:
+def test_an_expert_with_all_examples_stored_is_sampled_completely() -> None:
     draw = draw_examples({1: 2, 2: 3}, {1: range(2), 2: range(3)}, 20, random.Random(0))
     assert (len(draw.places), draw.exhausted_bin) == (5, None)
 
 
-def test_the_same_seed_draws_the_same_over_http(own: Engine, own_client: TestClient) -> None:
+def test_the_same_seed_returns_the_same_sample_over_http(own: Engine, own_client: TestClient) -> None:
     with Session(own) as session, session.begin():
         intervals = [[0.0, 4.0, 3]]
         session.execute(update(ExpertRecord).where(ExpertRecord.expert == 9).values(bins=intervals))
@@ -57,17 +57,17 @@ def test_the_same_seed_draws_the_same_over_http(own: Engine, own_client: TestCli
     assert answers[0]["exhausted_bin"] is None
 
 
-def test_none_of_the_largest_is_drawn_because_it_is_large(client: TestClient) -> None:
+def test_top_examples_are_not_oversampled(client: TestClient) -> None:
     for seed in range(PER_EXPERT):
         drawn_ones = client.get(PATH, params={"seed": seed}).json()["examples"]
         assert all(context["bin"] > 0 for context in drawn_ones)
 
 
-def test_a_dead_expert_has_none(client: TestClient) -> None:
+def test_a_dead_expert_has_no_examples(client: TestClient) -> None:
     answer = client.get("/api/runs/first/experts/150/examples/random").json()
     assert answer == {"seed": 0, "active_tokens": 0, "exhausted_bin": None, "examples": []}
 
 
-def test_an_unknown_expert_is_refused(client: TestClient) -> None:
+def test_an_unknown_expert_is_an_error(client: TestClient) -> None:
     assert client.get("/api/runs/first/experts/160/examples/random").status_code == 404
     assert client.get(PATH, params={"limit": 0}).status_code == 422

@@ -74,7 +74,7 @@ def statements(engine: Engine) -> Iterator[list[str]]:
     event.remove(engine, "before_cursor_execute", note)
 
 
-def test_pages_from_memory_are_those_of_the_store(own: Engine) -> None:
+def test_cached_pages_equal_those_of_the_database(own: Engine) -> None:
     with writing(own) as session:
         session.add(automatic(3, "features", 0.9))
         session.add(TagRecord(run="first", expert=4, tag="a", created_at=utc_now()))
@@ -94,7 +94,7 @@ def test_pages_from_memory_are_those_of_the_store(own: Engine) -> None:
     run_cache.close()
 
 
-def test_a_page_from_memory_asks_the_store_nothing(own_client: TestClient, database_kind: str) -> None:
+def test_a_cached_page_needs_no_query(own_client: TestClient, database_kind: str) -> None:
     row(own_client, 0)
     own_client.get(PATH, params={"min_density": 0.0})
     with statements(own_client.app.state.services.database) as seen:  # type: ignore[attr-defined]
@@ -106,7 +106,7 @@ def test_a_page_from_memory_asks_the_store_nothing(own_client: TestClient, datab
     assert len(seen) <= (0 if database_kind == "sqlite" else 6)
 
 
-def test_what_another_process_writes_is_seen_at_once(own_client: TestClient, own_settings: Settings) -> None:
+def test_writes_of_another_process_invalidate_the_cache(own_client: TestClient, own_settings: Settings) -> None:
     for label in ("Foxes", "Hounds"):
         row(own_client, 7)
         write = f"INSERT INTO labels VALUES ('first', 7, '{label}', '2026-01-01 00:00:00')"
@@ -117,7 +117,7 @@ def test_what_another_process_writes_is_seen_at_once(own_client: TestClient, own
         assert own_client.get(PATH, params={"sort": "label"}).json()["experts"][0]["expert"] == 7
 
 
-def test_two_servers_see_what_either_writes(own_settings: Settings) -> None:
+def test_two_servers_see_the_writes_of_each_other(own_settings: Settings) -> None:
     apps = [create_app(own_settings) for _ in range(2)]
     with TestClient(apps[0]) as one, TestClient(apps[1]) as other:
         for writer, reader in ((one, other), (other, one)):
@@ -129,14 +129,14 @@ def test_two_servers_see_what_either_writes(own_settings: Settings) -> None:
             assert row(writer, 5)["tags"] == []
 
 
-def test_what_is_measured_later_is_seen_even_between_the_ends(own: Engine, own_client: TestClient) -> None:
+def test_later_measurements_invalidate_the_cache(own: Engine, own_client: TestClient) -> None:
     assert row(own_client, 8)["kl_amplified"] == 0.0
     with writing(own) as session:
         session.execute(update(ExpertRecord).where(ExpertRecord.expert == 8).values(kl_amplified=0.015))
     assert row(own_client, 8)["kl_amplified"] == 0.015
 
 
-def test_automatic_labels_come_and_go(own: Engine, own_client: TestClient) -> None:
+def test_automatic_labels_are_added_and_removed(own: Engine, own_client: TestClient) -> None:
     assert row(own_client, 3)["automatic"] is None
     with writing(own) as session:
         session.add_all([automatic(3, "features", 0.9), automatic(3, "other", 0.7, "Hounds")])
@@ -150,7 +150,7 @@ def test_automatic_labels_come_and_go(own: Engine, own_client: TestClient) -> No
     assert own_client.get(PATH, params={"search": "old fox"}).json()["matching"] >= 1
 
 
-def test_an_index_that_is_gone_is_gone(own: Engine, own_client: TestClient) -> None:
+def test_a_deleted_index_is_removed_from_the_cache(own: Engine, own_client: TestClient) -> None:
     assert own_client.get(PATH).status_code == 200
     with writing(own) as session:
         delete_index(session, 1)
@@ -162,7 +162,7 @@ MADE = st.tuples(st.integers(0, 5), st.sampled_from(["features", "one", "other"]
 
 
 @given(st.dictionaries(MADE, st.sampled_from([0.25, 0.5, 0.75]), max_size=9))
-def test_the_label_to_show_is_the_first_of_all(made_up_url: str, made: dict[tuple[int, str], float]) -> None:
+def test_the_displayed_label_has_the_highest_precedence(made_up_url: str, made: dict[tuple[int, str], float]) -> None:
     engine = open_database(made_up_url)
     with Session(engine) as session:  # never committed
         session.add_all(automatic(expert, maker, accuracy) for (expert, maker), accuracy in made.items())
@@ -180,7 +180,7 @@ def test_the_label_to_show_is_the_first_of_all(made_up_url: str, made: dict[tupl
     engine.dispose()
 
 
-def test_a_version_lasts_until_somebody_commits(own: Engine) -> None:
+def test_the_data_version_changes_with_each_commit(own: Engine) -> None:
     version = DatabaseVersion(own)
     before = version.now()
     assert before == version.now()

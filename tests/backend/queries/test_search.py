@@ -44,24 +44,24 @@ def found_in_page(client: TestClient, typed: str) -> set[int]:
     return {row["expert"] for row in page["experts"]}
 
 
-def test_labels_come_first_and_the_equal_one_before_the_longer(labelled: TestClient) -> None:
+def test_labels_come_first_and_exact_matches_before_longer_ones(labelled: TestClient) -> None:
     assert hits(labelled, "hound")[:2] == [(151, "label"), (150, "label")]
     assert found_in_page(labelled, "HOUND") == {150, 151}
 
 
-def test_a_label_is_matched_as_it_is_written(labelled: TestClient) -> None:
+def test_label_matches_keep_special_characters(labelled: TestClient) -> None:
     assert hits(labelled, "100 %") == [(3, "label")]
     assert hits(labelled, "100 _") == []
 
 
-def test_tokens_find_their_experts_by_share(client: TestClient) -> None:
+def test_experts_of_a_token_are_sorted_by_share(client: TestClient) -> None:
     # Expert 2 is active on "c" mostly and 1 once; so are those 26 further on.
     found = [expert for expert, matched in hits(client, "c", limit=100) if matched == "token"]
     assert set(found) >= {2, 28, 54, 1, 27}
     assert found.index(2) < found.index(1)
 
 
-def test_contexts_are_found_and_shown(client: TestClient) -> None:
+def test_matching_examples_are_returned(client: TestClient) -> None:
     answer = client.get(f"{PATH}/search", params={"text": "fox sa", "limit": 7}).json()
     assert len(answer["hits"]) == 7
     for hit in answer["hits"]:
@@ -71,7 +71,7 @@ def test_contexts_are_found_and_shown(client: TestClient) -> None:
     assert found_in_page(client, "fox sa") == set(range(ACTIVE))
 
 
-def test_nothing_found_is_no_error(client: TestClient) -> None:
+def test_no_match_is_not_an_error(client: TestClient) -> None:
     assert hits(client, "zebra") == []
     assert found_in_page(client, "zebra") == set()
 
@@ -85,13 +85,13 @@ def test_nothing_found_is_no_error(client: TestClient) -> None:
 @example("'; DROP TABLE runs; --")
 @example("-")
 @example("ﬁ ΣΑΣ ß")
-def test_no_search_is_an_error(client: TestClient, typed: str) -> None:
+def test_an_empty_search_is_an_error(client: TestClient, typed: str) -> None:
     for path, name in ((f"{PATH}/search", "text"), (f"{PATH}/experts", "search")):
         answer = client.get(path, params={name: typed})
         assert answer.status_code == 200, answer.text
 
 
-def test_a_word_inside_quotes_is_a_word() -> None:
+def test_quoted_words_are_matched_exactly() -> None:
     assert full_text_query(words_of('say "no"'), "beginning") == 'NEAR("say" """no"""*, 10)'
     assert full_text_query(words_of("h"), "beginning") == '"h"'
     assert full_text_query(words_of("hou"), "beginning") == '"hou"*'
@@ -100,7 +100,7 @@ def test_a_word_inside_quotes_is_a_word() -> None:
 
 
 @given(st.sets(st.integers(0, NUM_EXPERTS - 1)))
-def test_among_is_in(made_up_url: str, values: set[int]) -> None:
+def test_among_restricts_the_experts(made_up_url: str, values: set[int]) -> None:
     engine = connect(made_up_url)
     with Session(engine) as session:
         wanted = select(ExpertRecord.expert).where(among(session, ExpertRecord.expert, values))

@@ -46,7 +46,7 @@ def test_every_query_of_the_bench_is_answered(client: TestClient) -> None:
                 assert client.get(path(place)).status_code == 200, name
 
 
-def test_the_store_may_be_in_postgresql_and_is_taken_again(tmp_path: Path, postgresql_server: Server) -> None:
+def test_the_database_may_be_postgresql_and_is_reused(tmp_path: Path, postgresql_server: Server) -> None:
     byte_tokenizer().save_pretrained(tmp_path / "tokenizer")
     url = postgresql_server.new()
     assert write_database(tmp_path / "data", url, tmp_path / "tokenizer", SIZES) > 10_000
@@ -68,13 +68,13 @@ def test_the_store_may_be_in_postgresql_and_is_taken_again(tmp_path: Path, postg
         ([(0.0, 0, 0)], 0.0),
     ],
 )
-def test_a_server_is_well_again_when_nothing_is_refused_any_more(
+def test_a_server_has_recovered_once_no_request_is_rejected(
     after: list[tuple[float, int, int]], seconds: float | None
 ) -> None:
     assert recovered([Second(at, at + 1.2, 1.0, refused, errors) for at, refused, errors in after]) == seconds
 
 
-def test_a_refusal_is_honest_if_it_says_when_to_come_back() -> None:
+def test_rejections_must_have_retry_after() -> None:
     answers = (b"503 Busy\r\nRetry-After: 5", b"429 Often\r\nretry-after: 1", b"503 Busy", b"200 OK", b"500 Wrong")
 
     async def load() -> Load:

@@ -52,7 +52,7 @@ def run(where: Setting, *names: str, seconds: float = 600) -> dict[str, Outcome]
     return run_sections(sections, where, time.time() + seconds, {}, here, lambda _line: None)
 
 
-def test_rehearsal(tmp_path: Path, pack: Path) -> None:
+def test_every_section_runs_on_a_cpu(tmp_path: Path, pack: Path) -> None:
     outcomes = run(setting(tmp_path, pack, "out"))
     assert {name: outcome.error for name, outcome in outcomes.items()} == dict.fromkeys(SECTIONS)
     kernels = outcomes["kernels"].points
@@ -87,7 +87,7 @@ def test_training_continues_from_the_files_of_an_earlier_call(tmp_path: Path, pa
     assert point["normalized_mse"] < 1
 
 
-def test_the_packed_blocks_compute_what_the_whole_model_does(tmp_path: Path, pack: Path) -> None:
+def test_packed_blocks_equal_the_whole_model(tmp_path: Path, pack: Path) -> None:
     cut = LanguageModel.load(Pack.open(pack).language_model, "cpu")
     whole = LanguageModel.load(str(tmp_path / "whole.gguf"), "cpu")
     assert (len(cut.architecture.blocks), len(whole.architecture.blocks)) == (1, 2)
@@ -140,7 +140,7 @@ def test_second_moments_of_rank_one_survive_compaction() -> None:
     assert not restored["w/exp_avg"].any()
 
 
-def test_an_output_folder_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_output_folder_is_required(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["gpu", "--device", "cpu", "--tiny"]) == 2
     assert "Add --out" in capsys.readouterr().err
 

@@ -11,7 +11,7 @@ from tests.helpers.runs import World, small_world
 from tests.trainer.inference.test_steering import make_run
 
 
-def test_every_way_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_variant_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generate, "ROUTED_TOKENS", 40)
     world: World = small_world(tmp_path)
     found = generate.bench_generate(world.language_model, make_run(world), tokens=3, rounds=1)

@@ -49,7 +49,7 @@ def _in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(large, "measure", rates)
 
 
-def test_every_part_is_measured_beside_its_plan(shape: Shape, place: Place) -> None:
+def test_every_part_is_measured_and_compared_with_its_plan(shape: Shape, place: Place) -> None:
     told: list[tuple[int, int, str]] = []
     found = bench_large(shape, SIZES, place, Callbacks(lambda *news: told.append(news)))
     assert [(it.part, it.blocks, it.num_experts) for it in found.points] == [
@@ -70,7 +70,7 @@ def test_every_part_is_measured_beside_its_plan(shape: Shape, place: Place) -> N
     assert found.full_size.blocks_run == shape.layer + 1
 
 
-def test_what_is_planned_at_full_size_is_what_the_line_through_the_plans_says(shape: Shape, place: Place) -> None:
+def test_extrapolated_plans_equal_the_plan_at_full_size(shape: Shape, place: Place) -> None:
     found = bench_large(shape, replace(SIZES, parts=("forward", "step")), place)
     forward, steps = found.points[:3], found.points[3:]
     assert found.full_size is not None
@@ -82,7 +82,7 @@ def test_what_is_planned_at_full_size_is_what_the_line_through_the_plans_says(sh
     assert found.full_size.planned_tokens_per_second == pytest.approx(1 / seconds, rel=1e-4)
 
 
-def test_one_depth_makes_no_line(shape: Shape, place: Place) -> None:
+def test_one_depth_cannot_be_extrapolated(shape: Shape, place: Place) -> None:
     found = bench_large(shape, replace(SIZES, blocks=(2,), num_experts=(20,)), place)
     assert found.lines.seconds_by_blocks is None
     assert found.full_size is None
@@ -92,7 +92,7 @@ def test_one_depth_makes_no_line(shape: Shape, place: Place) -> None:
 @pytest.mark.parametrize(
     ("part", "said"), [("forward", "--weights disk"), ("step", "smaller --batch"), ("whole", "leave whole out")]
 )
-def test_what_has_no_room_is_said_before_anything_is_built(
+def test_insufficient_memory_is_reported_before_building(
     shape: Shape, place: Place, monkeypatch: pytest.MonkeyPatch, part: Any, said: str
 ) -> None:
     monkeypatch.setattr(large, "free_bytes", lambda _device: 1000)
@@ -102,7 +102,7 @@ def test_what_has_no_room_is_said_before_anything_is_built(
 
 
 @pytest.mark.parametrize("family", ["falcon", "gpt2", "llama", "opt"])
-def test_with_its_blocks_on_disk_it_is_the_same_language_model(family: str, place: Place, tmp_path: Path) -> None:
+def test_blocks_on_disk_give_the_same_outputs(family: str, place: Place, tmp_path: Path) -> None:
     shape = Shape(family, CONFIGS[family], 1, None, 4)
     folder = shape.write(tmp_path, 2)
     kept = in_memory(folder, place.tokenizer, torch.float32, "cpu").capture(1, IDS_BC)
@@ -112,13 +112,13 @@ def test_with_its_blocks_on_disk_it_is_the_same_language_model(family: str, plac
     torch.testing.assert_close(spread.capture(1, IDS_BC).output_TO, kept.output_TO)
 
 
-def test_blocks_on_disk_are_planned_to_take_the_memory_of_one(shape: Shape, place: Place) -> None:
+def test_blocks_on_disk_are_planned_with_the_memory_of_one(shape: Shape, place: Place) -> None:
     found = bench_large(shape, replace(SIZES, parts=("forward",)), replace(place, weights="disk"))
     one, two, three = (it.planned_memory for it in found.points)
     assert one == two == three
 
 
-def test_presets_are_found_by_name_and_their_sizes_are_kept_when_cut() -> None:
+def test_truncated_presets_keep_their_widths() -> None:
     shape = Shape.find("llama-3.1-70b")
     assert (shape.layer, shape.num_experts, shape.blocks) == (40, 65_536, 80)
     cut = shape.cut(2)
@@ -129,7 +129,7 @@ def test_presets_are_found_by_name_and_their_sizes_are_kept_when_cut() -> None:
     assert shape_of("gpt2") == {"model_type": "gpt2"}
 
 
-def test_a_line_and_how_far_its_points_are() -> None:
+def test_a_line_fit_has_residuals() -> None:
     line = Line.through([1, 2, 3], [3.0, 5.0, 7.0])
     assert line is not None
     assert (line.start, line.each) == pytest.approx((1.0, 2.0))
@@ -148,7 +148,7 @@ LIBRARIES = 1.5 * 10**8
 """Upper bound, in bytes, of PyTorch's own files that a first step loads into memory."""
 
 
-def test_the_memory_of_a_step_is_that_of_its_layer(place: Place) -> None:
+def test_the_memory_of_a_step_equals_that_of_its_layer(place: Place) -> None:
     config = LayerConfig(
         input_width=256,
         hidden_width=512,

@@ -34,19 +34,19 @@ print(extra_peak_bytes(lambda: torch.ones(16 << 20).max(), "cpu"))
 """In a process of its own: another test may have this one keep what is freed, which is then there already."""
 
 
-def test_the_peak_is_seen_though_it_is_gone_afterwards() -> None:
+def test_a_past_memory_peak_is_measured() -> None:
     found = float(subprocess.run([sys.executable, "-c", PEAK], check=True, capture_output=True, text=True).stdout)
     assert 0.9 * (64 << 20) < found < 2 * (64 << 20)
 
 
-def test_ways_take_turns_and_the_warm_up_is_not_counted() -> None:
+def test_variants_alternate_and_the_warm_up_is_excluded() -> None:
     calls: list[str] = []
     seconds = in_turn({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, rounds=3)
     assert calls == ["a", "b"] * 4
     assert [len(values) for values in seconds.values()] == [3, 3]
 
 
-def test_rounds_of_several_sizes_tell_how_far_they_are() -> None:
+def test_rounds_report_their_progress() -> None:
     told: list[tuple[int, int, str]] = []
     timing = Rounds(2, 1, Callbacks(lambda *words: told.append(words)))
     for size in ("small", "large"):

@@ -21,7 +21,7 @@ def tokenizer(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_fitting(tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_is_measured(tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(train, "peak_bytes", lambda work, *given: 1)
     found = train.bench_train(tokenizer, SIZES, [256, 512], batch=64, rounds=1, device="cpu")
     assert [(it.num_experts, it.tokens) for it in found.points] == [(20, 256), (20, 512), (40, 256), (40, 512)]
@@ -29,7 +29,7 @@ def test_fitting(tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.efficiency == found.points[-1].efficiency
 
 
-def test_indexing(tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_indexing_is_measured(tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     peaks = iter([10, 11, 12, 18])
     monkeypatch.setattr(index, "peak_bytes", lambda work, *given: next(peaks))
     found = index.bench_index(tokenizer, SIZES, [256, 512], rounds=1, device="cpu")
@@ -38,6 +38,6 @@ def test_indexing(tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.memory_growth == 1.5
 
 
-def test_peak_memory_is_of_the_work_alone() -> None:
+def test_peak_memory_excludes_the_setup() -> None:
     few, many = (peak_bytes(np.ones, size, np.uint8) for size in (1, 300_000_000))
     assert many - few == pytest.approx(300_000_000, rel=0.1)

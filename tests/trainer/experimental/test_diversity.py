@@ -15,7 +15,7 @@ def routing_to(indices: list[list[int]]) -> Routing:
     return Routing(torch.ones(indices_TK.shape), indices_TK)
 
 
-def test_it_is_the_mean_squared_cosine_of_different_experts() -> None:
+def test_the_penalty_is_the_mean_squared_cosine_of_different_experts() -> None:
     table_NO = torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 3.0], [9.0, 9.0]])
     assert output_similarity(routing_to([[0, 1]]), table_NO) == pytest.approx(1)
     assert output_similarity(routing_to([[0, 2]]), table_NO) == pytest.approx(0)
@@ -23,7 +23,7 @@ def test_it_is_the_mean_squared_cosine_of_different_experts() -> None:
 
 
 @pytest.mark.parametrize("tokens", [1, 5, 200])
-def test_it_compares_evenly_spaced_experts_of_the_batch(tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_penalty_compares_evenly_spaced_experts_of_the_batch(tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(diversity, "MAX_COMPARED", 8)
     generator = torch.Generator().manual_seed(tokens)
     table_NO, indices_TK = torch.randn(60, 7, generator=generator), torch.randint(60, (tokens, 3), generator=generator)

@@ -89,7 +89,7 @@ def test_gradients_match_the_dense_reference() -> None:
         torch.testing.assert_close(actual[name], parameter.grad, atol=1e-5 * scale, rtol=1e-3, msg=name)
 
 
-def test_it_learns_a_target_of_single_neurons() -> None:
+def test_peer_learns_a_target_of_single_neurons() -> None:
     x_TI = torch.randn(512, 12)
     with torch.no_grad():
         target_TO = layer_of()(x_TI).output_TO

@@ -23,7 +23,7 @@ def test_the_median_is_at_most_one_bin_off(values: list[float]) -> None:
     assert low - 8 / 64 <= median_in_units(record(np.array(values), 8.0)) <= high + 8 / 64
 
 
-def test_it_is_in_units() -> None:
+def test_medians_are_in_units() -> None:
     values = np.linspace(0.01, 3.99, 1000)
     assert median_in_units(record(values, 4.0, p99=3.9)) == pytest.approx(2 / 3.9, rel=0.02)
 

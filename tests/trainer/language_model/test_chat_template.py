@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerBase
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.chat_template import Turn, chat_text, has_chat_template
 from mxd.trainer.language_model.untrusted import template_process
-from tests.helpers.language_models import byte_tokenizer
+from tests.helpers.language_models import ENDLESS_TEMPLATE, byte_tokenizer
 
 TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}"
@@ -54,7 +54,7 @@ def test_missing_template() -> None:
 
 
 HOSTILE = {
-    "loops": ("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "more than"),
+    "loops": (ENDLESS_TEMPLATE, "more than"),
     "memory": ("{{ 'a' * 10 ** 12 }}", "MemoryError|more than"),
     "long text": ("{{ 'a' * 10 ** 7 }}", "too long"),
     "syntax": ("{% for %}", "TemplateSyntaxError"),
@@ -65,7 +65,7 @@ HOSTILE = {
 }
 
 
-def test_a_hostile_template_ends_with_a_sentence(
+def test_a_hostile_template_ends_with_an_error(
     tokenizer: PreTrainedTokenizerBase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(template_process, "LIMIT_SECONDS", 1.0)

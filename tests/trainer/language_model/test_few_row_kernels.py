@@ -27,7 +27,7 @@ def module() -> nn.Sequential:
 
 @pytest.mark.usefixtures("packed_only")
 @pytest.mark.parametrize("shape", [(1,), (2, 2), (5,), (3, 7), (40,)])
-def test_products_are_those_of_the_module(shape: tuple[int, ...]) -> None:
+def test_products_equal_those_of_the_module(shape: tuple[int, ...]) -> None:
     linears = module()
     x = torch.randn(*shape, WIDTH)
     expected = linears(x)
@@ -67,7 +67,7 @@ def test_without_memory_for_a_copy_the_module_computes_itself(monkeypatch: pytes
     assert kernels.bytes_left == 0
 
 
-def test_timing_decides_and_is_kept() -> None:
+def test_the_faster_kernel_is_chosen_once() -> None:
     is_packing_faster.cache_clear()
     assert is_packing_faster(WIDTH, WIDTH, 4, 1) in (True, False)
     assert is_packing_faster(WIDTH, WIDTH, 4, 1) == is_packing_faster(WIDTH, WIDTH, 4, 1)

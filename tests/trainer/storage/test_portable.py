@@ -26,7 +26,7 @@ def run(world: World) -> Run:
     return Run.load("small", world.data)
 
 
-def test_there_and_back(world: World, run: Run, tmp_path: Path) -> None:
+def test_an_exported_run_imports_unchanged(world: World, run: Run, tmp_path: Path) -> None:
     run.write_units({3: 1.5})
     folder = run.save_pretrained(tmp_path / "shared", figures={"loss added": "0.01 nats"})
     assert not [path for path in folder.rglob("*") if path.suffix in (".pt", ".bin", ".pkl", ".py")]
@@ -42,14 +42,14 @@ def test_there_and_back(world: World, run: Run, tmp_path: Path) -> None:
         adopt(again, "theirs", None, world.data, world.database)
 
 
-def test_nothing_of_this_machine_goes_along(run: Run, tmp_path: Path) -> None:
+def test_exports_contain_no_local_paths(run: Run, tmp_path: Path) -> None:
     folder = run.save_pretrained(tmp_path / "shared")
     texts = "".join(path.read_text() for path in folder.glob("*") if path.suffix in (".json", ".md"))
     assert str(tmp_path) not in texts
     assert Run.from_pretrained(folder).config.text.dataset == "text.jsonl"
 
 
-def test_the_card_says_what_it_is(run: Run, tmp_path: Path) -> None:
+def test_the_model_card_describes_the_run(run: Run, tmp_path: Path) -> None:
     folder = run.save_pretrained(tmp_path / "shared", "some-one/tiny", {"loss added": "0.01 | nats"})
     card = (folder / "README.md").read_text()
     for said in ("base_model: some-one/tiny", "| layer | 1 |", "| method | mxd |", "| experts N | 40 |"):
@@ -60,7 +60,7 @@ def test_the_card_says_what_it_is(run: Run, tmp_path: Path) -> None:
     assert json.loads((local / "run.json").read_text())["language_model"] == "tiny-llama"
 
 
-def test_what_is_no_run(tmp_path: Path) -> None:
+def test_folders_without_a_run_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="No such folder"):
         Run.from_pretrained(tmp_path / "none")
     with pytest.raises(NotFoundError, match="Unknown run"):
@@ -69,7 +69,7 @@ def test_what_is_no_run(tmp_path: Path) -> None:
         Run.from_pretrained("some-one/none")
 
 
-def test_to_a_hub_and_from_it(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_is_uploaded_and_downloaded(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     push, data = ["push", "small", "some-one/small"], ["--data", str(tmp_path / "data")]
     with fake_hub(keeps=tmp_path / "hub") as hub:
         with using_hub(hub.url, tmp_path / "home", token="hf_a"):

@@ -72,7 +72,7 @@ def use(folder: Path) -> None:
         database.dispose()
 
 
-def test_units_that_differ_by_rounding_are_not_written_again(run: Run) -> None:
+def test_units_within_rounding_are_not_rewritten(run: Run) -> None:
     path = run.folder / "units.json"
     before = path.read_bytes()
     run.write_units({0: 1.5 * (1 + 1e-6), 3: 0.25})
@@ -97,7 +97,7 @@ FILES = ("run.json", "layer.json", "units.json", "metrics.json", "layer.safetens
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_damaged_file_is_read_or_refused(name: str, run: Run) -> None:
+def test_a_damaged_file_is_read_or_rejected(name: str, run: Run) -> None:
     path = run.folder / name
     sound = path.read_bytes()
 
@@ -111,7 +111,7 @@ def test_a_damaged_file_is_read_or_refused(name: str, run: Run) -> None:
 
 
 @pytest.mark.parametrize("name", ["run.json", "layer.json", "units.json", "metrics.json"])
-def test_other_values_are_read_or_refused(name: str, run: Run) -> None:
+def test_changed_values_are_read_or_rejected(name: str, run: Run) -> None:
     path = run.folder / name
     sound = json.loads(path.read_text())
     numbers = st.integers() | st.floats() | st.sampled_from([10**12, 2**63, -1, 0, 10**400])
@@ -131,7 +131,7 @@ def test_other_values_are_read_or_refused(name: str, run: Run) -> None:
 
 @pytest.mark.parametrize("content", ["[" * 200_000, '{"a":' * 100_000, "9" * 10_000, ""])
 @pytest.mark.parametrize("name", ["run.json", "layer.json", "units.json", "metrics.json"])
-def test_json_that_no_parser_takes_is_refused(name: str, content: str, run: Run) -> None:
+def test_unparsable_json_is_rejected(name: str, content: str, run: Run) -> None:
     (run.folder / name).write_text(content)
     with pytest.raises(UserError):
         use(run.folder)
@@ -139,14 +139,14 @@ def test_json_that_no_parser_takes_is_refused(name: str, content: str, run: Run)
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e300, -1e300])
 @pytest.mark.parametrize("name", ["units.json", "metrics.json"])
-def test_numbers_that_are_not_finite_are_refused(name: str, value: float, run: Run) -> None:
+def test_non_finite_numbers_are_rejected(name: str, value: float, run: Run) -> None:
     metric = {**METRIC, "tokens_per_second": 1000, "seconds": value}
     (run.folder / name).write_text(json.dumps({"0": value} if name == "units.json" else [metric]))
     with pytest.raises(UserError, match=r"Invalid (units|metrics)"):
         use(run.folder)
 
 
-def test_a_link_to_another_folder_is_refused(run: Run, tmp_path: Path) -> None:
+def test_a_link_to_another_folder_is_rejected(run: Run, tmp_path: Path) -> None:
     secret = tmp_path / "secret.json"
     secret.write_text('"private"')
     (run.folder / "tokenizer" / "more.json").symlink_to(secret)
@@ -167,7 +167,7 @@ def test_links_of_the_hubs_cache_are_followed(run: Run, tmp_path: Path) -> None:
     assert Run.from_pretrained(snapshot).layer_config == run.layer_config
 
 
-def test_tensors_of_other_names_shapes_and_kinds_are_refused(run: Run) -> None:
+def test_tensors_with_wrong_names_shapes_and_dtypes_are_rejected(run: Run) -> None:
     path = run.folder / "layer.safetensors"
     sound = load_file(path)
     name = sorted(sound)[0]
@@ -183,7 +183,7 @@ def test_tensors_of_other_names_shapes_and_kinds_are_refused(run: Run) -> None:
             load_layer(run.folder)
 
 
-def test_a_damaged_checkpoint_is_read_or_refused(run: Run) -> None:
+def test_a_damaged_checkpoint_is_read_or_rejected(run: Run) -> None:
     layer = load_layer(run.folder)
     optimizer = torch.optim.Adam(layer.parameters())
     layer(torch.randn(4, 16)).output_TO.sum().backward()
@@ -234,7 +234,7 @@ def test_a_pickle_in_a_language_model_does_not_run(name: str, tmp_path: Path) ->
     assert not witness.exists()
 
 
-def test_code_that_comes_with_a_language_model_does_not_run(tmp_path: Path) -> None:
+def test_remote_code_of_a_language_model_does_not_run(tmp_path: Path) -> None:
     folder, witness = saved_language_model(tmp_path / "language-model"), tmp_path / "it-ran"
     (folder / "modeling_own.py").write_text(f"import pathlib; pathlib.Path({str(witness)!r}).touch()\n")
     own = {"AutoConfig": "modeling_own.Config", "AutoModelForCausalLM": "modeling_own.Model"}
@@ -251,7 +251,7 @@ def test_code_that_comes_with_a_language_model_does_not_run(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"])
-def test_a_damaged_language_model_is_read_or_refused(name: str, tmp_path: Path) -> None:
+def test_a_damaged_language_model_is_read_or_rejected(name: str, tmp_path: Path) -> None:
     folder = saved_language_model(tmp_path / "language-model")
     path = folder / name
     if not path.exists():

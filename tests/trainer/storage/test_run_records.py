@@ -30,7 +30,7 @@ def columns(database: Engine, run: Run) -> dict[str, object]:
         return {c.name: getattr(record, c.name) for c in RunRecord.__table__.columns if c.name not in left_out}
 
 
-def test_registered_elsewhere_it_is_the_same(world: World, run: Run, tmp_path: Path) -> None:
+def test_a_run_registered_in_another_database_has_the_same_record(world: World, run: Run, tmp_path: Path) -> None:
     other = open_trainer_database(sqlite_url(tmp_path / "elsewhere"))
     for _ in range(2):  # the second time it is left as it is
         register_run(run, other)
@@ -39,7 +39,7 @@ def test_registered_elsewhere_it_is_the_same(world: World, run: Run, tmp_path: P
     other.dispose()
 
 
-def test_without_metrics_and_with_damaged_ones(run: Run, tmp_path: Path) -> None:
+def test_missing_and_damaged_metrics_are_ignored(run: Run, tmp_path: Path) -> None:
     other = open_trainer_database(sqlite_url(tmp_path / "elsewhere"))
     (run.folder / METRICS_FILE).write_text('[{"step": 1}]')
     with pytest.raises(UserError, match="Invalid metrics"):

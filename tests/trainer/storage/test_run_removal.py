@@ -23,7 +23,7 @@ def run(world: World) -> Run:
     return Run.load("small", world.data)
 
 
-def test_removed_it_leaves_nothing(world: World, run: Run) -> None:
+def test_removing_a_run_deletes_its_files_and_rows(world: World, run: Run) -> None:
     config = IndexConfig(text=world.text, tokens=160, top_examples=2)
     build_index(run, config, world.language_model, world.database)
     train_layer(world.config("other"), world.data, world.database, world.language_model)
@@ -38,7 +38,7 @@ def test_removed_it_leaves_nothing(world: World, run: Run) -> None:
         remove_run("small", world.data, world.database)
 
 
-def test_a_run_that_is_being_fitted_is_not_removed(world: World, run: Run) -> None:
+def test_a_run_in_training_is_not_removed(world: World, run: Run) -> None:
     with exclusive_lock(run.lock, "held"), pytest.raises(UserError, match="being trained"):
         remove_run("small", world.data, world.database)
     assert run.folder.exists()

@@ -15,16 +15,16 @@ def run(name: str, layer: int, language_model: str = "mine") -> Any:
     return SimpleNamespace(name=name, language_model_source=language_model, config=SimpleNamespace(layer=layer))
 
 
-def test_runs_of_different_layers_of_one_language_model_go_together() -> None:
+def test_runs_of_different_layers_form_a_set() -> None:
     check_compatible_runs([run("low", 0), run("high", 2)])
 
 
-def test_a_layer_that_two_write_is_named_with_both() -> None:
+def test_two_runs_of_one_layer_are_rejected_with_both_names() -> None:
     with pytest.raises(UserError, match="wide and high both replace layer 2"):
         check_compatible_runs([run("wide", 2), run("low", 0), run("high", 2)])
 
 
-def test_runs_of_two_language_models_are_refused() -> None:
+def test_runs_of_two_language_models_are_rejected() -> None:
     with pytest.raises(UserError, match="different language models: mine, other"):
         check_compatible_runs([run("low", 0), run("high", 1, language_model="other")])
 
@@ -34,6 +34,6 @@ def test_new_names_come_from_the_pattern() -> None:
 
 
 @pytest.mark.parametrize(("pattern", "reason"), [("x", "2 runs would be named 'x'"), ("../{run}", "Invalid run name")])
-def test_names_that_cannot_be_are_refused(pattern: str, reason: str) -> None:
+def test_invalid_names_are_rejected(pattern: str, reason: str) -> None:
     with pytest.raises(UserError, match=reason):
         names_of([run("low", 0), run("high", 1)], pattern)

@@ -33,7 +33,7 @@ def bearer(database: Engine, role: Role) -> dict[str, str]:
         return {"Authorization": f"Bearer {create_token(session, role, 'a test').token}"}
 
 
-def test_without_a_token_nothing_but_the_pages(guarded: TestClient) -> None:
+def test_without_a_token_only_pages_are_served(guarded: TestClient) -> None:
     for path in ("/api/health", "/api/runs", "/api/none", "/metrics"):
         answer = guarded.get(path)
         assert (answer.status_code, answer.json()["error"]["code"]) == (401, "not-signed-in")
@@ -53,7 +53,7 @@ def test_a_reader_reads_and_a_writer_writes(guarded: TestClient, own: Engine) ->
     assert guarded.put(LABEL, json={"label": "x"}, headers=writes).status_code == 204
 
 
-def test_signing_in_keeps_a_cookie_that_scripts_and_other_sites_cannot_use(guarded: TestClient, own: Engine) -> None:
+def test_the_session_cookie_is_http_only_and_same_site(guarded: TestClient, own: Engine) -> None:
     token = bearer(own, "read")["Authorization"].removeprefix("Bearer ")
     answer = guarded.post("/api/access", json={"token": f" {token} "})
     assert answer.json() == {"tokens_required": True, "role": "read"}
@@ -66,7 +66,7 @@ def test_signing_in_keeps_a_cookie_that_scripts_and_other_sites_cannot_use(guard
     assert guarded.get("/api/runs").status_code == 401
 
 
-def test_guessing_is_slow(guarded: TestClient) -> None:
+def test_failed_sign_ins_are_rate_limited(guarded: TestClient) -> None:
     statuses = [guarded.post("/api/access", json={"token": "guess"}).status_code for _ in range(4)]
     assert statuses == [401, 401, 429, 429]
     again = guarded.get("/api/runs", headers={"Authorization": "Bearer guess"})
@@ -74,7 +74,7 @@ def test_guessing_is_slow(guarded: TestClient) -> None:
     assert int(again.headers["retry-after"]) >= 1
 
 
-def test_a_revoked_token_opens_nothing(guarded: TestClient, own: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_revoked_token_is_rejected(guarded: TestClient, own: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     headers = bearer(own, "read")
     assert guarded.get("/api/runs", headers=headers).status_code == 200
     with writing(own) as session:
@@ -93,7 +93,7 @@ def test_tokens_are_hashed_at_rest(own: Engine, tmp_path: Path) -> None:
     assert token.removeprefix("mxd_") not in kept
 
 
-def test_each_client_is_limited_by_itself(own: Engine, tmp_path: Path) -> None:
+def test_clients_are_limited_independently(own: Engine, tmp_path: Path) -> None:
     settings = Settings(data=tmp_path, access="tokens", browse_rate=0.5, compute_rate=0.25)
     with TestClient(create_app(settings)) as client:
         one, other = bearer(own, "write"), bearer(own, "write")
@@ -103,17 +103,17 @@ def test_each_client_is_limited_by_itself(own: Engine, tmp_path: Path) -> None:
         assert [client.delete(LABEL, headers=one).status_code for _ in range(2)] == [204, 429]
 
 
-def test_names_that_are_not_ours_are_refused(client: TestClient) -> None:
+def test_unknown_host_names_are_rejected(client: TestClient) -> None:
     answer = client.get("/api/runs", headers={"host": "evil.example"})
     assert (answer.status_code, answer.json()["error"]["code"]) == (421, "wrong-host")
 
 
-def test_pages_of_other_sites_are_refused(client: TestClient) -> None:
+def test_requests_of_other_sites_are_rejected(client: TestClient) -> None:
     for headers in ({"origin": "http://evil.example"}, {"sec-fetch-site": "cross-site"}):
         assert client.put(LABEL, json={"label": "x"}, headers=headers).status_code == 403
 
 
-def test_large_bodies_are_refused_early(client: TestClient) -> None:
+def test_large_bodies_are_rejected_early(client: TestClient) -> None:
     for content in (b"x" * 3_000_000, (b"x" * 100_000 for _ in range(30))):
         answer = client.post("/api/runs/first/routing", content=content)
         assert (answer.status_code, answer.json()["error"]["code"]) == (413, "request-too-large")

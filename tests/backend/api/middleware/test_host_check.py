@@ -25,7 +25,7 @@ from mxd.backend.settings import host_name, is_loopback
         ("user@localhost", "localhost"),
     ],
 )
-def test_names_in_host_headers(header: str, name: str) -> None:
+def test_names_are_parsed_from_host_headers(header: str, name: str) -> None:
     assert host_name(header) == name
 
 
@@ -34,12 +34,12 @@ def test_any_host_header_is_answered(header: str) -> None:
     is_own_host(host_name(header), ())
 
 
-def test_only_addresses_localhost_and_allowed_names_are_ours() -> None:
+def test_only_addresses_localhost_and_allowed_names_are_accepted() -> None:
     assert all(is_own_host(name, {"lab"}) for name in ("localhost", "127.0.0.1", "::1", "10.0.0.7", "lab"))
     assert not any(is_own_host(name, {"lab"}) for name in ("evil.example", "localhost.evil.example", "", "127.0.0.1.x"))
 
 
-def test_loopback() -> None:
+def test_loopback_addresses_are_recognised() -> None:
     assert all(map(is_loopback, ("127.0.0.1", "localhost", "::1", "127.8.8.8")))
     assert not any(map(is_loopback, ("0.0.0.0", "::", "10.0.0.7", "lab.example")))
 
@@ -57,5 +57,5 @@ def test_loopback() -> None:
         ("DELETE", {"host": "localhost:8000", "sec-fetch-site": "same-origin"}, False),
     ],
 )
-def test_pages_of_other_sites(method: str, headers: dict[str, str], elsewhere: bool) -> None:
+def test_requests_of_other_sites_are_recognised(method: str, headers: dict[str, str], elsewhere: bool) -> None:
     assert is_cross_site(method, Headers(headers)) is elsewhere

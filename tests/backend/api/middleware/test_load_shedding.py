@@ -47,7 +47,7 @@ async def crowd(count: int, app: LoadSheddingMiddleware) -> list[asyncio.Task[Me
     return asked
 
 
-def test_more_than_may_wait_are_refused_and_told_when_to_come_back() -> None:
+def test_requests_above_the_limit_are_rejected_with_retry_after() -> None:
     async def check() -> None:
         slow = Slow()
         app = LoadSheddingMiddleware(slow, MOST)
@@ -63,7 +63,7 @@ def test_more_than_may_wait_are_refused_and_told_when_to_come_back() -> None:
     asyncio.run(check())
 
 
-def test_a_stream_that_has_begun_lets_others_wait() -> None:
+def test_a_started_stream_frees_its_slot() -> None:
     async def check() -> None:
         slow = Slow()
         app = LoadSheddingMiddleware(slow, MOST)
@@ -76,7 +76,7 @@ def test_a_stream_that_has_begun_lets_others_wait() -> None:
     asyncio.run(check())
 
 
-def test_health_is_always_answered_and_failures_leave_no_trace() -> None:
+def test_health_is_always_answered_and_failures_free_their_slots() -> None:
     async def failing(scope: Scope, receive: Receive, send: Send) -> None:
         raise RuntimeError
 
@@ -109,7 +109,7 @@ class Paused:
         await send({"type": "http.response.start", "status": 200, "headers": []})
 
 
-def test_who_comes_behind_too_many_others_is_refused_and_the_next_one_is_not() -> None:
+def test_a_request_behind_a_full_queue_is_rejected() -> None:
     async def check() -> None:
         app = LoadSheddingMiddleware(Paused(), 100)
         together = await asyncio.gather(*(status(app) for _ in range(FEW + 5)))
@@ -121,7 +121,7 @@ def test_who_comes_behind_too_many_others_is_refused_and_the_next_one_is_not() -
     asyncio.run(check())
 
 
-def test_requests_with_a_queue_of_their_own_are_left_to_it() -> None:
+def test_requests_with_their_own_queue_are_not_limited() -> None:
     async def check() -> None:
         app = LoadSheddingMiddleware(Paused(), 100)
         path = "/api/runs/x/steering"
@@ -131,7 +131,7 @@ def test_requests_with_a_queue_of_their_own_are_left_to_it() -> None:
     asyncio.run(check())
 
 
-def test_who_waits_with_few_others_for_a_machine_that_paused_is_answered() -> None:
+def test_a_short_queue_is_answered_after_a_pause() -> None:
     async def check() -> None:
         app = LoadSheddingMiddleware(Paused(), 100)
         answers = await asyncio.gather(*(status(app) for _ in range(FEW)))

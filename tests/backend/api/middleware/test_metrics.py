@@ -28,7 +28,7 @@ def test_requests_are_counted_by_route(client: TestClient) -> None:
     assert float(database.split()[1]) > 10_000
 
 
-def test_every_request_has_an_id_and_a_line(client: TestClient, caplog: pytest.LogCaptureFixture) -> None:
+def test_every_request_has_an_id_and_a_log_line(client: TestClient, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, REQUEST_LOG)
     answer = client.get("/api/runs/first/search", params={"text": "a private thought"})
     record = next(it for it in caplog.records if it.name == REQUEST_LOG)
@@ -38,7 +38,7 @@ def test_every_request_has_an_id_and_a_line(client: TestClient, caplog: pytest.L
     assert "private" not in json.dumps(line)
 
 
-def test_an_exception_stays_in_one_line() -> None:
+def test_an_exception_is_logged_in_one_line() -> None:
     try:
         raise RuntimeError("two\nlines")
     except RuntimeError as error:

@@ -32,7 +32,7 @@ def test_a_burst_then_a_steady_rate() -> None:
 
 
 @given(st.lists(st.floats(0, 3), min_size=1, max_size=60), st.floats(0.1, 20))
-def test_no_more_than_burst_and_rate_ever_pass(pauses: list[float], per_second: float) -> None:
+def test_requests_never_exceed_burst_and_rate(pauses: list[float], per_second: float) -> None:
     clock = Clock()
     limit = RateLimiter(per_second, clock)
     passed = 0
@@ -42,7 +42,7 @@ def test_no_more_than_burst_and_rate_ever_pass(pauses: list[float], per_second: 
     assert passed <= max(1.0, per_second * SECONDS_OF_BURST) + clock.now * per_second + 1e-6
 
 
-def test_a_flood_of_clients_costs_no_memory() -> None:
+def test_many_clients_use_bounded_memory() -> None:
     limit = RateLimiter(1.0, Clock())
     for number in range(rates.CLIENTS_REMEMBERED + 50):
         limit.wait(str(number))

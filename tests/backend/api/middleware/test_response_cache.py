@@ -25,7 +25,7 @@ def own_client(own_client: TestClient) -> TestClient:
 
 @pytest.mark.parametrize("page", PAGES)
 @pytest.mark.parametrize("encoding", ["gzip", "identity"])
-def test_a_repeated_page_is_the_same(own_client: TestClient, page: str, encoding: str) -> None:
+def test_a_repeated_response_is_identical(own_client: TestClient, page: str, encoding: str) -> None:
     first, again = (own_client.get(page, headers={"Accept-Encoding": encoding}) for _ in range(2))
     assert (first.status_code, first.content) == (again.status_code, again.content)
     ids = {"x-request-id"}
@@ -35,7 +35,7 @@ def test_a_repeated_page_is_the_same(own_client: TestClient, page: str, encoding
     assert first.headers["x-request-id"] != again.headers["x-request-id"]
 
 
-def test_a_kept_page_needs_no_query(own_client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cached_response_needs_no_query(own_client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = own_client.get(PAGES[1]).json()
 
     def fail(*_words: Any) -> Any:
@@ -46,14 +46,14 @@ def test_a_kept_page_needs_no_query(own_client: TestClient, monkeypatch: pytest.
     assert 'route="/api/runs/{run}/experts/{expert}",status="200"} 3.0' in own_client.get("/metrics").text
 
 
-def test_a_new_label_is_seen_at_once(own_client: TestClient) -> None:
+def test_a_new_label_invalidates_the_cache(own_client: TestClient) -> None:
     for label in ("foxes", "hounds"):
         own_client.put("/api/runs/first/experts/3/label", json={"label": label})
         for _ in range(2):
             assert own_client.get(PAGES[1]).json()["row"]["label"] == label
 
 
-def test_errors_are_not_kept(own_client: TestClient) -> None:
+def test_errors_are_not_cached(own_client: TestClient) -> None:
     for _ in range(2):
         assert own_client.get("/api/runs/first/experts/9999").status_code == 404
         assert own_client.get("/api/runs/none/experts").status_code == 404

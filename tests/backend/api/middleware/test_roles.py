@@ -29,14 +29,14 @@ def test_every_endpoint_needs_a_role() -> None:
             assert needed_role(method.upper(), path) == expected, f"{method} {path}"
 
 
-def test_pages_and_the_api_description_are_for_everybody() -> None:
+def test_pages_and_the_api_description_need_no_role() -> None:
     for path in ("/", "/assets/main.js", "/docs", "/openapi.json", "/healthz"):
         assert needed_role("GET", path) is None
     assert needed_role("GET", "/metrics") == "read"
     assert needed_role("GET", "/api/none") == "read"
 
 
-def test_who_may_write_may_read() -> None:
+def test_writers_may_read() -> None:
     assert allows("write", "read")
     assert allows("write", "write")
     assert allows("read", "read")

@@ -45,7 +45,7 @@ def _parts(world: World) -> tuple[LanguageModel, Run]:
     return LanguageModel.load(run.config.language_model, "cpu"), run
 
 
-def test_the_graph_is_the_trainers(live_client: TestClient, circuit: Circuit) -> None:
+def test_the_graph_equals_that_of_the_trainer(live_client: TestClient, circuit: Circuit) -> None:
     answer = live_client.post(PATH, json=ASKED)
     assert answer.status_code == 200, answer.text
     found = CircuitResponse.model_validate(answer.json())
@@ -67,7 +67,7 @@ def test_another_target_and_fewer_nodes(live_client: TestClient) -> None:
     assert {node["kind"] for node in found["graph"]["nodes"]}.isdisjoint({"error"})
 
 
-def test_effects_are_the_trainers(live_client: TestClient, fitted: World, circuit: Circuit) -> None:
+def test_effects_equal_those_of_the_trainer(live_client: TestClient, fitted: World, circuit: Circuit) -> None:
     groups = [[switch._asdict()] for switch in circuit.experts]
     answer = live_client.post(f"{PATH}/effects", json={**ASKED, "target": circuit.target.id, "groups": groups})
     assert answer.status_code == 200, answer.text
@@ -80,7 +80,7 @@ def test_effects_are_the_trainers(live_client: TestClient, fitted: World, circui
     assert single["agreement"]["correlation"] is None
 
 
-def test_a_saved_graph_opens_as_it_was(live_client: TestClient) -> None:
+def test_a_saved_graph_opens_unchanged(live_client: TestClient) -> None:
     traced = live_client.post(PATH, json=ASKED).json()
     saved = live_client.post(f"{PATH}/graph", json=ASKED).json()
     saved["qParams"] |= {"pinnedIds": traced["ids"][:2], "supernodes": [["pair", *traced["ids"][:2]]]}
@@ -112,7 +112,7 @@ def test_a_saved_graph_opens_as_it_was(live_client: TestClient) -> None:
         (f"{PATH}/effects", {"groups": [[{"run": "small", "position": 1, "expert": 10**6}]]}, 400, "active"),
     ],
 )
-def test_bad_requests_are_sentences(
+def test_invalid_requests_are_errors(
     live_client: TestClient, path: str, changes: dict[str, Any], status: int, words: str
 ) -> None:
     answer = live_client.post(path, json={**ASKED, **changes})
@@ -130,7 +130,7 @@ def app(fitted: World) -> Iterator[FastAPI]:
     services.database.dispose()
 
 
-def test_who_leaves_ends_the_work(app: FastAPI, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disconnecting_cancels_tracing(app: FastAPI, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, gone, ended = threading.Event(), threading.Event(), threading.Event()
 
     def endless(_lm: Any, _runs: Any, _config: Any, callbacks: Any) -> None:
@@ -156,7 +156,7 @@ def test_who_leaves_ends_the_work(app: FastAPI, monkeypatch: pytest.MonkeyPatch)
         gone.set()
 
 
-def test_the_command_says_and_writes_what_it_found(
+def test_the_command_prints_and_writes_the_circuit(
     fitted: World, circuit: Circuit, tmp_path: Path, capsys: Capture
 ) -> None:
     words = ["circuit", "small", "--prompt", PROMPT, "--data", str(fitted.data), "--device", "cpu"]
@@ -183,12 +183,12 @@ def test_the_command_says_and_writes_what_it_found(
         (["--nodes", "1"], "Invalid --nodes: '1'. Input should be greater than or equal to 2"),
     ],
 )
-def test_the_command_refuses_in_a_sentence(fitted: World, capsys: Capture, more: list[str], sentence: str) -> None:
+def test_the_command_rejects_invalid_input(fitted: World, capsys: Capture, more: list[str], sentence: str) -> None:
     assert mxd(["circuit", "small", "--prompt", PROMPT, "--data", str(fitted.data), "--device", "cpu", *more]) == 2
     assert sentence in capsys.readouterr().err
 
 
-def test_the_page_holds_everything_and_escapes_it(circuit: Circuit) -> None:
+def test_the_page_contains_the_circuit_and_escapes_text(circuit: Circuit) -> None:
     hostile = circuit.tokens[1].__class__(1, "<script>", start=False)
     changed = circuit.__class__(**{**vars(circuit), "tokens": (circuit.tokens[0], hostile, *circuit.tokens[2:])})
     page = circuit_page(changed)

@@ -75,7 +75,7 @@ def test_models_are_runs_and_sessions(client: openai.OpenAI, url: str) -> None:
         client.models.retrieve("big")
 
 
-def test_a_completion_equals_the_trainers(client: openai.OpenAI, fitted: World) -> None:
+def test_a_completion_equals_that_of_the_trainer(client: openai.OpenAI, fitted: World) -> None:
     for edits in ((), (EDIT,)):
         answer = client.completions.create(
             model="small", prompt=PROMPT, max_tokens=8, seed=3, n=2, extra_body={"edits": edits}
@@ -140,7 +140,7 @@ def test_the_stop_filter_equals_a_search_in_the_whole_text(text: str, stops: lis
         ({"extra_body": {"edits": ["3:ablate@soon"]}}, "edits.0", "Unknown clause"),
     ],
 )
-def test_errors_have_openais_shape(
+def test_errors_have_the_openai_format(
     client: openai.OpenAI, more: dict[str, Any], param: str | None, message: str
 ) -> None:
     with pytest.raises((openai.BadRequestError, openai.NotFoundError), match=message) as caught:
@@ -155,7 +155,7 @@ def test_parameters_without_effect_are_accepted(client: openai.OpenAI) -> None:
     )
 
 
-def test_many_at_once_are_all_right(url: str, fitted: World) -> None:
+def test_simultaneous_requests_get_correct_answers(url: str, fitted: World) -> None:
     """Requests with different edits and seeds share batches, and each gets the text that it gets alone."""
     edits = [(), ("3:add:9",), ("7:set:4@when:3<=0",), (EDIT,)]
     wanted = [expected(fitted, PROMPT, edits[number % 4], seed=number)[0] for number in range(16)]

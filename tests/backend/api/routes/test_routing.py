@@ -18,7 +18,7 @@ RUN = "/api/runs/small"
 PROMPT = "the old fox"
 
 
-def test_routing_equals_the_trainers(live_client: TestClient, fitted: World) -> None:
+def test_routing_equals_that_of_the_trainer(live_client: TestClient, fitted: World) -> None:
     answer = live_client.post(f"{RUN}/routing", json={"text": PROMPT}).json()
     run = Run.load("small", fitted.data)
     expected = route(LanguageModel.load(run.config.language_model, "cpu"), run, PROMPT)
@@ -31,7 +31,7 @@ def test_routing_equals_the_trainers(live_client: TestClient, fitted: World) -> 
     assert any(info["density"] and info["top_tokens"] for info in answer["experts"].values())
 
 
-def test_predictions_equal_the_trainers(live_client: TestClient, fitted: World) -> None:
+def test_predictions_equal_those_of_the_trainer(live_client: TestClient, fitted: World) -> None:
     answer = live_client.post(f"{RUN}/routing/predictions", json={"text": PROMPT}).json()
     run = Run.load("small", fitted.data)
     expected = predict(LanguageModel.load(run.config.language_model, "cpu"), run, PROMPT)
@@ -41,7 +41,7 @@ def test_predictions_equal_the_trainers(live_client: TestClient, fitted: World) 
         assert [it["id"] for it in token["predictions"]] == [it.id for it in wanted.predictions]
 
 
-def test_effects_equal_the_trainers(live_client: TestClient, fitted: World) -> None:
+def test_effects_equal_those_of_the_trainer(live_client: TestClient, fitted: World) -> None:
     answer = live_client.post(f"{RUN}/routing/effects", json={"text": PROMPT, "position": 2}).json()
     wanted = direct_effects(fitted.language_model, Run.load("small", fitted.data), PROMPT, 2)
     assert [effect["expert"] for effect in answer["experts"]] == [effect.expert for effect in wanted]

@@ -35,7 +35,7 @@ def rows(url: str) -> list[tuple[str]]:
     return found
 
 
-def test_the_database_is_unpacked_once_so_that_changes_are_kept(demo: Path) -> None:
+def test_the_database_is_unpacked_once_and_keeps_changes(demo: Path) -> None:
     url = unpacked_database(demo)
     assert rows(url) == [("fox",)]
     database = sqlite3.connect(url.removeprefix("sqlite:///"))

@@ -89,7 +89,7 @@ def test_sockets_name_their_protocol() -> None:
         assert listener.proto == socket.IPPROTO_TCP
 
 
-def test_sigint_stops_it_while_a_stream_is_open(made_up: Path) -> None:
+def test_sigint_stops_the_server_while_a_stream_is_open(made_up: Path) -> None:
     with server(made_up) as (url, process), httpx.Client(timeout=TIMEOUT_SECONDS) as client:
         with client.stream("GET", f"{url}/api/runs/first/events") as answer:
             next(answer.iter_lines())
@@ -100,7 +100,7 @@ def test_sigint_stops_it_while_a_stream_is_open(made_up: Path) -> None:
         assert process.returncode == 0
 
 
-def test_sigterm_stops_it_during_a_generation(fitted: World) -> None:
+def test_sigterm_stops_the_server_during_a_generation(fitted: World) -> None:
     with server(fitted.data) as (url, process), httpx.Client(timeout=TIMEOUT_SECONDS) as client:
         with steering(url, client, 100) as answer:
             assert next(answer.iter_lines()) == "event: start"

@@ -14,7 +14,7 @@ VALUES = st.lists(st.integers(0, 4), min_size=1, max_size=12)
 
 
 @given(VALUES, VALUES)
-def test_it_equals_scikit_learns(positive: list[int], negative: list[int]) -> None:
+def test_auc_equals_that_of_scikit_learn(positive: list[int], negative: list[int]) -> None:
     wanted = roc_auc_score([1] * len(positive) + [0] * len(negative), positive + negative)
     assert auroc(np.array(positive), np.array(negative)) == pytest.approx(wanted)
     low, high = auroc_interval(np.array(positive), np.array(negative))
@@ -30,7 +30,7 @@ def test_the_interval_shrinks_with_more_texts() -> None:
     assert widths[1] < widths[0] / 2
 
 
-def test_peaks_leave_out_the_start_token() -> None:
+def test_peaks_exclude_the_start_token() -> None:
     tokens = [
         {"start": True, "experts": [{"expert": 3, "coefficient": 9.0}]},
         {"start": False, "experts": [{"expert": 3, "coefficient": 0.5}, {"expert": 4, "coefficient": 0.2}]},

@@ -75,7 +75,7 @@ async def answer(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
     return dict(found)
 
 
-def test_every_reading_tool_answers_with_control_and_sample(data: Path) -> None:
+def test_every_reading_tool_returns_control_and_sample(data: Path) -> None:
     expert = max(Run.load("small", data).units)
     texts = {"positive": ["the old fox", "old fox ran"], "negative": ["red blue dog", "a dog sat"]}
 
@@ -109,7 +109,7 @@ def rounded(document: Any) -> Any:
     return json.loads(json.dumps(document), parse_float=lambda digits: float(f"{float(digits):.5g}"))
 
 
-def test_steering_stands_next_to_the_same_edits_of_a_random_expert(data: Path) -> None:
+def test_steering_includes_the_same_edits_of_a_random_expert(data: Path) -> None:
     expert = max(Run.load("small", data).units)
     edits = [f"{expert}:add:20@first:4"]
 

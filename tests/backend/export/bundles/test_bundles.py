@@ -53,7 +53,7 @@ def table_rows(data: Path, table: Table) -> list[tuple[Any, ...]]:
     return rows
 
 
-def test_there_and_back(world: World, bundle: Path, tmp_path: Path) -> None:
+def test_a_packed_run_unpacks_unchanged(world: World, bundle: Path, tmp_path: Path) -> None:
     opened = unpack(bundle, tmp_path / "opened", "elsewhere/tiny")
     assert (opened.run, Run.load("small", opened.folder).config.language_model) == ("small", "elsewhere/tiny")
     filled = 0
@@ -69,7 +69,7 @@ def test_there_and_back(world: World, bundle: Path, tmp_path: Path) -> None:
     assert unpack(bundle, opened.folder, None) == opened, "the second time nothing is done"
 
 
-def test_served_at_once(world: World, bundle: Path, tmp_path: Path) -> None:
+def test_an_opened_bundle_is_served_immediately(world: World, bundle: Path, tmp_path: Path) -> None:
     folders = (world.data, unpack(bundle, tmp_path / "opened", None).folder)
     here, there = (TestClient(create_app(Settings(data=folder))) for folder in folders)
     with here, there:
@@ -93,7 +93,7 @@ def without_times(value: Any) -> Any:
     return [without_times(item) for item in value] if isinstance(value, list) else value
 
 
-def test_nothing_of_this_machine_goes_along(world: World, bundle: Path) -> None:
+def test_bundles_contain_no_local_paths(world: World, bundle: Path) -> None:
     with zipfile.ZipFile(bundle) as archive:
         for name in archive.namelist():
             assert str(world.data.parent).encode() not in archive.read(name), name
@@ -154,7 +154,7 @@ HOSTILE: list[tuple[str, Change, str]] = [
 
 
 @pytest.mark.parametrize(("change", "sentence"), [case[1:] for case in HOSTILE], ids=[case[0] for case in HOSTILE])
-def test_a_hostile_bundle(bundle: Path, tmp_path: Path, change: Change, sentence: str) -> None:
+def test_hostile_bundles_are_rejected(bundle: Path, tmp_path: Path, change: Change, sentence: str) -> None:
     entries = entries_of(bundle)
     change(entries)
     file = write_bundle(tmp_path / "bad.mxd", entries)
@@ -164,7 +164,7 @@ def test_a_hostile_bundle(bundle: Path, tmp_path: Path, change: Change, sentence
     assert not (tmp_path.parent / "evil").exists()
 
 
-def test_no_bundles(bundle: Path, tmp_path: Path) -> None:
+def test_files_that_are_not_bundles_are_rejected(bundle: Path, tmp_path: Path) -> None:
     (tmp_path / "text.mxd").write_text("no zip file")
     (tmp_path / "half.mxd").write_bytes(bundle.read_bytes()[: bundle.stat().st_size // 2])
     with zipfile.ZipFile(tmp_path / "other.mxd", "w") as archive:
@@ -185,7 +185,7 @@ def test_no_bundles(bundle: Path, tmp_path: Path) -> None:
             unpack(tmp_path / f"{name}.mxd", tmp_path / "opened", None)
 
 
-def test_changed_on_the_way(bundle: Path, tmp_path: Path) -> None:
+def test_changed_bundles_are_rejected(bundle: Path, tmp_path: Path) -> None:
     entries = entries_of(bundle)
     entries["database/labels.jsonl"] = entries["database/labels.jsonl"].replace(b"foxes", b"boxes")
     with zipfile.ZipFile(tmp_path / "bad.mxd", "w", zipfile.ZIP_DEFLATED) as archive:
@@ -195,7 +195,7 @@ def test_changed_on_the_way(bundle: Path, tmp_path: Path) -> None:
         unpack(tmp_path / "bad.mxd", tmp_path / "opened", None)
 
 
-def test_a_folder_with_something_else_stays(bundle: Path, tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_not_overwritten(bundle: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("precious")
     with pytest.raises(UserError, match="contains something else"):
         unpack(bundle, tmp_path, None)
@@ -205,7 +205,7 @@ def test_a_folder_with_something_else_stays(bundle: Path, tmp_path: Path) -> Non
         unpack(bundle, tmp_path, None)
 
 
-def test_names_that_are_known_stay_in_their_folder() -> None:
+def test_known_names_stay_in_their_folder() -> None:
     for name in ("run/tokenizer/tokenizer.json", "run/layer.safetensors", "database/examples.jsonl"):
         assert is_known(name)
     for name in (

@@ -143,7 +143,7 @@ def test_pruning_limits_nodes_and_traced_experts(world: World) -> None:
     assert few.origins["expert"] > whole.origins["expert"]
 
 
-def test_one_run_and_another_target(world: World) -> None:
+def test_a_single_run_and_a_chosen_target(world: World) -> None:
     run = run_of(world, "alone", 1)
     circuit = trace(world.language_model, run, CircuitConfig(prompt=TEXT, target=9, position=4, nodes=300, share=1))
     assert [token.text for token in circuit.tokens[1:]] == list(TEXT[:4])

@@ -84,7 +84,9 @@ def read_experts(session: Session) -> list[ExpertRecord]:
 
 
 @pytest.mark.parametrize("tokens_per_batch", [48, 1024])
-def test_equals_brute_force(world: World, run: Run, monkeypatch: pytest.MonkeyPatch, tokens_per_batch: int) -> None:
+def test_the_index_equals_brute_force(
+    world: World, run: Run, monkeypatch: pytest.MonkeyPatch, tokens_per_batch: int
+) -> None:
     monkeypatch.setattr(collect_module, "TOKENS_PER_BATCH", tokens_per_batch)
     config = settings(world)
     result = build_index(run, config, world.language_model, world.database)
@@ -259,7 +261,7 @@ def test_postgresql_and_sqlite_store_the_same_index(world: World, run: Run, post
     other.dispose()
 
 
-def test_on_a_cpu_everything_runs_in_one_thread(world: World, run: Run) -> None:
+def test_indexing_on_a_cpu_uses_one_thread(world: World, run: Run) -> None:
     main, threads = threading.get_ident(), []
     embeddings = world.language_model.module.get_input_embeddings()
     handle = embeddings.register_forward_pre_hook(lambda *_: threads.append(threading.get_ident()))

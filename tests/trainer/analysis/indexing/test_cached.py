@@ -26,7 +26,7 @@ def cache(world: World) -> ActivationCache:
 
 
 @pytest.mark.parametrize(("tokens", "per_batch"), [(1280, 48), (640, 1024)])
-def test_equals_brute_force(
+def test_the_index_of_a_cache_equals_brute_force(
     world: World, cache: ActivationCache, monkeypatch: pytest.MonkeyPatch, tokens: int, per_batch: int
 ) -> None:
     monkeypatch.setattr(collect_module, "TOKENS_PER_BATCH", per_batch)

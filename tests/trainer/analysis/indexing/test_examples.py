@@ -58,7 +58,9 @@ def same(left: tuple[SelectedExamples, ActivePairs], right: tuple[SelectedExampl
 @given(
     seed=st.integers(0, 1000), sequences=st.integers(1, 40), examples_per_bin=st.integers(0, 2), parts=st.integers(1, 3)
 )
-def test_batches_parts_and_pruning_change_nothing(seed: int, sequences: int, examples_per_bin: int, parts: int) -> None:
+def test_examples_do_not_depend_on_batches_parts_and_pruning(
+    seed: int, sequences: int, examples_per_bin: int, parts: int
+) -> None:
     routing = random_routing(seed, sequences)
     whole, statistics = collect(routing, [np.arange(sequences)], examples_per_bin, prune_at=1 << 20)
     expected = whole.prune(statistics), whole.pairs
@@ -77,7 +79,7 @@ def test_batches_parts_and_pruning_change_nothing(seed: int, sequences: int, exa
         assert np.array_equal(getattr(statistics, name), getattr(together, name)), name
 
 
-def test_pairs_are_in_order_whatever_k_is() -> None:
+def test_pairs_are_ordered_for_every_k() -> None:
     pairs, token_P = active_pairs(random_routing(0, 9), LENGTH, np.arange(9) * 2)
     rows = list(zip(*(field.tolist() for field in pairs[:3]), strict=True))
     assert rows == sorted(rows)
@@ -86,7 +88,7 @@ def test_pairs_are_in_order_whatever_k_is() -> None:
     assert token_P.tolist() == [s // 2 * LENGTH + p for _, s, p in rows]
 
 
-def test_ranks_go_by_coefficient_whatever_the_order_of_the_gate() -> None:
+def test_ranks_follow_the_coefficients_not_the_gate() -> None:
     """A gate without a top-k has its experts by id."""
     routing = Routing(torch.tensor([[0.0, 2.0, 0.5, 3.0], [1.0, 0.0, 4.0, 0.0]]), torch.arange(4).expand(2, 4))
     pairs, token_P = active_pairs(routing, 1, np.arange(2))

@@ -45,7 +45,7 @@ def test_a_short_text_is_sampled_completely() -> None:
     assert sampled([3, 2], capacity=50).sequences == [0, 1, 2, 3, 4]
 
 
-def test_the_strongest_come_first() -> None:
+def test_experts_are_sorted_by_activation() -> None:
     pairs = batch(0, 1, np.random.default_rng(3))
     sample = RoutedSample(0, LENGTH)
     sample.add(pairs, np.zeros((1, LENGTH), np.int64), np.arange(1))

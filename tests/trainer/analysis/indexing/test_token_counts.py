@@ -64,7 +64,7 @@ def test_parts_add_up(tmp_path_factory: pytest.TempPathFactory, parts: list[list
         check(whole, parts)
 
 
-def test_counts_above_what_a_word_holds_and_chunks_of_few_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counts_above_16_bits_and_small_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_COUNT", 4)
     monkeypatch.setattr(module, "COUNT_BITS", 2)
     monkeypatch.setattr(module, "WORDS_PER_CHUNK", 5)

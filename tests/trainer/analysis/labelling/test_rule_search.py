@@ -86,7 +86,7 @@ def test_undefined_scores_are_none(text: list[str]) -> None:
     assert score.balanced_accuracy == 0.5
 
 
-def test_rules_of_several_experts_are_those_of_each_alone(text: list[str]) -> None:
+def test_rules_of_several_experts_equal_those_of_each_alone(text: list[str]) -> None:
     background = BackgroundTokens(FeatureExtractor("<end>").extract(text), np.arange(TOKENS))
     generator = np.random.default_rng(2)
     words = [np.flatnonzero([word == f" {chosen}" for word in text]) for chosen in WORDS]

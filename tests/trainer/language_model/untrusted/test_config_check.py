@@ -31,7 +31,7 @@ def change(folder: Path, **values: Any) -> None:
 
 
 @pytest.mark.parametrize("name", HUGE)
-def test_a_config_larger_than_its_weights_is_refused(name: str, tmp_path: Path) -> None:
+def test_a_config_larger_than_its_weights_is_rejected(name: str, tmp_path: Path) -> None:
     folder = saved_language_model(tmp_path / "language-model")
     values, sentence = HUGE[name]
     change(folder, **values)
@@ -40,7 +40,7 @@ def test_a_config_larger_than_its_weights_is_refused(name: str, tmp_path: Path) 
     assert "\n" not in str(raised.value)
 
 
-def test_an_outline_of_a_billion_layers_is_refused(tmp_path: Path) -> None:
+def test_an_outline_of_a_billion_layers_is_rejected(tmp_path: Path) -> None:
     folder = saved_language_model(tmp_path / "language-model")
     change(folder, num_hidden_layers=10**9)
     with pytest.raises(UserError, match="num_hidden_layers"):

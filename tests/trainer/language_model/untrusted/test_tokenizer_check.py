@@ -51,7 +51,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_tokenizer_is_refused(name: str, folder: Path) -> None:
+def test_a_hostile_tokenizer_is_rejected(name: str, folder: Path) -> None:
     content, sentence = HOSTILE[name]
     (folder / "tokenizer.json").write_text(content)
     with pytest.raises(UserError, match=sentence) as raised:
@@ -59,7 +59,7 @@ def test_a_hostile_tokenizer_is_refused(name: str, folder: Path) -> None:
     assert "\n" not in str(raised.value)
 
 
-def test_nested_settings_are_refused(folder: Path) -> None:
+def test_nested_settings_are_rejected(folder: Path) -> None:
     (folder / "tokenizer_config.json").write_text('{"extra":' * 100_000)
     with pytest.raises(UserError, match="nested too deeply"):
         load_tokenizer(str(folder))

@@ -60,7 +60,7 @@ def test_contributions_add_up(method: Method) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_saved_with_its_thresholds(tmp_path: Path, method: Method) -> None:
+def test_a_saved_layer_has_its_thresholds(tmp_path: Path, method: Method) -> None:
     layer, x_TI = layer_of(method), torch.randn(7, 12)
     layer.save(tmp_path)
     assert torch.allclose(load_layer(tmp_path)(x_TI).output_TO, layer(x_TI).output_TO)

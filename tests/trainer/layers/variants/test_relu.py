@@ -11,7 +11,7 @@ from tests.helpers.layers import random_layer, random_layer_of
 
 
 @pytest.mark.parametrize("encoder", ["mlp", "glu"])
-def test_it_equals_an_mxd_with_k_equal_to_n(encoder: Encoder) -> None:
+def test_a_relu_mxd_equals_an_mxd_with_k_equal_to_n(encoder: Encoder) -> None:
     relu, reference = random_layer_of("relu-mxd", encoder), random_layer(encoder, k=33)
     reference.load_state_dict(relu.state_dict())
     x_TI = torch.randn(7, 12)

@@ -24,12 +24,12 @@ NUMBERS = st.integers(0, 2**40)
 
 
 @given(st.lists(NUMBERS, max_size=200))
-def test_numbers_come_back(numbers: list[int]) -> None:
+def test_numbers_round_trip(numbers: list[int]) -> None:
     assert unpack(pack(numbers)) == numbers
 
 
 @given(st.lists(st.integers(0, 127)))
-def test_a_small_number_takes_a_byte(numbers: list[int]) -> None:
+def test_a_small_number_is_stored_in_one_byte(numbers: list[int]) -> None:
     assert len(pack(numbers)) == len(numbers)
 
 
@@ -37,7 +37,7 @@ def test_a_small_number_takes_a_byte(numbers: list[int]) -> None:
     st.sets(st.integers(0, 2**16 - 1), max_size=300),
     st.randoms(use_true_random=False),
 )
-def test_where_an_expert_is_active_comes_back(positions: set[int], chance: object) -> None:
+def test_active_positions_round_trip(positions: set[int], chance: object) -> None:
     pairs = np.zeros(len(positions), ACTIVE)
     pairs["position"] = sorted(positions)
     pairs["coefficient"] = [chance.uniform(0, 100) for _ in positions]  # type: ignore[attr-defined]
@@ -48,19 +48,19 @@ def test_where_an_expert_is_active_comes_back(positions: set[int], chance: objec
 
 
 @given(st.lists(st.integers(0, 2**32 - 1), max_size=200))
-def test_token_ids_come_back(ids: list[int]) -> None:
+def test_token_ids_round_trip(ids: list[int]) -> None:
     column, raw = PackedTokenIds(), np.array(ids, TOKEN_IDS).tobytes()
     assert column.process_result_value(column.process_bind_param(raw, DIALECT), DIALECT) == raw
 
 
 @given(st.lists(st.tuples(NUMBERS, NUMBERS)))
-def test_pairs_come_back(pairs: list[tuple[int, int]]) -> None:
+def test_pairs_round_trip(pairs: list[tuple[int, int]]) -> None:
     column, lists = PackedPairs(), [list(pair) for pair in pairs]
     assert column.process_result_value(column.process_bind_param(lists, DIALECT), DIALECT) == lists
 
 
 @given(st.lists(st.lists(NUMBERS, max_size=9), max_size=9))
-def test_many_lists_come_back_at_once(lists: list[list[int]]) -> None:
+def test_lists_are_decoded_in_one_call(lists: list[list[int]]) -> None:
     packed = [pack(numbers) for numbers in lists]
     ends = np.cumsum([0, *map(len, packed)], dtype=np.int64)
     assert unpack_all(b"".join(packed)).tolist() == [number for numbers in lists for number in numbers]

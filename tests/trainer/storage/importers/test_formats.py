@@ -99,7 +99,9 @@ def log_probabilities(language_model: LanguageModel, norm: nn.Module, reads: Ans
 
 
 @pytest.mark.parametrize("case", FORMATS)
-def test_indexes_routes_and_steers(world: World, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+def test_an_imported_run_can_be_indexed_routed_and_steered(
+    world: World, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
     place, save = FORMATS[case]
     save(world.data.parent / place, monkeypatch)
     result, language_model, run = imported(world, world.data.parent / place, "gpt2")
@@ -170,7 +172,7 @@ def test_a_checkpoint_reads_the_norm_before_its_weight(
 
 
 @pytest.mark.parametrize("case", [case for case in FORMATS if not case.startswith("mxd")])
-def test_a_transcoder_reads_what_the_mlp_reads(world: World, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+def test_a_transcoder_has_the_input_of_the_mlp(world: World, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
     place, save = FORMATS[case]
     writes = save(world.data.parent / place, monkeypatch)
     _, language_model, run = imported(world, world.data.parent / place, "gpt2")
@@ -179,9 +181,7 @@ def test_a_transcoder_reads_what_the_mlp_reads(world: World, monkeypatch: pytest
 
 
 @pytest.mark.parametrize(("family", "kwargs"), [("llama", {}), ("gpt2", {"fold_ln": True})])
-def test_saelens_reads_a_norm_before_its_weight_where_its_language_model_does(
-    world: World, family: str, kwargs: dict[str, bool]
-) -> None:
+def test_saelens_norm_weights_follow_the_language_model(world: World, family: str, kwargs: dict[str, bool]) -> None:
     source = world.data.parent / "one"
     writes = save_saelens(source, "skip_transcoder", metadata={"model_from_pretrained_kwargs": kwargs})
     _, language_model, run = imported(world, source, family)

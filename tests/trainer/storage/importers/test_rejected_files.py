@@ -65,7 +65,7 @@ def test_a_hostile_pickle_does_not_run(place: Path, capsys: Capture) -> None:
     assert (place / "ran").exists(), "it would have run elsewhere"
 
 
-def test_files_that_are_no_checkpoints(place: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_are_not_checkpoints(place: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     (place / "empty.pt").touch()
     (place / "text.pt").write_text("not a checkpoint")
     torch.save({"a": torch.zeros(1)}, place / "other.pt")
@@ -79,7 +79,7 @@ def test_files_that_are_no_checkpoints(place: Path, capsys: Capture, monkeypatch
     assert "unpacks to" in refused(capsys, "bomb.pt")
 
 
-def test_tensors_that_claim_more_than_they_hold(place: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensors_larger_than_their_storage(place: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     large = torch.zeros(1).as_strided((1 << 20, 1 << 20), (0, 0))
     for number, value in enumerate((large, torch.zeros(3, 3).to_sparse(), torch.empty(3, device="meta"))):
         save_checkpoint(place / f"{number}.pt", monkeypatch, tensors={"W_enc": value})
@@ -102,7 +102,7 @@ def test_tensors_that_claim_more_than_they_hold(place: Path, capsys: Capture, mo
         ({"topk": 41}, "k=41 exceeds the number of experts"),
     ],
 )
-def test_checkpoints_of_other_layers(
+def test_checkpoints_without_a_supported_layer(
     place: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], sentence: str
 ) -> None:
     save_checkpoint(place / "theirs.pt", monkeypatch, **settings)
@@ -133,13 +133,15 @@ REFUSED: list[tuple[Callable[[Path], object], str]] = [
 
 
 @pytest.mark.parametrize(("save", "sentence"), REFUSED, ids=[sentence for _, sentence in REFUSED])
-def test_other_layers(place: Path, capsys: Capture, save: Callable[[Path], object], sentence: str) -> None:
+def test_unsupported_activations_and_architectures(
+    place: Path, capsys: Capture, save: Callable[[Path], object], sentence: str
+) -> None:
     save(place / "theirs")
     more = ["--layer", "1"] if (place / "theirs" / "a" / "config.yaml").exists() else []
     assert sentence in refused(capsys, "theirs", *more)
 
 
-def test_damaged_and_strange_tensors(place: Path, capsys: Capture) -> None:
+def test_damaged_tensors_and_wrong_shapes(place: Path, capsys: Capture) -> None:
     save_sparsify(place / "layers.1.mlp")
     path = place / "layers.1.mlp" / "sae.safetensors"
     tensors = load_file(path)
@@ -159,7 +161,7 @@ def test_damaged_and_strange_tensors(place: Path, capsys: Capture) -> None:
     assert "Invalid config file" in refused(capsys, "layers.1.mlp")
 
 
-def test_a_norm_behind_the_mlp(place: Path, capsys: Capture) -> None:
+def test_a_norm_after_the_mlp_is_rejected(place: Path, capsys: Capture) -> None:
     saved_language_model(place / "lm", "gemma2")
     save_saelens(place / "theirs")
     assert "replaces the norm" in refused(capsys, "theirs")
@@ -167,7 +169,7 @@ def test_a_norm_behind_the_mlp(place: Path, capsys: Capture) -> None:
     assert mxd(["import", "inside", "--language-model", "lm", "--name", "theirs"]) == 0
 
 
-def test_which_layer(place: Path, capsys: Capture) -> None:
+def test_an_ambiguous_layer_is_rejected(place: Path, capsys: Capture) -> None:
     save_circuit_tracer(place / "set")
     assert "has 3 layers. Choose one with --layer or --part: layer_0.safetensors" in refused(capsys, "set")
     assert "no such layer" in refused(capsys, "set", "--layer", "5")
@@ -188,7 +190,7 @@ def _of_another(place: Path, capsys: Capture) -> str:
     return refused(capsys, "layers.1.mlp")
 
 
-def test_an_imported_run_is_no_run_to_go_on_with(place: Path, capsys: Capture) -> None:
+def test_an_imported_run_cannot_be_resumed(place: Path, capsys: Capture) -> None:
     save_sparsify(place / "layers.1.mlp")
     words = ["import", "layers.1.mlp", "--language-model", "lm", "--name", "theirs"]
     assert mxd(words) == 0
@@ -202,7 +204,7 @@ def test_an_imported_run_is_no_run_to_go_on_with(place: Path, capsys: Capture) -
         check_resumable(fresh, Path("data"), "if-any")
 
 
-def test_what_is_only_imported_is_not_fitted() -> None:
+def test_import_only_methods_cannot_be_trained() -> None:
     settings: dict[str, Any] = {"name": "a", "language_model": "lm", "layer": 1, "text": {"dataset": "a.txt"}}
     settings |= {"optimizer": OptimizerConfig()}
     with pytest.raises(ValueError, match="can be imported but not trained"):
@@ -211,7 +213,7 @@ def test_what_is_only_imported_is_not_fitted() -> None:
         TrainConfig(**settings, tokens=0)
 
 
-def test_yaml_that_describes_more_than_it_holds(place: Path, capsys: Capture) -> None:
+def test_yaml_aliases_do_not_expand_beyond_the_limit(place: Path, capsys: Capture) -> None:
     merges = "a0: &a0 {x: 1}\n" + "".join(
         f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}\n" for n in range(1, 30)
     )

@@ -63,14 +63,16 @@ def found(database: Engine, bodies: dict[int, str], words: list[str]) -> list[in
 @settings(max_examples=60)
 @given(st.lists(BODIES, max_size=6), TYPED)
 @example(["a a a a a a a a a a a b2", "a a a a a a a a a a a a b2"], ["the", "b2"])
-def test_both_databases_find_the_same(databases: list[Engine], bodies: list[str], words: list[str]) -> None:
+def test_sqlite_and_postgresql_return_the_same_documents(
+    databases: list[Engine], bodies: list[str], words: list[str]
+) -> None:
     documents = dict(enumerate(bodies))
     one, other = (found(database, documents, words) for database in databases)
     assert one == other
 
 
 @pytest.mark.parametrize("words", [["fox", "sa"], ["sang", "fox"], ["old", "fox", "sang"], ["fox", "the", "old"]])
-def test_words_are_near_each_other(databases: list[Engine], words: list[str]) -> None:
+def test_near_queries_need_adjacent_words(databases: list[Engine], words: list[str]) -> None:
     near, far = "the old fox sang", "the old fox " + "very " * 12 + "sang"
     apart = search_body(["the old fox", "sang"])
     for database in databases:
@@ -79,13 +81,13 @@ def test_words_are_near_each_other(databases: list[Engine], words: list[str]) ->
 
 
 @pytest.mark.parametrize(("between", "near"), [(10, True), (11, False)])
-def test_ten_words_may_stand_between(databases: list[Engine], between: int, near: bool) -> None:
+def test_near_queries_allow_ten_words_between(databases: list[Engine], between: int, near: bool) -> None:
     for database in databases:
         for body in ("left " + "x " * between + "right", "right " + "x " * between + "left"):
             assert found(database, {0: body}, ["left", "right"]) == [0, 0] * near
 
 
-def test_long_documents_and_words_are_kept_as_far_as_they_can_be(databases: list[Engine]) -> None:
+def test_long_documents_and_words_are_truncated(databases: list[Engine]) -> None:
     body = "\0" + "word " * 20_000 + "x" * 3_000 + " end"
     for database in databases:
         assert found(database, {0: body}, ["word"]) == [0, 0]
@@ -95,7 +97,7 @@ def test_words_are_letters_and_digits() -> None:
     assert split_words("L'Été, x_1 \0 <b>ΣΑΣ</b>") == ["l", "ete", "x", "1", "b", "σασ", "b"]
 
 
-def test_the_one_with_more_of_a_word_comes_first(databases: list[Engine]) -> None:
+def test_documents_are_ranked_by_word_frequency(databases: list[Engine]) -> None:
     for database in databases:
         with Session(database) as session:
             delete_search(session, 1)
@@ -105,7 +107,7 @@ def test_the_one_with_more_of_a_word_comes_first(databases: list[Engine]) -> Non
             assert best_experts_with(session, 1, ["fox"], "whole", Ranked(100, 100)) == (1, 0)
 
 
-def test_documents_go(databases: list[Engine]) -> None:
+def test_deleted_documents_are_not_found(databases: list[Engine]) -> None:
     for database in databases:
         with Session(database) as session:
             delete_search(session, 1)
