@@ -20,6 +20,8 @@ from mxd.trainer.storage.database.tables import AutomaticLabelRecord, RunRecord
 FEATURES = "features"
 FIELDS = ("label", "labeller", "balanced_accuracy", "precision", "recall", "test_examples")
 MAX_SEARCHES = 64
+QUOTES = " “\"'"
+"""Characters before the first word of a label."""
 MIN_SEARCHED_ACCURACY = 0.65
 """Balanced accuracy below which a label is not searched; pages do not show such labels."""
 
@@ -64,7 +66,10 @@ class ShownLabels:
 
     @cached_property
     def like(self) -> Callable[[str], list[int]]:
-        """Function that returns the experts whose label contains a text, best labels first, without weak labels."""
+        """Function that returns the experts whose label contains a text, without weak labels.
+
+        Labels that begin with the text come first: “Numbers after …” before “, after numbers”. Then the best ones.
+        """
         accuracy = FIELDS.index("balanced_accuracy")
         searched = {expert: row for expert, row in self.rows.items() if row[accuracy] >= MIN_SEARCHED_ACCURACY}
         # One text with a line per label is searched in a single pass in C.
@@ -74,13 +79,15 @@ class ShownLabels:
 
         @lru_cache(MAX_SEARCHES)
         def matching_experts(folded: str) -> list[int]:
-            matches: list[int] = []
+            beginning: list[int] = []
+            others: list[int] = []
             at = whole.find(folded)
             while at >= 0:
                 line = bisect_right(starts, at) - 1
-                matches.append(experts[line])
+                before = whole[starts[line] : at].rsplit(": ", 1)[-1].strip(QUOTES)
+                (others if before else beginning).append(experts[line])
                 at = whole.find(folded, starts[line + 1])
-            return matches
+            return [*beginning, *others]
 
         return lambda text: matching_experts(text.replace("\n", " ").casefold())
 

@@ -43,6 +43,13 @@ describe("a strength sweep", () => {
     expect(doseKey({ ...REQUEST, prompt: "So" }, EDIT)).not.toBe(doseKey(REQUEST, EDIT));
   });
 
+  it("names a measure that is large enough to count", () => {
+    const small = { steered: 0.031, control: 0, standard_error: 0.001 };
+    const point = { strength: 1, perplexity_ratio: 1, activation: SHOWN, promoted: small, exceeds_control: true };
+    const sentence = verdict({ suggested: 1, points: [point] } as unknown as DoseDoneEvent, String);
+    expect(sentence).toContain("mean activation 20 %");
+  });
+
   it("ends in a sentence with its interval, or with the reason for no suggestion", () => {
     const describeStrength = (strength: number) => `+ ${strength}`;
     expect(describeScore(SHOWN)).toBe("20 % (control 2.0 %, difference +18.0 ± 6.0)");

@@ -68,11 +68,15 @@ export function verdict(done: DoseDoneEvent, describe: (strength: number) => str
   return "No strength suits: at none of them do the texts show the concept more than those of the control.";
 }
 
-/** The measure that exceeds its control by more standard errors. */
+/** The server's limits for a score that shows the concept: smallest differences to the control. */
+const MIN_ACTIVATION = 0.01;
+const MIN_PROMOTED = 0.05;
+
+/** Of the measures that show the concept, the one that exceeds its control by more standard errors. */
 function describeConcept({ activation, promoted }: DosePoint): string {
-  const surplus = ({ steered, control, standard_error: error }: ConceptScore) =>
-    (steered - control) / Math.max(error, 1e-6);
-  return surplus(activation) > surplus(promoted)
+  const surplus = ({ steered, control, standard_error: error }: ConceptScore, minimum: number) =>
+    steered - control < minimum ? -1 : (steered - control) / Math.max(error, 1e-6);
+  return surplus(activation, MIN_ACTIVATION) > surplus(promoted, MIN_PROMOTED)
     ? `mean activation ${describeScore(activation)} of p99`
     : `promoted tokens ${describeScore(promoted)}`;
 }

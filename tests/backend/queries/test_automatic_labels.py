@@ -1,0 +1,24 @@
+"""Search over automatic labels."""
+
+from __future__ import annotations
+
+from mxd.backend.queries.automatic_labels import FIELDS, ShownLabels
+
+
+def _labels(*labels: tuple[str, float]) -> ShownLabels:
+    """Labels of the experts 0, 1, …, with their balanced accuracies."""
+    assert FIELDS[:3] == ("label", "labeller", "balanced_accuracy")
+    return ShownLabels(
+        {expert: (label, "features", accuracy, 1.0, 1.0, 20) for expert, (label, accuracy) in enumerate(labels)}
+    )
+
+
+def test_labels_that_begin_with_the_text_come_first() -> None:
+    labels = _labels(
+        ("“/” after numbers", 1.0), ("Numbers after “0.”", 0.9), ("English: “number”", 0.8), ("After “number of”", 0.7)
+    )
+    assert labels.like("number") == [1, 2, 0, 3]
+
+
+def test_weak_labels_are_not_found() -> None:
+    assert _labels(("Numbers", 0.6), ("Numbers", 0.66)).like("NUMBERS") == [1]
