@@ -58,6 +58,7 @@ from mxd.backend.errors import (
     to_client_error,
 )
 from mxd.backend.export.bundle_downloads import BundleDownloads
+from mxd.backend.inference.chats import ChatFormatter
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.inference.service import InferenceService
 from mxd.backend.plots.cached import cached_figures
@@ -93,6 +94,7 @@ def create_app(settings: Settings) -> FastAPI:
         writes=WriteAccess(settings.database_url, settings.write_seconds, settings.statement_seconds),
         library=library,
         live=InferenceService(settings, library),
+        chats=ChatFormatter(library),
         run_cache=RunCache(database),
         together=IndexCache(load_coactivation),
         matches=match_cache(library),
@@ -157,6 +159,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     yield
     services: Services = app.state.services
     services.live.close()
+    services.chats.close()
     services.run_cache.close()
     services.bundles.clear()
     services.writes.close()

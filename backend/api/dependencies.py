@@ -14,6 +14,7 @@ from mxd.backend.api.middleware.authentication import Authenticator
 from mxd.backend.api.middleware.metrics import Metrics
 from mxd.backend.database.write_access import WriteAccess
 from mxd.backend.export.bundle_downloads import BundleDownloads
+from mxd.backend.inference.chats import ChatFormatter
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.inference.service import InferenceService
 from mxd.backend.queries.caches import IndexCache, PairCache
@@ -21,7 +22,7 @@ from mxd.backend.queries.coactivation import CoactivationIndex
 from mxd.backend.queries.run_cache import RunCache
 from mxd.backend.responses import CachedResponse
 from mxd.backend.settings import Settings
-from mxd.trainer.language_model.chat_template import Turn, chat_text
+from mxd.trainer.language_model.chat_template import Turn
 
 if TYPE_CHECKING:
     from mxd.backend.queries.matching import MatchedExperts
@@ -37,6 +38,7 @@ class Services:
     writes: WriteAccess
     library: RunLoader
     live: InferenceService
+    chats: ChatFormatter
     run_cache: RunCache
     together: IndexCache[CoactivationIndex]
     matches: PairCache[MatchedExperts]
@@ -69,10 +71,11 @@ RunName = Annotated[str, Path(max_length=200, description="Name of the run.")]
 ExpertId = Annotated[int, Path(ge=0, lt=2**31, description="Id of the expert.")]
 
 
-def prompt_text(services: Services, run: str, text: str, turns: Sequence[Turn]) -> str:
+async def prompt_text(services: Services, run: str, text: str, turns: Sequence[Turn]) -> str:
     """Return the prompt; chat turns are formatted by the chat template of the run's tokenizer.
 
     Raises:
+        BusyError: other chats take too long.
         UserError: the tokenizer has no template, or the template rejects these turns.
     """
-    return chat_text(services.library.run(run).tokenizer, turns) if turns else text
+    return await services.chats.text(run, turns) if turns else text

@@ -47,7 +47,7 @@ async def trace_circuit(request: CircuitRequest, services: ServicesDep, http: Re
 
     Cancelled when the client closes the connection.
     """
-    asked = await asyncio.to_thread(_asked, services, request)
+    asked = await _asked(services, request)
     config = CircuitConfig(**asked, nodes=request.nodes, share=request.share)
     traced = await cancel_on_disconnect(http, services.live.submit(request.runs, jobs.trace, config))
     return model_response(await asyncio.to_thread(_answer, services, traced))
@@ -56,7 +56,7 @@ async def trace_circuit(request: CircuitRequest, services: ServicesDep, http: Re
 @router.post("/effects", response_model=CircuitEffectsResponse)
 async def circuit_effects(request: CircuitEffectsRequest, services: ServicesDep, http: Request) -> Response:
     """Effect of ablating groups of experts on the target: predicted by the graph, and measured."""
-    asked = await asyncio.to_thread(_asked, services, request)
+    asked = await _asked(services, request)
     groups = [[ExpertAtToken(node.run, node.position, node.expert) for node in group] for group in request.groups]
     job = services.live.submit(request.runs, jobs.ablate, TargetConfig(**asked), groups)
     return model_response(_effects(await cancel_on_disconnect(http, job)))
@@ -65,7 +65,7 @@ async def circuit_effects(request: CircuitEffectsRequest, services: ServicesDep,
 @router.post("/graph", response_model=dict[str, Any])
 async def circuit_graph(request: CircuitRequest, services: ServicesDep, http: Request) -> Response:
     """Attribution graph of a next token in the format of Neuronpedia and circuit-tracer, to be saved as a file."""
-    asked = await asyncio.to_thread(_asked, services, request)
+    asked = await _asked(services, request)
     config = CircuitConfig(**asked, nodes=request.nodes, share=request.share)
     traced = await cancel_on_disconnect(http, services.live.submit(request.runs, jobs.trace, config))
     return json_response(await asyncio.to_thread(_file, services, traced.value))
@@ -111,13 +111,17 @@ def _foreign_expert(label: str) -> CircuitExpert:
     return CircuitExpert(label=label, automatic=None, density=None, max_activation=None, top_tokens=(), promoted=None)
 
 
-def _asked(services: Services, request: CircuitTarget) -> dict[str, object]:
+async def _asked(services: Services, request: CircuitTarget) -> dict[str, object]:
     """Resolve the target's settings once every run is known."""
+    await asyncio.to_thread(_check, services, request)
+    prompt = await prompt_text(services, request.runs[0], request.text, request.turns)
+    return {"prompt": prompt, "target": request.target, "position": request.position, "errors": request.errors}
+
+
+def _check(services: Services, request: CircuitTarget) -> None:
     with reading(services.database) as session:
         for run in request.runs:
             find_run(session, run)
-    prompt = prompt_text(services, request.runs[0], request.text, request.turns)
-    return {"prompt": prompt, "target": request.target, "position": request.position, "errors": request.errors}
 
 
 def _answer(services: Services, traced: JobResult[Circuit]) -> CircuitResponse:

@@ -36,7 +36,7 @@ def options(run: RunName, services: ServicesDep) -> LiveOptions:
 async def route_together(request: JointRoutingRequest, services: ServicesDep, http: Request) -> Response:
     """Routing of one text through several layers of a language model, in one forward pass."""
     await asyncio.to_thread(_check, services, request)
-    text = await asyncio.to_thread(prompt_text, services, request.runs[0], request.text, request.turns)
+    text = await prompt_text(services, request.runs[0], request.text, request.turns)
     routed = await cancel_on_disconnect(http, services.live.submit(request.runs, jobs.route, text, request.k))
     return json_response(await asyncio.to_thread(_answer, services, routed))
 

@@ -46,7 +46,7 @@ async def route(run: RunName, request: RoutingRequest, services: ServicesDep, ht
     """
     await asyncio.to_thread(_check, services, run)
     # Waiting for the language model must not occupy the threads that browsing needs.
-    text = await asyncio.to_thread(prompt_text, services, run, request.text, request.turns)
+    text = await prompt_text(services, run, request.text, request.turns)
     routed = await cancel_on_disconnect(http, services.live.submit([run], jobs.route, text, request.k))
     return json_response(await asyncio.to_thread(described, services, routed.value[0], routed))
 
@@ -55,7 +55,7 @@ async def route(run: RunName, request: RoutingRequest, services: ServicesDep, ht
 async def predictions(run: RunName, request: RoutingRequest, services: ServicesDep, http: Request) -> Response:
     """Next-token distributions at each token of a text, with the original MLP and with the layer in its place."""
     await asyncio.to_thread(_check, services, run)
-    text = await asyncio.to_thread(prompt_text, services, run, request.text, request.turns)
+    text = await prompt_text(services, run, request.text, request.turns)
     result = await cancel_on_disconnect(http, services.live.submit([run], jobs.predict, text, request.k))
     return json_response({"run": run, "tokens": result.value.tokens, "took_ms": result.took_ms})
 
@@ -64,7 +64,7 @@ async def predictions(run: RunName, request: RoutingRequest, services: ServicesD
 async def effects(run: RunName, request: EffectsRequest, services: ServicesDep, http: Request) -> EffectsResponse:
     """Direct effect of each active expert on a token on the next-token prediction."""
     await asyncio.to_thread(_check, services, run)
-    text = await asyncio.to_thread(prompt_text, services, run, request.text, request.turns)
+    text = await prompt_text(services, run, request.text, request.turns)
     job = services.live.submit([run], jobs.direct_effects, text, request.position, request.k)
     experts = (await cancel_on_disconnect(http, job)).value
     return EffectsResponse(run=run, position=request.position, experts=experts)
@@ -74,7 +74,7 @@ async def effects(run: RunName, request: EffectsRequest, services: ServicesDep, 
 async def search_passage(run: RunName, request: PassageRequest, services: ServicesDep, http: Request) -> Response:
     """Experts that fire on a passage, or on one of its tokens."""
     await asyncio.to_thread(_check, services, run)
-    text = await asyncio.to_thread(prompt_text, services, run, request.text, request.turns)
+    text = await prompt_text(services, run, request.text, request.turns)
     routed = await cancel_on_disconnect(http, services.live.submit([run], jobs.route, text))
     return await asyncio.to_thread(_passage, services, run, request, routed)
 

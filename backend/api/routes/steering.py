@@ -27,7 +27,7 @@ Config = TypeVar("Config", bound=SteeringConfig)
 @router.post("/steering", response_class=EventStreamJson, responses=stream_responses(SteeringEvent))
 async def steer(run: RunName, request: SteeringRequest, services: ServicesDep) -> EventStream:
     """Server-sent events: ``start``, ``token`` for each new token of either variant, then ``done`` or ``error``."""
-    config, units = await asyncio.to_thread(prepared, services, run, request, SteeringConfig)
+    config, units = await prepared(services, run, request, SteeringConfig)
     return await stream_steps(services.live.generate(list(units), config, units))
 
 
@@ -37,22 +37,29 @@ async def dose(run: RunName, request: DoseRequest, services: ServicesDep) -> Eve
 
     A control expert of similar density is tried at the same strengths.
     """
-    config, units = await asyncio.to_thread(prepared, services, run, request, DoseConfig)
+    config, units = await prepared(services, run, request, DoseConfig)
     return await stream_steps(_with_queue_position(services.live.generate(list(units), config, units)))
 
 
-def prepared(
+async def prepared(
     services: Services, run: str, request: SteeringRequest | DoseRequest, kind: type[Config]
 ) -> tuple[Config, dict[str, dict[int, float]]]:
     """Return the trainer's configuration, with chat turns as text, and the units of its experts, by run."""
+    request, units = await asyncio.to_thread(_resolved, services, run, request)
+    prompt = await prompt_text(services, run, request.prompt, request.turns)
+    settings = {name: getattr(request, name) for name in kind.model_fields}
+    return kind(**{**settings, "prompt": prompt}), units
+
+
+def _resolved(
+    services: Services, run: str, request: SteeringRequest | DoseRequest
+) -> tuple[SteeringRequest | DoseRequest, dict[str, dict[int, float]]]:
+    """Return the request with its control expert and the medians of its experts, and their units, by run."""
     with reading(services.database) as session:
         if isinstance(request, DoseRequest):
             request = with_control(session, request, run)
         units = units_of(session, services.library, run, request)
-        request = with_medians(session, request, run)
-    prompt = prompt_text(services, run, request.prompt, request.turns)
-    settings = {name: getattr(request, name) for name in kind.model_fields}
-    return kind(**{**settings, "prompt": prompt}), units
+        return with_medians(session, request, run), units
 
 
 async def _with_queue_position(

@@ -24,6 +24,7 @@ from mxd.backend.api.routes.steering import prepared
 from mxd.backend.database.engine import reading
 from mxd.backend.inference.jobs import CompletionConfig
 from mxd.backend.responses import model_response
+from mxd.backend.schemas import SteeringRequest
 from mxd.backend.schemas.openai import (
     AnswerMessage,
     ChatChoice,
@@ -122,12 +123,12 @@ async def openai_completion(request: TextCompletionRequest, services: ServicesDe
 async def _started(
     services: Services, request: ChatCompletionRequest | TextCompletionRequest, prefix: str
 ) -> _Generation:
-    def prepare() -> tuple[CompletionConfig, dict[str, dict[int, float]]]:
+    def resolved() -> tuple[str, SteeringRequest]:
         with reading(services.database) as session:
-            run, steering = steering_request(session, request, services.chance)
-        return prepared(services, run, steering, CompletionConfig)
+            return steering_request(session, request, services.chance)
 
-    config, units = await asyncio.to_thread(prepare)
+    run, steering = await asyncio.to_thread(resolved)
+    config, units = await prepared(services, run, steering, CompletionConfig)
     head = {"id": f"{prefix}-{uuid4().hex}", "created": int(time.time()), "model": request.model}
     pieces = TextPieces(config.sampling.stop, config.sampling.samples)
     return _Generation(head, pieces, services.live.generate(list(units), config, units), config.sampling.samples)
