@@ -92,12 +92,18 @@ def _values(document: Any) -> Iterator[tuple[Place, Any]]:
     """Mutated values of a document by their place."""
     seen: dict[str, int] = {}
     for place, value in _places(document, ()):
-        numbered = str(place[0]).isdecimal()
-        kind = f"{len(place)}{'' if numbered else place[0]}{type(value).__name__}"
+        kind = f"{len(place)}{_column(place)}{type(value).__name__}"
         seen[kind] = seen.get(kind, 0) + 1
         if seen[kind] <= FEW_PER_KIND:
             for other in _others(place, value):
                 yield place, other
+
+
+def _column(place: Place) -> str:
+    """The column that a value is in and, of a result, its field. Keys that are numbers are experts or rows."""
+    if str(place[0]).isdecimal():
+        return ""
+    return ".".join(map(str, place[: 2 if place[0] == "result" else 1]))
 
 
 def _places(value: Any, place: Place) -> Iterator[tuple[Place, Any]]:

@@ -38,6 +38,11 @@ from tests.helpers.runs import World, small_world
 
 Entries = dict[str, bytes]
 EFFECTS = ("kl_ablated", "kl_amplified", "kl_random_expert", "kl_random_direction", "output_share", "input_dependence")
+_INTERVAL = {"value": 0.5, "low": 0.25, "high": 0.75}
+JACOBIAN = {"tokens": 8, "directions": 4} | dict.fromkeys(
+    ("random", "data", "random_control", "data_control"), _INTERVAL
+)
+"""Part of an evaluation that older programs did not write."""
 
 
 def full_world(folder: Path) -> World:
@@ -75,7 +80,7 @@ def _measure(session: Session, data: Path) -> None:
         row["result"] = _few_experts(row["result"])
         if record is EvaluationRecord:
             row |= {"subject": "small", "settings": _on_text(row["settings"], str(data / "held.jsonl"))}
-            row["result"] = row["result"] | {"language_model": str(data / "lm")}
+            row["result"] = row["result"] | {"language_model": str(data / "lm"), "jacobian": JACOBIAN}
         session.execute(insert(table), [row | {"run_id": 1}])
     effects: dict[str, Any] = dict.fromkeys(EFFECTS, 0.25) | {"promoted": [[5, 0.5]], "suppressed": []}
     session.add(
