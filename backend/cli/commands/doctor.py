@@ -9,6 +9,7 @@ import sqlite3
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -26,6 +27,8 @@ PACKAGES = ("torch", "transformers", "tokenizers", "fastapi", "sqlalchemy", "pyd
 GIGABYTE = 10**9
 LOW_DISK = 5 * GIGABYTE
 MIN_DISK = 500_000_000
+LARGEST_READ = 2 * GIGABYTE
+"""Bytes of weights that are read to find missing, misshapen and non-finite ones."""
 MARKS: dict[Verdict, str] = {"good": "ok", "warning": "warn", "bad": "BAD"}
 MIN_SQLITE = (3, 35, 0)
 
@@ -148,16 +151,17 @@ def _runs(settings: Settings) -> Iterator[Finding]:
         if Path(source).is_absolute() and not Path(source).exists():
             advice = "Restore it. Browsing works without the language model; routing and steering do not."
             yield Finding(f"run {name}", "warning", f"language model not found: {source}", advice)
-        elif (damaged := _damaged_weights(Path(source))) is not None:
+        elif (problem := _weights_problem(Path(source))) is not None:
             yield Finding(
-                f"run {name}", "bad", f"language model damaged: {damaged}", "Copy or download the file again."
+                f"run {name}", "bad", f"language model damaged: {problem}", "Copy or download the files again."
             )
         else:
-            yield Finding(f"run {name}", "good", f"language model {source}{_origin(source)}")
+            yield Finding(f"run {name}", "good", f"language model {source}{_unread(source)}{_origin(source)}")
 
 
-def _damaged_weights(folder: Path) -> Path | None:
-    """Return a local weights file whose header is damaged or does not match its size; the weights are not read."""
+@cache
+def _weights_problem(folder: Path) -> str | None:
+    """Return what is wrong with the weights in a local folder, if anything. Large weights are not read."""
     from safetensors import SafetensorError, safe_open
 
     for path in sorted(folder.glob("*.safetensors")):
@@ -165,8 +169,28 @@ def _damaged_weights(folder: Path) -> Path | None:
             with safe_open(path, framework="numpy"):
                 pass
         except (SafetensorError, OSError):
-            return path
+            return str(path)
+    if not 0 < _weights_bytes(folder) <= LARGEST_READ:
+        return None
+    import torch
+
+    from mxd.trainer.language_model.loading import load_module
+
+    try:
+        load_module(str(folder), torch.bfloat16)
+    except UserError as error:
+        return str(error)
     return None
+
+
+def _weights_bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+
+
+def _unread(source: str) -> str:
+    """Return a note that the weights were not read, for large ones."""
+    size = _weights_bytes(Path(source)) if Path(source).is_absolute() else 0
+    return f", weights not read ({size / GIGABYTE:.1f} GB)" if size > LARGEST_READ else ""
 
 
 def _origin(source: str) -> str:
