@@ -18,9 +18,8 @@ from itertools import islice
 from pathlib import Path
 from statistics import fmean, median
 
-from mxd.trainer.analysis.circuits.ablation import AblationEffect
 from mxd.trainer.analysis.circuits.agreement import ablate_each_expert, agreement
-from mxd.trainer.analysis.circuits.graph import Circuit
+from mxd.trainer.analysis.circuits.graph import AblationEffect, Circuit
 from mxd.trainer.analysis.circuits.tracing import trace
 from mxd.trainer.config import TextConfig
 from mxd.trainer.config.analysis import CircuitConfig
@@ -70,7 +69,8 @@ def summary(agreements: Found) -> dict[str, object]:
         experts = [node for node in circuit.nodes if node.kind == "expert"]
         for node, effect in zip(experts, effects, strict=True):
             layers[node.layer or 0].append(effect)
-    within = [agreement(effects).correlation for _, effects in agreements if len(effects) > 2]
+    correlations = [agreement(effects).correlation for _, effects in agreements]
+    within = [correlation for correlation in correlations if correlation is not None]
     kinds = {kind for circuit, _ in agreements for kind in circuit.origins}
     return {
         "prompts": len(agreements),

@@ -17,13 +17,10 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from mxd.trainer.analysis.circuits.graph import Circuit, CircuitNode, ExpertAtToken
+from mxd.trainer.analysis.circuits.graph import AblationEffect, Circuit, CircuitNode, ExpertAtToken
 from mxd.trainer.utils.files import atomic_write
-
-if TYPE_CHECKING:
-    from mxd.trainer.analysis.circuits.ablation import AblationEffect
 
 FEATURE = "cross layer transcoder"
 ERROR = "mlp reconstruction error"

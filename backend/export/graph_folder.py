@@ -15,8 +15,7 @@ from mxd.backend.export.rows import open_run
 from mxd.backend.inference.token_text import Vocabulary
 from mxd.backend.queries.automatic_labels import shown_labels
 from mxd.backend.queries.runs import find_run
-from mxd.trainer.analysis.circuits.ablation import AblationEffect
-from mxd.trainer.analysis.circuits.graph import Circuit
+from mxd.trainer.analysis.circuits.graph import AblationEffect, Circuit
 from mxd.trainer.storage.run import Run
 
 

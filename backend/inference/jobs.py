@@ -18,9 +18,7 @@ from mxd.trainer.utils.callbacks import Callbacks
 
 if TYPE_CHECKING:
     from mxd.backend.inference.worker import Generation
-    from mxd.trainer.analysis.circuits.ablation import AblationEffect
-    from mxd.trainer.analysis.circuits.agreement import Agreement
-    from mxd.trainer.analysis.circuits.graph import Circuit, ExpertAtToken
+    from mxd.trainer.analysis.circuits.graph import AblationEffect, Agreement, Circuit, ExpertAtToken
     from mxd.trainer.analysis.results import ExpertEffect, ExpertMap
     from mxd.trainer.inference.results import Predictions, Routing
     from mxd.trainer.inference.steering import Units

@@ -14,8 +14,6 @@ from mxd.backend.schemas.auth import AccessInfo, SignInRequest
 from mxd.backend.schemas.base import ErrorBody, ErrorResponse, Schema
 from mxd.backend.schemas.circuits import (
     AblatedExpert,
-    CircuitAgreement,
-    CircuitEffect,
     CircuitEffectsRequest,
     CircuitEffectsResponse,
     CircuitRequest,
@@ -111,8 +109,6 @@ __all__ = [
     "ActivationBin",
     "AutomaticLabel",
     "ChangeListRequest",
-    "CircuitAgreement",
-    "CircuitEffect",
     "CircuitEffectsRequest",
     "CircuitEffectsResponse",
     "CircuitRequest",

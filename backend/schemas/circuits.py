@@ -8,7 +8,7 @@ from pydantic import Field
 
 from mxd.backend.schemas.base import Schema
 from mxd.backend.schemas.routing import PromptText, RoutedExpertInfo
-from mxd.trainer.analysis.circuits.graph import Circuit
+from mxd.trainer.analysis.circuits.graph import AblationEffect, Agreement, Circuit
 from mxd.trainer.config.analysis import Errors
 
 
@@ -62,17 +62,6 @@ class Supernode(Schema):
     """Ids of the nodes."""
 
 
-class CircuitAgreement(Schema):
-    """Agreement between predicted and measured effects. Null if undefined."""
-
-    correlation: float | None
-    """Pearson correlation."""
-    same_sign: float | None
-    """Share of the effects whose predicted sign is right."""
-    slope: float | None
-    """Slope of measured on predicted effects, through zero."""
-
-
 class ReadCircuitResponse(CircuitResponse):
     """An attribution graph from a file, with what its author pinned, grouped and measured."""
 
@@ -82,7 +71,7 @@ class ReadCircuitResponse(CircuitResponse):
     supernodes: tuple[Supernode, ...]
     measured: tuple[float | None, ...]
     """Measured change of the target's logit when each node is ablated; null where the file has none."""
-    agreement: CircuitAgreement
+    agreement: Agreement
     """Agreement of these with the predicted changes."""
 
 
@@ -107,22 +96,11 @@ class CircuitEffectsRequest(CircuitTarget):
     """The experts of a group are ablated jointly, each group in its own forward pass."""
 
 
-class CircuitEffect(Schema):
-    """The effect of ablating one group of experts."""
-
-    predicted: float
-    """Change of the target's logit, minus the mean over the vocabulary, that the graph predicts."""
-    measured: float
-    """The change that the language model shows."""
-    probability: float
-    """Probability of the target with the group ablated."""
-
-
 class CircuitEffectsResponse(Schema):
     """Predicted and measured effects of the requested groups."""
 
-    effects: tuple[CircuitEffect, ...]
+    effects: tuple[AblationEffect, ...]
     """One effect per group, in the requested order."""
-    agreement: CircuitAgreement
+    agreement: Agreement
     took_ms: float
     """Computation time in milliseconds."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from math import isfinite, nan
+from math import nan
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -22,20 +22,16 @@ from mxd.backend.queries.ablation import most_promoted
 from mxd.backend.queries.runs import find_run
 from mxd.backend.responses import json_response, model_response
 from mxd.backend.schemas import (
-    CircuitAgreement,
-    CircuitEffect,
     CircuitEffectsRequest,
     CircuitEffectsResponse,
     CircuitRequest,
     CircuitResponse,
 )
 from mxd.backend.schemas.circuits import CircuitExpert, CircuitTarget, ReadCircuitResponse, Supernode
-from mxd.trainer.analysis.circuits.graph import ExpertAtToken
+from mxd.trainer.analysis.circuits.graph import AblationEffect, Agreement, ExpertAtToken
 from mxd.trainer.config.analysis import CircuitConfig, TargetConfig
 
 if TYPE_CHECKING:
-    from mxd.trainer.analysis.circuits.ablation import AblationEffect
-    from mxd.trainer.analysis.circuits.agreement import Agreement
     from mxd.trainer.analysis.circuits.graph import Circuit
 
 router = APIRouter(prefix="/circuits", tags=["circuits"])
@@ -92,7 +88,7 @@ async def read_foreign_graph(graph: ForeignGraph) -> Response:
             pinned=graph.view.pinned,
             supernodes=tuple(Supernode(name=name, nodes=nodes) for name, *nodes in graph.view.supernodes),
             measured=foreign.measured,
-            agreement=_agreement(_file_agreement(foreign)),
+            agreement=_file_agreement(foreign),
             took_ms=1000 * (perf_counter() - start),
         )
     )
@@ -100,7 +96,6 @@ async def read_foreign_graph(graph: ForeignGraph) -> Response:
 
 def _file_agreement(foreign: ReadGraph) -> Agreement:
     """Compare the effects that a file predicts with those that it measured."""
-    from mxd.trainer.analysis.circuits.ablation import AblationEffect
     from mxd.trainer.analysis.circuits.agreement import agreement
 
     pairs = zip(foreign.circuit.nodes, foreign.measured, strict=True)
@@ -159,15 +154,4 @@ def _label(info: CircuitExpert) -> str | None:
 
 def _effects(ablated: JobResult[tuple[tuple[AblationEffect, ...], Agreement]]) -> CircuitEffectsResponse:
     effects, agreement = ablated.value
-    return CircuitEffectsResponse(
-        effects=tuple(CircuitEffect.model_validate(effect, from_attributes=True) for effect in effects),
-        agreement=_agreement(agreement),
-        took_ms=ablated.took_ms,
-    )
-
-
-def _agreement(agreement: Agreement) -> CircuitAgreement:
-    known = {
-        name: value if isfinite(value := getattr(agreement, name)) else None for name in CircuitAgreement.model_fields
-    }
-    return CircuitAgreement(**known)
+    return CircuitEffectsResponse(effects=effects, agreement=agreement, took_ms=ablated.took_ms)

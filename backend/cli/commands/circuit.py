@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -14,14 +13,11 @@ from mxd.backend.cli.base import FlagsOf, ModelCommand, Positional
 from mxd.backend.cli.console import task
 from mxd.backend.cli.options import nest
 from mxd.backend.cli.parser import validate
-from mxd.backend.schemas import CircuitAgreement
 from mxd.trainer.config.analysis import CircuitConfig
 from mxd.trainer.errors import UserError
 
 if TYPE_CHECKING:
-    from mxd.trainer.analysis.circuits.ablation import AblationEffect
-    from mxd.trainer.analysis.circuits.agreement import Agreement
-    from mxd.trainer.analysis.circuits.graph import Circuit
+    from mxd.trainer.analysis.circuits.graph import AblationEffect, Agreement, Circuit
     from mxd.trainer.language_model.model import LanguageModel
     from mxd.trainer.storage.run import Run
 
@@ -124,11 +120,10 @@ def as_json(circuit: Circuit, effects: Sequence[AblationEffect]) -> dict[str, An
     if effects:
         from mxd.trainer.analysis.circuits.agreement import agreement
 
-        summary = agreement(effects)
         result["checked"] = [
-            {**switch._asdict(), **effect._asdict()} for switch, effect in zip(circuit.experts, effects, strict=True)
+            {**switch._asdict(), **asdict(effect)} for switch, effect in zip(circuit.experts, effects, strict=True)
         ]
-        result["agreement"] = {name: getattr(summary, name) for name in CircuitAgreement.model_fields}
+        result["agreement"] = asdict(agreement(effects))
     return result
 
 
@@ -193,5 +188,5 @@ def _format_result(circuit: Circuit, effects: Sequence[AblationEffect], output: 
 
 def _format_agreement(agreement: Agreement) -> str:
     text = f"{agreement.experts} experts ablated one at a time: predicted and measured effects have"
-    correlation = "" if isnan(agreement.correlation) else f" correlation {agreement.correlation:.2f} and"
+    correlation = "" if agreement.correlation is None else f" correlation {agreement.correlation:.2f} and"
     return f"{text}{correlation} the same sign for {agreement.same_sign:.0%}."

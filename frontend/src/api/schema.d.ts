@@ -1157,6 +1157,27 @@ export interface components {
             suppressed: components["schemas"]["TokenEffect"][];
         };
         /**
+         * AblationEffect
+         * @description Effect of ablating a group of experts on the target's logit minus the mean over the vocabulary.
+         */
+        AblationEffect: {
+            /**
+             * Measured
+             * @description Change measured in the language model.
+             */
+            measured: number;
+            /**
+             * Predicted
+             * @description Change predicted by the circuit.
+             */
+            predicted: number;
+            /**
+             * Probability
+             * @description Probability of the target under ablation.
+             */
+            probability: number;
+        };
+        /**
          * AccessInfo
          * @description Authentication state of the client.
          */
@@ -1207,6 +1228,37 @@ export interface components {
              * @description Share of the expert's active tokens.
              */
             share: number;
+        };
+        /**
+         * Agreement
+         * @description Agreement between predicted and measured effects. Values are null where they are undefined.
+         */
+        Agreement: {
+            /**
+             * Correlation
+             * @description Pearson correlation; null for fewer than five groups.
+             */
+            correlation: number | null;
+            /**
+             * Experts
+             * @description Number of groups of experts compared.
+             */
+            experts: number;
+            /**
+             * Same Sign
+             * @description Share of effects with the predicted sign.
+             */
+            same_sign: number | null;
+            /**
+             * Same Sign Of Large
+             * @description Share of effects with the predicted sign, among the half with the largest predictions.
+             */
+            same_sign_of_large: number | null;
+            /**
+             * Slope
+             * @description Least-squares slope of measured on predicted effects, through zero. Below 1, predictions are too large.
+             */
+            slope: number | null;
         };
         /**
          * Alternative
@@ -1480,27 +1532,6 @@ export interface components {
             tokens: components["schemas"]["CircuitToken"][];
         };
         /**
-         * CircuitAgreement
-         * @description Agreement between predicted and measured effects. Null if undefined.
-         */
-        CircuitAgreement: {
-            /**
-             * Correlation
-             * @description Pearson correlation.
-             */
-            correlation: number | null;
-            /**
-             * Same Sign
-             * @description Share of the effects whose predicted sign is right.
-             */
-            same_sign: number | null;
-            /**
-             * Slope
-             * @description Slope of measured on predicted effects, through zero.
-             */
-            slope: number | null;
-        };
-        /**
          * CircuitEdge
          * @description Direct contribution of a node to an expert's coefficient or to the target's logit.
          */
@@ -1525,27 +1556,6 @@ export interface components {
              * @description Size of the contribution, with sign.
              */
             weight: number;
-        };
-        /**
-         * CircuitEffect
-         * @description The effect of ablating one group of experts.
-         */
-        CircuitEffect: {
-            /**
-             * Measured
-             * @description The change that the language model shows.
-             */
-            measured: number;
-            /**
-             * Predicted
-             * @description Change of the target's logit, minus the mean over the vocabulary, that the graph predicts.
-             */
-            predicted: number;
-            /**
-             * Probability
-             * @description Probability of the target with the group ablated.
-             */
-            probability: number;
         };
         /**
          * CircuitEffectsRequest
@@ -1597,12 +1607,12 @@ export interface components {
          * @description Predicted and measured effects of the requested groups.
          */
         CircuitEffectsResponse: {
-            agreement: components["schemas"]["CircuitAgreement"];
+            agreement: components["schemas"]["Agreement"];
             /**
              * Effects
              * @description One effect per group, in the requested order.
              */
-            effects: components["schemas"]["CircuitEffect"][];
+            effects: components["schemas"]["AblationEffect"][];
             /**
              * Took Ms
              * @description Computation time in milliseconds.
@@ -3934,7 +3944,7 @@ export interface components {
          */
         ReadCircuitResponse: {
             /** @description Agreement of these with the predicted changes. */
-            agreement: components["schemas"]["CircuitAgreement"];
+            agreement: components["schemas"]["Agreement"];
             /**
              * Experts
              * @description Labels and statistics of the graph's experts, by run and expert.

@@ -4,9 +4,9 @@ import type { components } from "./schema";
 
 type Schemas = components["schemas"];
 
+export type AblationEffect = Schemas["AblationEffect"];
 export type Alternative = Schemas["Alternative"];
 export type AutomaticLabel = Schemas["AutomaticLabel"];
-export type CircuitEffect = Schemas["CircuitEffect"];
 export type CircuitEffectsResponse = Schemas["CircuitEffectsResponse"];
 export type CircuitGraph = Schemas["Circuit"];
 export type CircuitNode = Schemas["CircuitNode"];

@@ -9,8 +9,8 @@ import pytest
 
 from mxd.backend.export.attribution_graph import GraphContext, attribution_graph, node_ids, write_graph
 from mxd.backend.export.read_graph import MAX_NODES, ForeignGraph, read_graph
-from mxd.trainer.analysis.circuits.ablation import AblationEffect
 from mxd.trainer.analysis.circuits.graph import (
+    AblationEffect,
     Circuit,
     CircuitEdge,
     CircuitNode,

@@ -13,13 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from mxd.trainer.analysis.circuits.forward_pass import load_sparse_layer, run_linearized
-from mxd.trainer.analysis.circuits.graph import ExpertAtToken
+from mxd.trainer.analysis.circuits.graph import AblationEffect, ExpertAtToken
 from mxd.trainer.analysis.circuits.tracing import batch_rows, target_seed, target_token, traced_ids
 from mxd.trainer.config.analysis import Errors, TargetConfig
 from mxd.trainer.errors import UserError
@@ -28,17 +27,6 @@ from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.layers.base import Routing, SparseLayer
 from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
-
-
-class AblationEffect(NamedTuple):
-    """Effect of ablating a group of experts on the target's logit minus the mean over the vocabulary."""
-
-    predicted: float
-    """Change predicted by the circuit."""
-    measured: float
-    """Change measured in the language model."""
-    probability: float
-    """Probability of the target under ablation."""
 
 
 def ablate_experts(

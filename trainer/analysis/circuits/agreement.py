@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from math import nan
+from math import isfinite
 from statistics import StatisticsError, correlation
 
-from mxd.trainer.analysis.circuits.ablation import AblationEffect, ablate_experts
-from mxd.trainer.analysis.circuits.graph import Circuit
+from mxd.trainer.analysis.circuits.ablation import ablate_experts
+from mxd.trainer.analysis.circuits.graph import AblationEffect, Agreement, Circuit
 from mxd.trainer.config.analysis import CircuitConfig, TargetConfig
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.run import Run
@@ -16,22 +15,6 @@ from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 
 MIN_CORRELATED = 5
 """Fewest effects for which a correlation is computed."""
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """Agreement between predicted and measured effects. Values are NaN where they are undefined."""
-
-    experts: int
-    """Number of groups of experts compared."""
-    correlation: float
-    """Pearson correlation; NaN for fewer than ``MIN_CORRELATED`` groups."""
-    same_sign: float
-    """Share of effects with the predicted sign."""
-    same_sign_of_large: float
-    """Share of effects with the predicted sign, among the half with the largest predictions."""
-    slope: float
-    """Least-squares slope of measured on predicted effects, through zero. Below 1, predictions are too large."""
 
 
 def agreement(effects: Iterable[AblationEffect]) -> Agreement:
@@ -44,7 +27,7 @@ def agreement(effects: Iterable[AblationEffect]) -> Agreement:
         correlation=_correlation(predicted, measured),
         same_sign=_same_sign(ranked),
         same_sign_of_large=_same_sign(ranked[: (len(ranked) + 1) // 2]),
-        slope=sum(a * b for a, b in zip(predicted, measured, strict=True)) / squares if squares else nan,
+        slope=_finite(sum(a * b for a, b in zip(predicted, measured, strict=True)) / squares) if squares else None,
     )
 
 
@@ -67,16 +50,20 @@ def ablate_each_expert(
     return ablate_experts(language_model, runs, target, [[expert] for expert in circuit.experts], callbacks)
 
 
-def _correlation(predicted: Sequence[float], measured: Sequence[float]) -> float:
+def _correlation(predicted: Sequence[float], measured: Sequence[float]) -> float | None:
     if len(predicted) < MIN_CORRELATED:
-        return nan
+        return None
     try:
-        return correlation(predicted, measured)
+        return _finite(correlation(predicted, measured))
     except StatisticsError:
-        return nan
+        return None
 
 
-def _same_sign(effects: Sequence[AblationEffect]) -> float:
+def _finite(value: float) -> float | None:
+    return value if isfinite(value) else None
+
+
+def _same_sign(effects: Sequence[AblationEffect]) -> float | None:
     if not effects:
-        return nan
+        return None
     return sum((effect.predicted > 0) == (effect.measured > 0) for effect in effects) / len(effects)

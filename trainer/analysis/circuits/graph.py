@@ -1,4 +1,4 @@
-"""Data classes of a circuit: tokens, nodes, edges and the influence that they retain."""
+"""Data classes of a circuit: tokens, nodes, edges, and the effects of ablating its experts. They need no PyTorch."""
 
 from __future__ import annotations
 
@@ -24,6 +24,36 @@ class ExpertAtToken(NamedTuple):
     run: str
     position: int
     expert: int
+
+
+@documented
+@dataclass(frozen=True, slots=True)
+class AblationEffect:
+    """Effect of ablating a group of experts on the target's logit minus the mean over the vocabulary."""
+
+    predicted: float
+    """Change predicted by the circuit."""
+    measured: float
+    """Change measured in the language model."""
+    probability: float
+    """Probability of the target under ablation."""
+
+
+@documented
+@dataclass(frozen=True)
+class Agreement:
+    """Agreement between predicted and measured effects. Values are null where they are undefined."""
+
+    experts: int
+    """Number of groups of experts compared."""
+    correlation: float | None
+    """Pearson correlation; null for fewer than five groups."""
+    same_sign: float | None
+    """Share of effects with the predicted sign."""
+    same_sign_of_large: float | None
+    """Share of effects with the predicted sign, among the half with the largest predictions."""
+    slope: float | None
+    """Least-squares slope of measured on predicted effects, through zero. Below 1, predictions are too large."""
 
 
 @documented

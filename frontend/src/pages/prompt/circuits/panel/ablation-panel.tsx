@@ -3,7 +3,7 @@
 import { useQuery } from "@tanstack/react-query";
 
 import { type AblatedExpert, type CircuitRequest, circuitEffectsQuery } from "@/api/circuits";
-import type { CircuitEffect, CircuitResponse } from "@/api/types";
+import type { AblationEffect, CircuitResponse } from "@/api/types";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { Button, LinkButton } from "@/components/ui/button";
 import { ErrorState } from "@/components/ui/states";
@@ -13,7 +13,7 @@ import { nodeName, signClass } from "@/pages/prompt/circuits/graph/node-labels";
 
 import { steeringUrl, ablatedExperts } from "./ablation-groups";
 
-function Comparison({ effect, target }: { readonly effect: CircuitEffect; readonly target: number }) {
+function Comparison({ effect, target }: { readonly effect: AblationEffect; readonly target: number }) {
   return (
     <table className="comparison">
       <tbody>
