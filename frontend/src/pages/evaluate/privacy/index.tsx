@@ -10,6 +10,7 @@ import { privacyQuery } from "@/api/privacy";
 import { runsQuery } from "@/api/queries";
 import type { PrivacyResult, PrivacyFineTune, RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
+import { ExamplePrompts } from "@/components/prompt/example-prompts";
 import { FromContext } from "@/components/prompt/from-context";
 import { PromptBox, SUBMIT_KEY } from "@/components/prompt/prompt-box";
 import { WithRun } from "@/components/runs/current-run";
@@ -19,6 +20,7 @@ import { NumberInput } from "@/components/ui/number-input";
 import { EmptyState, ErrorState } from "@/components/ui/states";
 import { type SetParams, useUrlState, type Values } from "@/hooks/use-url-state";
 import { formatFixed, formatSigned } from "@/lib/text/format";
+import { sentencePrompt } from "@/lib/text/prompts";
 import { LayerButtons } from "@/pages/prompt/routing/layer-buttons";
 
 import { MAX_PASSAGES, contextPassage, splitPassages, appendPassage } from "./passages";
@@ -132,21 +134,27 @@ function ResultChoice({ results, shown, onChoose }: ResultChoiceProps) {
 interface ResultsProps extends ParamProps {
   readonly run: RunSummary;
   readonly passages: readonly string[];
+  readonly onPassage: (passage: string) => void;
 }
 
-function Results({ run, passages, params, setParams }: ResultsProps) {
+function Results({ run, passages, params, setParams, onPassage }: ResultsProps) {
   const { data, error, refetch } = useQuery(privacyQuery(run.name));
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
   if (data === undefined) return null;
   const shown = data.protected.find(({ result }) => result.runs[0] === params.result) ?? data.protected[0];
   if (shown === undefined) {
     return (
+      <>
       <EmptyState title="Type passages on which the model should be uncertain">
         For example an address or a licence key that the model should not complete. The gate and the output scaling of
         the run are fine-tuned until the model’s next-token predictions on the passages are nearly uniform, while its
         loss on other text, the <Term id="retain_set">retain set</Term>, rises by at most the limit above. The result is
         saved as a new run; this one is not changed. The page then shows both models’ predictions token by token.
       </EmptyState>
+      {run.indexed_tokens !== null && passages.length === 0 && (
+        <ExamplePrompts run={run.name} toPrompt={sentencePrompt} onChoose={onPassage} />
+      )}
+      </>
     );
   }
   return (
@@ -233,7 +241,7 @@ function Privacy({ run }: { readonly run: RunSummary }) {
         </div>
         <Limitations run={run} passages={passages} />
         <ProgressLine work={work} />
-        <Results run={run} passages={passages} params={params} setParams={setParams} />
+        <Results run={run} passages={passages} params={params} setParams={setParams} onPassage={setText} />
       </div>
     </>
   );

@@ -19,9 +19,12 @@ import { ProbeTable } from "./probe-table";
 function NotProbed({ run }: { readonly run: string }) {
   return (
     <EmptyState title="Not probed yet">
-      To measure which experts separate classes of text, run a probe on labelled texts, a JSONL file with a text and a
-      label per line:
+      A probe measures how well single experts separate classes of text, for example languages or topics. It selects
+      experts on validation texts and scores them once on test texts, beside the best MLP neuron and a random gate. It
+      needs labelled texts, a JSONL file with a text and a label per line:
+      <Command text={'{"text": "Preheat the oven to 180 degrees.", "label": "recipe"}'} />
       <Command text={`mxd probe ${run} --labels FILE.jsonl`} />
+      Another field is chosen with <code>--label-column</code>. This page then shows a table, a verdict and figures.
     </EmptyState>
   );
 }
@@ -36,8 +39,12 @@ function Probes({ run }: { readonly run: string }) {
       {data.probes.map((probe) => (
         <ProbeTable key={`${probe.labels} ${probe.level}`} probe={probe} />
       ))}
-      <ServerFigure name="probe-coefficients" run={run} height={panelsHeight} prepare={withLegend} />
-      <ServerFigure name="probing" run={run} height={categoriesHeight} prepare={withLegend} />
+      {data.probes.length > 0 && (
+        <>
+          <ServerFigure name="probe-coefficients" run={run} height={panelsHeight} prepare={withLegend} />
+          <ServerFigure name="probing" run={run} height={categoriesHeight} prepare={withLegend} />
+        </>
+      )}
     </>
   );
 }
