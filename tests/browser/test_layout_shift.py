@@ -1,0 +1,57 @@
+"""What is on screen stays in place while a page loads and while a text is written."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import OpenPage
+from tests.browser.sample import ANSWERING, RUN
+
+pytestmark = pytest.mark.browser
+
+PROMPT = quote("The little girl said that she was hungry.")
+MAX_SHIFT = 0.05
+"""Half of what web.dev calls good."""
+SUM_SHIFTS = """
+window.shift = 0;
+new PerformanceObserver((list) => {
+    for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.shift += entry.value;
+}).observe({ type: "layout-shift", buffered: true });
+"""
+PAGES = {
+    "circuits": (f"/circuits?run={RUN}&prompt={PROMPT}", "Logit attribution"),
+    "unprobed": ("/probing?run=second", "Not probed yet"),
+    "steering": ("/steering", "Type a prompt to continue"),
+}
+"""Address of a page, and words on it once it has loaded."""
+WIDTHS = {"wide": 1440, "narrow": 390}
+
+
+def _open(open_page: OpenPage, address: str, width: int) -> Page:
+    page = open_page(viewport={"width": width, "height": 844})
+    page.add_init_script(SUM_SHIFTS)
+    page.goto(address)
+    return page
+
+
+@pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
+@pytest.mark.parametrize(("address", "words"), PAGES.values(), ids=PAGES)
+def test_a_page_loads_in_place(open_page: OpenPage, address: str, words: str, width: int) -> None:
+    page = _open(open_page, address, width)
+    expect(page.get_by_role("main")).to_contain_text(words)
+    expect(page.locator("[aria-busy=true]")).to_have_count(0)
+    page.wait_for_load_state("networkidle")
+    assert page.evaluate("window.shift") <= MAX_SHIFT
+
+
+def test_a_long_text_moves_nothing_below_it_on_a_phone(open_page: OpenPage) -> None:
+    page = _open(open_page, f"/steering?run={RUN}&prompt={PROMPT}&edits={ANSWERING}:add:4&tokens=96", 390)
+    steered = page.get_by_role("region", name="Steered")
+    expect(steered).to_be_visible()
+    top = "pane => pane.getBoundingClientRect().top + scrollY"
+    before = steered.evaluate(top)
+    expect(page.get_by_text("done, 96 tokens").first).to_be_visible()
+    assert steered.evaluate(top) == before
