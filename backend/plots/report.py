@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 from mxd.backend.errors import NoEvaluationsError
 from mxd.backend.plots import evaluations as figures
 from mxd.backend.plots.frontiers import error_frontier, loss_frontier, routing_frontier
+from mxd.backend.plots.markup import escaped_layout, escaped_traces
 from mxd.backend.plots.probes import COLUMNS, probe_coefficients, probing
 from mxd.backend.plots.report_commands import commands
 from mxd.backend.plots.steering import steering
@@ -161,7 +162,7 @@ def _drawn(session: Session, names: Sequence[str]) -> list[str]:
 
 def _html(figure: Figure, library: bool) -> str:
     """Render a figure; the first one includes plotly.js."""
-    shown = go.Figure(data=figure.data, layout=figure.layout)
+    shown = go.Figure(data=escaped_traces(figure.data), layout=escaped_layout(figure.layout))
     rows = len({trace.yaxis for trace in shown.data})
     height = 440 if rows == 1 else max(440, PANEL * -(-rows // COLUMNS))
     legend = {"orientation": "h", "y": -0.25} if rows == 1 else {"orientation": "h", "y": 1.05, "yanchor": "bottom"}
