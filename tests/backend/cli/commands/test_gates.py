@@ -15,7 +15,7 @@ from mxd.trainer.config import IndexConfig, TextConfig
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.database.open import open_trainer_database, sqlite_url
 from mxd.trainer.storage.run import Run
-from tests.backend.cli.test_main import Capture, document
+from tests.backend.cli.words import Capture, document
 from tests.helpers.language_models import saved_language_model
 from tests.helpers.runs import small_world
 

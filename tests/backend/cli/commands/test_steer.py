@@ -28,3 +28,16 @@ def test_edits_have_conditions() -> None:
 def test_errors(word: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         parse_edit(word)
+
+
+@pytest.mark.parametrize(
+    "word", ["", "x:ablate", "3:off", "3", "3:", "3:scale:", "3:scale:x", "-1:ablate", "3:add:nan", "3:add:1:2"]
+)
+def test_invalid_edits(word: str) -> None:
+    with pytest.raises(UserError, match="Invalid --edit"):
+        parse_edit(word)
+
+
+def test_edits() -> None:
+    assert parse_edit("12:scale:3").model_dump(exclude_none=True) == {"expert": 12, "mode": "scale", "strength": 3.0}
+    assert parse_edit("40:ablate").mode == "ablate"

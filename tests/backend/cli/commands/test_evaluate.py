@@ -1,0 +1,68 @@
+"""``mxd evaluate``: results, the cache, rejected runs and text."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mxd.backend.cli.main import run
+from tests.backend.cli.words import Capture, document, train_words
+
+
+def test_evaluate(workspace: Path, capsys: Capture) -> None:
+    assert run(train_words("--name", "a")) == 0
+    words = train_words("--name", "b")
+    words[words.index("--layer") + 1] = "2"
+    assert run(words) == 0
+    capsys.readouterr()
+    lines = [f'{{"text": "held out {number} the old fox sang"}}' for number in range(40)]
+    (workspace / "held.jsonl").write_text("\n".join(lines))
+    (workspace / "other.txt").write_text("dreizehn alte Hunde. " * 60)
+    words = ["evaluate", "a", "b", "--dataset", "held.jsonl", "--tokens", "320", "--resamples", "100"]
+    assert run([*words, "--together", "--other-dataset", "other.txt", "--json"]) == 0
+    first, second, both = document(capsys)
+    wanted = {"run", "method", "num_experts", "k", "parameters", "ce_original", "ce_replaced", "ce_zeroed", "kl", "l0"}
+    wanted |= {
+        "ce_mean_ablated",
+        "loss_increase",
+        "normalized_mse",
+        "variance_explained",
+        "dead_share",
+        "routing_share",
+    }
+    assert first.keys() >= wanted
+    assert first["loss_increase"].keys() == {"value", "low", "high"}
+    assert first["shared_expert"].keys() >= {"loss_increase_without"}
+    assert (first["run"], second["run"], both["run"]) == ("a", "b", "a + b")
+    assert first["other_dataset"]["text"] == "other.txt"
+    assert run([*words, "--together", "--other-dataset", "other.txt", "--json"]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) == [first, second, both]
+    assert "Evaluating" not in printed.err, "earlier results are cached in the database"
+    assert run(words) == 0
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.split()[0] == "run"
+    assert [row.split()[0] for row in rows[:2]] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["evaluate", "a", "--dataset", "text.jsonl", "--tokens", "320"], "a was trained on text.jsonl"),
+        (["evaluate", "a", "a", "--dataset", "held.txt", "--tokens", "320"], "named twice"),
+        (["evaluate", "b", "--dataset", "held.txt", "--tokens", "320"], "Unknown run 'b'. Run 'mxd runs' for a list."),
+        (["evaluate", "a", "--dataset", "held.txt", "--tokens", "320"], "has 12 tokens"),
+    ],
+)
+def test_evaluate_rejects_unusable_runs_and_text(
+    workspace: Path, capsys: Capture, words: list[str], sentence: str
+) -> None:
+    assert run(train_words("--name", "a")) == 0
+    (workspace / "held.txt").write_text("held-out te")
+    capsys.readouterr()
+    assert run(words) == 2
+    printed = capsys.readouterr()
+    assert sentence in printed.err
+    assert printed.out == ""
