@@ -1,7 +1,7 @@
 """Sample text from a language model under prompts of this project, then filter it: the text of the demo.
 
-    python scripts/sample_text.py sample my-model samples --texts 9000 --start-token "<|endoftext|>"
-    python scripts/sample_text.py collect samples data/demo
+    python -m scripts.sample_text sample my-model samples --texts 9000 --start-token "<|endoftext|>"
+    python -m scripts.sample_text collect samples data/demo
 
 `sample` writes one file per batch of prompts. Run the same command again to resume an interrupted one.
 `collect` filters degenerate and repeated texts, writes `text.jsonl.gz` and `held_out.jsonl.gz`, and prints how many
@@ -19,7 +19,7 @@ import sys
 import time
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import accumulate, groupby
 from pathlib import Path
@@ -30,6 +30,8 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.cache_utils import Cache, DynamicLayer
 
+from scripts.text_filters import Limits, usable
+
 PROMPTS = Path(__file__).parent / "prompts" / "writing.json"
 SLOT = re.compile(r"\{(\w+)\}")
 CANDIDATES = 256
@@ -38,20 +40,6 @@ ROOM = 64
 """Positions by which the cache grows."""
 FINISHED_SHARE = 8
 """A batch is compacted once one row in this many has finished."""
-SHINGLE = 5
-"""Words per shingle, the unit in which texts are compared."""
-LOOP = 16
-"""Shingles of a loop: more than a third of so many in a row occur earlier in the text."""
-UNWANTED = {
-    "assistant": re.compile(r"\b(SmolLM|Hugging ?Face|AI (language )?(model|assistant))\b", re.IGNORECASE),
-    "sensitive": re.compile(
-        r"\b(rap(e|ed|ist)|sexual\w*|porn\w*|genocid\w*|nazis?|suicid\w*|jews|muslims?|terroris\w*|fuck\w*|shit)\b",
-        re.IGNORECASE,
-    ),
-    "address": re.compile(r"https?:|www\.|\w@\w+\.\w"),
-    "undecodable": re.compile("\ufffd"),
-}
-"""Filter -> what its texts contain: talk about itself, invented texts that could offend, links that may exist."""
 
 
 @dataclass(frozen=True)
@@ -71,22 +59,6 @@ class Sampling:
     top_p: float = 0.95
     longest: int = 256
     """Tokens per text."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Conditions that a kept text satisfies."""
-
-    shortest: int = 120
-    """Characters."""
-    repeated_share: float = 0.12
-    """Largest share of shingles that occur earlier in the same text."""
-    compressed_share: float = 0.28
-    """Smallest ratio of compressed to plain bytes."""
-    longest_word: int = 80
-    """Characters without a white space."""
-    common_share: float = 0.2
-    """Largest share of shingles in common with one earlier text."""
 
 
 def filled(template: str, slots: dict[str, list[str]], draw: random.Random) -> str:
@@ -230,71 +202,6 @@ def write_samples(arguments: argparse.Namespace) -> None:
             file=sys.stderr,
             flush=True,
         )
-
-
-def shingles(text: str) -> list[int]:
-    """Hashes of every run of SHINGLE words, in lower case."""
-    words = text.lower().split()
-    return [zlib.crc32(" ".join(words[at : at + SHINGLE]).encode()) for at in range(len(words) - SHINGLE + 1)]
-
-
-def before_loop(text: str) -> str:
-    """The text up to the sentence in which it begins to repeat itself; all of it when it does not."""
-    parts, seen = shingles(text), set[int]()
-    repeats = []
-    for part in parts:
-        repeats.append(part in seen)
-        seen.add(part)
-    for at in range(len(parts) - LOOP + 1):
-        if 3 * sum(repeats[at : at + LOOP]) > LOOP:
-            start = [word.start() for word in re.finditer(r"\S+", text)][repeats.index(True, at)]
-            return text[: max(text.rfind(end, 0, start) for end in (". ", "! ", "? ", "\n")) + 1]
-    return text
-
-
-def defect(text: str, limits: Limits) -> str | None:
-    """Name of the filter that rejects the text by itself, None when it passes."""
-    parts, plain = shingles(text), text.encode()
-    if len(text) < limits.shortest or not parts:
-        return "short"
-    if 1 - len(set(parts)) / len(parts) > limits.repeated_share:
-        return "repeated"
-    if len(zlib.compress(plain, 9)) < limits.compressed_share * len(plain):
-        return "compressible"
-    if max(map(len, text.split())) > limits.longest_word:
-        return "long word"
-    return next((name for name, pattern in UNWANTED.items() if pattern.search(text)), None)
-
-
-class Duplicates:
-    """Texts seen so far, by their shingles: each shingle belongs to the first text that has it."""
-
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self._owners: dict[int, int] = {}
-        self._texts = 0
-
-    def repeats(self, text: str) -> bool:
-        """Return True if the text shares too much with one earlier text; otherwise add it."""
-        parts = set(shingles(text))
-        common = Counter(self._owners[part] for part in parts if part in self._owners)
-        if common and max(common.values()) > self._limits.common_share * len(parts):
-            return True
-        self._owners = dict.fromkeys(parts, self._texts) | self._owners
-        self._texts += 1
-        return False
-
-
-def usable(lines: Iterable[dict[str, Any]], limits: Limits, removed: Counter[str]) -> Iterator[dict[str, str]]:
-    """Text and kind of the lines that pass every filter; `removed` counts the others."""
-    duplicates = Duplicates(limits)
-    for line in lines:
-        text = before_loop(line["text"].rstrip("\ufffd")).strip()
-        reason = defect(text, limits) or ("duplicate" if duplicates.repeats(text) else None)
-        if reason:
-            removed[reason] += 1
-        else:
-            yield {"kind": line["kind"], "text": text}
 
 
 def write_lines(path: Path, lines: Iterable[dict[str, str]]) -> None:

@@ -16,7 +16,7 @@ from mxd.backend.queries.automatic_labels import shown_labels
 from mxd.trainer.analysis.expert import Expert, TopExample, examples_table, load_expert
 from mxd.trainer.config import Edit, SteeringConfig
 from mxd.trainer.errors import NotFoundError, UserError
-from mxd.trainer.inference.medians import with_medians
+from mxd.trainer.inference.index_values import with_medians
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_records import find_record
 

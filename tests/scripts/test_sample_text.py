@@ -15,18 +15,14 @@ import torch
 from scripts.sample_text import (
     PROMPTS,
     SLOT,
-    Duplicates,
-    Limits,
     Sampling,
     batches,
-    before_loop,
     continued,
-    defect,
     filled,
     main,
-    usable,
     written_prompts,
 )
+from scripts.text_filters import Duplicates, Limits, before_loop, defect, usable
 from tests.helpers.language_models import saved_language_model, tiny_language_model
 
 WORDS = ["river", "stone", "window", "letter", "garden", "morning", "silver", "harbour", "quiet", "captain", "winter"]

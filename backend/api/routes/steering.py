@@ -15,8 +15,7 @@ from mxd.backend.database.engine import reading
 from mxd.backend.queries.steering_units import units_of
 from mxd.backend.schemas import DoseEvent, DoseRequest, ProgressEvent, SteeringEvent, SteeringRequest
 from mxd.trainer.config import DoseConfig, SteeringConfig
-from mxd.trainer.inference.control_expert import with_control
-from mxd.trainer.inference.medians import with_medians
+from mxd.trainer.inference.index_values import with_control, with_medians
 from mxd.trainer.inference.results import DoseProgressEvent, DoseStep
 
 router = APIRouter(prefix="/runs/{run}", tags=["steering"])

@@ -145,7 +145,7 @@ def _with_medians(settings: Settings, config: SteeringConfig, steered: str) -> S
     """Replace medians in gate tests by levels in units, if there is a database."""
     from mxd.backend.cli.databases import existing_database
     from mxd.backend.database.engine import reading
-    from mxd.trainer.inference.medians import with_medians
+    from mxd.trainer.inference.index_values import with_medians
 
     try:
         with existing_database(settings) as database, reading(database) as session:

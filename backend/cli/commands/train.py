@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
@@ -16,6 +16,7 @@ from mxd.backend.cli.base import FlagsOf, ModelCommand
 from mxd.backend.cli.console import Interrupted, StopRequest, progress_of
 from mxd.backend.cli.options import nest, options
 from mxd.backend.cli.parser import validate
+from mxd.backend.cli.plan_text import format_plan
 from mxd.backend.cli.sweep import SHORT, combinations, run_name, sweep_values
 from mxd.trainer.config import TrainConfig, parse_count
 from mxd.trainer.config.methods import ExperimentalMethod, TrainableMethod, method_traits
@@ -26,11 +27,9 @@ from mxd.trainer.utils.suggestions import suggest
 if TYPE_CHECKING:
     from mxd.trainer.data.activation_cache import ActivationCache
     from mxd.trainer.language_model.model import LanguageModel
-    from mxd.trainer.training.planning.plan import TrainPlan
     from mxd.trainer.training.training_run import TrainResult
     from mxd.trainer.utils.distributed import ProcessGroup
 
-UNITS = ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k"))
 NOT_FLAGS = frozenset({"name", "language_model_dtype", "origin", "parents", "next_token_weight", "privacy"})
 """Fields of ``TrainConfig`` that other flags or other commands set."""
 TRAIN_FLAGS = FlagsOf(
@@ -317,52 +316,6 @@ class TrainCommand(ModelCommand):
         slug = re.sub(r"[^A-Za-z0-9._-]+", "-", source).strip("-._").lower() or "run"
         method = "" if list(self._swept("method")) == ["mxd"] else "-{method}"
         return f"{slug}-l{{layer}}{method}-k{{k}}"
-
-
-def format_plan(plan: TrainPlan) -> str:
-    """Return a plan as lines of text."""
-    return "\n".join(_plan_lines(plan))
-
-
-def _plan_lines(plan: TrainPlan) -> Iterator[str]:
-    each = f", {plan.processes} processes with one each" if plan.processes > 1 else ""
-    yield f"device          {plan.device}{each}"
-    yield (
-        f"language model  {_short(plan.language_model_parameters)} parameters, "
-        f"{_short(plan.language_model_used_parameters)} of them in the blocks that run, in {plan.language_model_dtype}"
-    )
-    for layer in plan.layers:
-        yield (
-            f"{layer.run}: {layer.method} of layer {layer.layer}, N {layer.num_experts:,}, K {layer.k}, "
-            f"{layer.gate} gate, {_short(layer.parameters)} parameters, "
-            f"{_short(layer.step_flops_per_token)}FLOP per token"
-        )
-    yield "memory"
-    for kind, size in plan.memory.items():
-        yield f"  {kind:<34} {size / 1e9:8.2f} GB"
-    yield f"  {'total':<34} {plan.memory_total / 1e9:8.2f} GB, {plan.memory_free / 1e9:.2f} GB free"
-    yield f"disk            {plan.disk / 1e9:.2f} GB for checkpoints"
-    yield (
-        f"compute         {_short(plan.flops_per_token)}FLOP per token, "
-        f"{_short(plan.flops_per_token * plan.tokens)}FLOP for {plan.tokens:,} tokens"
-    )
-    yield (
-        f"expected        {plan.tokens_per_second:,.0f} tokens/s, {_duration(plan.hours)}, "
-        f"{plan.share_of_products:.0%} of the speed of the matrix products alone"
-    )
-
-
-def _short(number: float) -> str:
-    size, unit = next(((size, unit) for size, unit in UNITS if number >= size), (1, ""))
-    return f"{number / size:.3g} {unit}"
-
-
-def _duration(hours: float) -> str:
-    if hours >= 48:
-        return f"{hours / 24:.1f} days"
-    if hours >= 1:
-        return f"{hours:.1f} hours"
-    return f"{hours * 60:.1f} minutes" if hours * 60 >= 1 else f"{hours * 3600:.0f} seconds"
 
 
 def _merge(saved: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,18 +1,43 @@
-"""The control of a sweep is a random active expert of similar density, from the index."""
+"""Medians from the index, and the control of a sweep: a random active expert of similar density."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from mxd.trainer.config import DoseConfig, Edit
-from mxd.trainer.inference.control_expert import NUM_CANDIDATES, with_control
+from mxd.trainer.inference.index_values import NUM_CANDIDATES, median_in_units, with_control
 from mxd.trainer.storage.database.tables import ExpertRecord
 from tests.helpers.databases import made_up_database
 
 CONFIG = DoseConfig(prompt="the", edits=(Edit(expert=2, mode="add"),))
+
+
+def record(values: np.ndarray, high: float, p99: float = 1.0) -> ExpertRecord:
+    histogram = np.histogram(values, bins=64, range=(0, high))[0].tolist()
+    return ExpertRecord(histogram=histogram, histogram_high=high, p99=p99)
+
+
+@given(st.lists(st.floats(0.001, 7.999), min_size=1, max_size=300))
+def test_the_median_is_at_most_one_bin_off(values: list[float]) -> None:
+    ordered = sorted(values)
+    low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
+    assert low - 8 / 64 <= median_in_units(record(np.array(values), 8.0)) <= high + 8 / 64
+
+
+def test_medians_are_in_units() -> None:
+    values = np.linspace(0.01, 3.99, 1000)
+    assert median_in_units(record(values, 4.0, p99=3.9)) == pytest.approx(2 / 3.9, rel=0.02)
+
+
+def test_a_dead_expert_has_median_zero() -> None:
+    assert median_in_units(ExpertRecord(histogram=[0] * 64, histogram_high=0.0, p99=0.0)) == 0
 
 
 def test_the_control_has_a_similar_density(tmp_path: Path) -> None:
