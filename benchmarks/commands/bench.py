@@ -14,6 +14,7 @@ from benchmarks.commands.bench_gates import BenchGates
 from benchmarks.commands.bench_gpu import BenchGpu
 from benchmarks.commands.bench_large import BenchLarge
 from benchmarks.commands.bench_live import BenchGenerate, BenchIdentity, BenchSoak
+from benchmarks.commands.bench_peers import BenchPeers
 from mxd.backend.cli.base import Command
 from mxd.backend.cli.console import task
 from mxd.backend.cli.sweep import Several
@@ -164,6 +165,7 @@ BENCHMARKS: Mapping[str, type[Command]] = {
     "gates": BenchGates,
     "large": BenchLarge,
     "gpu": BenchGpu,
+    "peers": BenchPeers,
     "index": BenchIndex,
     "browse": BenchBrowse,
     "generate": BenchGenerate,

@@ -1,0 +1,95 @@
+"""``python -m benchmarks peers``: the same work with other packages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from benchmarks.commands.bench_live import Positive, sample_run
+from mxd.backend.cli.base import Command
+from mxd.backend.cli.console import task
+from mxd.backend.cli.sweep import Several
+from mxd.trainer.config import SAMPLE, Count
+
+if TYPE_CHECKING:
+    from benchmarks.peers.compare import PeerPoint
+
+WorkName = Literal["pair", "routing", "autoencoder", "transcoder"]
+PeerName = Literal["transformers", "nnsight", "sae-lens", "sparsify"]
+QUALITY: Mapping[str, str] = {
+    "routing": "of the gate's experts",
+    "autoencoder": "held-out NMSE",
+    "transcoder": "held-out NMSE",
+}
+
+
+class BenchPeers(Command):
+    """Time steering, routing and training against other packages, interleaved, on the demo's language model.
+
+    The pinned packages are installed into environments of their own on first use, which needs a network. Each trains
+    with its own default settings, except sizes, on equally many tokens.
+    """
+
+    examples: ClassVar = (
+        "python -m benchmarks peers --json",
+        "python -m benchmarks peers --works pair,routing --peers transformers --rounds 1",
+    )
+
+    works: Several[WorkName] = ("pair", "routing", "autoencoder", "transcoder")
+    """Work to compare. Comma-separated."""
+    peers: Several[PeerName] = ("transformers", "nnsight", "sae-lens", "sparsify")
+    """Packages to compare with. Comma-separated."""
+    tokens: Annotated[int, Field(gt=0, le=256)] = 64
+    """Tokens that each variant of a steering pair generates."""
+    train_tokens: Count = 102_400
+    """Training tokens."""
+    batch_tokens: Annotated[int, Field(ge=128, multiple_of=128)] = 2048
+    """Training tokens per step, a multiple of the context length of 128."""
+    num_experts: Count = 4096
+    """Number of experts N of the trained layers."""
+    k: Positive = 32
+    """Number of active experts K of the trained layers."""
+    rounds: Positive = 5
+    """Number of interleaved rounds; medians are reported."""
+    threads: Positive = 2
+    """Threads of each participant."""
+    environments: Path = Path(".peers")
+    """Folder of the peers' environments."""
+
+    def run(self) -> int:
+        """Measure and report."""
+        import torch
+
+        from benchmarks.peers.compare import bench_peers
+        from benchmarks.peers.inputs import WorkSizes
+        from mxd.trainer.language_model.model import LanguageModel
+
+        run = sample_run()
+        language_model = LanguageModel.load(run.language_model_source, "cpu", torch.float32)
+        with task("Comparing", "rounds") as callbacks:
+            found = bench_peers(
+                run,
+                language_model,
+                SAMPLE / "text.jsonl.gz",
+                works=self.works,
+                peers=self.peers,
+                sizes=WorkSizes(self.tokens, self.train_tokens, self.batch_tokens, self.num_experts, self.k),
+                rounds=self.rounds,
+                threads=self.threads,
+                environments=self.environments.resolve(),
+                callbacks=callbacks,
+            )
+        self.report(asdict(found), "\n".join(map(_line, found.points)))
+        return 0
+
+
+def _line(point: PeerPoint) -> str:
+    quality = f", {point.quality:.3f} {QUALITY[point.work]}" if point.work in QUALITY else ""
+    return (
+        f"{point.work:<12} {point.participant:<13} {point.wall_seconds:8.2f} s, CPU {point.cpu_seconds:8.2f} s; "
+        f"ours is {point.wall_speedup:.2f} times as fast, {point.cpu_speedup:.2f} in CPU time{quality}"
+    )

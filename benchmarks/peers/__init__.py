@@ -1,0 +1,1 @@
+"""Comparison with other packages, each in an environment of its own."""

@@ -1,0 +1,78 @@
+"""MxD Explorer: the same work as the peers. Steering and routing report everything that the dashboard shows."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from benchmarks.peers.scripts.protocol import serve
+from benchmarks.trainer.generate import steering_config
+from mxd.trainer.config import OptimizerConfig, TextConfig, TrainConfig
+from mxd.trainer.config.methods import Method
+from mxd.trainer.inference.routing import route
+from mxd.trainer.inference.steering import steer
+from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.storage.database.open import open_trainer_database, sqlite_url
+from mxd.trainer.storage.run import Run
+from mxd.trainer.training.train import train_layer
+
+NAMES = {"gate.weight": "W_enc", "gate.bias": "b_enc", "direction_NO": "W_dec", "output_bias": "b_dec"}
+
+torch.set_num_threads(int(os.environ["THREADS"]))
+folder = Path(sys.argv[1])
+work = torch.load(folder / "work.pt", weights_only=True)
+ours = json.loads((folder / "ours.json").read_text())
+run = Run.load(Path(ours["run"]), Path(ours["run"]).parent)
+language_model = LanguageModel.load(run.language_model_source, "cpu", torch.float32)
+
+
+def pair() -> int:
+    """Generate both variants, with all values that the dashboard shows."""
+    return len(list(steer(language_model, run, steering_config(run, work["tokens"], 0), {})))
+
+
+def routing() -> float:
+    """Route the text. Returns the share of experts that the gate itself chooses."""
+    found = [{expert.expert for expert in token.experts} for token in route(language_model, run, ours["routed"]).tokens]
+    pairs = zip(found, work["chosen"].tolist(), strict=True)
+    same = [expert in experts for experts, chosen in pairs for expert in chosen]
+    return sum(same) / len(same)
+
+
+def train(method: Method) -> str:
+    """Train with the default settings, except sizes. Returns the file with the weights."""
+    config = TrainConfig(
+        name=method,
+        language_model=run.config.language_model,
+        layer=work["layer"],
+        text=TextConfig(dataset=ours["text"], context_length=work["train"].shape[1], on_short_text="repeat"),
+        tokens=work["train_tokens"],
+        method=method,
+        num_experts=work["train_experts"],
+        k=work["train_k"],
+        optimizer=OptimizerConfig(batch_tokens=work["batch_tokens"]),
+    )
+    path = folder / f"ours-{method}.safetensors"
+    with tempfile.TemporaryDirectory() as name:
+        database = open_trainer_database(sqlite_url(Path(name)))
+        train_layer(config, Path(name), database, language_model)
+        database.dispose()
+        layer = Run.load(method, Path(name)).layer
+    weights = {NAMES[name]: value.contiguous() for name, value in layer.state_dict().items()}
+    if method == "autoencoder":
+        weights["b_enc"] = weights["b_enc"] - weights["W_enc"] @ weights["b_dec"]
+    save_file(weights, path)
+    return str(path)
+
+
+works: dict[str, Callable[[], object]] = {"pair": pair, "routing": routing}
+works |= {"autoencoder": partial(train, "autoencoder"), "transcoder": partial(train, "transcoder")}
+serve(works, ("mxd-explorer", "torch"))
