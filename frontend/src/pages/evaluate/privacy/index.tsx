@@ -7,7 +7,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
 
 import { privacyQuery } from "@/api/privacy";
-import { runsQuery } from "@/api/queries";
+import { routingOptionsQuery, runsQuery } from "@/api/queries";
 import type { PrivacyResult, PrivacyFineTune, RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { ExamplePrompts } from "@/components/prompt/example-prompts";
@@ -139,8 +139,10 @@ interface ResultsProps extends ParamProps {
 
 function Results({ run, passages, params, setParams, onPassage }: ResultsProps) {
   const { data, error, refetch } = useQuery(privacyQuery(run.name));
+  const { isPending: isChoosing } = useQuery(routingOptionsQuery(run.name));
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
-  if (data === undefined) return null;
+  // The layer buttons are above, so nothing is shown before them.
+  if (data === undefined || isChoosing) return null;
   const shown = data.protected.find(({ result }) => result.runs[0] === params.result) ?? data.protected[0];
   if (shown === undefined) {
     return (

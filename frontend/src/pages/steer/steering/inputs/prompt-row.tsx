@@ -1,6 +1,8 @@
 /** The prompt with its actions. */
 
-import { isEmptyPrompt } from "@/api/queries";
+import { useQuery } from "@tanstack/react-query";
+
+import { isEmptyPrompt, sessionsQuery } from "@/api/queries";
 import type { RunSummary } from "@/api/types";
 import { ChatBox, type useTurnsDraft } from "@/components/prompt/chat-box";
 import { ExamplePrompts } from "@/components/prompt/example-prompts";
@@ -67,13 +69,15 @@ export function EmptyPrompt({
   readonly run: RunSummary;
   readonly onChoose: (prompt: string) => void;
 }) {
+  // The sessions are above the examples, so no example is shown before them.
+  const { isPending } = useQuery(sessionsQuery(run.name));
   return (
     <div className="steering-empty">
       <EmptyState title="Type a prompt to continue">
         It is continued twice with the same random numbers: as baseline, and with the edits on the left.
       </EmptyState>
       <SavedPrompts run={run.name} />
-      {run.indexed_tokens !== null && (
+      {run.indexed_tokens !== null && !isPending && (
         <ExamplePrompts run={run.name} toPrompt={continuationPrompt} onChoose={onChoose} />
       )}
     </div>
