@@ -1,4 +1,4 @@
-"""What is on screen stays in place while a page loads and while a text is written."""
+"""Layout shift while a page loads, and while a long text is written."""
 
 from __future__ import annotations
 
