@@ -10,8 +10,8 @@ from hypothesis import settings
 from xdist.remote import Producer
 
 from tests.helpers.fuzzing import WANTED
-from tests.helpers.postgresql import Server, postgresql
 from tests.helpers.scheduling import ByFile
+from tests.helpers.servers.postgresql import Server, postgresql
 
 # huggingface_hub reads it at import, so a fixture would be too late.
 os.environ["HF_HUB_OFFLINE"] = "1"

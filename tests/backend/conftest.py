@@ -21,8 +21,8 @@ from mxd.trainer.storage.run import Run
 from mxd.trainer.training.train import train_layer
 from tests.helpers.databases import made_up_database
 from tests.helpers.language_models import saved_language_model
-from tests.helpers.postgresql import Server
 from tests.helpers.runs import World, small_world
+from tests.helpers.servers.postgresql import Server
 
 IN_BOTH = (
     "annotations",

@@ -11,6 +11,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.axe import violations
 from tests.browser.conftest import OpenPage
+from tests.browser.test_overlays import THEMES
 
 pytestmark = pytest.mark.browser
 
@@ -59,7 +60,7 @@ def pin(page: Page, node: Locator) -> None:
     expect(selected(page).get_by_role("button", name="Pinned")).to_have_attribute("aria-pressed", "true")
 
 
-def test_the_graph_is_checked_by_itself(circuits: Page) -> None:
+def test_predicted_effects_are_verified_automatically(circuits: Page) -> None:
     verdict = circuits.get_by_role("status").filter(has_text="ablated one at a time,")
     expect(verdict).to_have_text(re.compile(r"of its \d+ experts, ablated one at a time, \d+ % changed the logit"))
     nodes = circuits.get_by_role("region", name="Nodes of the circuit")
@@ -67,7 +68,7 @@ def test_the_graph_is_checked_by_itself(circuits: Page) -> None:
     assert violations(circuits) == []
 
 
-def test_from_a_prompt_to_steering(circuits: Page) -> None:
+def test_a_node_is_ablated_and_opened_in_steering(circuits: Page) -> None:
     expect(circuits).to_have_url(re.compile(r"prompt=Once\+upon"))
     expect(graph(circuits).get_by_role("button", name=re.compile("^Next token"))).to_have_count(1)
     assert experts(circuits).count() > 1
@@ -90,7 +91,7 @@ def test_from_a_prompt_to_steering(circuits: Page) -> None:
     )
 
 
-def test_less_of_the_graph_is_shown(circuits: Page) -> None:
+def test_sliders_prune_the_graph(circuits: Page) -> None:
     buttons = graph(circuits).get_by_role("button")
     count = buttons.count()
     circuits.get_by_role("slider", name="Nodes, share of the influence").press("Home")
@@ -106,7 +107,7 @@ def test_less_of_the_graph_is_shown(circuits: Page) -> None:
     assert width is not None and zoomed is not None and zoomed["width"] > width["width"]
 
 
-def test_pinned_nodes_become_a_supernode_and_survive_a_file(circuits: Page, tmp_path: Path) -> None:
+def test_a_supernode_of_pinned_nodes_survives_saving_and_loading(circuits: Page, tmp_path: Path) -> None:
     for place in range(2):
         pin(circuits, experts(circuits).nth(place))
     pins = circuits.get_by_role("region", name="Pinned nodes")
@@ -136,7 +137,7 @@ def test_pinned_nodes_become_a_supernode_and_survive_a_file(circuits: Page, tmp_
     expect(circuits).to_have_url(re.compile(r"prompt=Once\+upon"))
 
 
-def test_a_file_that_is_no_graph_is_refused_in_a_sentence(circuits: Page, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_graph_shows_an_error(circuits: Page, tmp_path: Path) -> None:
     (tmp_path / "notes.json").write_text("[1]", "utf-8")
     with circuits.expect_file_chooser() as chooser:
         circuits.get_by_role("button", name="Open graph").click()
@@ -144,7 +145,7 @@ def test_a_file_that_is_no_graph_is_refused_in_a_sentence(circuits: Page, tmp_pa
     expect(circuits.get_by_role("alert")).to_contain_text("notes.json is not a graph. Open a .json file")
 
 
-def test_keys_another_target_and_the_way_back(circuits: Page) -> None:
+def test_another_target_is_selected_and_back_restores_the_first(circuits: Page) -> None:
     likely = circuits.get_by_role("group", name="Likely next tokens").get_by_role("button")
     expect(likely.first).to_have_attribute("aria-pressed", "true")
     likely.nth(1).click()
@@ -164,7 +165,7 @@ def test_keys_another_target_and_the_way_back(circuits: Page) -> None:
     expect(likely.first).to_have_attribute("aria-pressed", "true")
 
 
-def test_a_node_in_the_table_leads_to_its_expert(circuits: Page) -> None:
+def test_a_node_in_the_table_links_to_its_expert(circuits: Page) -> None:
     nodes = circuits.get_by_role("region", name="Nodes of the circuit")
     link = nodes.get_by_role("link").first
     wanted = (link.inner_text().split() or [""])[0]
@@ -172,13 +173,14 @@ def test_a_node_in_the_table_leads_to_its_expert(circuits: Page) -> None:
     expect(circuits).to_have_url(re.compile(rf"/experts/{wanted}\?run=demo-l3-k16"))
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_on_a_phone(open_page: OpenPage, scheme: str) -> None:
-    page = open_page(color_scheme=scheme, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+def test_circuit_on_a_phone_is_accessible(open_page: OpenPage) -> None:
+    page = open_page(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
     page.goto(f"{ADDRESS}&prompt={PROMPT.replace(' ', '+')}")
     expect(graph(page)).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     experts(page).first.tap()
     selected(page).get_by_role("button", name="Ablate").tap()
     expect(page.get_by_role("region", name="Ablation").get_by_role("rowheader", name="Measured")).to_be_visible()
-    assert violations(page) == []
+    for scheme in THEMES:
+        page.emulate_media(color_scheme=scheme)
+        assert violations(page) == [], scheme

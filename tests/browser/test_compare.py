@@ -22,7 +22,7 @@ def difference(page: Page) -> Locator:
     return page.get_by_role("region", name="Difference between the two routings")
 
 
-def test_two_texts_and_their_difference(page: Page) -> None:
+def test_comparing_two_prompts_shows_their_difference(page: Page) -> None:
     page.goto(f"/routing?run=demo-l3-k16&prompt={quote(PROMPT)}")
     expect(heat_map(page)).to_be_visible()
     page.get_by_role("button", name="Compare").click()
@@ -46,12 +46,12 @@ def test_two_texts_and_their_difference(page: Page) -> None:
     expect(heat_map(page)).to_be_visible()
 
 
-def test_a_text_does_not_differ_from_itself(page: Page) -> None:
+def test_a_prompt_has_no_difference_to_itself(page: Page) -> None:
     page.goto(f"/routing?run=demo-l3-k16&prompt={quote(PROMPT)}&against={quote(PROMPT)}")
     expect(difference(page)).to_contain_text("the same experts equally strongly")
 
 
-def test_another_layer_makes_a_trace(page: Page) -> None:
+def test_adding_a_layer_shows_a_trace(page: Page) -> None:
     page.goto(f"/routing?run=demo-l3-k16&prompt={quote(PROMPT)}")
     expect(heat_map(page)).to_be_visible()
     page.get_by_role("group", name="Other layers").get_by_role("button", name="Layer 1").click()
@@ -75,7 +75,7 @@ def test_another_layer_makes_a_trace(page: Page) -> None:
     expect(page).to_have_url(re.compile(r"/experts/\d+\?run=second"))
 
 
-def test_rows_are_ranked_by_tokens_and_filtered_by_usage(page: Page) -> None:
+def test_rows_are_ranked_by_tokens_and_filtered_by_density(page: Page) -> None:
     page.goto(f"/routing?run=demo-l3-k16&prompt={quote(PROMPT)}&rank=often")
     rows = heat_map(page).get_by_role("row").filter(has=page.get_by_role("rowheader"))
     expect(heat_map(page).get_by_role("columnheader", name="Tokens")).to_be_visible()

@@ -42,14 +42,14 @@ def marker(page: Page) -> Locator:
     return page.get_by_role("figure").locator(".hist-mark")
 
 
-def test_contexts_are_aligned_on_their_peaks(expert: Page) -> None:
+def test_examples_are_aligned_on_their_peaks(expert: Page) -> None:
     places = [peak(expert, row).bounding_box() for row in range(5)]
     lefts = {round(place["x"]) for place in places if place is not None}
     assert len(places) == 5
     assert max(lefts) - min(lefts) <= 1
 
 
-def test_contexts_in_three_ways(expert: Page) -> None:
+def test_examples_have_three_views(expert: Page) -> None:
     whole = re.compile(r"sequence \d+, token \d+ of 128")
     for mode in ("Snippet", "Full", "Aligned"):
         way = expert.get_by_role("radio", name=mode)
@@ -67,7 +67,7 @@ def test_contexts_in_three_ways(expert: Page) -> None:
     expect(expert.get_by_role("table", name="Activations, tokens by experts")).to_be_visible()
 
 
-def test_one_context_opens_and_more_are_shown(expert: Page) -> None:
+def test_an_example_expands_and_more_examples_load(expert: Page) -> None:
     row = contexts(expert).first
     row.hover()
     row.get_by_role("button", name="Show the full example").click()
@@ -77,7 +77,7 @@ def test_one_context_opens_and_more_are_shown(expert: Page) -> None:
     expect(contexts(expert).nth(before)).to_be_visible()
 
 
-def test_hovering_marks_the_histogram_and_says_what_it_is(expert: Page) -> None:
+def test_hovering_a_token_marks_the_histogram_and_shows_a_tooltip(expert: Page) -> None:
     expect(marker(expert)).to_have_count(0)
     said = []
     for row in (0, 4):
@@ -93,7 +93,7 @@ def test_hovering_marks_the_histogram_and_says_what_it_is(expert: Page) -> None:
     expect(expert.get_by_role("tooltip")).to_have_count(0)
 
 
-def test_the_keyboard_shows_what_the_pointer_does(expert: Page) -> None:
+def test_keyboard_focus_shows_the_same_tooltip_as_hovering(expert: Page) -> None:
     token = peak(expert, 0)
     token.focus()
     tip = expert.get_by_role("tooltip")
@@ -106,7 +106,7 @@ def test_the_keyboard_shows_what_the_pointer_does(expert: Page) -> None:
     expect(token).to_have_attribute("aria-pressed", "true")
 
 
-def test_a_lock_holds_until_escape_and_travels_in_the_address(expert: Page) -> None:
+def test_a_lock_is_in_the_url_until_escape(expert: Page) -> None:
     token = peak(expert, 1)
     token.click()
     expect(token).to_have_attribute("aria-pressed", "true")
@@ -121,7 +121,7 @@ def test_a_lock_holds_until_escape_and_travels_in_the_address(expert: Page) -> N
     expect(marker(expert)).to_have_count(0)
 
 
-def test_a_label_stays(page: Page) -> None:
+def test_a_label_persists_after_reloading(page: Page) -> None:
     page.goto(f"/experts/{UNLABELLED}?run=demo-l3-k16")
     expect(page.get_by_role("button", name="Add label")).to_be_visible()
     page.keyboard.press("l")
@@ -145,7 +145,7 @@ def test_a_label_stays(page: Page) -> None:
     expect(page.get_by_role("button", name="Add label")).to_be_visible()
 
 
-def test_a_note_stays(page: Page) -> None:
+def test_a_note_persists_after_reloading(page: Page) -> None:
     page.goto(f"/experts/{UNLABELLED}?run=demo-l3-k16")
     expect(page.get_by_role("button", name="Add note")).to_be_visible()
     page.keyboard.press("n")
@@ -163,7 +163,7 @@ def test_a_note_stays(page: Page) -> None:
     expect(page.get_by_role("button", name="Add note")).to_be_visible()
 
 
-def test_keys_go_to_neighbours(expert: Page) -> None:
+def test_j_and_k_open_neighbouring_experts(expert: Page) -> None:
     expert.keyboard.press("j")
     expect(expert).not_to_have_url(re.compile(f"/experts/{ANSWERING}"))
     expect(expert.get_by_role("button", name="Previous expert")).to_have_text(re.compile(str(ANSWERING)))
@@ -171,7 +171,7 @@ def test_keys_go_to_neighbours(expert: Page) -> None:
     expect(expert).to_have_url(re.compile(f"/experts/{ANSWERING}"))
 
 
-def test_the_tray_follows_to_steering(expert: Page) -> None:
+def test_the_tray_is_kept_on_the_steering_page(expert: Page) -> None:
     tray = expert.get_by_role("complementary", name="Tray")
     expect(tray).to_contain_text("Tray0")
     expert.keyboard.press("a")
@@ -190,28 +190,28 @@ def test_the_tray_follows_to_steering(expert: Page) -> None:
     expect(expert).not_to_have_url(re.compile("edits="))
 
 
-def test_a_context_goes_to_steering_with_the_expert_in_the_tray(expert: Page) -> None:
-    expert.goto(f"{EXPERT}&view=full")
-    row = contexts(expert).first
+def test_use_in_steering_fills_prompt_and_tray(page: Page) -> None:
+    page.goto(f"{EXPERT}&view=full")
+    row = contexts(page).first
     expect(row).to_be_visible()
     token = row.locator("[data-token][tabindex='0']").inner_text()
     row.get_by_role("link", name="Use in Steering").click()
-    expect(expert).to_have_url(re.compile(rf"/steering\?.*edits={ANSWERING}:add:3"))
-    (prompt,) = parse_qs(urlsplit(expert.url).query)["prompt"]
+    expect(page).to_have_url(re.compile(rf"/steering\?.*edits={ANSWERING}:add:3"))
+    (prompt,) = parse_qs(urlsplit(page.url).query)["prompt"]
     assert token in prompt
-    card = expert.get_by_role("region", name="Edits").get_by_role("listitem")
+    card = page.get_by_role("region", name="Edits").get_by_role("listitem")
     expect(card).to_have_count(1)
     expect(card).to_contain_text("answering a question")
-    expect(expert.get_by_role("textbox", name="Prompt")).to_have_value(prompt)
+    expect(page.get_by_role("textbox", name="Prompt")).to_have_value(prompt)
 
 
-def test_what_the_tray_holds_comes_along_to_steering(expert: Page) -> None:
-    expert.goto(f"/steering?run=demo-l3-k16&edits=40:ablate,{ANSWERING}:scale:2")
-    expect(expert.get_by_role("region", name="Edits").get_by_role("listitem")).to_have_count(2)
-    expert.get_by_role("link", name="answering a question").first.click()
-    expert.get_by_role("radio", name="Full").click()
-    contexts(expert).first.get_by_role("link", name="Use in Steering").click()
-    expect(expert).to_have_url(re.compile(rf"/steering\?.*edits=40:ablate,{ANSWERING}:scale:2"))
+def test_use_in_steering_keeps_existing_edits(page: Page) -> None:
+    page.goto(f"/steering?run=demo-l3-k16&edits=40:ablate,{ANSWERING}:scale:2")
+    expect(page.get_by_role("region", name="Edits").get_by_role("listitem")).to_have_count(2)
+    page.get_by_role("link", name="answering a question").first.click()
+    page.get_by_role("radio", name="Full").click()
+    contexts(page).first.get_by_role("link", name="Use in Steering").click()
+    expect(page).to_have_url(re.compile(rf"/steering\?.*edits=40:ablate,{ANSWERING}:scale:2"))
 
 
 def random_rows(page: Page) -> Locator:
@@ -219,7 +219,7 @@ def random_rows(page: Page) -> Locator:
     return page.get_by_role("region", name="Random sample").get_by_role("listitem")
 
 
-def test_contexts_at_random_say_how_they_were_drawn(expert: Page) -> None:
+def test_random_examples_show_their_seed_and_weighting(expert: Page) -> None:
     region = expert.get_by_role("region", name="Random sample")
     expect(region).to_contain_text(
         re.compile(r"Seed 0: a random sample weighted by bin, as if from all [\d,]+ activations")
@@ -235,7 +235,7 @@ def test_contexts_at_random_say_how_they_were_drawn(expert: Page) -> None:
     assert random_rows(expert).all_inner_texts() == second
 
 
-def test_a_token_at_random_is_locked_in_its_own_group(expert: Page) -> None:
+def test_locking_a_random_example_marks_only_its_token(expert: Page) -> None:
     token = random_rows(expert).first.locator("[data-token][tabindex='0']")
     token.click()
     expect(expert).to_have_url(re.compile(r"[?&]lock=r\.\d+\.\d+"))
@@ -252,22 +252,22 @@ def saved(page: Page, kind: str) -> str:
     return download.value.path().read_text("utf-8")
 
 
-def test_the_download_is_what_is_shown(expert: Page) -> None:
-    expert.goto(f"{EXPERT}&view=snippet&open=1&breaks=1")
-    rows = expert.locator(".group").get_by_role("listitem")
-    expect(random_rows(expert).first).to_be_visible()
-    expect(expert.get_by_role("status", name=re.compile("Loading"))).to_have_count(0)
+def test_downloads_contain_the_displayed_examples(page: Page) -> None:
+    page.goto(f"{EXPERT}&view=snippet&open=1&breaks=1")
+    rows = page.locator(".group").get_by_role("listitem")
+    expect(random_rows(page).first).to_be_visible()
+    expect(page.get_by_role("status", name=re.compile("Loading"))).to_have_count(0)
     shown = [(row.locator(".v").inner_text(), row.locator(".w").text_content() or "") for row in rows.all()]
-    table = list(csv.DictReader(saved(expert, "Examples, CSV").splitlines()))
+    table = list(csv.DictReader(saved(page, "Examples, CSV").splitlines()))
     assert [f"{float(row['coefficient']):.2f}" for row in table] == [coefficient for coefficient, _ in shown]
     texts = [row["before"] + row["token"] + row["after"] for row in table]
     assert texts == [text.removeprefix("… ").removesuffix(" …") for _, text in shown]
 
-    everything = json.loads(saved(expert, "Everything shown, JSON"))
+    everything = json.loads(saved(page, "Everything shown, JSON"))
     assert everything["shown"] == {"view": "snippet", "breaks": True, "seed": 0}
     listed = [context for group in everything["groups"] for context in group["examples"]]
     assert [context["position"] for context in listed] == [int(row["position"]) for row in table]
-    statistics = dict(list(csv.reader(saved(expert, "Statistics, CSV").splitlines()))[1:])
+    statistics = dict(list(csv.reader(saved(page, "Statistics, CSV").splitlines()))[1:])
     assert int(statistics["active tokens"]) == everything["row"]["active_tokens"]
 
 

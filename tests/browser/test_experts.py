@@ -39,7 +39,7 @@ def experts(page: Page) -> Page:
     return page
 
 
-def test_search_finds_labels_and_words_of_contexts(experts: Page) -> None:
+def test_search_finds_labels_and_words_in_examples(experts: Page) -> None:
     box = experts.get_by_role("searchbox", name="Search labels, tokens and examples")
     experts.keyboard.press("/")
     expect(box).to_be_focused()
@@ -55,7 +55,7 @@ def test_search_finds_labels_and_words_of_contexts(experts: Page) -> None:
     expect(box).to_have_value("")
 
 
-def test_a_head_sorts_and_sorts_the_other_way(experts: Page) -> None:
+def test_a_column_header_sorts_in_both_directions(experts: Page) -> None:
     head = experts.get_by_role("columnheader", name="Density")
     first = body(experts).first.get_by_role("cell")
     for order, density in (
@@ -72,7 +72,7 @@ def test_a_head_sorts_and_sorts_the_other_way(experts: Page) -> None:
     expect(head).to_have_attribute("aria-sort", "descending")
 
 
-def test_a_filter_is_a_chip_that_can_be_changed_and_removed(experts: Page) -> None:
+def test_a_filter_chip_can_be_edited_and_removed(experts: Page) -> None:
     experts.keyboard.press("f")
     bound = experts.get_by_role("textbox", name="Density at least, %")
     expect(bound).to_be_focused()
@@ -97,7 +97,7 @@ def test_a_filter_is_a_chip_that_can_be_changed_and_removed(experts: Page) -> No
     expect(count(experts)).to_have_text(ALL)
 
 
-def test_experts_are_found_by_a_token_that_they_fire_on(experts: Page) -> None:
+def test_experts_are_filtered_by_a_token_that_they_fire_on(experts: Page) -> None:
     experts.keyboard.press("f")
     experts.get_by_role("combobox", name="Filter by").select_option("Fires on token")
     token = experts.get_by_role("textbox", name="Fires on token")
@@ -113,16 +113,16 @@ def test_experts_are_found_by_a_token_that_they_fire_on(experts: Page) -> None:
     expect(count(experts)).to_have_text(ALL)
 
 
-def test_backspace_removes_a_chip(experts: Page) -> None:
-    experts.goto("/experts?max_density=0.001&min_max_activation=2")
-    expect(count(experts)).not_to_have_text(ALL)
-    experts.get_by_role("button", name="Edit filter max activation ≥ 2").press("Backspace")
-    expect(experts).to_have_url(re.compile(r"/experts\?(?!.*min_max_activation).*max_density=0.001"))
-    experts.get_by_role("button", name="Edit filter density ≤ 0.1 %").press("Backspace")
-    expect(count(experts)).to_have_text(ALL)
+def test_backspace_removes_a_chip(page: Page) -> None:
+    page.goto("/experts?max_density=0.001&min_max_activation=2")
+    expect(count(page)).not_to_have_text(ALL)
+    page.get_by_role("button", name="Edit filter max activation ≥ 2").press("Backspace")
+    expect(page).to_have_url(re.compile(r"/experts\?(?!.*min_max_activation).*max_density=0.001"))
+    page.get_by_role("button", name="Edit filter density ≤ 0.1 %").press("Backspace")
+    expect(count(page)).to_have_text(ALL)
 
 
-def test_scrolling_loads_the_next_page_and_keeps_few_rows(experts: Page) -> None:
+def test_scrolling_loads_the_next_page_and_renders_few_rows(experts: Page) -> None:
     experts.get_by_role("columnheader", name="Id").get_by_role("button").click()
     # The next page is fetched ahead, so it may come before the wheel is turned.
     with experts.expect_response(lambda response: "order=asc" in response.url and "cursor=" in response.url):
@@ -134,23 +134,23 @@ def test_scrolling_loads_the_next_page_and_keeps_few_rows(experts: Page) -> None
     assert body(experts).count() < 120
 
 
-def test_an_expert_is_opened_and_back_returns(experts: Page) -> None:
-    experts.goto("/experts?search=closing+html&run=demo-l3-k16")
-    experts.get_by_role("link", name="Closing HTML tag").click()
-    expect(experts).to_have_url(re.compile(rf"/experts/{CLOSING_TAG}\?"))
-    expect(experts.get_by_role("heading", name="Closing HTML tag")).to_be_visible()
-    expect(experts).to_have_title("Closing HTML tag · MxD Explorer")
-    experts.go_back()
-    expect(experts.get_by_role("searchbox", name="Search labels, tokens and examples")).to_have_value("closing html")
+def test_back_returns_from_an_expert_to_the_search(page: Page) -> None:
+    page.goto("/experts?search=closing+html&run=demo-l3-k16")
+    page.get_by_role("link", name="Closing HTML tag").click()
+    expect(page).to_have_url(re.compile(rf"/experts/{CLOSING_TAG}\?"))
+    expect(page.get_by_role("heading", name="Closing HTML tag")).to_be_visible()
+    expect(page).to_have_title("Closing HTML tag · MxD Explorer")
+    page.go_back()
+    expect(page.get_by_role("searchbox", name="Search labels, tokens and examples")).to_have_value("closing html")
 
 
-def test_random_opens_one_that_is_active(experts: Page) -> None:
+def test_the_random_key_opens_an_active_expert(experts: Page) -> None:
     experts.keyboard.press("r")
     expect(experts).to_have_url(re.compile(r"/experts/\d+"))
     expect(experts.get_by_role("group", name="Example 1", exact=True).first).to_be_visible()
 
 
-def test_the_overview_is_a_table_and_a_download_too(experts: Page) -> None:
+def test_the_overview_figure_is_a_table_and_a_download_too(experts: Page) -> None:
     overview = experts.get_by_role("main")
     overview.get_by_role("button", name="Show as table").first.click()
     table = experts.get_by_role("region", name="Figure as table")
@@ -167,37 +167,37 @@ def expect_place(page: Page, opened: str | None, place: float) -> None:
     assert abs(page.evaluate("scrollY") - place) <= 2
 
 
-def test_the_way_back_leads_to_the_same_place(experts: Page) -> None:
-    experts.goto("/experts?run=demo-l3-k16&sort=density&min_density=0.001")
-    listed = experts.url
-    expect(body(experts).nth(8)).to_be_visible()
-    experts.mouse.move(700, 700)
-    row = experts.get_by_role("table").locator("tr[aria-hidden=true]").first
+def test_going_back_restores_the_scroll_position(page: Page) -> None:
+    page.goto("/experts?run=demo-l3-k16&sort=density&min_density=0.001")
+    listed = page.url
+    expect(body(page).nth(8)).to_be_visible()
+    page.mouse.move(700, 700)
+    row = page.get_by_role("table").locator("tr[aria-hidden=true]").first
     # More than two pages of rows down, so that they have to be fetched again to get there.
     for _ in range(12):
-        experts.mouse.wheel(0, 500)
-        experts.wait_for_timeout(150)
+        page.mouse.wheel(0, 500)
+        page.wait_for_timeout(150)
     expect(row).to_be_attached()
-    place = experts.evaluate("scrollY")
+    place = page.evaluate("scrollY")
     assert place > 3 * 31 * FIRST_PAGE / 2
-    link = experts.evaluate_handle("document.elementFromPoint(700, 450).closest('tr').querySelector('a')").as_element()
+    link = page.evaluate_handle("document.elementFromPoint(700, 450).closest('tr').querySelector('a')").as_element()
     assert link is not None
     opened = link.get_attribute("href")
     link.click()
-    expect(experts).to_have_url(re.compile(r"/experts/\d+\?"))
+    expect(page).to_have_url(re.compile(r"/experts/\d+\?"))
     # The cache is cleared: the position must not depend on it.
-    experts.reload()
-    experts.go_back()
-    expect(experts).to_have_url(listed)
-    expect_place(experts, opened, place)
-    experts.go_forward()
-    experts.reload()
-    experts.get_by_role("navigation", name="Breadcrumbs").get_by_role("link", name="Experts").click()
-    expect(experts).to_have_url(listed)
-    expect_place(experts, opened, place)
+    page.reload()
+    page.go_back()
+    expect(page).to_have_url(listed)
+    expect_place(page, opened, place)
+    page.go_forward()
+    page.reload()
+    page.get_by_role("navigation", name="Breadcrumbs").get_by_role("link", name="Experts").click()
+    expect(page).to_have_url(listed)
+    expect_place(page, opened, place)
 
 
-def test_a_lasso_holds_experts_and_puts_them_into_the_table(experts: Page) -> None:
+def test_a_lasso_selection_filters_the_table(experts: Page) -> None:
     plane = experts.locator(".overview .js-plotly-plot .nsewdrag").first
     expect(plane).to_be_visible()
     area = plane.bounding_box()

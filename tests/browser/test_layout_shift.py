@@ -30,8 +30,8 @@ PAGES = {
 WIDTHS = {"wide": 1440, "narrow": 390}
 
 
-def _open(open_page: OpenPage, address: str, width: int) -> Page:
-    page = open_page(viewport={"width": width, "height": 844})
+def _open(open_page: OpenPage, address: str, width: int, height: int = 844) -> Page:
+    page = open_page(viewport={"width": width, "height": height})
     page.add_init_script(SUM_SHIFTS)
     page.goto(address)
     return page
@@ -47,11 +47,13 @@ def test_a_page_loads_in_place(open_page: OpenPage, address: str, words: str, wi
     assert page.evaluate("window.shift") <= MAX_SHIFT
 
 
-def test_a_long_text_moves_nothing_below_it_on_a_phone(open_page: OpenPage) -> None:
-    page = _open(open_page, f"/steering?run={RUN}&prompt={PROMPT}&edits={ANSWERING}:add:4&tokens=96", 390)
-    steered = page.get_by_role("region", name="Steered")
-    expect(steered).to_be_visible()
+@pytest.mark.parametrize("viewport", [(390, 844), (1280, 720)], ids=["narrow", "low"])
+def test_a_long_text_moves_nothing_below_it(open_page: OpenPage, viewport: tuple[int, int]) -> None:
+    address = f"/steering?run={RUN}&prompt={PROMPT}&edits={ANSWERING}:add:4&tokens=96"
+    page = _open(open_page, address, *viewport)
+    below = page.get_by_role("region", name="Dose")
+    expect(below).to_be_visible()
     top = "pane => pane.getBoundingClientRect().top + scrollY"
-    before = steered.evaluate(top)
+    before = below.evaluate(top)
     expect(page.get_by_text("done, 96 tokens").first).to_be_visible()
-    assert steered.evaluate(top) == before
+    assert below.evaluate(top) == before

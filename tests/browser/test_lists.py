@@ -45,7 +45,7 @@ def is_named(row: dict[str, Any]) -> bool:
     return row["label"] is None and automatic is not None and automatic["balanced_accuracy"] >= 0.65
 
 
-def test_a_list_is_made_put_in_order_noted_on_and_exported(page: Page) -> None:
+def test_a_list_is_created_sorted_annotated_and_exported(page: Page) -> None:
     dialog = lists_of(page, EXPERTS[0])
     dialog.get_by_role("textbox", name="New list name").fill("Worth showing")
     dialog.get_by_role("button", name="Create").click()
@@ -78,7 +78,7 @@ def test_a_list_is_made_put_in_order_noted_on_and_exported(page: Page) -> None:
     assert "splits numbers" in json.dumps(found)
 
 
-def test_experts_of_the_tray_become_a_list_that_is_labelled_in_place(page: Page, site: Site) -> None:
+def test_experts_of_the_tray_are_saved_as_a_list_and_labelled(page: Page, site: Site) -> None:
     chosen = without_a_label(page, site)[0]
     page.goto(f"/experts?run={site.run}&edits={ANSWERING}:add:3,{chosen}:add:3")
     page.get_by_role("complementary", name="Tray").get_by_role("button", name="Tray").click()
@@ -109,7 +109,7 @@ def downloaded(page: Page, kind: str) -> str:
     return Path(download.value.path()).read_text("utf-8")
 
 
-def test_a_deleted_list_is_not_asked_for_again(page: Page) -> None:
+def test_a_deleted_list_is_not_requested_again(page: Page) -> None:
     """Every answer of 400 and above fails the test."""
     dialog = lists_of(page, UNLABELLED)
     dialog.get_by_role("textbox", name="New list name").fill("Short-lived")
@@ -121,7 +121,7 @@ def test_a_deleted_list_is_not_asked_for_again(page: Page) -> None:
     expect(page.get_by_role("link", name="Short-lived")).to_have_count(0)
 
 
-def test_a_tag_leads_to_its_experts(page: Page) -> None:
+def test_a_tag_links_to_its_experts(page: Page) -> None:
     page.goto("/experts/873")
     page.get_by_label("Add tag").fill("asterisks")
     page.keyboard.press("Enter")
@@ -131,7 +131,7 @@ def test_a_tag_leads_to_its_experts(page: Page) -> None:
     expect(page.get_by_role("region", name="Search and filters").get_by_role("status")).to_have_text("1 of 4,096")
 
 
-def test_a_label_of_ones_own_goes_before_the_automatic_one(page: Page, site: Site) -> None:
+def test_a_user_label_takes_precedence_over_the_automatic_one(page: Page, site: Site) -> None:
     page.goto(f"/experts/{without_a_label(page, site)[-1]}")
     expect(page.get_by_role("heading", level=1)).to_contain_text("automatic label")
     page.keyboard.press("l")

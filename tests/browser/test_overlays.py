@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.browser.axe import violations
-from tests.browser.conftest import OpenPage
 from tests.browser.sample import ANSWERING
 
 pytestmark = pytest.mark.browser
 
 TRAY = f"edits={ANSWERING}:scale:3,40:ablate"
-NARROW = {"width": 390, "height": 844}
+THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 
 
 class Overlay(NamedTuple):
@@ -83,19 +82,19 @@ OVERLAYS = {
 }
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", OVERLAYS)
-def test_what_opens_can_be_used_by_everybody(open_page: OpenPage, name: str, scheme: str) -> None:
+def test_overlay_is_accessible_in_both_themes(page: Page, name: str) -> None:
     overlay = OVERLAYS[name]
-    page = open_page(color_scheme=scheme)
     page.goto(overlay.address)
     overlay.open(page)
-    expect(overlay.shown(page)).to_be_visible()
-    assert violations(page) == []
+    for scheme in THEMES:
+        page.emulate_media(color_scheme=scheme)
+        expect(overlay.shown(page)).to_be_visible()
+        assert violations(page) == [], scheme
 
 
 @pytest.mark.parametrize("address", ["/runs", "/experts?run=demo-l3-k16", "/routing?run=demo-l3-k16&prompt=One+day"])
-def test_what_fails_is_said_and_can_be_tried_again(page: Page, forgiven: list[str], address: str) -> None:
+def test_failed_requests_show_an_error_and_can_be_retried(page: Page, forgiven: list[str], address: str) -> None:
     forgiven += ["500", "503", "console", "Failed to load resource"]
     failing = True
     refused = '{"error": {"code": "busy", "message": "The server is busy; try again in a moment.", "detail": {}}}'
@@ -117,7 +116,7 @@ def test_what_fails_is_said_and_can_be_tried_again(page: Page, forgiven: list[st
     expect(page.get_by_role("table").first).to_be_visible()
 
 
-def test_a_page_that_cannot_be_fetched_says_so(page: Page, forgiven: list[str]) -> None:
+def test_a_failed_script_download_shows_an_error(page: Page, forgiven: list[str]) -> None:
     forgiven += ["Failed to load", "net::ERR_FAILED", "Unable to preload", "imported module", "could not be loaded"]
     page.goto("/experts?run=demo-l3-k16")
     expect(page.get_by_role("table").first).to_be_visible()
@@ -129,7 +128,7 @@ def test_a_page_that_cannot_be_fetched_says_so(page: Page, forgiven: list[str]) 
     expect(page.get_by_role("link", name="demo-l3-k16").first).to_be_visible()
 
 
-def test_who_is_told_to_come_back_in_a_moment_does_so_by_itself(page: Page, forgiven: list[str]) -> None:
+def test_requests_are_retried_after_retry_after(page: Page, forgiven: list[str]) -> None:
     forgiven += ["503", "Failed to load resource"]
     refused = '{"error": {"code": "busy", "message": "The server is busy; try again in a moment.", "detail": {}}}'
     asked: list[str] = []

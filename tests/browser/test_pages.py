@@ -1,14 +1,14 @@
-"""Every page, in both themes and on a narrow screen: it shows what it is for, fits, and can be used by everybody."""
+"""Every page in both themes and on a narrow screen: content, width, accessibility."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, ViewportSize, expect
 
 from tests.browser.axe import violations
 from tests.browser.conftest import OpenPage
@@ -18,11 +18,7 @@ pytestmark = pytest.mark.browser
 
 PROMPT = quote("The little girl said that she was hungry.")
 WAITING = re.compile("^(Loading (?!more)|Routing|Tracing|Choosing)")
-LOOKS: dict[str, dict[str, Any]] = {
-    "light": {"color_scheme": "light"},
-    "dark": {"color_scheme": "dark", "reduced_motion": "no-preference"},
-    "narrow": {"color_scheme": "light", "viewport": {"width": 390, "height": 844}},
-}
+NARROW: ViewportSize = {"width": 390, "height": 844}
 
 
 class Place(NamedTuple):
@@ -81,15 +77,31 @@ def hidden_words(page: Page) -> int:
     )
 
 
-@pytest.mark.parametrize("look", LOOKS)
-@pytest.mark.parametrize("name", PLACES)
-def test_page(open_page: OpenPage, name: str, look: str) -> None:
-    place = PLACES[name]
-    page = open_page(**LOOKS[look])
-    page.goto(place.address)
-    expect(place.shown(page)).to_be_visible()
+def check_looks(page: Page, shown: Callable[[Page], Locator]) -> None:
+    """Check size, accessibility and figures of the open page in both themes and on a narrow screen.
+
+    One load serves all three looks: changing them on an open page also tests that the page follows the change.
+    """
+    check_look(page, shown, "light")
+    page.emulate_media(color_scheme="dark", reduced_motion="reduce")
+    check_look(page, shown, "dark")
+    page.emulate_media(color_scheme="light", reduced_motion="reduce")
+    page.set_viewport_size(NARROW)
+    check_look(page, shown, "narrow")
+
+
+def check_look(page: Page, shown: Callable[[Page], Locator], look: str) -> None:
+    """Check the open page as it is."""
+    expect(shown(page)).to_be_visible()
     settle(page)
+    page.wait_for_function("document.documentElement.scrollWidth <= innerWidth")
+    assert violations(page) == [], look
+    assert hidden_words(page) == 0, look
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_page_is_accessible_in_every_look(open_page: OpenPage, name: str) -> None:
+    page = open_page(color_scheme="light", reduced_motion="no-preference")
+    page.goto(PLACES[name].address)
+    check_looks(page, PLACES[name].shown)
     expect(page).to_have_title(re.compile("MxD Explorer$"))
-    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
-    assert violations(page) == []
-    assert hidden_words(page) == 0

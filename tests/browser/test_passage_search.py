@@ -20,7 +20,7 @@ def counted(page: Page) -> int:
     return int(found[1].replace(",", ""))
 
 
-def test_a_passage_and_one_of_its_tokens(page: Page) -> None:
+def test_experts_of_a_passage_and_of_one_token_are_found(page: Page) -> None:
     page.goto("/search")
     page.get_by_role("radio", name="Passage, run through the model").click()
     page.get_by_role("textbox", name="Passage").fill(PASSAGE)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
-from urllib.request import Request, urlopen
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, ViewportSize, expect
 
 from tests.browser.axe import violations
 from tests.browser.conftest import OpenPage, Site
 from tests.browser.sample import RUN
+from tests.browser.test_overlays import THEMES
 from tests.helpers.processes import mxd
 
 pytestmark = pytest.mark.browser
@@ -23,29 +22,17 @@ PASSAGES = (
 )
 SETTINGS = "steps=6&added=5"
 LONG_MS = 90_000
+PHONE: ViewportSize = {"width": 390, "height": 844}
 
 
-MADE = (f"{RUN}-private", f"{RUN}-phone")
+MADE = f"{RUN}-private"
 
 
 @pytest.fixture(scope="module", autouse=True)
 def restored(site: Site) -> Iterator[None]:
-    """Delete the new runs, because other tests count runs."""
+    """Delete the new run, because other tests count runs."""
     yield
-    for name in MADE:
-        mxd("remove", name, "--yes", "--data", str(site.data), "--database", site.database, "--json", folder=site.data)
-
-
-@pytest.fixture(scope="module")
-def protected(site: Site) -> str:
-    """The name of a run that was protected over HTTP."""
-    body = {"runs": [RUN], "name": "{run}-phone", "steps": 2, "max_added_loss": 5}
-    passages = [{"text": text} for text in PASSAGES.split("\n\n")]
-    sent = json.dumps({**body, "passages": passages}).encode()
-    asked = Request(f"{site.url}/api/privacy", sent, {"content-type": "application/json"})
-    with urlopen(asked) as answer:
-        assert b"event: done" in answer.read()
-    return MADE[1]
+    mxd("remove", MADE, "--yes", "--data", str(site.data), "--database", site.database, "--json", folder=site.data)
 
 
 def address(run: str, settings: str = SETTINGS) -> str:
@@ -58,7 +45,7 @@ def passage(page: Page, name: str) -> Locator:
     return page.get_by_role("group", name=f"Passage {name}").first
 
 
-def test_from_passages_to_a_new_run(page: Page) -> None:
+def test_protecting_passages_makes_a_run(page: Page, open_page: OpenPage) -> None:
     page.goto(address(RUN))
     start = page.get_by_role("button", name=re.compile("^Protect"))
     expect(start).to_be_disabled()
@@ -87,15 +74,16 @@ def test_from_passages_to_a_new_run(page: Page) -> None:
     assert violations(page) == []
     with page.expect_download() as taken:
         page.get_by_role("link", name="Export").click()
-    assert taken.value.suggested_filename == "demo-l3-k16-private.mxd"
+    assert taken.value.suggested_filename == f"{MADE}.mxd"
     figures.get_by_role("link", name="Routing").click()
     expect(page).to_have_url(re.compile(r"/routing\?run=demo-l3-k16-private"))
-    page.goto(address("demo-l3-k16-private"))
+    page.goto(address(MADE))
     expect(figures).to_be_visible()
     expect(page.get_by_text("Passages are not stored")).to_be_visible()
+    check_on_a_phone(open_page(viewport=PHONE, has_touch=True, is_mobile=True), MADE)
 
 
-def test_stopped_work_writes_nothing(page: Page) -> None:
+def test_stopping_saves_no_run(page: Page) -> None:
     page.goto(address(RUN, "steps=200"))
     page.get_by_role("textbox", name="Passages", exact=True).fill(PASSAGES)
     page.get_by_role("button", name=re.compile("^Protect")).click()
@@ -105,7 +93,7 @@ def test_stopped_work_writes_nothing(page: Page) -> None:
     expect(page.get_by_role("button", name=re.compile("^Protect"))).to_be_enabled()
 
 
-def test_what_is_refused_is_said(page: Page, forgiven: list[str]) -> None:
+def test_a_short_passage_shows_an_error(page: Page, forgiven: list[str]) -> None:
     forgiven.append("400")
     page.goto(address(RUN))
     page.get_by_role("textbox", name="Passages", exact=True).fill("Too short")
@@ -113,12 +101,12 @@ def test_what_is_refused_is_said(page: Page, forgiven: list[str]) -> None:
     expect(page.get_by_role("alert")).to_contain_text("Make it longer")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_on_a_phone(open_page: OpenPage, protected: str, scheme: str) -> None:
-    page = open_page(color_scheme=scheme, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
-    page.goto(address(protected))
+def check_on_a_phone(page: Page, run: str) -> None:
+    page.goto(address(run))
     page.get_by_role("textbox", name="Passages", exact=True).fill(PASSAGES)
-    expect(page.get_by_role("region", name="Result")).to_be_visible()
-    expect(passage(page, "after")).to_contain_text("little girl")
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    assert violations(page) == []
+    for scheme in THEMES:
+        page.emulate_media(color_scheme=scheme)
+        expect(page.get_by_role("region", name="Result")).to_be_visible()
+        expect(passage(page, "after")).to_contain_text("little girl")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        assert violations(page) == [], scheme

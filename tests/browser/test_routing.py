@@ -46,7 +46,7 @@ def routing(page: Page) -> Page:
     return page
 
 
-def test_typing_makes_the_map(routing: Page) -> None:
+def test_typing_a_prompt_draws_the_map(routing: Page) -> None:
     expect(routing).to_have_url(re.compile(r"[?&]prompt=The\+little\+girl\+said"))
     heads = heat_map(routing).get_by_role("columnheader").all_inner_texts()
     assert [head.strip() for head in heads[1:8]] == TOKENS
@@ -57,7 +57,7 @@ def test_typing_makes_the_map(routing: Page) -> None:
     expect(panel(routing).get_by_role("heading", name="Next token")).to_be_visible()
 
 
-def test_it_follows_what_is_typed(routing: Page) -> None:
+def test_the_map_follows_the_typed_prompt(routing: Page) -> None:
     routing.keyboard.press("e")
     box = routing.get_by_role("textbox", name="Prompt")
     expect(box).to_be_focused()
@@ -67,7 +67,7 @@ def test_it_follows_what_is_typed(routing: Page) -> None:
     expect(routing).to_have_url(re.compile(r"Mother\+laughed"))
 
 
-def test_a_text_that_is_typed_over_is_cancelled(routing: Page) -> None:
+def test_an_outdated_request_is_cancelled(routing: Page) -> None:
     cancelled = []
 
     def asked(request: Request) -> str:
@@ -86,7 +86,7 @@ def test_a_text_that_is_typed_over_is_cancelled(routing: Page) -> None:
     assert cancelled == [first]
 
 
-def test_hover_previews_click_locks_escape_releases(routing: Page) -> None:
+def test_hovering_previews_clicking_locks_and_escape_unlocks(routing: Page) -> None:
     token(routing, "girl").hover()
     expect(routing.get_by_role("tooltip")).to_contain_text("KL from original")
     expect(panel(routing).get_by_role("heading", name="Token: ␣girl")).to_be_visible()
@@ -101,7 +101,7 @@ def test_hover_previews_click_locks_escape_releases(routing: Page) -> None:
     expect(routing).not_to_have_url(re.compile("lock="))
 
 
-def test_a_cell_locks_its_expert_and_a_reload_shows_the_same(routing: Page) -> None:
+def test_clicking_a_cell_locks_its_expert_across_reloads(routing: Page) -> None:
     routing.get_by_role("radio", name="Max").click()
     expect(heat_map(routing).get_by_role("columnheader", name="Max")).to_be_visible()
     first = heat_map(routing).get_by_role("row").nth(2)
@@ -127,7 +127,7 @@ def test_a_cell_locks_its_expert_and_a_reload_shows_the_same(routing: Page) -> N
     assert (heat_map(routing).aria_snapshot(), panel(routing).aria_snapshot()) == shown
 
 
-def test_arrows_walk_over_the_map_and_enter_locks(routing: Page) -> None:
+def test_arrow_keys_move_over_the_map_and_enter_locks(routing: Page) -> None:
     token(routing, "The").focus()
     routing.keyboard.press("ArrowRight")
     expect(token(routing, "little")).to_be_focused()
@@ -138,7 +138,7 @@ def test_arrows_walk_over_the_map_and_enter_locks(routing: Page) -> None:
     expect(panel(routing).get_by_role("heading", name="Locked: ␣little")).to_be_visible()
 
 
-def test_fewer_experts_of_a_token_by_key_and_by_address(routing: Page) -> None:
+def test_smaller_k_is_set_by_key_and_in_the_url(routing: Page) -> None:
     slider = routing.get_by_role("slider", name="Active experts per token")
     expect(slider).to_have_value("16")
     slider.focus()
@@ -157,13 +157,13 @@ def test_fewer_experts_of_a_token_by_key_and_by_address(routing: Page) -> None:
     expect(panel(routing)).to_contain_text("16")
 
 
-def test_more_experts_of_a_token_than_there_are_are_refused(page: Page, forgiven: list[str]) -> None:
+def test_k_above_the_layers_shows_an_error(page: Page, forgiven: list[str]) -> None:
     forgiven.append("400")
     page.goto("/routing?run=demo-l3-k16&k=17&prompt=One+day")
     expect(page.get_by_text("k=17 exceeds the layer's K=16")).to_be_visible()
 
 
-def test_an_expert_of_a_token_goes_to_the_tray_and_to_its_page(routing: Page) -> None:
+def test_an_expert_of_a_token_can_be_added_to_the_tray_and_opened(routing: Page) -> None:
     token(routing, "hungry").or_(token(routing, "was")).first.click()
     plus = panel(routing).get_by_role("button", name="in the tray").first
     name = plus.get_attribute("aria-label") or ""
@@ -176,7 +176,7 @@ def test_an_expert_of_a_token_goes_to_the_tray_and_to_its_page(routing: Page) ->
     expect(panel(routing).get_by_role("heading", name="Locked: ")).to_be_visible()
 
 
-def test_the_same_as_a_list_and_as_a_file(routing: Page) -> None:
+def test_the_routing_is_shown_as_a_table_and_downloaded(routing: Page) -> None:
     routing.get_by_role("button", name="Show as table").click()
     listed = routing.get_by_role("region", name="Routing as table")
     expect(listed.get_by_role("row").nth(20)).to_contain_text(re.compile(r"\d\.\d{4}"))
@@ -187,7 +187,7 @@ def test_the_same_as_a_list_and_as_a_file(routing: Page) -> None:
     assert "".join(each["text"] for each in document["tokens"][1:]) == PROMPT
 
 
-def test_a_prompt_comes_from_a_context(routing: Page) -> None:
+def test_an_example_can_be_used_as_the_prompt(routing: Page) -> None:
     routing.get_by_role("button", name="From an example").click()
     dialog = routing.get_by_role("dialog", name="Prompt from an example")
     dialog.get_by_role("textbox", name="Search examples").fill("restaurant")
@@ -199,7 +199,7 @@ def test_a_prompt_comes_from_a_context(routing: Page) -> None:
     expect(routing.get_by_role("textbox", name="Prompt")).to_have_value(PROMPT)
 
 
-def test_a_long_text_is_drawn_in_part_and_scrolls(routing: Page) -> None:
+def test_a_long_prompt_is_rendered_partially_and_scrolls(routing: Page) -> None:
     typed(routing, " ".join([PROMPT] * 30))
     expect(routing.get_by_text(re.compile(r"^\d\d\d tokens"))).to_be_visible()
     heads = heat_map(routing).get_by_role("columnheader")
@@ -212,7 +212,7 @@ def test_a_long_text_is_drawn_in_part_and_scrolls(routing: Page) -> None:
     expect(panel(routing).get_by_text(re.compile(r"^position \d\d+"))).to_be_visible()
 
 
-def test_a_prompt_that_is_too_long_is_refused_in_a_sentence(routing: Page, forgiven: list[str]) -> None:
+def test_a_prompt_that_is_too_long_shows_an_error(routing: Page, forgiven: list[str]) -> None:
     forgiven += ["413"]
     routing.get_by_role("textbox", name="Prompt").fill("hungry " * 600)
     expect(routing.get_by_role("alert")).to_contain_text(re.compile(r"\d+ tokens.*512.*Shorten"))

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Site
-from tests.helpers.outside import save_sparsify
+from tests.helpers.formats.outside import save_sparsify
 from tests.helpers.processes import document, ended, mxd, start, wait_for
 
 pytestmark = pytest.mark.browser
@@ -22,7 +22,7 @@ def done(page: Page) -> float:
     return float(page.get_by_role("progressbar", name="Training progress").evaluate("bar => bar.value"))
 
 
-def test_a_run_is_followed_while_it_is_fitted(page: Page, site: Site, tmp_path: Path) -> None:
+def test_training_progress_is_shown_live(page: Page, site: Site, tmp_path: Path) -> None:
     with start(*site.fit("live", 2_000_000), folder=tmp_path) as fitting:
         assert fitting.stderr is not None
         assert "Training live" in fitting.stderr.readline()
@@ -41,7 +41,7 @@ def test_a_run_is_followed_while_it_is_fitted(page: Page, site: Site, tmp_path: 
     expect(row).to_contain_text("stopped", ignore_case=True)
 
 
-def test_curves_are_chosen_and_compared(page: Page, site: Site) -> None:
+def test_the_chosen_curve_is_in_the_url(page: Page, site: Site) -> None:
     page.goto(f"/runs/{site.run}")
     curves = page.get_by_role("main").get_by_role("radiogroup").first.get_by_role("radio")
     expect(curves.first).to_be_checked()
@@ -52,7 +52,7 @@ def test_curves_are_chosen_and_compared(page: Page, site: Site) -> None:
     expect(curves.nth(1)).to_be_checked()
 
 
-def test_an_imported_run_says_where_it_is_from(page: Page, site: Site, tmp_path: Path) -> None:
+def test_an_imported_run_shows_its_source(page: Page, site: Site, tmp_path: Path) -> None:
     language_model = site.data / "language-model"
     width = json.loads((language_model / "config.json").read_text("utf-8"))["hidden_size"]
     save_sparsify(tmp_path / "theirs", width=width)

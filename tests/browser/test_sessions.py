@@ -40,7 +40,7 @@ def test_a_session_is_saved_shared_opened_and_deleted(page: Page, open_page: Ope
     expect(listed.get_by_role("link", name="Questions back")).to_have_count(0)
 
 
-def test_a_shipped_session_is_offered_and_opened(page: Page, site: Site) -> None:
+def test_a_session_of_the_demo_can_be_opened(page: Page, site: Site) -> None:
     shipped = list(json.loads((site.data / "sessions.json").read_text("utf-8"))[site.run])
     page.goto(f"/steering?run={site.run}")
     page.get_by_role("link", name=shipped[0], exact=True).click()
@@ -50,13 +50,13 @@ def test_a_shipped_session_is_offered_and_opened(page: Page, site: Site) -> None
     expect(page.get_by_role("status").filter(has_text="Session")).to_contain_text(shipped[0])
 
 
-def test_an_unknown_session_says_so(page: Page, forgiven: list[str]) -> None:
+def test_an_unknown_session_shows_an_error(page: Page, forgiven: list[str]) -> None:
     forgiven += ["404"]
     page.goto("/s/zzzzzzz")
     expect(page.get_by_role("alert")).to_contain_text("Unknown session: zzzzzzz")
 
 
-def test_doses_are_measured_and_the_suggestion_taken(page: Page) -> None:
+def test_the_strength_sweep_suggests_a_strength(page: Page) -> None:
     page.goto(address(f"{ANSWERING}:add:1", 8))
     texts(page)
     dose = page.get_by_role("region", name="Dose")
@@ -74,7 +74,7 @@ def test_doses_are_measured_and_the_suggestion_taken(page: Page) -> None:
     texts(page)
 
 
-def test_tokens_of_the_prompt_are_chosen_by_clicking(page: Page) -> None:
+def test_edits_can_be_limited_to_clicked_prompt_tokens(page: Page) -> None:
     page.goto(address(f"{ANSWERING}:add:60", 12) + "&scope=chosen")
     default, steered = texts(page)
     assert steered == default, "no token is chosen yet"
@@ -86,7 +86,7 @@ def test_tokens_of_the_prompt_are_chosen_by_clicking(page: Page) -> None:
     expect(page.get_by_role("code")).to_contain_text("--positions 4")
 
 
-def test_experts_of_two_layers_are_edited_at_once(page: Page) -> None:
+def test_experts_of_two_layers_are_edited_together(page: Page) -> None:
     page.goto(f"/steering?run=demo-l3-k16&prompt={quote(PROMPT)}&tokens=12")
     texts(page)
     edits = page.get_by_role("region", name="Edits")
@@ -103,14 +103,14 @@ def test_experts_of_two_layers_are_edited_at_once(page: Page) -> None:
     assert steered != default
 
 
-def test_a_strength_beyond_all_bounds_is_brought_back(page: Page) -> None:
+def test_an_excessive_strength_is_clamped(page: Page) -> None:
     page.goto(address(f"{ANSWERING}:add:1e9", 4))
     expect(card(page, ANSWERING)).to_contain_text("Strengths are limited")
     expect(page.get_by_role("alert")).to_have_count(0)
     texts(page)
 
 
-def test_where_there_is_no_chat_template_it_is_said(page: Page) -> None:
+def test_a_missing_chat_template_is_reported(page: Page) -> None:
     page.goto(address(f"{ANSWERING}:add:1", 4))
     page.locator("summary").filter(has_text="plain text").click()
     expect(page.get_by_text("has no chat template")).to_be_visible()

@@ -13,7 +13,7 @@ from tests.browser.sample import ANSWERING
 pytestmark = pytest.mark.browser
 
 
-def test_the_theme_is_chosen_and_kept(page: Page) -> None:
+def test_the_chosen_theme_is_remembered(page: Page) -> None:
     page.goto("/runs")
     body = page.locator("body")
     light = str(body.evaluate("body => getComputedStyle(body).backgroundColor"))
@@ -29,7 +29,7 @@ def test_the_theme_is_chosen_and_kept(page: Page) -> None:
     expect(body).not_to_have_css("background-color", light)
 
 
-def test_all_keys_are_listed_and_escape_closes_the_list(page: Page) -> None:
+def test_shortcuts_are_listed_and_escape_closes_the_list(page: Page) -> None:
     page.goto("/runs")
     expect(page.get_by_role("link", name="second", exact=True)).to_be_visible()
     page.keyboard.press("?")
@@ -47,7 +47,7 @@ def test_all_keys_are_listed_and_escape_closes_the_list(page: Page) -> None:
     expect(opener).to_be_focused()
 
 
-def test_keys_do_nothing_while_one_types(page: Page) -> None:
+def test_shortcuts_are_disabled_while_typing(page: Page) -> None:
     page.goto("/routing?run=demo-l3-k16")
     page.get_by_role("textbox", name="Prompt").press_sequentially("rat/?")
     expect(page.get_by_role("textbox", name="Prompt")).to_have_value("rat/?")
@@ -73,7 +73,7 @@ def test_search_finds_and_opens_an_expert(page: Page) -> None:
     expect(page.get_by_role("heading", name="Decimal point")).to_be_visible()
 
 
-def test_the_run_is_chosen_once_for_all_pages(page: Page, site: Site) -> None:
+def test_the_selected_run_applies_to_all_pages(page: Page, site: Site) -> None:
     page.goto(f"/experts?run={site.run}&search=html")
     page.get_by_role("button", name=re.compile(site.run)).click()
     page.get_by_role("option", name=re.compile(site.other_run)).click()
@@ -96,7 +96,7 @@ def test_a_run_without_an_index_can_be_routed_and_steered(page: Page, site: Site
     expect(page.get_by_role("region", name="Steered")).to_contain_text("done, 4 tokens")
 
 
-def test_the_prompt_follows_from_page_to_page(page: Page) -> None:
+def test_the_prompt_is_kept_between_pages(page: Page) -> None:
     page.goto("/routing?run=demo-l3-k16&prompt=One+day")
     pages = page.get_by_role("navigation", name="Pages")
     for name in ("Runs", "Circuits", "Experts", "Steering"):
@@ -104,7 +104,7 @@ def test_the_prompt_follows_from_page_to_page(page: Page) -> None:
     expect(page.get_by_role("textbox", name="Prompt")).to_have_value("One day")
 
 
-def test_words_are_found_with_the_reason(page: Page) -> None:
+def test_search_results_show_why_they_match(page: Page) -> None:
     page.goto("/search?run=demo-l3-k16")
     box = page.get_by_role("textbox", name="Words")
     expect(box).to_be_focused()
@@ -114,7 +114,7 @@ def test_words_are_found_with_the_reason(page: Page) -> None:
     expect(page.get_by_role("link", name=re.compile("See all"))).to_have_attribute("href", re.compile("search=the"))
 
 
-def test_terms_are_explained_on_the_spot(page: Page) -> None:
+def test_terms_have_tooltips_and_link_to_the_glossary(page: Page) -> None:
     page.goto(f"/experts/{ANSWERING}?run=demo-l3-k16")
     page.get_by_role("link", name="Density").hover()
     expect(page.get_by_role("tooltip")).to_contain_text("Share of tokens on which the expert is active")
@@ -124,7 +124,7 @@ def test_terms_are_explained_on_the_spot(page: Page) -> None:
     expect(page.get_by_role("tooltip")).to_have_count(0)
 
 
-def test_the_tray_opens_and_is_emptied(page: Page) -> None:
+def test_the_tray_opens_and_can_be_cleared(page: Page) -> None:
     page.goto("/experts?run=demo-l3-k16&edits=12:scale:3,40:ablate")
     tray = page.get_by_role("complementary", name="Tray")
     expect(tray).to_contain_text("Tray2")
@@ -147,7 +147,7 @@ def test_copied_links_carry_the_tray(open_page: OpenPage) -> None:
     assert re.search(rf"/experts/{ANSWERING}\?run=demo-l3-k16&edits={ANSWERING}", copied)
 
 
-def test_the_first_page_tells_the_story(page: Page) -> None:
+def test_the_home_page_steers_a_text_by_slider(page: Page) -> None:
     page.goto("/")
     expect(page.get_by_role("heading", name="Top examples")).to_be_visible()
     prompt = page.get_by_role("group", name="Prompt")
@@ -168,7 +168,7 @@ def test_the_first_page_tells_the_story(page: Page) -> None:
     expect(page).to_have_url(re.compile(r"expert=\d+"))
 
 
-def test_the_first_page_routes_what_one_types(page: Page) -> None:
+def test_the_home_page_routes_a_typed_prompt(page: Page) -> None:
     page.goto(f"/?run=demo-l3-k16&expert={ANSWERING}")
     page.get_by_role("button", name="Edit prompt").click()
     page.get_by_role("textbox", name="Prompt to route").fill("System: yes")
@@ -180,7 +180,7 @@ def test_the_first_page_routes_what_one_types(page: Page) -> None:
     expect(page).to_have_url(re.compile(r"token=\d"))
 
 
-def test_the_first_tab_skips_to_the_page(page: Page) -> None:
+def test_the_first_tab_stop_skips_to_the_content(page: Page) -> None:
     page.goto("/runs")
     expect(page.get_by_role("link", name="second", exact=True)).to_be_visible()
     page.keyboard.press("Tab")
@@ -189,7 +189,7 @@ def test_the_first_tab_skips_to_the_page(page: Page) -> None:
     expect(page.get_by_role("main")).to_be_focused()
 
 
-def test_what_is_not_there_is_said(page: Page, forgiven: list[str]) -> None:
+def test_missing_pages_experts_and_runs_show_errors(page: Page, forgiven: list[str]) -> None:
     forgiven += ["404"]
     page.goto("/nowhere/at/all")
     page.get_by_role("link", name="Go to Home").click()
@@ -204,7 +204,7 @@ def test_what_is_not_there_is_said(page: Page, forgiven: list[str]) -> None:
     expect(page.get_by_text(re.compile("no-such-run")).first).to_be_visible()
 
 
-def test_a_narrow_screen_has_tabs_and_a_sheet(open_page: OpenPage) -> None:
+def test_a_narrow_screen_has_tabs_and_sheets(open_page: OpenPage) -> None:
     page = open_page(viewport={"width": 390, "height": 844}, has_touch=True)
     page.goto("/experts?run=demo-l3-k16&search=decimal")
     page.get_by_role("button", name="Decimal point").tap()

@@ -12,10 +12,9 @@ from playwright.sync_api import Locator, Page, expect
 from mxd.backend.database.engine import open_database
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_records import remove_run
-from tests.browser.axe import violations
-from tests.browser.conftest import OpenPage, Site
-from tests.browser.test_pages import LOOKS, hidden_words, settle
-from tests.helpers.copies import permuted_copy
+from tests.browser.conftest import Site
+from tests.browser.test_pages import check_looks
+from tests.helpers.analysis.copies import permuted_copy
 
 pytestmark = pytest.mark.browser
 
@@ -40,7 +39,7 @@ def pairs(page: Page) -> Locator:
     return table.get_by_role("row").filter(has=page.get_by_role("cell"))
 
 
-def test_a_shuffled_copy_is_seen_through(page: Page, site: Site) -> None:
+def test_experts_of_a_shuffled_copy_are_matched(page: Page, site: Site) -> None:
     page.goto("/runs")
     another = page.get_by_role("link", name=f"Compare {site.run} with another run")
     another.click()
@@ -60,7 +59,7 @@ def test_a_shuffled_copy_is_seen_through(page: Page, site: Site) -> None:
     expect(page.get_by_role("group", name="Example 1", exact=True).first).to_be_visible()
 
 
-def test_order_and_selection_are_in_the_address(page: Page) -> None:
+def test_sorting_and_filter_are_in_the_url(page: Page) -> None:
     page.goto(ADDRESS)
     table = page.get_by_role("table", name="Matched experts")
     table.get_by_role("button", name="Cosine").click()
@@ -76,7 +75,7 @@ def test_order_and_selection_are_in_the_address(page: Page) -> None:
     expect(page.get_by_role("heading", name=f"{COPY} and demo-l3-k16")).to_be_attached()
 
 
-def test_what_differs_is_marked_and_what_is_missing_is_said(page: Page, site: Site) -> None:
+def test_differing_properties_are_marked_and_a_missing_index_is_reported(page: Page, site: Site) -> None:
     page.goto(ADDRESS)
     page.get_by_role("button", name="Compare with").click()
     page.get_by_role("option", name=site.other_run).click()
@@ -89,12 +88,6 @@ def test_what_differs_is_marked_and_what_is_missing_is_said(page: Page, site: Si
     expect(page.get_by_role("heading", name="cannot be compared with itself")).to_be_visible()
 
 
-@pytest.mark.parametrize("look", LOOKS)
-def test_it_fits_and_can_be_used_by_everybody(open_page: OpenPage, look: str) -> None:
-    page = open_page(**LOOKS[look])
+def test_comparison_is_accessible_in_every_look(page: Page) -> None:
     page.goto(ADDRESS)
-    expect(pairs(page).nth(2)).to_be_visible()
-    settle(page)
-    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
-    assert violations(page) == []
-    assert hidden_words(page) == 0
+    check_looks(page, lambda page: pairs(page).nth(2))

@@ -32,7 +32,7 @@ def guarded(site: Site, tmp_path: Path) -> Iterator[tuple[str, str]]:
         yield url, token
 
 
-def test_a_token_opens_the_dashboard(guarded: tuple[str, str], open_page: OpenPage, forgiven: list[str]) -> None:
+def test_an_access_token_signs_in(guarded: tuple[str, str], open_page: OpenPage, forgiven: list[str]) -> None:
     url, token = guarded
     forgiven += ["401"]
     page = open_page()

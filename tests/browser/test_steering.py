@@ -41,7 +41,7 @@ def card(page: Page, expert: int) -> Locator:
     return cards.filter(has=page.get_by_role("button", name=f"Remove expert {expert} from the tray"))
 
 
-def test_a_slider_moved_by_key_writes_another_text(page: Page) -> None:
+def test_moving_a_slider_by_key_regenerates_the_text(page: Page) -> None:
     page.goto(address(f"{ANSWERING}:add:0", 24))
     default, steered = texts(page)
     assert steered == default, "nothing is added"
@@ -63,7 +63,7 @@ def test_a_slider_moved_by_key_writes_another_text(page: Page) -> None:
     assert louder != default
 
 
-def test_the_layer_in_place_with_fewer_experts_writes_another_text(page: Page) -> None:
+def test_full_replacement_with_smaller_k_changes_the_baseline(page: Page) -> None:
     page.goto(address(f"{ANSWERING}:add:0", 24) + "&mode=replace&temperature=0")
     default, _ = texts(page)
     page.get_by_text("Active experts per token", exact=True).click()
@@ -79,7 +79,7 @@ def test_the_layer_in_place_with_fewer_experts_writes_another_text(page: Page) -
     assert texts(page)[0] == fewer != default
 
 
-def test_a_number_typed_counts_on_enter_and_nonsense_is_marked(page: Page) -> None:
+def test_a_typed_strength_applies_on_enter_and_invalid_text_is_marked(page: Page) -> None:
     page.goto(address(f"{ANSWERING}:add:0", 8))
     texts(page)
     number = card(page, ANSWERING).get_by_role("textbox", name=f"Strength of expert {ANSWERING}")
@@ -92,7 +92,7 @@ def test_a_number_typed_counts_on_enter_and_nonsense_is_marked(page: Page) -> No
     texts(page)
 
 
-def test_both_texts_come_token_by_token_and_stop_keeps_them(page: Page) -> None:
+def test_both_texts_are_streamed_and_stop_keeps_them(page: Page) -> None:
     page.goto(address(f"{ANSWERING}:add:2", 400))
     for arm in ARMS:
         expect(pane(page, arm)).to_contain_text(re.compile(r"\d+ of 400 tokens, \d+ tokens/s"))
@@ -107,7 +107,7 @@ def test_both_texts_come_token_by_token_and_stop_keeps_them(page: Page) -> None:
     expect(pane(page, "Baseline")).to_contain_text("stopped after")
 
 
-def test_reset_makes_both_texts_one_and_back_undoes_it(page: Page) -> None:
+def test_reset_makes_both_texts_equal_and_back_undoes_it(page: Page) -> None:
     page.goto(address(f"{ANSWERING}:add:6,40:ablate", 16))
     default, steered = texts(page)
     assert steered != default
@@ -120,7 +120,7 @@ def test_reset_makes_both_texts_one_and_back_undoes_it(page: Page) -> None:
     assert texts(page) == (default, steered)
 
 
-def test_the_address_writes_the_same_texts_elsewhere(page: Page, open_page: OpenPage) -> None:
+def test_opening_the_url_elsewhere_reproduces_the_texts(page: Page, open_page: OpenPage) -> None:
     page.goto("/steering?run=demo-l3-k16")
     page.get_by_role("textbox", name="Prompt").fill(PROMPT)
     page.get_by_role("combobox", name="Add an expert").fill(str(ANSWERING))
@@ -141,7 +141,7 @@ def test_the_address_writes_the_same_texts_elsewhere(page: Page, open_page: Open
     expect(other.get_by_text("temperature 1.2, 20 tokens, seed 7")).to_be_visible()
 
 
-def test_a_token_says_what_the_edits_changed_and_can_be_held(page: Page) -> None:
+def test_a_token_shows_the_kl_and_can_be_locked(page: Page) -> None:
     page.goto(address(f"{ANSWERING}:add:4", 12))
     texts(page)
     tokens = page.get_by_role("group", name="Steered text").get_by_role("button")
@@ -157,7 +157,7 @@ def test_a_token_says_what_the_edits_changed_and_can_be_held(page: Page) -> None
     expect(tip).to_have_count(0)
 
 
-def test_the_texts_as_plain_text_and_the_same_on_the_command_line(page: Page) -> None:
+def test_plain_text_and_the_equivalent_command_are_shown(page: Page) -> None:
     page.goto(address(f"{ANSWERING}:add:4", 12))
     texts(page)
     page.get_by_role("button", name="Show as plain text").click()
@@ -189,7 +189,7 @@ def test_an_edit_applies_on_a_condition(page: Page) -> None:
     assert steered != default
 
 
-def test_an_expert_that_is_silent_here_says_so(page: Page) -> None:
+def test_a_card_says_if_its_expert_is_inactive(page: Page) -> None:
     page.goto(address(f"{BRACKET}:scale:4", 4))
     expect(card(page, BRACKET)).to_contain_text("Not active in this prompt or text")
     card(page, BRACKET).get_by_role("button", name="Add to it instead").click()
@@ -197,7 +197,7 @@ def test_an_expert_that_is_silent_here_says_so(page: Page) -> None:
     texts(page)
 
 
-def test_cards_come_from_suggestions_and_go(page: Page) -> None:
+def test_a_suggestion_adds_a_card_that_can_be_removed(page: Page) -> None:
     page.goto("/steering?run=demo-l3-k16")
     edits = page.get_by_role("region", name="Edits")
     suggestion = edits.get_by_role("list").get_by_role("button", name="in the tray").first

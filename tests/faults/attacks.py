@@ -28,9 +28,9 @@ from mxd.backend.database.engine import opened
 from mxd.backend.settings import Settings
 from mxd.trainer.storage.database.open import writing
 from tests.faults.world import Place, make_place
-from tests.helpers import raw_http
 from tests.helpers.processes import installed
-from tests.helpers.raw_http import HEAD
+from tests.helpers.servers import raw_http
+from tests.helpers.servers.raw_http import HEAD
 
 LIMITS = Settings()
 MOST_MEMORY_MB = 100

@@ -23,7 +23,7 @@ from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.database.open import sqlite_url
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training.train import train_layer
-from tests.helpers.forked import PROCESSES
+from tests.helpers.forking.forked import PROCESSES
 from tests.helpers.language_models import saved_language_model
 from tests.helpers.runs import small_world
 

@@ -13,7 +13,7 @@ from subprocess import PIPE, CompletedProcess, Popen
 from typing import Any
 
 from mxd.backend.cli.main import main
-from tests.helpers.forked import Forked
+from tests.helpers.forking.forked import Forked
 
 ROOT = Path(__file__).parents[2]
 MXD = Path(sys.executable).with_name("mxd")

@@ -18,9 +18,9 @@ from mxd.backend.database.access_tokens import create_token
 from mxd.backend.database.engine import opened
 from mxd.backend.settings import Settings
 from mxd.trainer.storage.database.open import sqlite_url, writing
-from tests.helpers import raw_http
 from tests.helpers.processes import server, wait_for
-from tests.helpers.raw_http import HEAD, connections
+from tests.helpers.servers import raw_http
+from tests.helpers.servers.raw_http import HEAD, connections
 
 HEAD_BYTES = 8_192
 MOST_CONNECTIONS = 60

@@ -23,8 +23,8 @@ from mxd.backend.settings import Settings
 from mxd.trainer.storage.database.engine import NO_ANSWER, connect
 from tests.helpers import processes
 from tests.helpers.language_models import saved_language_model
-from tests.helpers.postgresql import LASTING, Server, postgresql
 from tests.helpers.runs import small_world
+from tests.helpers.servers.postgresql import LASTING, Server, postgresql
 
 SIZES = (
     "--num-experts",

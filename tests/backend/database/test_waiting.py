@@ -15,7 +15,7 @@ from sqlalchemy import Engine, text
 
 from mxd.backend.api.app import create_app
 from mxd.backend.settings import Settings
-from tests.helpers.postgresql import Server
+from tests.helpers.servers.postgresql import Server
 
 LABEL = "/api/runs/first/experts/1/label"
 WRITERS = 60

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mxd.backend.cli.main import run
-from tests.helpers.damage import damaged
+from tests.helpers.formats.damage import damaged
 from tests.helpers.fuzzing import tried
 
 VALUES = st.recursive(

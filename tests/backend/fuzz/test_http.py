@@ -27,7 +27,7 @@ from mxd.backend.schemas import DoseEvent, ProtectEvent, SteeringEvent
 from mxd.backend.settings import Settings
 from mxd.trainer.storage.database.open import open_trainer_database, sqlite_url
 from mxd.trainer.storage.run import Run
-from tests.helpers.copies import permuted_copy
+from tests.helpers.analysis.copies import permuted_copy
 from tests.helpers.fuzzing import tried
 from tests.helpers.runs import World
 

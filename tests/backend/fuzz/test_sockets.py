@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers import raw_http
-from tests.helpers.damage import damaged
+from tests.helpers.formats.damage import damaged
 from tests.helpers.fuzzing import tried
 from tests.helpers.processes import server
+from tests.helpers.servers import raw_http
 
 REQUESTS = (
     raw_http.request("GET", "/api/runs/first/experts?sort=density"),

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from mxd.backend.errors import CursorError
 from mxd.backend.queries.cursors import ExampleCursor, ExpertCursor
 from mxd.backend.settings import host_name, is_ip_address
-from tests.helpers.damage import damaged
+from tests.helpers.formats.damage import damaged
 from tests.helpers.fuzzing import tried
 
 EXPERTS = "/api/runs/first/experts"

@@ -12,7 +12,7 @@ from mxd.backend.plots.markup import escaped_layout, escaped_traces
 from mxd.backend.plots.report import report
 from mxd.trainer.storage.database.open import sqlite_url, writing
 from mxd.trainer.storage.database.tables import ProbeRecord
-from tests.helpers.bundles import full_world
+from tests.helpers.formats.bundles import full_world
 
 LINK = '<a href="https://example.org">click</a>'
 SHOWN = '&lt;a href="https://example.org"&gt;click&lt;/a&gt;'

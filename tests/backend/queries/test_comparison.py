@@ -20,7 +20,7 @@ from mxd.backend.inference.expert_matching import Directions, Spread, Vectors, m
 from mxd.backend.settings import Settings
 from mxd.trainer.storage.database.open import sqlite_url
 from mxd.trainer.storage.run import RUN_FILE, Run
-from tests.helpers.copies import permuted_copy
+from tests.helpers.analysis.copies import permuted_copy
 from tests.helpers.language_models import byte_tokenizer
 from tests.helpers.runs import World
 

@@ -21,7 +21,7 @@ from mxd.backend.settings import Settings
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.database.open import sqlite_url
 from tests.helpers.language_models import CONFIGS, byte_tokenizer
-from tests.helpers.postgresql import Server
+from tests.helpers.servers.postgresql import Server
 
 SIZES = Sizes(experts=60, examples=9)
 

@@ -23,7 +23,7 @@ from mxd.trainer.layers import ops
 from mxd.trainer.layers.ops import triton_ops
 from mxd.trainer.storage.database.open import open_trainer_database, sqlite_url
 from mxd.trainer.storage.run import Run
-from tests.helpers.gguf_files import write_gguf
+from tests.helpers.formats.gguf_files import write_gguf
 
 RECIPE = Recipe((0,), k=4, tokens=2048 * 6)
 

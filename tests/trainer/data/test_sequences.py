@@ -21,7 +21,7 @@ from mxd.trainer.data.documents import Order, documents
 from mxd.trainer.data.readers import Document, only_texts
 from mxd.trainer.data.sequences import check_text_length, sequence_batches, sequences
 from mxd.trainer.errors import NotFoundError, UserError
-from tests.helpers.tiny_tokenizers import LINES, byte_fallback, byte_level, metaspace
+from tests.helpers.formats.tiny_tokenizers import LINES, byte_fallback, byte_level, metaspace
 
 TOKENIZER = byte_level()
 CONTEXT = 8

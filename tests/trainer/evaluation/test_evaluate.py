@@ -28,7 +28,7 @@ from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import weights_digest
 from mxd.trainer.training.train import train_layer
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
-from tests.helpers.evaluation_setups import trap
+from tests.helpers.analysis.evaluation_setups import trap
 from tests.helpers.layers import flat_gate
 from tests.helpers.runs import World, small_world
 

@@ -22,7 +22,7 @@ from mxd.trainer.language_model.residuals import Residuals
 from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.utils.bootstrap import Bootstrap
-from tests.helpers.evaluation_setups import config_of, trap
+from tests.helpers.analysis.evaluation_setups import config_of, trap
 from tests.helpers.language_models import tiny_language_model
 
 SEQUENCES, LENGTH = 6, 20

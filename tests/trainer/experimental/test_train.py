@@ -19,7 +19,7 @@ from mxd.trainer.experimental.train import ExperimentalLayerTrainer, check_exper
 from mxd.trainer.language_model.model import MlpActivations
 from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
-from tests.helpers.forked import Forked
+from tests.helpers.forking.forked import Forked
 from tests.helpers.runs import World
 
 

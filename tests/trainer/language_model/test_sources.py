@@ -13,7 +13,7 @@ from mxd.trainer.language_model.loading import load_outline
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.sources import converted_folder, display_name, read_origin
 from mxd.trainer.language_model.tokenizer import load_tokenizer, start_token_id
-from tests.helpers.gguf_files import Family, write_gguf
+from tests.helpers.formats.gguf_files import Family, write_gguf
 
 TEXT = "the other thing, 12"
 

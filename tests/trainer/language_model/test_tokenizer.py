@@ -14,7 +14,7 @@ from transformers import ByT5Tokenizer, PreTrainedTokenizerBase
 
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.language_model.tokenizer import load_tokenizer, start_token_id, token_texts
-from tests.helpers.tiny_tokenizers import END, byte_fallback, byte_level, metaspace, word_piece
+from tests.helpers.formats.tiny_tokenizers import END, byte_fallback, byte_level, metaspace, word_piece
 
 TOKENIZERS: dict[str, PreTrainedTokenizerBase] = {
     "byte-level": byte_level(),

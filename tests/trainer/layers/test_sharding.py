@@ -7,9 +7,9 @@ import pytest
 from mxd.trainer.errors import UserError
 from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.layers.sharding import Shards
-from tests.helpers import sharded_process
+from tests.helpers.forking import sharded_process
+from tests.helpers.forking.torchrun import run_processes
 from tests.helpers.layers import random_layer
-from tests.helpers.torchrun import run_processes
 
 
 @pytest.mark.parametrize("processes", [2, 3])

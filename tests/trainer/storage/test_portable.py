@@ -13,8 +13,8 @@ from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_records import adopt, metrics_of
 from mxd.trainer.training.train import train_layer
-from tests.helpers.hub import fake_hub, using_hub
 from tests.helpers.runs import World
+from tests.helpers.servers.hub import fake_hub, using_hub
 
 ROOT = Path(__file__).parents[3]
 X_TI = torch.randn(5, 16, generator=torch.Generator().manual_seed(0))

@@ -24,7 +24,7 @@ from mxd.trainer.training.layer_trainer import LayerTrainer
 from mxd.trainer.training.train import TrainResult, train_layer
 from mxd.trainer.training.training_run import DivergedError
 from mxd.trainer.utils.callbacks import Callbacks
-from tests.helpers.forked import Forked
+from tests.helpers.forking.forked import Forked
 from tests.helpers.language_models import saved_language_model
 from tests.helpers.runs import World
 

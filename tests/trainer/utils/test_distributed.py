@@ -31,10 +31,10 @@ from mxd.trainer.storage.database.tables import (
 )
 from mxd.trainer.storage.run import Run, runs_folder
 from mxd.trainer.utils.distributed import ProcessGroup
-from tests.helpers.forked import Forked
+from tests.helpers.forking.forked import Forked
+from tests.helpers.forking.torchrun import TIMEOUT_SECONDS, ended, run_processes, start, started_processes
 from tests.helpers.language_models import saved_language_model
 from tests.helpers.runs import World
-from tests.helpers.torchrun import TIMEOUT_SECONDS, ended, run_processes, start, started_processes
 
 
 @pytest.fixture

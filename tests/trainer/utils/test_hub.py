@@ -12,8 +12,8 @@ from mxd.trainer.config import TextConfig
 from mxd.trainer.data.documents import documents
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel
-from tests.helpers.hub import fake_hub, using_hub
 from tests.helpers.language_models import saved_language_model, tiny_language_model
+from tests.helpers.servers.hub import fake_hub, using_hub
 
 TEXTS = [f"Document number {number}." for number in range(30)]
 NOBODY = "http://127.0.0.1:9"

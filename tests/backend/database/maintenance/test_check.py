@@ -21,8 +21,8 @@ from mxd.trainer.storage.database.open import sqlite_url, writing
 from mxd.trainer.storage.database.search import delete_search
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_records import register_run
-from tests.helpers.postgresql import Server
 from tests.helpers.runs import World
+from tests.helpers.servers.postgresql import Server
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

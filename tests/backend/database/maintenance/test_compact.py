@@ -14,7 +14,7 @@ from mxd.backend.database.maintenance.compact import compact_database
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.database.open import sqlite_url
 from tests.helpers.databases import made_up_database
-from tests.helpers.postgresql import Server
+from tests.helpers.servers.postgresql import Server
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

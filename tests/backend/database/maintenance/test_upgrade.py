@@ -26,7 +26,7 @@ from mxd.trainer.storage.database.open import sqlite_url, writing
 from mxd.trainer.storage.database.tables import ExpertRecord, IndexRecord, MetricRecord, RunRecord
 from mxd.trainer.storage.database.versions import MigrationChain
 from tests.helpers.databases import made_up_database
-from tests.helpers.postgresql import Server
+from tests.helpers.servers.postgresql import Server
 
 REVISION = '''
 """A new column in a table that other tables refer to."""

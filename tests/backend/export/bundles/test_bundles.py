@@ -22,7 +22,7 @@ from mxd.backend.settings import Settings
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.database.open import sqlite_url
 from mxd.trainer.storage.run import Run
-from tests.helpers.bundles import Entries, entries_of, full_world, packed, write_bundle
+from tests.helpers.formats.bundles import Entries, entries_of, full_world, packed, write_bundle
 from tests.helpers.runs import World
 
 Change = Callable[[Entries], None]

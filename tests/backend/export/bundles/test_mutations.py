@@ -20,8 +20,8 @@ from mxd.backend.export.bundles.unpack import unpack
 from mxd.backend.schemas import FigureName, SimilarBy
 from mxd.backend.settings import Settings
 from mxd.trainer.errors import UserError
-from tests.helpers.bundle_mutations import Mutation, Rows, mutations
-from tests.helpers.bundles import Entries, entries_of, full_world, packed, write_bundle
+from tests.helpers.formats.bundle_mutations import Mutation, Rows, mutations
+from tests.helpers.formats.bundles import Entries, entries_of, full_world, packed, write_bundle
 from tests.helpers.fuzzing import WANTED
 
 FEW = 16

@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 from mxd.backend.api.app import create_app
 from mxd.backend.export.bundles.unpack import unpack
 from mxd.backend.settings import Settings
-from tests.helpers.bundles import Entries, entries_of, full_world, packed, write_bundle
+from tests.helpers.formats.bundles import Entries, entries_of, full_world, packed, write_bundle
 
 EVALUATIONS = "database/evaluations.jsonl"
 

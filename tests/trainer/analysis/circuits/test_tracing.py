@@ -19,7 +19,7 @@ from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.callbacks import Callbacks
-from tests.helpers.circuit_replay import FrozenGraph
+from tests.helpers.analysis.circuit_replay import FrozenGraph
 from tests.helpers.language_models import CONFIGS, tiny_language_model
 from tests.helpers.layers import flat_gate, random_layer
 from tests.helpers.runs import World, run_of

@@ -36,8 +36,8 @@ from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_records import register_run
 from mxd.trainer.training.train import train_layer
 from mxd.trainer.utils.callbacks import Callbacks
-from tests.helpers.postgresql import Server
 from tests.helpers.runs import World
+from tests.helpers.servers.postgresql import Server
 
 ACTIVE = np.dtype([("position", "<u2"), ("coefficient", "<f4"), ("rank", "<u2")])
 

@@ -11,7 +11,7 @@ import pytest
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.tokenizer import load_tokenizer
 from mxd.trainer.language_model.untrusted import tokenizer_check
-from tests.helpers.tiny_tokenizers import byte_level
+from tests.helpers.formats.tiny_tokenizers import byte_level
 
 FIXED = {"direction": "Right", "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0, "pad_token": "a"}
 

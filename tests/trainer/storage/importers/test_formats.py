@@ -21,8 +21,7 @@ from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.database.tables import RunRecord
 from mxd.trainer.storage.importers import ImportConfig, ImportResult, import_run
 from mxd.trainer.storage.run import Run
-from tests.helpers.language_models import byte_tokenizer, saved_language_model
-from tests.helpers.outside import (
+from tests.helpers.formats.outside import (
     WIDTH,
     Answer,
     numbers,
@@ -31,6 +30,7 @@ from tests.helpers.outside import (
     save_saelens,
     save_sparsify,
 )
+from tests.helpers.language_models import byte_tokenizer, saved_language_model
 from tests.helpers.runs import World
 
 IDS = torch.arange(1, 33).reshape(2, 16)

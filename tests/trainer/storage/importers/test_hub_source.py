@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from mxd.backend.cli.main import run
-from tests.helpers.hub import COMMIT, fake_hub, using_hub
+from tests.helpers.formats.outside import save_sparsify
 from tests.helpers.language_models import saved_language_model
-from tests.helpers.outside import save_sparsify
+from tests.helpers.servers.hub import COMMIT, fake_hub, using_hub
 
 Capture = pytest.CaptureFixture[str]
 

@@ -18,8 +18,8 @@ from mxd.trainer.config import OptimizerConfig, TextConfig, TrainConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.run import run_names
 from mxd.trainer.training.training_run import check_resumable
+from tests.helpers.formats.outside import save_checkpoint, save_circuit_tracer, save_saelens, save_sparsify
 from tests.helpers.language_models import saved_language_model
-from tests.helpers.outside import save_checkpoint, save_circuit_tracer, save_saelens, save_sparsify
 
 Capture = pytest.CaptureFixture[str]
 

@@ -21,7 +21,7 @@ from mxd.trainer.storage.database.search import (
     search_body,
 )
 from mxd.trainer.storage.database.search.postgresql import split_words
-from tests.helpers.postgresql import Server
+from tests.helpers.servers.postgresql import Server
 
 WORDS = ("fox", "Foxes", "élan", "über", "a", "b2", "the", "don't", "x_y", "ΣΑΣ", "狐", "café", "1.5")
 SEVERAL = ("don't", "x_y", "1.5")

@@ -33,7 +33,7 @@ _WANTED_LATER = (
 )
 PROCESSES.set_forkserver_preload(
     [
-        "tests.helpers.forked",
+        "tests.helpers.forking.forked",
         "mxd.backend.cli.main",
         *_COMMANDS,
         *_WANTED_LATER,

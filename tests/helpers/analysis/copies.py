@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from sqlalchemy import Engine, select
+from sqlalchemy import ColumnElement, Engine, insert, select
 from sqlalchemy.orm import Session
 
 from mxd.trainer.storage.database.tables import (
@@ -39,19 +39,22 @@ def permuted_copy(run: Run, name: str, order: Sequence[int], database: Engine) -
 
 
 def _copy_rows(session: Session, name: str, new_name: str, order: Sequence[int]) -> None:
-    record = session.scalars(select(RunRecord).where(RunRecord.name == name)).one()
-    copied = RunRecord(**(_values(record) | {"id": None, "name": new_name}))
+    run_id = session.scalars(select(RunRecord.id).where(RunRecord.name == name)).one()
+    copied = RunRecord(**(_rows(session, RunRecord, RunRecord.id == run_id)[0] | {"id": None, "name": new_name}))
     session.add(copied)
     session.flush()
     places = {expert: place for place, expert in enumerate(order)}
-    for table in (MetricRecord, IndexRecord, SequenceRecord):
-        for row in session.scalars(select(table).where(table.run_id == record.id)):
-            session.add(table(**(_values(row) | {"run_id": copied.id})))
-    for of_experts in (ExpertRecord, ExampleRecord):
-        for row in session.scalars(select(of_experts).where(of_experts.run_id == record.id)):
-            values = _values(row)
-            session.add(of_experts(**(values | {"run_id": copied.id, "expert": places[values["expert"]]})))
+    # As plain rows: a hundred thousand mapped objects take ten seconds.
+    for table in (MetricRecord, IndexRecord, SequenceRecord, ExpertRecord, ExampleRecord):
+        rows = _rows(session, table, table.run_id == run_id)
+        for row in rows:
+            row["run_id"] = copied.id
+            if "expert" in row:
+                row["expert"] = places[row["expert"]]
+        if rows:
+            session.execute(insert(table), rows)
 
 
-def _values(row: Base) -> dict[str, Any]:
-    return {column.key: getattr(row, column.key) for column in type(row).__mapper__.column_attrs}
+def _rows(session: Session, table: type[Base], condition: ColumnElement[bool]) -> list[dict[str, Any]]:
+    columns = [getattr(table, column.key) for column in table.__mapper__.column_attrs]
+    return [dict(row) for row in session.execute(select(*columns).where(condition)).mappings()]

@@ -12,9 +12,9 @@ from subprocess import PIPE, CompletedProcess, Popen
 
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from tests.helpers.forked import Forked
+from tests.helpers.forking.forked import Forked
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 TIMEOUT_SECONDS = 240
 HOST = "127.0.0.1"
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tests.helpers.bundles import Entries
+from tests.helpers.formats.bundles import Entries
 
 Place = tuple[str | int, ...]
 RUN_FILES = ("run/run.json", "run/layer.json", "run/metrics.json", "run/units.json")
