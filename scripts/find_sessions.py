@@ -96,7 +96,7 @@ def direct_effects(run: Run, language_model: LanguageModel, is_frequent_V: Tenso
 
 
 def frequent_tokens(dataset: str, language_model: LanguageModel) -> Tensor:
-    """Whether each token of the vocabulary is frequent in a dataset, [V]."""
+    """Mark the frequent tokens of a dataset, [V]."""
     counts_V = torch.zeros(language_model.config.vocab_size, dtype=torch.int64)
     for ids in tokenize_documents(TextConfig(dataset=dataset), language_model.tokenizer):
         counts_V += torch.bincount(torch.from_numpy(ids).long(), minlength=len(counts_V))
@@ -164,8 +164,8 @@ def main() -> None:
     run = Run.load(given.run, given.data)
     language_model = LanguageModel.load(run.language_model_source, "cpu", torch.float32)
     is_frequent_V = frequent_tokens(given.dataset, language_model)
-    found = direct_effects(run, language_model, is_frequent_V)
-    effects = sorted(found, key=lambda effect: -effect.mean_gain * effect.similarity)
+    promoting = direct_effects(run, language_model, is_frequent_V)
+    effects = sorted(promoting, key=lambda effect: -effect.mean_gain * effect.similarity)
     judged: list[dict[str, object]] = []
     with Session(open_database(given.database_url or sqlite_url(given.data))) as session:
         steerer = Steerer(run, language_model, session)

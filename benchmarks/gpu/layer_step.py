@@ -20,8 +20,8 @@ from benchmarks.trainer.timing import Machine
 from mxd.trainer.layers.metrics import normalized_mse
 from mxd.trainer.layers.mxd import MxD
 from mxd.trainer.layers.registry import build_layer
+from mxd.trainer.training.matmul_precision import matmul_precision
 from mxd.trainer.training.planning.cost_model import LayerSizes
-from mxd.trainer.training.precision import matmul_precision
 
 Precision = Literal["float32", "tf32", "bfloat16"]
 PRECISIONS: tuple[Precision, ...] = ("float32", "tf32", "bfloat16")

@@ -29,7 +29,7 @@ from mxd.trainer.layers.sizing import matched_num_experts
 from mxd.trainer.layers.variants.matryoshka import nested_ks, nested_outputs
 from mxd.trainer.training.checkpoint import Position, load_checkpoint, optimizer_moments, save_checkpoint
 from mxd.trainer.training.initialization import initialize, resolve_init
-from mxd.trainer.training.precision import matmul_precision
+from mxd.trainer.training.matmul_precision import matmul_precision
 from mxd.trainer.training.regularization import auxiliary_loss, sample_k
 from mxd.trainer.utils.distributed import SINGLE_PROCESS, ProcessGroup
 

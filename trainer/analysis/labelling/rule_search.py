@@ -143,8 +143,8 @@ def is_among(tokens: Indices, ascending: Indices) -> NDArray[np.bool_]:
     if not len(ascending):
         return np.zeros(len(tokens), np.bool_)
     places = np.searchsorted(ascending, tokens).clip(max=len(ascending) - 1)
-    found: NDArray[np.bool_] = ascending[places] == tokens
-    return found
+    is_equal: NDArray[np.bool_] = ascending[places] == tokens
+    return is_equal
 
 
 def find_rules(background: BackgroundTokens, experts: Sequence[ActiveTokens]) -> list[RuleCandidate | None]:
@@ -273,8 +273,8 @@ def _best_values(
     starts = np.flatnonzero(np.diff(group[order], prepend=-1))
     row = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(order)))
     rank = np.arange(len(order)) - starts[row]
-    kept = rank < MAX_VALUES_F[feature[order]]
-    order, row, rank = order[kept], row[kept], rank[kept]
+    is_used = rank < MAX_VALUES_F[feature[order]]
+    order, row, rank = order[is_used], row[is_used], rank[is_used]
     shape = len(starts), int(MAX_VALUES_F.max())
     true_positives, false_positives, values = np.zeros(shape), np.zeros(shape), np.zeros(shape, np.int64)
     true_positives[row, rank] = counts.true_positives[order]

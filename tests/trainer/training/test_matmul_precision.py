@@ -10,7 +10,7 @@ from mxd.trainer.config.training import MatmulPrecision
 from mxd.trainer.language_model.model import MlpActivations
 from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.training.layer_trainer import LayerTrainer
-from mxd.trainer.training.precision import matmul_precision
+from mxd.trainer.training.matmul_precision import matmul_precision
 
 
 def test_the_precision_holds_inside_and_is_restored_after_an_error() -> None:
