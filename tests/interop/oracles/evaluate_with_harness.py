@@ -1,0 +1,85 @@
+"""Evaluate steered and replaced models with lm-evaluation-harness on a local task: FOLDER → largest difference.
+
+The log-likelihoods of the harness are compared with those of the plain model in the same block.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from lm_eval import simple_evaluate
+from lm_eval.models.huggingface import HFLM
+from lm_eval.tasks import TaskManager
+
+from tests.interop.oracles.small_runs import FAMILIES, SmallRun, train_run
+
+DOCUMENTS = [{"text": "the old fox", "choices": [" ran", " sang"]}, {"text": "a very red", "choices": [" dog", " fox"]}]
+
+
+def write_task(folder: Path) -> TaskManager:
+    """Write the task ``local``: which of two continuations is more probable."""
+    (folder / "documents.jsonl").write_text("".join(json.dumps(it) + "\n" for it in DOCUMENTS))
+    task = {
+        "task": "local",
+        "dataset_path": "json",
+        "dataset_kwargs": {"data_files": {"test": str(folder / "documents.jsonl")}},
+        "test_split": "test",
+        "output_type": "multiple_choice",
+        "doc_to_text": "{{text}}",
+        "doc_to_choice": "{{choices}}",
+        "doc_to_target": 0,
+        "target_delimiter": "",
+    }
+    (folder / "local.yaml").write_text(json.dumps(task))
+    return TaskManager(include_path=str(folder), include_defaults=False)
+
+
+def by_harness(small: SmallRun, tasks: TaskManager) -> list[float]:
+    """Log-likelihood of each continuation, by the harness."""
+    model = HFLM(pretrained=small.model, tokenizer=small.tokenizer, batch_size=1)
+    result: Any = simple_evaluate(
+        model=model, tasks=["local"], task_manager=tasks, bootstrap_iters=0, log_samples=True, verbosity="ERROR"
+    )
+    return [float(response[0]) for sample in result["samples"]["local"] for response in sample["filtered_resps"]]
+
+
+@torch.no_grad()
+def by_hand(small: SmallRun) -> list[float]:
+    """Log-likelihood of each continuation, by the plain model."""
+    values = []
+    for document in DOCUMENTS:
+        for choice in document["choices"]:
+            start = small.tokenizer(document["text"])["input_ids"]
+            ids = torch.tensor([start + small.tokenizer(choice, add_special_tokens=False)["input_ids"]])
+            log_probabilities = small.model(ids).logits[0, :-1].log_softmax(-1)
+            each = log_probabilities.gather(1, ids[0, 1:, None]).squeeze(1)
+            values.append(float(each[len(start) - 1 :].sum()))
+    return values
+
+
+def differences(small: SmallRun, tasks: TaskManager) -> dict[str, float]:
+    """Largest differences of log-likelihoods: plain, steered and replaced."""
+    found = {"plain": (by_harness(small, tasks), by_hand(small))}
+    for name, use in (
+        ("steer", small.layer.steer(small.model, small.edits)),
+        ("replace", small.layer.replace(small.model)),
+    ):
+        with use:
+            found[name] = (by_harness(small, tasks), by_hand(small))
+        assert found[name][1] != found["plain"][1], "The layer changes nothing"
+    return {name: max(abs(a - b) for a, b in zip(*values, strict=True)) for name, values in found.items()}
+
+
+def main(folder: Path) -> None:
+    """Print the differences as JSON."""
+    tasks = write_task(folder)
+    found = {family: differences(train_run(family, folder / family), tasks) for family in FAMILIES}
+    print(json.dumps({"version": version("lm-eval"), "differences": found}))
+
+
+main(Path(sys.argv[1]))

@@ -1,0 +1,60 @@
+"""Steer and attach layers in models behind a TransformerBridge: FOLDER → largest difference of logits per family.
+
+The bridge has modules of its own around those of the model, with the same weights.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from transformer_lens.model_bridge import TransformerBridge
+from transformers import AutoTokenizer, PreTrainedModel
+
+from tests.interop.oracles.small_runs import FAMILIES, IDS, SmallRun, train_run
+
+
+@torch.no_grad()
+def plain(model: PreTrainedModel) -> Tensor:
+    """Logits of the prompt, without the bridge."""
+    result: Tensor = model(IDS).logits
+    return result
+
+
+@torch.no_grad()
+def bridged(small: SmallRun, folder: Path) -> Tensor:
+    """Logits of the prompt, by a bridge that is made now."""
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    bridge = TransformerBridge.boot_transformers(str(folder), hf_model=small.model, tokenizer=tokenizer, device="cpu")
+    result: Tensor = bridge(IDS, return_type="logits")
+    return result
+
+
+def differences(small: SmallRun, folder: Path) -> dict[str, float]:
+    """Largest differences between the bridge and the plain model: steered, replaced and attached."""
+    small.model.save_pretrained(folder)
+    small.tokenizer.save_pretrained(folder)
+    small.model.set_attn_implementation("eager")  # as the bridge does
+    pairs: dict[str, tuple[Tensor, Tensor]] = {}
+    uses = {
+        "steer": small.layer.steer(small.model, small.edits),
+        "replace": small.layer.replace(small.model),
+        "attach": small.layer.attach(small.model, small.edits),
+    }
+    for name, use in uses.items():
+        with use:
+            pairs[name] = (bridged(small, folder), plain(small.model))
+    return {name: float((a - b).abs().max()) for name, (a, b) in pairs.items()}
+
+
+def main(folder: Path) -> None:
+    """Print the differences as JSON."""
+    found = {family: differences(train_run(family, folder / family), folder / f"{family}-model") for family in FAMILIES}
+    print(json.dumps({"version": version("transformer-lens"), "differences": found}))
+
+
+main(Path(sys.argv[1]))

@@ -1,0 +1,63 @@
+"""Steer and attach layers in models of interp-engine: FOLDER → largest difference of residuals per family.
+
+What interp-engine captures is compared with the hidden states of the same model, run by transformers.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from interp_engine import capture, load_model
+from torch import Tensor
+
+from tests.interop.oracles.small_runs import FAMILIES, IDS, SmallRun, train_run
+
+POINT = "resid_post.1"
+"""Residual stream after the block with the layer."""
+
+
+@torch.no_grad()
+def plain(model: Any) -> Tensor:
+    """Residual stream, without interp-engine."""
+    block: list[Tensor] = []
+    blocks = next(it for name, it in model.named_modules() if name.endswith(("layers.1", "h.1")))
+    handle = blocks.register_forward_hook(
+        lambda _module, _args, output: block.append(output[0] if isinstance(output, tuple) else output)
+    )
+    model(IDS)
+    handle.remove()
+    return block[0]
+
+
+def differences(small: SmallRun, folder: Path) -> dict[str, float]:
+    """Largest differences between interp-engine and transformers: steered, replaced and attached."""
+    small.model.save_pretrained(folder)
+    small.tokenizer.save_pretrained(folder)
+    engine: Any = load_model(str(folder), backend="eager", device="cpu", dtype="float32")
+    model = engine.hf_model
+    found, before = {}, plain(model)
+    uses = {
+        "steer": small.layer.steer(model, small.edits),
+        "replace": small.layer.replace(model),
+        "attach": small.layer.attach(model, small.edits),
+    }
+    for name, use in uses.items():
+        with use:
+            read, expected = capture(engine, IDS, [POINT])[POINT], plain(model)
+        assert (expected - before).abs().max() > 1e-3, "The layer changes nothing"
+        found[name] = float((read - expected).abs().max())
+    return found
+
+
+def main(folder: Path) -> None:
+    """Print the differences as JSON."""
+    found = {family: differences(train_run(family, folder / family), folder / f"{family}-model") for family in FAMILIES}
+    print(json.dumps({"version": version("interp-engine"), "differences": found}))
+
+
+main(Path(sys.argv[1]))

@@ -1,0 +1,41 @@
+"""Small runs on random language models, for programs that hook models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+import mxd
+from tests.api.conftest import FAMILIES, texts, user_model
+from tests.helpers.language_models import byte_tokenizer
+
+__all__ = ["FAMILIES", "IDS", "SmallRun", "train_run"]
+
+IDS = torch.tensor([[5, 80, 101, 32, 111, 7, 99, 101]])
+"""Token ids of a prompt, [1, T]."""
+
+
+@dataclass(frozen=True)
+class SmallRun:
+    """A user's model and a layer of it."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    layer: mxd.Layer
+    edits: dict[int, float]
+    """Edit of the most active expert."""
+
+
+def train_run(family: str, folder: Path) -> SmallRun:
+    """Train a layer for a few steps."""
+    model, tokenizer = user_model(family), byte_tokenizer()
+    sizes: dict[str, Any] = {"num_experts": 40, "k": 4, "context_length": 16, "batch_tokens": 64, "buffer_tokens": 512}
+    layer = mxd.train(
+        model, tokenizer, list(texts()), layer=1, tokens=1536, name="small", data=folder, progress=False, **sizes
+    )
+    activations = layer.activations(model, {"input_ids": IDS})
+    return SmallRun(model, tokenizer, layer, {int(activations.sum(dim=(0, 1)).to_dense().argmax()): 6.0})
