@@ -30,7 +30,7 @@ from mxd.trainer.evaluation.interventions import (
     measure_losses,
     zero_output,
 )
-from mxd.trainer.evaluation.jacobians import measure_jacobians
+from mxd.trainer.evaluation.jacobians import JacobianAgreement, measure_jacobians
 from mxd.trainer.evaluation.metrics import LayerStatistics, collect_statistics, continuation_agreement
 from mxd.trainer.evaluation.results import Evaluation, JointEvaluation, LayerByLayer, SharedExpertAblation
 from mxd.trainer.evaluation.warnings import find_warnings
@@ -144,16 +144,7 @@ def evaluate(evaluator: Evaluator, run: Run, seen_text: bool) -> Measurement:
             loss_recovered_by_shared=float(1 - only_S.mean() / mean_S.mean()),
             tokens=statistics.tokens,
         ),
-        jacobian=measure_jacobians(
-            evaluator.language_model,
-            layer,
-            sparse_layer,
-            evaluator.ids_SL,
-            config.jacobian_tokens,
-            bootstrap,
-            config.seed,
-            evaluator.residuals,
-        ),
+        jacobian=_measure_jacobians(evaluator, layer, sparse_layer),
     )
     return Measurement(result, replaced_S, subject_name(run.name, config.k))
 
@@ -178,6 +169,20 @@ def _metric_fields(losses: Losses, intervals: Mapping[str, Interval]) -> dict[st
     """Fields of an evaluation that are plain numbers."""
     means = dict(zip(LOSSES, losses.ce.mean(axis=1).tolist(), strict=False))
     return means | {name: intervals[name].value for name in PLAIN_VALUES}
+
+
+def _measure_jacobians(evaluator: Evaluator, layer: int, sparse_layer: SparseLayer) -> JacobianAgreement | None:
+    config = evaluator.config
+    return measure_jacobians(
+        evaluator.language_model,
+        layer,
+        sparse_layer,
+        evaluator.ids_SL,
+        config.jacobian_tokens,
+        evaluator.bootstrap,
+        config.seed,
+        evaluator.residuals,
+    )
 
 
 def _run_fields(run: Run, sparse_layer: SparseLayer) -> dict[str, Any]:
