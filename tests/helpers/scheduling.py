@@ -15,6 +15,8 @@ BROWSER = "tests/browser"
 LONG = (
     BROWSER,
     "tests/test_end_to_end.py",
+    "tests/benchmarks/trainer/test_large.py",
+    "tests/benchmarks/commands/test_bench.py",
     "tests/trainer/utils/test_distributed.py",
     "tests/test_examples.py",
     "tests/test_notebooks.py",
