@@ -116,7 +116,7 @@ def build_api(
     """Create the application without services, which is enough for its OpenAPI schema."""
     app = FastAPI(
         title="MxD Explorer",
-        description="Browse the experts of fitted layers, route texts through them, steer generations with them.",
+        description="Browse the experts of trained layers, route text through them, steer generation with them.",
         version=version("mxd-explorer"),
         lifespan=_lifespan,
         docs_url=None,
