@@ -13,6 +13,7 @@ from playwright.sync_api import Locator, Page, ViewportSize, expect
 from tests.browser.axe import violations
 from tests.browser.conftest import OpenPage
 from tests.browser.sample import ANSWERING
+from tests.helpers.processes import wait_for
 
 pytestmark = pytest.mark.browser
 
@@ -90,11 +91,17 @@ def check_looks(page: Page, shown: Callable[[Page], Locator]) -> None:
     check_look(page, shown, "narrow")
 
 
+def fits(page: Page) -> bool:
+    """True if the page is no wider than the window; figures follow a moment after the window."""
+    # Not wait_for_function, which polls with eval; the content security policy forbids that.
+    return bool(page.evaluate("document.documentElement.scrollWidth <= innerWidth"))
+
+
 def check_look(page: Page, shown: Callable[[Page], Locator], look: str) -> None:
     """Check the open page as it is."""
     expect(shown(page)).to_be_visible()
     settle(page)
-    page.wait_for_function("document.documentElement.scrollWidth <= innerWidth")
+    wait_for(lambda: fits(page))
     assert violations(page) == [], look
     assert hidden_words(page) == 0, look
 
