@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
 
+import mxd
 from tests.api.conftest import texts
 from tests.helpers.language_models import saved_language_model
 
@@ -29,8 +31,11 @@ def parameters(tmp_path_factory: pytest.TempPathFactory) -> str:
     for name, seed in (("text", 0), ("held-out", 1)):
         lines = [json.dumps({"text": text}) + "\n" for text in texts(60, seed)]
         (folder / f"{name}.jsonl").write_text("".join(lines))
+    language_model = str(saved_language_model(folder / "model"))
     values = {
-        "MODEL": str(saved_language_model(folder / "model")),
+        "MODEL": language_model,
+        "RUN": str(trained_run(folder, language_model)),
+        "EXPERT": 0,
         "TEXT": str(folder / "text.jsonl"),
         "HELD_OUT": str(folder / "held-out.jsonl"),
         "LAYER": 1,
@@ -42,6 +47,16 @@ def parameters(tmp_path_factory: pytest.TempPathFactory) -> str:
         "HELD_OUT_TOKENS": "1k",
     }
     return "\n".join(f"{name} = {value!r}" for name, value in values.items())
+
+
+def trained_run(folder: Path, language_model: str) -> Path:
+    """Folder of a small indexed run."""
+    model, tokenizer = mxd.load_model(language_model)
+    text = folder / "text.jsonl"
+    sizes: dict[str, Any] = {"num_experts": 40, "k": 4, "batch_tokens": 128}
+    run = mxd.train(model, tokenizer, text, layer=1, tokens=2048, name="run", data=folder, progress=False, **sizes)
+    mxd.index(run, text, tokens=1024, progress=False)
+    return run.run.folder
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
