@@ -17,6 +17,7 @@ import lzma
 import shutil
 import sqlite3
 import tempfile
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -32,9 +33,9 @@ from mxd.backend.schemas import SteeringRequest
 from mxd.trainer.layers.files import WEIGHTS_FILE
 from mxd.trainer.layers.ops.quantization import quantize_file
 from mxd.trainer.storage.database.open import writing
-from mxd.trainer.storage.database.tables import RoutedRecord, RunRecord, utc_now
+from mxd.trainer.storage.database.tables import MetricRecord, RoutedRecord, RunRecord, utc_now
 from mxd.trainer.storage.run import TOKENIZER_FOLDER, Run, runs_folder
-from mxd.trainer.storage.run_records import register_run
+from mxd.trainer.storage.run_records import read_metrics, register_run
 
 LABELS_FILE = "labels.json"
 SESSIONS_FILE = "sessions.json"
@@ -73,20 +74,22 @@ def _finish(engine: Engine, demo: Path, names: list[str]) -> None:
     for run in runs.values():
         register_run(run, engine)
     with writing(engine) as session:
-        _put_in_order(session, names)
+        for place, run in enumerate(runs.values()):
+            _enter_training(session, run, place)
         _drop_routed_sequences(session)
         for run in runs.values():
             _enter_labels(session, run, _read(demo / LABELS_FILE).get(run.name, {}))
             _enter_sessions(session, runs, run, _read(demo / SESSIONS_FILE).get(run.name, {}))
 
 
-def _put_in_order(session: Session, names: list[str]) -> None:
-    """The newest run is listed first."""
-    now = utc_now()
-    for place, name in enumerate(names):
-        session.scalars(select(RunRecord).where(RunRecord.name == name)).one().started_at = now - timedelta(
-            minutes=place
-        )
+def _enter_training(session: Session, run: Run, place: int) -> None:
+    """Enter metrics and times. The newest run is listed first."""
+    record = session.scalars(select(RunRecord).where(RunRecord.name == run.name)).one()
+    metrics = read_metrics(run)
+    record.started_at = utc_now() - timedelta(days=1, minutes=place)
+    record.updated_at = record.started_at + timedelta(seconds=metrics[-1].seconds)
+    session.execute(delete(MetricRecord).where(MetricRecord.run_id == record.id))
+    session.add_all(MetricRecord(run_id=record.id, **asdict(metric)) for metric in metrics)
 
 
 def _drop_routed_sequences(session: Session) -> None:

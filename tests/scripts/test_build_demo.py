@@ -16,8 +16,9 @@ from mxd.backend.database.steering_sessions import sessions_of
 from mxd.trainer.analysis.indexing import build_index
 from mxd.trainer.config import IndexConfig
 from mxd.trainer.storage.database.open import sqlite_url
-from mxd.trainer.storage.database.tables import ExpertRecord, RoutedRecord, RunRecord
+from mxd.trainer.storage.database.tables import ExpertRecord, MetricRecord, RoutedRecord, RunRecord
 from mxd.trainer.storage.run import Run
+from mxd.trainer.storage.run_records import read_metrics
 from mxd.trainer.training.train import train_layers
 from scripts import build_demo
 from tests.helpers.language_models import saved_language_model
@@ -53,7 +54,12 @@ def test_runs_database_labels_and_sessions(tmp_path: Path, monkeypatch: pytest.M
     (demo / "sessions.json").write_text(json.dumps(steering_sessions(small, above)))
     monkeypatch.setattr(build_demo, "ROUTED_SEQUENCES", 7)
     build_demo.pack_database(demo, tmp_path / "work" / "mxd.sqlite", ["small", "above"])
+    metrics = {name: read_metrics(Run.load(name, demo)) for name in ("small", "above")}
     with opened(unpacked_database(demo)) as database, Session(database) as session:
+        for run in session.scalars(select(RunRecord)):
+            stored = session.scalars(select(MetricRecord.step).where(MetricRecord.run_id == run.id).order_by("step"))
+            assert list(stored) == [metric.step for metric in metrics[run.name]] != []
+            assert (run.updated_at - run.started_at).total_seconds() == pytest.approx(metrics[run.name][-1].seconds)
         assert list(session.scalars(select(RunRecord.name).order_by(RunRecord.started_at.desc()))) == ["small", "above"]
         assert session.scalar(select(func.count()).select_from(ExpertRecord)) == 80
         assert session.scalar(select(func.count()).select_from(RoutedRecord)) == 14

@@ -107,7 +107,7 @@ def register_run(run: Run, database: Engine) -> None:
     Raises:
         UserError: the metrics file is damaged.
     """
-    metrics = _read_metrics(run)
+    metrics = read_metrics(run)
     with writing(database) as session:
         if session.scalar(select(RunRecord.id).where(RunRecord.name == run.name)) is not None:
             return
@@ -119,7 +119,12 @@ def register_run(run: Run, database: Engine) -> None:
         session.add_all(MetricRecord(run_id=record.id, **asdict(metric)) for metric in metrics)
 
 
-def _read_metrics(run: Run) -> list[Metric]:
+def read_metrics(run: Run) -> list[Metric]:
+    """Read the training metrics in a run's folder; none if it has no such file.
+
+    Raises:
+        UserError: the file is damaged.
+    """
     path = run.folder / METRICS_FILE
     if not path.is_file():
         return []
