@@ -115,10 +115,8 @@ check: install
 
 # Many more examples than in make test, and other ones each time.
 fuzz: $(PACKAGES)
-	@FUZZ_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -q tests/backend/fuzz tests/trainer/data/test_readers_fuzz.py
 	@FUZZ_EXAMPLES=$(EXAMPLES) $(BIN)/python scripts/attacks.py
 	@FUZZ_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -q -m hypothesis --ignore-glob '*/fuzz/*'
-	@$(BIN)/python -m tests.faults.attacks
 
 # Installs other packages and fetches Neuronpedia's code, so it is not part of make test.
 interop: $(PACKAGES)

@@ -1,60 +1,135 @@
-"""Run the attacks on files that people hand over, and print a table: what is promised, how many attacks, the result.
+"""Run the attacks on files, requests and servers, and print a table: attack, cases, failures, slowest answer, limit.
 
-python scripts/attacks.py           all of them
-python scripts/attacks.py bundles   those whose name contains a word
+python scripts/attacks.py                        all of them
+python scripts/attacks.py bundles                those whose name contains a word
+python scripts/attacks.py --json attacks.json    also write the table as JSON
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
+import subprocess
 import sys
-import time
-from collections import Counter
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
-import pytest
-
-ATTACKS = {
-    "bundles: entries, sizes, checksums": ("tests/backend/export/bundles/test_bundles.py",),
-    "bundles: mutated values of every column": ("tests/backend/export/bundles/test_mutations.py",),
-    "runs: damaged and foreign files, links, pickles": ("tests/trainer/storage/test_run_fuzz.py",),
-    "imports: pickles, YAML, tensors that claim more": ("tests/trainer/storage/importers/test_rejected_files.py",),
-    "tokenizers: nested, doubling, endless": ("tests/trainer/language_model/untrusted/test_tokenizer_check.py",),
-    "chat templates: endless, too large, failing": ("tests/trainer/language_model/test_chat_template.py",),
-    "configs: sizes beyond the weights, kernels": ("tests/trainer/language_model/untrusted/test_config_check.py",),
-    "containers: privileges, limits, volumes": ("tests/test_containers.py",),
+ROOT = Path(__file__).parents[1]
+LANGUAGE_MODEL, API = "tests/trainer/language_model", "tests/backend/api"
+BUNDLES, STORAGE = "tests/backend/export/bundles", "tests/trainer/storage"
+ATTACKS: dict[str, tuple[int, tuple[str, ...]]] = {
+    "language models: missing, renamed, misshapen, non-finite weights": (
+        60,
+        ("tests/backend/cli/commands/test_bad_weights.py", f"{LANGUAGE_MODEL}/test_loading.py"),
+    ),
+    "configs: sizes beyond the weights, kernels": (60, (f"{LANGUAGE_MODEL}/untrusted/test_config_check.py",)),
+    "tokenizers: nested, doubling, endless": (60, (f"{LANGUAGE_MODEL}/untrusted/test_tokenizer_check.py",)),
+    "chat templates: endless, too large, failing": (
+        60,
+        (f"{LANGUAGE_MODEL}/test_chat_template.py", "tests/backend/inference/test_chats.py"),
+    ),
+    "bundles: mutated values of every column": (30, (f"{BUNDLES}/test_mutations.py",)),
+    "bundles: entries, sizes, checksums, memory, versions": (
+        60,
+        (f"{BUNDLES}/test_bundles.py", f"{BUNDLES}/test_memory.py", f"{BUNDLES}/test_versions.py"),
+    ),
+    "bundles: downloads that are not read": (10, ("tests/backend/export/test_bundle_downloads.py",)),
+    "runs: damaged and foreign files, links, pickles": (30, (f"{STORAGE}/test_run_fuzz.py",)),
+    "imports: pickles, YAML, norms, files of trainers": (
+        30,
+        (f"{STORAGE}/importers/test_rejected_files.py", f"{STORAGE}/importers/test_formats.py"),
+    ),
+    "texts: damaged, nested, compressed to expand": (60, ("tests/trainer/data/test_readers_fuzz.py",)),
+    "command line: damaged and foreign config files": (30, ("tests/backend/fuzz/test_command_line.py",)),
+    "requests: every endpoint, arbitrary values": (20, ("tests/backend/fuzz/test_http.py",)),
+    "requests: damaged bytes, hosts, cursors, words": (
+        20,
+        ("tests/backend/fuzz/test_sockets.py", "tests/backend/fuzz/test_words.py"),
+    ),
+    "requests: tokens, roles, rates, forged addresses": (
+        60,
+        (f"{API}/middleware", f"{API}/test_forwarded_headers.py", f"{API}/test_app.py"),
+    ),
+    "connections: slow, endless, unread, too many": (60, (f"{API}/test_connections.py", f"{API}/test_logs.py")),
+    "inference: seeds, full queue, damaged weights, memory": (
+        60,
+        ("tests/backend/inference/test_service.py", "tests/backend/inference/test_waiting_time.py"),
+    ),
+    "databases: waiting writers, frozen PostgreSQL": (60, ("tests/backend/database/test_waiting.py",)),
+    "databases: read-only folders, damaged files": (
+        60,
+        ("tests/backend/database/test_read_only.py", "tests/backend/database/maintenance/test_rescue.py"),
+    ),
+    "runs in the working folder, names that leave the data folder": (
+        30,
+        ("tests/backend/inference/test_run_loader.py",),
+    ),
+    "labels: markup in figures, formulas and escapes in exports": (
+        60,
+        ("tests/backend/plots/test_markup.py", "tests/backend/export/test_export.py"),
+    ),
+    "containers: privileges, limits, volumes": (60, ("tests/test_containers.py",)),
 }
-"""Promise -> files of tests."""
+"""Attack -> the most seconds that one case may take, and files of tests."""
+SERVER = "server"
+"""Attacks at full size on a running server, of ``tests.faults.attacks``; a word that selects them."""
+COLUMNS = ("attack", "cases", "failures", "slowest answer, s", "limit, s")
+Row = tuple[str, int, int, float, float]
 
 
-class Outcomes:
-    """Counts the outcomes of tests, as a plugin of pytest."""
-
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Count a test once, or an error in its fixtures."""
-        if report.when == "call" or report.failed:
-            self.counts[report.outcome] += 1
-
-
-def main(word: str) -> int:
-    """Run the attacks whose name contains a word. Returns 1 if any fails."""
+def main() -> int:
+    """Run the selected attacks. Returns 1 if any fails or takes longer than its limit."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("word", nargs="?", default="", help="run the attacks whose name contains it")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the table to this file")
+    chosen = parser.parse_args()
     os.environ.setdefault("FUZZ_EXAMPLES", "100")
-    failed = 0
-    write = sys.stdout.write
-    rows = [f"| {'attack':48} | tests | failed | seconds |", f"|{'-' * 50}|------:|-------:|--------:|"]
-    for name, paths in ATTACKS.items():
+    rows = []
+    for row in _rows(chosen.word):
+        rows.append(row)
+        sys.stderr.write(f"{row[0]}: {row[2]} failures\n")
+    lines = [f"| {' | '.join(COLUMNS)} |", "|---|---|---|---|---|"]
+    lines += [
+        f"| {name} | {cases:,} | {bad} | {slowest:.1f} | {limit:g} |" for name, cases, bad, slowest, limit in rows
+    ]
+    sys.stdout.write("\n".join(lines) + "\n")
+    if chosen.json:
+        chosen.json.write_text(json.dumps({"columns": COLUMNS, "rows": rows}, indent=1, ensure_ascii=False) + "\n")
+    return int(not rows or any(bad for _, _, bad, _, _ in rows))
+
+
+def _rows(word: str) -> Iterator[Row]:
+    for name, (limit, paths) in ATTACKS.items():
         if word in name:
-            outcomes, started = Outcomes(), time.monotonic()
-            pytest.main(["-q", "-p", "no:cacheprovider", "--tb=short", *paths], plugins=[outcomes])
-            counts = outcomes.counts
-            bad = counts["failed"] + (not counts)
-            failed += bad
-            rows.append(f"| {name:48} | {counts.total():5} | {bad:6} | {time.monotonic() - started:7.0f} |")
-    write("\n" + "\n".join(rows) + "\n")
-    return int(failed > 0)
+            found = _recorded("pytest", "-q", "-n0", "--tb=short", "-p", "no:cacheprovider", "-p", RECORDER, *paths)
+            slowest = found["slowest_seconds"]
+            yield name, found["cases"], found["failures"] + (not found["cases"]) + (slowest > limit), slowest, limit
+    if word in SERVER:
+        for found in _recorded("tests.faults.attacks"):
+            name = f"{SERVER}: {found['attack'][0].lower()}{found['attack'][1:]}"
+            yield name, found["cases"], found["failures"], found["slowest_seconds"], found["limit_seconds"]
+
+
+RECORDER = "tests.faults.record"
+
+
+def _recorded(module: str, *words: str) -> Any:
+    """Run a module in a process of its own; return what it wrote to its file."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "record.json"
+        command = [sys.executable, "-m", module, *(words or (str(file),))]
+        subprocess.run(
+            command, cwd=ROOT, stdout=sys.stderr, env={**os.environ, "ATTACKS_RECORD": str(file)}, check=False
+        )
+        failed = {"cases": 0, "failures": 1, "slowest_seconds": 0.0}
+        return json.loads(file.read_text()) if file.exists() else failed if words else [failed | _SERVER_FAILED]
+
+
+_SERVER_FAILED = {"attack": "none was run", "limit_seconds": 0.0}
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1] if len(sys.argv) > 1 else ""))
+    sys.exit(main())

@@ -1,13 +1,14 @@
 """Attack a real server over raw sockets on loopback, at full size and with the default limits; print a table.
 
-    .venv/bin/python -m tests.faults.attacks
+    .venv/bin/python -m tests.faults.attacks [FILE]
 
 Takes a few minutes and needs no network. The exit code is 1 if an attack kept others out, made the server answer with
-an error of its own, or took more memory, time or log than allowed.
+an error of its own, or took more memory, time or log than allowed. ``FILE`` gets the results as JSON.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import sqlite3
@@ -17,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import httpx
@@ -25,9 +26,12 @@ import psutil
 
 from mxd.backend.database.access_tokens import create_token
 from mxd.backend.database.engine import opened
+from mxd.backend.inference.chats import WAIT_SECONDS
 from mxd.backend.settings import Settings
+from mxd.trainer.language_model.untrusted.template_process import LIMIT_SECONDS
 from mxd.trainer.storage.database.open import writing
 from tests.faults.world import Place, make_place
+from tests.helpers.language_models import ENDLESS_TEMPLATE
 from tests.helpers.processes import installed
 from tests.helpers.servers import raw_http
 from tests.helpers.servers.raw_http import HEAD
@@ -48,6 +52,8 @@ class Target:
     process: psutil.Process
     data: Path
     headers: Mapping[str, str]
+    answers: list[tuple[int, float]] = field(default_factory=list)
+    """Status and seconds of every answer that was waited for during an attack."""
 
     def memory_mb(self) -> float:
         """Resident memory."""
@@ -62,13 +68,24 @@ class Target:
         began = time.monotonic()
         status = raw_http.ask(self.url, "/api/runs", self.headers)
         took = time.monotonic() - began
+        self.answers.append((status or 0, took))
         assert status == 200, f"others get {status}"
         assert took < MOST_SECONDS, f"others wait {took:.1f} s"
         return f"others browse in {took * 1000:.0f} ms"
 
-    def client(self) -> httpx.Client:
-        """A well-behaved client."""
-        return httpx.Client(base_url=self.url, headers=dict(self.headers), timeout=120)
+    def send(self, method: str, path: str, body: object) -> httpx.Response:
+        """Send a request as a well-behaved client.
+
+        Raises:
+            AssertionError: the answer is an error of the server, other than 503 with Retry-After.
+        """
+        began = time.monotonic()
+        with httpx.Client(base_url=self.url, headers=dict(self.headers), timeout=120) as client:
+            answer = client.request(method, path, json=body)
+        self.answers.append((answer.status_code, time.monotonic() - began))
+        honest = answer.status_code == 503 and "retry-after" in answer.headers
+        assert answer.status_code < 500 or honest, f"{method} {path} gets {answer.status_code}"
+        return answer
 
 
 @contextmanager
@@ -126,9 +143,9 @@ def unread_streams(target: Target) -> str:
     """128 steering clients that do not read."""
     body = b'{"prompt":"the old fox","sampling":{"max_tokens":60,"samples":4,"temperature":1.0}}'
     steering = raw_http.request("POST", f"{RUN}/steering", body, {**target.headers, "Content-Type": "application/json"})
-    with held(target, 128, steering, raw_http.SMALL_BUFFER), target.client() as client:
+    with held(target, 128, steering, raw_http.SMALL_BUFFER):
         began = time.monotonic()
-        while (answer := client.post(f"{RUN}/routing", json={"text": "the fox"})).status_code in (429, 503):
+        while (answer := target.send("POST", f"{RUN}/routing", {"text": "the fox"})).status_code in (429, 503):
             assert time.monotonic() - began < 300, "routing is blocked"
             time.sleep(min(2.0, float(answer.headers["retry-after"])))
         assert answer.status_code == 200, answer.text
@@ -140,8 +157,7 @@ def waiting_writers(target: Target) -> str:
     statuses: list[int] = []
 
     def write(expert: int) -> None:
-        with target.client() as client:
-            statuses.append(client.put(f"{RUN}/experts/{expert % 40}/label", json={"label": "x"}).status_code)
+        statuses.append(target.send("PUT", f"{RUN}/experts/{expert % 40}/label", {"label": "x"}).status_code)
 
     holder = sqlite3.connect(target.data / "mxd.sqlite", isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
@@ -156,19 +172,39 @@ def waiting_writers(target: Target) -> str:
     finally:
         holder.execute("ROLLBACK")
         holder.close()
+    assert len(statuses) == 41, "a writer got another error"
     assert set(statuses) <= {429, 503}, f"statuses {sorted(set(statuses))}"
     return f"{said}; writers got {', '.join(str(status) for status in sorted(set(statuses)))}"
 
 
 def large_seeds(target: Target) -> str:
     """Seeds around 2**64 / 1,000,003 and 2**53."""
-    with target.client() as client:
-        for seed in (18_446_688_736_430, 2**53 - 1):
-            body = {"prompt": "the old fox", "sampling": {"max_tokens": 2, "seed": seed}}
-            answer = client.post(f"{RUN}/steering", json=body)
-            assert answer.status_code == 200, answer.text
-            assert "event: done" in answer.text, answer.text
+    for seed in (18_446_688_736_430, 2**53 - 1):
+        body = {"prompt": "the old fox", "sampling": {"max_tokens": 2, "seed": seed}}
+        answer = target.send("POST", f"{RUN}/steering", body)
+        assert answer.status_code == 200, answer.text
+        assert "event: done" in answer.text, answer.text
     return "texts are written"
+
+
+def endless_chat_templates(target: Target) -> str:
+    """24 chats with a template of two nested loops."""
+    body = {"text": "", "turns": [{"role": "user", "text": "hello"}]}
+    statuses: list[int] = []
+
+    def chat() -> None:
+        statuses.append(target.send("POST", f"{RUN}/routing", body).status_code)
+
+    threads = [threading.Thread(target=chat) for _ in range(24)]
+    for thread in threads:
+        thread.start()
+    time.sleep(1)
+    said = target.check_others()
+    for thread in threads:
+        thread.join()
+    assert len(statuses) == 24, "a chat got another error"
+    assert set(statuses) <= {400, 429, 503}, f"statuses {sorted(set(statuses))}"
+    return f"{said}; chats got {', '.join(str(status) for status in sorted(set(statuses)))}"
 
 
 def unread_bundles(target: Target) -> str:
@@ -184,15 +220,44 @@ def unread_bundles(target: Target) -> str:
     return f"statuses {statuses}, {len(files)} file on disk, {said}"
 
 
-ATTACKS: tuple[Callable[[Target], str], ...] = (
-    half_sent_bodies,
-    endless_header,
-    half_open_connections,
-    unread_streams,
-    waiting_writers,
-    large_seeds,
-    unread_bundles,
-)
+ATTACKS: dict[Callable[[Target], str], tuple[int, float]] = {
+    half_sent_bodies: (205, MOST_SECONDS),
+    endless_header: (1, MOST_SECONDS),
+    half_open_connections: (1_064, MOST_SECONDS),
+    unread_streams: (128, 120),
+    waiting_writers: (41, 2 * LIMITS.write_seconds + MOST_SECONDS),
+    large_seeds: (2, 30),
+    endless_chat_templates: (24, WAIT_SECONDS + LIMIT_SECONDS + MOST_SECONDS),
+    unread_bundles: (20, MOST_SECONDS),
+}
+"""Attack -> its connections or requests, and the most seconds in which a request must be answered."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Result of an attack."""
+
+    attack: str
+    cases: int
+    failures: int
+    slowest_seconds: float
+    """Of the answers that were waited for."""
+    limit_seconds: float
+    said: str
+
+
+def tried(attack: Callable[[Target], str], target: Target) -> Outcome:
+    """Run an attack."""
+    cases, limit = ATTACKS[attack]
+    target.answers.clear()
+    failures = 0
+    try:
+        said = attack(target)
+    except (AssertionError, httpx.HTTPError, TimeoutError) as error:
+        said, failures = f"{type(error).__name__}: {error}", 1
+    slowest = max((seconds for _, seconds in target.answers), default=0.0)
+    failures += sum(status >= 500 and status != 503 for status, _ in target.answers) + (slowest > limit)
+    return Outcome((attack.__doc__ or "").strip().rstrip("."), cases, failures, slowest, limit, said)
 
 
 @contextmanager
@@ -221,30 +286,35 @@ def _copy(lines: Iterator[str], log: Path) -> None:
             file.write(line)
 
 
-def main() -> int:
+def main(file: str | None = None) -> int:
     """Run every attack and print one line for each."""
     os.environ.update(OMP_NUM_THREADS="1", TOKENIZERS_PARALLELISM="false", HF_HUB_OFFLINE="1")
-    failed = 0
+    outcomes: list[Outcome] = []
     with tempfile.TemporaryDirectory() as folder:
         place = make_place(Path(folder))
+        (place.data / "runs" / "small" / "tokenizer" / "chat_template.jinja").write_text(ENDLESS_TEMPLATE)
         with served(place) as (target, log):
-            with target.client() as client:
-                client.post(f"{RUN}/routing", json={"text": "the fox"}).raise_for_status()
+            target.send("POST", f"{RUN}/routing", {"text": "the fox"}).raise_for_status()
             for attack in ATTACKS:
-                title = (attack.__doc__ or "").strip().rstrip(".")
-                try:
-                    result, word = attack(target), "held"
-                except AssertionError as error:
-                    result, word, failed = str(error), "FAILED", failed + 1
-                print(f"| {title} | {word} | {result} |", flush=True)
+                outcomes.append(tried(attack, target))
+                _print(outcomes[-1])
                 time.sleep(1)
             target.check_others()
         written = log.read_text()
-        is_short = len(written) < MOST_LOG_BYTES and "Traceback" not in written
-        print(f"| Log of all attacks | {'held' if is_short else 'FAILED'} | {len(written):,} bytes |")
+    is_short = len(written) < MOST_LOG_BYTES and "Traceback" not in written
+    outcomes.append(Outcome("Log of all attacks", 1, int(not is_short), 0.0, 0.0, f"{len(written):,} bytes"))
+    _print(outcomes[-1])
+    if file:
+        Path(file).write_text(json.dumps([asdict(outcome) for outcome in outcomes], indent=1))
+    if not is_short:
         print(written[-2000:], file=sys.stderr)
-    return int(failed > 0 or not is_short)
+    return int(any(outcome.failures for outcome in outcomes))
+
+
+def _print(outcome: Outcome) -> None:
+    word = "FAILED" if outcome.failures else "held"
+    print(f"| {outcome.attack} | {word} | {outcome.slowest_seconds:.1f} s | {outcome.said} |", flush=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:2]))

@@ -22,7 +22,7 @@ from mxd.backend.settings import Settings
 from mxd.trainer.errors import UserError
 from tests.helpers.formats.bundle_mutations import Mutation, Rows, mutations
 from tests.helpers.formats.bundles import Entries, entries_of, full_world, packed, write_bundle
-from tests.helpers.fuzzing import WANTED
+from tests.helpers.fuzzing import CASES, WANTED
 
 FEW = 16
 VALUES = {"run": "small", "other": "small", "expert": "3", "list_id": "1"}
@@ -72,7 +72,7 @@ def test_mutated_bundles(entries: Entries, tmp_path: Path) -> None:
 
 def _problems(entries: Entries, mutation: Mutation | Rows, folder: Path) -> Iterator[str]:
     """Everything that goes wrong with a mutated bundle."""
-    with TemporaryDirectory(dir=folder) as place:
+    with CASES.timed(), TemporaryDirectory(dir=folder) as place:
         file = write_bundle(Path(place) / "bad.mxd", mutation.apply(entries))
         try:
             opened = unpack(file, Path(place) / "opened", None)

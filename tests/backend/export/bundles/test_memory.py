@@ -1,0 +1,55 @@
+"""Bundles whose rows are small in the file and large in memory: opening one takes no more than a few rows at a time."""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from mxd.backend.export.bundles.unpack import ALWAYS_ALLOWED, LARGEST_LINE, unpack
+from mxd.trainer.errors import UserError
+from tests.helpers.forking.forked import PROCESSES
+from tests.helpers.formats.bundles import entries_of, full_world, packed, write_bundle
+
+EVALUATIONS = "database/evaluations.jsonl"
+MOST_MB = 350
+"""More than a sound bundle. Together, the rows take about 500 MB."""
+
+
+def _open(file: str, folder: str, connection: Connection) -> None:
+    """Open a bundle; send the largest resident memory in MB, and the error message."""
+    said = ""
+    try:
+        unpack(Path(file), Path(folder), None)
+    except UserError as error:
+        said = str(error)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+    connection.send((peak, said))
+
+
+def opened(file: Path, folder: Path) -> tuple[float, str]:
+    """Open a bundle in a process of its own."""
+    ours, theirs = PROCESSES.Pipe(duplex=False)
+    process = PROCESSES.Process(target=_open, args=(str(file), str(folder), theirs))
+    process.start()
+    result: tuple[float, str] = ours.recv()
+    process.join()
+    return result
+
+
+def test_rows_that_expand_in_memory_are_read_a_few_at_a_time(tmp_path: Path) -> None:
+    sound = packed(full_world(tmp_path), tmp_path / "small.mxd")
+    entries = entries_of(sound)
+    row = json.loads(entries[EVALUATIONS])
+    filling = "[]," * ((LARGEST_LINE - len(entries[EVALUATIONS])) // 4)
+    lines = []
+    for number in range(int(0.6 * ALWAYS_ALLOWED / len(filling))):
+        text = json.dumps(row | {"fingerprint": f"{number:032}", "result": row["result"] | {"later": None}})
+        lines.append(text.replace('"later": null', f'"later": [{filling}1]'))
+    file = write_bundle(tmp_path / "large.mxd", entries | {EVALUATIONS: "\n".join(lines).encode()})
+    assert file.stat().st_size < 10 * sound.stat().st_size
+    usual, _ = opened(sound, tmp_path / "usual")
+    peak, said = opened(file, tmp_path / "large")
+    assert peak - usual < MOST_MB, said
