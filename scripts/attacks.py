@@ -104,13 +104,13 @@ def main() -> int:
 def _rows(word: str) -> Iterator[Row]:
     for name, (limit, paths) in ATTACKS.items():
         if word in name:
-            found = _recorded("pytest", "-q", "-n0", "--tb=short", "-p", "no:cacheprovider", "-p", RECORDER, *paths)
-            slowest = found["slowest_seconds"]
-            yield name, found["cases"], found["failures"] + (not found["cases"]) + (slowest > limit), slowest, limit
+            result = _recorded("pytest", "-q", "-n0", "--tb=short", "-p", "no:cacheprovider", "-p", RECORDER, *paths)
+            slowest = result["slowest_seconds"]
+            yield name, result["cases"], result["failures"] + (not result["cases"]) + (slowest > limit), slowest, limit
     if word in SERVER:
-        for found in _recorded("tests.faults.attacks"):
-            name = f"{SERVER}: {found['attack'][0].lower()}{found['attack'][1:]}"
-            yield name, found["cases"], found["failures"], found["slowest_seconds"], found["limit_seconds"]
+        for result in _recorded("tests.faults.attacks"):
+            name = f"{SERVER}: {result['attack'][0].lower()}{result['attack'][1:]}"
+            yield name, result["cases"], result["failures"], result["slowest_seconds"], result["limit_seconds"]
 
 
 RECORDER = "tests.faults.record"

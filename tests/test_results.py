@@ -12,6 +12,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs" / "results").glob("*.md"))
+TRUST = ROOT / "docs" / "trust.md"
+"""Also has a table with JSON."""
 CLAIMS = [page for page in PAGES if page.name != "index.md"]
 LONGEST_PAGE = 80
 TABLE = re.compile(r"^<!-- table: (?P<json>\S+) -->\n(?P<lines>(?:\|.*\n)+)", re.MULTILINE)
@@ -22,7 +24,7 @@ STATUS = re.compile(r"^\*\*Status: (holds|mixed|does not hold)\.\*\*", re.MULTIL
 
 def tables() -> Iterator[tuple[Path, Path, list[list[str]]]]:
     """Every marked table: its page, its JSON, and its cells with the header first and the rule left out."""
-    for page in PAGES:
+    for page in (*PAGES, TRUST):
         for match in TABLE.finditer(page.read_text("utf-8")):
             lines = match["lines"].splitlines()
             cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]

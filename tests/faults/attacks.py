@@ -241,7 +241,7 @@ class Outcome:
     cases: int
     failures: int
     slowest_seconds: float
-    """Of the answers that were waited for."""
+    """Time of the slowest answer that was waited for."""
     limit_seconds: float
     said: str
 
