@@ -12,6 +12,11 @@ from tests.interop.environments import CACHE, Oracles, demo_copy
 
 collect_ignore_glob = [] if "INTEROP" in os.environ else ["test_*.py"]
 TABLE = CACHE / "table.md"
+PACKAGES = {"saelens": "sae-lens", "sparsify": "eai-sparsify", "circuit-tracer": "circuit-tracer (a fork)"}
+MXD, TRANSCODER = "smollm2-l10", "smollm2-l10-transcoder"
+"""Runs of the demo whose layers are exported."""
+TOLERANCE = 1e-6
+"""Largest difference between outputs, relative to the largest output. Float32 resolves 1.2e-7."""
 
 
 class Table:

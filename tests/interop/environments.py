@@ -77,9 +77,12 @@ def neuronpedia() -> Path:
 
 
 def demo_copy() -> Path:
-    """Return a copy of the demo as a data folder, with its database."""
-    folder = CACHE / "demo"
-    shutil.copytree(SAMPLE, folder, dirs_exist_ok=True)
-    with lzma.open(SAMPLE / DATABASE_FILE) as source, (folder / "mxd.sqlite").open("wb") as target:
-        shutil.copyfileobj(source, target)
+    """Return a copy of the demo as a data folder, with its database. A changed demo gets another folder."""
+    compressed = SAMPLE / DATABASE_FILE
+    folder = CACHE / f"demo-{blake2b(compressed.read_bytes(), digest_size=4).hexdigest()}"
+    if not (folder / ".complete").is_file():
+        shutil.copytree(SAMPLE, folder, dirs_exist_ok=True)
+        with lzma.open(compressed) as source, (folder / "mxd.sqlite").open("wb") as target:
+            shutil.copyfileobj(source, target)
+        (folder / ".complete").touch()
     return folder

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from mxd.trainer.analysis.circuits.tracing import trace
 from mxd.trainer.config.analysis import CircuitConfig
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.run import Run, run_names
+from tests.interop.browsing import browse
 from tests.interop.conftest import Table
 from tests.interop.environments import NEURONPEDIA_COMMIT, Oracles, neuronpedia
 
@@ -81,6 +83,11 @@ def test_every_run_is_converted(demo: Path, tmp_path: Path, oracles: Oracles, ta
         source = rows[0]["layer"]
         explanations = [row for path in (batches / "explanations").glob("*.gz") for row in lines(path)]
         assert {row["layer"] for row in explanations} == {source}
+        shutil.copytree(batches / "explanations", out / "explanations")
+        browsed = browse(out, tmp_path / f"{name}-browsed")
+        # Values have three decimal places, so that small ones are 0. Examples without an activation are left out.
+        assert browsed.examples == sum(max(row["values"]) > 0 for row in activations)
+        assert browsed.labels > 0
         converted, examples, labels = converted + len(rows), examples + len(activations), labels + len(explanations)
     assert max(sizes) <= MAX_BYTES
     count = len(run_names(demo))
@@ -89,6 +96,8 @@ def test_every_run_is_converted(demo: Path, tmp_path: Path, oracles: Oracles, ta
     )
     table.add("sae-dashboard's `NeuronpediaDashboardBatch`", read["version"], "reads our batches", "written back equal")
     table.add("Neuronpedia's converter", NEURONPEDIA_COMMIT[:7], "converts our batches", summary)
+    result = "all examples with an activation, and the labels, are browsed"
+    table.add("Neuronpedia's converter", NEURONPEDIA_COMMIT[:7], "wrote exports, which we import", result)
 
 
 @pytest.fixture(scope="module")

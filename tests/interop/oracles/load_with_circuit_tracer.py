@@ -1,4 +1,4 @@
-"""Load transcoders with circuit-tracer and print the largest output difference of each: FOLDER TENSORS …"""
+"""Load transcoders with circuit-tracer and print the largest relative output difference of each: FOLDER TENSORS …"""
 
 import json
 import sys
@@ -21,5 +21,5 @@ for folder, tensors in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
         layer.activation_function = torch.nn.Sequential(TopK(settings["k"]), torch.nn.ReLU())
     with torch.no_grad():
         found = layer(stored["x"])
-    differences.append(float((found - stored["y"]).abs().max()))
+    differences.append(float((found - stored["y"]).abs().max() / stored["y"].abs().max()))
 print(json.dumps({"version": version("circuit-tracer"), "differences": differences}))

@@ -6,7 +6,7 @@
     W_skip [O, I]                           for skip transcoders
 
 With ``activation: topk`` and ``k`` they are TopK; without thresholds they are ReLU. The hooks are TransformerLens's,
-without folded norms. Supports the format of circuit-tracer 0.1 to 0.4.
+without folded norms. Supports the format of circuit-tracer 0.1 to 0.5.
 """
 
 from __future__ import annotations

@@ -1,0 +1,62 @@
+"""Files that the packages write themselves are read: layers, attribution graphs and dashboards."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from fastapi.testclient import TestClient
+from safetensors.torch import load_file
+
+from mxd.backend.api.app import create_app
+from mxd.backend.cli.main import run as mxd
+from mxd.backend.settings import Settings
+from mxd.trainer.storage.run import Run
+from tests.helpers.language_models import saved_language_model
+from tests.interop.browsing import browse
+from tests.interop.conftest import PACKAGES, TOLERANCE, Table
+from tests.interop.environments import Oracles
+
+LAYER = 1
+
+
+@pytest.mark.parametrize("format", PACKAGES)
+def test_their_layers_compute_the_same_here(format: str, tmp_path: Path, oracles: Oracles, table: Table) -> None:
+    written, data = tmp_path / "written", tmp_path / "data"
+    model = saved_language_model(tmp_path / "model")
+    written.mkdir()
+    found = oracles.ask(format, f"write_with_{format.replace('-', '_')}", written)
+    differences = {}
+    for name in found["names"]:
+        words = [str(written / name), "--language-model", str(model), "--layer", str(LAYER), "--name", name]
+        assert mxd(["import", *words, "--data", str(data)]) == 0
+        stored = load_file(f"{written / name}.safetensors")
+        with torch.no_grad():
+            y_TO = Run.load(name, data).layer.eval()(stored["x"]).output_TO
+        differences[name] = float((y_TO - stored["y"]).abs().max() / stored["y"].abs().max())
+        result = f"outputs differ by {differences[name]:.1e}, relative"
+        table.add(PACKAGES[format], found["version"], f"wrote a {name}, which we import", result)
+    assert max(differences.values()) <= TOLERANCE
+
+
+def test_their_graph_is_read(tmp_path: Path, oracles: Oracles, table: Table) -> None:
+    graphs = tmp_path / "graphs"
+    found = oracles.ask("circuit-tracer", "write_graph", graphs, saved_language_model(tmp_path / "model"))
+    with TestClient(create_app(Settings(data=tmp_path / "data"))) as client:
+        response = client.post("/api/circuits/read", json=json.loads((graphs / "once.json").read_text()))
+    assert response.status_code == 200, response.text
+    circuit = response.json()["graph"]
+    assert (len(circuit["nodes"]), len(circuit["edges"])) == (found["nodes"], found["links"])
+    assert "".join(token["text"] for token in circuit["tokens"]) == "Once upon a time"
+    result = f"{found['nodes']} nodes and {found['links']} links, none lost"
+    table.add("circuit-tracer (a fork)", found["version"], "wrote a graph of random effects, which we read", result)
+
+
+def test_their_dashboards_are_browsed(tmp_path: Path, oracles: Oracles, table: Table) -> None:
+    found = oracles.ask("dashboard", "write_dashboards", tmp_path / "written")
+    browsed = browse(tmp_path / "written", tmp_path / "data")
+    assert (browsed.experts, browsed.examples) == (found["features"], found["active"])
+    result = f"{browsed.experts} features and the {browsed.examples} of {found['examples']} examples with an activation"
+    table.add("sae-dashboard", found["version"], "wrote dashboards of a random SAE, which we browse", result)
