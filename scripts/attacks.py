@@ -74,6 +74,7 @@ ATTACKS: dict[str, tuple[int, tuple[str, ...]]] = {
     "containers: privileges, limits, volumes": (60, ("tests/test_containers.py",)),
 }
 """Attack -> the most seconds that one case may take, and files of tests."""
+RECORDER = "tests.faults.record"
 SERVER = "server"
 """Attacks at full size on a running server, of ``tests.faults.attacks``; a word that selects them."""
 COLUMNS = ("attack", "cases", "failures", "slowest answer, s", "limit, s")
@@ -113,22 +114,19 @@ def _rows(word: str) -> Iterator[Row]:
             yield name, result["cases"], result["failures"], result["slowest_seconds"], result["limit_seconds"]
 
 
-RECORDER = "tests.faults.record"
-
-
 def _recorded(module: str, *words: str) -> Any:
-    """Run a module in a process of its own; return what it wrote to its file."""
+    """Run a module in a process of its own; return what it wrote to the file that ATTACKS_RECORD names.
+
+    Raises:
+        SystemExit: it wrote nothing. Its error is above.
+    """
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "record.json"
-        command = [sys.executable, "-m", module, *(words or (str(file),))]
-        subprocess.run(
-            command, cwd=ROOT, stdout=sys.stderr, env={**os.environ, "ATTACKS_RECORD": str(file)}, check=False
-        )
-        failed = {"cases": 0, "failures": 1, "slowest_seconds": 0.0}
-        return json.loads(file.read_text()) if file.exists() else failed if words else [failed | _SERVER_FAILED]
-
-
-_SERVER_FAILED = {"attack": "none was run", "limit_seconds": 0.0}
+        variables = {**os.environ, "ATTACKS_RECORD": str(file)}
+        subprocess.run([sys.executable, "-m", module, *words], cwd=ROOT, stdout=sys.stderr, env=variables, check=False)
+        if not file.exists():
+            raise SystemExit(f"{module} ended without a result; its error is above.")
+        return json.loads(file.read_text())
 
 
 if __name__ == "__main__":

@@ -46,6 +46,7 @@ from mxd.backend.api.routes import (
 )
 from mxd.backend.api.routes import multi_layer_routing as live
 from mxd.backend.api.routes.openai import completions as openai
+from mxd.backend.api.routes.openai.errors import unserved
 from mxd.backend.api.static_files import frontend
 from mxd.backend.database.engine import open_database, size_in_bytes
 from mxd.backend.database.write_access import WriteAccess, reading_connections
@@ -212,6 +213,8 @@ def _http_error(request: Request, error: Exception) -> JSONResponse:
     message = own_words if error.detail == phrase else error.detail
     code = phrase.lower().replace(" ", "-")
     headers = {"Allow": _allowed(request)} if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED else error.headers
+    if request.url.path.startswith(openai.router.prefix):
+        return unserved(error.status_code, code, message, headers)
     return error_response(error.status_code, ErrorBody(code=code, message=message), headers)
 
 

@@ -47,6 +47,7 @@ def faithfulness(session: Session) -> Figure:
             error_x=bars if role == "this-run" else None,
             x=[max(value(result), SMALLEST_LOSS) for result in results],
             y=names,
+            customdata=[result["run"] for result in results],
             name=name,
             mode="markers",
             marker={"symbol": symbol, "size": 9},

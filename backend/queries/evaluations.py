@@ -148,12 +148,13 @@ def _jacobian(result: Result | None) -> tuple[EvaluationMetric, ...]:
     """Return the agreement of the Jacobians, or nothing if it was not measured."""
     if result is None:
         return ()
-    compared = f"{result['tokens']:,} tokens x {result['directions']} directions"
+    compared = f"{result['tokens']:,} tokens, {result['directions']} random directions each"
+    products = "mean cosine of the Jacobian-vector products of layer and MLP"
     rows = (
-        ("random", "Jacobian agreement", f"mean cosine of J v of layer and MLP, random directions v, {compared}"),
-        ("data", "Jacobian agreement, data", "the same along differences of held-out inputs"),
-        ("random_control", "Jacobian control", "random directions, the MLP's J at another token"),
-        ("data_control", "Jacobian control, data", "the same along differences of held-out inputs"),
+        ("random", "Jacobian agreement", f"{products}; {compared}"),
+        ("data", "Jacobian agreement, data", "the same along differences between held-out inputs"),
+        ("random_control", "Jacobian control", "as the agreement, with the MLP's Jacobian at another token"),
+        ("data_control", "Jacobian control, data", "the same along differences between held-out inputs"),
     )
     return tuple(_interval(name, result[field], "plain", meaning) for field, name, meaning in rows)
 

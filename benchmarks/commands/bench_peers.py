@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field
 
 from benchmarks.commands.bench_live import Positive, sample_run
+from benchmarks.peers.environments import ENVIRONMENTS
+from benchmarks.peers.scripts.protocol import Work
 from mxd.backend.cli.base import Command
 from mxd.backend.cli.console import task
 from mxd.backend.cli.sweep import Several
@@ -18,7 +20,6 @@ from mxd.trainer.config import SAMPLE, Count
 if TYPE_CHECKING:
     from benchmarks.peers.compare import PeerPoint
 
-WorkName = Literal["pair", "routing", "autoencoder", "transcoder"]
 PeerName = Literal["transformers", "nnsight", "sae-lens", "sparsify"]
 QUALITY: Mapping[str, str] = {
     "routing": "of the gate's experts",
@@ -39,7 +40,7 @@ class BenchPeers(Command):
         "python -m benchmarks peers --works pair,routing --peers transformers --rounds 1",
     )
 
-    works: Several[WorkName] = ("pair", "routing", "autoencoder", "transcoder")
+    works: Several[Work] = ("pair", "routing", "autoencoder", "transcoder")
     """Work to compare. Comma-separated."""
     peers: Several[PeerName] = ("transformers", "nnsight", "sae-lens", "sparsify")
     """Packages to compare with. Comma-separated."""
@@ -57,7 +58,7 @@ class BenchPeers(Command):
     """Number of interleaved rounds; medians are reported."""
     threads: Positive = 2
     """Threads of each participant."""
-    environments: Path = Path(".peers")
+    environments: Path = ENVIRONMENTS
     """Folder of the peers' environments."""
 
     def run(self) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
@@ -19,14 +19,12 @@ from torch import Tensor
 
 from benchmarks.peers.inputs import WorkSizes, write_inputs
 from benchmarks.peers.participants import OURS, Answer, Participant
+from benchmarks.peers.scripts.protocol import Work
 from benchmarks.trainer.timing import Machine, median_ratio
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.layers.metrics import normalized_mse
 from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
-
-Work = Literal["pair", "routing", "autoencoder", "transcoder"]
-WORKS: tuple[Work, ...] = ("pair", "routing", "autoencoder", "transcoder")
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
-"""Environments of the peers: each adds one package, and what that needs, to the environment of this project.
+"""Environments of other packages: each adds pinned packages to the environment of this project.
 
-All participants therefore run on the same torch and transformers. Delete the folder to make the environments again.
+All of them therefore run on the same torch and transformers. ``make interop`` uses the same environments. Delete the
+folder to make them again.
 """
 
 from __future__ import annotations
@@ -9,38 +10,38 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Mapping
+from hashlib import blake2b
 from pathlib import Path
 
 from mxd.trainer.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
-REQUIREMENTS: Mapping[str, Path] = {
-    "nnsight": Path(__file__).with_name("requirements-nnsight.txt"),
-    "sae-lens": ROOT / "tests" / "interop" / "requirements-saelens.txt",
-    "sparsify": ROOT / "tests" / "interop" / "requirements-sparsify.txt",
-}
-"""Environment -> its pinned packages, which are installed without their dependencies."""
+ENVIRONMENTS = ROOT / ".interop"
+"""Default folder of the environments."""
 
 
-def environment(name: str, folder: Path) -> Path:
+def environment(name: str, folder: Path = ENVIRONMENTS) -> Path:
     """Return the Python of an environment, which is made on first use.
+
+    Args:
+        name: ``NAME`` of ``tests/interop/requirements-NAME.txt``, whose packages are installed without dependencies.
+        folder: folder of all environments.
 
     Raises:
         UserError: the packages cannot be installed. This needs a package registry.
     """
-    requirements = REQUIREMENTS[name]
-    target = folder / name
-    python, complete = target / "bin" / "python", target / ".complete"
-    if complete.is_file() and complete.read_text() == requirements.read_text():
+    requirements = ROOT / "tests" / "interop" / f"requirements-{name}.txt"
+    target = folder / f"{name}-{blake2b(requirements.read_bytes(), digest_size=4).hexdigest()}"
+    python = target / "bin" / "python"
+    if (target / ".complete").is_file():
         return python
     shutil.rmtree(target, ignore_errors=True)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(target)], check=True)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     packages = target / "lib" / version / "site-packages"
     (packages / "main.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "-qq", "--no-deps"]
-    if subprocess.run([*pip, "-r", str(requirements)], check=False).returncode:
-        raise UserError(f"The packages of {name} cannot be installed. Check the network, or omit it from --peers.")
-    complete.write_text(requirements.read_text())
+    pip = [sys.executable, "-m", "pip", "-qq", "--disable-pip-version-check", "--python", str(python)]
+    if subprocess.run([*pip, "install", "--no-deps", "-r", str(requirements)], check=False).returncode:
+        raise UserError(f"The packages of {requirements.name} cannot be installed. Check the network connection.")
+    (target / ".complete").touch()
     return python

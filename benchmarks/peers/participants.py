@@ -31,7 +31,7 @@ PARTICIPANTS: Mapping[str, Script] = {
     OURS: Script("ours.py", None),
     "transformers": Script("transformers_work.py", None),
     "nnsight": Script("nnsight_work.py", "nnsight"),
-    "sae-lens": Script("sae_lens_work.py", "sae-lens"),
+    "sae-lens": Script("sae_lens_work.py", "saelens"),
     "sparsify": Script("sparsify_work.py", "sparsify"),
 }
 

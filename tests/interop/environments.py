@@ -1,7 +1,4 @@
-"""Environments of the interoperability suite, in ``.interop``: delete the folder to make them again.
-
-Each has the packages of one ``requirements-NAME.txt``, without their dependencies, on top of the main environment.
-"""
+"""Real packages of others, Neuronpedia's code and a copy of the demo, in ``.interop``: delete it to make them again."""
 
 from __future__ import annotations
 
@@ -10,17 +7,15 @@ import lzma
 import os
 import shutil
 import subprocess
-import sys
-import sysconfig
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from benchmarks.peers.environments import ENVIRONMENTS, ROOT, environment
 from mxd.backend.cli.commands.demo import DATABASE_FILE
 from mxd.trainer.config import SAMPLE
 
-ROOT = Path(__file__).parents[2]
-CACHE = ROOT / ".interop"
+CACHE = ENVIRONMENTS
 NEURONPEDIA = "https://github.com/hijohnnylin/neuronpedia"
 NEURONPEDIA_COMMIT = "ebb8426fc550ad5d1f76d52c271a624af3c08a57"
 
@@ -35,32 +30,13 @@ class Oracles:
 
     def run(self, name: str, script: Path, *arguments: object, cwd: Path = ROOT, **variables: str) -> str:
         """Run a Python script in an environment. Returns what it prints."""
-        python = environment(name) / "bin" / "python"
-        words = [str(python), str(script), *map(str, arguments)]
+        words = [str(environment(name)), str(script), *map(str, arguments)]
         offline = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
         environ = {**os.environ, **offline, **variables}
         # Neuronpedia's converter asks about every option, also about flags that are off.
         done = subprocess.run(words, cwd=cwd, env=environ, input="n\n", capture_output=True, text=True)
         assert done.returncode == 0, f"{script.name} failed:\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
         return done.stdout
-
-
-def environment(name: str) -> Path:
-    """Return an environment with the packages of a requirements file, made on first use."""
-    requirements = Path(__file__).parent / f"requirements-{name}.txt"
-    digest = blake2b(requirements.read_bytes(), digest_size=4).hexdigest()
-    folder = CACHE / f"{name}-{digest}"
-    if not (folder / ".complete").is_file():
-        shutil.rmtree(folder, ignore_errors=True)
-        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
-        version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-        main = sysconfig.get_path("purelib")
-        (folder / "lib" / version / "site-packages" / "main.pth").write_text(f"{main}\n")
-        pip = [sys.executable, "-m", "pip", "-qq", "--disable-pip-version-check"]
-        target = ["--python", str(folder / "bin" / "python"), "install", "--no-deps", "-r", str(requirements)]
-        subprocess.run([*pip, *target], check=True)
-        (folder / ".complete").touch()
-    return folder
 
 
 def neuronpedia() -> Path:

@@ -82,10 +82,9 @@ def measure_jacobians(
     data_DTI = input_TI[others_DT.to(input_TI.device)] - input_TI
     values = []
     for direction_DTI in (random_DTI, data_DTI):
-        for control_T in (torch.arange(len(input_TI)), others_DT[0]):
-            with _one_token_rows(language_model, layer, len(input_TI), residuals):
-                cosines_T = _cosines(language_model, layer, sparse_layer, input_TI, direction_DTI, control_T)
-            per_sequence_S = cosines_T.reshape(len(ids_SL), per_sequence).mean(1)
+        with _one_token_rows(language_model, layer, len(input_TI), residuals):
+            cosines_2T = _cosines(language_model, layer, sparse_layer, input_TI, direction_DTI, others_DT[0])
+        for per_sequence_S in cosines_2T.unflatten(1, (len(ids_SL), per_sequence)).mean(2):
             values.append(bootstrap.mean(np.asarray(per_sequence_S.double().cpu())))
     random, random_control, data, data_control = values
     return JacobianAgreement(len(input_TI), DIRECTIONS, random, data, random_control, data_control)
@@ -129,15 +128,21 @@ def _cosines(
     sparse_layer: SparseLayer,
     input_TI: Tensor,
     direction_DTI: Tensor,
-    mlp_token_T: Tensor,
+    control_T: Tensor,
 ) -> Tensor:
-    """Mean over directions of the cosine of J_layer v at each token and J_MLP v at ``mlp_token_T``, [T]."""
-    total_T = torch.zeros(len(input_TI), device=input_TI.device)
+    """Mean over directions of the cosine of J_layer v and J_MLP v, the latter at the same token and at the control's.
+
+    Returns:
+        [2, T].
+    """
+    total_2T = torch.zeros(2, len(input_TI), device=input_TI.device)
+    mlp_inputs = (input_TI, input_TI[control_T.to(input_TI.device)])
     for direction_TI in direction_DTI:
         own_TO = _jvp(language_model, layer, input_TI, direction_TI, sparse_layer)
-        mlp_TO = _jvp(language_model, layer, input_TI[mlp_token_T.to(input_TI.device)], direction_TI, None)
-        total_T += F.cosine_similarity(own_TO, mlp_TO.to(own_TO.device), dim=1)
-    return total_T / len(direction_DTI)
+        for total_T, mlp_input_TI in zip(total_2T, mlp_inputs, strict=True):
+            mlp_TO = _jvp(language_model, layer, mlp_input_TI, direction_TI, None)
+            total_T += F.cosine_similarity(own_TO, mlp_TO.to(own_TO.device), dim=1)
+    return total_2T / len(direction_DTI)
 
 
 def _jvp(

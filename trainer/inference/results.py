@@ -293,6 +293,9 @@ class ConceptScore:
     """The same measure of the texts with the control expert edited instead."""
     standard_error: float
     """Standard error of the difference of both over the samples; 0 for a single sample."""
+    exceeds_control: bool
+    """True if it exceeds the control's by at least two standard errors, and by at least 0.01 units of activation or
+    0.05 of promoted tokens."""
 
 
 @documented
@@ -309,13 +312,15 @@ class DosePoint:
     """Mean gate activation with which the original model reads the texts, in units of the expert's 99th percentile."""
     promoted: ConceptScore
     """Share of the texts' tokens among the tokens that the expert promotes."""
-    exceeds_control: bool
-    """True if a concept score exceeds the control's by at least two standard errors, and by at least 0.01 units of
-    activation or 0.05 of promoted tokens."""
     text: str
     """First steered text."""
     control_text: str
     """First text with the control expert edited instead."""
+
+    @property
+    def exceeds_control(self) -> bool:
+        """True if one of the concept scores exceeds the control's."""
+        return self.activation.exceeds_control or self.promoted.exceeds_control
 
 
 @documented
@@ -332,8 +337,8 @@ class DoseDoneEvent:
     control: int
     """Control expert: a random one of similar density, unless the request names one."""
     suggested: float | None
-    """Smallest strength above the neutral one with ``exceeds_control`` and a perplexity ratio of at most 3; null if
-    there is none."""
+    """Smallest strength above the neutral one with a concept score that exceeds the control's and a perplexity ratio of
+    at most 3; null if there is none."""
     promoted: tuple[str, ...]
     """Tokens that the expert alone promotes after the prompt, strongest first."""
     seconds: float

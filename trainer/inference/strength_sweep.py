@@ -170,9 +170,8 @@ class StrengthSweep:
                 strength=strength,
                 kl=fmean(texts.kl),
                 perplexity_ratio=math.exp(min(fmean(texts.losses) - baseline_loss, 50.0)),
-                activation=(activation := _compared(texts, control, activations)),
-                promoted=(share := _compared(texts, control, promoted)),
-                exceeds_control=_exceeds(activation, MIN_ACTIVATION) or _exceeds(share, MIN_PROMOTED),
+                activation=_compared(texts, control, activations, MIN_ACTIVATION),
+                promoted=_compared(texts, control, promoted, MIN_PROMOTED),
                 text=texts.first,
                 control_text=control.first,
             )
@@ -229,17 +228,15 @@ def suggest_strength(points: Sequence[DosePoint], mode: EditMode) -> float | Non
     return next((each.strength for each in fluent if each.strength > NEUTRAL[mode] and each.exceeds_control), None)
 
 
-def _compared(steered: _Texts, control: _Texts, scores: Mapping[TokenIds, float]) -> ConceptScore:
+def _compared(
+    steered: _Texts, control: _Texts, scores: Mapping[TokenIds, float], smallest_difference: float
+) -> ConceptScore:
     """A concept score of both, with the standard error of their difference over the samples."""
     pairs = [(scores[ids], scores[control.ids[sample]]) for sample, ids in steered.ids.items()]
     differences = [ours - theirs for ours, theirs in pairs]
     error = stdev(differences) / math.sqrt(len(pairs)) if len(pairs) > 1 else 0.0
-    return ConceptScore(fmean(ours for ours, _ in pairs), fmean(theirs for _, theirs in pairs), error)
-
-
-def _exceeds(score: ConceptScore, minimum: float) -> bool:
-    """True if the difference to the control is at least ``minimum`` and at least two standard errors."""
-    return score.steered - score.control >= max(minimum, 2 * score.standard_error)
+    mean, control_mean = fmean(ours for ours, _ in pairs), fmean(theirs for _, theirs in pairs)
+    return ConceptScore(mean, control_mean, error, mean - control_mean >= max(smallest_difference, 2 * error))
 
 
 def _random_expert(run: Run, expert: int) -> int:

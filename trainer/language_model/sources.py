@@ -46,6 +46,7 @@ def is_gguf(source: str) -> bool:
     return source.lower().endswith(SUFFIX) or source.startswith(PACKAGE)
 
 
+@lru_cache(maxsize=64)  # each list of runs asks for every name
 def display_name(source: str) -> str:
     """Name to show for a language model: the last part of its Hub name or path, or the GGUF file of a package."""
     if source.startswith(PACKAGE):

@@ -39,6 +39,8 @@ from mxd.trainer.storage.database.column_types import ACTIVE, TOKEN_IDS
 INTERVALS = {"kl", "agreement", "normalized_mse", "paper_error", "variance_explained", "l0", "routing_share"}
 NEVER_NULL = ("ce_original", "ce_zeroed", "ce_mean_ablated", "ce_frozen", "routing_share")
 """Metrics that readers subtract or compare. Others are null where they are undefined."""
+COUNTS = ("num_experts", "k", "trained_k", "parameters", "tokens", "sequences")
+"""Fields of a result that are at least 1."""
 FEATURE_KINDS = {"experts", "neurons", "random-gate"}
 MEASURED: dict[str, type[BaseModel]] = {"ablate": AblationConfig, "evaluate-steering": SteeringEvaluationConfig}
 STEERED_KINDS = ("none", "expert", "random_expert", "random_direction")
@@ -199,6 +201,8 @@ def _evaluation(_run: RunContents, row: Row) -> None:
     EvaluateConfig.model_validate(row["settings"])
     result = row["result"]
     check_as_written(_adapter(Evaluation), result)
+    for name in COUNTS:
+        check_whole(f"result.{name} - 1", result[name] - 1)
     missing = sorted(INTERVALS - result["intervals"].keys())
     missing += [name for name in NEVER_NULL if result[name] is None]
     missing += [f"loss_increase.{part}" for part, value in result["loss_increase"].items() if value is None]

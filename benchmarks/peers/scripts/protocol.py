@@ -8,6 +8,9 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
+from typing import Literal
+
+Work = Literal["pair", "routing", "autoencoder", "transcoder"]
 
 
 def serve(works: Mapping[str, Callable[[], object]], packages: tuple[str, ...]) -> None:

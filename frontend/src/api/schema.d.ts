@@ -1896,6 +1896,12 @@ export interface components {
              */
             control: number;
             /**
+             * Exceeds Control
+             * @description True if it exceeds the control's by at least two standard errors, and by at least 0.01 units of activation or
+             *     0.05 of promoted tokens.
+             */
+            exceeds_control: boolean;
+            /**
              * Standard Error
              * @description Standard error of the difference of both over the samples; 0 for a single sample.
              */
@@ -2090,8 +2096,8 @@ export interface components {
             seconds: number;
             /**
              * Suggested
-             * @description Smallest strength above the neutral one with ``exceeds_control`` and a perplexity ratio of at most 3; null if
-             *     there is none.
+             * @description Smallest strength above the neutral one with a concept score that exceeds the control's and a perplexity ratio of
+             *     at most 3; null if there is none.
              */
             suggested: number | null;
         };
@@ -2107,12 +2113,6 @@ export interface components {
              * @description First text with the control expert edited instead.
              */
             control_text: string;
-            /**
-             * Exceeds Control
-             * @description True if a concept score exceeds the control's by at least two standard errors, and by at least 0.01 units of
-             *     activation or 0.05 of promoted tokens.
-             */
-            exceeds_control: boolean;
             /**
              * Kl
              * @description Mean KL divergence from the steered to the baseline next-token distribution after the same text, nats/token.

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import pytest
 import torch
 
 from benchmarks.peers import inputs
-from benchmarks.peers.compare import WORKS, bench_peers, held_out_nmse
+from benchmarks.peers.compare import bench_peers, held_out_nmse
 from benchmarks.peers.inputs import WorkSizes
 from benchmarks.peers.participants import Participant
+from benchmarks.peers.scripts.protocol import Work
 from benchmarks.trainer import generate
 from mxd.trainer.errors import UserError
 from mxd.trainer.layers.metrics import normalized_mse
@@ -37,7 +38,7 @@ def test_every_work_is_timed_and_scored(tmp_path: Path, monkeypatch: pytest.Monk
         Run.load(run.folder),
         world.language_model,
         text,
-        works=WORKS,
+        works=get_args(Work),
         peers=["transformers"],
         sizes=SIZES,
         rounds=1,
@@ -45,7 +46,11 @@ def test_every_work_is_timed_and_scored(tmp_path: Path, monkeypatch: pytest.Monk
         environments=tmp_path / "environments",
     )
     points = {(point.work, point.participant): point for point in found.points}
-    assert points.keys() == {*((work, "mxd") for work in WORKS), ("pair", "transformers"), ("routing", "transformers")}
+    assert points.keys() == {
+        *((work, "mxd") for work in get_args(Work)),
+        ("pair", "transformers"),
+        ("routing", "transformers"),
+    }
     assert all(point.wall_seconds > 0 and point.cpu_seconds > 0 for point in found.points)
     assert points["pair", "transformers"].quality == SIZES.tokens
     assert points["routing", "mxd"].quality > 0.99

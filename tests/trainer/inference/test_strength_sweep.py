@@ -114,8 +114,8 @@ def test_activation_is_that_of_routing_the_text(world: World, run: Run) -> None:
 
 
 def point(strength: float, ratio: float, exceeds: bool) -> DosePoint:
-    score = ConceptScore(0.0, 0.0, 0.0)
-    return DosePoint(strength, 0.0, ratio, score, score, exceeds, "", "")
+    score, other = ConceptScore(0.0, 0.0, 0.0, exceeds), ConceptScore(0.0, 0.0, 0.0, False)
+    return DosePoint(strength, 0.0, ratio, other, score, "", "")
 
 
 def test_suggests_the_smallest_fluent_strength_that_shows_the_concept() -> None:

@@ -63,6 +63,11 @@ def known_error(error: Exception) -> JSONResponse:
     return _response(status, body, {"Retry-After": retry} if retry else None)
 
 
+def unserved(status: int, code: str, message: str, headers: Mapping[str, str] | None) -> JSONResponse:
+    """Return the response to a request that no route serves."""
+    return _response(status, OpenAIErrorBody(message=message, type=_type(status), param=None, code=code), headers)
+
+
 def _type(status: int) -> str:
     return TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
 

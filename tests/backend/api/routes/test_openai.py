@@ -73,6 +73,9 @@ def test_models_are_runs_and_sessions(client: openai.OpenAI, url: str) -> None:
     assert client.models.retrieve("small").owned_by
     with pytest.raises(openai.NotFoundError, match="Unknown model 'big'"):
         client.models.retrieve("big")
+    with pytest.raises(openai.NotFoundError, match="is not served here") as raised:
+        client.models.retrieve("big\n1")
+    assert raised.value.type == "invalid_request_error"
 
 
 def test_a_completion_equals_that_of_the_trainer(client: openai.OpenAI, fitted: World) -> None:

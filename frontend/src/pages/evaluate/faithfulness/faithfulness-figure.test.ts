@@ -15,6 +15,7 @@ const figure: FigureData = {
       meta: { role: "this-run" },
       x: [0.01, 0.02, 0.03],
       y: ["one", "two", "one at K 8"],
+      customdata: ["one", "two", "one"],
       error_x: { array: [1, 2, 3], arrayminus: [4, 5, 6] },
     },
     {
@@ -43,6 +44,6 @@ test("only the current run has the accent colour, with its own intervals", () =>
 });
 
 test("a run alone has no other runs in the legend", () => {
-  const alone = { ...figure, data: [{ ...figure.data[0], y: ["one", "one", "one"] }] };
+  const alone = { ...figure, data: [{ ...figure.data[0], customdata: ["one", "one", "one"] }] };
   expect(faithfulnessFigure(alone, "one").data).toHaveLength(1);
 });

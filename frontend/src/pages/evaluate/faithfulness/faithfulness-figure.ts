@@ -9,9 +9,10 @@ type RawTrace = FigureData["data"][number];
 
 const list = (value: unknown): readonly unknown[] => (Array.isArray(value) ? (value as unknown[]) : []);
 
-/** The points of a trace at which `keep` holds, with their error bars. */
-function pointsOf(raw: RawTrace, keep: (y: unknown) => boolean): RawTrace {
-  const kept = (values: unknown) => list(values).filter((_, i) => keep(list(raw.y)[i]));
+/** The points of a trace whose run satisfies `keep`, with their error bars. */
+function pointsOf(raw: RawTrace, keep: (run: unknown) => boolean): RawTrace {
+  const runs = list(raw.customdata);
+  const kept = (values: unknown) => list(values).filter((_, i) => keep(runs[i]));
   const bars = (raw.error_x ?? {}) as Readonly<Record<string, unknown>>;
   return {
     ...raw,
@@ -21,18 +22,13 @@ function pointsOf(raw: RawTrace, keep: (y: unknown) => boolean): RawTrace {
   };
 }
 
-/** A run that was evaluated at another K has that in its name, too. */
-const isOf = (run: string) => (y: unknown) =>
-  typeof y === "string" && (y === run || y.startsWith(`${run} at K `) || y.startsWith(`${run}, on `));
-
 export function faithfulnessFigure(figure: FigureData, run: string): FigureData {
   const values = figure.data.flatMap((raw) => readTrace(raw).x.map(Number));
-  const isOwn = isOf(run);
   const data = figure.data.flatMap((raw) => {
     if (readTrace(raw).role !== "this-run") return [raw];
-    const others = pointsOf(raw, (y) => !isOwn(y));
+    const others = pointsOf(raw, (other) => other !== run);
     return [
-      { ...pointsOf(raw, isOwn), name: run },
+      { ...pointsOf(raw, (other) => other === run), name: run },
       ...(list(others.x).length === 0 ? [] : [{ ...others, name: "other runs", meta: { role: "other" } }]),
     ];
   });

@@ -14,16 +14,15 @@ const REQUEST = {
   sampling: { max_tokens: 64, samples: 1, seed: 5, stop: [] },
 } as unknown as SteeringRequest;
 const EDIT = { expert: 2, mode: "add", strength: 4 } as const;
-const NONE = { steered: 0.01, control: 0.01, standard_error: 0.01 };
-const SHOWN = { steered: 0.2, control: 0.02, standard_error: 0.03 };
+const NONE = { steered: 0.01, control: 0.01, standard_error: 0.01, exceeds_control: false };
+const SHOWN = { steered: 0.2, control: 0.02, standard_error: 0.03, exceeds_control: true };
 
 function done(suggested: number | null, ratios: readonly number[], exceeds: boolean): DoseDoneEvent {
   const points = ratios.map((ratio, strength) => ({
     strength,
     perplexity_ratio: ratio,
     activation: NONE,
-    promoted: SHOWN,
-    exceeds_control: exceeds && strength > 0,
+    promoted: { ...SHOWN, exceeds_control: exceeds && strength > 0 },
   }));
   return { suggested, points } as unknown as DoseDoneEvent;
 }
@@ -44,8 +43,8 @@ describe("a strength sweep", () => {
   });
 
   it("names a measure that is large enough to count", () => {
-    const small = { steered: 0.031, control: 0, standard_error: 0.001 };
-    const point = { strength: 1, perplexity_ratio: 1, activation: SHOWN, promoted: small, exceeds_control: true };
+    const small = { steered: 0.031, control: 0, standard_error: 0.001, exceeds_control: false };
+    const point = { strength: 1, perplexity_ratio: 1, activation: SHOWN, promoted: small };
     const sentence = verdict({ suggested: 1, points: [point] } as unknown as DoseDoneEvent, String);
     expect(sentence).toContain("mean activation 20 %");
   });

@@ -52,6 +52,8 @@ export function describeScore({ steered, control, standard_error: error }: Conce
   return `${formatShare(steered)} % (control ${formatShare(control)} %, difference ${difference} ± ${interval})`;
 }
 
+const exceeds = (score: ConceptScore) => score.exceeds_control;
+
 /** One sentence that says which strength to use, or why there is none. */
 export function verdict(done: DoseDoneEvent, describe: (strength: number) => string): string {
   const { suggested, points } = done;
@@ -60,7 +62,9 @@ export function verdict(done: DoseDoneEvent, describe: (strength: number) => str
     const cost = `perplexity × ${formatFixed(chosen.perplexity_ratio, 1)}`;
     return `${describe(chosen.strength)} is the smallest strength that shows the concept: ${describeConcept(chosen)}, at ${cost}.`;
   }
-  const shown = points.find((point) => point.exceeds_control && point.strength > 0);
+  const shown = points.find(
+    ({ activation, promoted, strength }) => strength > 0 && [activation, promoted].some(exceeds),
+  );
   if (shown !== undefined) {
     const cost = `× ${formatFixed(shown.perplexity_ratio, 1)}`;
     return `No strength suits: the concept first shows at ${describe(shown.strength)}, where perplexity is ${cost}; at most × ${MAX_PERPLEXITY_RATIO} counts as fluent.`;
@@ -68,15 +72,11 @@ export function verdict(done: DoseDoneEvent, describe: (strength: number) => str
   return "No strength suits: at none of them do the texts show the concept more than those of the control.";
 }
 
-/** The server's limits for a score that shows the concept: smallest differences to the control. */
-const MIN_ACTIVATION = 0.01;
-const MIN_PROMOTED = 0.05;
-
 /** Of the measures that show the concept, the one that exceeds its control by more standard errors. */
 function describeConcept({ activation, promoted }: DosePoint): string {
-  const surplus = ({ steered, control, standard_error: error }: ConceptScore, minimum: number) =>
-    steered - control < minimum ? -1 : (steered - control) / Math.max(error, 1e-6);
-  return surplus(activation, MIN_ACTIVATION) > surplus(promoted, MIN_PROMOTED)
+  const surplus = (score: ConceptScore) =>
+    exceeds(score) ? (score.steered - score.control) / Math.max(score.standard_error, 1e-6) : -1;
+  return surplus(activation) > surplus(promoted)
     ? `mean activation ${describeScore(activation)} of p99`
     : `promoted tokens ${describeScore(promoted)}`;
 }
