@@ -24,12 +24,16 @@ from mxd.backend.inference.waiting_time import MovingAverage
 from mxd.backend.schemas import ProgressEvent
 from mxd.trainer.errors import UserError
 from mxd.trainer.inference.results import DoseStep, SteeringStep
+from mxd.trainer.utils.memory import trim_freed_memory
 
 if TYPE_CHECKING:
     from mxd.trainer.inference.generation import RowBatch, SequenceState, StepOutput
     from mxd.trainer.language_model.model import LanguageModel
 
 log = logging.getLogger(__name__)
+STEP_GROWTH = 0.5
+"""A step with 4 times the rows takes about 4 ** 0.5 times as long on a CPU. Used to estimate the time of a full step
+before one has been measured."""
 Result = TypeVar("Result")
 
 
@@ -105,7 +109,10 @@ class ModelWorker:
         self._calls = 0
         self._call_seconds = MovingAverage(0.1)
         self._join_seconds = MovingAverage(0.1)
-        self._step_seconds = MovingAverage(0.05)
+        self._full_step_seconds = MovingAverage(0.05)
+        """Estimate for a step with ``max_rows`` rows."""
+        self._most_rows = 0
+        """Largest number of rows in a step since memory was last returned to the system."""
 
     @property
     def num_requests(self) -> int:
@@ -120,7 +127,7 @@ class ModelWorker:
         return (
             self._calls * self._call_seconds.value
             + len(waiting) * self._join_seconds.value
-            + work / self._max_rows * self._step_seconds.value
+            + work / self._max_rows * self._full_step_seconds.value
         )
 
     def call(self, job: Callable[[LanguageModel], Result]) -> Future[Result]:
@@ -177,6 +184,8 @@ class ModelWorker:
         self._admit()
         if self._running:
             self._step()
+        if not self._running:
+            self._return_memory()
 
     def _after_turn(self, turn: Future[None]) -> None:
         """Queue the next turn behind the jobs that wait. A defect is logged and ends the generations that it hit."""
@@ -192,6 +201,12 @@ class ModelWorker:
             self._scheduled = again = bool(self._waiting or self._running)
         if again:
             self._schedule_turn()
+
+    def _return_memory(self) -> None:
+        """Return the memory of a large batch to the system. Small batches use the same memory again."""
+        if self._most_rows > self._max_rows // 2:
+            self._most_rows = 0
+            trim_freed_memory()
 
     def _drop_cancelled(self) -> None:
         with self._lock:
@@ -236,6 +251,8 @@ class ModelWorker:
     def _step(self) -> None:
         assert self._batch is not None
         started = time.perf_counter()
+        rows = sum(request.rows for request in self._running)
+        self._most_rows = max(self._most_rows, rows)
         try:
             step = self._batch.step()
         except (RuntimeError, MemoryError) as error:
@@ -249,7 +266,7 @@ class ModelWorker:
                 self._deliver(request, request.generation.advance(self._batch, step))
             except (RuntimeError, MemoryError) as error:
                 self._fail_for_memory(request, error)
-        self._step_seconds.add(time.perf_counter() - started)
+        self._full_step_seconds.add((time.perf_counter() - started) * (self._max_rows / rows) ** STEP_GROWTH)
 
     def _deliver(self, request: GenerationRequest, events: Iterator[SteeringStep | DoseStep]) -> None:
         assert request.generation is not None

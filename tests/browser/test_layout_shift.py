@@ -53,6 +53,7 @@ def test_a_long_text_moves_nothing_below_it(open_page: OpenPage, viewport: tuple
     page = _open(open_page, address, *viewport)
     below = page.get_by_role("region", name="Dose")
     expect(below).to_be_visible()
+    page.evaluate("document.fonts.ready")  # in the fallback font the prompt takes two lines
     top = "pane => pane.getBoundingClientRect().top + scrollY"
     before = below.evaluate(top)
     expect(page.get_by_text("done, 96 tokens").first).to_be_visible()

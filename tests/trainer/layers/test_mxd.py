@@ -147,10 +147,18 @@ def test_a_training_step_of_a_centred_layer_uses_its_own_centre() -> None:
     mixing_TM = layer.mixing(output.routing)
     expected_TO = (mixing_TM - spatial_median(mixing_TM, layer.mixing_centre_M)) * output.dense_TM
     torch.testing.assert_close(output.output_TO, expected_TO + layer.output_bias)
-    # A constant added to the mixing changes nothing, so it has no gradient.
-    shift_M = torch.zeros(layer.config.output_width, requires_grad=True)
-    layer.decode_mixed(
-        output.dense_TM.detach(), layer.mixing(output.routing).detach() + shift_M
-    ).square().sum().backward()
-    assert shift_M.grad is not None
-    assert shift_M.grad.abs().max() < 1e-3
+
+
+def test_a_constant_added_to_centred_mixing_has_no_gradient() -> None:
+    layer = random_layer(mixing="centred")
+    assert isinstance(layer, MxD)
+    output = layer(torch.randn(50, layer.config.input_width))
+    dense_TM, mixing_TM = output.dense_TM.detach(), layer.mixing(output.routing).detach()
+    gradients = []
+    for own_centre in (token_mean, None):
+        layer.batch_mean = own_centre
+        shift_M = torch.zeros(layer.config.output_width, requires_grad=True)
+        layer.decode_mixed(dense_TM, mixing_TM + shift_M).square().sum().backward()
+        assert shift_M.grad is not None
+        gradients.append(shift_M.grad.abs().max().item())
+    assert gradients[0] < 1e-5 * gradients[1]

@@ -1,0 +1,91 @@
+"""The worker's estimate of the time left, and the memory that it returns after a large batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from threading import Event
+
+import pytest
+
+from mxd.backend.inference import worker
+from mxd.backend.inference.jobs import JobContext, max_rows, prepare_generation
+from mxd.backend.inference.worker import Delivery, Generation, GenerationRequest, ModelWorker
+from mxd.trainer.config import Sampling, SteeringConfig
+from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.storage.run import Run
+from tests.helpers.runs import World
+
+MAX_ROWS = 4
+PATIENCE_SECONDS = 30.0
+
+
+@pytest.fixture
+def run(fitted: World) -> Run:
+    """The trained run."""
+    return Run.load("small", fitted.data)
+
+
+def steering_request(run: Run, ended: Callable[[], None]) -> GenerationRequest:
+    """A request for one pair of three tokens; ``ended`` is called after its last delivery."""
+    config = SteeringConfig(prompt="the old fox", sampling=Sampling(max_tokens=3, temperature=0))
+
+    def prepare(language_model: LanguageModel) -> Generation:
+        return prepare_generation(JobContext(language_model, [run], 64, Event()), config, {})
+
+    def deliver(delivery: Delivery) -> None:
+        assert not isinstance(delivery, BaseException), delivery
+        if delivery is None:
+            ended()
+
+    return GenerationRequest(prepare, max_rows(config), config.sampling.max_tokens, deliver)
+
+
+def generate_together(run: Run, model_worker: ModelWorker, number: int) -> None:
+    """Generate ``number`` texts in one batch and wait for the end of the batch's last turn."""
+    model_worker.call(lambda language_model: None).result(PATIENCE_SECONDS)  # loads the language model
+    hold, ended = Event(), [Event() for _ in range(number)]
+    held = model_worker.call(lambda language_model: hold.wait(PATIENCE_SECONDS))
+    for one in ended:
+        model_worker.generate(steering_request(run, one.set))
+    hold.set()
+    assert held.result(PATIENCE_SECONDS)
+    assert all(one.wait(PATIENCE_SECONDS) for one in ended)
+    model_worker.call(lambda language_model: None).result(PATIENCE_SECONDS)
+
+
+def test_memory_is_returned_after_a_large_batch_only(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    monkeypatch.setattr(worker, "trim_freed_memory", lambda: calls.append(1))
+    rows = steering_request(run, lambda: None).rows
+    model_worker = ModelWorker(run.language_model_source, "cpu", MAX_ROWS * rows)
+    try:
+        generate_together(run, model_worker, 1)
+        assert calls == []
+        generate_together(run, model_worker, MAX_ROWS)
+        assert calls == [1]
+        generate_together(run, model_worker, 1)
+        assert calls == [1]
+    finally:
+        model_worker.close()
+
+
+def test_a_step_with_few_rows_predicts_a_longer_full_step(run: Run) -> None:
+    rows = steering_request(run, lambda: None).rows
+    model_worker = ModelWorker(run.language_model_source, "cpu", MAX_ROWS * rows)
+    measured: list[float] = []
+    times = count()
+    try:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr("mxd.backend.inference.worker.time.perf_counter", lambda: float(next(times)))
+            patched.setattr(model_worker._full_step_seconds, "add", measured.append)
+            generate_together(run, model_worker, 1)
+            alone = measured.copy()
+            measured.clear()
+            generate_together(run, model_worker, MAX_ROWS)
+    finally:
+        model_worker.close()
+    # By the clock above every step takes one second.
+    assert alone == pytest.approx([MAX_ROWS**0.5] * len(alone))
+    assert min(measured) == pytest.approx(1.0)
+    assert model_worker.seconds_left() == 0
