@@ -191,16 +191,21 @@ class InferenceService:
         finally:
             release()
 
-    def return_seconds(self) -> float:
-        """Return the estimated seconds after which a client that is turned away should return."""
-        return self._returns.next(self._seconds_left(), self._settings.max_inference_requests)
+    def return_seconds(self, arriving: int = 0) -> float:
+        """Return the estimated seconds after which a client that is turned away should return.
 
-    def _seconds_left(self) -> float:
-        """Estimated seconds until all requests that run or wait have ended. Language models share the processor."""
+        Args:
+            arriving: requests that have reached the server and may not have reached this service yet.
+        """
+        limit = self._settings.max_inference_requests
+        return self._returns.next(self._seconds_left(max(self._num_active, min(arriving, limit))), limit)
+
+    def _seconds_left(self, num_active: int) -> float:
+        """Estimated seconds until ``num_active`` requests have ended. Language models share the processor."""
         workers = list(self._workers.values())
         known = sum(worker.num_requests for worker in workers)
         # Requests of one burst are turned away before the earlier ones have reached their worker.
-        unknown = max(0, self._num_active - known)
+        unknown = max(0, num_active - known)
         seconds = sum(worker.seconds_left() for worker in workers)
         return seconds * (1 + unknown / known) if known else unknown * SECONDS_PER_UNKNOWN_REQUEST
 

@@ -39,9 +39,13 @@ class LoadSheddingMiddleware:
         if scope["type"] != "http" or scope["path"] in ALWAYS_ANSWERED:
             await self.app(scope, receive, send)
         elif self._waiting >= self.most_waiting:
-            await _refuse(f"{self._waiting} requests are already waiting. Try again in a moment.", scope, receive, send)
+            error = BusyError(f"{self._waiting} requests are already waiting. Try again in a moment.")
+            if QUEUED.match(scope["path"]):
+                # A burst is refused here before its first requests have reached the queue.
+                error.seconds = scope["app"].state.services.live.return_seconds(arriving=self._waiting)
+            await response_to(error)(scope, receive, send)
         elif self._is_late() and not QUEUED.match(scope["path"]):
-            await _refuse("The server is overloaded. Try again in a moment.", scope, receive, send)
+            await response_to(BusyError("The server is overloaded. Try again in a moment."))(scope, receive, send)
         else:
             await self._counted(scope, receive, send)
 
@@ -74,9 +78,3 @@ class LoadSheddingMiddleware:
             await self.app(scope, receive, send_wrapped)
         finally:
             stop_waiting()
-
-
-async def _refuse(said: str, scope: Scope, receive: Receive, send: Send) -> None:
-    is_queued = QUEUED.match(scope["path"]) is not None
-    error = BusyError(said, scope["app"].state.services.live.return_seconds()) if is_queued else BusyError(said)
-    await response_to(error)(scope, receive, send)

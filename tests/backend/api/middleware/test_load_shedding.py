@@ -5,10 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
+from fastapi import FastAPI
 from starlette.types import Message, Receive, Scope, Send
 
+from mxd.backend.api.app import create_app
 from mxd.backend.api.middleware.load_shedding import FEW, TURN_SECONDS, LoadSheddingMiddleware
+from mxd.backend.inference.service import SECONDS_PER_UNKNOWN_REQUEST
+from mxd.backend.settings import Settings
 
 MOST = 3
 
@@ -27,8 +32,10 @@ class Slow:
         await send({"type": "http.response.body", "body": b""})
 
 
-async def status(app: Callable[[Scope, Receive, Send], Awaitable[None]], path: str = "/api/runs") -> Message:
-    """The beginning of the answer."""
+async def status(
+    app: Callable[[Scope, Receive, Send], Awaitable[None]], path: str = "/api/runs", server: FastAPI | None = None
+) -> Message:
+    """Return the start of the response to a request that ``server`` passes to ``app``."""
     sent: list[Message] = []
 
     async def receive() -> Message:
@@ -37,7 +44,7 @@ async def status(app: Callable[[Scope, Receive, Send], Awaitable[None]], path: s
     async def send(message: Message) -> None:
         sent.append(message)
 
-    await app({"type": "http", "path": path}, receive, send)
+    await app({"type": "http", "path": path, "app": server}, receive, send)
     return sent[0]
 
 
@@ -61,6 +68,27 @@ def test_requests_above_the_limit_are_rejected_with_retry_after() -> None:
         assert (await status(app))["status"] == 200
 
     asyncio.run(check())
+
+
+def test_a_burst_is_told_to_wait_for_the_requests_that_came_first(tmp_path: Path) -> None:
+    server = create_app(Settings(data=tmp_path, device="cpu"))
+    path, most = "/api/runs/x/steering", 100
+
+    async def check() -> None:
+        slow = Slow()
+        app = LoadSheddingMiddleware(slow, most)
+        waiting = [asyncio.create_task(status(app, path, server)) for _ in range(most)]
+        await asyncio.sleep(0)
+        refused = await status(app, path, server)
+        assert refused["status"] == 503
+        assert int(dict(refused["headers"])[b"retry-after"]) >= most * SECONDS_PER_UNKNOWN_REQUEST / 2
+        slow.begin.set()
+        slow.end.set()
+        await asyncio.gather(*waiting)
+
+    asyncio.run(check())
+    server.state.services.live.close()
+    server.state.services.database.dispose()
 
 
 def test_a_started_stream_frees_its_slot() -> None:
