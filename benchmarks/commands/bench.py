@@ -10,6 +10,7 @@ from pydantic import Field
 
 from benchmarks.commands.bench_browse import BenchBrowse, BenchLoad, tokenizer_folder
 from benchmarks.commands.bench_crowd import BenchCrowd
+from benchmarks.commands.bench_evaluate import BenchEvaluate
 from benchmarks.commands.bench_gates import BenchGates
 from benchmarks.commands.bench_gpu import BenchGpu
 from benchmarks.commands.bench_large import BenchLarge
@@ -167,6 +168,7 @@ BENCHMARKS: Mapping[str, type[Command]] = {
     "gpu": BenchGpu,
     "peers": BenchPeers,
     "index": BenchIndex,
+    "evaluate": BenchEvaluate,
     "browse": BenchBrowse,
     "generate": BenchGenerate,
     "identity": BenchIdentity,
