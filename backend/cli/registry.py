@@ -60,6 +60,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
         "evaluate-steering": Entry(
             "evaluate_steering", "EvaluateSteeringCommand", "evaluate steering against random baselines"
         ),
+        "recurrence": Entry("recurrence", "RecurrenceCommand", "measure which experts other seeds find again"),
         "probe": Entry("probe", "ProbeCommand", "run single-expert probes on labelled texts"),
         "report": Entry("report", "ReportCommand", "write all measurements to one HTML file"),
     },

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from mxd.trainer.config.analysis import AblationConfig, EvaluateConfig, IndexConfig, SteeringEvaluationConfig
+from mxd.trainer.config.analysis import (
+    AblationConfig,
+    EvaluateConfig,
+    IndexConfig,
+    RecurrenceConfig,
+    SteeringEvaluationConfig,
+)
 from mxd.trainer.config.base import INSTALLED_SAMPLE, SAMPLE, Config, Count, RunName, Size, parse_count
 from mxd.trainer.config.conditions import Scope
 from mxd.trainer.config.gates import GateConfig
@@ -54,6 +60,7 @@ __all__ = [
     "OptimizerConfig",
     "Origin",
     "ProtectConfig",
+    "RecurrenceConfig",
     "RegularizationConfig",
     "RunName",
     "Sampling",

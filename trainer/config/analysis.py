@@ -107,6 +107,21 @@ class EvaluateConfig(Config):
     """Number of active experts per token, at most the run's K. Default: the run's K."""
 
 
+class RecurrenceConfig(Config):
+    """Comparison of the experts of one layer trained from several random starts."""
+
+    text: TextConfig
+    """Dataset to read."""
+    tokens: Count
+    """Number of tokens to read, such as 100k."""
+    min_tokens: Annotated[int, Field(ge=2)] = 20
+    """Active tokens below which an expert is not measured. Default: 20."""
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    """Random seed of the shifts and of the bootstrap. Default: 0."""
+    resamples: Annotated[int, Field(ge=100, le=100_000)] = 1000
+    """Number of bootstrap resamples. Default: 1,000."""
+
+
 class ImportConfig(Config):
     """Import of a layer that another library trained."""
 

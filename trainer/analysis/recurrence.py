@@ -1,0 +1,280 @@
+"""Recurrence of experts across seeds: which experts of a layer does training find again from another random start?
+
+Two experts are compared by when they fire and by what they write: the cosine of their gate activations over the tokens
+of a text, and the cosine of their mean outputs. Chance is measured on shuffled experts: the same gate activations, with
+those of the other layer shifted along the text.
+
+Shapes: S sequences, L tokens per sequence, T tokens, K active experts, N experts of the run, J experts of the other,
+E measured experts, O output width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mxd.trainer.config import RecurrenceConfig
+from mxd.trainer.data.activations import SEQUENCES_PER_FORWARD
+from mxd.trainer.data.sequences import sequences
+from mxd.trainer.errors import UserError
+from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.layers.base import Routing, SparseLayer
+from mxd.trainer.storage.run import Run
+from mxd.trainer.storage.run_sets import check_fits
+from mxd.trainer.utils.bootstrap import Bootstrap, Interval
+from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
+
+FIRING_PERCENTILE, WRITING_PERCENTILE = 0.99, 0.95
+"""Percentile that a match must exceed: of shuffled experts' best cosines of gate activations, and of random pairs'
+cosines of mean outputs."""
+DENSITY_BINS = 10
+"""Rare experts match by chance more easily than frequent ones, so each tenth of the experts has a chance level."""
+TOKENS_AT_ONCE = 4096
+
+
+@dataclass(frozen=True)
+class Match:
+    """The expert of another run that is most similar to an expert."""
+
+    run: str
+    expert: int
+    firing_cosine: float
+    """Cosine of the two experts' gate activations over the text."""
+    writing_cosine: float
+    """Cosine of their mean outputs."""
+    above_chance: bool
+    """Whether both cosines exceed the chance level."""
+
+
+@dataclass(frozen=True)
+class ExpertRecurrence:
+    """An expert with enough active tokens, and its match in each other run."""
+
+    expert: int
+    active_tokens: int
+    matches: tuple[Match, ...]
+
+    @property
+    def found_in(self) -> int:
+        """Number of other runs in which the expert was found again."""
+        return sum(match.above_chance for match in self.matches)
+
+
+@dataclass(frozen=True)
+class RunRecurrence:
+    """Summary of the comparison with one other run."""
+
+    run: str
+    found_again: Interval
+    """Share of the measured experts that were found again; the interval is over experts."""
+    chance: float
+    """The same share if the other run's gate activations are shifted along the text."""
+    firing_cosine: float
+    """Median over the measured experts of the best cosine of gate activations."""
+    chance_firing_cosine: float
+    """The same after the shift."""
+    writing_cosine: float
+    """Median cosine of the mean outputs of matched experts."""
+    chance_writing_cosine: float
+    """Median cosine of the mean outputs of random pairs."""
+
+
+@dataclass(frozen=True)
+class Recurrence:
+    """Result of ``mxd recurrence``."""
+
+    run: str
+    num_experts: int
+    tokens: int
+    min_tokens: int
+    """Experts with fewer active tokens were not measured."""
+    runs: tuple[RunRecurrence, ...]
+    found_in_all: Interval
+    """Share of the measured experts that were found again in every other run."""
+    experts: tuple[ExpertRecurrence, ...]
+    """The measured experts, by number."""
+
+
+class Firing:
+    """Gate activations and mean outputs of all experts of a layer over a text."""
+
+    def __init__(self, layer: SparseLayer) -> None:
+        self._layer = layer
+        self._parts: list[Routing] = []
+        self._output_NO = torch.zeros(layer.config.num_experts, layer.config.output_width)
+
+    @torch.no_grad()
+    def add(self, x_TI: Tensor) -> None:
+        """Route a batch of tokens. The outputs of an expert are summed over its active tokens."""
+        routing = self._layer.route(x_TI)
+        dense_TM = self._layer.dense_output(x_TI)
+        for column in range(routing.indices_TK.shape[1]):
+            single = Routing(routing.coefficients_TK[:, column, None], routing.indices_TK[:, column, None])
+            self._output_NO.index_add_(
+                0, single.indices_TK[:, 0].cpu(), self._layer.contribution(dense_TM, single).cpu()
+            )
+        self._parts.append(Routing(*(part.cpu() for part in routing)))
+
+    @property
+    def num_experts(self) -> int:
+        """Number of experts N."""
+        return len(self._output_NO)
+
+    @property
+    def routing(self) -> Routing:
+        """Routing of all tokens."""
+        return Routing(*(torch.cat(parts) for parts in zip(*self._parts, strict=True)))
+
+    @property
+    def active_N(self) -> Tensor:
+        """Number of active tokens of each expert."""
+        routing = self.routing
+        return torch.bincount(routing.indices_TK[routing.coefficients_TK > 0], minlength=self.num_experts)
+
+    @property
+    def direction_NO(self) -> Tensor:
+        """Mean output of each expert, with norm 1."""
+        return torch.nn.functional.normalize(self._output_NO, dim=1)
+
+
+def measure_recurrence(
+    run: Run,
+    others: Sequence[Run],
+    config: RecurrenceConfig,
+    language_model: LanguageModel,
+    callbacks: Callbacks = NO_CALLBACKS,
+) -> Recurrence:
+    """Compare the experts of ``run`` with those of other runs of the same layer.
+
+    Raises:
+        UserError: the runs replace different layers, the text is too short, or no expert is active often enough.
+        CancelledError: the task was cancelled.
+    """
+    firings = _collect((run, *others), config, language_model, callbacks)
+    generator = np.random.default_rng(config.seed)
+    active_N = firings[0].active_N
+    measured_E = (active_N >= config.min_tokens).nonzero().squeeze(1)
+    if not len(measured_E):
+        raise UserError(f"No expert of '{run.name}' is active on {config.min_tokens} tokens. Read more tokens.")
+    bootstrap = Bootstrap(len(measured_E), config.resamples, config.seed)
+    compared = [
+        _compare(firings[0], other, each.name, measured_E, generator, bootstrap)
+        for each, other in zip(others, firings[1:], strict=True)
+    ]
+    experts = tuple(
+        ExpertRecurrence(expert, int(active_N[expert]), matches)
+        for expert, matches in zip(
+            measured_E.tolist(), zip(*(matches for _, matches in compared), strict=True), strict=True
+        )
+    )
+    in_all_E = np.array([float(each.found_in == len(others)) for each in experts])
+    return Recurrence(
+        run=run.name,
+        num_experts=firings[0].num_experts,
+        tokens=len(firings[0].routing.indices_TK),
+        min_tokens=config.min_tokens,
+        runs=tuple(summary for summary, _ in compared),
+        found_in_all=bootstrap.mean(in_all_E),
+        experts=experts,
+    )
+
+
+def _collect(
+    runs: Sequence[Run], config: RecurrenceConfig, language_model: LanguageModel, callbacks: Callbacks
+) -> list[Firing]:
+    """Route a text through the layers of all runs, in one pass of the language model."""
+    layer = runs[0].config.layer
+    for run in runs:
+        check_fits(language_model, run)
+        if run.config.layer != layer:
+            raise UserError(
+                f"'{run.name}' replaces layer {run.config.layer}, '{runs[0].name}' layer {layer}. "
+                "Choose runs of one layer."
+            )
+    layers = [run.layer.to(language_model.device_of(layer)) for run in runs]
+    firings = [Firing(each) for each in layers]
+    stream = sequences(config.text, language_model.tokenizer, config.tokens, config.seed, "as-is")
+    ids_SL = torch.from_numpy(np.stack(list(stream))).long()
+    for number, part_SL in enumerate(ids_SL.split(SEQUENCES_PER_FORWARD)):
+        callbacks.check_cancelled()
+        activations = language_model.capture(layer, part_SL)
+        for each, firing in zip(layers, firings, strict=True):
+            firing.add(activations.inputs_for(each).float())
+        done = min((number + 1) * SEQUENCES_PER_FORWARD, len(ids_SL)) * ids_SL.shape[1]
+        callbacks.on_progress(done, ids_SL.numel(), f"{len(runs)} runs")
+    return firings
+
+
+def _compare(
+    own: Firing, other: Firing, name: str, measured_E: Tensor, generator: np.random.Generator, bootstrap: Bootstrap
+) -> tuple[RunRecurrence, list[Match]]:
+    tokens = len(own.routing.indices_TK)
+    # Whole turns would leave every token at its position within the sequence, and positions are what some experts read.
+    shifts = generator.integers(tokens // 4, 3 * tokens // 4, size=2)
+    best_E, match_E = _best_matches(own, other, 0, measured_E)
+    chance_E, _ = _best_matches(own, other, int(shifts[0]), measured_E)
+    shuffled_E, shuffled_match_E = _best_matches(own, other, int(shifts[1]), measured_E)
+    level_E = _chance_levels(chance_E, own.active_N[measured_E])
+    random_E = torch.from_numpy(generator.permutation(match_E.numpy()))
+    writing_E, random_writing_E, shuffled_writing_E = (
+        (own.direction_NO[measured_E] * other.direction_NO[partner_E]).sum(1)
+        for partner_E in (match_E, random_E, shuffled_match_E)
+    )
+    writing_level = random_writing_E.quantile(WRITING_PERCENTILE)
+    found_E = (best_E > level_E) & (writing_E > writing_level)
+    by_chance_E = (shuffled_E > level_E) & (shuffled_writing_E > writing_level)
+    summary = RunRecurrence(
+        run=name,
+        found_again=bootstrap.mean(found_E.double().numpy()),
+        chance=by_chance_E.double().mean().item(),
+        firing_cosine=best_E.median().item(),
+        chance_firing_cosine=chance_E.median().item(),
+        writing_cosine=writing_E.median().item(),
+        chance_writing_cosine=random_writing_E.median().item(),
+    )
+    values = zip(match_E.tolist(), best_E.tolist(), writing_E.tolist(), found_E.tolist(), strict=True)
+    return summary, [Match(name, *each) for each in values]
+
+
+def _best_matches(own: Firing, other: Firing, shift: int, measured_E: Tensor) -> tuple[Tensor, Tensor]:
+    """Largest cosine of gate activations with any expert of the other layer, and that expert, [E] each.
+
+    The other layer's activations are shifted by ``shift`` tokens first.
+    """
+    cosine_NJ = _products(own.routing, other.routing, shift, own.num_experts, other.num_experts)
+    cosine_NJ /= _norms(own)[:, None]
+    cosine_NJ /= _norms(other)[None]
+    best_N, match_N = cosine_NJ.max(dim=1)
+    return best_N[measured_E], match_N[measured_E]
+
+
+def _products(own: Routing, other: Routing, shift: int, count: int, other_count: int) -> Tensor:
+    """Sum over tokens of the product of each pair of gate activations, [N, J]. Only active pairs are visited."""
+    sums_P = torch.zeros(count * other_count)
+    coefficients_TK, indices_TK = (part.roll(shift, 0) for part in other)
+    for first in range(0, len(indices_TK), TOKENS_AT_ONCE):
+        part = slice(first, first + TOKENS_AT_ONCE)
+        pair_TKK = own.indices_TK[part, :, None] * other_count + indices_TK[part, None]
+        product_TKK = own.coefficients_TK[part, :, None] * coefficients_TK[part, None]
+        sums_P.index_add_(0, pair_TKK.reshape(-1), product_TKK.reshape(-1).float())
+    return sums_P.reshape(count, other_count)
+
+
+def _norms(firing: Firing) -> Tensor:
+    """Norm of each expert's gate activations over the text, [N]; tiny instead of 0 for those that never fire."""
+    routing = firing.routing
+    squares_N = torch.zeros(firing.num_experts)
+    squares_N.index_add_(0, routing.indices_TK.reshape(-1), routing.coefficients_TK.reshape(-1).square().float())
+    return squares_N.sqrt().clamp_min(1e-12)
+
+
+def _chance_levels(chance_E: Tensor, active_E: Tensor) -> Tensor:
+    """For each expert, the percentile of the shuffled cosines among experts with a similar number of active tokens."""
+    level_E = torch.empty_like(chance_E)
+    for experts_B in active_E.argsort().tensor_split(min(DENSITY_BINS, len(active_E))):
+        level_E[experts_B] = chance_E[experts_B].quantile(FIRING_PERCENTILE)
+    return level_E
