@@ -1,8 +1,10 @@
 """Recurrence of experts across seeds: which experts of a layer does training find again from another random start?
 
 Two experts are compared by when they fire and by what they write: the cosine of their gate activations over the tokens
-of a text, and the cosine of their mean outputs. Chance is measured on shuffled experts: the same gate activations, with
-those of the other layer shifted along the text.
+of a text, and the cosine of their mean outputs. An expert is found again if both cosines are above chance, and if the
+match is mutual: neither expert has a better one. Without the last condition, one frequent expert can be the match of
+many. Chance is measured on shuffled experts: the same gate activations, with those of the other layer shifted along the
+text.
 
 Shapes: S sequences, L tokens per sequence, T tokens, K active experts, N experts of the run, J experts of the other,
 E measured experts, O output width.
@@ -48,6 +50,13 @@ class Match:
     """Cosine of their mean outputs."""
     above_chance: bool
     """Whether both cosines exceed the chance level."""
+    mutual: bool
+    """Whether this expert is also the best match of that one."""
+
+    @property
+    def found(self) -> bool:
+        """Whether the expert was found again in the other run."""
+        return self.above_chance and self.mutual
 
 
 @dataclass(frozen=True)
@@ -61,7 +70,7 @@ class ExpertRecurrence:
     @property
     def found_in(self) -> int:
         """Number of other runs in which the expert was found again."""
-        return sum(match.above_chance for match in self.matches)
+        return sum(match.found for match in self.matches)
 
 
 @dataclass(frozen=True)
@@ -71,8 +80,10 @@ class RunRecurrence:
     run: str
     found_again: Interval
     """Share of the measured experts that were found again; the interval is over experts."""
+    above_chance: float
+    """Share whose best match is above chance, mutual or not."""
     chance: float
-    """The same share if the other run's gate activations are shifted along the text."""
+    """Share found again if the other run's gate activations are shifted along the text."""
     firing_cosine: float
     """Median over the measured experts of the best cosine of gate activations."""
     chance_firing_cosine: float
@@ -215,9 +226,9 @@ def _compare(
     tokens = len(own.routing.indices_TK)
     # Whole turns would leave every token at its position within the sequence, and positions are what some experts read.
     shifts = generator.integers(tokens // 4, 3 * tokens // 4, size=2)
-    best_E, match_E = _best_matches(own, other, 0, measured_E)
-    chance_E, _ = _best_matches(own, other, int(shifts[0]), measured_E)
-    shuffled_E, shuffled_match_E = _best_matches(own, other, int(shifts[1]), measured_E)
+    best_E, match_E, mutual_E = _best_matches(own, other, 0, measured_E)
+    chance_E, _, _ = _best_matches(own, other, int(shifts[0]), measured_E)
+    shuffled_E, shuffled_match_E, shuffled_mutual_E = _best_matches(own, other, int(shifts[1]), measured_E)
     level_E = _chance_levels(chance_E, own.active_N[measured_E])
     random_E = torch.from_numpy(generator.permutation(match_E.numpy()))
     writing_E, random_writing_E, shuffled_writing_E = (
@@ -225,23 +236,25 @@ def _compare(
         for partner_E in (match_E, random_E, shuffled_match_E)
     )
     writing_level = random_writing_E.quantile(WRITING_PERCENTILE)
-    found_E = (best_E > level_E) & (writing_E > writing_level)
-    by_chance_E = (shuffled_E > level_E) & (shuffled_writing_E > writing_level)
+    above_E = (best_E > level_E) & (writing_E > writing_level)
+    by_chance_E = (shuffled_E > level_E) & (shuffled_writing_E > writing_level) & shuffled_mutual_E
     summary = RunRecurrence(
         run=name,
-        found_again=bootstrap.mean(found_E.double().numpy()),
+        found_again=bootstrap.mean((above_E & mutual_E).double().numpy()),
+        above_chance=above_E.double().mean().item(),
         chance=by_chance_E.double().mean().item(),
         firing_cosine=best_E.median().item(),
         chance_firing_cosine=chance_E.median().item(),
         writing_cosine=writing_E.median().item(),
         chance_writing_cosine=random_writing_E.median().item(),
     )
-    values = zip(match_E.tolist(), best_E.tolist(), writing_E.tolist(), found_E.tolist(), strict=True)
+    columns_E = (match_E, best_E, writing_E, above_E, mutual_E)
+    values = zip(*(column_E.tolist() for column_E in columns_E), strict=True)
     return summary, [Match(name, *each) for each in values]
 
 
-def _best_matches(own: Firing, other: Firing, shift: int, measured_E: Tensor) -> tuple[Tensor, Tensor]:
-    """Largest cosine of gate activations with any expert of the other layer, and that expert, [E] each.
+def _best_matches(own: Firing, other: Firing, shift: int, measured_E: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Largest cosine of gate activations with any expert of the other layer, that expert, and mutuality, [E] each.
 
     The other layer's activations are shifted by ``shift`` tokens first.
     """
@@ -249,7 +262,8 @@ def _best_matches(own: Firing, other: Firing, shift: int, measured_E: Tensor) ->
     cosine_NJ /= _norms(own)[:, None]
     cosine_NJ /= _norms(other)[None]
     best_N, match_N = cosine_NJ.max(dim=1)
-    return best_N[measured_E], match_N[measured_E]
+    match_E = match_N[measured_E]
+    return best_N[measured_E], match_E, cosine_NJ.argmax(dim=0)[match_E] == measured_E
 
 
 def _products(own: Routing, other: Routing, shift: int, count: int, other_count: int) -> Tensor:

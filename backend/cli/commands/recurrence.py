@@ -20,7 +20,7 @@ class RecurrenceCommand(ModelCommand):
     """Measure which experts of a run are found again in other runs of the same layer, such as other seeds.
 
     An expert is found again if it fires and writes like an expert of the other run, above the chance level of shuffled
-    experts.
+    experts, and if the match is mutual.
     """
 
     examples: ClassVar = (

@@ -58,6 +58,7 @@ def test_renumbered_experts_are_found_again_and_others_are_not(world: World) -> 
         assert int(order_N[expert.matches[0].expert]) == expert.expert
         assert expert.matches[0].firing_cosine == pytest.approx(1, abs=1e-4)
         assert expert.matches[0].writing_cosine == pytest.approx(1, abs=1e-4)
+        assert expert.matches[0].mutual
     assert same.firing_cosine > same.chance_firing_cosine
     assert same.found_again.value > 0.8 > different.found_again.value
     assert same.chance < 0.2
@@ -65,6 +66,19 @@ def test_renumbered_experts_are_found_again_and_others_are_not(world: World) -> 
         sum(expert.found_in == 2 for expert in result.experts) / len(result.experts)
     )
     assert result == measure_recurrence(run, others, config, world.language_model)
+    world.database.dispose()
+
+
+def test_the_match_of_a_copied_expert_is_mutual_for_one_of_the_copies(world: World) -> None:
+    layer = random_layer(widths=(16, 20, 16), num_experts=EXPERTS)
+    order_N = torch.arange(EXPERTS)
+    order_N[1::2] = order_N[::2]
+    run, original = with_layer(world, "run", renumbered(layer, order_N)), with_layer(world, "original", layer)
+    config = RecurrenceConfig(text=world.text, tokens=1600)
+    experts = measure_recurrence(run, [original], config, world.language_model).experts
+    found = [expert.expert for expert in experts if expert.matches[0].mutual]
+    assert found
+    assert len({int(order_N[expert]) for expert in found}) == len(found)
     world.database.dispose()
 
 
