@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from benchmarks.commands.bench import BENCHMARKS
+from mxd.backend.cli.main import share_cores
 from mxd.backend.cli.parser import parse
 from mxd.backend.cli.runner import complain, guarded
 from mxd.trainer.utils.suggestions import suggest
@@ -25,4 +26,5 @@ def main(words: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
+    share_cores()  # as mxd does
     sys.exit(main(sys.argv[1:]))

@@ -11,12 +11,16 @@ from importlib.metadata import version
 from mxd.backend.cli.registry import GROUPS, UnknownCommandError, overview, split_command
 
 BAD_INPUT = 2
+SPINS = "5000"
+"""Iterations that an idle OpenMP thread spins before it sleeps. The library's default is 300,000. If another program
+uses a core, threads then spin while the one that they wait for has no core. See ``python -m benchmarks busy``."""
 EXIT_SIGPIPE = 141
 """Exit code of a program that SIGPIPE ended, as shells report it."""
 
 
 def main() -> None:
     """Run the command line of this process and exit."""
+    share_cores()
     try:
         code = run(sys.argv[1:])
         sys.stdout.flush()
@@ -25,6 +29,12 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = EXIT_SIGPIPE
     sys.exit(code)
+
+
+def share_cores() -> None:
+    """Let PyTorch's idle threads sleep soon, unless the user has set how they wait. Call it before importing torch."""
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
 
 
 def run(words: Sequence[str]) -> int:

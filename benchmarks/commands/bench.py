@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from benchmarks.commands.bench_browse import BenchBrowse, BenchLoad, tokenizer_folder
+from benchmarks.commands.bench_busy import BenchBusy
 from benchmarks.commands.bench_crowd import BenchCrowd
 from benchmarks.commands.bench_evaluate import BenchEvaluate
 from benchmarks.commands.bench_gates import BenchGates
@@ -169,6 +170,7 @@ BENCHMARKS: Mapping[str, type[Command]] = {
     "peers": BenchPeers,
     "index": BenchIndex,
     "evaluate": BenchEvaluate,
+    "busy": BenchBusy,
     "browse": BenchBrowse,
     "generate": BenchGenerate,
     "identity": BenchIdentity,

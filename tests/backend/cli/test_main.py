@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 from pathlib import Path
 
 import pytest
 
-from mxd.backend.cli.main import run
+from mxd.backend.cli.main import SPINS, run, share_cores
 from tests.backend.cli.words import Capture, document
 
 
@@ -108,3 +109,20 @@ def test_a_port_in_use_is_reported_immediately(workspace: Path, capsys: Capture)
         assert run(["serve", "--port", str(port)]) == 2
     assert f"Port {port} on 127.0.0.1 is in use" in capsys.readouterr().err
     assert time.monotonic() - started < 2
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, SPINS),
+        ({"GOMP_SPINCOUNT": "7"}, "7"),
+        ({"OMP_WAIT_POLICY": "ACTIVE"}, None),
+    ],
+)
+def test_idle_threads_sleep_soon_unless_the_user_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, str], expected: str | None
+) -> None:
+    environment = given.copy()
+    monkeypatch.setattr(os, "environ", environment)
+    share_cores()
+    assert environment.get("GOMP_SPINCOUNT") == expected
