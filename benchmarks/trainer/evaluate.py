@@ -23,11 +23,11 @@ class EvaluatePoint:
     run: str
     layer: int
     forward_tokens_per_second: float
-    """Of the language model alone, logits included."""
+    """Speed of the language model alone, logits included."""
     interventions_ratio: float
     """Median ratio of the evaluation under seven interventions to one forward pass over the text."""
     full_ratio: float
-    """The same for everything that ``mxd evaluate`` measures by default: Jacobians and continuations too."""
+    """Median ratio of everything that ``mxd evaluate`` measures by default, with Jacobians and continuations."""
 
 
 @dataclass(frozen=True)

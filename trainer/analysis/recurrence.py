@@ -49,13 +49,13 @@ class Match:
     writing_cosine: float
     """Cosine of their mean outputs."""
     above_chance: bool
-    """Whether both cosines exceed the chance level."""
+    """True if both cosines exceed the chance level."""
     mutual: bool
-    """Whether this expert is also the best match of that one."""
+    """True if this expert is also the best match of that one."""
 
     @property
     def found(self) -> bool:
-        """Whether the expert was found again in the other run."""
+        """True if the expert was found again in the other run."""
         return self.above_chance and self.mutual
 
 

@@ -17,7 +17,7 @@ from mxd.trainer.storage.run import Run
 from tests.helpers.runs import World
 
 MAX_ROWS = 4
-PATIENCE_SECONDS = 30.0
+TIMEOUT_SECONDS = 30.0
 
 
 @pytest.fixture
@@ -43,15 +43,15 @@ def steering_request(run: Run, ended: Callable[[], None]) -> GenerationRequest:
 
 def generate_together(run: Run, model_worker: ModelWorker, number: int) -> None:
     """Generate ``number`` texts in one batch and wait for the end of the batch's last turn."""
-    model_worker.call(lambda language_model: None).result(PATIENCE_SECONDS)  # loads the language model
+    model_worker.call(lambda language_model: None).result(TIMEOUT_SECONDS)  # loads the language model
     hold, ended = Event(), [Event() for _ in range(number)]
-    held = model_worker.call(lambda language_model: hold.wait(PATIENCE_SECONDS))
+    held = model_worker.call(lambda language_model: hold.wait(TIMEOUT_SECONDS))
     for one in ended:
         model_worker.generate(steering_request(run, one.set))
     hold.set()
-    assert held.result(PATIENCE_SECONDS)
-    assert all(one.wait(PATIENCE_SECONDS) for one in ended)
-    model_worker.call(lambda language_model: None).result(PATIENCE_SECONDS)
+    assert held.result(TIMEOUT_SECONDS)
+    assert all(one.wait(TIMEOUT_SECONDS) for one in ended)
+    model_worker.call(lambda language_model: None).result(TIMEOUT_SECONDS)
 
 
 def test_memory_is_returned_after_a_large_batch_only(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
