@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from benchmarks.trainer.timing import Machine
 
-FORWARD_TOKENS, DECODE_TOKENS = 128, 32
+FORWARD_TOKENS, DECODE_TOKENS = 128, 16
 SPIN_VARIABLE = "GOMP_SPINCOUNT"
 MEASURE = "from benchmarks.trainer.busy import measure; import sys; measure(sys.argv[1])"
 
@@ -95,7 +95,7 @@ def measure(source: str) -> None:
         print(json.dumps([forward_ms, _median_ms(decode) / DECODE_TOKENS]))
 
 
-def _median_ms(work: Callable[[], object], rounds: int = 5) -> float:
+def _median_ms(work: Callable[[], object], rounds: int = 3) -> float:
     seconds = []
     for _ in range(rounds + 1):
         started = time.perf_counter()
