@@ -11,9 +11,10 @@ from importlib.metadata import version
 from mxd.backend.cli.registry import GROUPS, UnknownCommandError, overview, split_command
 
 BAD_INPUT = 2
-SPINS = "5000"
+SPINS = "20000"
 """Iterations that an idle OpenMP thread spins before it sleeps. The library's default is 300,000. If another program
-uses a core, threads then spin while the one that they wait for has no core. See ``python -m benchmarks busy``."""
+uses a core, threads then spin while the one that they wait for has no core. Fewer spins than these slow down an idle
+machine. See ``python -m benchmarks busy``."""
 EXIT_SIGPIPE = 141
 """Exit code of a program that SIGPIPE ended, as shells report it."""
 

@@ -17,7 +17,7 @@ LIBRARY_DEFAULT = 300_000
 class BenchBusy(Command):
     """Time the demo's language model beside a program that uses a core, by how long idle threads spin."""
 
-    spins: Several[Positive] = (LIBRARY_DEFAULT, int(SPINS))
+    spins: Several[Positive] = (LIBRARY_DEFAULT, int(SPINS), 5_000)
     """Iterations that an idle thread spins before it sleeps. Comma-separated values are all measured."""
     rounds: Positive = 3
     """Number of interleaved rounds; medians are reported."""

@@ -66,7 +66,10 @@ def _in_process(source: str, spins: int) -> tuple[float, float]:
 
 @contextmanager
 def _busy(cores: int) -> Iterator[None]:
-    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(cores)]
+    # In a session of its own, the other program gets as much of the machine as this one: Linux divides it by session.
+    others = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True) for _ in range(cores)
+    ]
     try:
         yield
     finally:
