@@ -55,21 +55,29 @@ def total_influence(inputs: InputShares) -> Tensor:
     return total_S
 
 
-def prune(inputs: InputShares, influence_S: Tensor, max_nodes: int, share: float, edge_share: float) -> PrunedGraph:
+def prune(
+    inputs: InputShares,
+    influence_S: Tensor,
+    is_expert_S: Tensor,
+    max_nodes: int,
+    share: float,
+    edge_share: float,
+) -> PrunedGraph:
     """Prune a graph to its most influential nodes and edges.
+
+    Up to half of the nodes are reserved for experts. In a language model with few trained layers, the outputs of the
+    other MLPs would otherwise fill the graph.
 
     Nodes without an edge to a remaining node are dropped, because they would be disconnected.
 
     Args:
         influence_S: influence of every source.
+        is_expert_S: whether each source is an expert.
         max_nodes: maximum number of nodes.
         share: share of all nodes' influence to retain, if ``max_nodes`` allows.
         edge_share: share of the influence between the remaining nodes that their edges retain.
     """
-    order_S = influence_S.argsort(descending=True, stable=True)
-    cumulative_S = influence_S[order_S].cumsum(0) / influence_S.sum()
-    needed = int((cumulative_S < share).sum()) + 1
-    nodes = [index for index in order_S[: min(needed, max_nodes)].tolist() if influence_S[index] > 0]
+    nodes = _most_influential(influence_S, is_expert_S, max_nodes, share)
     strongest = int(inputs.shares_FS[0].argmax())
     if strongest not in nodes:  # the target needs at least one edge
         nodes[-1] = strongest
@@ -79,6 +87,18 @@ def prune(inputs: InputShares, influence_S: Tensor, max_nodes: int, share: float
         flows_ER, ends = _flows(inputs, influence_S, nodes)
     edges, edge_influence = _edges(flows_ER, ends, nodes, edge_share)
     return PrunedGraph(nodes, edges, float(influence_S[nodes].sum() / influence_S.sum()), edge_influence)
+
+
+def _most_influential(influence_S: Tensor, is_expert_S: Tensor, max_nodes: int, share: float) -> list[int]:
+    """Indices of the selected sources, by descending influence."""
+    order_S = influence_S.argsort(descending=True, stable=True)
+    order_S = order_S[influence_S[order_S] > 0]
+    cumulative_S = influence_S[order_S].cumsum(0) / influence_S.sum()
+    limit = min(int((cumulative_S < share).sum()) + 1, max_nodes)
+    reserved = set(order_S[is_expert_S[order_S]][: limit // 2].tolist())
+    others = [index for index in order_S.tolist() if index not in reserved][: limit - len(reserved)]
+    chosen = reserved.union(others)
+    return [index for index in order_S.tolist() if index in chosen]
 
 
 def _flows(inputs: InputShares, influence_S: Tensor, nodes: list[int]) -> tuple[Tensor, list[int]]:

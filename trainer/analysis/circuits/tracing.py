@@ -229,7 +229,8 @@ def _build_circuit(
 ) -> Circuit:
     inputs = graph.input_shares()
     influence_S = total_influence(inputs)
-    pruned = prune(inputs, influence_S, config.nodes, config.share, config.edge_share)
+    is_expert_S = torch.tensor([kind == "expert" for kind in graph.sources.kinds])
+    pruned = prune(inputs, influence_S, is_expert_S, config.nodes, config.share, config.edge_share)
     names = {run.config.layer: run.name for run in runs}
     nodes = [_node(graph, index, names, float(influence_S[index]), effects) for index in pruned.nodes]
     origin_influence_S = influence_S.clone()

@@ -16,6 +16,7 @@ WEIGHTS = torch.tensor(
     ]
 )
 SHARES = input_shares((-1, 2, 3), WEIGHTS)
+IS_EXPERT = torch.tensor([False, False, True, True, True])
 
 
 def test_shares_are_normalised_absolute_weights() -> None:
@@ -36,7 +37,7 @@ def test_without_traced_experts_influence_is_direct() -> None:
 
 
 def test_the_most_influential_nodes_remain() -> None:
-    pruned = prune(SHARES, total_influence(SHARES), max_nodes=3, share=1.0, edge_share=1.0)
+    pruned = prune(SHARES, total_influence(SHARES), IS_EXPERT, max_nodes=3, share=1.0, edge_share=1.0)
     assert set(pruned.nodes) == {1, 2, 3}
     assert pruned.influence == pytest.approx((0.55 + 0.6 + 0.6) / 2.2)
     assert pruned.edge_influence == pytest.approx(1)
@@ -46,11 +47,17 @@ def test_the_most_influential_nodes_remain() -> None:
 
 
 def test_no_more_nodes_remain_than_the_share_needs() -> None:
-    assert len(prune(SHARES, total_influence(SHARES), max_nodes=5, share=0.5, edge_share=1.0).nodes) == 2
+    assert len(prune(SHARES, total_influence(SHARES), IS_EXPERT, max_nodes=5, share=0.5, edge_share=1.0).nodes) == 2
+
+
+def test_half_of_the_nodes_are_reserved_for_experts() -> None:
+    inputs = input_shares((-1,), torch.tensor([[0.5, 0.2, 0.15, 0.1, 0.05]]))
+    pruned = prune(inputs, total_influence(inputs), torch.tensor([False, False, False, True, True]), 3, 1.0, 1.0)
+    assert pruned.nodes == [0, 1, 3]
 
 
 def test_every_node_retains_its_strongest_edge() -> None:
-    pruned = prune(SHARES, total_influence(SHARES), max_nodes=5, share=1.0, edge_share=0.01)
+    pruned = prune(SHARES, total_influence(SHARES), IS_EXPERT, max_nodes=5, share=1.0, edge_share=0.01)
     assert {source for source, _, _ in pruned.edges} == set(pruned.nodes)
     assert pruned.edge_influence < 1
 
@@ -63,14 +70,14 @@ def test_disconnected_nodes_are_dropped() -> None:
     inputs = input_shares((-1, 3, 4, 5), weights)
     influence_S = total_influence(inputs)
     assert int(influence_S.argmax()) == 0
-    pruned = prune(inputs, influence_S, max_nodes=3, share=1.0, edge_share=1.0)
+    pruned = prune(inputs, influence_S, torch.zeros(6, dtype=torch.bool), max_nodes=3, share=1.0, edge_share=1.0)
     assert pruned.nodes == [1, 2]
 
 
 def test_the_target_always_has_an_edge() -> None:
     weights = torch.tensor([[0.0, 0.3, 0.3, 0.4], [1.0, 0.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]])
     inputs = input_shares((-1, 1, 2, 3), weights)
-    pruned = prune(inputs, total_influence(inputs), max_nodes=1, share=1.0, edge_share=1.0)
+    pruned = prune(inputs, total_influence(inputs), torch.arange(4) > 0, max_nodes=1, share=1.0, edge_share=1.0)
     assert pruned.nodes == [3]
     ((source, end, influence),) = pruned.edges
     assert (source, end) == (3, -1)
