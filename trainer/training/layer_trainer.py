@@ -6,7 +6,7 @@ Shapes: T tokens, I input width, O output width, N experts, K active experts.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple, Self
@@ -21,6 +21,7 @@ from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.architecture import Architecture
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.layers.base import LayerOutput, Routing, SparseLayer
+from mxd.trainer.layers.gates.flat import FlatGate
 from mxd.trainer.layers.metrics import ExpertRanks, active_counts, l0, measure_ranks, normalized_mse
 from mxd.trainer.layers.mxd import MxD, spatial_median
 from mxd.trainer.layers.registry import build_layer
@@ -29,7 +30,7 @@ from mxd.trainer.layers.sizing import matched_num_experts
 from mxd.trainer.layers.variants.matryoshka import nested_ks, nested_outputs
 from mxd.trainer.training.checkpoint import Position, load_checkpoint, optimizer_moments, save_checkpoint
 from mxd.trainer.training.initialization import initialize, resolve_init
-from mxd.trainer.training.matmul_precision import matmul_precision
+from mxd.trainer.training.matmul_precision import bfloat16_products, matmul_precision
 from mxd.trainer.training.regularization import auxiliary_loss, sample_k
 from mxd.trainer.utils.distributed import SINGLE_PROCESS, ProcessGroup
 
@@ -142,11 +143,17 @@ class LayerTrainer:
         with matmul_precision(self.config.optimizer.matmul_precision):
             return self._train_step(batch)
 
+    def _products(self) -> AbstractContextManager[object]:
+        """Context of a forward pass, in the precision of the config. Sparse gates are always in float32."""
+        if not isinstance(self.layer.gate, FlatGate):
+            return nullcontext()
+        return bfloat16_products(self.config.optimizer.matmul_precision, self.last_active_N.device)
+
     def _train_step(self, batch: MlpActivations) -> LayerOutput:
         if self.step == 0 and resolve_init(self.config) != "examples":
             # D starts at zero, so the first output is b_out alone. The mean is the best constant.
             self.layer.get_parameter("output_bias").data.copy_(self.group.mean_(batch.output_TO.mean(dim=0)))
-        with self._batch_mean():
+        with self._batch_mean(), self._products():
             output, errors = self._forward(batch.inputs_for(self.layer), batch.output_TO)
         auxiliary = self.auxiliary_loss(output.routing)
         self.optimizer.zero_grad()

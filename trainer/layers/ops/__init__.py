@@ -74,7 +74,7 @@ class _Gate(torch.autograd.Function):
     def forward(ctx: Any, x_TI: Tensor, weight_NI: Tensor, bias_N: Tensor, k: int) -> tuple[Tensor, Tensor]:
         # ReLU keeps the order, so it is applied only to the K largest scores.
         coefficients_TK, indices_TK = ops_for(x_TI).largest_scores(x_TI, weight_NI, bias_N, k)
-        coefficients_TK = coefficients_TK.relu_()
+        coefficients_TK = coefficients_TK.relu_().to(x_TI.dtype)
         ctx.save_for_backward(x_TI, weight_NI, coefficients_TK, indices_TK)
         ctx.save_for_forward(x_TI, weight_NI, coefficients_TK, indices_TK)
         ctx.mark_non_differentiable(indices_TK)
