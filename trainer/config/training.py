@@ -19,7 +19,7 @@ from mxd.trainer.config.privacy import ProtectConfig
 ImportFormat = Literal["mxd-checkpoint", "sparsify", "saelens", "circuit-tracer", "neuronpedia"]
 Init = Literal["auto", "random", "examples"]
 OnShortText = Literal["fail", "repeat"]
-MatmulPrecision = Literal["highest", "high", "medium"]
+MatmulPrecision = Literal["auto", "highest", "high", "medium"]
 Dtype = Literal["float32", "bfloat16", "float16", "float64"]
 
 
@@ -63,9 +63,10 @@ class OptimizerConfig(Config):
     """Tokens per step. Default: 2,048."""
     buffer_tokens: Count = 65_536
     """Size of the shuffle buffer of activations, in tokens. Default: 65,536. Lower it if memory is short."""
-    matmul_precision: MatmulPrecision = "highest"
-    """Internal precision of float32 matrix products, as in torch.set_float32_matmul_precision. medium uses bfloat16 on
-    CPUs with native support and trains about 1.5 times as fast there; high is for GPUs with TF32. Default: highest."""
+    matmul_precision: MatmulPrecision = "auto"
+    """Internal precision of the layer's float32 matrix products. highest: float32. high: TF32 on GPUs. medium: bfloat16,
+    on CPUs with native support about 1.5 times as fast. Default: auto, which is medium on such CPUs for MLPs with at
+    least 512 inputs, else highest."""
 
 
 class RegularizationConfig(Config):

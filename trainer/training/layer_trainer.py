@@ -30,7 +30,7 @@ from mxd.trainer.layers.sizing import matched_num_experts
 from mxd.trainer.layers.variants.matryoshka import nested_ks, nested_outputs
 from mxd.trainer.training.checkpoint import Position, load_checkpoint, optimizer_moments, save_checkpoint
 from mxd.trainer.training.initialization import initialize, resolve_init
-from mxd.trainer.training.matmul_precision import bfloat16_products, matmul_precision
+from mxd.trainer.training.matmul_precision import matmul_precision, product_dtype, products_in
 from mxd.trainer.training.regularization import auxiliary_loss, sample_k
 from mxd.trainer.utils.distributed import SINGLE_PROCESS, ProcessGroup
 
@@ -144,10 +144,11 @@ class LayerTrainer:
             return self._train_step(batch)
 
     def _products(self) -> AbstractContextManager[object]:
-        """Context of a forward pass, in the precision of the config. Sparse gates are always in float32."""
-        if not isinstance(self.layer.gate, FlatGate):
+        """Precision of a forward pass. Sparse gates and sharded experts are always in float32."""
+        if not isinstance(self.layer.gate, FlatGate) or self.layer.shards is not None:
             return nullcontext()
-        return bfloat16_products(self.config.optimizer.matmul_precision, self.last_active_N.device)
+        precision, width = self.config.optimizer.matmul_precision, self.layer.config.input_width
+        return products_in(product_dtype(precision, self.last_active_N.device, width))
 
     def _train_step(self, batch: MlpActivations) -> LayerOutput:
         if self.step == 0 and resolve_init(self.config) != "examples":

@@ -10,23 +10,35 @@ import torch
 from mxd.trainer.config.training import MatmulPrecision
 from mxd.trainer.training.planning.dtypes import has_bfloat16_units
 
+MIN_BFLOAT16_PRODUCT_WIDTH = 512
+"""Input width from which ``auto`` uses bfloat16 products. In narrower layers other work takes most of a step."""
+
 
 @contextmanager
 def matmul_precision(precision: MatmulPrecision) -> Iterator[None]:
     """Set ``torch.set_float32_matmul_precision`` inside the context, and restore it afterwards."""
     before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision(precision)
+    torch.set_float32_matmul_precision("highest" if precision == "auto" else precision)
     try:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
 
 
-def bfloat16_products(precision: MatmulPrecision, device: torch.device) -> AbstractContextManager[object]:
-    """Autocast matrix products to bfloat16 for the precision ``medium`` on a CPU with native bf16 support.
+def product_dtype(precision: MatmulPrecision, device: torch.device, width: int) -> torch.dtype:
+    """Dtype to which a layer's matrix products round their inputs: bfloat16 or float32.
 
-    There, PyTorch itself uses bfloat16 for float32 products only with AMX units.
+    PyTorch itself uses bfloat16 for float32 products only on CPUs with AMX units.
+
+    Args:
+        precision: setting of the run.
+        device: device of the layer.
+        width: input width of the layer.
     """
-    if precision == "medium" and device.type == "cpu" and has_bfloat16_units():
-        return torch.autocast("cpu", torch.bfloat16)
-    return nullcontext()
+    wanted = precision == "medium" or (precision == "auto" and width >= MIN_BFLOAT16_PRODUCT_WIDTH)
+    return torch.bfloat16 if wanted and device.type == "cpu" and has_bfloat16_units() else torch.float32
+
+
+def products_in(dtype: torch.dtype) -> AbstractContextManager[object]:
+    """Context in which matrix products on a CPU round their inputs to a dtype."""
+    return nullcontext() if dtype == torch.float32 else torch.autocast("cpu", dtype)

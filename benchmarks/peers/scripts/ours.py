@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import torch
@@ -19,9 +19,11 @@ from mxd.trainer.config import OptimizerConfig, TextConfig, TrainConfig
 from mxd.trainer.config.methods import Method
 from mxd.trainer.inference.routing import route
 from mxd.trainer.inference.steering import steer
+from mxd.trainer.language_model.loading import load_width
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.database.open import open_trainer_database, sqlite_url
 from mxd.trainer.storage.run import Run
+from mxd.trainer.training.planning.dtypes import fastest_dtype
 from mxd.trainer.training.train import train_layer
 
 NAMES = {"gate.weight": "W_enc", "gate.bias": "b_enc", "direction_NO": "W_dec", "output_bias": "b_dec"}
@@ -32,6 +34,13 @@ work = torch.load(folder / "work.pt", weights_only=True)
 ours = json.loads((folder / "ours.json").read_text())
 run = Run.load(Path(ours["run"]), Path(ours["run"]).parent)
 language_model = LanguageModel.load(run.language_model_source, "cpu", torch.float32)
+
+
+@cache
+def model_to_train_on() -> LanguageModel:
+    """The language model in the dtype that ``mxd train`` uses by default on this CPU."""
+    source = run.language_model_source
+    return LanguageModel.load(source, "cpu", fastest_dtype(torch.device("cpu"), load_width(source)))
 
 
 def pair() -> int:
@@ -61,9 +70,10 @@ def train(method: Method) -> str:
         optimizer=OptimizerConfig(batch_tokens=work["batch_tokens"]),
     )
     path = folder / f"ours-{method}.safetensors"
+    model = model_to_train_on()
     with tempfile.TemporaryDirectory() as name:
         database = open_trainer_database(sqlite_url(Path(name)))
-        train_layer(config, Path(name), database, language_model)
+        train_layer(config, Path(name), database, model)
         database.dispose()
         layer = Run.load(method, Path(name)).layer
     weights = {NAMES[name]: value.contiguous() for name, value in layer.state_dict().items()}

@@ -35,6 +35,26 @@ def test_a_training_step_uses_the_precision_of_its_run(precision: MatmulPrecisio
     assert seen == [precision]
 
 
+@pytest.mark.parametrize(
+    ("precision", "width", "dtype"),
+    [
+        ("auto", 512, torch.bfloat16),
+        ("auto", 511, torch.float32),
+        ("medium", 8, torch.bfloat16),
+        ("highest", 512, torch.float32),
+        ("high", 512, torch.float32),
+    ],
+)
+def test_wide_layers_use_bfloat16_products_only_on_cpus_with_units(
+    precision: MatmulPrecision, width: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(precisions, "has_bfloat16_units", lambda: True)
+    assert precisions.product_dtype(precision, torch.device("cpu"), width) == dtype
+    assert precisions.product_dtype(precision, torch.device("cuda"), width) == torch.float32
+    monkeypatch.setattr(precisions, "has_bfloat16_units", lambda: False)
+    assert precisions.product_dtype(precision, torch.device("cpu"), width) == torch.float32
+
+
 @pytest.mark.parametrize("method", get_args(TrainableMethod))
 def test_bfloat16_products_train_every_method_in_float32_up_to_rounding(
     method: Method, monkeypatch: pytest.MonkeyPatch

@@ -21,6 +21,7 @@ from mxd.trainer.language_model.architecture import Architecture
 from mxd.trainer.language_model.loading import choose_device, load_outline
 from mxd.trainer.layers.ops.torch_ops import SCORES_AT_A_TIME
 from mxd.trainer.training.layer_trainer import Experts, build_layer_config
+from mxd.trainer.training.matmul_precision import product_dtype
 from mxd.trainer.training.planning.cost_model import ADAMW_BYTES, FLOAT32, Forward, LayerSizes
 from mxd.trainer.training.planning.device_benchmark import (
     DeviceRates,
@@ -294,10 +295,14 @@ def products_of(planned: PlannedTraining) -> dict[str, Product]:
     batch = plan.batch_tokens // planned.setup.processes
     rows = min(SEQUENCES_PER_FORWARD * plan.context_length, plan.buffer_tokens)
     products = {"model": Product(rows, forward.width, forward.hidden_width, planned.dtype)}
-    for number, layer in enumerate(planned.sizes):
+    for number, (config, layer) in enumerate(zip(planned.configs, planned.sizes, strict=True)):
+        # As in training, where sparse gates and sharded experts stay in float32.
+        is_flat = config.gate.gate == "flat" and planned.setup.experts == "replicated"
+        precision = config.optimizer.matmul_precision if is_flat else "highest"
+        dtype = product_dtype(precision, planned.setup.device, layer.input_width)
         for part, (tokens, columns, _) in enumerate(layer.gate_sizes.products(batch)):
-            products[f"gate {number}.{part}"] = Product(tokens, layer.input_width, columns, torch.float32)
-        products[f"dense {number}"] = Product(batch, layer.input_width, layer.hidden_width, torch.float32)
+            products[f"gate {number}.{part}"] = Product(tokens, layer.input_width, columns, dtype)
+        products[f"dense {number}"] = Product(batch, layer.input_width, layer.hidden_width, dtype)
     return products
 
 
