@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mxd.api.contrasts import contrast
     from mxd.api.inference import generate, route, trace
     from mxd.api.layer import Layer, MxD, Transcoder
     from mxd.api.loading import load
@@ -27,6 +28,7 @@ __all__ = [
     "Transcoder",
     "UserError",
     "__version__",
+    "contrast",
     "evaluate",
     "generate",
     "index",
@@ -43,6 +45,7 @@ _HOMES = {
     "MxD": "mxd.api.layer",
     "Transcoder": "mxd.api.layer",
     "UserError": "mxd.trainer.errors",
+    "contrast": "mxd.api.contrasts",
     "evaluate": "mxd.api.measurements",
     "generate": "mxd.api.inference",
     "index": "mxd.api.measurements",

@@ -65,7 +65,7 @@ def open_dataset(
     elif isinstance(dataset, str | Path):
         text = TextConfig.from_keywords({"dataset": str(dataset)}, keywords)
     else:
-        column, rows = _limited(_documents(dataset, keywords.get("column")), limit, tokenizer)
+        column, rows = _limited(text_documents(dataset, keywords.get("column")), limit, tokenizer)
         path = _save(rows, column, data / FOLDER)
         text = TextConfig.from_keywords({}, {**keywords, "dataset": str(path), "column": column})
     if limit is None:
@@ -86,7 +86,12 @@ def number_of_tokens(tokens: int | str) -> int:
         raise UserError(f"Invalid tokens: {tokens!r}. Use a positive number, such as 20_000_000 or '20M'.") from error
 
 
-def _documents(dataset: Iterable[Any], column: str | None) -> Iterator[Document]:
+def text_documents(dataset: Iterable[Any], column: str | None = None) -> Iterator[Document]:
+    """Yield the texts or token ids of a dataset in memory.
+
+    Raises:
+        UserError: during iteration, if an item is neither, or a row has no such column.
+    """
     for item in dataset:
         value = _value(item, column) if isinstance(item, Mapping) else item
         if isinstance(value, str):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mxd.trainer.config.analysis import (
     AblationConfig,
+    ContrastConfig,
     EvaluateConfig,
     IndexConfig,
     RecurrenceConfig,
@@ -42,6 +43,7 @@ __all__ = [
     "AblationConfig",
     "Activation",
     "Config",
+    "ContrastConfig",
     "Count",
     "DoseConfig",
     "Dtype",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
-from mxd.trainer.config.base import Config, Count, RunName, Size
+from mxd.trainer.config.base import Config, Count, RunName, Size, parse_count
 from mxd.trainer.config.training import TextConfig
 
 Errors = Literal["kept", "dropped"]
@@ -122,6 +122,26 @@ class RecurrenceConfig(Config):
     """Number of bootstrap resamples. Default: 1,000."""
 
 
+class ContrastConfig(Config):
+    """Comparison of the activation densities of all experts on two texts."""
+
+    tokens: Count = 100_000
+    """Maximum number of tokens per text, from random documents. Default: 100k."""
+    min_tokens: Annotated[int, Field(ge=1)] = 20
+    """Active tokens in both texts together below which an expert is not tested. Default: 20."""
+    min_units: Annotated[int, Field(ge=2)] = 10
+    """Documents with an active token, in both texts together, below which an expert is not tested. Default: 10."""
+    examples: Annotated[int, Field(ge=0, le=20)] = 3
+    """Number of examples per expert and text. Default: 3."""
+    shown: Annotated[int, Field(ge=0, le=1000)] = 20
+    """Number of experts per text that are shown with examples. Default: 20."""
+    shuffles: Annotated[int, Field(ge=0, le=1000)] = 20
+    """Number of random assignments of documents to the texts, which show how many experts are found by chance.
+    Default: 20."""
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    """Random seed of the documents and the assignments. Default: 0."""
+
+
 class ImportConfig(Config):
     """Import of a layer that another library trained."""
 
@@ -159,3 +179,21 @@ class ProbeConfig(Config):
     """Number of candidate experts per class: those with the largest difference between class means. Default: 50."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     """Random seed of the sample, the train/test split and the random gate. Default: 0."""
+
+
+class BenchmarkConfig(Config):
+    """Sparse probes on the data sets of the package sae-probes, a benchmark made by others."""
+
+    datasets: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    """Data sets, such as 105_click_bait; repeatable. Default: all 113."""
+    texts: Annotated[int, BeforeValidator(parse_count), Field(ge=200)] | None = None
+    """Number of texts per data set, half of each class, at least 200. Default: all texts, up to 5,000."""
+    tokens: Annotated[int, Field(ge=2, le=65_536)] = 1024
+    """Number of tokens to read at the end of each text. Default: 1,024, as sae-probes reads."""
+    units: Annotated[tuple[Annotated[int, Field(ge=1, le=512)], ...], Field(min_length=1)] = (1, 5, 16)
+    """Numbers of experts, features or neurons per probe. Default: 1, 5 and 16."""
+    seeds: Annotated[tuple[Annotated[int, Field(ge=0, lt=2**31)], ...], Field(min_length=1)] = (42, 43, 44)
+    """Random seeds of the split into training and test texts, of the probe and of the random gate. Default: 42, 43
+    and 44."""
+    resamples: Annotated[int, Field(ge=100, le=100_000)] = 10_000
+    """Number of bootstrap resamples over data sets. Default: 10,000."""

@@ -159,7 +159,7 @@ def route_batches(
             continue
         sequence_ids_S = number * sequences + np.arange(len(token_ids_SL))
         if number % MEASURE_INTERVAL:
-            routing = route_in_parts(sparse_layer, _layer_input(sparse_layer, layer, language_model, token_ids_SL))
+            routing = route_in_parts(sparse_layer, layer_input(sparse_layer, layer, language_model, token_ids_SL))
             error = None
         else:
             routing, error = _route_and_measure(sparse_layer, layer, language_model, token_ids_SL)
@@ -207,7 +207,7 @@ def route_in_parts(sparse_layer: SparseLayer, x_TI: Tensor) -> Routing:
     return Routing(*(torch.cat(fields) for fields in zip(*parts, strict=True)))
 
 
-def _layer_input(
+def layer_input(
     sparse_layer: SparseLayer, layer: int, language_model: LanguageModel, token_ids_SL: NDArray[np.int64]
 ) -> Tensor:
     """Input of the sparse layer, [T, I]. Runs no more of the language model than needed."""

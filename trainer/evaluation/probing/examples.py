@@ -5,12 +5,10 @@ Shapes: E examples, T tokens of a text, F features (experts or neurons), I input
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from mxd.trainer.config.analysis import ProbeConfig
-from mxd.trainer.data.readers import is_supported, only_texts, read_documents
-from mxd.trainer.errors import NotFoundError, UserError
+from mxd.trainer.data.labelled import LabelledText, labelled_file, read_labelled
+from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import start_token_id
 from mxd.trainer.layers.base import SparseLayer
@@ -35,31 +33,15 @@ MIN_CLASS_SIZE = 10
 """Classes with fewer texts are skipped."""
 
 
-@dataclass(frozen=True)
-class LabelledText:
-    """A text and its class."""
-
-    label: str
-    text: str
-
-
-def read_labelled(config: ProbeConfig) -> list[LabelledText]:
+def sample_labelled(config: ProbeConfig) -> list[LabelledText]:
     """Read at most ``config.limit`` random labelled texts, without classes smaller than ``MIN_CLASS_SIZE``.
 
     Raises:
         NotFoundError: there is no such file.
         UserError: the file cannot be read, lacks a column, or has fewer than two large classes.
     """
-    path = Path(os.path.expanduser(config.labels))
-    if not path.is_file():
-        raise NotFoundError(f"No such file: {config.labels}. Pass a .jsonl or .csv file of labelled texts as --labels.")
-    if not is_supported(path.name) or ".txt" in path.suffixes:
-        raise UserError(f"Unsupported file: {path}. Give a .jsonl or .csv file (also .gz or .zst), or a .parquet file.")
-    texts, labels = (
-        only_texts(read_documents(path, column), f"Column '{column}' of {path}")
-        for column in (config.text_column, config.label_column)
-    )
-    labelled = [LabelledText(label, text) for label, text in zip(labels, texts, strict=True) if label and text.strip()]
+    path = labelled_file(config.labels)
+    labelled = list(read_labelled(path, config.text_column, config.label_column))
     order = np.random.default_rng(config.seed).permutation(len(labelled))[: config.limit]
     sample = [labelled[index] for index in order]
     counts = Counter(example.label for example in sample)
@@ -94,11 +76,11 @@ def collect_examples(
     """Compute the features of every labelled text, after the run's start token or, by default, the language model's.
 
     Raises:
-        NotFoundError: as ``read_labelled``.
-        UserError: as ``read_labelled``.
+        NotFoundError: as ``sample_labelled``.
+        UserError: as ``sample_labelled``.
         CancelledError: the task was cancelled.
     """
-    texts = read_labelled(config)
+    texts = sample_labelled(config)
     builder = _ExampleBuilder(language_model, layer, sparse_layer, config, start_token)
     for number, text in enumerate(texts):
         callbacks.check_cancelled()
@@ -120,7 +102,7 @@ class _ExampleBuilder:
         self.tokenizer = language_model.tokenizer
         self.start_token = start_token_id(self.tokenizer, start_token)
         self.generator = np.random.default_rng(config.seed)
-        self.random_gate = _random_gate(sparse_layer, config.seed)
+        self.random_gate = random_gate_weights(sparse_layer, config.seed)
         self.labels: list[str] = []
         self.texts: list[int] = []
         self.rows: dict[str, list[Features]] = {"experts": [], "neurons": [], "random-gate": []}
@@ -149,16 +131,16 @@ class _ExampleBuilder:
     def _features(self, ids: list[int]) -> dict[str, Tensor]:
         """Features of each token of a text, [T, F], of each kind."""
         hidden: list[Tensor] = []
-        with _record_inputs(self.language_model.down_projection(self.layer), hidden.append):
+        with recorded_inputs(self.language_model.down_projection(self.layer), hidden.append):
             captured = self.language_model.capture(self.layer, torch.tensor([ids]))
         routing = self.sparse_layer.route(captured.inputs_for(self.sparse_layer).float())
         weight_NI, bias_N = self.random_gate
         k = min(self.sparse_layer.config.k, len(bias_N))
         random_routing = gate(captured.input_TI.float(), weight_NI, bias_N, k)
         return {
-            "experts": _to_dense(routing.coefficients_TK, routing.indices_TK, self.sparse_layer.config.num_experts),
+            "experts": to_dense(routing.coefficients_TK, routing.indices_TK, self.sparse_layer.config.num_experts),
             "neurons": hidden[0].reshape(-1, hidden[0].shape[-1]).float(),
-            "random-gate": _to_dense(*random_routing, len(bias_N)),
+            "random-gate": to_dense(*random_routing, len(bias_N)),
         }
 
     def examples(self) -> ProbeExamples:
@@ -167,20 +149,21 @@ class _ExampleBuilder:
         return ProbeExamples(np.array(self.labels), np.array(self.texts), features)
 
 
-def _random_gate(sparse_layer: SparseLayer, seed: int) -> tuple[Tensor, Tensor]:
-    """Weights [N, I] and biases [N] of an untrained gate of the layer's size, as a baseline without learning."""
+def random_gate_weights(sparse_layer: SparseLayer, seed: int) -> tuple[Tensor, Tensor]:
+    """Return weights [N, I] and biases [N] of an untrained gate of the layer's size, as a baseline without learning."""
     config, device = sparse_layer.config, sparse_layer.table.device
     generator = torch.Generator().manual_seed(seed)
     random_NI = torch.randn(config.num_experts, config.input_width, generator=generator) / config.input_width**0.5
     return random_NI.to(device), torch.zeros(config.num_experts, device=device)
 
 
-def _to_dense(coefficients_TK: Tensor, indices_TK: Tensor, count: int) -> Tensor:
+def to_dense(coefficients_TK: Tensor, indices_TK: Tensor, count: int) -> Tensor:
+    """Return the activations of all experts, [T, N], with zeros for those that are not selected."""
     return coefficients_TK.new_zeros(len(coefficients_TK), count).scatter(1, indices_TK, coefficients_TK)
 
 
 @contextmanager
-def _record_inputs(module: nn.Module, record: Callable[[Tensor], None]) -> Iterator[None]:
+def recorded_inputs(module: nn.Module, record: Callable[[Tensor], None]) -> Iterator[None]:
     """Call ``record`` with every input of a module."""
     handle = module.register_forward_pre_hook(lambda _module, inputs: record(inputs[0]))
     try:

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from mxd.trainer.config.analysis import ProbeConfig
 from mxd.trainer.errors import UserError
-from mxd.trainer.evaluation.probing.examples import ProbeExamples, collect_examples, read_labelled
+from mxd.trainer.evaluation.probing.examples import ProbeExamples, collect_examples, sample_labelled
 from mxd.trainer.evaluation.probing.probe import probe_examples, split_texts, top_candidates
 from mxd.trainer.evaluation.probing.save import probe
 from mxd.trainer.storage.database.tables import ProbeRecord
@@ -95,7 +95,7 @@ def test_features_are_means_over_the_tokens_of_the_text(world: World, labels: st
     layer = Run.load("small", world.data).layer
     config = make_config(labels)
     examples = collect_examples(config, world.language_model, 1, layer, NO_CALLBACKS)
-    first = read_labelled(config)[0]
+    first = sample_labelled(config)[0]
     ids = [0, *world.language_model.tokenizer(first.text)["input_ids"]]
     routing = layer.route(world.language_model.capture(1, torch.tensor([ids])).input_TI)
     dense = torch.zeros(len(ids), 40).scatter(1, routing.indices_TK, routing.coefficients_TK)[1:].mean(0)
@@ -105,16 +105,16 @@ def test_features_are_means_over_the_tokens_of_the_text(world: World, labels: st
 
 def test_unusable_labels_are_errors(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="No such file"):
-        read_labelled(make_config(str(tmp_path / "gone.jsonl")))
+        sample_labelled(make_config(str(tmp_path / "gone.jsonl")))
     (tmp_path / "one.jsonl").write_text('{"label": "a", "text": "b"}\n' * 20)
     with pytest.raises(UserError, match="Too few classes"):
-        read_labelled(make_config(str(tmp_path / "one.jsonl")))
+        sample_labelled(make_config(str(tmp_path / "one.jsonl")))
     with pytest.raises(UserError, match="No column 'label'"):
         (tmp_path / "none.csv").write_text("text,kind\na,b\n")
-        read_labelled(make_config(str(tmp_path / "none.csv")))
+        sample_labelled(make_config(str(tmp_path / "none.csv")))
     (tmp_path / "ids.jsonl").write_text('{"label": "a", "text": [5, 6]}\n' * 20)
     with pytest.raises(UserError, match=r"Column 'text' of .* holds token ids, but texts are needed"):
-        read_labelled(make_config(str(tmp_path / "ids.jsonl")))
+        sample_labelled(make_config(str(tmp_path / "ids.jsonl")))
     (tmp_path / "a.txt").write_text("x")
     with pytest.raises(UserError, match="Unsupported file"):
-        read_labelled(make_config(str(tmp_path / "a.txt")))
+        sample_labelled(make_config(str(tmp_path / "a.txt")))

@@ -1,0 +1,129 @@
+"""``mxd contrast``: which experts tell two texts apart."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, ClassVar
+
+from mxd.backend.cli.base import ModelCommand, Positional
+from mxd.backend.cli.console import columns, task
+from mxd.trainer.config import ContrastConfig, TextConfig
+from mxd.trainer.errors import UserError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from mxd.trainer.analysis.contrast.results import Contrast, ContrastedExpert, ContrastExample
+    from mxd.trainer.analysis.contrast.texts import NamedText
+
+HEADER = ("expert", "density A", "density B", "ratio", "95 %", "q", "example")
+SHOWN_BEFORE, SHOWN_AFTER = 8, 6
+"""Tokens of an example in the table around its peak."""
+
+
+class ContrastCommand(ModelCommand):
+    """Find the experts that are active more often in text A than in text B, or less often.
+
+    The ratio of activation densities has a 95 % interval over documents, and q-values correct for the number of
+    experts. Random assignments of the documents show how many experts are found by chance.
+    """
+
+    examples: ClassVar = (
+        "mxd contrast gpt2-l8-k32 --a stories.jsonl --b code.jsonl",
+        "mxd contrast gpt2-l8-k32 --a labelled.jsonl --kind-a letter --kind-b news",
+        "mxd contrast gpt2-l8-k32 --a before.jsonl --b after.jsonl --tokens 20k --json",
+    )
+
+    name: Positional[str]
+    """Name or folder of the run."""
+    a: str
+    """Text A: a .txt, .jsonl, .csv or .parquet file, a folder of them, or a Hub dataset. One line or row is one
+    document."""
+    b: str | None = None
+    """Text B. Default: the file of text A, for two of its kinds."""
+    kind_a: str | None = None
+    """Kind of the documents of text A, for a file with labels. Default: all documents."""
+    kind_b: str | None = None
+    """Kind of the documents of text B. Default: all documents."""
+    kind_column: str = "kind"
+    """Field or column of the kind. Default: kind."""
+    column: str = "text"
+    """Field or column of the text. Default: text."""
+    config: ContrastConfig
+
+    def run(self) -> int:
+        """Compare, and print one row per expert."""
+        from mxd.trainer.analysis.contrast.measure import contrast
+        from mxd.trainer.language_model.model import LanguageModel
+        from mxd.trainer.storage.run import Run
+
+        run = Run.load(self.name, self.settings().data)
+        a, b = self._text(self.a, self.kind_a), self._text(self.b or self.a, self.kind_b)
+        if (self.b or self.a, self.kind_b) == (self.a, self.kind_a):
+            raise UserError("Text A and text B are the same. Give another file as --b, or two kinds.")
+        language_model = LanguageModel.load(run.language_model_source, self.device)
+        with task(f"Contrasting {a.name} and {b.name}", "tokens") as callbacks:
+            result = contrast(run, a, b, self.config, language_model, callbacks)
+        self.report(asdict(result), _table(result, language_model.tokenizer))
+        return 0
+
+    def _text(self, dataset: str, kind: str | None) -> NamedText:
+        from mxd.trainer.analysis.contrast.texts import text_of_file, text_of_kind
+
+        text = TextConfig(dataset=dataset, column=self.column)
+        if kind is None:
+            return text_of_file(text, self.config.seed)
+        return text_of_kind(text, kind, self.kind_column, self.config.seed)
+
+
+def _table(result: Contrast, tokenizer: PreTrainedTokenizerBase) -> str:
+    head = (
+        f"{result.run}: A = {result.a.name} ({result.a.units:,} {result.unit}s, {result.a.tokens:,} tokens), "
+        f"B = {result.b.name} ({result.b.units:,} {result.unit}s, {result.b.tokens:,} tokens)"
+    )
+    lines = [head, _found(result)]
+    if result.unit == "sequence":
+        lines.append("Sequences of one document are not independent, so the intervals are too narrow. Add documents.")
+    for title, is_in_a in (("More often in A", True), ("More often in B", False)):
+        shown = [
+            each for each in result.experts if each.is_found and (each.ratio.value > 1) == is_in_a and _is_shown(each)
+        ]
+        if shown:
+            lines += ["", title, *columns(HEADER, [_row(each, is_in_a, tokenizer) for each in shown])]
+    return "\n".join(lines)
+
+
+def _found(result: Contrast) -> str:
+    text = (
+        f"{result.found_a:,} experts are found more often in A and {result.found_b:,} in B (q ≤ 0.05), of "
+        f"{result.tested:,} tested with at least {result.min_tokens} active tokens in {result.min_units} {result.unit}s"
+    )
+    if result.chance is None:
+        return text
+    return f"{text}; {result.chance.found:.1f} by chance (mean of {result.chance.shuffles} random assignments)"
+
+
+def _is_shown(each: ContrastedExpert) -> bool:
+    return bool(each.examples_a or each.examples_b)
+
+
+def _row(each: ContrastedExpert, is_in_a: bool, tokenizer: PreTrainedTokenizerBase) -> tuple[str, ...]:
+    examples = each.examples_a if is_in_a else each.examples_b
+    return (
+        str(each.expert),
+        f"{each.density_a:.3%}",
+        f"{each.density_b:.3%}",
+        f"{each.ratio.value:.3g}",
+        f"{each.ratio.low:.3g} to {each.ratio.high:.3g}",
+        f"{each.q_value:.1g}",
+        _excerpt(examples[0], tokenizer) if examples else "",
+    )
+
+
+def _excerpt(example: ContrastExample, tokenizer: PreTrainedTokenizerBase) -> str:
+    from mxd.trainer.language_model.tokenizer import token_texts
+
+    texts = token_texts(tokenizer, list(example.token_ids))
+    peak, first = example.position, max(0, example.position - SHOWN_BEFORE)
+    before, after = "".join(texts[first:peak]), "".join(texts[peak + 1 : peak + 1 + SHOWN_AFTER])
+    return " ".join(f"{before}«{texts[peak]}»{after}".split())

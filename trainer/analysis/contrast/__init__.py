@@ -1,0 +1,1 @@
+"""Contrast of two texts: which experts tell them apart."""
