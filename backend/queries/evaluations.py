@@ -187,8 +187,18 @@ def _health(result: Result) -> tuple[EvaluationMetric, ...]:
             "of these; of the densest expert if there are none",
         ),
         ("Share of output norm", shared["output_share"], "share", "of the same experts"),
-        ("Loss increase without them", shared["loss_increase_without"], "nats", "these experts ablated"),
-        ("Loss increase with only them", shared["loss_increase_only"], "nats", "all others ablated"),
+        (
+            "Loss increase without them",
+            shared["loss_increase_without"],
+            "nats",
+            "these experts ablated; not measured if there are none",
+        ),
+        (
+            "Loss increase with only them",
+            shared["loss_increase_only"],
+            "nats",
+            "all others ablated; not measured if there are none",
+        ),
         (
             "Variation of the mixing vector",
             health["mixing_variation"],

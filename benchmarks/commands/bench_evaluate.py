@@ -13,7 +13,7 @@ from mxd.trainer.config import SAMPLE, Count, EvaluateConfig, TextConfig
 
 
 class BenchEvaluate(Command):
-    """Time the evaluation of runs of the demo under seven interventions, in forward passes of the language model."""
+    """Time the evaluation of runs of the demo under all interventions, in forward passes of the language model."""
 
     runs: Several[str] = ("smollm2-l22", "smollm2-l10")
     """Runs of the demo. Comma-separated values are all measured."""

@@ -1,4 +1,4 @@
-"""Evaluation of a run under seven interventions, against one forward pass of the language model over the same text."""
+"""Evaluation of a run under all interventions, against one forward pass of the language model over the same text."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class EvaluatePoint:
     forward_tokens_per_second: float
     """Speed of the language model alone, logits included."""
     interventions_ratio: float
-    """Median ratio of the evaluation under seven interventions to one forward pass over the text."""
+    """Median ratio of the evaluation under all interventions to one forward pass over the text."""
     full_ratio: float
     """Median ratio of everything that ``mxd evaluate`` measures by default, with Jacobians and continuations."""
 

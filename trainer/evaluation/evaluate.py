@@ -18,12 +18,13 @@ from torch import Tensor
 from mxd.trainer.config import EvaluateConfig, TextConfig
 from mxd.trainer.data.sequences import fingerprint, sequences
 from mxd.trainer.errors import UserError
-from mxd.trainer.evaluation.health import find_shared_experts, measure_health
+from mxd.trainer.evaluation.health import SharedExperts, find_shared_experts, measure_health
 from mxd.trainer.evaluation.interventions import (
     ORIGINAL,
     Intervention,
     LayerInterventions,
     Losses,
+    OutputFunction,
     constant_output,
     intervene,
     loss_increases,
@@ -105,8 +106,10 @@ def evaluate(evaluator: Evaluator, run: Run, seen_text: bool) -> Measurement:
         evaluator.language_model, layer, sparse_layer, evaluator.ids_SL, evaluator.callbacks, evaluator.residuals
     )
     shared = find_shared_experts(statistics, config.always_on)
-    losses = _measure_losses(evaluator, run, statistics, LayerInterventions(sparse_layer, statistics, shared.experts))
-    zero_S, mean_S, replaced_S, frozen_S, without_S, only_S = (loss_increases(losses, number) for number in range(1, 7))
+    interventions = LayerInterventions(sparse_layer, statistics, shared.experts)
+    losses = _measure_losses(evaluator, run, statistics, interventions.measured(shared))
+    zero_S, mean_S, replaced_S, frozen_S = (loss_increases(losses, number) for number in range(1, 5))
+    without, only = (_always_on_loss(losses, shared, number) for number in (5, 6))
     intervals = _reconstruction_intervals(evaluator, statistics) | {
         "kl": bootstrap.mean(losses.kl[3]),
         "agreement": bootstrap.mean(losses.agreement[3]),
@@ -131,8 +134,8 @@ def evaluate(evaluator: Evaluator, run: Run, seen_text: bool) -> Measurement:
         continuations={str(length): share for length, share in continuations.items()},
         shared_expert=SharedExpertAblation(
             **asdict(shared),
-            loss_increase_without=float(without_S.mean()),
-            loss_increase_only=float(only_S.mean()),
+            loss_increase_without=without,
+            loss_increase_only=only,
         ),
         health=health,
         warnings=find_warnings(
@@ -141,7 +144,7 @@ def evaluate(evaluator: Evaluator, run: Run, seen_text: bool) -> Measurement:
             shared,
             recovered,
             intervals["routing_share"],
-            loss_recovered_by_shared=float(1 - only_S.mean() / mean_S.mean()),
+            loss_recovered_by_shared=None if only is None else 1 - only / float(mean_S.mean()),
             tokens=statistics.tokens,
         ),
         jacobian=_measure_jacobians(evaluator, layer, sparse_layer),
@@ -208,25 +211,25 @@ def _text_fields(evaluator: Evaluator) -> dict[str, Any]:
     return {"text": evaluator.config.text.dataset, "tokens": ids_SL.numel(), "sequences": len(ids_SL)}
 
 
-def _measure_losses(
-    evaluator: Evaluator, run: Run, statistics: LayerStatistics, layer_interventions: LayerInterventions
-) -> Losses:
-    """Losses of the original model and of six replacements of the MLP.
+def _always_on_loss(losses: Losses, shared: SharedExperts, number: int) -> float | None:
+    """Mean loss increase under an intervention on the always-on experts; None if there are none."""
+    return float(loss_increases(losses, number).mean()) if shared.always_on else None
 
-    In order: original, zero, mean output, sparse layer, frozen mixing vector, without the shared experts, and
-    with the shared experts only.
-    """
-    own = (
-        layer_interventions.replaced,
-        layer_interventions.frozen,
-        layer_interventions.without_shared,
-        layer_interventions.only_shared,
-    )
+
+def _measure_losses(
+    evaluator: Evaluator,
+    run: Run,
+    statistics: LayerStatistics,
+    interventions: Sequence[OutputFunction],
+) -> Losses:
+    """Losses of the original model, of a zero output, of the mean output and of the run's own interventions."""
     baselines = evaluator.baselines.get(run.config.layer)
     if baselines is not None:
-        return baselines.followed_by(evaluator.losses([ORIGINAL, *(intervene(run, output) for output in own)]))
+        return baselines.followed_by(
+            evaluator.losses([ORIGINAL, *(intervene(run, output) for output in interventions)])
+        )
     shared = (zero_output, constant_output(statistics.output_O))
-    losses = evaluator.losses([ORIGINAL, *(intervene(run, output) for output in (*shared, *own))])
+    losses = evaluator.losses([ORIGINAL, *(intervene(run, output) for output in (*shared, *interventions))])
     evaluator.baselines[run.config.layer] = losses.first(1 + len(shared))
     return losses
 

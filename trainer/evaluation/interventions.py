@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mxd.trainer.evaluation.health import SharedExperts
 from mxd.trainer.evaluation.metrics import LayerStatistics
 from mxd.trainer.language_model.mlp_hooks import Mlp, MlpFunction
 from mxd.trainer.language_model.model import LanguageModel
@@ -55,6 +56,10 @@ class LayerInterventions:
         self._typical_mixing_M = statistics.typical_mixing_M.to(device)
         self._shared_E = torch.tensor(list(shared), device=device)
         self._cached: tuple[Tensor, Tensor, Routing] | None = None
+
+    def measured(self, shared: SharedExperts) -> tuple[OutputFunction, ...]:
+        """Functions that an evaluation measures. Those of the always-on experts are last, and only if there are any."""
+        return (self.replaced, self.frozen, *((self.without_shared, self.only_shared) if shared.always_on else ()))
 
     def replaced(self, x_TI: Tensor, output_TO: Tensor) -> Tensor:
         """Output of the layer."""

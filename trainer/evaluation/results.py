@@ -17,10 +17,10 @@ from mxd.trainer.utils.html import html_table, labelled_values
 class SharedExpertAblation(SharedExperts):
     """Shared experts and the effect of ablating them or all others, in nats per token."""
 
-    loss_increase_without: float
-    """Loss increase with the shared experts ablated."""
-    loss_increase_only: float
-    """Loss increase with all other experts ablated."""
+    loss_increase_without: float | None
+    """Loss increase with the always-on experts ablated. None if no expert is always on."""
+    loss_increase_only: float | None
+    """Loss increase with all but the always-on experts ablated. None if no expert is always on."""
 
 
 @dataclass(frozen=True)

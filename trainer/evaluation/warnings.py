@@ -39,14 +39,14 @@ def find_warnings(
     shared: SharedExperts,
     loss_recovered: Interval,
     routing_share: Interval,
-    loss_recovered_by_shared: float,
+    loss_recovered_by_shared: float | None,
     tokens: int,
 ) -> tuple[EvaluationWarning, ...]:
     """Return the warnings about a layer, the most severe first.
 
     Args:
         loss_recovered: loss recovered by the layer, relative to mean ablation.
-        loss_recovered_by_shared: loss recovered by the shared experts alone.
+        loss_recovered_by_shared: loss recovered by the always-on experts alone; None if there are none.
         tokens: number of evaluated tokens.
     """
     warnings = [
@@ -91,8 +91,8 @@ def _routing_warnings(
     return warnings
 
 
-def _shared_expert_warnings(shared: SharedExperts, loss_recovered: float) -> list[EvaluationWarning]:
-    if not shared.always_on:
+def _shared_expert_warnings(shared: SharedExperts, loss_recovered: float | None) -> list[EvaluationWarning]:
+    if loss_recovered is None:
         return []
     experts = f"Expert {shared.experts[0]} is" if shared.always_on == 1 else f"{shared.always_on} experts are"
     verb = "it recovers" if shared.always_on == 1 else "they recover"
