@@ -93,7 +93,7 @@ export function Toolbar({ response, shown, params, setParams, isTraced }: Toolba
     <div className="circuit-toolbar">
       <ShareSlider
         label="Nodes"
-        count={shown.nodes.length - 1}
+        count={shown.nodes.flatMap(({ members }) => members).length - 1}
         value={params.prune}
         title="Keep the most influential nodes that together hold this share of the graph’s influence. Pinned nodes stay."
         onChange={(prune) => setParams({ prune })}

@@ -2,11 +2,12 @@
 
 import { type KeyboardEvent, type RefObject, useLayoutEffect, useMemo, useRef, useState } from "react";
 
-import type { CircuitResponse } from "@/api/types";
+import type { CircuitGraph, CircuitResponse } from "@/api/types";
 import { useTips } from "@/components/tokens/tip-layer";
 
 import { type Direction, type Layout, layoutCircuit, neighbour, type PlacedNode } from "./layout";
-import { accessibleName, shortName, sign, signClass, tokenText } from "./node-labels";
+import { bandName, mlpBand } from "./mlp-bands";
+import { accessibleName, boxName, sign, signClass, tokenText } from "./node-labels";
 import { NodeTip } from "./node-tip";
 import type { ShownGraph } from "./shown-graph";
 
@@ -113,7 +114,7 @@ function NodeButton(props: NodeButtonProps) {
       onBlur={() => onActive(null, null)}
     >
       {!isWord && <i aria-hidden="true">{sign(node.effect)}</i>}
-      <span aria-hidden="true">{supernode?.name ?? shortName(response, node)}</span>
+      <span aria-hidden="true">{boxName(response, shown)}</span>
     </button>
   );
 }
@@ -135,15 +136,24 @@ function PlainTokens({ response, layout }: { readonly response: CircuitResponse;
     ));
 }
 
-const rowTitle = (name: string) =>
-  name === "target" ? "Next token" : name === "embedding" ? "Tokens" : `Layer ${name}`;
+function rowTitle(graph: CircuitGraph, name: string): string {
+  if (name === "target") return "Next token";
+  if (name === "embedding") return "Tokens";
+  return bandName(mlpBand(graph, Number(name)) ?? { first: Number(name), last: Number(name) });
+}
 
-function RowTitles({ layout, weak }: { readonly layout: Layout; readonly weak: ReadonlySet<number> }) {
+interface RowTitlesProps {
+  readonly graph: CircuitGraph;
+  readonly layout: Layout;
+  readonly weak: ReadonlySet<number>;
+}
+
+function RowTitles({ graph, layout, weak }: RowTitlesProps) {
   return (
     <div className="circuit-rows" style={{ height: layout.height }} aria-hidden="true">
       {layout.rows.map(({ name, y, height }) => (
         <span key={name} className={weak.has(Number(name)) ? "weak" : undefined} style={{ top: y, height }}>
-          {rowTitle(name)}
+          {rowTitle(graph, name)}
         </span>
       ))}
     </div>
@@ -219,7 +229,7 @@ export function GraphView({ shown, zoom, ...marks }: GraphViewProps) {
     <>
       <div className={hidden.isHidden ? "circuit-box more-left" : "circuit-box"} ref={box} onScroll={hidden.update}>
         <div className="circuit-zoom" style={{ zoom: zoom ?? fit }}>
-          <RowTitles layout={layout} weak={weak} />
+          <RowTitles graph={response.graph} layout={layout} weak={weak} />
           <div
             className="circuit"
             role="group"

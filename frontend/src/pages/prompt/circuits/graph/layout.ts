@@ -3,6 +3,7 @@
 import type { CircuitGraph } from "@/api/types";
 import { visibleText } from "@/lib/text/token-text";
 
+import { mlpBand } from "./mlp-bands";
 import type { ShownGraph, ShownNode } from "./shown-graph";
 
 export interface PlacedNode {
@@ -18,7 +19,7 @@ export interface PlacedNode {
 }
 
 export interface LayoutRow {
-  /** `target`, `embedding` or a layer number. */
+  /** `target`, `embedding` or a layer number: the first one of a band of layers without a run. */
   readonly name: string;
   readonly y: number;
   readonly height: number;
@@ -50,22 +51,25 @@ const MARGIN = 10;
 const TARGET = "target";
 const EMBEDDING = "embedding";
 
-function rowName({ node, supernode }: ShownNode): string {
+const rowLayer = (graph: CircuitGraph, layer: number) => mlpBand(graph, layer)?.first ?? layer;
+
+function rowName(graph: CircuitGraph, { node, supernode }: ShownNode): string {
   if (supernode === null && (node.kind === TARGET || node.kind === EMBEDDING)) return node.kind;
-  return node.layer === null ? node.kind : String(node.layer);
+  return node.layer === null ? node.kind : String(rowLayer(graph, node.layer));
 }
 
-/** From top to bottom: the target, the traced layers, the tokens. */
-function rowNames({ layers }: CircuitGraph, nodes: readonly ShownNode[]): readonly string[] {
-  const every = new Set([...layers, ...nodes.flatMap(({ node }) => (node.layer === null ? [] : [node.layer]))]);
+/** From top to bottom: the target, the traced layers with the bands of others between them, the tokens. */
+function rowNames(graph: CircuitGraph, nodes: readonly ShownNode[]): readonly string[] {
+  const shown = nodes.flatMap(({ node }) => (node.layer === null ? [] : [rowLayer(graph, node.layer)]));
+  const every = new Set([...graph.layers, ...shown]);
   return [TARGET, ...[...every].sort((a, b) => b - a).map(String), EMBEDDING];
 }
 
 /** Node indices by cell (row and token), most influential first. */
-function groupByCell(nodes: readonly ShownNode[]): ReadonlyMap<string, readonly number[]> {
+function groupByCell(graph: CircuitGraph, nodes: readonly ShownNode[]): ReadonlyMap<string, readonly number[]> {
   const cells = new Map<string, number[]>();
   nodes.forEach((shown, index) => {
-    const key = `${rowName(shown)}/${shown.node.position}`;
+    const key = `${rowName(graph, shown)}/${shown.node.position}`;
     cells.set(key, [...(cells.get(key) ?? []), index]);
   });
   return cells;
@@ -143,7 +147,7 @@ function placeCell(
 }
 
 export function layoutCircuit(graph: CircuitGraph, { nodes }: ShownGraph): Layout {
-  const cells = groupByCell(nodes);
+  const cells = groupByCell(graph, nodes);
   const columns = layoutColumns(graph, nodes, cells);
   const rows = layoutRows(graph, nodes, cells);
   const placed = [...cells].flatMap(([key, indices]) => {

@@ -5,6 +5,7 @@ import { shownAutomatic } from "@/components/experts/automatic-label";
 import { formatPercent, formatSigned } from "@/lib/text/format";
 import { visibleText } from "@/lib/text/token-text";
 
+import { bandName, mlpBand } from "./mlp-bands";
 import type { ShownNode } from "./shown-graph";
 
 export function tokenText(graph: CircuitGraph, position: number): string {
@@ -53,9 +54,20 @@ export function nodeName(response: CircuitResponse, node: CircuitNode): string {
   return `${name}, layer ${node.layer}, on ${tokenText(response.graph, node.position)}`;
 }
 
+/** In its box in the graph. */
+export function boxName(response: CircuitResponse, { node, supernode, members }: ShownNode): string {
+  if (supernode !== null) return supernode.name;
+  return members.length > 1 ? `${members.length} MLPs` : shortName(response, node);
+}
+
 /** As a heading above the label: experts go by their id. */
 export function shownName(response: CircuitResponse, { node, supernode, members }: ShownNode): string {
   if (supernode !== null) return `${supernode.name}, ${members.length} nodes`;
+  const { graph } = response;
+  const band = members.length > 1 && node.layer !== null ? mlpBand(graph, node.layer) : null;
+  if (band !== null) {
+    return `${members.length} MLPs, ${bandName(band).toLowerCase()}, on ${tokenText(graph, node.position)}`;
+  }
   if (node.kind !== "expert") return nodeName(response, node);
   return `Expert ${node.expert}, layer ${node.layer}, on ${tokenText(response.graph, node.position)}`;
 }

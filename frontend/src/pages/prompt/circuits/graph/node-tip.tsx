@@ -99,7 +99,7 @@ export function NodeFacts({ response, shown: { node, id, supernode }, measured }
 
 /** An expert's label, the tokens it fires on and the one it promotes; the members of a supernode. */
 export function NodeLabel({ response, shown }: NodeProps) {
-  if (shown.supernode !== null) {
+  if (shown.members.length > 1) {
     const members = shown.members.flatMap((member) => response.graph.nodes[member] ?? []);
     return (
       <ul className="members">

@@ -65,3 +65,20 @@ test("a supernode has the sums of its members' edges, and none to itself", () =>
     [1, 2],
   ]);
 });
+
+test("the MLPs between two layers with a run are one node per token", () => {
+  const mlp = (layer: number, position: number, effect: number) => ({ ...node("mlp", 0.1), layer, position, effect });
+  const nodes = [node("target", 1), mlp(3, 1, 2), mlp(5, 1, -0.5), mlp(3, 0, 1), mlp(8, 1, 1)];
+  const edges = [1, 2].map((source) => ({ source, target: 0, weight: 1, influence: 0.1 }));
+  const ids = ["target", "a", "b", "c", "d"];
+  const response = { ids, graph: { layers: [2, 7], nodes, edges } } as unknown as CircuitResponse;
+  const { nodes: shown, edges: merged } = shownGraph(response, ALL);
+  expect(shown.map(({ id, members }) => [id, ...members])).toEqual([
+    ["target", 0],
+    ["mlps:3-5:1", 1, 2],
+    ["c", 3],
+    ["d", 4],
+  ]);
+  expect(shown[1]?.node).toMatchObject({ influence: 0.2, effect: 1.5 });
+  expect(merged).toEqual([{ source: 1, target: 0, weight: 2, influence: 0.2 }]);
+});

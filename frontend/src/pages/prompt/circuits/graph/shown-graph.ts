@@ -1,14 +1,16 @@
 /** The part of a circuit that is shown: pruned by influence, with the nodes of each supernode merged. */
 
-import type { CircuitNode, CircuitResponse } from "@/api/types";
+import type { CircuitGraph, CircuitNode, CircuitResponse } from "@/api/types";
 import type { Supernode } from "@/pages/prompt/circuits/circuit-params";
 
+import { mergedNode, mlpBand } from "./mlp-bands";
+
 export interface ShownNode {
-  /** A node's id in the graph's file, or `group:` and the name of a supernode. */
+  /** A node's id in the graph's file; for several nodes, `group:` or `mlps:` and a name. */
   readonly id: string;
-  /** Indices of the graph's nodes, most influential first; several for a supernode. */
+  /** Indices of the graph's nodes, most influential first; several for a supernode and for the MLPs of a band. */
   readonly members: readonly number[];
-  /** The most influential member, which decides the place. */
+  /** The most influential member, which decides the place; for the MLPs of a band, with their sums. */
   readonly node: CircuitNode;
   readonly supernode: Supernode | null;
 }
@@ -60,6 +62,20 @@ function keptNodes({ graph, ids }: CircuitResponse, { prune, subgraph, pinned, g
   return new Set([...marked, ...kept.map(({ index }) => index)]);
 }
 
+/** Equal for the MLPs of one band and token; null for other nodes. */
+function bandKey(graph: CircuitGraph, { kind, layer, position }: CircuitNode): string | null {
+  const band = kind === "mlp" && layer !== null ? mlpBand(graph, layer) : null;
+  return band && `mlps:${band.first}-${band.last}:${position}`;
+}
+
+/** A single MLP keeps its id; several are one node. */
+function bandNode({ graph, ids }: CircuitResponse, shown: ShownNode): ShownNode {
+  if (shown.supernode !== null || shown.node.kind !== "mlp") return shown;
+  const node = mergedNode(shown.members.flatMap((member) => graph.nodes[member] ?? [])) ?? shown.node;
+  const [only, ...others] = shown.members.flatMap((member) => ids[member] ?? []);
+  return { ...shown, node, id: only !== undefined && others.length === 0 ? only : shown.id };
+}
+
 function mergedNodes(response: CircuitResponse, shown: Shown): readonly ShownNode[] {
   const kept = keptNodes(response, shown);
   const nodes = new Map<string, ShownNode>();
@@ -67,11 +83,11 @@ function mergedNodes(response: CircuitResponse, shown: Shown): readonly ShownNod
     const id = response.ids[index];
     if (id === undefined || !kept.has(index)) return;
     const supernode = shown.groups.find((group) => group.nodes.includes(id)) ?? null;
-    const key = supernode === null ? id : groupId(supernode);
+    const key = supernode === null ? (bandKey(response.graph, node) ?? id) : groupId(supernode);
     const other = nodes.get(key);
     nodes.set(key, { node, supernode, ...other, id: key, members: [...(other?.members ?? []), index] });
   });
-  return [...nodes.values()];
+  return [...nodes.values()].map((node) => bandNode(response, node));
 }
 
 function mergedEdges({ graph }: CircuitResponse, nodes: readonly ShownNode[], share: number): readonly ShownEdge[] {
