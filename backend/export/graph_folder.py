@@ -8,7 +8,7 @@ from pathlib import Path
 from sqlalchemy.orm import Session
 
 from mxd.backend.database import annotations as notes
-from mxd.backend.errors import NoIndexError
+from mxd.backend.errors import NoIndexError, RunNotFoundError
 from mxd.backend.export.attribution_graph import LOCAL_SCAN, GraphContext, attribution_graph, write_graph
 from mxd.backend.export.feature_files import write_features
 from mxd.backend.export.rows import open_run
@@ -16,6 +16,7 @@ from mxd.backend.inference.token_text import Vocabulary
 from mxd.backend.queries.automatic_labels import shown_labels
 from mxd.backend.queries.runs import find_run
 from mxd.trainer.analysis.circuits.graph import AblationEffect, Circuit
+from mxd.trainer.storage.database.tables import RunRecord
 from mxd.trainer.storage.run import Run
 
 
@@ -29,6 +30,8 @@ def export_circuit(
 ) -> Path:
     """Write a circuit, and feature files for the experts of indexed runs. Returns the path of the graph.
 
+    A run that the database does not know has no labels and no feature files.
+
     Args:
         effects: measured effects in the order of ``circuit.experts``, or none.
         folder: new folder, or one with other graphs, which are kept.
@@ -37,17 +40,18 @@ def export_circuit(
     labels = {}
     for run in runs:
         experts = {expert.expert for expert in circuit.experts if expert.run == run.name}
-        labels[run.name] = _labels(session, run.name, experts)
         try:
-            exported = open_run(session, find_run(session, run.name), Vocabulary(run.tokenizer))
-        except NoIndexError:
+            record = find_run(session, run.name)
+            labels[run.name] = _labels(session, record, experts)
+            exported = open_run(session, record, Vocabulary(run.tokenizer))
+        except (RunNotFoundError, NoIndexError):
             continue
         write_features(session, exported, experts, folder)
     measured = dict(zip(circuit.experts, effects, strict=True)) if effects else {}
     return write_graph(attribution_graph(circuit, GraphContext(labels, measured, model_id or LOCAL_SCAN)), folder)
 
 
-def _labels(session: Session, run: str, experts: set[int]) -> dict[int, str]:
+def _labels(session: Session, run: RunRecord, experts: set[int]) -> dict[int, str]:
     """Labels of experts. User labels take precedence over automatic ones."""
-    automatic = shown_labels(session, find_run(session, run), experts)
-    return {expert: label.label for expert, label in automatic.items()} | notes.labels_of(session, run, experts)
+    automatic = shown_labels(session, run, experts)
+    return {expert: label.label for expert, label in automatic.items()} | notes.labels_of(session, run.name, experts)

@@ -13,7 +13,7 @@ from mxd.trainer.errors import UserError
 from mxd.trainer.utils.suggestions import suggest
 
 _SUFFIXES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
-_COUNT = re.compile(r"^(\d+(?:\.\d+)?)\s*([kmb]?)$", re.IGNORECASE)
+_COUNT = re.compile(r"^(\d{1,16}(?:\.\d+)?)\s*([kmb]?)$", re.IGNORECASE)
 
 
 def parse_count(value: object) -> object:
@@ -24,8 +24,8 @@ def parse_count(value: object) -> object:
 
 Size = Annotated[int, Field(gt=0, lt=2**28)]
 """Side of a weight matrix. Larger values overflow when sizes are multiplied."""
-Count = Annotated[int, BeforeValidator(parse_count), Field(gt=0)]
-"""Positive whole number that may be written as 250k, 20M or 1B."""
+Count = Annotated[int, BeforeValidator(parse_count), Field(gt=0, lt=2**53)]
+"""Positive whole number that may be written as 250k, 20M or 1B. Databases and JSON hold it exactly."""
 INSTALLED_SAMPLE = Path(__file__).resolve().parents[1] / "sample"
 """Demo data inside an installed wheel; missing in a checkout."""
 SAMPLE = INSTALLED_SAMPLE if INSTALLED_SAMPLE.is_dir() else Path(__file__).resolve().parents[2] / "data" / "demo"

@@ -108,7 +108,7 @@ class TrainConfig(Config):
     """Index of the block whose MLP is replaced, from 0."""
     text: TextConfig
     """Dataset to train on."""
-    tokens: Annotated[int, BeforeValidator(parse_count), Field(ge=0)]
+    tokens: Annotated[int, BeforeValidator(parse_count), Field(ge=0, lt=2**53)]
     """Number of training tokens, such as 20M. 0 if the source of an imported run does not state it."""
     method: Method = "mxd"
     """Kind of layer to train. Default: mxd."""

@@ -31,6 +31,10 @@ from tests.backend.cli.words import Capture, document
             ["train", "lm", "--layer", "1", "--dataset", "text.jsonl", "--tokens", "some"],
             "Invalid --tokens: 'some'. Input should be a valid",
         ),
+        (
+            ["train", "lm", "--layer", "1", "--dataset", "text.jsonl", "--tokens", "9" * 400 + "B"],
+            "Invalid --tokens: '999",
+        ),
         (["train", "lm", "--k", "0"], "Missing --layer, --dataset and --tokens"),
         (["train", "lm", "--width", "3"], "Unknown option '--width'. Run 'mxd train --help'"),
         (["train", "--config", "none.toml"], "Cannot read the config file none.toml"),

@@ -146,6 +146,13 @@ def test_non_finite_numbers_are_rejected(name: str, value: float, run: Run) -> N
         use(run.folder)
 
 
+def test_counts_that_no_database_holds_are_rejected(run: Run) -> None:
+    path = run.folder / "run.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "tokens": 2**63}))
+    with pytest.raises(UserError, match=r"run\.json"):
+        use(run.folder)
+
+
 def test_a_link_to_another_folder_is_rejected(run: Run, tmp_path: Path) -> None:
     secret = tmp_path / "secret.json"
     secret.write_text('"private"')

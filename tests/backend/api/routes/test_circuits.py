@@ -174,6 +174,19 @@ def test_the_command_prints_and_writes_the_circuit(
     assert page.count("<circle") > 2
 
 
+@pytest.mark.parametrize(("database", "has_examples"), [("mxd.sqlite", True), ("another.sqlite", False)])
+def test_a_graph_has_the_examples_that_the_database_has(
+    fitted: World, circuit: Circuit, tmp_path: Path, database: str, has_examples: bool
+) -> None:
+    place = fitted.data / database if has_examples else tmp_path / database
+    words = ["circuit", "small", "--prompt", PROMPT, "--data", str(fitted.data), "--device", "cpu"]
+    assert mxd([*words, "--database", f"sqlite:///{place}", "--graph", str(tmp_path / "graphs")]) == 0
+    (listed,) = json.loads((tmp_path / "graphs" / "graph-metadata.json").read_text("utf-8"))["graphs"]
+    graph = json.loads((tmp_path / "graphs" / f"{listed['slug']}.json").read_text("utf-8"))
+    assert len(graph["nodes"]) == len(circuit.nodes)
+    assert any((tmp_path / "graphs").glob("features/*.json")) == has_examples
+
+
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
