@@ -33,6 +33,7 @@ from mxd.backend.api.routes import (
     bundles,
     circuits,
     comparison,
+    contrasts,
     evaluations,
     experts,
     figures,
@@ -129,7 +130,7 @@ def build_api(
             "5XX": {"model": ErrorResponse, "description": "The server cannot answer now."},
         },
     )
-    of_runs = (runs, comparison, evaluations, experts, notes, lists)
+    of_runs = (runs, comparison, contrasts, evaluations, experts, notes, lists)
     modules = (health, access, *of_runs, routing, live, circuits, privacy, steering, sessions, figures, bundles)
     for router in (*(module.router for module in modules), notes.of_run):
         app.include_router(router, prefix="/api")

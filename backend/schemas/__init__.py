@@ -21,6 +21,17 @@ from mxd.backend.schemas.circuits import (
     CircuitTarget,
 )
 from mxd.backend.schemas.comparison import ComparedExpert, MatchedBy, MatchedPair, RunComparison
+from mxd.backend.schemas.contrast import (
+    ContrastDoneEvent,
+    ContrastEvent,
+    ContrastHit,
+    ContrastProgressEvent,
+    ContrastRequest,
+    ContrastResult,
+    TextChoice,
+    TextKind,
+    TextKinds,
+)
 from mxd.backend.schemas.evaluations import (
     EvaluationList,
     EvaluationMetric,
@@ -119,6 +130,12 @@ __all__ = [
     "ComparedExpert",
     "ConfidenceRequest",
     "ConfidenceResponse",
+    "ContrastDoneEvent",
+    "ContrastEvent",
+    "ContrastHit",
+    "ContrastProgressEvent",
+    "ContrastRequest",
+    "ContrastResult",
     "DoseEvent",
     "DoseRequest",
     "EffectsRequest",
@@ -203,5 +220,8 @@ __all__ = [
     "SteeringRequest",
     "TagCount",
     "TagList",
+    "TextChoice",
+    "TextKind",
+    "TextKinds",
     "TokenCount",
 ]

@@ -9,7 +9,7 @@ from mxd.backend.settings import Role
 READING_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 READING_POSTS = re.compile(
     r"^/api/(routing|circuits(/effects|/graph|/read)?|privacy/tokens|runs/[^/]+/routing(/effects|/predictions)?"
-    r"|runs/[^/]+/search/passage)$"
+    r"|runs/[^/]+/(search/passage|contrast))$"
 )
 """POST endpoints that change nothing. Every other POST, PUT, PATCH and DELETE needs ``write``."""
 

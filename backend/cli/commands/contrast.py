@@ -86,10 +86,13 @@ def _table(result: Contrast, tokenizer: PreTrainedTokenizerBase) -> str:
         lines.append("Sequences of one document are not independent, so the intervals are too narrow. Add documents.")
     for title, is_in_a in (("More often in A", True), ("More often in B", False)):
         shown = [
-            each for each in result.experts if each.is_found and (each.ratio.value > 1) == is_in_a and _is_shown(each)
+            each for each in result.experts if each.expert in result.examples and (each.ratio.value > 1) == is_in_a
         ]
         if shown:
-            lines += ["", title, *columns(HEADER, [_row(each, is_in_a, tokenizer) for each in shown])]
+            examples = [result.examples[each.expert] for each in shown]
+            strongest = [next(iter(both.a if is_in_a else both.b), None) for both in examples]
+            rows = [_row(each, example, tokenizer) for each, example in zip(shown, strongest, strict=True)]
+            lines += ["", title, *columns(HEADER, rows)]
     return "\n".join(lines)
 
 
@@ -100,15 +103,12 @@ def _found(result: Contrast) -> str:
     )
     if result.chance is None:
         return text
-    return f"{text}; {result.chance.found:.1f} by chance (mean of {result.chance.shuffles} random assignments)"
+    return f"{text}; {result.chance.mean_found:.1f} by chance (mean of {result.chance.shuffles} random assignments)"
 
 
-def _is_shown(each: ContrastedExpert) -> bool:
-    return bool(each.examples_a or each.examples_b)
-
-
-def _row(each: ContrastedExpert, is_in_a: bool, tokenizer: PreTrainedTokenizerBase) -> tuple[str, ...]:
-    examples = each.examples_a if is_in_a else each.examples_b
+def _row(
+    each: ContrastedExpert, example: ContrastExample | None, tokenizer: PreTrainedTokenizerBase
+) -> tuple[str, ...]:
     return (
         str(each.expert),
         f"{each.density_a:.3%}",
@@ -116,7 +116,7 @@ def _row(each: ContrastedExpert, is_in_a: bool, tokenizer: PreTrainedTokenizerBa
         f"{each.ratio.value:.3g}",
         f"{each.ratio.low:.3g} to {each.ratio.high:.3g}",
         f"{each.q_value:.1g}",
-        _excerpt(examples[0], tokenizer) if examples else "",
+        _excerpt(example, tokenizer) if example else "",
     )
 
 

@@ -298,6 +298,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/runs/{run}/contrast": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Contrast
+         * @description Server-sent events: ``progress`` after each step, then ``done`` with the experts, or ``error``.
+         *
+         *     Closing the connection cancels. Nothing is stored.
+         */
+        post: operations["contrast"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/runs/{run}/evaluations": {
         parameters: {
             query?: never;
@@ -584,6 +606,26 @@ export interface paths {
          * @description A uniformly random active expert.
          */
         get: operations["random_expert"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/{run}/kinds": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Kinds
+         * @description Kinds of the documents of the run's text, if its file is in the data folder and names them.
+         */
+        get: operations["kinds"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1322,6 +1364,34 @@ export interface components {
             test_examples: number;
         };
         /**
+         * ChanceLevel
+         * @description The same comparison after random assignments of documents to the two texts.
+         */
+        ChanceLevel: {
+            /**
+             * Covered
+             * @description Share of the 95 % intervals that include 1, the true ratio.
+             */
+            covered: number;
+            /**
+             * Mean Found
+             * @description Mean number of experts with a q-value of at most 0.05.
+             */
+            mean_found: number;
+            /**
+             * Most Found
+             * @description Largest such number.
+             */
+            most_found: number;
+            /** Shuffles */
+            shuffles: number;
+            /**
+             * Shuffles With Any
+             * @description Number of random assignments in which at least one expert was found.
+             */
+            shuffles_with_any: number;
+        };
+        /**
          * ChangeListRequest
          * @description Changes to a list. Omitted fields stay as they are.
          */
@@ -2026,6 +2096,213 @@ export interface components {
              * @description Computation time in milliseconds.
              */
             took_ms: number;
+        };
+        /**
+         * ContrastDoneEvent
+         * @description Result of a contrast.
+         */
+        ContrastDoneEvent: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            event: "done";
+            result: components["schemas"]["ContrastResult"];
+        };
+        /**
+         * ContrastedExpert
+         * @description Activation of an expert in text A and in text B.
+         */
+        ContrastedExpert: {
+            /**
+             * Activation Ratio
+             * @description Summed activation per token in A divided by that in B; null if the expert is never active in B.
+             */
+            activation_ratio: number | null;
+            /**
+             * Active A
+             * @description Number of tokens of text A on which the expert is active.
+             */
+            active_a: number;
+            /** Active B */
+            active_b: number;
+            /**
+             * Density A
+             * @description Share of the tokens of text A on which the expert is active.
+             */
+            density_a: number;
+            /** Density B */
+            density_b: number;
+            /** Expert */
+            expert: number;
+            /**
+             * P Value
+             * @description Two-sided probability of so large a difference if documents were assigned to the texts at random.
+             */
+            p_value: number;
+            /**
+             * Q Value
+             * @description False discovery rate (Benjamini-Hochberg) of the experts with at most this p-value.
+             */
+            q_value: number;
+            /**
+             * @description Density in A divided by density in B, with half an active token added to each. The 95 % interval is over
+             *     documents.
+             */
+            ratio: components["schemas"]["Interval"];
+            /**
+             * Units A
+             * @description Number of documents (or sequences, see ``unit``) of text A with an active token.
+             */
+            units_a: number;
+            /** Units B */
+            units_b: number;
+        };
+        /**
+         * ContrastedText
+         * @description Size of one of the two texts.
+         */
+        ContrastedText: {
+            /** Documents */
+            documents: number;
+            /** Name */
+            name: string;
+            /**
+             * Tokens
+             * @description Number of tokens without start tokens.
+             */
+            tokens: number;
+            /**
+             * Units
+             * @description Number of documents or sequences that are counted as independent.
+             */
+            units: number;
+        };
+        /**
+         * ContrastHit
+         * @description An expert that tells the texts apart.
+         */
+        ContrastHit: {
+            automatic: components["schemas"]["AutomaticLabel"] | null;
+            contrast: components["schemas"]["ContrastedExpert"];
+            /**
+             * Examples A
+             * @description Strongest examples in text A.
+             */
+            examples_a: components["schemas"]["Example"][];
+            /** Examples B */
+            examples_b: components["schemas"]["Example"][];
+            /**
+             * Label
+             * @description User label.
+             */
+            label: string | null;
+            /**
+             * Max Activation
+             * @description Largest activation in the index; null without an index.
+             */
+            max_activation: number | null;
+            /** Top Tokens */
+            top_tokens: components["schemas"]["TokenCount"][];
+        };
+        /**
+         * ContrastProgressEvent
+         * @description Progress of a contrast.
+         */
+        ContrastProgressEvent: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            event: "progress";
+            /**
+             * Tokens
+             * @description Number of routed tokens.
+             */
+            tokens: number;
+            /**
+             * Total
+             * @description Number of tokens of both texts.
+             */
+            total: number;
+        };
+        /**
+         * ContrastRequest
+         * @description Two texts to compare.
+         */
+        ContrastRequest: {
+            a: components["schemas"]["TextChoice-Input"];
+            b: components["schemas"]["TextChoice-Input"];
+            /**
+             * Limit
+             * @description Maximum number of experts per direction.
+             * @default 50
+             */
+            limit?: number;
+            /**
+             * Min Tokens
+             * @description Active tokens in both texts together below which an expert is not tested.
+             * @default 20
+             */
+            min_tokens?: number;
+            /**
+             * Min Units
+             * @description Documents with an active token, in both texts together, below which an expert is not tested.
+             * @default 10
+             */
+            min_units?: number;
+            /**
+             * Seed
+             * @description Random seed of the documents of a kind, and of the random assignments.
+             * @default 0
+             */
+            seed?: number;
+            /**
+             * Tokens
+             * @description Maximum number of tokens per text.
+             * @default 8192
+             */
+            tokens?: number;
+        };
+        /**
+         * ContrastResult
+         * @description Experts that tell two texts apart.
+         */
+        ContrastResult: {
+            a: components["schemas"]["ContrastedText"];
+            b: components["schemas"]["ContrastedText"];
+            chance: components["schemas"]["ChanceLevel"];
+            /**
+             * Found A
+             * @description Number of experts that are more frequent in text A, with a q-value of at most 0.05.
+             */
+            found_a: number;
+            /** Found B */
+            found_b: number;
+            /** Min Tokens */
+            min_tokens: number;
+            /** Min Units */
+            min_units: number;
+            /**
+             * More In A
+             * @description By the end of the ratio's interval that is nearer to 1, farthest from 1 first.
+             */
+            more_in_a: components["schemas"]["ContrastHit"][];
+            /** More In B */
+            more_in_b: components["schemas"]["ContrastHit"][];
+            /** Run */
+            run: string;
+            /**
+             * Tested
+             * @description Number of experts with enough active tokens.
+             */
+            tested: number;
+            /**
+             * Unit
+             * @description Unit that is counted as independent: document, or sequence if a text has fewer than 10 documents.
+             * @enum {string}
+             */
+            unit: "document" | "sequence";
         };
         /**
          * DoneEvent
@@ -4762,9 +5039,26 @@ export interface components {
         };
         /**
          * TextChoice
+         * @description One of the two texts: documents, or a kind of the run's indexed text.
+         */
+        "TextChoice-Input": {
+            /**
+             * Documents
+             * @description Documents, the unit that is counted as independent.
+             * @default []
+             */
+            documents?: string[];
+            /**
+             * Kind
+             * @description Kind of the documents of the indexed text to compare; used if there are no documents.
+             */
+            kind?: string | null;
+        };
+        /**
+         * TextChoice
          * @description A generated text and why it ended.
          */
-        TextChoice: {
+        "TextChoice-Output": {
             /** Finish Reason */
             finish_reason: ("stop" | "length") | null;
             /** Index */
@@ -4780,7 +5074,7 @@ export interface components {
          */
         TextCompletion: {
             /** Choices */
-            choices: components["schemas"]["TextChoice"][];
+            choices: components["schemas"]["TextChoice-Output"][];
             /**
              * Created
              * @description Time of the request, in seconds since 1970.
@@ -4881,6 +5175,34 @@ export interface components {
             top_p?: number | null;
         } & {
             [key: string]: unknown;
+        };
+        /**
+         * TextKind
+         * @description A kind of the documents of an indexed text.
+         */
+        TextKind: {
+            /** Characters */
+            characters: number;
+            /** Documents */
+            documents: number;
+            /** Kind */
+            kind: string;
+        };
+        /**
+         * TextKinds
+         * @description Kinds of the run's indexed text; empty if its file is not in the data folder or has no kinds.
+         */
+        TextKinds: {
+            /**
+             * Kinds
+             * @description Most documents first.
+             */
+            kinds: components["schemas"]["TextKind"][];
+            /**
+             * Text
+             * @description Name of the file.
+             */
+            text: string;
         };
         /**
          * TextPart
@@ -5729,6 +6051,51 @@ export interface operations {
             };
         };
     };
+    contrast: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ContrastRequest"];
+            };
+        };
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description Server-sent events; this is the data of one of them. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": components["schemas"]["ContrastProgressEvent"] | components["schemas"]["ContrastDoneEvent"] | components["schemas"]["ErrorEvent"];
+                };
+            };
+        };
+    };
     evaluations: {
         parameters: {
             query?: never;
@@ -6490,6 +6857,47 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["RandomExpert"];
+                };
+            };
+        };
+    };
+    kinds: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TextKinds"];
                 };
             };
         };

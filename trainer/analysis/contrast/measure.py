@@ -5,7 +5,7 @@ Shapes: D documents, N experts, E tested experts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from mxd.trainer.analysis.contrast.results import (
     Contrast,
     ContrastedExpert,
     ContrastedText,
+    ContrastExamples,
 )
 from mxd.trainer.analysis.contrast.texts import NamedText, choose_unit, tokenize_text
 from mxd.trainer.analysis.indexing.activations import Ints
@@ -115,10 +116,10 @@ class ContrastMeasurement:
                 "Give longer texts, or lower the two limits."
             )
         experts = _described(ratios, np.flatnonzero(is_tested_N))
-        found = [each for each in experts if each.is_found]
-        found_a = [each for each in found if each.ratio.value > 1]
-        found_b = [each for each in found if each.ratio.value < 1]
-        shown = {each.expert for part in (found_a, found_b) for each in part[: self.config.shown]}
+        significant = [each for each in experts if each.is_found]
+        found_a = [each for each in significant if each.ratio.value > 1]
+        found_b = [each for each in significant if each.ratio.value < 1]
+        shown = [each.expert for part in (found_a, found_b) for each in part[: self.config.shown]]
         a, b = (ContrastedText(s.text.name, s.text.documents, s.num_units, s.text.tokens) for s in self._sides)
         return Contrast(
             run=self.run.name,
@@ -132,7 +133,8 @@ class ContrastMeasurement:
             found_a=len(found_a),
             found_b=len(found_b),
             chance=_chance_level(counts, in_a_D, is_tested_N, self.config) if self.config.shuffles else None,
-            experts=tuple(self._with_examples(each) if each.expert in shown else each for each in experts),
+            experts=tuple(experts),
+            examples={expert: ContrastExamples(*(tuple(s.examples(expert)) for s in self._sides)) for expert in shown},
         )
 
     def _counts(self) -> tuple[DocumentCounts, Mask]:
@@ -146,10 +148,6 @@ class ContrastMeasurement:
             num_experts=a.num_experts,
         )
         return counts, np.arange(len(counts.tokens_D)) < len(a.tokens_D)
-
-    def _with_examples(self, each: ContrastedExpert) -> ContrastedExpert:
-        a, b = (tuple(side.examples(each.expert)) for side in self._sides)
-        return replace(each, examples_a=a, examples_b=b)
 
 
 def _described(ratios: RateRatios, experts_E: Ints) -> list[ContrastedExpert]:
@@ -185,7 +183,7 @@ def _activation_ratio(ratios: RateRatios, expert: int) -> float | None:
 
 @dataclass(frozen=True)
 class _Shuffle:
-    found: int
+    num_found: int
     covered: float
 
 
@@ -193,12 +191,12 @@ def _chance_level(counts: DocumentCounts, in_a_D: Mask, is_tested_N: Mask, confi
     """Repeat the comparison with random assignments of documents to the texts."""
     generator = np.random.default_rng(config.seed)
     shuffles = [_shuffle(counts, generator.permutation(in_a_D), is_tested_N) for _ in range(config.shuffles)]
-    found = [shuffle.found for shuffle in shuffles]
+    numbers = [shuffle.num_found for shuffle in shuffles]
     return ChanceLevel(
         shuffles=len(shuffles),
-        found=float(np.mean(found)),
-        most_found=max(found),
-        shuffles_with_any=sum(number > 0 for number in found),
+        mean_found=float(np.mean(numbers)),
+        most_found=max(numbers),
+        shuffles_with_any=sum(number > 0 for number in numbers),
         covered=float(np.mean([shuffle.covered for shuffle in shuffles])),
     )
 
@@ -206,5 +204,5 @@ def _chance_level(counts: DocumentCounts, in_a_D: Mask, is_tested_N: Mask, confi
 def _shuffle(counts: DocumentCounts, in_a_D: Mask, is_tested_N: Mask) -> _Shuffle:
     ratios = rate_ratios(counts, in_a_D)
     includes_1 = (ratios.low_N <= 0) & (ratios.high_N >= 0)
-    found = q_values(ratios.p_value_N[is_tested_N]) <= SIGNIFICANT_Q
-    return _Shuffle(int(found.sum()), float(includes_1[is_tested_N].mean()))
+    is_found = q_values(ratios.p_value_N[is_tested_N]) <= SIGNIFICANT_Q
+    return _Shuffle(int(is_found.sum()), float(includes_1[is_tested_N].mean()))

@@ -7,10 +7,10 @@ the document. With m tokens and y active ones in a document, and the density p o
   its distribution over all assignments of documents to the texts. The mean, variance and skewness of that distribution
   are exact; its heavier tail is that of the Pearson type III distribution with these moments (Mielke and Berry). A
   normal tail is too light if an expert is rare and one text is much smaller.
-- **Interval.** The variance of the log ratio is the sum over the texts of the variance of a ratio estimator,
-  sum (y - p m)^2 / (sum y)^2, but not less than the dispersion of both texts together divided by the text's active
-  tokens (quasi-Poisson). The second matters if a text has hardly any active tokens. Half an active token is added to
-  each text, so the ratio is finite.
+- **Interval.** The variance of the log ratio is the sum of one variance per text. Each is that of a ratio estimator,
+  sum (y - p m)^2 / (sum y)^2. It is at least the dispersion of both texts together divided by the text's active tokens
+  (quasi-Poisson), which matters if a text has hardly any. Half an active token is added to each text, so the ratio is
+  finite.
 
 Shapes: D documents, P (document, expert) pairs with active tokens, N experts.
 """

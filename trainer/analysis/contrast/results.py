@@ -53,9 +53,6 @@ class ContrastedExpert:
     """Two-sided probability of so large a difference if documents were assigned to the texts at random."""
     q_value: float
     """False discovery rate (Benjamini-Hochberg) of the experts with at most this p-value."""
-    examples_a: tuple[ContrastExample, ...] = ()
-    """Strongest examples in text A, at most one per sequence; empty unless the expert is shown."""
-    examples_b: tuple[ContrastExample, ...] = ()
 
     @property
     def is_found(self) -> bool:
@@ -66,6 +63,15 @@ class ContrastedExpert:
     def bound(self) -> float:
         """End of the ratio's interval that is nearer to 1, as a factor of at least 1; 1 if the interval includes 1."""
         return max(self.ratio.low, 1 / self.ratio.high, 1.0)
+
+
+@documented
+@dataclass(frozen=True)
+class ContrastExamples:
+    """Strongest examples of an expert in both texts, at most one per sequence."""
+
+    a: tuple[ContrastExample, ...]
+    b: tuple[ContrastExample, ...]
 
 
 @documented
@@ -87,7 +93,7 @@ class ChanceLevel:
     """The same comparison after random assignments of documents to the two texts."""
 
     shuffles: int
-    found: float
+    mean_found: float
     """Mean number of experts with a q-value of at most 0.05."""
     most_found: int
     """Largest such number."""
@@ -121,3 +127,5 @@ class Contrast:
     """Null if no random assignments were made."""
     experts: tuple[ContrastedExpert, ...]
     """Tested experts: first those found, by the end of the interval that is nearer to 1, then the others."""
+    examples: dict[int, ContrastExamples]
+    """Examples of the first experts of either direction, by expert."""

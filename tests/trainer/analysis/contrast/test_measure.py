@@ -12,7 +12,7 @@ from mxd.trainer.analysis.contrast.measure import ContrastMeasurement, contrast
 from mxd.trainer.analysis.contrast.results import Contrast
 from mxd.trainer.analysis.contrast.texts import NamedText, text_of_file, text_of_kind
 from mxd.trainer.config import ContrastConfig, TextConfig
-from mxd.trainer.errors import UserError
+from mxd.trainer.errors import CancelledError, UserError
 from mxd.trainer.inference.routing import route
 from mxd.trainer.utils.callbacks import Callbacks, CancelledError
 from tests.helpers.runs import World, run_of, small_world
@@ -61,21 +61,22 @@ def test_other_words_are_found_and_shuffled_documents_are_not(world: World) -> N
     result = compare(world, a, b)
     assert result.unit == "document"
     assert result.found_a and result.found_b
-    assert result.chance is not None and result.chance.found < 0.5
+    assert result.chance is not None and result.chance.mean_found < 0.5
     assert result.chance.covered > 0.9
     mixed = [*a, *b]
     order = np.random.default_rng(0).permutation(len(mixed))
     halves = [[mixed[index] for index in part] for part in np.array_split(order, 2)]
-    shuffled = compare(world, *halves)
+    shuffled = compare(world, halves[0], halves[1])
     assert shuffled.found_a + shuffled.found_b <= 1
 
 
 def test_examples_show_the_strongest_tokens_of_both_texts(world: World) -> None:
-    result = compare(world, *(random_texts(words, seed) for seed, words in enumerate(WORDS)))
-    shown = [each for each in result.experts if each.examples_a and each.examples_b]
-    assert shown
-    for each in shown:
-        for examples in (each.examples_a, each.examples_b):
+    a, b = (random_texts(words, seed) for seed, words in enumerate(WORDS))
+    result = compare(world, a, b)
+    assert set(result.examples) == {each.expert for each in result.experts if each.is_found}
+    for both in result.examples.values():
+        assert both.a or both.b
+        for examples in (both.a, both.b):
             assert len(examples) <= FEW.examples
             strengths = [example.coefficient for example in examples]
             assert strengths == sorted(strengths, reverse=True)
@@ -86,11 +87,11 @@ def test_examples_show_the_strongest_tokens_of_both_texts(world: World) -> None:
 
 
 def test_steps_of_any_size_give_one_result(world: World) -> None:
-    texts = [NamedText(name, random_texts(words, 3)) for name, words in zip("AB", WORDS, strict=True)]
+    a, b = (NamedText(name, random_texts(words, 3)) for name, words in zip("AB", WORDS, strict=True))
     run = run_of(world, "run", 1)
     results = []
     for sequences in (1, 7, 100):
-        measurement = ContrastMeasurement(run, *texts, FEW, world.language_model)
+        measurement = ContrastMeasurement(run, a, b, FEW, world.language_model)
         while not measurement.is_done:
             measurement.step(sequences)
         assert measurement.tokens_done == measurement.tokens
@@ -115,7 +116,7 @@ def test_unusable_texts_are_one_clear_error(world: World, tmp_path: Path) -> Non
     with pytest.raises(UserError, match="Text B is empty"):
         compare(world, texts[0], [""])
     with pytest.raises(UserError, match="No expert is active on 9999 tokens"):
-        compare(world, *texts, ContrastConfig(min_tokens=9999))
+        compare(world, texts[0], texts[1], ContrastConfig(min_tokens=9999))
     path = tmp_path / "kinds.jsonl"
     path.write_text("".join(f'{{"kind": "{kind}", "text": "{kind} fox"}}\n' for kind in ("red", "blue") * 3))
     text = TextConfig(dataset=str(path))
@@ -126,6 +127,6 @@ def test_unusable_texts_are_one_clear_error(world: World, tmp_path: Path) -> Non
 
 
 def test_a_contrast_can_be_cancelled(world: World) -> None:
-    texts = [NamedText(name, random_texts(words, 3)) for name, words in zip("AB", WORDS, strict=True)]
+    a, b = (NamedText(name, random_texts(words, 3)) for name, words in zip("AB", WORDS, strict=True))
     with pytest.raises(CancelledError):
-        contrast(run_of(world, "run", 1), *texts, FEW, world.language_model, Callbacks(is_cancelled=lambda: True))
+        contrast(run_of(world, "run", 1), a, b, FEW, world.language_model, Callbacks(is_cancelled=lambda: True))

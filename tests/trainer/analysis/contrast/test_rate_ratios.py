@@ -23,7 +23,7 @@ SIZES = [(60, 60), (20, 200), (150, 30)]
 def counted(tokens_D: NDArray[np.int64], active_DN: NDArray[np.int64]) -> DocumentCounts:
     document_P, expert_P = np.nonzero(active_DN)
     count_P = active_DN[document_P, expert_P]
-    return DocumentCounts(tokens_D, document_P, expert_P, count_P, 2.0 * count_P, active_DN.shape[1])
+    return DocumentCounts(tokens_D, document_P, expert_P, count_P, count_P.astype(np.float64), active_DN.shape[1])
 
 
 def simulated(

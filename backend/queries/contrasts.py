@@ -1,0 +1,133 @@
+"""Contrasts as served: kinds of a run's indexed text, and experts with labels and decoded examples."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import replace
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy.orm import Session
+
+from mxd.backend.database.annotations import labels_of
+from mxd.backend.inference.token_text import Vocabulary
+from mxd.backend.queries.automatic_labels import shown_labels
+from mxd.backend.queries.experts import known, top_tokens
+from mxd.backend.schemas import ContrastHit, ContrastRequest, ContrastResult, Example, TextChoice, TextKind, TextKinds
+from mxd.trainer.analysis.contrast.results import Contrast, ContrastedExpert, ContrastExample
+from mxd.trainer.errors import UserError
+from mxd.trainer.storage.database.tables import RunRecord
+from mxd.trainer.utils.suggestions import suggest
+
+if TYPE_CHECKING:
+    from mxd.trainer.data.labelled import LabelledText
+
+KIND_COLUMN = "kind"
+MAX_FILE_BYTES = 2**26
+"""Larger files are not searched for kinds, which would take minutes."""
+
+
+def read_kinds(run: RunRecord, data: Path) -> TextKinds:
+    """Count the kinds of the documents of a run's text, if its file is in the data folder and has kinds."""
+    documents, characters = Counter[str](), Counter[str]()
+    for each in _labelled(run, data):
+        documents[each.label] += 1
+        characters[each.label] += len(each.text)
+    kinds = (TextKind(kind=kind, documents=count, characters=characters[kind]) for kind, count in documents.items())
+    return TextKinds(text=PurePath(run.text).name, kinds=tuple(sorted(kinds, key=lambda it: (-it.documents, it.kind))))
+
+
+def read_texts(run: RunRecord, data: Path, request: ContrastRequest) -> list[list[str]]:
+    """Return the documents of both texts.
+
+    Raises:
+        UserError: the run's text has no such kind.
+    """
+    of_kind: dict[str, list[str]] = defaultdict(list)
+    if not (request.a.documents and request.b.documents):
+        for each in _labelled(run, data):
+            of_kind[each.label].append(each.text)
+    return [_documents(choice, of_kind) for choice in (request.a, request.b)]
+
+
+def _documents(choice: TextChoice, of_kind: dict[str, list[str]]) -> list[str]:
+    if choice.documents:
+        return list(choice.documents)
+    kind = choice.kind or ""
+    if kind not in of_kind:
+        known_kinds = sorted(of_kind)
+        listed = ", ".join(known_kinds[:30]) or "none"
+        raise UserError(
+            f"The indexed text has no kind '{kind[:100]}'.{suggest(kind, known_kinds)} Its kinds: {listed}."
+        )
+    return of_kind[kind]
+
+
+def _labelled(run: RunRecord, data: Path) -> list[LabelledText]:
+    """Labelled texts of a run's dataset. Only files directly in the data folder are read, whatever path was stored."""
+    from mxd.trainer.data.labelled import labelled_file, read_labelled
+
+    path = data / PurePath(run.text).name
+    if not path.is_file() or path.stat().st_size > MAX_FILE_BYTES:
+        return []
+    try:
+        return list(read_labelled(labelled_file(str(path)), run.config["text"].get("column", "text"), KIND_COLUMN))
+    except UserError:  # a file without kinds, which is common and no error of the request
+        return []
+
+
+def contrast_result(
+    session: Session, run: RunRecord, contrast: Contrast, request: ContrastRequest, vocabulary: Vocabulary
+) -> ContrastResult:
+    """Return the found experts of a contrast with their labels and examples."""
+    assert contrast.chance is not None
+    shown = [each for each in contrast.experts if each.expert in contrast.examples]
+    ids = [each.expert for each in shown]
+    records = known(session, run, ids)
+    labels, automatic = labels_of(session, run.name, ids), shown_labels(session, run, ids)
+
+    def hit(each: ContrastedExpert) -> ContrastHit:
+        record, examples = records.get(each.expert), contrast.examples[each.expert]
+        return ContrastHit(
+            contrast=each,
+            label=labels.get(each.expert),
+            automatic=automatic.get(each.expert),
+            max_activation=record.max_activation if record else None,
+            top_tokens=top_tokens(record, vocabulary) if record else (),
+            examples_a=_examples(examples.a, vocabulary),
+            examples_b=_examples(examples.b, vocabulary),
+        )
+
+    hits = [hit(each) for each in shown]
+    return ContrastResult(
+        **_summary(contrast, request),
+        more_in_a=tuple(hit for hit in hits if hit.contrast.ratio.value > 1),
+        more_in_b=tuple(hit for hit in hits if hit.contrast.ratio.value < 1),
+    )
+
+
+def _summary(contrast: Contrast, request: ContrastRequest) -> dict[str, Any]:
+    fields = ("run", "unit", "tested", "min_tokens", "min_units", "found_a", "found_b", "chance")
+    names = {name: _name(getattr(request, name), name.upper()) for name in ("a", "b")}
+    texts = {name: replace(getattr(contrast, name), name=shown) for name, shown in names.items()}
+    return {**{name: getattr(contrast, name) for name in fields}, **texts}
+
+
+def _name(choice: TextChoice, otherwise: str) -> str:
+    return otherwise if choice.documents or choice.kind is None else choice.kind
+
+
+def _examples(examples: tuple[ContrastExample, ...], vocabulary: Vocabulary) -> tuple[Example, ...]:
+    return tuple(
+        Example(
+            bin=0,
+            rank=rank,
+            sequence=example.sequence,
+            position=example.position,
+            coefficient=example.coefficient,
+            token_ids=example.token_ids,
+            tokens=vocabulary.texts(example.token_ids),
+            active=example.active,
+        )
+        for rank, example in enumerate(examples)
+    )

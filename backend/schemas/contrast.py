@@ -1,0 +1,120 @@
+"""Contrast of two texts: request, progress and result."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from mxd.backend.schemas.base import Schema
+from mxd.backend.schemas.experts import AutomaticLabel, Example, TokenCount
+from mxd.backend.schemas.steering import ErrorEvent
+from mxd.trainer.analysis.contrast.results import ChanceLevel, ContrastedExpert, ContrastedText, Unit
+
+MAX_TOKENS = 32_768
+ContrastDocument = Annotated[str, Field(min_length=1, max_length=200_000)]
+
+
+class TextChoice(Schema):
+    """One of the two texts: documents, or a kind of the run's indexed text."""
+
+    documents: Annotated[tuple[ContrastDocument, ...], Field(max_length=5000)] = ()
+    """Documents, the unit that is counted as independent."""
+    kind: Annotated[str | None, Field(max_length=200)] = None
+    """Kind of the documents of the indexed text to compare; used if there are no documents."""
+
+    @model_validator(mode="after")
+    def _has_text(self) -> Self:
+        if not self.documents and self.kind is None:
+            raise ValueError("Give documents or a kind.")
+        return self
+
+
+class ContrastRequest(Schema):
+    """Two texts to compare."""
+
+    a: TextChoice
+    b: TextChoice
+    tokens: Annotated[int, Field(ge=100, le=MAX_TOKENS)] = 8192
+    """Maximum number of tokens per text."""
+    min_tokens: Annotated[int, Field(ge=1, le=10_000)] = 20
+    """Active tokens in both texts together below which an expert is not tested."""
+    min_units: Annotated[int, Field(ge=2, le=10_000)] = 10
+    """Documents with an active token, in both texts together, below which an expert is not tested."""
+    limit: Annotated[int, Field(ge=1, le=100)] = 50
+    """Maximum number of experts per direction."""
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    """Random seed of the documents of a kind, and of the random assignments."""
+
+
+class TextKind(Schema):
+    """A kind of the documents of an indexed text."""
+
+    kind: str
+    documents: int
+    characters: int
+
+
+class TextKinds(Schema):
+    """Kinds of the run's indexed text; empty if its file is not in the data folder or has no kinds."""
+
+    text: str
+    """Name of the file."""
+    kinds: tuple[TextKind, ...]
+    """Most documents first."""
+
+
+class ContrastHit(Schema):
+    """An expert that tells the texts apart."""
+
+    contrast: ContrastedExpert
+    label: str | None
+    """User label."""
+    automatic: AutomaticLabel | None
+    max_activation: float | None
+    """Largest activation in the index; null without an index."""
+    top_tokens: tuple[TokenCount, ...]
+    examples_a: tuple[Example, ...]
+    """Strongest examples in text A."""
+    examples_b: tuple[Example, ...]
+
+
+class ContrastResult(Schema):
+    """Experts that tell two texts apart."""
+
+    run: str
+    a: ContrastedText
+    b: ContrastedText
+    unit: Unit
+    """Unit that is counted as independent: document, or sequence if a text has fewer than 10 documents."""
+    tested: int
+    """Number of experts with enough active tokens."""
+    min_tokens: int
+    min_units: int
+    found_a: int
+    """Number of experts that are more frequent in text A, with a q-value of at most 0.05."""
+    found_b: int
+    chance: ChanceLevel
+    more_in_a: tuple[ContrastHit, ...]
+    """By the end of the ratio's interval that is nearer to 1, farthest from 1 first."""
+    more_in_b: tuple[ContrastHit, ...]
+
+
+class ContrastProgressEvent(Schema):
+    """Progress of a contrast."""
+
+    event: Literal["progress"] = "progress"
+    tokens: int
+    """Number of routed tokens."""
+    total: int
+    """Number of tokens of both texts."""
+
+
+class ContrastDoneEvent(Schema):
+    """Result of a contrast."""
+
+    event: Literal["done"] = "done"
+    result: ContrastResult
+
+
+ContrastEvent = Annotated[ContrastProgressEvent | ContrastDoneEvent | ErrorEvent, Field(discriminator="event")]

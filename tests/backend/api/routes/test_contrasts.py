@@ -1,0 +1,105 @@
+"""Contrasts over HTTP: progress and result, kinds of the indexed text, errors, cancellation."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from mxd.backend.api.middleware.roles import needed_role
+from mxd.backend.inference.contrasts import contrast_steps
+from mxd.backend.inference.run_loader import RunLoader
+from mxd.backend.inference.service import InferenceService
+from mxd.backend.settings import Settings
+from mxd.trainer.analysis.contrast.results import Contrast
+from mxd.trainer.config import ContrastConfig
+from tests.helpers.runs import World
+
+RED, BLUE = ["the red fox ran"] * 12, ["a very old blue dog sat"] * 12
+ASKED: dict[str, Any] = {"a": {"documents": RED}, "b": {"documents": BLUE}, "min_tokens": 5, "min_units": 2}
+
+
+def events(client: TestClient, **more: Any) -> list[dict[str, Any]]:
+    """Events of a contrast."""
+    answer = client.post("/api/runs/small/contrast", json={**ASKED, **more})
+    assert answer.status_code == 200, answer.text
+    return [json.loads(line.removeprefix("data: ")) for line in answer.text.splitlines() if line.startswith("data: ")]
+
+
+def test_a_contrast_reports_progress_and_both_directions(live_client: TestClient) -> None:
+    *steps, done = events(live_client)
+    assert [step["event"] for step in steps] == ["progress"] * len(steps)
+    assert steps[0]["tokens"] == 0 and steps[-1]["tokens"] == steps[-1]["total"] > 0
+    result = done["result"]
+    assert (result["a"]["documents"], result["b"]["units"], result["unit"]) == (12, 12, "document")
+    assert result["found_a"] == len(result["more_in_a"]) > 0
+    assert result["found_b"] == len(result["more_in_b"]) > 0
+    for hit in [*result["more_in_a"], *result["more_in_b"]]:
+        assert hit["contrast"]["q_value"] <= 0.05
+        for example in [*hit["examples_a"], *hit["examples_b"]]:
+            assert example["position"] in [place for place, _, _ in example["active"]]
+            assert any("".join(example["tokens"]).strip() in text for text in (RED[0], BLUE[0]))
+
+
+def test_limit_bounds_each_direction(live_client: TestClient) -> None:
+    *_, done = events(live_client, limit=1)
+    assert len(done["result"]["more_in_a"]) == len(done["result"]["more_in_b"]) == 1
+    assert done["result"]["found_a"] >= 1
+
+
+def test_kinds_of_the_indexed_text(live_client: TestClient, fitted: World) -> None:
+    path = fitted.data / "text.jsonl"
+    assert live_client.get("/api/runs/small/kinds").json() == {"text": "text.jsonl", "kinds": []}
+    rows = [("red", text) for text in RED] + [("blue", text) for text in BLUE[:11]]
+    path.write_text("".join(json.dumps({"kind": kind, "text": text}) + "\n" for kind, text in rows))
+    try:
+        kinds = live_client.get("/api/runs/small/kinds").json()["kinds"]
+        assert [(each["kind"], each["documents"]) for each in kinds] == [("red", 12), ("blue", 11)]
+        *_, done = events(live_client, a={"kind": "red"}, b={"kind": "blue"})
+        assert (done["result"]["a"]["name"], done["result"]["b"]["documents"]) == ("red", 11)
+        answer = live_client.post("/api/runs/small/contrast", json={**ASKED, "a": {"kind": "rod"}})
+        assert answer.status_code == 400
+        assert "no kind 'rod'. Did you mean 'red'?" in answer.json()["error"]["message"]
+    finally:
+        path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("more", "status", "message"),
+    [
+        ({"a": {}}, 422, "Give documents or a kind."),
+        ({"a": {"documents": ["red"]}}, 400, "Text A is too short"),
+        ({"min_tokens": 5000}, 400, "No expert is active on 5000 tokens"),
+        ({"tokens": 1_000_000}, 422, "tokens"),
+    ],
+)
+def test_unusable_requests(live_client: TestClient, more: dict[str, Any], status: int, message: str) -> None:
+    answer = live_client.post("/api/runs/small/contrast", json={**ASKED, **more})
+    if answer.status_code == 200:  # found after the first step
+        assert message in answer.text and "event: error" in answer.text
+    else:
+        assert answer.status_code == status
+        assert message in answer.text
+
+
+def test_reading_is_enough() -> None:
+    assert needed_role("POST", "/api/runs/small/contrast") == "read"
+    assert needed_role("POST", "/api/runs/small/contrast/more") == "write"
+
+
+def test_closing_ends_the_work(fitted: World) -> None:
+    service = InferenceService(Settings(data=fitted.data, device="cpu"), RunLoader(fitted.data, 2))
+
+    async def begin() -> int:
+        config = ContrastConfig(min_tokens=2, min_units=2)
+        async with aclosing(contrast_steps(service, "small", [RED, BLUE], config)) as steps:
+            first = await anext(steps)
+        assert not isinstance(first, Contrast) and first.tokens == 0
+        return service.num_active
+
+    assert asyncio.run(begin()) == 0
+    service.close()
