@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mxd.trainer.layers.base import Routing
-from mxd.trainer.layers.mxd import MxD
+from mxd.trainer.layers.base import Routing, SparseLayer
+from mxd.trainer.layers.mxd import MxD, spatial_median
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,23 @@ def normalized_mse(output_TO: Tensor, target_TO: Tensor) -> Tensor:
     """Mean over tokens of ‖ŷ − y‖² / ‖y‖², a scalar: the training loss. 1 is the error of predicting zero."""
     errors_T = (output_TO - target_TO).square().sum(dim=1)
     return (errors_T / target_TO.square().sum(dim=1).clamp_min(SMALLEST_NORM)).mean()
+
+
+MEDIAN_STEPS = 20
+"""Iterations for the typical mixing of a batch."""
+
+
+@torch.no_grad()
+def output_routing_share(layer: SparseLayer, x_TI: Tensor, target_TO: Tensor) -> float:
+    """Return the normalised MSE with the mixing frozen at its median over tokens, divided by that of the mean target.
+
+    It is the routing share of an evaluation, measured on the outputs instead of the loss. 0: the routing does nothing.
+    """
+    mixing_TM = layer.mixing(layer.route(x_TI))
+    typical_M = spatial_median(mixing_TM, mixing_TM.mean(dim=0), steps=MEDIAN_STEPS)
+    frozen_TO = layer.decode_mixed(layer.dense_output(x_TI), typical_M.expand_as(mixing_TM))
+    mean_TO = target_TO.mean(dim=0).expand_as(target_TO)
+    return float(normalized_mse(frozen_TO, target_TO) / normalized_mse(mean_TO, target_TO))
 
 
 def active_counts(routing: Routing, num_experts: int) -> Tensor:

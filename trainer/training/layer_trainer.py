@@ -22,7 +22,14 @@ from mxd.trainer.language_model.architecture import Architecture
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.layers.base import LayerOutput, Routing, SparseLayer
 from mxd.trainer.layers.gates.flat import FlatGate
-from mxd.trainer.layers.metrics import ExpertRanks, active_counts, l0, measure_ranks, normalized_mse
+from mxd.trainer.layers.metrics import (
+    ExpertRanks,
+    active_counts,
+    l0,
+    measure_ranks,
+    normalized_mse,
+    output_routing_share,
+)
 from mxd.trainer.layers.mxd import MxD, spatial_median
 from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.layers.sharding import Shards
@@ -87,6 +94,8 @@ class LayerTrainer:
     """Number of tokens trained on."""
     previous_seconds: float = 0.0
     """Training time before this process, in seconds."""
+    routing_share: float | None = None
+    """``output_routing_share`` on the last step's tokens; None before, and if the experts are sharded."""
     group: ProcessGroup = SINGLE_PROCESS
     """Process group. Each process takes a shard of every step, and all hold the same weights."""
     metrics: _RunningSums = field(init=False)
@@ -163,7 +172,14 @@ class LayerTrainer:
             self._average_gradients()
         self.apply_gradients(output.routing, errors[-1].detach())
         self._track_mixing_centre(output.routing)
+        if self.step == self.total_steps and self.layer.shards is None:
+            self.routing_share = output_routing_share(self.layer, batch.inputs_for(self.layer), batch.output_TO)
         return output
+
+    @property
+    def dead_after_tokens(self) -> int:
+        """Number of latest tokens without an activation after which an expert counts as dead."""
+        return min(DEAD_AFTER_TOKENS, self.tokens)
 
     def auxiliary_loss(self, routing: Routing) -> Tensor | None:
         """Weighted sum of all loss terms except the reconstruction error; None if there are none."""
@@ -227,7 +243,7 @@ class LayerTrainer:
         self.group.sum_(sums.counts_N)
         self.group.max_(self.last_active_N)
         tokens = sums.steps * (self.tokens // max(self.step, 1))
-        is_dead_N = self.tokens - self.last_active_N >= min(DEAD_AFTER_TOKENS, self.tokens)
+        is_dead_N = self.tokens - self.last_active_N >= self.dead_after_tokens
         return TrainMetrics(
             normalized_mse=sums.errors.item() / max(sums.steps, 1),
             l0=sums.l0.item() / max(sums.steps, 1),

@@ -35,7 +35,15 @@ class TrainResult:
     status: Literal["finished", "stopped"]
     tokens: int
     normalized_mse: float
+    """0 is a perfect layer; 1 is the score of predicting zero."""
     dead_share: float
+    """Share of experts that were active on none of the last ``dead_after_tokens`` tokens."""
+    dead_after_tokens: int
+    routing_share: float | None
+    """Routing share, measured on the outputs instead of the loss, on the last step's tokens; None if not measured: the
+    run was stopped or its experts are sharded."""
+    step_tokens: int
+    """Number of tokens of a step."""
     tokens_per_second: float
     """Throughput of the pass over the text, which runs trained together share."""
 
@@ -174,6 +182,9 @@ class TrainingRun:
             tokens=self.trainer.tokens,
             normalized_mse=self.last.normalized_mse,
             dead_share=self.last.dead_share,
+            dead_after_tokens=self.trainer.dead_after_tokens,
+            routing_share=self.trainer.routing_share,
+            step_tokens=self.plan.batch_tokens,
             tokens_per_second=self.tokens_per_second,
         )
 

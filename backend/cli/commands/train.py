@@ -166,6 +166,8 @@ class TrainCommand(ModelCommand):
             return 0
         documents = [asdict(result) for result in results]
         self.report(documents if len(documents) > 1 else documents[0], "\n".join(map(_format_result, results)))
+        for warning in filter(None, map(_routing_warning, results)):
+            print(f"mxd: {warning}", file=sys.stderr)
         if all(result.status == "finished" for result in results):
             return 0
         command = (
@@ -325,7 +327,23 @@ def _merge(saved: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _format_result(result: TrainResult) -> str:
+    share = "" if result.routing_share is None else f"routing share of the output {result.routing_share:.2f}, "
     return (
-        f"{result.run}: {result.tokens:,} tokens, normalised MSE {result.normalized_mse:.4f}, "
-        f"{result.dead_share:.1%} of experts dead, {result.tokens_per_second:,.0f} tokens/s"
+        f"{result.run}: {result.tokens:,} tokens, normalised MSE {result.normalized_mse:.4f}, {share}"
+        f"{result.dead_share:.1%} of experts active on none of the last {result.dead_after_tokens:,} tokens, "
+        f"{result.tokens_per_second:,.0f} tokens/s"
+    )
+
+
+def _routing_warning(result: TrainResult) -> str | None:
+    """Return a warning if the layer's output hardly depends on its routing."""
+    from mxd.trainer.evaluation.warnings import LOW_ROUTING_SHARE
+
+    share = result.routing_share
+    if share is None or not share < LOW_ROUTING_SHARE:
+        return None
+    return (
+        f"{result.run}: the routing share of the output is only {share:.2f} on the last {result.step_tokens:,} tokens. "
+        "The rest comes from a dense map that is the same for every token, so no expert explains it. "
+        "'mxd evaluate' measures the share of the loss."
     )

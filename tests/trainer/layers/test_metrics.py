@@ -1,4 +1,4 @@
-"""Expert ranks against numpy on explicit matrices."""
+"""Expert ranks against numpy on explicit matrices, and the routing share of layers whose share is known."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from mxd.trainer.layers.metrics import measure_ranks
+from mxd.trainer.layers.metrics import measure_ranks, normalized_mse, output_routing_share
 from mxd.trainer.layers.mxd import MxD
 from tests.helpers.layers import random_layer
 
@@ -38,3 +38,17 @@ def test_zero_scalings_lower_the_rank() -> None:
     assert actual.normalized_rank == 12 / 16
     assert actual.min_singular_value == pytest.approx(0.0, abs=1e-9)
     assert actual.min_scaling == 0.0
+
+
+def test_the_routing_share_of_the_output_is_0_without_routing_and_1_with_routing_alone() -> None:
+    layer, x_TI = mxd(20, 16), torch.randn(64, 12, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        layer.gate.get_parameter("weight").zero_()
+        layer.gate.get_parameter("bias").fill_(1.0)  # the same experts with the same activation on every token
+        same_TO = layer(x_TI).output_TO
+        assert output_routing_share(layer, x_TI, same_TO) == pytest.approx(0, abs=1e-6)
+        layer.output_bias.zero_()
+        layer.scaling_NO.zero_()  # the output is zero, whose normalised MSE is 1
+        mean_TO = same_TO.mean(0).expand_as(same_TO)
+        expected = 1 / float(normalized_mse(mean_TO, same_TO))
+        assert output_routing_share(layer, x_TI, same_TO) == pytest.approx(expected)

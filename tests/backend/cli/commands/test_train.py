@@ -5,10 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
+from mxd.backend.cli.commands.train import _format_result, _routing_warning
 from mxd.backend.cli.main import run
 from mxd.trainer.config import SAMPLE
 from mxd.trainer.storage.run import Run, run_names
+from mxd.trainer.training import layer_trainer
 from mxd.trainer.training.planning.dtypes import has_bfloat16_units
+from mxd.trainer.training.training_run import TrainResult
 from tests.backend.cli.words import Capture, document, train_words
 
 
@@ -63,3 +68,31 @@ def test_flags_take_precedence_over_the_config_file(workspace: Path, capsys: Cap
         assert document(capsys)["run"] == name
         config = Run.load(name, workspace / "data").config
         assert (config.layer, config.k, config.optimizer.learning_rate) == (1, 3, 0.02)
+
+
+def trained(routing_share: float | None) -> TrainResult:
+    return TrainResult(
+        run="small",
+        status="finished",
+        tokens=1920,
+        normalized_mse=0.4,
+        dead_share=0.51,
+        dead_after_tokens=1920,
+        routing_share=routing_share,
+        step_tokens=64,
+        tokens_per_second=100.0,
+    )
+
+
+def test_figures_come_with_their_numbers_of_tokens() -> None:
+    assert "51.0% of experts active on none of the last 1,920 tokens" in _format_result(trained(0.9))
+    assert "routing share" not in _format_result(trained(None))
+
+
+def test_a_low_routing_share_is_a_warning(workspace: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [_routing_warning(trained(share)) for share in (0.5, 1.1, float("nan"), None)] == [None] * 4
+    monkeypatch.setattr(layer_trainer, "output_routing_share", lambda layer, x_TI, target_TO: 0.04)
+    assert run(train_words("--name", "small", "--json")) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["routing_share"] == 0.04
+    assert "small: the routing share of the output is only 0.04 on the last 64 tokens" in captured.err
