@@ -10,8 +10,8 @@ from mxd.trainer.config.base import Config, Count, RunName, Size, parse_count
 from mxd.trainer.config.training import TextConfig
 
 Errors = Literal["kept", "dropped"]
-MOST_TOKENS = 128
-"""Maximum number of tokens up to the traced position. Every token multiplies the nodes of every layer."""
+MOST_TOKENS = 2048
+"""Maximum number of tokens up to the traced position. Time and the number of nodes grow with it."""
 
 
 class TargetConfig(Config):
@@ -37,9 +37,9 @@ class CircuitConfig(TargetConfig):
     """Keep nodes until they hold this share of total influence (at most --nodes). Default: 0.8."""
     edge_share: Annotated[float, Field(gt=0, le=1)] = 0.9
     """Keep edges until they hold this share of the influence between kept nodes. Default: 0.9."""
-    max_traced: Annotated[int, Field(ge=1, le=2048)] = 128
-    """Maximum number of expert nodes to trace further back, most influential first. Default: 128. Raise it for longer
-    paths; each expert needs one backward pass."""
+    max_traced: Annotated[int, Field(ge=1, le=2048)] | None = None
+    """Maximum number of expert nodes to trace further back, most influential first. Default: 128, and from 1,024 tokens
+    on fewer, down to 32 at 2,048. Raise it for longer paths; each expert needs one backward pass."""
 
 
 class IndexConfig(Config):

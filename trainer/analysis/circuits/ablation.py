@@ -1,12 +1,12 @@
 """Ablation of experts: the effect that a circuit predicts, and the effect measured in the language model.
 
 Predicted: the sum of the experts' contributions to the target along all paths in the linearised graph. The ablated
-experts' coefficients are frozen, and all others are forward_pass. In that graph the prediction is exact.
+experts' coefficients are frozen, and all others are live. In that graph the prediction is exact.
 
 Measured: the language model runs again without the experts' contributions on these tokens. Attention, normalisation,
 active experts and original MLPs may change. A later ablated expert loses its changed contribution, as in steering.
 
-Shapes: B rows, T tokens, P = B * T tokens of all rows, K active, V vocabulary.
+Shapes: T tokens, K active, V vocabulary, B rows of the measurement, P = B * T tokens of all rows.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from mxd.trainer.analysis.circuits.forward_pass import load_sparse_layer, run_linearized
+from mxd.trainer.analysis.circuits.forward_pass import LayerSite, load_sparse_layer, run_linearized
 from mxd.trainer.analysis.circuits.graph import AblationEffect, ExpertAtToken
-from mxd.trainer.analysis.circuits.tracing import batch_rows, target_seed, target_token, traced_ids
+from mxd.trainer.analysis.circuits.tracing import target_seed, target_token, traced_ids
 from mxd.trainer.config.analysis import Errors, TargetConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.mlp_hooks import Mlp
@@ -27,6 +27,10 @@ from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.layers.base import Routing, SparseLayer
 from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
+
+MAX_BATCH_TOKENS = 1024
+"""Maximum number of tokens in a batch of measurements, unless one text has more."""
+MAX_ROWS = 16
 
 
 def ablate_experts(
@@ -53,18 +57,18 @@ def ablate_experts(
     ids = traced_ids(language_model, circuit_runs, config)
     _check_experts(circuit_runs, groups, len(ids))
     effects: list[AblationEffect] = []
-    batch = batch_rows(len(ids))
+    batch = max(1, min(MAX_ROWS, MAX_BATCH_TOKENS // len(ids)))
     original_V = _measured(language_model, circuit_runs, ids, config.errors, [()])[0]
     token = target_token(original_V, config.target)
+    predicted = _predicted(language_model, circuit_runs, ids, config.errors, groups, token)
     for first in range(0, len(groups), batch):
         callbacks.check_cancelled()
         callbacks.on_progress(first, len(groups), "")
         part = groups[first : first + batch]
-        predicted = _predicted(language_model, circuit_runs, ids, config.errors, part, token)
         logits_BV = _measured(language_model, circuit_runs, ids, config.errors, part)
         changes = (_above_mean(logits_BV, token) - _above_mean(original_V.unsqueeze(0), token)).tolist()
         probabilities = logits_BV.softmax(-1)[:, token].tolist()
-        effects += [AblationEffect(*values) for values in zip(predicted, changes, probabilities, strict=True)]
+        effects += [AblationEffect(*values) for values in zip(predicted[first:], changes, probabilities, strict=False)]
     return tuple(effects)
 
 
@@ -102,20 +106,32 @@ def _predicted(
     groups: Sequence[Sequence[ExpertAtToken]],
     token: int,
 ) -> list[float]:
-    mask = partial(_ablation_mask, {run.name: run.config.layer for run in runs}, groups, len(ids))
-    forward_pass = run_linearized(language_model, runs, torch.tensor([list(ids)] * len(groups)), errors, mask)
-    contributions = forward_pass.contributions([forward_pass.logits_BV], [target_seed(forward_pass.logits_BV, token)])
-    total_B, active_B = torch.zeros(len(groups)), torch.zeros(len(groups))
-    for layer, site in forward_pass.sites.items():
-        ablated_PK = mask(layer, site.indices_PK) & (site.coefficients_PK > 0)
-        ablated_BTK = ablated_PK.reshape(contributions.experts_BTK[layer].shape)
-        total_B += (contributions.experts_BTK[layer] * ablated_BTK).sum((1, 2)).cpu()
-        active_B += ablated_BTK.sum((1, 2)).cpu()
-    for group, active in zip(groups, active_B.tolist(), strict=True):
-        if active != len(set(group)):
+    forward_pass = run_linearized(language_model, runs, ids, errors, live=True)
+    layers = {run.config.layer: run.name for run in runs}
+    seed_1V = target_seed(forward_pass.logits_1V, token)
+    nothing_frozen = forward_pass.contributions([forward_pass.logits_1V], [seed_1V.unsqueeze(0)])
+    changes = []
+    for group in groups:
+        masks = {layer: _group_mask(site, layers[layer], group) for layer, site in forward_pass.sites.items()}
+        if sum(int(mask_TK.sum()) for mask_TK in masks.values()) != len(set(group)):
             named = ", ".join(f"{expert.expert} on token {expert.position}" for expert in group)
             raise UserError(f"Not all of these experts are active: {named}. Choose experts of the circuit.")
-    return [-value for value in total_B.tolist()]
+        contributions = nothing_frozen
+        if len(group) > 1:  # no path leads from an expert back to itself
+            forward_pass.frozen = masks
+            contributions = forward_pass.contributions([forward_pass.logits_1V], [seed_1V.unsqueeze(0)])
+        products = (contributions.experts_RTK[layer][0][mask_TK].sum() for layer, mask_TK in masks.items())
+        changes.append(-sum(float(product) for product in products))
+    return changes
+
+
+def _group_mask(site: LayerSite, run: str, group: Sequence[ExpertAtToken]) -> Tensor:
+    """Mask of the coefficients of a layer that a group ablates, [T, K]."""
+    ablated_TK = torch.zeros_like(site.indices_TK, dtype=torch.bool)
+    for expert in group:
+        if expert.run == run:
+            ablated_TK[expert.position] |= site.indices_TK[expert.position] == expert.expert
+    return ablated_TK & (site.coefficients_TK.detach() > 0)
 
 
 @torch.no_grad()

@@ -14,20 +14,19 @@ from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 
 MIN_CORRELATED = 5
-"""Fewest effects for which a correlation is computed."""
+"""Fewest effects for which a correlation and a slope are computed."""
 
 
 def agreement(effects: Iterable[AblationEffect]) -> Agreement:
     """Compare predicted with measured effects."""
     ranked = sorted(effects, key=lambda effect: -abs(effect.predicted))
     predicted, measured = [effect.predicted for effect in ranked], [effect.measured for effect in ranked]
-    squares = sum(value * value for value in predicted)
     return Agreement(
         experts=len(ranked),
         correlation=_correlation(predicted, measured),
         same_sign=_same_sign(ranked),
         same_sign_of_large=_same_sign(ranked[: (len(ranked) + 1) // 2]),
-        slope=_finite(sum(a * b for a, b in zip(predicted, measured, strict=True)) / squares) if squares else None,
+        slope=_slope(predicted, measured),
     )
 
 
@@ -57,6 +56,13 @@ def _correlation(predicted: Sequence[float], measured: Sequence[float]) -> float
         return _finite(correlation(predicted, measured))
     except StatisticsError:
         return None
+
+
+def _slope(predicted: Sequence[float], measured: Sequence[float]) -> float | None:
+    squares = sum(value * value for value in predicted)
+    if len(predicted) < MIN_CORRELATED or not squares:
+        return None
+    return _finite(sum(a * b for a, b in zip(predicted, measured, strict=True)) / squares)
 
 
 def _finite(value: float) -> float | None:

@@ -53,7 +53,8 @@ class Agreement:
     same_sign_of_large: float | None
     """Share of effects with the predicted sign, among the half with the largest predictions."""
     slope: float | None
-    """Least-squares slope of measured on predicted effects, through zero. Below 1, predictions are too large."""
+    """Least-squares slope of measured on predicted effects, through zero; null for fewer than five groups. Below 1,
+    predictions are too large."""
 
 
 @documented

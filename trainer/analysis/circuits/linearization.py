@@ -11,20 +11,29 @@ Values equal the language model's up to rounding, and gradients between any two 
 modules, so it is independent of the architecture. ``tracing`` detects functions that it does not cover, because the
 contributions then do not sum to the logit.
 
-Each bias is added as a separate constant tensor, so that its contribution to a target can be computed.
+Each bias is multiplied by one shared constant, ``one``. Its gradient is the contribution of all biases to a target.
 
-Shapes: B rows, T tokens.
+Shapes: B rows, H heads, J heads of keys and values, T tokens, D width of a head.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
+
+from mxd.trainer.analysis.circuits.attention import AttentionCall, frozen_attention
+
+
+class AttentionOutput(NamedTuple):
+    """A recorded call of attention. Gradients flow through its query, key and output."""
+
+    call: AttentionCall
+    output_BHTD: Tensor
 
 
 class LinearizedOps(TorchFunctionMode):
@@ -32,8 +41,10 @@ class LinearizedOps(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.constants: list[Tensor] = []
-        """Each added bias, expanded to the shape of its output, rows first."""
+        self.one = torch.ones((), requires_grad=True)
+        """Factor of all biases."""
+        self.attention: list[AttentionOutput] = []
+        """Calls of attention, in the order of the layers."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -44,18 +55,27 @@ class LinearizedOps(TorchFunctionMode):
         return linearized(self, func, *args, **(kwargs or {}))
 
     def add_bias(self, values: Tensor, bias: Tensor | None) -> Tensor:
-        """Add a bias and record it."""
-        if bias is None:
-            return values
-        constant = bias.detach().expand(values.shape).requires_grad_()
-        self.constants.append(constant)
-        return values + constant
+        """Add a bias, which counts as a constant."""
+        return values if bias is None else values + bias.detach() * self.one.to(bias)
 
 
 def _attention(
-    _: LinearizedOps, func: Any, query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any
-) -> Any:
-    return func(query.detach(), key.detach(), value, *args, **kwargs)
+    ops: LinearizedOps,
+    _: Any,
+    query_BHTD: Tensor,
+    key_BJTD: Tensor,
+    value_BJTD: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,  # noqa: ARG001 - the model is in evaluation mode
+    is_causal: bool = False,
+    scale: float | None = None,
+    **_gqa: bool,
+) -> Tensor:
+    scale = query_BHTD.shape[-1] ** -0.5 if scale is None else scale
+    call = AttentionCall(query_BHTD, key_BJTD, attn_mask, is_causal, scale)
+    output_BHTD = frozen_attention(value_BJTD, call)
+    ops.attention.append(AttentionOutput(call, output_BHTD))
+    return output_BHTD
 
 
 def _constant(_: LinearizedOps, func: Any, *args: Any, **kwargs: Any) -> Any:

@@ -3,7 +3,7 @@
 The embeddings of all tokens come first. Then follow, layer by layer, the active experts and the errors of all tokens,
 or the original MLP's outputs at all tokens.
 
-Shapes: B rows, T tokens, S sources.
+Shapes: R targets, T tokens, S sources.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mxd.trainer.analysis.circuits.forward_pass import Contributions, LinearizedPass
+from mxd.trainer.analysis.circuits.forward_pass import Contributions, LayerSite, LinearizedPass
 from mxd.trainer.analysis.circuits.graph import Kind, Source
 
 NodeKey = tuple[Kind, int, int | None, int | None]
@@ -45,33 +45,33 @@ class Sources:
     """Kind of each node."""
     layers: Sequence[int]
     active: dict[int, Tensor]
-    """Indices of the active experts in a row's flattened routing [T * K], [P], for each layer with a run."""
+    """Indices of the active experts in the flattened routing [T * K], [P], for each layer with a run."""
 
     @classmethod
     def from_pass(cls, forward_pass: LinearizedPass) -> Sources:
-        """Sources of a pass. They are read from the first row, because all rows are identical."""
-        tokens = forward_pass.embedding_BTW.shape[1]
+        """Sources of a pass."""
+        tokens = forward_pass.embedding_1TW.shape[1]
         nodes = [SourceNode("embedding", position) for position in range(tokens)]
-        layers, active = sorted({*forward_pass.sites, *forward_pass.mlps_BTO}), {}
+        layers, active = sorted({*forward_pass.sites, *forward_pass.mlps_1TO}), {}
         for layer in layers:
             if layer not in forward_pass.sites:
                 nodes += [SourceNode("mlp", position, layer) for position in range(tokens)]
                 continue
-            experts, active[layer] = _active_experts(forward_pass, layer, tokens)
+            experts, active[layer] = _active_experts(forward_pass.sites[layer], layer)
             nodes += experts + [SourceNode("error", position, layer) for position in range(tokens)]
         return cls(nodes, [_kind(node) for node in nodes], layers, active)
 
     def flatten(self, contributions: Contributions) -> Tensor:
-        """Contribution of every source to the target of each row, [B, S], on the CPU."""
-        rows = [contributions.embeddings_BT]
+        """Contribution of every source to each target, [R, S], on the CPU."""
+        rows = [contributions.embeddings_RT]
         for layer in self.layers:
             if layer in self.active:
                 rows += [
-                    contributions.experts_BTK[layer].flatten(1)[:, self.active[layer]],
-                    contributions.errors_BT[layer],
+                    contributions.experts_RTK[layer].flatten(1)[:, self.active[layer]],
+                    contributions.errors_RT[layer],
                 ]
             else:
-                rows.append(contributions.mlps_BT[layer])
+                rows.append(contributions.mlps_RT[layer])
         return torch.cat([values.cpu() for values in rows], dim=1)
 
     def by_kind(self, values_S: Tensor) -> dict[Source, float]:
@@ -82,14 +82,13 @@ class Sources:
         return sums
 
 
-def _active_experts(forward_pass: LinearizedPass, layer: int, tokens: int) -> tuple[list[SourceNode], Tensor]:
-    site = forward_pass.sites[layer]
-    columns = site.coefficients_PK.shape[1]
-    coefficients_C = site.coefficients_PK.detach()[:tokens].flatten()
+def _active_experts(site: LayerSite, layer: int) -> tuple[list[SourceNode], Tensor]:
+    columns = site.coefficients_TK.shape[1]
+    coefficients_C = site.coefficients_TK.detach().flatten()
     active_P = (coefficients_C > 0).nonzero().squeeze(1)
     rows = zip(
         active_P.tolist(),
-        site.indices_PK[:tokens].flatten()[active_P].tolist(),
+        site.indices_TK.flatten()[active_P].tolist(),
         coefficients_C[active_P].tolist(),
         strict=True,
     )

@@ -1,9 +1,8 @@
 """Tracing of circuits: from the target's logit back to experts, from those to earlier experts, and to tokens.
 
-The most influential experts are traced, several in each backward pass. All rows of the batch contain the same text, and
-each row computes the incoming edges of another node.
+The text is read once. The most influential experts are traced, several in each batched backward pass.
 
-Shapes: B rows, T tokens, I input width, S sources, F traced nodes, V vocabulary.
+Shapes: R traced nodes of a backward pass, T tokens, I input width, S sources, F traced nodes, V vocabulary.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from mxd.trainer.analysis.circuits.forward_pass import LinearizedPass, freeze_nothing, run_linearized
+from mxd.trainer.analysis.circuits.forward_pass import LinearizedPass, run_linearized
 from mxd.trainer.analysis.circuits.graph import Circuit, CircuitEdge, CircuitNode, CircuitToken, NextToken, Source
 from mxd.trainer.analysis.circuits.nodes import NodeKey, Sources
 from mxd.trainer.analysis.circuits.pruning import InputShares, PrunedGraph, input_shares, prune, total_influence
@@ -30,8 +29,14 @@ from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 
 NUM_CANDIDATES = 10
 MAX_BATCH_TOKENS = 1024
-"""Maximum number of tokens in a batch, which bounds the memory of a pass."""
+"""Number of tokens in a batch, if it has more than ``MIN_ROWS`` rows."""
+MIN_ROWS = 8
+"""Fewest rows of a batch; they share one attention pattern, which has to be recomputed."""
 MAX_ROWS = 16
+MAX_TRACED = 128
+MIN_TRACED = 32
+MAX_TRACED_PAIRS = 1 << 27
+"""Traced experts times pairs of tokens: 128 experts in a text of 1,024 tokens."""
 TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-6}
 """Largest allowed difference between the logit and the sum of contributions, relative to their total size."""
 HALF_PRECISION_TOLERANCE = 5e-2
@@ -59,12 +64,11 @@ def trace(
     settings = CircuitConfig(prompt=config) if isinstance(config, str) else config
     chosen = sorted([runs] if isinstance(runs, Run) else runs, key=lambda run: run.config.layer)
     ids = traced_ids(language_model, chosen, settings)
-    rows = batch_rows(len(ids))
-    ids_BT = torch.tensor([ids] * rows)
-    forward_pass = run_linearized(language_model, chosen, ids_BT, settings.errors)
-    token = target_token(forward_pass.logits_BV[0], settings.target)
-    graph = _trace_experts(_Graph.start(forward_pass, token), settings.max_traced, callbacks)
-    live = run_linearized(language_model, chosen, ids_BT, settings.errors, freeze_nothing)
+    forward_pass = run_linearized(language_model, chosen, ids, settings.errors)
+    token = target_token(forward_pass.logits_1V[0], settings.target)
+    graph = _trace_experts(_Graph.start(forward_pass, token), max_traced(settings, len(ids)), callbacks)
+    callbacks.check_cancelled()
+    live = run_linearized(language_model, chosen, ids, settings.errors, live=True)
     return _build_circuit(language_model, chosen, settings, ids, graph, _effects(live, token))
 
 
@@ -87,8 +91,8 @@ def traced_ids(language_model: LanguageModel, runs: Sequence[Run], config: Targe
         raise UserError(f"Unknown token position {last}. The text has tokens 0 to {len(ids) - 1}.")
     if last >= MOST_TOKENS:
         raise TooLongError(
-            f"The circuit spans {last + 1} tokens. The maximum is {MOST_TOKENS}. Shorten the text or choose an earlier "
-            "token."
+            f"The circuit spans {last + 1} tokens. The maximum is {MOST_TOKENS:,}. Shorten the text or choose an "
+            "earlier token."
         )
     vocabulary = language_model.config.vocab_size
     if config.target is not None and config.target >= vocabulary:
@@ -98,13 +102,20 @@ def traced_ids(language_model: LanguageModel, runs: Sequence[Run], config: Targe
     return ids[: last + 1]
 
 
+def max_traced(config: CircuitConfig, tokens: int) -> int:
+    """Maximum number of traced experts: the requested one, or one that bounds the time of attention."""
+    if config.max_traced is not None:
+        return config.max_traced
+    return min(MAX_TRACED, max(MIN_TRACED, MAX_TRACED_PAIRS // tokens**2))
+
+
 def batch_rows(tokens: int) -> int:
-    """Batch size for texts with this many tokens."""
-    return max(1, min(MAX_ROWS, MAX_BATCH_TOKENS // tokens))
+    """Number of nodes that are traced in one backward pass, for texts with this many tokens."""
+    return max(MIN_ROWS, min(MAX_ROWS, MAX_BATCH_TOKENS // tokens))
 
 
 def target_token(logits_V: Tensor, requested: int | None) -> int:
-    """Id of the explained next token: the requested one, or the max_traced probable one."""
+    """Id of the explained next token: the requested one, or the most probable one."""
     return int(logits_V.argmax()) if requested is None else requested
 
 
@@ -138,11 +149,10 @@ class _Graph:
             UserError: the architecture cannot be linearised.
         """
         sources = Sources.from_pass(forward_pass)
-        seed_BV = target_seed(forward_pass.logits_BV, token)
-        seed_BV[1:] = 0
-        logit = float((forward_pass.logits_BV[0].detach() * seed_BV[0]).sum())
-        contributions = forward_pass.contributions([forward_pass.logits_BV], [seed_BV])
-        row_S, constants = sources.flatten(contributions)[0], float(contributions.constants_B[0])
+        seed_1V = target_seed(forward_pass.logits_1V, token)
+        logit = float((forward_pass.logits_1V.detach() * seed_1V).sum())
+        contributions = forward_pass.contributions([forward_pass.logits_1V], [seed_1V.unsqueeze(0)])
+        row_S, constants = sources.flatten(contributions)[0], float(contributions.constants_R[0])
         graph = cls(forward_pass, sources, token, logit, (-1,), row_S.unsqueeze(0), constants)
         graph.check_sum()
         return graph
@@ -165,7 +175,7 @@ class _Graph:
             UserError: they do not, because the architecture cannot be linearised.
         """
         size = float(self.weights_FS[0].abs().sum()) + abs(self.constants)
-        tolerance = TOLERANCE.get(self.forward_pass.embedding_BTW.dtype, HALF_PRECISION_TOLERANCE)
+        tolerance = TOLERANCE.get(self.forward_pass.embedding_1TW.dtype, HALF_PRECISION_TOLERANCE)
         if not abs(self.rounding) <= tolerance * size:  # also raised for NaN
             raise UserError(
                 f"Circuits are not supported for this architecture: contributions sum to "
@@ -192,22 +202,22 @@ class _Graph:
             node = self.sources.nodes[index]
             assert node.layer is not None
             site = self.forward_pass.sites[node.layer]
-            seed_BTI = seeds.setdefault(node.layer, torch.zeros_like(site.x_BTI))
+            seed_R1TI = seeds.setdefault(node.layer, site.x_1TI.new_zeros(len(experts), *site.x_1TI.shape))
             assert node.expert is not None
             gate_I = site.sparse_layer.gate.rows(torch.tensor([node.expert]))[0]
-            seed_BTI[row, node.position] = gate_I.to(seed_BTI.dtype)
-        inputs = [self.forward_pass.sites[layer].x_BTI for layer in seeds]
+            seed_R1TI[row, 0, node.position] = gate_I.to(seed_R1TI.dtype)
+        inputs = [self.forward_pass.sites[layer].x_1TI for layer in seeds]
         contributions = self.forward_pass.contributions(inputs, list(seeds.values()))
-        rows_FS = self.sources.flatten(contributions)[: len(experts)]
+        rows_FS = self.sources.flatten(contributions)
         return replace(self, traced=(*self.traced, *experts), weights_FS=torch.cat([self.weights_FS, rows_FS]))
 
 
-def _trace_experts(graph: _Graph, max_traced: int, callbacks: Callbacks) -> _Graph:
-    rows = graph.forward_pass.embedding_BTW.shape[0]
+def _trace_experts(graph: _Graph, limit: int, callbacks: Callbacks) -> _Graph:
+    rows = batch_rows(graph.forward_pass.embedding_1TW.shape[1])
     num_experts = sum(kind == "expert" for kind in graph.sources.kinds)
-    while experts := graph.next_experts(min(rows, max_traced + 1 - len(graph.traced))):
+    while experts := graph.next_experts(min(rows, limit + 1 - len(graph.traced))):
         callbacks.check_cancelled()
-        callbacks.on_progress(len(graph.traced) - 1, min(max_traced, num_experts), "")
+        callbacks.on_progress(len(graph.traced) - 1, min(limit, num_experts), "")
         graph = graph.with_inputs(experts)
     return graph
 
@@ -215,7 +225,8 @@ def _trace_experts(graph: _Graph, max_traced: int, callbacks: Callbacks) -> _Gra
 def _effects(live: LinearizedPass, token: int) -> dict[NodeKey, float]:
     """Contribution of every source to the target along all paths."""
     sources = Sources.from_pass(live)
-    row_S = sources.flatten(live.contributions([live.logits_BV], [target_seed(live.logits_BV, token)]))[0]
+    seed_1V = target_seed(live.logits_1V, token)
+    row_S = sources.flatten(live.contributions([live.logits_1V], [seed_1V.unsqueeze(0)]))[0]
     return {node.key: value for node, value in zip(sources.nodes, row_S.tolist(), strict=True)}
 
 
@@ -237,7 +248,7 @@ def _build_circuit(
     origin_influence_S[list(graph.experts_with_inputs)] = 0
     direct: dict[Source, float] = {**graph.sources.by_kind(graph.weights_FS[0]), "bias": graph.constants}
     texts = token_texts(language_model.tokenizer, list(ids))
-    target, candidates = _next_tokens(language_model, graph.forward_pass.logits_BV[0].detach(), graph.token)
+    target, candidates = _next_tokens(language_model, graph.forward_pass.logits_1V[0].detach(), graph.token)
     return Circuit(
         runs=tuple(run.name for run in runs),
         layers=tuple(run.config.layer for run in runs),

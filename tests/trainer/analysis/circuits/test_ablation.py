@@ -96,10 +96,10 @@ def test_agreement_computed_by_hand() -> None:
     assert agreement([]).same_sign is None
 
 
-def test_few_or_constant_effects_have_no_correlation() -> None:
+def test_few_or_constant_effects_have_no_correlation_and_few_have_no_slope() -> None:
     effects = [AblationEffect(float(number), float(number), 0.1) for number in range(5)]
     assert agreement(effects).correlation == pytest.approx(1)
-    assert agreement(effects[:4]).correlation is None
+    assert (agreement(effects[:4]).correlation, agreement(effects[:4]).slope) == (None, None)
     assert agreement([effects[0]] * 5).correlation is None
 
 

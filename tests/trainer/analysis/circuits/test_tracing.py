@@ -9,7 +9,7 @@ from mxd.trainer.analysis.circuits.ablation import ablate_experts
 from mxd.trainer.analysis.circuits.forward_pass import run_linearized
 from mxd.trainer.analysis.circuits.graph import ExpertAtToken
 from mxd.trainer.analysis.circuits.nodes import Sources
-from mxd.trainer.analysis.circuits.tracing import target_seed, trace
+from mxd.trainer.analysis.circuits.tracing import max_traced, target_seed, trace
 from mxd.trainer.config import LayerConfig
 from mxd.trainer.config.analysis import MOST_TOKENS, CircuitConfig
 from mxd.trainer.errors import CancelledError, TooLongError, UserError
@@ -78,16 +78,15 @@ def test_direct_contributions_sum_to_the_logit(world: World, family: str, errors
 def test_contributions_to_an_expert_sum_to_its_coefficient(world: World, family: str) -> None:
     language_model = language_model_with_start(family)
     runs = random_runs(world, language_model, (0, 1, 2))
-    ids_BT = torch.tensor([prompt_ids(language_model, TEXT)] * 4)
-    forward_pass = run_linearized(language_model, runs, ids_BT, "kept")
+    forward_pass = run_linearized(language_model, runs, prompt_ids(language_model, TEXT), "kept")
     sources, site, layer = Sources.from_pass(forward_pass), forward_pass.sites[2], runs[2].layer
     experts = [node for node in sources.nodes if node.kind == "expert" and node.layer == 2][::7][:4]
-    seed_BTI = torch.zeros_like(site.x_BTI)
+    seed_R1TI = torch.zeros(len(experts), *site.x_1TI.shape)
     for row, node in enumerate(experts):
-        seed_BTI[row, node.position] = flat_gate(layer).weight[node.expert].detach()
-    contributions = forward_pass.contributions([site.x_BTI], [seed_BTI])
-    total_B = sources.flatten(contributions).sum(1) + contributions.constants_B
-    for total, node in zip(total_B.tolist(), experts, strict=True):
+        seed_R1TI[row, 0, node.position] = flat_gate(layer).weight[node.expert].detach()
+    contributions = forward_pass.contributions([site.x_1TI], [seed_R1TI])
+    total_R = sources.flatten(contributions).sum(1) + contributions.constants_R
+    for total, node in zip(total_R.tolist(), experts, strict=True):
         assert total + float(flat_gate(layer).bias[node.expert]) == pytest.approx(node.coefficient, abs=1e-3)
 
 
@@ -210,7 +209,7 @@ def test_invalid_requests_are_errors(world: World) -> None:
     with pytest.raises(UserError, match="Unknown target token 9999"):
         trace(language_model, run, CircuitConfig(prompt=TEXT, target=9999))
     language_model.config.max_position_embeddings = 2 * MOST_TOKENS
-    with pytest.raises(TooLongError, match="maximum is 128"):
+    with pytest.raises(TooLongError, match="maximum is 2,048"):
         trace(language_model, run, "a" * MOST_TOKENS)
     assert len(trace(language_model, run, CircuitConfig(prompt="a" * MOST_TOKENS, position=5)).tokens) == 6
 
@@ -221,6 +220,12 @@ def test_tracing_can_be_cancelled(world: World) -> None:
     with pytest.raises(CancelledError):
         trace(world.language_model, run_of(world, "alone", 1), CircuitConfig(prompt=TEXT, max_traced=40), callbacks)
     assert reports == [(0, 40), (16, 40)]
+
+
+@pytest.mark.parametrize(("tokens", "traced"), [(10, 128), (1024, 128), (1500, 59), (2048, 32)])
+def test_fewer_experts_are_traced_in_long_texts(tokens: int, traced: int) -> None:
+    assert max_traced(CircuitConfig(prompt=TEXT), tokens) == traced
+    assert max_traced(CircuitConfig(prompt=TEXT, max_traced=7), tokens) == 7
 
 
 def test_the_target_is_the_logit_minus_the_mean() -> None:
