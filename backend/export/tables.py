@@ -27,6 +27,8 @@ EXPERT_COLUMNS = (
     "kl_amplified",
     "output_share",
     "input_dependence",
+    "recurrence",
+    "compared_runs",
     "top_tokens",
     "histogram",
     "histogram_high",
@@ -135,7 +137,9 @@ def _schemas() -> tuple[Any, Any]:
         "token_ids": pa.list_(whole),
         "tokens": pa.list_(text),
         "active": pa.list_(active),
-    } | dict.fromkeys(("expert", "active_tokens", "bin", "rank", "sequence", "position"), whole)
+    } | dict.fromkeys(
+        ("expert", "active_tokens", "recurrence", "compared_runs", "bin", "rank", "sequence", "position"), whole
+    )
     experts, examples = (
         pa.schema([(name, special.get(name, number)) for name in columns])
         for columns in (EXPERT_COLUMNS, EXAMPLE_COLUMNS)

@@ -12,6 +12,7 @@ from mxd.backend.database import lists
 from mxd.backend.inference.token_text import Vocabulary
 from mxd.backend.queries.automatic_labels import automatic_labels
 from mxd.backend.queries.expert_page import rows_at
+from mxd.backend.queries.recurrence import expert_recurrence
 from mxd.backend.queries.run_cache import BrowsedRun
 from mxd.backend.schemas import ActivationBin, ExpertDetail, ExpertRow, ListRef
 from mxd.trainer.storage.database.tables import ExampleRecord, ExpertRecord
@@ -38,6 +39,7 @@ def expert_detail(session: Session, browsed: BrowsedRun, expert: int, vocabulary
         next=following,
         bins=_bins(session, run.id, expert, row["active_tokens"]),
         automatic_labels=automatic.get(expert, ()),
+        recurrence=expert_recurrence(session, run, expert),
     )
 
 

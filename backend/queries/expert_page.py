@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mxd.backend.inference.token_text import Vocabulary
-from mxd.backend.queries.expert_table import NUMBERS, UNMEASURED, WHOLE, Columns, Mask
+from mxd.backend.queries.expert_table import NOT_COMPARED, NOT_STORED, NUMBERS, UNMEASURED, WHOLE, Columns, Mask
 from mxd.backend.queries.experts import ExpertQuery, cursor_at, last_of, token_counts
 from mxd.backend.queries.run_cache import BrowsedRun
 
@@ -23,17 +23,28 @@ def rows_at(browsed: BrowsedRun, places: Sequence[int], vocabulary: Vocabulary) 
     names = (*WHOLE, *NUMBERS)
     top_tokens, histograms = columns.packed["top_tokens"].at(places), columns.packed["histogram"].at(places)
     rows = []
-    for numbers, tokens, histogram in zip(zip(*values, strict=True), top_tokens, histograms, strict=True):
+    recurrences = _recurrences(columns, at)
+    each = zip(zip(*values, strict=True), top_tokens, histograms, recurrences, strict=True)
+    for numbers, tokens, histogram, compared in each:
         row: dict[str, Any] = dict(zip(names, numbers, strict=True))
         expert = row["expert"]
         row["label"] = browsed.labels.get(expert)
         row["automatic"] = browsed.automatic.of(expert)
         row["tags"] = browsed.tags.get(expert, ())
         row |= {} if row["output_share"] else UNMEASURED
+        row |= compared
         row["top_tokens"] = token_counts(tokens[::2], tokens[1::2], row["active_tokens"], vocabulary)
         row["histogram"] = histogram
         rows.append(row)
     return rows
+
+
+def _recurrences(columns: Columns, at: NDArray[np.int64]) -> list[Mapping[str, int | None]]:
+    found, runs = (columns.values[name][at].astype(np.int64).tolist() for name in NOT_COMPARED)
+    return [
+        {"recurrence": number, "compared_runs": of} if of else NOT_COMPARED
+        for number, of in zip(found, runs, strict=True)
+    ]
 
 
 FILTERED = ("density", "mean_activation", "max_activation")
@@ -74,8 +85,8 @@ def _ordered(browsed: BrowsedRun, query: ExpertQuery) -> Columns:
 def is_whole(query: ExpertQuery) -> bool:
     """Return whether a query has no filters and an order with a database index."""
     bounds = (getattr(query, f"{end}_{name}") for end in ("min", "max") for name in FILTERED)
-    chosen = (query.search or None, query.token, query.tag, query.list, query.among, *bounds)
-    return query.sort != "label" and all(value is None for value in chosen)
+    chosen = (query.search or None, query.token, query.tag, query.list, query.among, query.min_recurrence, *bounds)
+    return query.sort not in NOT_STORED and all(value is None for value in chosen)
 
 
 def _chosen(query: ExpertQuery, selections: Sequence[NDArray[Any]], columns: Columns) -> Mask | None:
@@ -88,5 +99,7 @@ def _chosen(query: ExpertQuery, selections: Sequence[NDArray[Any]], columns: Col
             masks.append(column >= low)
         if high is not None:
             masks.append(column <= high)
+    if query.min_recurrence is not None:
+        masks.append(columns.values["recurrence"] >= query.min_recurrence)
     masks += (columns.among(experts) for experts in selections)
     return np.logical_and.reduce(masks) if masks else None

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
+from mxd.backend.queries.recurrence import FoundAgain, found_again
 from mxd.backend.schemas import ExpertSort
 from mxd.trainer.storage.database.column_types import count_packed, unpack_all
 
@@ -25,7 +26,9 @@ Mask = NDArray[np.bool_]
 Places = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-SORTED: tuple[ExpertSort, ...] = tuple(name for name in get_args(ExpertSort) if name != "label")
+NOT_STORED: tuple[ExpertSort, ...] = ("label", "recurrence")
+"""Orders without a column of the table of experts."""
+SORTED: tuple[ExpertSort, ...] = tuple(name for name in get_args(ExpertSort) if name not in NOT_STORED)
 SHOWN = ("active_tokens", "p99", "histogram_high")
 """Displayed columns without a sort order."""
 PACKED = ("top_tokens", "histogram")
@@ -35,6 +38,8 @@ NUMBERS = ("density", "mean_activation", "max_activation", "p99", "entropy", *ME
 """Float columns of a row."""
 UNMEASURED = dict.fromkeys(MEASURED)
 """Effects of an expert that are not measured. Its output_share is stored as 0, which no measured one is."""
+NOT_COMPARED: Mapping[str, int | None] = {"recurrence": None, "compared_runs": None}
+"""Recurrence of an expert that was not measured."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +97,7 @@ class Columns:
         """Columns for ascending orders, with experts without a value last: dead or not measured."""
         dead = self.values["active_tokens"] == 0
         last = {name: self._unmeasured if name in MEASURED else dead for name in SORTED if name != "expert"}
+        last["recurrence"] = self.values["recurrence"] < 0
         return self._with_keys({name: np.where(mask, DEAD, self.values[name]) for name, mask in last.items()})
 
     @cached_property
@@ -197,11 +203,24 @@ def load_columns(session: Session, run_id: int) -> Columns:
     rows = session.execute(requested, {"run": run_id}).all()
     columns = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(names, ())
     values: dict[str, Floats] = {name: np.array(columns[name], np.float64) for name in (*SORTED, *SHOWN)}
+    values |= _recurrences(found_again(session, run_id), values["expert"])
     packed = {name: PackedLists.of([bytes(value) for value in columns[name]]) for name in PACKED}
     return Columns(values["expert"].astype(np.int64), values, packed)
+
+
+def _recurrences(found: Mapping[int, FoundAgain], expert_N: Floats) -> dict[str, Floats]:
+    """Columns of recurrence. The whole part is the number of other runs, and -1 stands for experts that were not
+    measured. The mean firing cosine, below 1, sorts experts that were found again in as many runs."""
+    recurrence_N, runs_N = np.full(len(expert_N), -1.0), np.zeros(len(expert_N))
+    for place, expert in enumerate(expert_N.tolist()):
+        if (each := found.get(int(expert))) is not None:
+            recurrence_N[place] = each.recurrence + min(max(each.firing_cosine, 0.0), 0.999)
+            runs_N[place] = each.compared_runs
+    return {"recurrence": recurrence_N, "compared_runs": runs_N}
 
 
 def columns_stamp(session: Session, run_id: int) -> Hashable:
     """Return a value that changes when measurements are added after indexing."""
     sums = ", ".join(f"(SELECT sum({name}) FROM experts WHERE run_id = :run)" for name in MEASURED)
+    sums += ", (SELECT sum(firing_cosine + firing_chance + writing_cosine) FROM recurrences WHERE run_id = :run)"
     return tuple(session.execute(text(f"SELECT {sums}"), {"run": run_id}).one())

@@ -6,7 +6,7 @@ Every sort order has its own index in the database, so a page is a range scan.
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -20,7 +20,17 @@ from mxd.backend.errors import CursorError, ExpertNotFoundError, NoIndexError
 from mxd.backend.inference.token_text import Vocabulary
 from mxd.backend.queries.automatic_labels import shown_labels
 from mxd.backend.queries.cursors import ExpertCursor
-from mxd.backend.queries.expert_table import DEAD, MEASURED, NUMBERS, UNMEASURED, WHOLE, Columns
+from mxd.backend.queries.expert_table import (
+    DEAD,
+    MEASURED,
+    NOT_COMPARED,
+    NOT_STORED,
+    NUMBERS,
+    UNMEASURED,
+    WHOLE,
+    Columns,
+)
+from mxd.backend.queries.recurrence import FoundAgain, found_again
 from mxd.backend.queries.runs import find_index
 from mxd.backend.queries.search_index import SearchText
 from mxd.backend.schemas import ExpertRow, ExpertSort, Order, SimilarExpert, TokenCount
@@ -61,6 +71,8 @@ class ExpertQuery(BaseModel):
     min_max_activation: Bound = None
     """Lower bound on the largest activation."""
     max_max_activation: Bound = None
+    min_recurrence: Annotated[int | None, Field(ge=0, lt=2**31)] = None
+    """Only experts that ``mxd recurrence`` found again in at least this many other runs."""
     token: Annotated[str | None, Field(min_length=1, max_length=100)] = None
     """Only experts with this top token, ignoring case and surrounding spaces."""
     tag: Annotated[str | None, Field(max_length=60)] = None
@@ -91,7 +103,7 @@ def _column_of_last(query: ExpertQuery) -> str | None:
     """Return the column that is 0 for experts without a value, which come last; None if there are none."""
     if query.sort in MEASURED:
         return "output_share"
-    return "active_tokens" if query.order == "asc" and query.sort not in ("expert", "label") else None
+    return "active_tokens" if query.order == "asc" and query.sort not in ("expert", *NOT_STORED) else None
 
 
 def _stored(session: Session, run: RunRecord, query: ExpertQuery) -> list[ExpertRecord]:
@@ -156,16 +168,21 @@ def _described(
     """Return ``ExpertRow`` dicts: validating every value of a table would be slow."""
     ids = [record.expert for record in records]
     labels, tagged = notes.labels_of(session, run.name, ids), tags.tags_of(session, run.name, ids)
-    automatic = shown_labels(session, run, ids)
+    automatic, recurrences = shown_labels(session, run, ids), found_again(session, run.id, ids)
     return [
         {
             **_figures(record, vocabulary),
+            **_compared(recurrences.get(record.expert)),
             "label": labels.get(record.expert),
             "automatic": automatic.get(record.expert),
             "tags": tagged.get(record.expert, ()),
         }
         for record in records
     ]
+
+
+def _compared(found: FoundAgain | None) -> Mapping[str, int | None]:
+    return NOT_COMPARED if found is None else {name: getattr(found, name) for name in NOT_COMPARED}
 
 
 def rows_of(session: Session, run: RunRecord, experts: Collection[int], vocabulary: Vocabulary) -> dict[int, ExpertRow]:

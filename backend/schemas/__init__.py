@@ -28,7 +28,7 @@ from mxd.backend.schemas.contrast import (
     ContrastProgressEvent,
     ContrastRequest,
     ContrastResult,
-    TextChoice,
+    ContrastText,
     TextKind,
     TextKinds,
 )
@@ -92,6 +92,7 @@ from mxd.backend.schemas.privacy import (
     ProtectProgressEvent,
     ProtectRequest,
 )
+from mxd.backend.schemas.recurrence import ExpertRecurrence, RecurrenceMatch
 from mxd.backend.schemas.routing import (
     EffectsRequest,
     EffectsResponse,
@@ -136,6 +137,7 @@ __all__ = [
     "ContrastProgressEvent",
     "ContrastRequest",
     "ContrastResult",
+    "ContrastText",
     "DoseEvent",
     "DoseRequest",
     "EffectsRequest",
@@ -156,6 +158,7 @@ __all__ = [
     "ExpertList",
     "ExpertLists",
     "ExpertPage",
+    "ExpertRecurrence",
     "ExpertRow",
     "ExpertSort",
     "Figure",
@@ -196,6 +199,7 @@ __all__ = [
     "ProtectedRuns",
     "RandomExamples",
     "RandomExpert",
+    "RecurrenceMatch",
     "RoutedExpertInfo",
     "RoutingRequest",
     "RoutingResponse",
@@ -220,7 +224,6 @@ __all__ = [
     "SteeringRequest",
     "TagCount",
     "TagList",
-    "TextChoice",
     "TextKind",
     "TextKinds",
     "TokenCount",

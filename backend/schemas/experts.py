@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import StringConstraints
 
 from mxd.backend.schemas.base import Schema
+from mxd.backend.schemas.recurrence import ExpertRecurrence
 
 ExpertSort = Literal[
     "expert",
@@ -19,6 +20,7 @@ ExpertSort = Literal[
     "kl_amplified",
     "output_share",
     "input_dependence",
+    "recurrence",
 ]
 Order = Literal["asc", "desc"]
 
@@ -80,6 +82,10 @@ class ExpertRow(Schema):
     """Share of the summed norms of all active experts' outputs."""
     input_dependence: float | None
     """Share of its output that lies outside its mean direction."""
+    recurrence: int | None
+    """Number of other runs in which ``mxd recurrence`` found it again; null if it was not measured."""
+    compared_runs: int | None
+    """Number of other runs that it was compared with."""
     top_tokens: tuple[TokenCount, ...]
     histogram: tuple[int, ...]
     """Counts of its activation in equal bins from 0 to ``histogram_high``."""
@@ -137,6 +143,8 @@ class ExpertDetail(Schema):
     bins: tuple[ActivationBin, ...]
     automatic_labels: tuple[AutomaticLabel, ...]
     """All automatic labels, the displayed one first."""
+    recurrence: ExpertRecurrence | None
+    """Its matches in other runs; null if the run was not compared with others."""
 
 
 class Example(Schema):

@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from mxd.backend.database.engine import open_database
-from mxd.trainer.config import TextConfig, TrainConfig
+from mxd.trainer.config import RecurrenceConfig, TextConfig, TrainConfig
 from mxd.trainer.storage.database import column_types as packing
 from mxd.trainer.storage.database.search import insert_search, make_search_table, search_body
 from mxd.trainer.storage.database.tables import (
@@ -18,7 +18,9 @@ from mxd.trainer.storage.database.tables import (
     ExampleRecord,
     ExpertRecord,
     IndexRecord,
+    MeasurementRecord,
     MetricRecord,
+    RecurrenceRecord,
     RunRecord,
     SequenceRecord,
     utc_now,
@@ -29,6 +31,8 @@ from tests.helpers.language_models import byte_tokenizer
 NUM_EXPERTS = 160
 ACTIVE = 120
 """First of the dead experts."""
+COMPARED = 100
+"""First of the experts that were not compared with other runs."""
 TOKENS = 20_000
 CONTEXT = 16
 PER_EXPERT = 7
@@ -107,6 +111,9 @@ def _index(session: Session, run: RunRecord) -> None:
     generator = np.random.default_rng(1)
     session.add_all(_expert(run.id, expert, generator) for expert in range(NUM_EXPERTS))
     session.add_all(_influence(run.id, expert) for expert in range(ACTIVE))
+    session.add_all(_match(run.id, expert, other) for expert in range(COMPARED) for other in ("second", "third"))
+    settings = RecurrenceConfig(text=TextConfig(dataset="held-out.jsonl"), tokens=4000).model_dump(mode="json")
+    session.add(MeasurementRecord(run_id=run.id, command="recurrence", settings=settings))
     tokenizer = byte_tokenizer()
     for number, sentence in enumerate(SENTENCES):
         ids = np.array(tokenizer(sentence)["input_ids"][:CONTEXT], dtype="<u4")
@@ -174,6 +181,23 @@ def _influence(run_id: int, expert: int) -> AblationRecord:
         input_dependence=expert % 2 / 2,
         promoted=[[40, 0.5], [41, 0.25]],
         suppressed=[[42, -0.5]],
+    )
+
+
+def _match(run_id: int, expert: int, other_run: str) -> RecurrenceRecord:
+    """Found again in both other runs, in the second, or in none."""
+    return RecurrenceRecord(
+        run_id=run_id,
+        expert=expert,
+        other_run=other_run,
+        other_expert=expert + 1,
+        mutual=expert % 3 == 0 or (expert % 3 == 1 and other_run == "second"),
+        firing_cosine=0.5 + expert % 4 / 10,
+        firing_low=0.4,
+        firing_high=0.9,
+        firing_chance=0.1,
+        writing_cosine=0.6,
+        writing_chance=0.05,
     )
 
 

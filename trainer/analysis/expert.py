@@ -9,6 +9,8 @@ import numpy as np
 from sqlalchemy import and_, select
 from sqlalchemy.orm import Session
 
+from mxd.trainer.analysis.recurrence.results import Match
+from mxd.trainer.analysis.recurrence.save import stored_matches
 from mxd.trainer.errors import NotFoundError
 from mxd.trainer.language_model.tokenizer import token_texts
 from mxd.trainer.storage.database.column_types import ACTIVE, TOKEN_IDS
@@ -75,6 +77,8 @@ class Expert:
     """Most frequent active tokens with their counts, most frequent first."""
     examples: tuple[TopExample, ...]
     """Examples with the largest coefficients, largest first."""
+    recurrence: tuple[Match, ...] = ()
+    """Best match in each other run, by ``mxd recurrence``; empty if it was not measured."""
 
     def _repr_html_(self) -> str:
         """Statistics and examples, with tokens shaded by coefficient."""
@@ -86,6 +90,9 @@ class Expert:
         ]
         tokens = ", ".join(f"{text!r} {count}" for text, count in self.top_tokens[:6])
         statistics += [("most frequent tokens", tokens)] if tokens else []
+        if self.recurrence:
+            times = sum(match.found for match in self.recurrence)
+            statistics.append(("found again", f"in {times} of {len(self.recurrence)} other runs"))
         title = [(f"Expert {self.expert} of {self.run}", self.label or "no label")]
         table = examples_table(self.examples, max(self.max_activation, 1e-12))
         return labelled_values(title) + labelled_values(statistics) + table
@@ -115,6 +122,7 @@ def load_expert(session: Session, run: Run, expert_id: int, label: str | None, e
         entropy=record.entropy,
         top_tokens=tuple((_text(run, [token]), count) for token, count in record.top_tokens),
         examples=_read_examples(session, record, run, examples),
+        recurrence=stored_matches(session, record.run_id, expert_id),
     )
 
 

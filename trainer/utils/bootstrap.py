@@ -4,7 +4,7 @@ Sequences are resampled with replacement. All interventions on a sequence share 
 Over seeds, seeds are resampled first, then sequences (the same for all seeds). With two or three seeds such an interval
 is coarse.
 
-Shapes: B resamples, S sequences, R seeds.
+Shapes: B resamples, S sequences, R seeds, E cosines.
 """
 
 from __future__ import annotations
@@ -51,6 +51,16 @@ class Bootstrap:
             values_B = (self._weights_BS @ numerator_S) / (self._weights_BS @ denominator_S)
             value = numerator_S.mean() / denominator_S.mean()
         return _interval(float(value), values_B)
+
+    def cosines(self, products_SE: Floats, squares_SE: Floats, other_squares_SE: Floats) -> tuple[Floats, Floats]:
+        """Ends of the intervals of E cosines, from sums of products and squares over each sequence. A cosine with zeros
+        is 0."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            sums = (self._weights_BS @ sums_SE for sums_SE in (products_SE, squares_SE, other_squares_SE))
+            products_BE, squares_BE, other_squares_BE = sums
+            values_BE = np.nan_to_num(products_BE / np.sqrt(squares_BE * other_squares_BE))
+        low_E, high_E = np.percentile(values_BE, PERCENTILES, axis=0)
+        return low_E, high_E
 
     def mean_over_seeds(self, values_RS: Sequence[Floats]) -> Interval:
         """Interval of the mean over seeds, each measured on the same sequences."""

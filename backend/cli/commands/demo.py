@@ -16,6 +16,7 @@ from pydantic import Field
 
 from mxd.backend.cli.base import Command, FlagsOf
 from mxd.backend.cli.commands.serve import announce, listen, open_browser, serve
+from mxd.backend.database.maintenance.upgrade import upgrade_database
 from mxd.backend.settings import Settings
 from mxd.trainer.config import INSTALLED_SAMPLE, SAMPLE
 from mxd.trainer.errors import NotFoundError, UserError
@@ -89,7 +90,7 @@ def demo_database_url(folder: Path) -> str:
 
 
 def unpacked_database(folder: Path) -> str:
-    """Return the URL of a demo's database, which is unpacked on first use.
+    """Return the URL of a demo's database, which is unpacked on first use and upgraded if its tables are older.
 
     Raises:
         NotFoundError: the folder has no demo.
@@ -100,6 +101,7 @@ def unpacked_database(folder: Path) -> str:
     if not target.is_file():
         print("Unpacking the database of the demo", file=sys.stderr)
         _unpack(folder / DATABASE_FILE, target)
+    upgrade_database(url)
     return url
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mxd.backend.inference.token_text import Vocabulary
     from mxd.backend.queries.run_cache import BrowsedRun
 
-HEADER = ("expert", "label", "top tokens", "density", "max. activation", "loss increase")
+HEADER = ("expert", "label", "top tokens", "density", "max. activation", "loss increase", "found again")
 TEXT_COLUMNS = 3
 MAX_LABEL = 40
 MAX_TOKENS_SHOWN = 4
@@ -34,18 +34,22 @@ class ExpertsCommand(Command):
         "mxd experts gpt2-l8-k32",
         "mxd experts gpt2-l8-k32 --sort density --limit 50",
         "mxd experts gpt2-l8-k32 --search capital --json",
+        "mxd experts gpt2-l8-k32 --sort recurrence --min-recurrence 2",
     )
 
     name: Positional[str]
     """Name of the run."""
     sort: ExpertSort = "max_activation"
-    """Column to sort by. loss_increase, kl_amplified, output_share and input_dependence require 'mxd ablate'."""
+    """Column to sort by. loss_increase, kl_amplified, output_share and input_dependence require 'mxd ablate',
+    recurrence requires 'mxd recurrence'."""
     order: Order | None = None
     """Sort order (default: desc, or asc for expert and label)."""
     search: Annotated[str, Field(max_length=200)] | None = None
     """Only experts with these words in a label, among their top tokens or in a top example."""
     tag: Annotated[str, Field(max_length=60)] | None = None
     """Only experts with this tag."""
+    min_recurrence: Annotated[int, Field(ge=0)] | None = None
+    """Only experts that 'mxd recurrence' found again in at least this many other runs."""
     limit: Annotated[int, Field(ge=1, le=100_000)] = 20
     """Maximum number of experts."""
 
@@ -77,7 +81,9 @@ class ExpertsCommand(Command):
         cursor: str | None = None
         while True:
             limit = min(PAGE_ROWS, self.limit - len(experts))
-            query = ExpertQuery(sort=self.sort, order=order, cursor=cursor, limit=limit)
+            query = ExpertQuery(
+                sort=self.sort, order=order, min_recurrence=self.min_recurrence, cursor=cursor, limit=limit
+            )
             page = expert_page(browsed, query, selected, vocabulary)
             experts += page["experts"]
             cursor = page["next_cursor"]
@@ -151,6 +157,7 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
         f"{row['density']:.3%}",
         f"{row['max_activation']:.3f}",
         "–" if row["loss_increase"] is None else f"{row['loss_increase']:+.4f}",
+        "–" if row["recurrence"] is None else f"{row['recurrence']} of {row['compared_runs']}",
     )
 
 
@@ -169,7 +176,26 @@ def _format_expert(detail: ExpertDetail, examples: list[dict[str, Any]]) -> str:
     tokens = ", ".join(f"{token.text!r} {token.share:.0%}" for token in row.top_tokens)
     lines += [f"tags: {', '.join(row.tags)}"] if row.tags else []
     lines += [f"note: {detail.note}"] if detail.note else []
+    lines += _format_recurrence(detail)
     return "\n".join([*lines, f"top tokens: {tokens}", *map(_format_example, examples)])
+
+
+def _format_recurrence(detail: ExpertDetail) -> list[str]:
+    recurrence, row = detail.recurrence, detail.row
+    if recurrence is None:
+        return []
+    if not recurrence.matches:
+        too_few = f"fewer than {recurrence.min_tokens} of {recurrence.tokens:,} tokens"
+        return [f"not compared with other runs: active on {too_few}"]
+    return [
+        f"found again in {row.recurrence} of {row.compared_runs} other runs",
+        *(
+            f"  {match.run} {match.expert}: {'found' if match.is_found else 'not found'}, firing cosine "
+            f"{match.firing_cosine:.2f} ({match.firing_low:.2f} to {match.firing_high:.2f}; chance "
+            f"{match.firing_chance:.2f}), writing cosine {match.writing_cosine:.2f} (chance {match.writing_chance:.2f})"
+            for match in recurrence.matches
+        ),
+    ]
 
 
 def _format_example(example: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from mxd.backend.cli.console import columns, task
 from mxd.trainer.config import RecurrenceConfig
 
 if TYPE_CHECKING:
-    from mxd.trainer.analysis.recurrence import Recurrence
+    from mxd.trainer.analysis.recurrence.results import Recurrence
     from mxd.trainer.utils.bootstrap import Interval
 
 HEADER = ("other run", "found again", "95 %", "by chance", "firing cosine", "by chance", "writing cosine", "by chance")
@@ -20,7 +20,8 @@ class RecurrenceCommand(ModelCommand):
     """Measure which experts of a run are found again in other runs of the same layer, such as other seeds.
 
     An expert is found again if it fires and writes like an expert of the other run, above the chance level of shuffled
-    experts, and if the match is mutual.
+    experts, and if the match is mutual. If the first run is indexed, the result is stored and shown with its experts,
+    instead of an earlier one.
     """
 
     examples: ClassVar = (
@@ -35,18 +36,23 @@ class RecurrenceCommand(ModelCommand):
 
     def run(self) -> int:
         """Measure, and print one row per other run."""
-        from mxd.trainer.analysis.recurrence import measure_recurrence
+        from mxd.backend.database.engine import opened
+        from mxd.trainer.analysis.recurrence.measure import measure_recurrence
+        from mxd.trainer.analysis.recurrence.save import save_recurrence
         from mxd.trainer.errors import UserError
         from mxd.trainer.language_model.model import LanguageModel
         from mxd.trainer.storage.run import Run
 
         if len(self.names) < 2:
             raise UserError("Name at least two runs: the one to describe, and another seed of it.")
-        run, *others = (Run.load(name, self.settings().data) for name in self.names)
+        settings = self.settings()
+        run, *others = (Run.load(name, settings.data) for name in self.names)
         language_model = LanguageModel.load(run.language_model_source, self.device)
-        with task(f"Comparing {run.name}", "tokens") as callbacks:
+        with opened(settings.database_url) as database, task(f"Comparing {run.name}", "tokens") as callbacks:
             result = measure_recurrence(run, others, self.config, language_model, callbacks)
-        self.report(asdict(result), _table(result))
+            is_stored = save_recurrence(database, result, self.config)
+        stored = "Stored with the experts." if is_stored else f"Not stored, because {run.name} is not indexed."
+        self.report({**asdict(result), "is_stored": is_stored}, f"{_table(result)}\n{stored}")
         return 0
 
 

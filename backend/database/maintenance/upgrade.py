@@ -59,6 +59,8 @@ def _disable_foreign_keys(connection: Any, _record: Any) -> None:
 
 def _upgrade(connection: Connection) -> UpgradeResult:
     before = read_version(connection, trainer_migrations.CHAIN)
+    if all(read_version(connection, chain) == chain.newest for chain in CHAINS):
+        return UpgradeResult(before, before)
     for chain in CHAINS:
         upgrade(connection, chain)
     if connection.dialect.name == "sqlite" and connection.exec_driver_sql("PRAGMA foreign_key_check").first():

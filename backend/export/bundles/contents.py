@@ -31,7 +31,7 @@ from mxd.backend.export.bundles.values import (
 )
 from mxd.backend.schemas import LabelRequest, NoteRequest, SaveSessionRequest
 from mxd.trainer.config import EvaluateConfig
-from mxd.trainer.config.analysis import AblationConfig, ProbeConfig, SteeringEvaluationConfig
+from mxd.trainer.config.analysis import AblationConfig, ProbeConfig, RecurrenceConfig, SteeringEvaluationConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.evaluation.results import Evaluation
 from mxd.trainer.storage.database.column_types import ACTIVE, TOKEN_IDS
@@ -42,7 +42,11 @@ NEVER_NULL = ("ce_original", "ce_zeroed", "ce_mean_ablated", "ce_frozen", "routi
 COUNTS = ("num_experts", "k", "trained_k", "parameters", "tokens", "sequences")
 """Fields of a result that are at least 1."""
 FEATURE_KINDS = {"experts", "neurons", "random-gate"}
-MEASURED: dict[str, type[BaseModel]] = {"ablate": AblationConfig, "evaluate-steering": SteeringEvaluationConfig}
+MEASURED: dict[str, type[BaseModel]] = {
+    "ablate": AblationConfig,
+    "evaluate-steering": SteeringEvaluationConfig,
+    "recurrence": RecurrenceConfig,
+}
 STEERED_KINDS = ("none", "expert", "random_expert", "random_direction")
 
 
@@ -186,6 +190,10 @@ def _strength(run: RunContents, row: Row) -> None:
         raise InvalidValueError(f"kind is {row['kind']!r}")
 
 
+def _recurrence(_run: RunContents, row: Row) -> None:
+    check_whole("other_expert", row["other_expert"])
+
+
 def _measurement(_run: RunContents, row: Row) -> None:
     if row["command"] not in MEASURED:
         raise InvalidValueError(f"command is {row['command']!r}")
@@ -285,6 +293,7 @@ CHECKS: dict[str, Callable[[RunContents, Row], None]] = {
     "automatic_labels": _automatic_label,
     "ablations": _ablation,
     "steering_strengths": _strength,
+    "recurrences": _recurrence,
     "measurements": _measurement,
     "evaluations": _evaluation,
     "probes": _probe,

@@ -18,12 +18,13 @@ from mxd.backend.export.bundles.manifest import MANIFEST, RUN, STORE, VERSION, E
 from mxd.backend.queries.runs import find_run
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.database.rows import RUN_TABLES, rows_of_run
-from mxd.trainer.storage.database.tables import EvaluationRecord, IndexRecord, ProbeRecord
+from mxd.trainer.storage.database.tables import EvaluationRecord, IndexRecord, MeasurementRecord, ProbeRecord
 from mxd.trainer.storage.run import CARD_FILE, Run
 from mxd.trainer.utils.callbacks import Callbacks
 from mxd.trainer.utils.files import disk_errors
 
 BLOCK = 1 << 20
+MEASUREMENTS = MeasurementRecord.__tablename__
 PATHS = {IndexRecord.__tablename__: "text", EvaluationRecord.__tablename__: "text", ProbeRecord.__tablename__: "labels"}
 """Columns that may contain a local path; only its last component is packed."""
 
@@ -72,6 +73,8 @@ def _write(archive: zipfile.ZipFile, session: Session, run: Run, callbacks: Call
 
 def portable_row(table: str, row: dict[str, object]) -> dict[str, object]:
     """A row of a table without local paths."""
+    if table == MEASUREMENTS:
+        return {**row, "settings": _without_paths(row["settings"])}
     column = PATHS.get(table)
     if column is None:
         return row

@@ -2874,6 +2874,8 @@ export interface components {
              * @description Active expert with the next lower id.
              */
             previous: number | null;
+            /** @description Its matches in other runs; null if the run was not compared with others. */
+            recurrence: components["schemas"]["ExpertRecurrence"] | null;
             row: components["schemas"]["ExpertRow"];
         };
         /**
@@ -2977,6 +2979,32 @@ export interface components {
             total: number;
         };
         /**
+         * ExpertRecurrence
+         * @description Comparison of an expert with other runs, by ``mxd recurrence``.
+         */
+        ExpertRecurrence: {
+            /**
+             * Matches
+             * @description One per other run, by name; empty if the expert was active on too few tokens.
+             */
+            matches: components["schemas"]["RecurrenceMatch"][];
+            /**
+             * Min Tokens
+             * @description Number of active tokens below which an expert was not measured.
+             */
+            min_tokens: number;
+            /**
+             * Text
+             * @description Name of the dataset on which the runs were compared.
+             */
+            text: string;
+            /**
+             * Tokens
+             * @description Number of tokens that were read.
+             */
+            tokens: number;
+        };
+        /**
          * ExpertRow
          * @description An expert in a table.
          */
@@ -2988,6 +3016,11 @@ export interface components {
             active_tokens: number;
             /** @description Automatic label, shown if there is no user label. */
             automatic: components["schemas"]["AutomaticLabel"] | null;
+            /**
+             * Compared Runs
+             * @description Number of other runs that it was compared with.
+             */
+            compared_runs: number | null;
             /**
              * Density
              * @description Share of indexed tokens on which the expert is active.
@@ -3051,6 +3084,11 @@ export interface components {
              * @description 99th percentile of its activation on active tokens: the unit of ``add`` and ``set`` edits.
              */
             p99: number;
+            /**
+             * Recurrence
+             * @description Number of other runs in which ``mxd recurrence`` found it again; null if it was not measured.
+             */
+            recurrence: number | null;
             /** Tags */
             tags: string[];
             /** Top Tokens */
@@ -4256,6 +4294,67 @@ export interface components {
              * @description Computation time in milliseconds.
              */
             took_ms: number;
+        };
+        /**
+         * RecurrenceMatch
+         * @description The most similar expert of another run of the same layer, such as another seed.
+         */
+        RecurrenceMatch: {
+            /**
+             * Expert
+             * @description Expert of the other run.
+             */
+            expert: number;
+            /**
+             * Firing Chance
+             * @description Chance level: 99th percentile of shuffled experts with as many active tokens.
+             */
+            firing_chance: number;
+            /**
+             * Firing Cosine
+             * @description Cosine of the gate activations of both experts over a text.
+             */
+            firing_cosine: number;
+            /**
+             * Firing High
+             * @description Upper end of its 95 % interval.
+             */
+            firing_high: number;
+            /**
+             * Firing Low
+             * @description Lower end of its 95 % interval, over sequences.
+             */
+            firing_low: number;
+            /**
+             * Is Found
+             * @description True if both cosines are above chance and neither expert has a better match.
+             */
+            is_found: boolean;
+            /**
+             * Is Indexed
+             * @description True if the other run is in this database, with an index.
+             */
+            is_indexed: boolean;
+            /**
+             * Mutual
+             * @description True if the other expert has no better match in this run.
+             */
+            mutual: boolean;
+            /**
+             * Run
+             * @description Name of the other run.
+             */
+            run: string;
+            /**
+             * Writing Chance
+             * @description Chance level: 95th percentile of random pairs.
+             */
+            writing_chance: number;
+            /**
+             * Writing Cosine
+             * @description Cosine of the mean outputs of both experts.
+             */
+            writing_cosine: number;
         };
         /**
          * Relearning
@@ -6199,10 +6298,12 @@ export interface operations {
                 min_max_activation?: number | null;
                 /** @description Lower bound on the mean activation. */
                 min_mean_activation?: number | null;
+                /** @description Only experts that ``mxd recurrence`` found again in at least this many other runs. */
+                min_recurrence?: number | null;
                 order?: "asc" | "desc";
                 /** @description Text to search in labels, top tokens and examples. */
                 search?: string | null;
-                sort?: "expert" | "label" | "density" | "mean_activation" | "max_activation" | "entropy" | "loss_increase" | "kl_amplified" | "output_share" | "input_dependence";
+                sort?: "expert" | "label" | "density" | "mean_activation" | "max_activation" | "entropy" | "loss_increase" | "kl_amplified" | "output_share" | "input_dependence" | "recurrence";
                 /** @description Only experts with this tag. */
                 tag?: string | null;
                 /** @description Only experts with this top token, ignoring case and surrounding spaces. */

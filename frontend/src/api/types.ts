@@ -17,6 +17,8 @@ export type Context = Schemas["Example"];
 export type EvaluationSummary = Schemas["EvaluationSummary"];
 export type ExpertEffect = Schemas["ExpertEffect"];
 export type ExpertDetail = Schemas["ExpertDetail"];
+export type ExpertRecurrence = Schemas["ExpertRecurrence"];
+export type RecurrenceMatch = Schemas["RecurrenceMatch"];
 export type ExpertList = Schemas["ExpertList"];
 export type ExpertPage = Schemas["ExpertPage"];
 export type ExpertRow = Schemas["ExpertRow"];
@@ -72,6 +74,13 @@ export type ProtectProgressEvent = Schemas["ProtectProgressEvent"];
 export type ProtectEvent = ProtectProgressEvent | Schemas["ProtectDoneEvent"] | Schemas["ErrorEvent"];
 export type ProtectRequest = Schemas["ProtectRequest"];
 export type TokenConfidence = Schemas["TokenConfidence"];
+
+export type ContrastHit = Schemas["ContrastHit"];
+export type ContrastProgressEvent = Schemas["ContrastProgressEvent"];
+export type ContrastEvent = ContrastProgressEvent | Schemas["ContrastDoneEvent"] | Schemas["ErrorEvent"];
+export type ContrastRequest = Schemas["ContrastRequest"];
+export type ContrastResult = Schemas["ContrastResult"];
+export type TextKind = Schemas["TextKind"];
 
 export type StartEvent = Schemas["StartEvent"];
 export type ProgressEvent = Schemas["ProgressEvent"];

@@ -22,6 +22,8 @@ function row(expert: number, entropy: number, tokens: string[], label: string | 
     input_dependence: null,
     top_tokens: tokens.map((text, id) => ({ id, text, count: 1, share: 0.1 })),
     histogram: [1],
+    recurrence: null,
+    compared_runs: null,
     histogram_high: 5,
   };
 }

@@ -18,7 +18,7 @@ from mxd.backend.database import steering_sessions as sessions
 from mxd.backend.database.engine import open_database, reading
 from mxd.backend.export.bundles.pack import pack
 from mxd.trainer.analysis.indexing import build_index
-from mxd.trainer.config import AblationConfig, IndexConfig
+from mxd.trainer.config import AblationConfig, IndexConfig, RecurrenceConfig, TextConfig
 from mxd.trainer.storage.database.open import sqlite_url, writing
 from mxd.trainer.storage.database.rows import EXCLUDED_COLUMNS, from_json
 from mxd.trainer.storage.database.tables import (
@@ -27,6 +27,7 @@ from mxd.trainer.storage.database.tables import (
     EvaluationRecord,
     MeasurementRecord,
     ProbeRecord,
+    RecurrenceRecord,
     SteeringStrengthRecord,
     utc_now,
 )
@@ -38,6 +39,10 @@ from tests.helpers.runs import World, small_world
 
 Entries = dict[str, bytes]
 EFFECTS = ("kl_ablated", "kl_amplified", "kl_random_expert", "kl_random_direction", "output_share", "input_dependence")
+COSINES = dict.fromkeys(("firing_cosine", "firing_low", "firing_high", "writing_cosine"), 0.5) | {
+    "firing_chance": 0.25,
+    "writing_chance": 0.125,
+}
 _INTERVAL = {"value": 0.5, "low": 0.25, "high": 0.75}
 JACOBIAN = {"tokens": 8, "directions": 4} | dict.fromkeys(
     ("random", "data", "random_control", "data_control"), _INTERVAL
@@ -93,6 +98,9 @@ def _measure(session: Session, data: Path) -> None:
             **effects,
         )
     )
+    compared = RecurrenceConfig(text=TextConfig(dataset=str(data / "held.jsonl")), tokens=2000)
+    session.add(MeasurementRecord(run_id=1, command="recurrence", settings=compared.model_dump(mode="json")))
+    session.add(RecurrenceRecord(run_id=1, expert=3, other_run="other", other_expert=4, mutual=True, **COSINES))
     session.add(MeasurementRecord(run_id=1, command="ablate", settings=AblationConfig().model_dump(mode="json")))
     session.add(
         AutomaticLabelRecord(

@@ -39,3 +39,12 @@ def test_differing_seeds_widen_the_interval() -> None:
     apart = bootstrap.mean_over_seeds([VALUES_S - 1, VALUES_S + 1])
     assert same.value == pytest.approx(apart.value)
     assert apart.high - apart.low > 3 * (same.high - same.low)
+
+
+def test_cosines_of_equal_values_are_1_and_of_silence_0() -> None:
+    squares_SE = np.array([[1.0, 4.0], [9.0, 0.0], [4.0, 1.0]])
+    bootstrap = Bootstrap(3, 200, 0)
+    low_E, high_E = bootstrap.cosines(squares_SE, squares_SE, squares_SE)
+    assert low_E[0] == pytest.approx(1) == high_E[0]
+    zeros_SE = np.zeros_like(squares_SE)
+    assert (bootstrap.cosines(zeros_SE, squares_SE, zeros_SE)[1] == 0).all()

@@ -219,6 +219,30 @@ class SteeringStrengthRecord(Base):
     promoted_share: Mapped[float]
 
 
+class RecurrenceRecord(Base):
+    """The best match of an expert in another run of the same layer; see ``mxd.trainer.analysis.recurrence``."""
+
+    __tablename__ = "recurrences"
+
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
+    expert: Mapped[int] = mapped_column(primary_key=True)
+    other_run: Mapped[str] = mapped_column(String(200), primary_key=True)
+    """Name of the other run, which may not be in this database."""
+    other_expert: Mapped[int]
+    mutual: Mapped[bool]
+    """True if that expert has no better match in this run."""
+    firing_cosine: Mapped[float]
+    firing_low: Mapped[float]
+    """Lower end of the 95 % interval."""
+    firing_high: Mapped[float]
+    firing_chance: Mapped[float]
+    writing_cosine: Mapped[float]
+    writing_chance: Mapped[float]
+
+    # Clustered by primary key: the matches of an expert are adjacent.
+    __table_args__ = {"sqlite_with_rowid": False}  # noqa: RUF012
+
+
 class MeasurementRecord(Base):
     """Settings of a measurement stored in other tables, so that it can be reproduced."""
 
@@ -226,7 +250,7 @@ class MeasurementRecord(Base):
 
     run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
     command: Mapped[str] = mapped_column(String(32), primary_key=True)
-    """``ablate`` or ``evaluate-steering``."""
+    """``ablate``, ``evaluate-steering`` or ``recurrence``."""
     settings: Mapped[dict[str, Any]] = mapped_column(JSON)
 
 

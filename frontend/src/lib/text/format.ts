@@ -65,3 +65,11 @@ export function formatProbability(probability: number): string {
   const percent = probability * 100;
   return percent > 0 && percent < 0.05 ? "<0.1" : percent.toFixed(1);
 }
+
+/** In how many other runs an expert was found again: `1 of 2`, or a dash if it was not measured. */
+export function formatFoundAgain(row: {
+  readonly recurrence: number | null;
+  readonly compared_runs: number | null;
+}): string {
+  return row.recurrence === null || row.compared_runs === null ? "–" : `${row.recurrence} of ${row.compared_runs}`;
+}

@@ -47,6 +47,10 @@ export const GLOSSARY = {
     name: "Share of output",
     text: "The expert’s share of the summed norms of all active experts’ outputs, on its examples.",
   },
+  recurrence: {
+    name: "Found again",
+    text: "Number of other runs of the same layer, such as other seeds, with an expert that fires on the same tokens and writes the same, above the chance level of shuffled experts. Neither of the two experts has a better match. Measured by mxd recurrence.",
+  },
   direct_logit_effect: {
     name: "Direct logit effect",
     text: "Tokens whose log-probability the expert’s output raises or lowers most on its examples.",
@@ -84,6 +88,14 @@ export const GLOSSARY = {
   lift: {
     name: "Lift",
     text: "Share of the passage’s tokens on which the expert is active, divided by its density on the indexed text.",
+  },
+  rate_ratio: {
+    name: "Density ratio",
+    text: "Activation density in one text divided by that in the other, with half an active token added to each. Experts are ranked by the end of the 95 % interval that is nearer to 1.",
+  },
+  q_value: {
+    name: "q-value",
+    text: "False discovery rate (Benjamini-Hochberg): the expected share of chance findings among all experts with at most this q. Experts with q ≤ 0.05 are listed.",
   },
   edit: {
     name: "Edit",
@@ -125,6 +137,18 @@ export const GLOSSARY = {
     name: "KL divergence",
     text: "Distance between two next-token distributions, in nats. It is 0 if they are equal.",
   },
+  circuit: {
+    name: "Circuit",
+    text: "Attribution graph of one prediction: which tokens and experts raise or lower the logit of the next token.",
+  },
+  circuit_verdict: {
+    name: "Verdict on a circuit",
+    text: "Each expert of the graph is ablated, and the measured change of the logit is compared with the predicted one. The predictions hold if r ≥ 0.6, at least 75 % have the right direction, and the slope is 0.5 to 2. Caution: r ≥ 0.3 and 65 %, or fewer than 5 experts, too few for r. A layer is faded below 25 % of its predicted change. These limits are conventions of MxD Explorer.",
+  },
+  error_node: {
+    name: "Error node",
+    text: "Difference between the MLP’s output and that of the layer that replaces it.",
+  },
   normalised_mse: {
     name: "Normalised MSE",
     text: "Mean of the squared error of the layer’s output divided by the squared norm of the MLP’s output. 0 is exact; 1 is as bad as predicting zero.",
@@ -139,25 +163,14 @@ export const GLOSSARY = {
   },
   dead_share: {
     name: "Dead experts",
-    text: "Share of experts that are never active. It depends on how many tokens were read.",
+    text: "Share of experts that are active on none of the evaluated tokens. The more tokens, the fewer dead experts.",
   },
   l0: { name: "L0", text: "Mean number of experts that are active per token." },
-  circuit: {
-    name: "Circuit",
-    text: "Attribution graph of one prediction: which tokens and experts raise or lower the logit of the next token.",
-  },
-  circuit_verdict: {
-    name: "Verdict on a circuit",
-    text: "Each expert of the graph is ablated, and the measured change of the logit is compared with the predicted one. The predictions hold if r ≥ 0.6, at least 75 % have the right direction, and the slope is 0.5 to 2. Caution: r ≥ 0.3 and 65 %, or too few experts for r. A layer is faded below 25 % of its predicted change. These limits are conventions of MxD Explorer.",
-  },
-  error_node: {
-    name: "Error node",
-    text: "Difference between the MLP’s output and that of the layer that replaces it.",
-  },
   interval: {
     name: "95 % interval",
     text: "Range that contains the true value with 95 % confidence, from resampling the test texts or sequences. If two intervals do not overlap, the difference is clear.",
   },
+  f1: { name: "F1", text: "Harmonic mean of precision and recall of a classifier; 1 is perfect." },
   balanced_accuracy: {
     name: "Balanced accuracy",
     text: "Mean of the shares of texts that are classified correctly inside and outside the class; 0.5 is chance.",
@@ -182,7 +195,7 @@ export const GLOSSARY = {
   },
   training_dead: {
     name: "Dead in training",
-    text: "Share of experts that were active on no token since the last logged training step. More tokens find fewer dead experts.",
+    text: "Share of experts that were active on none of the last 262,144 training tokens, or of all if there were fewer.",
   },
   active_experts: {
     name: "Active experts",
@@ -205,7 +218,6 @@ export const GLOSSARY = {
     name: "Confidence distance",
     text: "Probability of the most likely token minus 1/V, the value of a uniform prediction over V tokens. 0 means complete uncertainty.",
   },
-  f1: { name: "F1", text: "Harmonic mean of precision and recall of a classifier; 1 is perfect." },
 } satisfies Readonly<Record<string, Entry>>;
 
 export const PAPER_URL = "https://arxiv.org/abs/2505.21364";

@@ -28,13 +28,14 @@ from mxd.trainer.storage.database.versions import MigrationChain
 from tests.helpers.databases import made_up_database
 from tests.helpers.servers.postgresql import Server
 
-REVISION = '''
+NEWEST = CHAINS[0].newest
+REVISION = f'''
 """A new column in a table that other tables refer to."""
 import sqlalchemy as sa
 from alembic import op
 
-revision = "2"
-down_revision = "1"
+revision = "{NEWEST + 1}"
+down_revision = "{NEWEST}"
 
 
 def upgrade():
@@ -46,7 +47,7 @@ def upgrade():
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path, postgresql_server: Server) -> str:
-    """URL of a database of version 1 with an indexed run."""
+    """URL of a database of the newest version with an indexed run."""
     url = sqlite_url(tmp_path) if request.param == "sqlite" else postgresql_server.new()
     engine = made_up_database(tmp_path / "data", url)
     with writing(engine) as session:
@@ -61,8 +62,8 @@ def newer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MigrationChain:
     trainer, backend = CHAINS
     scripts = tmp_path / "migrations"
     shutil.copytree(trainer.scripts, scripts)
-    (scripts / "versions" / "version_2.py").write_text(REVISION)
-    chain = replace(trainer, scripts=scripts, newest=2)
+    (scripts / "versions" / f"version_{NEWEST + 1}.py").write_text(REVISION)
+    chain = replace(trainer, scripts=scripts, newest=NEWEST + 1)
     monkeypatch.setattr(trainer_open, "CHAIN", chain)
     monkeypatch.setattr(maintenance, "CHAINS", (chain, backend))
     return chain
@@ -85,24 +86,24 @@ def test_an_upgrade_runs_the_missing_revisions_and_keeps_every_row(url: str, new
         open_database(url)
     before = {table: rows(url, table) for table in TABLES}
     assert all(before.values())
-    assert upgrade_database(url) == UpgradeResult(1, 2)
+    assert upgrade_database(url) == UpgradeResult(NEWEST, NEWEST + 1)
     after = {table: rows(url, table) for table in TABLES}
     assert [row[:-1] for row in after.pop("runs")] == before.pop("runs")
     assert after == before
     engine = open_database(url)
     assert "comment" in {column["name"] for column in inspect(engine).get_columns("runs")}
     engine.dispose()
-    assert upgrade_database(url) == UpgradeResult(2, 2)
+    assert upgrade_database(url) == UpgradeResult(NEWEST + 1, NEWEST + 1)
 
 
 def test_a_failed_upgrade_changes_nothing(url: str, newer: MigrationChain) -> None:
-    revision = newer.scripts / "versions" / "version_2.py"
+    revision = newer.scripts / "versions" / f"version_{NEWEST + 1}.py"
     revision.write_text(REVISION + "    raise MemoryError\n")
     before = rows(url, "runs")
     with pytest.raises(MemoryError):
         upgrade_database(url)
     assert rows(url, "runs") == before
-    assert rows(url, "trainer_version") == [["1"]]
+    assert rows(url, "trainer_version") == [[str(NEWEST)]]
 
 
 @pytest.mark.parametrize("chain", CHAINS, ids=lambda chain: chain.owner)
@@ -125,7 +126,7 @@ def test_a_missing_database_is_an_error(tmp_path: Path) -> None:
 
 def test_dangling_rows_stop_the_upgrade(tmp_path: Path, newer: MigrationChain) -> None:
     url = sqlite_url(tmp_path)
-    created = replace(CHAINS[0], newest=1)
+    created = replace(CHAINS[0], newest=NEWEST)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trainer_open, "CHAIN", created)
         made_up_database(tmp_path / "data", url).dispose()
@@ -133,7 +134,7 @@ def test_dangling_rows_stop_the_upgrade(tmp_path: Path, newer: MigrationChain) -
         connection.execute("UPDATE metrics SET run_id = run_id + 99")
     with pytest.raises(UserError, match="The database was not changed"):
         upgrade_database(url)
-    assert rows(url, "trainer_version") == [["1"]]
+    assert rows(url, "trainer_version") == [[str(NEWEST)]]
 
 
 def test_counts_may_exceed_32_bits(url: str) -> None:
@@ -157,8 +158,27 @@ def test_the_newest_revision_is_the_version_of_the_program(chain: MigrationChain
     assert ScriptDirectory(str(chain.scripts)).get_current_head() == str(chain.newest)
 
 
+def test_an_upgraded_database_has_the_tables_of_a_new_one(url: str) -> None:
+    def tables(engine: Engine) -> dict[str, list[tuple[str, str, bool]]]:
+        seen = inspect(engine)
+        return {
+            name: [(column["name"], str(column["type"]), column["nullable"]) for column in seen.get_columns(name)]
+            for name in seen.get_table_names()
+        }
+
+    engine = connect(url)
+    newest = tables(engine)
+    with engine.begin() as connection:
+        connection.execute(text("DROP TABLE recurrences"))
+        connection.execute(CHAINS[0].table.update().values(version_num="1"))
+    assert upgrade_database(url) == UpgradeResult(1, NEWEST)
+    assert tables(engine) == newest
+    assert inspect(engine).get_pk_constraint("recurrences")["constrained_columns"] == ["run_id", "expert", "other_run"]
+    engine.dispose()
+
+
 def test_the_command_prints_the_versions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     engine: Engine = open_database(sqlite_url(tmp_path))
     engine.dispose()
     assert run(["database", "upgrade", "--data", str(tmp_path)]) == 0
-    assert "version 1" in capsys.readouterr().out
+    assert f"version {NEWEST}" in capsys.readouterr().out

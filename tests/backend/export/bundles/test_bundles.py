@@ -53,17 +53,25 @@ def table_rows(data: Path, table: Table) -> list[tuple[Any, ...]]:
     return rows
 
 
+WITH_PATHS = tuple(f"database/{name}.jsonl" for name in ("indexes", "evaluations", "probes", "measurements"))
+
+
 def test_a_packed_run_unpacks_unchanged(world: World, bundle: Path, tmp_path: Path) -> None:
     opened = unpack(bundle, tmp_path / "opened", "elsewhere/tiny")
     assert (opened.run, Run.load("small", opened.folder).config.language_model) == ("small", "elsewhere/tiny")
     filled = 0
     for name, table in TABLES.items():
         found, wanted = table_rows(opened.folder, table), table_rows(world.data, table)
-        if name not in ("database/indexes.jsonl", "database/evaluations.jsonl", "database/probes.jsonl"):
+        if name not in WITH_PATHS:
             assert found == wanted, name
         filled += bool(found)
     (evaluated,) = table_rows(opened.folder, TABLES["database/evaluations.jsonl"])
     assert evaluated[:2] == ("small", "held.jsonl")
+    assert [row[0] for row in table_rows(opened.folder, TABLES["database/measurements.jsonl"])] == [
+        "ablate",
+        "recurrence",
+    ]
+    assert "'dataset': 'held.jsonl'" in str(table_rows(opened.folder, TABLES["database/measurements.jsonl"]))
     assert any(isinstance(value, dict) and value.get("language_model") == "lm" for value in evaluated)
     assert filled >= 10, "a test of empty tables would say nothing"
     assert unpack(bundle, opened.folder, None) == opened, "the second time nothing is done"

@@ -13,6 +13,7 @@ export const SORTS = [
   "entropy",
   "loss_increase",
   "kl_amplified",
+  "recurrence",
 ] as const;
 export type Sort = (typeof SORTS)[number];
 
@@ -24,6 +25,7 @@ export const OPTIONAL_COLUMNS = [
   "entropy",
   "loss_increase",
   "kl_amplified",
+  "recurrence",
   "top_tokens",
   "histogram",
 ] as const;
@@ -51,6 +53,7 @@ export const EXPERTS_PARAMS = {
   min_density: numberParam(null, { min: 0, max: 1 }),
   max_density: numberParam(null, { min: 0, max: 1 }),
   min_max_activation: numberParam(null, { min: 0 }),
+  min_recurrence: numberParam(null, { min: 0 }),
   token: textParam(""),
   tag: textParam(""),
   list: numberParam(null, { min: 0 }),
@@ -74,6 +77,7 @@ export const FILTERS = {
   min_density: { name: "density", sign: "≥", unit: "%", scale: 100 },
   max_density: { name: "density", sign: "≤", unit: "%", scale: 100 },
   min_max_activation: { name: "max activation", sign: "≥", unit: "", scale: 1 },
+  min_recurrence: { name: "found again", sign: "≥", unit: "times", scale: 1 },
 } as const satisfies Record<string, FilterKind>;
 
 export type FilterName = keyof typeof FILTERS;
@@ -87,7 +91,11 @@ export function formatBound(name: FilterName, value: number): string {
 
 /** API filters, without the unset parameters. */
 export function toFilters(params: ExpertsParams): ExpertFilters {
-  const bounds = FILTER_NAMES.filter((name) => params[name] !== null).map((name) => [name, params[name]]);
+  const bounds = FILTER_NAMES.flatMap((name) => {
+    const value = params[name];
+    // A number of runs is whole.
+    return value === null ? [] : [[name, name === "min_recurrence" ? Math.ceil(value) : value]];
+  });
   const search = params.search.trim();
   return {
     sort: params.sort,

@@ -11,7 +11,7 @@ import { usePageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/plus-button";
-import { formatPercent } from "@/lib/text/format";
+import { formatFoundAgain, formatPercent } from "@/lib/text/format";
 
 interface ReasonProps {
   readonly hit: SearchHit;
@@ -53,6 +53,7 @@ function HitRow({ hit, row, text }: ReasonProps) {
         <Reason hit={hit} row={row} text={text} />
       </td>
       <td className="num">{row === undefined ? "" : formatPercent(row.density)}</td>
+      <td className="num">{row === undefined ? "" : formatFoundAgain(row)}</td>
       <td className="s-tokens">
         {row?.top_tokens.slice(0, 5).map((token) => (
           <TokenChip key={token.id} text={token.text} />
@@ -92,6 +93,9 @@ export function WordHits({ run, text, hits }: WordHitsProps) {
             <th scope="col">Match</th>
             <th scope="col" className="num">
               <Term id="density">Density, %</Term>
+            </th>
+            <th scope="col" className="num">
+              <Term id="recurrence">Found again</Term>
             </th>
             <th scope="col">
               <Term id="top_tokens">Top tokens</Term>

@@ -3,6 +3,7 @@
 import type { ExpertRow } from "@/api/types";
 import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
+import { formatFoundAgain } from "@/lib/text/format";
 import { useAblation } from "@/pages/explore/expert/effects/use-ablation";
 
 const MAX_TOKENS = 4;
@@ -45,6 +46,11 @@ export function FiresAndPromotes({ run, row }: FiresAndPromotesProps) {
         <span>
           <Term id="direct_logit_effect">Promotes</Term>{" "}
           {hasLogitEffect ? <Chips tokens={ablation.promoted} /> : <span className="dim">no token in particular</span>}
+        </span>
+      )}
+      {row.compared_runs !== null && (
+        <span>
+          <Term id="recurrence">Found again</Term> in {formatFoundAgain(row)} other runs
         </span>
       )}
     </p>

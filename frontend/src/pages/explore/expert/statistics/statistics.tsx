@@ -3,7 +3,7 @@
 import type { ReactNode } from "react";
 import { Link } from "react-router";
 
-import type { ExpertRow, RunSummary, TokenCount } from "@/api/types";
+import type { ExpertRecurrence, ExpertRow, RunSummary, TokenCount } from "@/api/types";
 import { MiniHistogram } from "@/components/plots/mini-histogram";
 import { usePageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
@@ -11,6 +11,7 @@ import { TokenChip } from "@/components/tokens/token-chip";
 import { formatCompact, formatCount, formatFixed, formatPercent } from "@/lib/text/format";
 import type { TermId } from "@/lib/text/glossary";
 import { AblationEffects } from "@/pages/explore/expert/effects/ablation";
+import { Recurrence } from "@/pages/explore/expert/related/recurrence";
 
 const MAX_TOKENS = 10;
 
@@ -66,10 +67,11 @@ function TopTokens({ tokens }: { readonly tokens: readonly TokenCount[] }) {
 interface StatisticsProps {
   readonly run: RunSummary;
   readonly row: ExpertRow;
+  readonly recurrence: ExpertRecurrence | null;
   readonly marker: number | null;
 }
 
-export function Statistics({ run, row, marker }: StatisticsProps) {
+export function Statistics({ run, row, recurrence, marker }: StatisticsProps) {
   return (
     <div className="expert-side">
       <section>
@@ -121,6 +123,7 @@ export function Statistics({ run, row, marker }: StatisticsProps) {
             <TopTokens tokens={row.top_tokens} />
           </section>
           <AblationEffects run={run.name} expert={row.expert} />
+          {recurrence !== null && <Recurrence recurrence={recurrence} row={row} />}
         </>
       )}
     </div>

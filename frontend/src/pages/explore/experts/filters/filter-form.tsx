@@ -25,6 +25,7 @@ const TITLES: Readonly<Record<Kind, string>> = {
   min_density: "Density at least",
   max_density: "Density at most",
   min_max_activation: "Max activation at least",
+  min_recurrence: "Found again at least",
   token: "Fires on token",
 };
 const KINDS: readonly Kind[] = [...FILTER_NAMES, "token"];

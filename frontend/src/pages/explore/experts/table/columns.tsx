@@ -8,7 +8,7 @@ import { SparkHistogram } from "@/components/plots/mini-histogram";
 import { usePageLinks } from "@/components/runs/page-links";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/plus-button";
-import { formatFixed, formatPercent, formatSigned } from "@/lib/text/format";
+import { formatFixed, formatFoundAgain, formatPercent, formatSigned } from "@/lib/text/format";
 import type { TermId } from "@/lib/text/glossary";
 import type { Sort } from "@/pages/explore/experts/experts-params";
 
@@ -50,6 +50,7 @@ export const HEADERS: Readonly<Record<string, ColumnHeader>> = {
     sort: "kl_amplified",
     term: "kl_amplified",
   },
+  recurrence: { title: "Found again", className: "c-recurrence num", sort: "recurrence", term: "recurrence" },
   top_tokens: { title: "Top tokens", className: "c-tokens", term: "top_tokens" },
   histogram: { title: "Activations", className: "c-histogram", term: "activation" },
 };
@@ -101,6 +102,7 @@ export const CELLS: Readonly<Record<string, Cell>> = {
   entropy: (row) => formatFixed(row.entropy),
   loss_increase: (row) => (row.loss_increase === null ? "–" : formatSigned(row.loss_increase, 4)),
   kl_amplified: (row) => (row.kl_amplified === null ? "–" : formatFixed(row.kl_amplified, 4)),
+  recurrence: (row) => formatFoundAgain(row),
   top_tokens: (row) => <TopTokens row={row} />,
   histogram: (row) => <SparkHistogram counts={row.histogram} label="Activation histogram" />,
 };

@@ -154,6 +154,12 @@ function useStrongest(run: string): ExpertRow | undefined {
   return data?.pages[0]?.experts[0];
 }
 
+/** Whether `mxd recurrence` has compared the run with others. */
+function useIsCompared(run: string): boolean {
+  const { data } = useInfiniteQuery(expertsQuery(run, { sort: "recurrence", order: "desc" }, 1));
+  return typeof data?.pages[0]?.experts[0]?.recurrence === "number";
+}
+
 /** Columns measured by `mxd ablate`. */
 const ABLATION_COLUMNS = ["loss_increase", "kl_amplified"] as const;
 
@@ -165,9 +171,14 @@ export function ExpertsTable({ run, params, setParams }: ExpertsTableProps) {
   const strongest = useStrongest(run);
   const largest = strongest?.max_activation ?? 0;
   const isMeasured = typeof strongest?.loss_increase === "number";
+  const isCompared = useIsCompared(run);
   const hidden = useMemo(
-    () => (isMeasured ? params.hide : [...params.hide, ...ABLATION_COLUMNS]) as readonly string[],
-    [isMeasured, params.hide],
+    (): readonly string[] => [
+      ...params.hide,
+      ...(isMeasured ? [] : ABLATION_COLUMNS),
+      ...(isCompared ? [] : ["recurrence"]),
+    ],
+    [isMeasured, isCompared, params.hide],
   );
   const rows = useMemo(() => data?.pages.flatMap((page) => page.experts) ?? NO_ROWS, [data]);
   const onNearEnd = useCallback(() => {

@@ -19,6 +19,7 @@ export function tableRow(row: ExpertRow, columns: readonly string[]): readonly (
     entropy: row.entropy,
     loss_increase: row.loss_increase ?? "",
     kl_amplified: row.kl_amplified ?? "",
+    recurrence: row.recurrence ?? "",
     top_tokens: row.top_tokens.map((token) => token.text).join(" "),
     histogram: row.histogram.join(" "),
   };

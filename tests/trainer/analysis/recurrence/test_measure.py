@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from mxd.trainer.analysis.recurrence import Firing, measure_recurrence
+from mxd.trainer.analysis.recurrence.firing import Firing
+from mxd.trainer.analysis.recurrence.measure import measure_recurrence
 from mxd.trainer.config import RecurrenceConfig, TrainConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.layers.base import SparseLayer
@@ -59,6 +60,10 @@ def test_renumbered_experts_are_found_again_and_others_are_not(world: World) -> 
         assert expert.matches[0].firing_cosine == pytest.approx(1, abs=1e-4)
         assert expert.matches[0].writing_cosine == pytest.approx(1, abs=1e-4)
         assert expert.matches[0].mutual
+        assert expert.matches[0].firing_low == pytest.approx(1, abs=1e-4)
+        assert expert.matches[0].firing_high == pytest.approx(1, abs=1e-4)
+        unlike = expert.matches[1]
+        assert unlike.firing_low <= unlike.firing_cosine + 1e-6 <= unlike.firing_high + 2e-6
     assert same.firing_cosine > same.chance_firing_cosine
     assert same.found_again.value > 0.8 > different.found_again.value
     assert same.chance < 0.2

@@ -7,7 +7,7 @@ many. Chance is measured on shuffled experts: the same gate activations, with th
 text.
 
 Shapes: S sequences, L tokens per sequence, T tokens, K active experts, N experts of the run, J experts of the other,
-E measured experts, O output width.
+E measured experts.
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mxd.trainer.analysis.recurrence.firing import Firing, sums_per_sequence
+from mxd.trainer.analysis.recurrence.results import ExpertRecurrence, Match, Recurrence, RunRecurrence
 from mxd.trainer.config import RecurrenceConfig
 from mxd.trainer.data.activations import SEQUENCES_PER_FORWARD
 from mxd.trainer.data.sequences import sequences
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel
-from mxd.trainer.layers.base import Routing, SparseLayer
+from mxd.trainer.layers.base import Routing
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import check_fits
-from mxd.trainer.utils.bootstrap import Bootstrap, Interval
+from mxd.trainer.utils.bootstrap import Bootstrap
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 
 FIRING_PERCENTILE, WRITING_PERCENTILE = 0.99, 0.95
@@ -39,117 +41,17 @@ TOKENS_AT_ONCE = 4096
 
 
 @dataclass(frozen=True)
-class Match:
-    """The expert of another run that is most similar to an expert."""
+class _Measurement:
+    """Parts that the comparisons with all other runs share."""
 
-    run: str
-    expert: int
-    firing_cosine: float
-    """Cosine of the two experts' gate activations over the text."""
-    writing_cosine: float
-    """Cosine of their mean outputs."""
-    above_chance: bool
-    """True if both cosines exceed the chance level."""
-    mutual: bool
-    """True if this expert is also the best match of that one."""
-
-    @property
-    def found(self) -> bool:
-        """True if the expert was found again in the other run."""
-        return self.above_chance and self.mutual
-
-
-@dataclass(frozen=True)
-class ExpertRecurrence:
-    """An expert with enough active tokens, and its match in each other run."""
-
-    expert: int
-    active_tokens: int
-    matches: tuple[Match, ...]
-
-    @property
-    def found_in(self) -> int:
-        """Number of other runs in which the expert was found again."""
-        return sum(match.found for match in self.matches)
-
-
-@dataclass(frozen=True)
-class RunRecurrence:
-    """Summary of the comparison with one other run."""
-
-    run: str
-    found_again: Interval
-    """Share of the measured experts that were found again; the interval is over experts."""
-    above_chance: float
-    """Share whose best match is above chance, mutual or not."""
-    chance: float
-    """Share found again if the other run's gate activations are shifted along the text."""
-    firing_cosine: float
-    """Median over the measured experts of the best cosine of gate activations."""
-    chance_firing_cosine: float
-    """The same after the shift."""
-    writing_cosine: float
-    """Median cosine of the mean outputs of matched experts."""
-    chance_writing_cosine: float
-    """Median cosine of the mean outputs of random pairs."""
-
-
-@dataclass(frozen=True)
-class Recurrence:
-    """Result of ``mxd recurrence``."""
-
-    run: str
-    num_experts: int
-    tokens: int
-    min_tokens: int
-    """Experts with fewer active tokens were not measured."""
-    runs: tuple[RunRecurrence, ...]
-    found_in_all: Interval
-    """Share of the measured experts that were found again in every other run."""
-    experts: tuple[ExpertRecurrence, ...]
-    """The measured experts, by number."""
-
-
-class Firing:
-    """Gate activations and mean outputs of all experts of a layer over a text."""
-
-    def __init__(self, layer: SparseLayer) -> None:
-        self._layer = layer
-        self._parts: list[Routing] = []
-        self._output_NO = torch.zeros(layer.config.num_experts, layer.config.output_width)
-
-    @torch.no_grad()
-    def add(self, x_TI: Tensor) -> None:
-        """Route a batch of tokens. The outputs of an expert are summed over its active tokens."""
-        routing = self._layer.route(x_TI)
-        dense_TM = self._layer.dense_output(x_TI)
-        for column in range(routing.indices_TK.shape[1]):
-            single = Routing(routing.coefficients_TK[:, column, None], routing.indices_TK[:, column, None])
-            self._output_NO.index_add_(
-                0, single.indices_TK[:, 0].cpu(), self._layer.contribution(dense_TM, single).cpu()
-            )
-        self._parts.append(Routing(*(part.cpu() for part in routing)))
-
-    @property
-    def num_experts(self) -> int:
-        """Number of experts N."""
-        return len(self._output_NO)
-
-    @property
-    def routing(self) -> Routing:
-        """Routing of all tokens."""
-        return Routing(*(torch.cat(parts) for parts in zip(*self._parts, strict=True)))
-
-    @property
-    def active_N(self) -> Tensor:
-        """Number of active tokens of each expert."""
-        routing = self.routing
-        return torch.bincount(routing.indices_TK[routing.coefficients_TK > 0], minlength=self.num_experts)
-
-    @property
-    def direction_NO(self) -> Tensor:
-        """Mean output of each expert, with norm 1."""
-        return torch.nn.functional.normalize(self._output_NO, dim=1)
+    own: Firing
+    measured_E: Tensor
+    """Experts of the run with enough active tokens."""
+    length: int
+    """Number of tokens L per sequence."""
+    generator: np.random.Generator
+    over_experts: Bootstrap
+    over_sequences: Bootstrap
 
 
 def measure_recurrence(
@@ -165,17 +67,20 @@ def measure_recurrence(
         UserError: the runs replace different layers, the text is too short, or no expert is active often enough.
         CancelledError: the task was cancelled.
     """
-    firings = _collect((run, *others), config, language_model, callbacks)
-    generator = np.random.default_rng(config.seed)
-    active_N = firings[0].active_N
+    firings, length = _collect((run, *others), config, language_model, callbacks)
+    active_N, tokens = firings[0].active_N, len(firings[0].routing.indices_TK)
     measured_E = (active_N >= config.min_tokens).nonzero().squeeze(1)
     if not len(measured_E):
         raise UserError(f"No expert of '{run.name}' is active on {config.min_tokens} tokens. Read more tokens.")
-    bootstrap = Bootstrap(len(measured_E), config.resamples, config.seed)
-    compared = [
-        _compare(firings[0], other, each.name, measured_E, generator, bootstrap)
-        for each, other in zip(others, firings[1:], strict=True)
-    ]
+    measurement = _Measurement(
+        own=firings[0],
+        measured_E=measured_E,
+        length=length,
+        generator=np.random.default_rng(config.seed),
+        over_experts=Bootstrap(len(measured_E), config.resamples, config.seed),
+        over_sequences=Bootstrap(tokens // length, config.resamples, config.seed),
+    )
+    compared = [_compare(measurement, other, each.name) for each, other in zip(others, firings[1:], strict=True)]
     experts = tuple(
         ExpertRecurrence(expert, int(active_N[expert]), matches)
         for expert, matches in zip(
@@ -186,18 +91,19 @@ def measure_recurrence(
     return Recurrence(
         run=run.name,
         num_experts=firings[0].num_experts,
-        tokens=len(firings[0].routing.indices_TK),
+        tokens=tokens,
         min_tokens=config.min_tokens,
         runs=tuple(summary for summary, _ in compared),
-        found_in_all=bootstrap.mean(in_all_E),
+        found_in_all=measurement.over_experts.mean(in_all_E),
         experts=experts,
     )
 
 
 def _collect(
     runs: Sequence[Run], config: RecurrenceConfig, language_model: LanguageModel, callbacks: Callbacks
-) -> list[Firing]:
-    """Route a text through the layers of all runs, in one pass of the language model."""
+) -> tuple[list[Firing], int]:
+    """Route a text through the layers of all runs, in one pass of the language model. Also return the tokens per
+    sequence."""
     layer = runs[0].config.layer
     for run in runs:
         check_fits(language_model, run)
@@ -217,12 +123,11 @@ def _collect(
             firing.add(activations.inputs_for(each).float())
         done = min((number + 1) * SEQUENCES_PER_FORWARD, len(ids_SL)) * ids_SL.shape[1]
         callbacks.on_progress(done, ids_SL.numel(), f"{len(runs)} runs")
-    return firings
+    return firings, ids_SL.shape[1]
 
 
-def _compare(
-    own: Firing, other: Firing, name: str, measured_E: Tensor, generator: np.random.Generator, bootstrap: Bootstrap
-) -> tuple[RunRecurrence, list[Match]]:
+def _compare(measurement: _Measurement, other: Firing, name: str) -> tuple[RunRecurrence, list[Match]]:
+    own, measured_E, generator = measurement.own, measurement.measured_E, measurement.generator
     tokens = len(own.routing.indices_TK)
     # Whole turns would leave every token at its position within the sequence, and positions are what some experts read.
     shifts = generator.integers(tokens // 4, 3 * tokens // 4, size=2)
@@ -240,7 +145,7 @@ def _compare(
     by_chance_E = (shuffled_E > level_E) & (shuffled_writing_E > writing_level) & shuffled_mutual_E
     summary = RunRecurrence(
         run=name,
-        found_again=bootstrap.mean((above_E & mutual_E).double().numpy()),
+        found_again=measurement.over_experts.mean((above_E & mutual_E).double().numpy()),
         above_chance=above_E.double().mean().item(),
         chance=by_chance_E.double().mean().item(),
         firing_cosine=best_E.median().item(),
@@ -248,7 +153,10 @@ def _compare(
         writing_cosine=writing_E.median().item(),
         chance_writing_cosine=random_writing_E.median().item(),
     )
-    columns_E = (match_E, best_E, writing_E, above_E, mutual_E)
+    low_E, high_E = measurement.over_sequences.cosines(
+        *sums_per_sequence(own, other, measured_E, match_E, measurement.length)
+    )
+    columns_E = (match_E, best_E, writing_E, low_E, high_E, level_E, writing_level.expand(len(match_E)), mutual_E)
     values = zip(*(column_E.tolist() for column_E in columns_E), strict=True)
     return summary, [Match(name, *each) for each in values]
 
@@ -259,8 +167,8 @@ def _best_matches(own: Firing, other: Firing, shift: int, measured_E: Tensor) ->
     The other layer's activations are shifted by ``shift`` tokens first.
     """
     cosine_NJ = _products(own.routing, other.routing, shift, own.num_experts, other.num_experts)
-    cosine_NJ /= _norms(own)[:, None]
-    cosine_NJ /= _norms(other)[None]
+    cosine_NJ /= own.norm_N[:, None]
+    cosine_NJ /= other.norm_N[None]
     best_N, match_N = cosine_NJ.max(dim=1)
     match_E = match_N[measured_E]
     return best_N[measured_E], match_E, cosine_NJ.argmax(dim=0)[match_E] == measured_E
@@ -276,14 +184,6 @@ def _products(own: Routing, other: Routing, shift: int, count: int, other_count:
         product_TKK = own.coefficients_TK[part, :, None] * coefficients_TK[part, None]
         sums_P.index_add_(0, pair_TKK.reshape(-1), product_TKK.reshape(-1).float())
     return sums_P.reshape(count, other_count)
-
-
-def _norms(firing: Firing) -> Tensor:
-    """Norm of each expert's gate activations over the text, [N]; tiny instead of 0 for those that never fire."""
-    routing = firing.routing
-    squares_N = torch.zeros(firing.num_experts)
-    squares_N.index_add_(0, routing.indices_TK.reshape(-1), routing.coefficients_TK.reshape(-1).square().float())
-    return squares_N.sqrt().clamp_min(1e-12)
 
 
 def _chance_levels(chance_E: Tensor, active_E: Tensor) -> Tensor:
