@@ -79,6 +79,7 @@ def _table(records: Sequence[EvaluationRecord]) -> str:
     head = (
         "run",
         "text",
+        "tokens",
         "method",
         "K",
         "N",
@@ -87,6 +88,7 @@ def _table(records: Sequence[EvaluationRecord]) -> str:
         "95 %",
         "recovered",
         "KL",
+        "explained",
         "norm. MSE",
         "routing",
         "dead",
@@ -101,6 +103,7 @@ def _row(record: EvaluationRecord) -> tuple[str, ...]:
     return (
         record.subject,
         record.text.rsplit("/", 1)[-1],
+        f"{result['tokens']:,}",
         result["method"],
         str(result["k"]),
         f"{result['num_experts']:,}",
@@ -109,6 +112,7 @@ def _row(record: EvaluationRecord) -> tuple[str, ...]:
         f"{delta['low']:+.4f} to {delta['high']:+.4f}",
         _number(result["loss_recovered_mean"]["value"]),
         f"{result['kl']:.4f}",
+        _number(result["variance_explained"]),
         f"{result['normalized_mse']:.4f}",
         _number(result["routing_share"]),
         _number(result["dead_share"]),

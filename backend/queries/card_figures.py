@@ -23,8 +23,8 @@ def _training(session: Session, run: RunRecord) -> dict[str, str]:
         return {}
     last = metrics[-1]
     return {
-        "normalised MSE after training": f"{last.normalized_mse:.4f}",
-        "dead experts after training": f"{last.dead_share:.1%}",
+        "normalised MSE after training (1: predicting zero)": f"{last.normalized_mse:.4f}",
+        "experts active on none of the last 262,144 training tokens": f"{last.dead_share:.1%}",
     }
 
 
@@ -42,10 +42,11 @@ def _evaluation(session: Session, run: RunRecord) -> dict[str, str]:
         return {}
     result = record.result
     where = f"on {result['tokens']:,} tokens" + (" of the training data" if result["seen_text"] else "")
-    delta = result["loss_increase"]
+    delta, explained = result["loss_increase"], result["variance_explained"]
     return {
         f"loss increase {where}": f"{delta['value']:.4f} nats (95%: {delta['low']:.4f} to {delta['high']:.4f})",
         f"routing share {where}": f"{result['routing_share']:.3f}",
-        f"normalised MSE {where}": f"{result['normalized_mse']:.4f}",
+        **({} if explained is None else {f"variance explained {where}": f"{explained:.1%}"}),
+        f"normalised MSE {where} (1: predicting zero)": f"{result['normalized_mse']:.4f}",
         f"mean active experts {where}": f"{result['l0']:.1f}",
     }

@@ -101,13 +101,13 @@ def _faithfulness(result: Result) -> tuple[EvaluationMetric, ...]:
             "routing_share",
             "Routing share",
             "share",
-            "of the layer's effect, lost when the mixing vector is mean-ablated",
+            "of the layer's effect, lost when the mixing vector is frozen at its median",
         ),
         ("kl", "KL divergence", "nats", "of the next-token distribution from the original's"),
         ("agreement", "Top-1 agreement", "share", "of tokens with the same most probable next token"),
-        ("normalized_mse", "Normalised MSE", "plain", "mean of ‖ŷ − y‖² / ‖y‖²"),
-        ("paper_error", "Error of the paper's code", "plain", "mean of (ŷ − y)² / ‖y‖; depends on the scale of y"),
         ("variance_explained", "Variance explained", "share", "of the MLP's output around its mean"),
+        ("normalized_mse", "Normalised MSE", "plain", "mean of ‖ŷ − y‖² / ‖y‖²; 1 is what predicting zero scores"),
+        ("paper_error", "Error of the paper's code", "plain", "mean of (ŷ − y)² / ‖y‖; depends on the scale of y"),
         ("l0", "L0", "count", "active experts per token"),
     )
     plain: tuple[tuple[str, str], ...] = (
@@ -169,7 +169,7 @@ def _health(result: Result) -> tuple[EvaluationMetric, ...]:
     health, shared = result["health"], result["shared_expert"]
     load, near_duplicates, ranks = health["load"], health["near_duplicates"], health["expert_ranks"] or {}
     rows: tuple[tuple[str, Any, Unit, str], ...] = (
-        ("Dead experts", load["dead_share"], "share", "active on none of the tokens"),
+        ("Dead experts", load["dead_share"], "share", f"active on none of {result['tokens']:,} tokens"),
         (
             "Effective experts",
             load["effective_experts"],

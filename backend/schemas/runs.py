@@ -20,7 +20,7 @@ class MetricPoint(Schema):
     normalized_mse: float
     """Mean of ‖ŷ − y‖² / ‖y‖²; 1 for predicting zero."""
     dead_share: float
-    """Share of experts that were active on no token since the last logged step."""
+    """Share of experts that were active on none of the last 262,144 tokens, or of all if there were fewer."""
     l0: float
     """Mean number of active experts per token."""
     max_density: float

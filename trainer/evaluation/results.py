@@ -23,6 +23,10 @@ class SharedExpertAblation(SharedExperts):
     """Loss increase with all but the always-on experts ablated. None if no expert is always on."""
 
 
+SHOWN_INTERVALS = ("variance_explained", "normalized_mse", "routing_share", "kl")
+"""Metrics that a notebook shows beside the loss."""
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """Evaluation of one run on one text. Losses and KL divergences are in nats per token."""
@@ -94,7 +98,7 @@ class Evaluation:
         intervals = {
             "loss increase (nats per token)": self.loss_increase,
             "loss recovered": self.loss_recovered_mean,
-            **{name.replace("_", " "): self.intervals[name] for name in ("normalized_mse", "routing_share", "kl")},
+            **{name.replace("_", " "): self.intervals[name] for name in SHOWN_INTERVALS},
         }
         rows = [
             (escape(name), f"{interval.value:.4f}", f"{interval.low:.4f} to {interval.high:.4f}")

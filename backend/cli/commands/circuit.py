@@ -74,7 +74,7 @@ class CircuitCommand(ModelCommand):
             _write(self.output, circuit, result)
         if self.graph is not None:
             self._write_graph(self.graph, runs, circuit, effects)
-        self.report(result, _format_result(circuit, effects, self.output or self.graph))
+        self.report(result, _format_result(circuit, config, effects, self.output or self.graph))
         return 0
 
     def _runs(self) -> list[Run]:
@@ -163,7 +163,9 @@ def _write(path: Path, circuit: Circuit, result: dict[str, Any]) -> None:
         atomic_write(path, to_json_bytes(result).decode() + "\n")
 
 
-def _format_result(circuit: Circuit, effects: Sequence[AblationEffect], output: Path | None) -> str:
+def _format_result(
+    circuit: Circuit, config: CircuitConfig, effects: Sequence[AblationEffect], output: Path | None
+) -> str:
     measured = dict(zip(circuit.experts, effects, strict=True)) if effects else {}
     parts = ", ".join(f"{kind} {value:+.2f}" for kind, value in circuit.direct.items())
     lines = [
@@ -172,6 +174,8 @@ def _format_result(circuit: Circuit, effects: Sequence[AblationEffect], output: 
         f"{len(circuit.nodes) - 1} of {circuit.num_nodes:,} nodes hold {circuit.retained_influence:.0%} of the "
         f"influence; {len(circuit.edges)} edges hold {circuit.retained_edge_influence:.0%} of that between them.",
     ]
+    if circuit.retained_influence < config.share and len(circuit.nodes) > config.nodes:
+        lines.append(f"This is less than the {config.share:.0%} of --share. Raise --nodes above {config.nodes}.")
     experts = [node for node in circuit.nodes if node.kind == "expert"]
     for node, switch in list(zip(experts, circuit.experts, strict=True))[:MAX_EXPERTS_SHOWN]:
         effect = f", measured {measured[switch].measured:+.3f}" if switch in measured else ""
@@ -187,6 +191,10 @@ def _format_result(circuit: Circuit, effects: Sequence[AblationEffect], output: 
 
 
 def _format_agreement(agreement: Agreement) -> str:
+    from mxd.trainer.analysis.circuits.agreement import MIN_CORRELATED
+
     text = f"{agreement.experts} experts ablated one at a time: predicted and measured effects have"
+    if agreement.experts < MIN_CORRELATED:
+        return f"{text} the same sign for {agreement.same_sign:.0%}; a correlation needs at least {MIN_CORRELATED}."
     correlation = "" if agreement.correlation is None else f" correlation {agreement.correlation:.2f} and"
     return f"{text}{correlation} the same sign for {agreement.same_sign:.0%}."

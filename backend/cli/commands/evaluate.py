@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Measure = Callable[[Evaluator], Measurement]
 
 Result = dict[str, Any]
-HEADER = ("run", "ΔCE", "95 %", "recovered", "KL", "norm. MSE", "L0", "routing", "dead")
+HEADER = ("run", "tokens", "ΔCE", "95 %", "recovered", "KL", "explained", "norm. MSE", "L0", "routing", "dead")
 
 
 class EvaluateCommand(ModelCommand):
@@ -189,7 +189,10 @@ def _format_results(results: Sequence[Result]) -> str:
 
 def _rows(result: Result) -> list[tuple[str, ...]]:
     if "steps" in result:
-        return [_row({**step, "loss_recovered_mean": {"value": None}}, f"+ {step['run']}") for step in result["steps"]]
+        return [
+            _row({"tokens": result["tokens"], **step, "loss_recovered_mean": {"value": None}}, f"+ {step['run']}")
+            for step in result["steps"]
+        ]
     rows = [_row(result, _title(result))]
     if "other_dataset" in result:
         rows.append(_row(result["other_dataset"], "  on the other text"))
@@ -205,17 +208,19 @@ def _title(result: Result) -> str:
 def _row(result: Result, name: str) -> tuple[str, ...]:
     delta, recovered = result["loss_increase"], result["loss_recovered_mean"]["value"]
     figures = (
+        f"{result['tokens']:,}",
         f"{delta['value']:+.4f}",
         f"{delta['low']:+.4f} to {delta['high']:+.4f}",
         "" if recovered is None else f"{recovered:.1%}",
         f"{result['kl']:.4f}",
     )
     if "warnings" not in result:
-        return (name, *figures, "", "", "", "")
+        return (name, *figures, "", "", "", "", "")
     share = result["routing_share"]
     return (
         name,
         *figures,
+        "" if result["variance_explained"] is None else f"{result['variance_explained']:.1%}",
         f"{result['normalized_mse']:.4f}",
         f"{result['l0']:.1f}",
         "" if share is None else f"{share:.2f}",

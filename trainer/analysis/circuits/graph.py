@@ -13,6 +13,8 @@ Kind = Literal["target", "expert", "error", "mlp", "embedding"]
 """Kinds of nodes. error: output of the MLP that the layer does not reconstruct. mlp: output of an MLP without a run.
 embedding: input of the first block."""
 Source = Literal["expert", "error", "mlp", "embedding", "bias"]
+NodeKey = tuple[Kind, int, int | None, int | None]
+"""Kind, position, layer and expert of a node."""
 
 EXPERTS_SHOWN = 12
 """Number of experts listed in a notebook."""
@@ -103,6 +105,11 @@ class CircuitNode:
     """Contribution to the target's logit along all paths: the predicted decrease when the node is ablated."""
     traced: bool
     """True if its incoming edges were computed."""
+
+    @property
+    def key(self) -> NodeKey:
+        """Identity of the node in the graph of its text."""
+        return self.kind, self.position, self.layer, self.expert
 
 
 @documented

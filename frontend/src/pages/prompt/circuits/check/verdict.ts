@@ -27,6 +27,9 @@ export interface LayerCheck {
   readonly share: number;
 }
 
+/** Fewest experts for which the server computes a correlation. */
+const MIN_CORRELATED = 5;
+
 /** A layer below this share is faded. */
 const MIN_SHARE = 0.25;
 
@@ -65,7 +68,7 @@ export function verdict(agreement: Agreement, checked: number, experts: number):
   const [low, high] = correlation === null ? [0, 0] : correlationInterval(correlation, checked);
   const fit =
     correlation === null
-      ? "; too few for a correlation"
+      ? `; too few for a correlation, which needs ${MIN_CORRELATED}`
       : `; predicted and measured changes correlate with r = ${formatFixed(correlation)} (95 % CI ${formatFixed(low)} to ${formatFixed(high)})`;
   return {
     level,
