@@ -7,7 +7,8 @@ export function formatFact(value: number | null | undefined, unit: Fact["unit"])
   if (value === null || value === undefined) return "–";
   if (unit === "share") return `${(100 * value).toFixed(1)} %`;
   if (unit === "count") return value.toLocaleString("en", { maximumFractionDigits: 1 });
-  return Math.abs(value) < 0.001 && value !== 0 ? value.toExponential(1) : value.toFixed(4);
+  if (value === 0) return "0";
+  return Math.abs(value) < 0.001 ? value.toExponential(1).replaceAll("-", "−") : value.toFixed(4).replace("-", "−");
 }
 
 /** The same metrics on another text. */

@@ -10,6 +10,24 @@ import { GLOSSARY, PAPER_URL, type TermId } from "@/lib/text/glossary";
 
 const IDS = Object.keys(GLOSSARY) as TermId[];
 
+/** Headings by the term that they precede, in the order of the glossary. */
+const HEADINGS: Partial<Record<TermId, string>> = {
+  mxd: "Layers and experts",
+  loss_increase: "Effects of an expert",
+  top_tokens: "Examples, labels and similar experts",
+  edit: "Steering",
+  output_norm: "Routing and circuits",
+  normalised_mse: "Faithfulness and health",
+  interval: "Probing",
+  trained_tokens: "Runs",
+  passage_weight: "Privacy",
+};
+const SECTIONS = IDS.reduce<readonly (readonly TermId[])[]>(
+  (sections, id) =>
+    id in HEADINGS ? [...sections, [id]] : [...sections.slice(0, -1), [...(sections.at(-1) ?? []), id]],
+  [],
+);
+
 export default function GlossaryPage() {
   const { hash } = useLocation();
   useEffect(() => document.getElementById(hash.slice(1))?.scrollIntoView({ block: "center" }), [hash]);
@@ -25,14 +43,19 @@ export default function GlossaryPage() {
           </a>
           . The same terms are used on every page, on the command line and in files.
         </p>
-        <dl>
-          {IDS.map((id) => (
-            <div key={id} id={id} className={hash === `#${id}` ? "chosen" : ""}>
-              <dt>{GLOSSARY[id].name}</dt>
-              <dd>{GLOSSARY[id].text}</dd>
-            </div>
-          ))}
-        </dl>
+        {SECTIONS.map((ids) => (
+          <section key={ids[0]}>
+            <h2>{ids[0] && HEADINGS[ids[0]]}</h2>
+            <dl>
+              {ids.map((id) => (
+                <div key={id} id={id} className={hash === `#${id}` ? "chosen" : ""}>
+                  <dt>{GLOSSARY[id].name}</dt>
+                  <dd>{GLOSSARY[id].text}</dd>
+                </div>
+              ))}
+            </dl>
+          </section>
+        ))}
       </div>
     </>
   );

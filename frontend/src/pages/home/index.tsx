@@ -1,4 +1,4 @@
-/** Home: one interesting expert with its top examples, its routing in a prompt, and its effect when turned up. */
+/** Home: one interesting expert with its top examples, its effect when turned up, and its routing in a prompt. */
 
 import "./home.css";
 
@@ -79,7 +79,7 @@ function Intro({ run }: { readonly run: RunSummary }) {
         ). This run: {methodName(run.method)}, layer {run.layer} of {run.language_model_name}; each expert is{" "}
         {hasHiddenLayer(run) ? "a full linear map" : "a single direction"}.
         {run.indexed_tokens !== null &&
-          " Below is one of them: what it fires on, where it fires in a prompt, and what changes when you turn it up."}
+          " Below is one of them: what it fires on, what changes when you turn it up, and where it fires in a prompt."}
         <AllLayers run={run} />
       </p>
       <IndexedText run={run} />
@@ -108,14 +108,6 @@ function Sections({ run, detail, initialStrength, savedPrompt, onNext }: Section
   return (
     <div className="home">
       <ActivatingContexts detail={detail} contexts={contexts} onNext={onNext} />
-      <PromptRouting
-        run={run.name}
-        row={detail.row}
-        prompt={prompt}
-        token={params.token}
-        onPrompt={(text) => setParams({ prompt: text, token: null }, "push")}
-        onToken={(token) => setParams({ token })}
-      />
       <SteeringDemo
         key={`${run.name} ${expert}`}
         run={run.name}
@@ -126,6 +118,14 @@ function Sections({ run, detail, initialStrength, savedPrompt, onNext }: Section
         onPrompt={(text) => setParams({ steering_prompt: text }, "push")}
         onMode={(mode) => setParams({ mode, strength: null })}
         onStrength={(strength) => setParams({ strength })}
+      />
+      <PromptRouting
+        run={run.name}
+        row={detail.row}
+        prompt={prompt}
+        token={params.token}
+        onPrompt={(text) => setParams({ prompt: text, token: null }, "push")}
+        onToken={(token) => setParams({ token })}
       />
     </div>
   );

@@ -14,6 +14,7 @@ import { useUrlState } from "@/hooks/use-url-state";
 
 import { CompareMenu, Curves } from "./curves/curves";
 import { useRunEvents } from "./curves/use-run-events";
+import { Faithfulness } from "./faithfulness";
 import { Health } from "./health";
 import { RunFacts } from "./run-facts";
 import { RunHead } from "./run-head";
@@ -44,6 +45,7 @@ function RunView({ detail }: { readonly detail: RunDetail }) {
         </Curves>
         <Health run={detail.run} />
       </div>
+      <Faithfulness run={detail.run.name} />
       <Steering run={detail.run} />
       <Settings detail={detail} />
     </>

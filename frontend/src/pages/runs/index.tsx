@@ -45,6 +45,7 @@ interface RunRowProps {
   readonly run: RunSummary;
   readonly others: readonly RunSummary[];
   readonly now: number;
+  readonly withModel: boolean;
 }
 
 /** Link to a comparison with the only other run, or to choose one. */
@@ -59,7 +60,7 @@ function CompareLink({ run, others }: Pick<RunRowProps, "run" | "others">) {
   );
 }
 
-function RunRow({ run, others, now }: RunRowProps) {
+function RunRow({ run, others, now, withModel }: RunRowProps) {
   const links = usePageLinks();
   const metric = run.last_metric;
   return (
@@ -72,20 +73,20 @@ function RunRow({ run, others, now }: RunRowProps) {
       <td>
         <StatusWord status={run.status} />
       </td>
-      <td className="r-model mono">{run.language_model_name}</td>
+      {withModel && <td className="r-model mono">{run.language_model_name}</td>}
       <td className="num">{run.layer}</td>
-      <td>{methodName(run.method)}</td>
-      <td className="num">{formatCount(run.num_experts)}</td>
-      <td className="num">{run.k}</td>
+      <td className="r-size">{methodName(run.method)}</td>
+      <td className="num r-size">{formatCount(run.num_experts)}</td>
+      <td className="num r-size">{run.k}</td>
       <td className="num r-tokens">
         <Progress run={run} />
       </td>
-      <td className="num">{metric === null ? NOT_RECORDED : formatFixed(metric.normalized_mse, 4)}</td>
-      <td className="num">{metric === null ? NOT_RECORDED : formatPercent(metric.dead_share, 1)}</td>
-      <td className="num">
+      <td className="num r-metric">{metric === null ? NOT_RECORDED : formatFixed(metric.normalized_mse, 4)}</td>
+      <td className="num r-metric">{metric === null ? NOT_RECORDED : formatPercent(metric.dead_share, 1)}</td>
+      <td className="num r-metric">
         {run.active_experts === null ? <span className="dim">not indexed</span> : formatCount(run.active_experts)}
       </td>
-      <td className="num dim">{formatAgo(run.updated_at, now)}</td>
+      <td className="num dim r-updated">{formatAgo(run.updated_at, now)}</td>
       <td className="r-compare">
         <CompareLink run={run} others={others} />
       </td>
@@ -103,31 +104,64 @@ interface Column {
 const COLUMNS: readonly Column[] = [
   { name: "Run", className: "r-name", term: "run" },
   { name: "Status" },
-  { name: "Language model" },
+  { name: "Language model", className: "r-model" },
   { name: "Layer", className: "num", term: "layer" },
-  { name: "Method", term: "method" },
-  { name: "Experts", unit: "N", className: "num", term: "expert" },
-  { name: "Active", unit: "K", className: "num", term: "k" },
-  { name: "Tokens", className: "num", term: "trained_tokens" },
-  { name: "MSE", className: "num", term: "training_mse" },
-  { name: "Dead", unit: "% train", className: "num", term: "training_dead" },
-  { name: "Active in index", className: "num", term: "active_experts" },
-  { name: "Updated", className: "num" },
+  { name: "Method", className: "r-size", term: "method" },
+  { name: "Experts", unit: "N", className: "num r-size", term: "expert" },
+  { name: "Active", unit: "K", className: "num r-size", term: "k" },
+  { name: "Tokens", className: "num r-tokens", term: "trained_tokens" },
+  { name: "MSE", className: "num r-metric", term: "training_mse" },
+  { name: "Dead", unit: "% train", className: "num r-metric", term: "training_dead" },
+  { name: "Active in index", className: "num r-metric", term: "active_experts" },
+  { name: "Updated", className: "num r-updated" },
 ];
+
+/** Runs in training first, then by language model and layer. */
+function sorted(runs: readonly RunSummary[]): readonly RunSummary[] {
+  const isDone = ({ status }: RunSummary) => Number(status !== "training");
+  return runs.toSorted(
+    (a, b) =>
+      isDone(a) - isDone(b) ||
+      a.language_model_name.localeCompare(b.language_model_name) ||
+      a.layer - b.layer ||
+      a.name.localeCompare(b.name),
+  );
+}
 
 function RunsTable({ runs }: { readonly runs: readonly RunSummary[] }) {
   const now = useNow(10_000);
+  const [model, ...otherModels] = new Set(runs.map((run) => run.language_model_name));
+  const withModel = otherModels.length > 0;
+  return (
+    <>
+      {!withModel && (
+        <p className="runs-note ink2">
+          {runs.length === 1 ? "The run replaces an MLP" : `The ${runs.length} runs replace MLPs`} of{" "}
+          <span className="mono">{model}</span>.
+        </p>
+      )}
+      <RunsGrid runs={sorted(runs)} now={now} withModel={withModel} />
+    </>
+  );
+}
+
+function RunsGrid({
+  runs,
+  ...shared
+}: { readonly runs: readonly RunSummary[] } & Pick<RunRowProps, "now" | "withModel">) {
   return (
     // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus
     <div className="runs-box" role="region" aria-label="Runs" tabIndex={0}>
       <table className="grid plain runs-table">
         <thead>
           <tr>
-            {COLUMNS.map(({ name, unit, className, term }) => (
-              <th key={name} className={className} scope="col">
-                {term === undefined ? name : <Term id={term}>{name}</Term>} <span className="unit">{unit}</span>
-              </th>
-            ))}
+            {COLUMNS.filter(({ className }) => shared.withModel || className !== "r-model").map(
+              ({ name, unit, className, term }) => (
+                <th key={name} className={className} scope="col">
+                  {term === undefined ? name : <Term id={term}>{name}</Term>} <span className="unit">{unit}</span>
+                </th>
+              ),
+            )}
             <th className="r-compare" scope="col">
               <span className="sr">Compare</span>
             </th>
@@ -135,7 +169,7 @@ function RunsTable({ runs }: { readonly runs: readonly RunSummary[] }) {
         </thead>
         <tbody>
           {runs.map((run) => (
-            <RunRow key={run.name} run={run} others={runs.filter((other) => other !== run)} now={now} />
+            <RunRow key={run.name} run={run} others={runs.filter((other) => other !== run)} {...shared} />
           ))}
         </tbody>
       </table>

@@ -66,6 +66,32 @@ export function CompareHead({ run, other, others, onOther, onSwap }: CompareHead
   );
 }
 
+const isSameMlp = (one: RunSummary, other: RunSummary) =>
+  one.language_model === other.language_model && one.layer === other.layer;
+
+/** Pairs of other runs that replace the same MLP, for a run that has no such partner. */
+function ComparablePairs({ runs }: { readonly runs: readonly RunSummary[] }) {
+  const pairs = runs.flatMap((one, i) =>
+    runs.slice(i + 1).flatMap((other) => (isSameMlp(one, other) ? [[one, other] as const] : [])),
+  );
+  if (pairs.length === 0) return null;
+  return (
+    <>
+      <p>These runs replace the same MLP as each other:</p>
+      <ul className="compare-choices">
+        {pairs.map(([one, other]) => (
+          <li key={`${one.name} ${other.name}`}>
+            <Link to={pageLinks(one.name).page("compare", { with: other.name })}>
+              <span className="mono">{one.name}</span> and <span className="mono">{other.name}</span>
+            </Link>{" "}
+            layer {one.layer}
+          </li>
+        ))}
+      </ul>
+    </>
+  );
+}
+
 /** The runs to choose from, or the command that creates a second one. */
 export function ChooseOtherRun({ run, others }: { readonly run: RunSummary; readonly others: readonly RunSummary[] }) {
   if (others.length === 0) {
@@ -78,14 +104,16 @@ export function ChooseOtherRun({ run, others }: { readonly run: RunSummary; read
     );
   }
   // Runs of the same MLP are comparable, so they come first.
-  const isSameMlp = (other: RunSummary) => other.language_model === run.language_model && other.layer === run.layer;
-  const sorted = [...others].sort((a, b) => Number(isSameMlp(b)) - Number(isSameMlp(a)));
+  const isComparable = (other: RunSummary) => isSameMlp(run, other);
+  const sorted = [...others].sort((a, b) => Number(isComparable(b)) - Number(isComparable(a)));
+  const hasPartner = sorted.some(isComparable);
   return (
     <EmptyState title="Choose a second run">
+      {!hasPartner && <ComparablePairs runs={others} />}
       <p>
-        {sorted.some(isSameMlp)
+        {hasPartner
           ? `Runs of layer ${run.layer} replace the same MLP and come first.`
-          : `No other run replaces the MLP of layer ${run.layer}, so losses are not comparable.`}
+          : `No other run replaces the MLP of layer ${run.layer}. Against these, only experts are comparable, not losses:`}
       </p>
       <ul className="compare-choices">
         {sorted.map((other) => (

@@ -3,12 +3,13 @@
 import "@/pages/run/run.css";
 import "@/styles/content/evaluation.css";
 
-import type { Fact, RunSummary } from "@/api/types";
+import type { RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { withLegend } from "@/components/plots/axes/legend";
 import { ServerFigure } from "@/components/plots/figure/server-figure";
 import { WithRun } from "@/components/runs/current-run";
-import { FactsTable, formatFact } from "@/components/runs/facts-table";
+import { FactsTable } from "@/components/runs/facts-table";
+import { faithfulnessVerdict, routingVerdict } from "@/components/runs/faithfulness-verdict";
 import { EvaluationWarnings, WithEvaluation } from "@/components/runs/latest-evaluation";
 import { shortSource } from "@/components/runs/run-labels";
 
@@ -22,18 +23,6 @@ function ComparisonAcrossRuns() {
       <ServerFigure name="added-layers" prepare={withLegend} />
     </>
   );
-}
-
-/** How much of what the MLP contributes the run keeps; empty if it was not measured. */
-function faithfulnessVerdict(run: string, facts: readonly Fact[]): string {
-  const kept = facts.find(({ name }) => name === "Loss recovered vs zero ablation");
-  const added = facts.find(({ name }) => name === "Loss increase");
-  if (kept === undefined || added === undefined) return "";
-  const interval = (fact: Fact) =>
-    fact.low == null
-      ? ""
-      : ` (95 % interval ${formatFact(fact.low, fact.unit)} to ${formatFact(fact.high, fact.unit)})`;
-  return `With ${run} instead of the MLP, the loss rises by ${formatFact(added.value, added.unit)} nats per token${interval(added)}: ${formatFact(kept.value, kept.unit)} of the loss that the MLP saves is kept${interval(kept)}.`;
 }
 
 function RunFaithfulness({ run: { name: run } }: { readonly run: RunSummary }) {
@@ -50,6 +39,7 @@ function RunFaithfulness({ run: { name: run } }: { readonly run: RunSummary }) {
               </span>
             </div>
             <p className="verdict">{faithfulnessVerdict(run, evaluation.faithfulness)}</p>
+            <p className="verdict">{routingVerdict(evaluation.faithfulness)}</p>
             <EvaluationWarnings evaluation={evaluation} />
             <ServerFigure name="faithfulness" prepare={(figure) => faithfulnessFigure(figure, run)} />
             <FactsTable

@@ -15,7 +15,7 @@ test("what calls for an action comes first, with the command for it", () => {
   const [first, second] = findings(evaluation(0.08, 0.9), RUN);
   expect([first?.level, second?.level]).toEqual(["act", "good"]);
   expect(first?.command).toBe("mxd train lm --layer 3 --dataset train.txt --k 16 --load-balance-weight 0.01");
-  expect(second?.title).toBe("8.0 % of the experts are dead on 10.2 k tokens of held.txt");
+  expect(second?.title).toBe("8.0 % of the experts are dead on 10,240 tokens of held.txt");
 });
 
 test("dead experts are measured on more tokens before anything is trained again", () => {

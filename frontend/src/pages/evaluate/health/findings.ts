@@ -2,7 +2,7 @@
 
 import type { EvaluationSummary } from "@/api/types";
 import { shortSource } from "@/components/runs/run-labels";
-import { formatCompact, formatCount, formatPercent } from "@/lib/text/format";
+import { formatCount, formatPercent } from "@/lib/text/format";
 
 export interface Finding {
   readonly level: "good" | "act";
@@ -93,7 +93,7 @@ export function findings(
   { health, tokens, text }: Pick<EvaluationSummary, "health" | "tokens" | "text">,
   run: TrainedRun,
 ): readonly Finding[] {
-  const on = `on ${formatCompact(tokens)} tokens of ${shortSource(text)}`;
+  const on = `on ${formatCount(tokens)} tokens of ${shortSource(text)}`;
   const evaluated = { run, numExperts: run.num_experts, tokens, on };
   return health
     .flatMap(({ name, value }) => {

@@ -3,28 +3,54 @@
 import "@/pages/run/run.css";
 import "@/styles/content/evaluation.css";
 
-import { useQuery } from "@tanstack/react-query";
+import { useQueries, useQuery } from "@tanstack/react-query";
+import { Link } from "react-router";
 
 import { probesQuery } from "@/api/queries";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { withLegend } from "@/components/plots/axes/legend";
 import { categoriesHeight, panelsHeight } from "@/components/plots/axes/panels";
 import { ServerFigure } from "@/components/plots/figure/server-figure";
-import { WithRun } from "@/components/runs/current-run";
+import { useCurrentRun, WithRun } from "@/components/runs/current-run";
+import { pageLinks } from "@/components/runs/page-links";
 import { Command } from "@/components/ui/copyable-command";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 
 import { ProbeTable } from "./probe-table";
 
+/** Links to runs whose probes can be seen. */
+function ProbedRuns() {
+  const { runs } = useCurrentRun();
+  const results = useQueries({ queries: runs.map(({ name }) => probesQuery(name)) });
+  const probed = runs.filter((_, i) => (results[i]?.data?.probes.length ?? 0) > 0);
+  if (probed.length === 0) return null;
+  return (
+    <p>
+      Results exist for{" "}
+      {probed.map(({ name }, i) => (
+        <span key={name}>
+          {i > 0 && ", "}
+          <Link className="link mono" to={pageLinks(name).page("probing")}>
+            {name}
+          </Link>
+        </span>
+      ))}
+      .
+    </p>
+  );
+}
+
 function NotProbed({ run }: { readonly run: string }) {
   return (
-    <EmptyState title="Not probed yet">
+    <EmptyState title={`${run} has not been probed yet`}>
+      <ProbedRuns />
       A probe measures how well single experts separate classes of text, for example languages or topics. It selects
       experts on validation texts and scores them once on test texts, beside the best MLP neuron and a random gate. It
       needs labelled texts, a JSONL file with a text and a label per line:
       <Command text={'{"text": "Preheat the oven to 180 degrees.", "label": "recipe"}'} />
       <Command text={`mxd probe ${run} --labels FILE.jsonl`} />
-      Another field is chosen with <code>--label-column</code>. This page then shows a table, a verdict and figures.
+      If the label has another name, pass it with <code>--label-column</code>. This page then shows a verdict, a table
+      and figures.
     </EmptyState>
   );
 }
@@ -41,8 +67,8 @@ function Probes({ run }: { readonly run: string }) {
       ))}
       {data.probes.length > 0 && (
         <>
-          <ServerFigure name="probe-coefficients" run={run} height={panelsHeight} prepare={withLegend} />
           <ServerFigure name="probing" run={run} height={categoriesHeight} prepare={withLegend} />
+          <ServerFigure name="probe-coefficients" run={run} height={panelsHeight} prepare={withLegend} />
         </>
       )}
     </>

@@ -48,7 +48,8 @@ export function ProbeTable({ probe }: { readonly probe: ProbeSummary }) {
       <div className="pane-h">
         <h2>{file}</h2>
         <span className="note">
-          {formatCount(probe.examples)} {of}; experts selected on the validation split, scored once on the test split
+          {formatCount(probe.examples)} {of}; experts selected on the validation split, scored once on the test split;
+          bold: the higher F1 of best expert and best neuron
         </span>
       </div>
       <p className="verdict">{probeVerdict(probe.classes)}</p>

@@ -5,24 +5,25 @@ import type { ProbeSummary } from "@/api/types";
 import { probeVerdict } from "./probe-verdict";
 
 const probed = (name: string, expert: number, neuron: number) =>
-  ({ name, top1: { f1: expert }, neuron: { f1: neuron } }) as ProbeSummary["classes"][number];
+  ({ name, top1: { f1: expert }, neuron: { f1: neuron }, random_gate: { f1: 0.3 } }) as ProbeSummary["classes"][number];
 
 describe("the verdict of a probe", () => {
   it("says plainly that neurons win", () => {
     expect(probeVerdict([probed("de", 0.7, 0.9), probed("es", 0.8, 0.95), probed("nl", 0.6, 0.82)])).toBe(
-      "Single MLP neurons detect the classes better than single experts: F1 of the expert minus F1 of the neuron is −0.190 ± 0.042 (mean over 3 classes, 2 standard errors). The best neuron beats the best expert in 3 of 3 classes, most on nl (0.820 against 0.600).",
+      "Single MLP neurons detect the classes better than single experts: F1 of the expert minus F1 of the neuron is −0.190 ± 0.042 (mean over 3 classes, 2 standard errors). The best neuron beats the best expert in 3 of 3 classes, most on nl (0.820 against 0.600). The experts also detect them better than an untrained gate: the difference in F1 is +0.400 ± 0.115.",
     );
   });
 
   it("claims nothing within the error", () => {
     const sentence = probeVerdict([probed("C", 0.8, 0.7), probed("Java", 0.4, 0.7)]);
     expect(sentence).toContain("No clear difference");
+    expect(sentence).toContain("do not clearly detect them better than an untrained gate");
     expect(sentence).toContain("in 1 of 2 classes, most on Java");
   });
 
   it("says that experts win", () => {
     expect(probeVerdict([probed("a", 0.9, 0.7), probed("b", 0.95, 0.7)])).toMatch(
-      /^Single experts detect .* in 0 of 2 classes\.$/,
+      /^Single experts detect .* in 0 of 2 classes\. The experts also/,
     );
   });
 });

@@ -18,21 +18,46 @@ function standardError(values: readonly number[]): number {
 /** F1 of the best expert minus F1 of the best neuron. */
 export const expertAdvantage = ({ top1, neuron }: ProbedClass) => top1.f1 - neuron.f1;
 
+const overChance = ({ top1, random_gate: random }: ProbedClass) => top1.f1 - random.f1;
+
+interface Difference {
+  /** `no` if it is within two standard errors. */
+  readonly sign: "up" | "down" | "no";
+  /** For example `+0.195 ± 0.082`. */
+  readonly text: string;
+}
+
+function differenceOf(values: readonly number[]): Difference {
+  const [difference, error] = [mean(values), 2 * standardError(values)];
+  const isClear = values.length > 1 && Math.abs(difference) > error;
+  const sign = !isClear ? "no" : difference > 0 ? "up" : "down";
+  return { sign, text: `${formatSigned(difference, 3)} ± ${formatFixed(error, 3)}` };
+}
+
+const AGAINST_NEURONS = {
+  up: "Single experts detect the classes better than single MLP neurons",
+  down: "Single MLP neurons detect the classes better than single experts",
+  no: "No clear difference between single experts and single MLP neurons",
+} as const;
+
+const AGAINST_CHANCE = {
+  up: "The experts also detect them better than an untrained gate",
+  down: "An untrained gate detects them better than the experts",
+  no: "The experts do not clearly detect them better than an untrained gate",
+} as const;
+
 export function probeVerdict(classes: readonly ProbedClass[]): string {
-  const differences = classes.map(expertAdvantage);
+  const neurons = differenceOf(classes.map(expertAdvantage));
+  const chance = differenceOf(classes.map(overChance));
   const lost = classes.filter((one) => expertAdvantage(one) < 0);
-  const difference = mean(differences);
-  const error = 2 * standardError(differences);
-  const winner =
-    Math.abs(difference) <= error || classes.length < 2
-      ? "No clear difference between single experts and single MLP neurons"
-      : difference > 0
-        ? "Single experts detect the classes better than single MLP neurons"
-        : "Single MLP neurons detect the classes better than single experts";
   const worst = lost.toSorted((a, b) => expertAdvantage(a) - expertAdvantage(b))[0];
   const largest =
     worst === undefined
       ? ""
       : `, most on ${worst.name} (${formatFixed(worst.neuron.f1, 3)} against ${formatFixed(worst.top1.f1, 3)})`;
-  return `${winner}: F1 of the expert minus F1 of the neuron is ${formatSigned(difference, 3)} ± ${formatFixed(error, 3)} (mean over ${classes.length} classes, 2 standard errors). The best neuron beats the best expert in ${lost.length} of ${classes.length} classes${largest}.`;
+  return (
+    `${AGAINST_NEURONS[neurons.sign]}: F1 of the expert minus F1 of the neuron is ${neurons.text} (mean over ${classes.length} classes, 2 standard errors). ` +
+    `The best neuron beats the best expert in ${lost.length} of ${classes.length} classes${largest}. ` +
+    `${AGAINST_CHANCE[chance.sign]}: the difference in F1 is ${chance.text}.`
+  );
 }

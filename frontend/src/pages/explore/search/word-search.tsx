@@ -13,6 +13,7 @@ import { usePageLinks } from "@/components/runs/page-links";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { formatCount } from "@/lib/text/format";
 
+import { ExampleWords } from "./example-words";
 import { WordHits } from "./word-hits";
 
 const DEBOUNCE_MS = 300;
@@ -85,6 +86,7 @@ export function WordSearch({ run, text, onText }: WordSearchProps) {
       {text.trim() === "" ? (
         <EmptyState title="Find experts by words">
           Labels come first, then tokens on which an expert fires, then its top examples.
+          <ExampleWords run={run.name} onChoose={onText} />
         </EmptyState>
       ) : (
         <Results run={run} text={text.trim()} />

@@ -89,7 +89,7 @@ export function SteeringDemo({ run, prompt, onPrompt, ...control }: SteeringDemo
   const { expert } = control.row;
   const edit = useMemo(() => ({ expert, mode, strength }), [expert, mode, strength]);
   return (
-    <section className="band last">
+    <section className="band steered">
       <div className="side">
         <h2 className="big">Turn it up</h2>
         <StrengthControl {...control} />

@@ -1,6 +1,6 @@
 /** Virtualised table of matched experts. On narrow screens the two experts of a pair are stacked. */
 
-import { useMemo } from "react";
+import { useMemo, useState } from "react";
 import { Link } from "react-router";
 
 import type { ComparedExpert, MatchedPair, RunComparison } from "@/api/types";
@@ -12,7 +12,7 @@ import { TokenChip } from "@/components/tokens/token-chip";
 import { Button } from "@/components/ui/button";
 import { EmptyState } from "@/components/ui/states";
 import { useIsNarrow } from "@/hooks/use-is-narrow";
-import { formatFixed, formatPercent } from "@/lib/text/format";
+import { formatCount, formatFixed, formatPercent } from "@/lib/text/format";
 import type { CompareParams, MatchSort, SetCompareParams } from "@/pages/evaluate/compare/compare-params";
 
 import { sortPairs } from "./match-order";
@@ -20,6 +20,7 @@ import { sortPairs } from "./match-order";
 const ROW_HEIGHT = 31;
 const NARROW_ROW_HEIGHT = 60;
 const MAX_BAR_WIDTH = 33;
+const INITIAL_ROWS = 40;
 
 interface MatchesTableProps {
   readonly comparison: RunComparison;
@@ -167,6 +168,8 @@ export function MatchesTable({ comparison, params, setParams }: MatchesTableProp
     () => sortPairs(comparison.pairs, { sort, order, mutual }),
     [comparison.pairs, sort, order, mutual],
   );
+  const [showsAll, setShowsAll] = useState(false);
+  const count = showsAll ? pairs.length : Math.min(INITIAL_ROWS, pairs.length);
   const Row = isNarrow ? NarrowRow : WideRow;
   if (pairs.length === 0) {
     return (
@@ -178,16 +181,25 @@ export function MatchesTable({ comparison, params, setParams }: MatchesTableProp
     );
   }
   return (
-    <table className="grid matches-table" aria-label="Matched experts" aria-rowcount={pairs.length + 1}>
-      <thead>
-        <Head comparison={comparison} params={params} setParams={setParams} isNarrow={isNarrow} />
-      </thead>
-      <VirtualRows count={pairs.length} rowHeight={isNarrow ? NARROW_ROW_HEIGHT : ROW_HEIGHT} onNearEnd={noMoreRows}>
-        {(index) => {
-          const pair = pairs[index];
-          return pair && <Row key={pair.one.expert} comparison={comparison} pair={pair} />;
-        }}
-      </VirtualRows>
-    </table>
+    <>
+      <table className="grid matches-table" aria-label="Matched experts" aria-rowcount={pairs.length + 1}>
+        <thead>
+          <Head comparison={comparison} params={params} setParams={setParams} isNarrow={isNarrow} />
+        </thead>
+        <VirtualRows count={count} rowHeight={isNarrow ? NARROW_ROW_HEIGHT : ROW_HEIGHT} onNearEnd={noMoreRows}>
+          {(index) => {
+            const pair = pairs[index];
+            return pair && <Row key={pair.one.expert} comparison={comparison} pair={pair} />;
+          }}
+        </VirtualRows>
+      </table>
+      {count < pairs.length && (
+        <div className="more-matches">
+          <Button size="small" onClick={() => setShowsAll(true)}>
+            Show all {formatCount(pairs.length)} pairs
+          </Button>
+        </div>
+      )}
+    </>
   );
 }

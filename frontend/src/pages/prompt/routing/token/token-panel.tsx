@@ -16,6 +16,7 @@ import { Button } from "@/components/ui/button";
 import { formatPercent, formatSigned } from "@/lib/text/format";
 import type { Column, Predicted } from "@/pages/prompt/routing/heat-map/heat-rows";
 
+import { ExpertsHead } from "./experts-head";
 import { NextToken } from "./next-token";
 
 const MAX_EXPERTS = 7;
@@ -82,30 +83,14 @@ function ExpertOfToken({ routed, info, effect, end, isLocked }: RowProps) {
   );
 }
 
-function Head({ arePromoted }: { readonly arePromoted: boolean }) {
+/** What the table names: tokens that each expert promotes here, or until they are loaded, those it fires on. */
+function Named({ arePromoted }: { readonly arePromoted: boolean }) {
+  if (!arePromoted) return <Term id="top_tokens">top activating tokens</Term>;
   return (
-    <thead>
-      <tr>
-        <th>
-          Expert,{" "}
-          {arePromoted ? (
-            <Term id="direct_logit_effect">promoted tokens</Term>
-          ) : (
-            <Term id="top_tokens">top activating tokens</Term>
-          )}
-          {arePromoted && <span className="unit"> Δ nats</span>}
-        </th>
-        <th className="num">
-          <Term id="activation">Act.</Term>
-        </th>
-        <th className="num">
-          <Term id="output_norm">Share</Term> <span className="unit">%</span>
-        </th>
-        <th>
-          <span className="sr">Tray</span>
-        </th>
-      </tr>
-    </thead>
+    <>
+      <Term id="direct_logit_effect">promoted tokens</Term>
+      <span className="unit"> Δ nats</span>
+    </>
   );
 }
 
@@ -121,7 +106,11 @@ function TokenExperts({ run, text, column, experts, end, isLocked, lockedExpert 
   return (
     <>
       <table className="token-experts">
-        <Head arePromoted={data !== undefined} />
+        <ExpertsHead>
+          <th>
+            Expert, <Named arePromoted={data !== undefined} />
+          </th>
+        </ExpertsHead>
         <tbody>
           {shown.map((routed) => (
             <ExpertOfToken

@@ -5,11 +5,11 @@ import { Link } from "react-router";
 import { CoefficientCell } from "@/components/experts/coefficient-bar";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { pageLinks } from "@/components/runs/page-links";
-import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/plus-button";
 import { formatPercent } from "@/lib/text/format";
 import type { Column, Predicted } from "@/pages/prompt/routing/heat-map/heat-rows";
+import { ExpertsHead } from "@/pages/prompt/routing/token/experts-head";
 import { NextToken } from "@/pages/prompt/routing/token/next-token";
 
 import type { TraceLayer } from "./trace-rows";
@@ -67,21 +67,10 @@ export function PathPanel({ column, layers, predicted, method }: PathPanelProps)
           <span className="note">position {column.position}</span>
         </div>
         <table className="path">
-          <thead>
-            <tr>
-              <th>Layer</th>
-              <th>Expert</th>
-              <th className="num">
-                <Term id="activation">Act.</Term>
-              </th>
-              <th className="num">
-                <Term id="output_norm">Share</Term> <span className="unit">%</span>
-              </th>
-              <th>
-                <span className="sr">Tray</span>
-              </th>
-            </tr>
-          </thead>
+          <ExpertsHead>
+            <th>Layer</th>
+            <th>Expert</th>
+          </ExpertsHead>
           {layers.map((layer) => (
             <LayerOfPath key={layer.run} layer={layer} position={column.position} />
           ))}

@@ -173,5 +173,5 @@ export function expectedCharacters(generation: Generation, prompt: string, maxTo
   const longest = Math.max(0, ...lengths);
   const expected = CHARACTERS_PER_TOKEN * maxTokens;
   const hasEndedEarly = generation.status === "done" && longest < ENDED_EARLY * expected;
-  return Math.round(prompt.length + (hasEndedEarly ? longest : Math.max(expected, longest)));
+  return Math.round(prompt.length + (hasEndedEarly ? longest : expected));
 }

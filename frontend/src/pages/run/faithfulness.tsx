@@ -1,0 +1,48 @@
+/** Faithfulness of a run in two sentences, with a link to the figures. */
+
+import { useQuery } from "@tanstack/react-query";
+import { Link } from "react-router";
+
+import { evaluationsQuery } from "@/api/queries";
+import { faithfulnessVerdict, routingVerdict } from "@/components/runs/faithfulness-verdict";
+import { evaluateCommand } from "@/components/runs/latest-evaluation";
+import { pageLinks } from "@/components/runs/page-links";
+import { shortSource } from "@/components/runs/run-labels";
+import { Command } from "@/components/ui/copyable-command";
+import { ErrorState, LoadingState } from "@/components/ui/states";
+import { formatCount } from "@/lib/text/format";
+
+export function Faithfulness({ run }: { readonly run: string }) {
+  const { data, error, refetch } = useQuery(evaluationsQuery(run));
+  const newest = data?.evaluations[0];
+  return (
+    <section className="pane settings">
+      <div className="pane-h">
+        <h2>Faithfulness</h2>
+        {newest !== undefined && (
+          <span className="note">
+            {formatCount(newest.tokens)} tokens of {shortSource(newest.text)}
+          </span>
+        )}
+        <span className="grow" />
+        <Link className="link" to={pageLinks(run).page("faithfulness")}>
+          All metrics
+        </Link>
+      </div>
+      {error !== null && <ErrorState error={error} onRetry={() => void refetch()} />}
+      {data === undefined && error === null && <LoadingState label="Loading evaluation" rows={2} rowHeight={20} />}
+      {data !== undefined && newest === undefined && (
+        <>
+          <p className="ink2">To measure how much worse the language model predicts text with this layer, run:</p>
+          <Command text={evaluateCommand(run)} />
+        </>
+      )}
+      {newest !== undefined && (
+        <>
+          <p>{faithfulnessVerdict(run, newest.faithfulness)}</p>
+          <p>{routingVerdict(newest.faithfulness)}</p>
+        </>
+      )}
+    </section>
+  );
+}
