@@ -13,7 +13,7 @@ from mxd.backend.database.annotations import labels_of
 from mxd.backend.inference.token_text import Vocabulary
 from mxd.backend.queries.automatic_labels import shown_labels
 from mxd.backend.queries.experts import known, top_tokens
-from mxd.backend.schemas import ContrastHit, ContrastRequest, ContrastResult, Example, TextChoice, TextKind, TextKinds
+from mxd.backend.schemas import ContrastHit, ContrastRequest, ContrastResult, ContrastText, Example, TextKind, TextKinds
 from mxd.trainer.analysis.contrast.results import Contrast, ContrastedExpert, ContrastExample
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.database.tables import RunRecord
@@ -50,7 +50,7 @@ def read_texts(run: RunRecord, data: Path, request: ContrastRequest) -> list[lis
     return [_documents(choice, of_kind) for choice in (request.a, request.b)]
 
 
-def _documents(choice: TextChoice, of_kind: dict[str, list[str]]) -> list[str]:
+def _documents(choice: ContrastText, of_kind: dict[str, list[str]]) -> list[str]:
     if choice.documents:
         return list(choice.documents)
     kind = choice.kind or ""
@@ -113,7 +113,7 @@ def _summary(contrast: Contrast, request: ContrastRequest) -> dict[str, Any]:
     return {**{name: getattr(contrast, name) for name in fields}, **texts}
 
 
-def _name(choice: TextChoice, otherwise: str) -> str:
+def _name(choice: ContrastText, otherwise: str) -> str:
     return otherwise if choice.documents or choice.kind is None else choice.kind
 
 

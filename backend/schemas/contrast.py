@@ -15,7 +15,7 @@ MAX_TOKENS = 32_768
 ContrastDocument = Annotated[str, Field(min_length=1, max_length=200_000)]
 
 
-class TextChoice(Schema):
+class ContrastText(Schema):
     """One of the two texts: documents, or a kind of the run's indexed text."""
 
     documents: Annotated[tuple[ContrastDocument, ...], Field(max_length=5000)] = ()
@@ -33,8 +33,8 @@ class TextChoice(Schema):
 class ContrastRequest(Schema):
     """Two texts to compare."""
 
-    a: TextChoice
-    b: TextChoice
+    a: ContrastText
+    b: ContrastText
     tokens: Annotated[int, Field(ge=100, le=MAX_TOKENS)] = 8192
     """Maximum number of tokens per text."""
     min_tokens: Annotated[int, Field(ge=1, le=10_000)] = 20

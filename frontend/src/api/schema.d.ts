@@ -1298,7 +1298,8 @@ export interface components {
             same_sign_of_large: number | null;
             /**
              * Slope
-             * @description Least-squares slope of measured on predicted effects, through zero. Below 1, predictions are too large.
+             * @description Least-squares slope of measured on predicted effects, through zero; null for fewer than five groups. Below 1,
+             *     predictions are too large.
              */
             slope: number | null;
         };
@@ -2231,8 +2232,8 @@ export interface components {
          * @description Two texts to compare.
          */
         ContrastRequest: {
-            a: components["schemas"]["TextChoice-Input"];
-            b: components["schemas"]["TextChoice-Input"];
+            a: components["schemas"]["ContrastText"];
+            b: components["schemas"]["ContrastText"];
             /**
              * Limit
              * @description Maximum number of experts per direction.
@@ -2303,6 +2304,23 @@ export interface components {
              * @enum {string}
              */
             unit: "document" | "sequence";
+        };
+        /**
+         * ContrastText
+         * @description One of the two texts: documents, or a kind of the run's indexed text.
+         */
+        ContrastText: {
+            /**
+             * Documents
+             * @description Documents, the unit that is counted as independent.
+             * @default []
+             */
+            documents?: string[];
+            /**
+             * Kind
+             * @description Kind of the documents of the indexed text to compare; used if there are no documents.
+             */
+            kind?: string | null;
         };
         /**
          * DoneEvent
@@ -3525,7 +3543,7 @@ export interface components {
         MetricPoint: {
             /**
              * Dead Share
-             * @description Share of experts that were active on no token since the last logged step.
+             * @description Share of experts that were active on none of the last 262,144 tokens, or of all if there were fewer.
              */
             dead_share: number;
             /**
@@ -4686,6 +4704,11 @@ export interface components {
              * @description Smallest K of Matryoshka training; null if trained with one K.
              */
             min_k: number | null;
+            /**
+             * Mixing
+             * @description Mixing of an MxD: the paper's exact form, which can become constant, or centred. Null for other methods.
+             */
+            mixing: ("paper" | "centred") | null;
             /** Name */
             name: string;
             /** Num Experts */
@@ -4700,6 +4723,16 @@ export interface components {
              * @description Number of parameters of the layer.
              */
             parameters: number;
+            /**
+             * Routing Share
+             * @description Routing share of the newest evaluation; null if not evaluated.
+             */
+            routing_share: number | null;
+            /**
+             * Routing Share Tokens
+             * @description Number of tokens of that evaluation.
+             */
+            routing_share_tokens: number | null;
             /** Seed */
             seed: number;
             /**
@@ -5138,26 +5171,9 @@ export interface components {
         };
         /**
          * TextChoice
-         * @description One of the two texts: documents, or a kind of the run's indexed text.
-         */
-        "TextChoice-Input": {
-            /**
-             * Documents
-             * @description Documents, the unit that is counted as independent.
-             * @default []
-             */
-            documents?: string[];
-            /**
-             * Kind
-             * @description Kind of the documents of the indexed text to compare; used if there are no documents.
-             */
-            kind?: string | null;
-        };
-        /**
-         * TextChoice
          * @description A generated text and why it ended.
          */
-        "TextChoice-Output": {
+        TextChoice: {
             /** Finish Reason */
             finish_reason: ("stop" | "length") | null;
             /** Index */
@@ -5173,7 +5189,7 @@ export interface components {
          */
         TextCompletion: {
             /** Choices */
-            choices: components["schemas"]["TextChoice-Output"][];
+            choices: components["schemas"]["TextChoice"][];
             /**
              * Created
              * @description Time of the request, in seconds since 1970.

@@ -1,6 +1,8 @@
 /** Server-sent event streams as async generators. Abort the signal to stop one. */
 
 import type {
+  ContrastEvent,
+  ContrastRequest,
   DoseEvent,
   DoseRequest,
   MetricPoint,
@@ -82,6 +84,21 @@ export async function* streamProtection(request: ProtectRequest, signal: AbortSi
     signal,
   });
   for await (const event of events) yield JSON.parse(event.data) as ProtectEvent;
+}
+
+/** Contrast of two texts. The last event is `done` or `error`. Leaving early cancels it. */
+export async function* streamContrast(
+  run: string,
+  request: ContrastRequest,
+  signal: AbortSignal,
+): AsyncGenerator<ContrastEvent> {
+  const events = serverSentEvents(`/api/runs/${encodeURIComponent(run)}/contrast`, {
+    method: "POST",
+    headers: { "content-type": "application/json", accept: "text/event-stream" },
+    body: JSON.stringify(request),
+    signal,
+  });
+  for await (const event of events) yield JSON.parse(event.data) as ContrastEvent;
 }
 
 export type RunEvent =

@@ -12,6 +12,7 @@ export type PageName =
   | "compare"
   | "experts"
   | "search"
+  | "contrast"
   | "lists"
   | "routing"
   | "circuits"

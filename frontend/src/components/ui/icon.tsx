@@ -39,6 +39,12 @@ const SHAPES = {
   health: <path d="M1.5 8.5h3l2-5 3 9 2-4h3" />,
   probing: <path d="M2.5 2.5v11h11M5 10.5l2.2-3 2.3 1.6 3.5-5" />,
   frontier: <path d="M2.5 2.5v11h11M5 4.5c.8 4 3.2 5.8 8 6.3" />,
+  contrast: (
+    <>
+      <circle cx="8" cy="8" r="5.3" />
+      <path d="M8 2.7a5.3 5.3 0 0 1 0 10.6z" fill="currentColor" />
+    </>
+  ),
   chevronDown: <path d="m4.5 6.5 3.5 3.5 3.5-3.5" />,
   chevronUp: <path d="m4.5 9.5 3.5-3.5 3.5 3.5" />,
   chevronLeft: <path d="M9.8 4 5.8 8l4 4" />,

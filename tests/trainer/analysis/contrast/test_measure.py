@@ -14,7 +14,7 @@ from mxd.trainer.analysis.contrast.texts import NamedText, text_of_file, text_of
 from mxd.trainer.config import ContrastConfig, TextConfig
 from mxd.trainer.errors import CancelledError, UserError
 from mxd.trainer.inference.routing import route
-from mxd.trainer.utils.callbacks import Callbacks, CancelledError
+from mxd.trainer.utils.callbacks import Callbacks
 from tests.helpers.runs import World, run_of, small_world
 
 FEW = ContrastConfig(min_tokens=5, min_units=2, shown=100)

@@ -27,6 +27,7 @@ const PAGE_GROUPS: readonly PageGroup[] = [
     pages: [
       { page: "experts", name: "Experts", icon: "experts" },
       { page: "search", name: "Search", icon: "search" },
+      { page: "contrast", name: "Contrast", icon: "contrast" },
       { page: "lists", name: "Lists", icon: "list" },
     ],
   },
