@@ -30,6 +30,7 @@ class _Replay(TorchFunctionMode):
         super().__init__()
         self._kept = kept
         self._given = given
+        self.queries_and_keys: list[tuple[Tensor, Tensor]] = []
 
     def same(self, make: Callable[[], Any]) -> Any:
         if self._given is not None:
@@ -42,6 +43,7 @@ class _Replay(TorchFunctionMode):
         if func in (torch.rsqrt, F.softmax):
             return self.same(lambda: func(*args, **kwargs))
         if func is F.scaled_dot_product_attention:
+            self.queries_and_keys.append(args[:2])
             query, key = self.same(lambda: args[:2])
             return func(query, key, *args[2:], **kwargs)
         if func is torch.tanh:
@@ -66,21 +68,38 @@ class FrozenGraph:
         self._ids = torch.tensor([prompt_ids(language_model, text)])
         self._frozen: list[Any] = []
         self._seen: dict[int, dict[str, Tensor]] = {}
+        self.inputs: dict[int, Tensor] = {}
+        """Input of each MLP in the last pass, [T, I]."""
+        self.queries_and_keys: list[tuple[Tensor, Tensor]] = []
+        """Queries and keys that each layer computed in the last pass, although the first pass's pattern is used."""
         self.logits_V = self._forward({}, given=None)
 
     def without(self, *switches: ExpertAtToken) -> Tensor:
         """Return the last token's logits, [V], with some experts set to zero and the rest recomputed."""
         return self._forward({(it.run, it.position, it.expert): 0.0 for it in switches}, iter(self._frozen))
 
+    def directly_without(self, switch: ExpertAtToken) -> Tensor:
+        """Return the last token's logits, [V], with one expert set to zero and all others kept."""
+        fixed = {
+            (self._layers[number].name, position, expert): value
+            for number, seen in self._seen.items()
+            if number in self._layers
+            for position, experts in enumerate(seen["indices"].tolist())
+            for expert, value in zip(experts, seen["coefficients"][position].tolist(), strict=True)
+        }
+        return self._forward({**fixed, (switch.run, switch.position, switch.expert): 0.0}, iter(self._frozen))
+
     @torch.no_grad()
     def _forward(self, fixed: Mapping[tuple[str, int, int], float], given: Iterator[Any] | None) -> Tensor:
         blocks = range(len(self._language_model.architecture.blocks))
         replacements = {number: partial(self._answer, number, fixed) for number in blocks}
-        with self._language_model.replace_mlps(replacements), _Replay(self._frozen, given):
+        with self._language_model.replace_mlps(replacements), _Replay(self._frozen, given) as replay:
             logits_TV: Tensor = self._language_model.module(input_ids=self._ids, use_cache=False).logits[0]
+        self.queries_and_keys = replay.queries_and_keys
         return logits_TV[-1]
 
     def _answer(self, number: int, fixed: Mapping[tuple[str, int, int], float], x_1TI: Tensor, mlp: Mlp) -> Tensor:
+        self.inputs[number] = x_1TI[0]
         if number not in self._seen:
             before = len(self._frozen)
             self._seen[number] = self._look(number, x_1TI, mlp)

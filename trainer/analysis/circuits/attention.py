@@ -52,6 +52,14 @@ class AttentionCall:
         """The call without gradients."""
         return AttentionCall(self.query_BHTD.detach(), self.key_BJTD.detach(), self.mask, self.is_causal, self.scale)
 
+    def of_head(self, head: int) -> AttentionCall:
+        """The call of one head."""
+        key_BJTD = self.key_BJTD[:, head // self.group].unsqueeze(1)
+        mask = self.mask
+        if mask is not None and mask.dim() == 4 and mask.shape[1] > 1:
+            mask = mask[:, head : head + 1]
+        return AttentionCall(self.query_BHTD[:, head : head + 1], key_BJTD, mask, self.is_causal, self.scale)
+
     def output(self, value_BJTD: Tensor) -> Tensor:
         """Output [B, H, T, D] for some values, by the kernel that the language model uses."""
         return F.scaled_dot_product_attention(

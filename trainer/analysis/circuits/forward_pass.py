@@ -85,7 +85,7 @@ class LinearizedPass:
     """Linearised forward pass of a text, created by ``run_linearized``."""
 
     live: bool
-    """Whether coefficients are recomputed from their inputs."""
+    """True if coefficients are recomputed from their inputs."""
     embedding_1TW: Tensor = field(default_factory=lambda: torch.zeros(0))
     """Input of the first block; a leaf."""
     sites: dict[int, LayerSite] = field(default_factory=dict)

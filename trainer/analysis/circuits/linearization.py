@@ -30,9 +30,10 @@ from mxd.trainer.analysis.circuits.attention import AttentionCall, frozen_attent
 
 
 class AttentionOutput(NamedTuple):
-    """A recorded call of attention. Gradients flow through its query, key and output."""
+    """A recorded call of attention. Gradients flow through its query, key, value and output."""
 
     call: AttentionCall
+    value_BJTD: Tensor
     output_BHTD: Tensor
 
 
@@ -74,7 +75,7 @@ def _attention(
     scale = query_BHTD.shape[-1] ** -0.5 if scale is None else scale
     call = AttentionCall(query_BHTD, key_BJTD, attn_mask, is_causal, scale)
     output_BHTD = frozen_attention(value_BJTD, call)
-    ops.attention.append(AttentionOutput(call, output_BHTD))
+    ops.attention.append(AttentionOutput(call, value_BJTD, output_BHTD))
     return output_BHTD
 
 

@@ -16,9 +16,7 @@ import torch
 from torch import Tensor
 
 from mxd.trainer.analysis.circuits.forward_pass import Contributions, LayerSite, LinearizedPass
-from mxd.trainer.analysis.circuits.graph import Kind, Source
-
-NodeKey = tuple[Kind, int, int | None, int | None]
+from mxd.trainer.analysis.circuits.graph import Kind, NodeKey, Source
 
 
 class SourceNode(NamedTuple):

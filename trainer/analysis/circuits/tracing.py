@@ -13,9 +13,17 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from mxd.trainer.analysis.circuits.forward_pass import LinearizedPass, run_linearized
-from mxd.trainer.analysis.circuits.graph import Circuit, CircuitEdge, CircuitNode, CircuitToken, NextToken, Source
-from mxd.trainer.analysis.circuits.nodes import NodeKey, Sources
+from mxd.trainer.analysis.circuits.forward_pass import LayerSite, LinearizedPass, run_linearized
+from mxd.trainer.analysis.circuits.graph import (
+    Circuit,
+    CircuitEdge,
+    CircuitNode,
+    CircuitToken,
+    NextToken,
+    NodeKey,
+    Source,
+)
+from mxd.trainer.analysis.circuits.nodes import Sources
 from mxd.trainer.analysis.circuits.pruning import InputShares, PrunedGraph, input_shares, prune, total_influence
 from mxd.trainer.config.analysis import MOST_TOKENS, CircuitConfig, TargetConfig
 from mxd.trainer.config.methods import method_traits
@@ -126,6 +134,11 @@ def target_seed(logits_BV: Tensor, token: int) -> Tensor:
     return seed_BV
 
 
+def gate_row(site: LayerSite, expert: int) -> Tensor:
+    """Gradient of an active expert's coefficient with respect to the MLP's input at its token, [I]."""
+    return site.sparse_layer.gate.rows(torch.tensor([expert]))[0].to(site.x_1TI.dtype)
+
+
 @dataclass(frozen=True, eq=False)
 class _Graph:
     """Attribution graph with the incoming edges of the nodes traced so far."""
@@ -204,8 +217,7 @@ class _Graph:
             site = self.forward_pass.sites[node.layer]
             seed_R1TI = seeds.setdefault(node.layer, site.x_1TI.new_zeros(len(experts), *site.x_1TI.shape))
             assert node.expert is not None
-            gate_I = site.sparse_layer.gate.rows(torch.tensor([node.expert]))[0]
-            seed_R1TI[row, 0, node.position] = gate_I.to(seed_R1TI.dtype)
+            seed_R1TI[row, 0, node.position] = gate_row(site, node.expert)
         inputs = [self.forward_pass.sites[layer].x_1TI for layer in seeds]
         contributions = self.forward_pass.contributions(inputs, list(seeds.values()))
         rows_FS = self.sources.flatten(contributions)
