@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from mxd.trainer.language_model.architecture import Architecture, EncoderWeights, MlpShape
-from mxd.trainer.language_model.few_row_kernels import FewRowKernels
+from mxd.trainer.language_model.linear_kernels import LinearKernels
 from mxd.trainer.language_model.loading import (
     DeviceMap,
     choose_device,
@@ -64,7 +64,7 @@ class LanguageModel:
         self.tokenizer = tokenizer
         self.source = source
         self.architecture = Architecture(module, source)
-        self.few_row_kernels = FewRowKernels(self.module)
+        self.linear_kernels = LinearKernels(self.module)
         self._can_split_row: dict[int, bool] = {}
         self._can_share_prefix: dict[int, bool] = {}
         self.single_texts: dict[int, str] = {}
@@ -160,7 +160,9 @@ class LanguageModel:
                 raise _StopForward
             return mlp()
 
-        self._forward({layer: partial(watch, layer) for layer in layers}, input_ids_BT)
+        with ExitStack() as stack:
+            self.linear_kernels.apply(input_ids_BT.numel(), stack)
+            self._forward({layer: partial(watch, layer) for layer in layers}, input_ids_BT)
         return inputs
 
     def _forward(self, functions: Mapping[int, MlpFunction], input_ids_BT: Tensor) -> None:

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from mxd.trainer.language_model import few_row_kernels
-from mxd.trainer.language_model.few_row_kernels import FewRowKernels, is_packing_faster, pack, packed_product
+from mxd.trainer.language_model import linear_kernels
+from mxd.trainer.language_model.linear_kernels import LinearKernels, is_packing_faster, pack, packed_product
 
 WIDTH = 384
 
@@ -17,7 +17,7 @@ WIDTH = 384
 @pytest.fixture
 def packed_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Use packed weights wherever possible, whatever is faster on this machine."""
-    monkeypatch.setattr(few_row_kernels, "is_packing_faster", lambda *_shape: True)
+    monkeypatch.setattr(linear_kernels, "is_packing_faster", lambda *_shape: True)
 
 
 def module() -> nn.Sequential:
@@ -26,26 +26,26 @@ def module() -> nn.Sequential:
 
 
 @pytest.mark.usefixtures("packed_only")
-@pytest.mark.parametrize("shape", [(1,), (2, 2), (5,), (3, 7), (40,)])
+@pytest.mark.parametrize("shape", [(1,), (2, 2), (5,), (3, 70), (1025,)])
 def test_products_equal_those_of_the_module(shape: tuple[int, ...]) -> None:
     linears = module()
     x = torch.randn(*shape, WIDTH)
     expected = linears(x)
-    kernels = FewRowKernels(linears)
+    kernels = LinearKernels(linears)
     with ExitStack() as stack:
         kernels.apply(x.shape[:-1].numel(), stack)
         actual = linears(x)
     assert actual.shape == expected.shape
     torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
     assert "forward" not in vars(linears[0])
-    is_packed = kernels.bytes_left < few_row_kernels.PACKED_BYTES
-    assert is_packed == (4 <= x.shape[:-1].numel() <= 32)
+    is_packed = kernels.bytes_left < linear_kernels.PACKED_BYTES
+    assert is_packed == (4 <= x.shape[:-1].numel() <= 1024)
 
 
 @pytest.mark.usefixtures("packed_only")
 def test_changed_weights_are_packed_again() -> None:
     linears, x = module(), torch.randn(8, WIDTH)
-    kernels = FewRowKernels(linears)
+    kernels = LinearKernels(linears)
     for _ in range(2):
         with ExitStack() as stack:
             kernels.apply(8, stack)
@@ -57,9 +57,9 @@ def test_changed_weights_are_packed_again() -> None:
 
 @pytest.mark.usefixtures("packed_only")
 def test_without_memory_for_a_copy_the_module_computes_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(few_row_kernels, "PACKED_BYTES", 4 * WIDTH * WIDTH)
+    monkeypatch.setattr(linear_kernels, "PACKED_BYTES", 4 * WIDTH * WIDTH)
     linears, x = module(), torch.randn(8, WIDTH)
-    kernels = FewRowKernels(linears)
+    kernels = LinearKernels(linears)
     with ExitStack() as stack:
         kernels.apply(8, stack)
         actual = linears(x)
@@ -81,6 +81,6 @@ def test_a_packed_product_with_bias() -> None:
 
 
 def test_small_and_reduced_weights_are_left_alone() -> None:
-    assert not FewRowKernels(nn.Linear(8, 8))._linears
-    assert not FewRowKernels(module().bfloat16())._linears
-    assert len(FewRowKernels(module())._linears) == 2
+    assert not LinearKernels(nn.Linear(8, 8))._linears
+    assert not LinearKernels(module().bfloat16())._linears
+    assert len(LinearKernels(module())._linears) == 2
