@@ -113,7 +113,7 @@ def _node_id(circuit: Circuit, node: CircuitNode) -> str:
 
 
 def _last_layer(circuit: Circuit) -> int:
-    """Layer of the logits: two behind the last one, as in circuit-tracer."""
+    """Layer of the logits: two after the last one, as in circuit-tracer."""
     return max((node.layer for node in circuit.nodes if node.layer is not None), default=0) + 2
 
 

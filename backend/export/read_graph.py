@@ -129,7 +129,7 @@ def read_graph(graph: ForeignGraph) -> ReadGraph:
     """
     tokens = graph.metadata.prompt_tokens
     if any(node.ctx_idx >= len(tokens) for node in graph.nodes):
-        raise UserError(f"Invalid graph: a node lies behind its {len(tokens)} tokens.")
+        raise UserError(f"Invalid graph: a node is beyond its {len(tokens)} tokens.")
     logits = [node for node in graph.nodes if node.kind == "target"]
     if not logits:
         raise UserError("Invalid graph: it has no node of feature_type 'logit'.")

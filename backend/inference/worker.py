@@ -188,7 +188,7 @@ class ModelWorker:
             self._return_memory()
 
     def _after_turn(self, turn: Future[None]) -> None:
-        """Queue the next turn behind the jobs that wait. A defect is logged and ends the generations that it hit."""
+        """Queue the next turn after the jobs that wait. A defect is logged and ends the generations that it hit."""
         if turn.cancelled():
             return
         error = turn.exception()

@@ -42,7 +42,7 @@ class WorkSizes:
 
 
 def write_inputs(folder: Path, language_model: LanguageModel, run: Run, text: Path, sizes: WorkSizes) -> MlpActivations:
-    """Write the folder. Returns held-out activations of the layer, from the sequences behind those to train on."""
+    """Write the folder. Returns held-out activations of the layer, from the sequences after those to train on."""
     language_model.module.save_pretrained(folder / "model")
     language_model.tokenizer.save_pretrained(folder / "model")
     count = -(-sizes.train_tokens // CONTEXT)

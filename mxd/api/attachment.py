@@ -154,7 +154,7 @@ def architecture_of(layer: Layer, model: Any) -> Architecture:
 
 
 class _Captured(Exception):
-    """Ends the forward pass behind the layer's MLP."""
+    """Ends the forward pass after the layer's MLP."""
 
     def __init__(self, activations: Tensor) -> None:
         self.activations = activations

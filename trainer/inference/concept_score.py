@@ -62,7 +62,7 @@ class Concept:
     def promoted_tokens(self) -> dict[int, str]:
         """Tokens (id -> text) that one unit of the expert alone makes more probable, strongest first.
 
-        Adds the expert's contribution on the prompt's last token to the residual stream behind the last block, then
+        Adds the expert's contribution on the prompt's last token to the residual stream after the last block, then
         unembeds it.
         """
         inputs: list[Tensor] = []

@@ -34,7 +34,7 @@ class PositionMask:
 
     first: int = 0
     end: int | None = None
-    """First position behind the last edited one; None for no end."""
+    """First position after the last edited one; None for no end."""
     only: frozenset[int] | None = None
     """If given, edits apply only to these positions."""
 

@@ -131,12 +131,12 @@ class LanguageModel:
         return logits_BTV.float()
 
     def capture(self, layer: int, input_ids_BT: Tensor) -> MlpActivations:
-        """Input and output of a layer's MLP on B x T tokens. The layers behind it are not computed."""
+        """Input and output of a layer's MLP on B x T tokens. Later layers are not computed."""
         return self.capture_layers([layer], input_ids_BT)[layer]
 
     @torch.no_grad()
     def capture_layers(self, layers: Sequence[int], input_ids_BT: Tensor) -> dict[int, MlpActivations]:
-        """Inputs and outputs of several layers' MLPs in one forward pass, which ends behind the last of them."""
+        """Inputs and outputs of several layers' MLPs in one forward pass, which ends after the last of them."""
         captured: dict[int, MlpActivations] = {}
 
         def watch(layer: int, x: Tensor, mlp: Mlp) -> Tensor:
@@ -214,7 +214,7 @@ class LanguageModel:
         return logits_BV
 
     def residual(self, input_ids_BT: Tensor) -> Tensor:
-        """Residual stream [B, T, W] behind the last block, the input of the final norm; differentiable."""
+        """Residual stream [B, T, W] after the last block, the input of the final norm; differentiable."""
         captured: list[Tensor] = []
 
         def watch(_block: nn.Module, _inputs: Any, output: Any) -> None:
@@ -228,7 +228,7 @@ class LanguageModel:
         return captured[0]
 
     def unembed(self, residual_RW: Tensor) -> Tensor:
-        """Logits [R, V] in float32 of residual vectors behind the last block; differentiable.
+        """Logits [R, V] in float32 of residual vectors after the last block; differentiable.
 
         Replaces the output of the last block in a forward pass of one token per row. This works in every architecture,
         wherever it keeps its final norm and unembedding.

@@ -1,6 +1,6 @@
 """Steering vectors as GGUF control vectors, one file per expert, and as one safetensors file with ``expert.N`` [O].
 
-llama.cpp adds the tensor ``direction.L`` to the residual stream behind block L, for L from 1 on. An MLP's output is the
+llama.cpp adds the tensor ``direction.L`` to the residual stream after block L, for L from 1 on. An MLP's output is the
 last thing that a block adds, so the place is the same.
 
 Shapes: O output width.
@@ -28,7 +28,7 @@ def check_vectors(run: Run, format: VectorFormat, experts: Sequence[int], folder
     """Check what can be checked before the language model is loaded.
 
     Raises:
-        UserError: there are no experts, the folder is not empty, or a control vector cannot act behind the run's block.
+        UserError: there are no experts, the folder is not empty, or a control vector cannot act after the run's block.
     """
     if not experts:
         raise UserError("Steering vectors are written for chosen experts. Choose them with --expert.")

@@ -183,7 +183,7 @@ class LayerSizes:
 
     @property
     def _gate_rows(self) -> int:
-        """Number of weights behind one expert's score."""
+        """Number of weights that produce one expert's score."""
         return self.gate_sizes.rows_per_expert * self.input_width
 
     @property
