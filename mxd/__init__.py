@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mxd.api.contrasts import contrast
-    from mxd.api.inference import generate, route, trace
+    from mxd.api.inference import explain_edges, generate, route, trace
     from mxd.api.layer import Layer, MxD, Transcoder
     from mxd.api.loading import load
     from mxd.api.measurements import evaluate, index
@@ -30,6 +30,7 @@ __all__ = [
     "__version__",
     "contrast",
     "evaluate",
+    "explain_edges",
     "generate",
     "index",
     "load",
@@ -47,6 +48,7 @@ _HOMES = {
     "UserError": "mxd.trainer.errors",
     "contrast": "mxd.api.contrasts",
     "evaluate": "mxd.api.measurements",
+    "explain_edges": "mxd.api.inference",
     "generate": "mxd.api.inference",
     "index": "mxd.api.measurements",
     "load": "mxd.api.loading",

@@ -18,7 +18,8 @@ from mxd.trainer.utils.callbacks import Callbacks
 
 if TYPE_CHECKING:
     from mxd.backend.inference.worker import Generation
-    from mxd.trainer.analysis.circuits.graph import AblationEffect, Agreement, Circuit, ExpertAtToken
+    from mxd.trainer.analysis.circuits.edge_results import EdgeAttention
+    from mxd.trainer.analysis.circuits.graph import AblationEffect, Agreement, Circuit, ExpertAtToken, NodeKey
     from mxd.trainer.analysis.results import ExpertEffect, ExpertMap
     from mxd.trainer.inference.results import Predictions, Routing
     from mxd.trainer.inference.steering import Units
@@ -130,6 +131,14 @@ def ablate(
 
     effects = ablate_experts(context.language_model, context.runs, config, groups, context.callbacks)
     return effects, agreement(effects)
+
+
+def explain_edge(context: JobContext, config: TargetConfig, source: NodeKey, target: NodeKey) -> EdgeAttention:
+    """Heads that carried an edge of a circuit, and why they looked where they did."""
+    from mxd.trainer.analysis.circuits.edge_attention import explain_edges
+
+    edges = explain_edges(context.language_model, context.runs, config, [(source, target)], context.callbacks)
+    return edges[0]
 
 
 def prepare_generation(context: JobContext, config: SteeringConfig, units: Units) -> Generation:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
+from mxd.backend.plots.attention_text import ExplainedEdge, attention_table, node_name
 from mxd.trainer.analysis.circuits.graph import Circuit, CircuitNode
 
 STYLE = """
@@ -39,8 +40,8 @@ class _Placed(NamedTuple):
     """Baseline of a node's text, as a fraction of its height."""
 
 
-def circuit_page(circuit: Circuit) -> str:
-    """Return the whole file."""
+def circuit_page(circuit: Circuit, explained: Sequence[ExplainedEdge] = ()) -> str:
+    """Return the whole file, with the attention of the explained edges."""
     target = circuit.target
     made = ", ".join(f"{kind} {value:+.2f}" for kind, value in circuit.direct.items())
     text = "".join(token.text for token in circuit.tokens if not token.start)
@@ -51,20 +52,9 @@ def circuit_page(circuit: Circuit) -> str:
         f"<p>Probability {target.probability:.1%}, logit {target.logit:.2f} above the mean: {made}. "
         f"{len(circuit.nodes) - 1} of {circuit.num_nodes:,} nodes hold {circuit.retained_influence:.0%} of the "
         f"influence, {len(circuit.edges)} edges {circuit.retained_edge_influence:.0%} of that between them.</p>"
-        f"<div class='wide'>{_drawn(circuit)}</div>{_nodes(circuit)}{_edges(circuit)}</html>"
+        f"<div class='wide'>{_drawn(circuit)}</div>{_nodes(circuit)}{_edges(circuit)}"
+        f"{attention_table(circuit, explained)}</html>"
     )
-
-
-def node_name(circuit: Circuit, node: CircuitNode) -> str:
-    """Return, for example, ``expert 560, layer 3, on ' girl'``."""
-    on = repr(circuit.tokens[node.position].text)
-    return {
-        "target": f"next token {circuit.target.text!r}",
-        "expert": f"expert {node.expert}, layer {node.layer}, on {on}",
-        "error": f"what layer {node.layer} misses on {on}",
-        "mlp": f"MLP of layer {node.layer} on {on}",
-        "embedding": f"token {on}",
-    }[node.kind]
 
 
 def _drawn(circuit: Circuit) -> str:

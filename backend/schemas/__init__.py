@@ -14,6 +14,8 @@ from mxd.backend.schemas.auth import AccessInfo, SignInRequest
 from mxd.backend.schemas.base import ErrorBody, ErrorResponse, Schema
 from mxd.backend.schemas.circuits import (
     AblatedExpert,
+    CircuitAttentionRequest,
+    CircuitAttentionResponse,
     CircuitEffectsRequest,
     CircuitEffectsResponse,
     CircuitRequest,
@@ -121,6 +123,8 @@ __all__ = [
     "ActivationBin",
     "AutomaticLabel",
     "ChangeListRequest",
+    "CircuitAttentionRequest",
+    "CircuitAttentionResponse",
     "CircuitEffectsRequest",
     "CircuitEffectsResponse",
     "CircuitRequest",

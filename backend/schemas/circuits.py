@@ -8,7 +8,8 @@ from pydantic import Field
 
 from mxd.backend.schemas.base import Schema
 from mxd.backend.schemas.routing import PromptText, RoutedExpertInfo
-from mxd.trainer.analysis.circuits.graph import AblationEffect, Agreement, Circuit
+from mxd.trainer.analysis.circuits.edge_results import EdgeAttention
+from mxd.trainer.analysis.circuits.graph import AblationEffect, Agreement, Circuit, Kind, NodeKey
 from mxd.trainer.config.analysis import Errors
 
 
@@ -102,5 +103,40 @@ class CircuitEffectsResponse(Schema):
     effects: tuple[AblationEffect, ...]
     """One effect per group, in the requested order."""
     agreement: Agreement
+    took_ms: float
+    """Computation time in milliseconds."""
+
+
+class CircuitNodeKey(Schema):
+    """A node of a circuit."""
+
+    kind: Kind
+    position: Annotated[int, Field(ge=0)]
+    """Position of its token; 0 is the start token."""
+    layer: Annotated[int, Field(ge=0)] | None = None
+    """Layer of an expert, error or mlp node."""
+    expert: Annotated[int, Field(ge=0)] | None = None
+    """Id of an expert."""
+
+    @property
+    def key(self) -> NodeKey:
+        """Identity of the node in the graph."""
+        return self.kind, self.position, self.layer, self.expert
+
+
+class CircuitAttentionRequest(CircuitTarget):
+    """An edge whose attention to explain."""
+
+    source: CircuitNodeKey
+    edge_target: CircuitNodeKey
+    """Node that the edge enters: an expert, or the explained next token."""
+
+
+class CircuitAttentionResponse(Schema):
+    """Heads that carried an edge, with the labels of the experts that they depend on."""
+
+    attention: EdgeAttention
+    experts: dict[str, dict[int, CircuitExpert]]
+    """Labels and statistics of the listed experts, by run and expert."""
     took_ms: float
     """Computation time in milliseconds."""

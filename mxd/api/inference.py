@@ -12,10 +12,12 @@ from mxd.api.loading import as_layer
 from mxd.api.measurements import AnyRun
 from mxd.api.models import language_model_of, unchanged
 from mxd.api.results import resolve_medians
-from mxd.trainer.analysis.circuits.graph import Circuit
+from mxd.trainer.analysis.circuits.edge_attention import explain_circuit_edges
+from mxd.trainer.analysis.circuits.edge_results import EdgeAttention
+from mxd.trainer.analysis.circuits.graph import Circuit, CircuitEdge
 from mxd.trainer.analysis.circuits.tracing import trace as trace_circuit
 from mxd.trainer.config import SteeringConfig
-from mxd.trainer.config.analysis import CircuitConfig
+from mxd.trainer.config.analysis import CircuitConfig, TargetConfig
 from mxd.trainer.inference.results import Routing, SteeredGeneration
 from mxd.trainer.inference.routing import route as route_text
 from mxd.trainer.inference.steering import steer as steer_text
@@ -113,6 +115,42 @@ def trace(
     cores = (layer.core for layer in layers)
     with language_model_of(layers[0], model, tokenizer) as language_model, unchanged(*cores):
         return trace_circuit(language_model, [layer.run for layer in layers], config)
+
+
+def explain_edges(
+    run: AnyRun | Sequence[AnyRun],
+    prompt: str,
+    circuit: Circuit,
+    edges: Sequence[CircuitEdge],
+    *,
+    model: PreTrainedModel | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    **settings: Any,
+) -> tuple[EdgeAttention, ...]:
+    """Explain edges of a circuit: the heads that carried each, and the experts that made them look there.
+
+    >>> circuit = mxd.trace("my-run", "One day", model=model, nodes=5)
+    >>> edges = mxd.explain_edges("my-run", "One day", circuit, circuit.edges[:1], model=model)
+    >>> abs(edges[0].weight - circuit.edges[0].weight) < 1e-3
+    True
+
+    Args:
+        run: as in ``trace``.
+        prompt: the text of the circuit.
+        circuit: result of ``trace``.
+        edges: edges of the circuit, such as ``circuit.edges_between_tokens[:3]``.
+        model: as in ``index``.
+        tokenizer: as in ``index``.
+        settings: other fields of ``TargetConfig`` that the circuit was traced with: ``position`` and ``errors``.
+
+    Raises:
+        UserError: as ``trace``, or the architecture's attention cannot be explained.
+    """
+    layers = _layers(run)
+    config = TargetConfig.from_keywords({"prompt": prompt}, settings)
+    cores = (layer.core for layer in layers)
+    with language_model_of(layers[0], model, tokenizer) as language_model, unchanged(*cores):
+        return explain_circuit_edges(language_model, [layer.run for layer in layers], config, circuit, edges)
 
 
 def _layers(runs: AnyRun | Sequence[AnyRun]) -> list[Any]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
+from collections.abc import Mapping
 from math import nan
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -22,6 +24,8 @@ from mxd.backend.queries.ablation import most_promoted
 from mxd.backend.queries.runs import find_run
 from mxd.backend.responses import json_response, model_response
 from mxd.backend.schemas import (
+    CircuitAttentionRequest,
+    CircuitAttentionResponse,
     CircuitEffectsRequest,
     CircuitEffectsResponse,
     CircuitRequest,
@@ -32,6 +36,7 @@ from mxd.trainer.analysis.circuits.graph import AblationEffect, Agreement, Exper
 from mxd.trainer.config.analysis import CircuitConfig, TargetConfig
 
 if TYPE_CHECKING:
+    from mxd.trainer.analysis.circuits.edge_results import EdgeAttention
     from mxd.trainer.analysis.circuits.graph import Circuit
 
 router = APIRouter(prefix="/circuits", tags=["circuits"])
@@ -56,6 +61,19 @@ async def circuit_effects(request: CircuitEffectsRequest, services: ServicesDep,
     groups = [[ExpertAtToken(node.run, node.position, node.expert) for node in group] for group in request.groups]
     job = services.live.submit(request.runs, jobs.ablate, TargetConfig(**asked), groups)
     return model_response(_effects(await cancel_on_disconnect(http, job)))
+
+
+@router.post("/attention", response_model=CircuitAttentionResponse)
+async def circuit_attention(request: CircuitAttentionRequest, services: ServicesDep, http: Request) -> Response:
+    """Heads that carried an edge of a circuit, and the experts that made them look where they did."""
+    asked = TargetConfig(**await _asked(services, request))
+    ends = (request.source.key, request.edge_target.key)
+    job = services.live.submit(request.runs, jobs.explain_edge, asked, *ends)
+    explained = await cancel_on_disconnect(http, job)
+    experts = await asyncio.to_thread(_score_experts, services, explained.value)
+    return model_response(
+        CircuitAttentionResponse(attention=explained.value, experts=experts, took_ms=explained.took_ms)
+    )
 
 
 @router.post("/graph", response_model=dict[str, Any])
@@ -127,9 +145,25 @@ def _answer(services: Services, traced: JobResult[Circuit]) -> CircuitResponse:
 
 def _experts(services: Services, graph: Circuit) -> dict[str, dict[int, CircuitExpert]]:
     """Describe the experts of a graph, by run and expert."""
+    experts: dict[str, set[int]] = {run: set() for run in graph.runs}
+    for at in graph.experts:
+        experts[at.run].add(at.expert)
+    return _described(services, experts)
+
+
+def _score_experts(services: Services, attention: EdgeAttention) -> dict[str, dict[int, CircuitExpert]]:
+    """Describe the experts in the scores of an edge's heads, by run and expert."""
+    experts: defaultdict[str, set[int]] = defaultdict(set)
+    scores = [head.score for head in attention.heads if head.score is not None]
+    for source in (source for score in scores for source in (*score.query_sources, *score.key_sources)):
+        if source.run is not None and source.expert is not None:
+            experts[source.run].add(source.expert)
+    return _described(services, experts)
+
+
+def _described(services: Services, experts_of: Mapping[str, set[int]]) -> dict[str, dict[int, CircuitExpert]]:
     result = {}
-    for run in graph.runs:
-        experts = {node.expert for node in graph.nodes if node.run == run and node.expert is not None}
+    for run, experts in experts_of.items():
         with reading(services.database) as session:
             vocabulary = services.library.run(run).vocabulary
             promoted = most_promoted(session, find_run(session, run), experts, vocabulary)

@@ -13,6 +13,7 @@ from mxd.backend.cli.base import FlagsOf, ModelCommand, Positional
 from mxd.backend.cli.console import task
 from mxd.backend.cli.options import nest
 from mxd.backend.cli.parser import validate
+from mxd.backend.plots.attention_text import ExplainedEdge, attention_lines
 from mxd.trainer.config.analysis import CircuitConfig
 from mxd.trainer.errors import UserError
 
@@ -47,6 +48,9 @@ class CircuitCommand(ModelCommand):
     )
     check: bool = False
     """Also ablate every expert of the graph in the language model, and compare with the graph's predictions."""
+    attention: Annotated[int, Field(ge=0, le=100)] = 0
+    """Also explain the attention of this many edges between tokens, most influential first: the heads that carried
+    each edge, and the experts that made them look there. Default: 0."""
     output: Path | None = None
     """Write the whole graph to this .json or .html file."""
     graph: Path | None = None
@@ -69,12 +73,14 @@ class CircuitCommand(ModelCommand):
         with task("Tracing", "experts") as callbacks:
             circuit = trace(language_model, runs, config, callbacks)
         effects = self._effects(language_model, runs, config, circuit)
-        result = as_json(circuit, effects)
+        explained = self._explained(language_model, runs, config, circuit)
+        result = as_json(circuit, effects, explained)
         if self.output is not None:
-            _write(self.output, circuit, result)
+            _write(self.output, circuit, explained, result)
         if self.graph is not None:
             self._write_graph(self.graph, runs, circuit, effects)
-        self.report(result, _format_result(circuit, config, effects, self.output or self.graph))
+        summary = _format_result(circuit, config, effects, self.output or self.graph)
+        self.report(result, "\n".join([summary, *attention_lines(circuit, explained)]))
         return 0
 
     def _runs(self) -> list[Run]:
@@ -113,10 +119,31 @@ class CircuitCommand(ModelCommand):
         with task("Ablating", "experts") as callbacks:
             return ablate_each_expert(language_model, runs, config, circuit, callbacks)
 
+    def _explained(
+        self, language_model: LanguageModel, runs: Sequence[Run], config: CircuitConfig, circuit: Circuit
+    ) -> tuple[ExplainedEdge, ...]:
+        from mxd.trainer.analysis.circuits.edge_attention import explain_circuit_edges
 
-def as_json(circuit: Circuit, effects: Sequence[AblationEffect]) -> dict[str, Any]:
-    """Return the graph as JSON. Measured effects are added with their experts, together with how well they agree."""
+        edges = circuit.edges_between_tokens[: self.attention]
+        if not edges:
+            return ()
+        with task("Explaining", "edges") as callbacks:
+            found = explain_circuit_edges(language_model, runs, config, circuit, edges, callbacks)
+        return tuple(zip(edges, found, strict=True))
+
+
+def as_json(
+    circuit: Circuit, effects: Sequence[AblationEffect], explained: Sequence[ExplainedEdge] = ()
+) -> dict[str, Any]:
+    """Return the graph as JSON. Measured effects are added with their experts, together with how well they agree.
+
+    Explained edges are added under ``attention``, with the indices of their nodes.
+    """
     result = asdict(circuit)
+    if explained:
+        result["attention"] = [
+            {"source": edge.source, "target": edge.target, **asdict(attention)} for edge, attention in explained
+        ]
     if effects:
         from mxd.trainer.analysis.circuits.agreement import agreement
 
@@ -149,14 +176,14 @@ def _token_id(language_model: LanguageModel, word: str | None) -> int | None:
     return ids[0]
 
 
-def _write(path: Path, circuit: Circuit, result: dict[str, Any]) -> None:
+def _write(path: Path, circuit: Circuit, explained: Sequence[ExplainedEdge], result: dict[str, Any]) -> None:
     from mxd.backend.plots.circuit_page import circuit_page
     from mxd.trainer.utils.files import atomic_write, disk_errors
 
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".html":
-        atomic_write(path, circuit_page(circuit))
+        atomic_write(path, circuit_page(circuit, explained))
     else:
         from mxd.backend.responses import to_json_bytes
 

@@ -54,6 +54,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/circuits/attention": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Circuit Attention
+         * @description Heads that carried an edge of a circuit, and the experts that made them look where they did.
+         */
+        post: operations["circuit_attention"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/circuits/effects": {
         parameters: {
             query?: never;
@@ -1332,6 +1352,42 @@ export interface components {
             role?: "assistant";
         };
         /**
+         * AttentionScore
+         * @description Why a head looked from one token to another.
+         */
+        AttentionScore: {
+            /**
+             * Above Mean
+             * @description The same minus its mean over the visible keys: the part that changes the pattern.
+             */
+            above_mean: number;
+            /**
+             * Key Rest
+             * @description Sum of all other contributions through the keys.
+             */
+            key_rest: number;
+            /**
+             * Key Sources
+             * @description Largest contributions through the keys, with the query fixed.
+             */
+            key_sources: components["schemas"]["ScoreSource"][];
+            /**
+             * Query Rest
+             * @description Sum of all other contributions through the query.
+             */
+            query_rest: number;
+            /**
+             * Query Sources
+             * @description Largest contributions through the query, with the keys fixed.
+             */
+            query_sources: components["schemas"]["ScoreSource"][];
+            /**
+             * Value
+             * @description Scaled product of query and key, without masks and position biases.
+             */
+            value: number;
+        };
+        /**
          * AutomaticLabel
          * @description An automatic label with its scores on held-out text.
          */
@@ -1603,6 +1659,70 @@ export interface components {
             tokens: components["schemas"]["CircuitToken"][];
         };
         /**
+         * CircuitAttentionRequest
+         * @description An edge whose attention to explain.
+         */
+        CircuitAttentionRequest: {
+            /** @description Node that the edge enters: an expert, or the explained next token. */
+            edge_target: components["schemas"]["CircuitNodeKey"];
+            /**
+             * Errors
+             * @description kept: each layer's reconstruction error is added to its output. dropped: the layers replace the MLPs as they
+             *     are.
+             * @default kept
+             * @enum {string}
+             */
+            errors?: "kept" | "dropped";
+            /**
+             * Position
+             * @description Position of the token before it; 0 is the start token. Default: the last token.
+             */
+            position?: number | null;
+            /**
+             * Runs
+             * @description Names of runs for different layers of one language model.
+             */
+            runs: string[];
+            source: components["schemas"]["CircuitNodeKey"];
+            /**
+             * Target
+             * @description Id of the next token to explain. Default: the most probable one.
+             */
+            target?: number | null;
+            /**
+             * Text
+             * @default
+             */
+            text?: string;
+            /**
+             * Turns
+             * @description Chat turns; used instead of the text if not empty.
+             * @default []
+             */
+            turns?: components["schemas"]["Turn"][];
+        };
+        /**
+         * CircuitAttentionResponse
+         * @description Heads that carried an edge, with the labels of the experts that they depend on.
+         */
+        CircuitAttentionResponse: {
+            attention: components["schemas"]["EdgeAttention"];
+            /**
+             * Experts
+             * @description Labels and statistics of the listed experts, by run and expert.
+             */
+            experts: {
+                [key: string]: {
+                    [key: string]: components["schemas"]["CircuitExpert"];
+                };
+            };
+            /**
+             * Took Ms
+             * @description Computation time in milliseconds.
+             */
+            took_ms: number;
+        };
+        /**
          * CircuitEdge
          * @description Direct contribution of a node to an expert's coefficient or to the target's logit.
          */
@@ -1771,6 +1891,32 @@ export interface components {
              * @description True if its incoming edges were computed.
              */
             traced: boolean;
+        };
+        /**
+         * CircuitNodeKey
+         * @description A node of a circuit.
+         */
+        CircuitNodeKey: {
+            /**
+             * Expert
+             * @description Id of an expert.
+             */
+            expert?: number | null;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "target" | "expert" | "error" | "mlp" | "embedding";
+            /**
+             * Layer
+             * @description Layer of an expert, error or mlp node.
+             */
+            layer?: number | null;
+            /**
+             * Position
+             * @description Position of its token; 0 is the start token.
+             */
+            position: number;
         };
         /**
          * CircuitRequest
@@ -2544,6 +2690,32 @@ export interface components {
             turns?: components["schemas"]["Turn"][];
         };
         /**
+         * EdgeAttention
+         * @description Heads that carried an edge. A path through heads of several layers counts for each of them.
+         */
+        EdgeAttention: {
+            /**
+             * Heads
+             * @description Heads with the largest parts, largest first.
+             */
+            heads: components["schemas"]["HeadPart"][];
+            /**
+             * Layers
+             * @description Attention layers between the nodes.
+             */
+            layers: components["schemas"]["LayerPart"][];
+            /**
+             * Weight
+             * @description Weight of the edge.
+             */
+            weight: number;
+            /**
+             * Without Attention
+             * @description Part of the weight on the path that passes no head at all.
+             */
+            without_attention: number;
+        };
+        /**
          * Edit
          * @description Change to the gate activation of one expert. Also accepted as compact text, such as ``12:add:4@first:20``.
          */
@@ -3284,6 +3456,43 @@ export interface components {
             supernodes?: string[][];
         };
         /**
+         * HeadPart
+         * @description Part of an edge that passes a head.
+         */
+        HeadPart: {
+            /** Head */
+            head: number;
+            /**
+             * Key
+             * @description Position at which it looked.
+             */
+            key: number;
+            /** Layer */
+            layer: number;
+            /**
+             * Pair Weight
+             * @description Part of the edge's weight that passes from ``key`` to ``query`` in this head.
+             */
+            pair_weight: number;
+            /**
+             * Pattern
+             * @description Attention weight of ``key``.
+             */
+            pattern: number;
+            /**
+             * Query
+             * @description Position from which the head looked, of the pair of positions that carried most.
+             */
+            query: number;
+            /** @description Explanation of the pair; null for all but the strongest heads. */
+            score: components["schemas"]["AttentionScore"] | null;
+            /**
+             * Weight
+             * @description Part of the edge's weight on paths through the head.
+             */
+            weight: number;
+        };
+        /**
          * Health
          * @description State of the server.
          */
@@ -3382,6 +3591,24 @@ export interface components {
         LabelRequest: {
             /** Label */
             label: string;
+        };
+        /**
+         * LayerPart
+         * @description Parts of an edge at one attention layer. They sum to the edge's weight.
+         */
+        LayerPart: {
+            /**
+             * Heads
+             * @description Part that passes the heads of the layer.
+             */
+            heads: number;
+            /** Layer */
+            layer: number;
+            /**
+             * Residual
+             * @description Part that passes the layer in the residual stream.
+             */
+            residual: number;
         };
         /**
          * LayerRun
@@ -4877,6 +5104,36 @@ export interface components {
             steering: components["schemas"]["SteeringRequest"];
         };
         /**
+         * ScoreSource
+         * @description A source that raises or lowers an attention score.
+         */
+        ScoreSource: {
+            /** Expert */
+            expert: number | null;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "expert" | "error" | "mlp" | "embedding" | "bias";
+            /** Layer */
+            layer: number | null;
+            /**
+             * Position
+             * @description Index of its token; null for biases, which include the norms' and projections'.
+             */
+            position: number | null;
+            /**
+             * Run
+             * @description Run of an expert or error.
+             */
+            run: string | null;
+            /**
+             * Score
+             * @description Contribution to the score above the mean of the visible keys.
+             */
+            score: number;
+        };
+        /**
          * SearchHit
          * @description An expert that matches a search.
          */
@@ -5662,6 +5919,48 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["CircuitResponse"];
+                };
+            };
+        };
+    };
+    circuit_attention: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CircuitAttentionRequest"];
+            };
+        };
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CircuitAttentionResponse"];
                 };
             };
         };

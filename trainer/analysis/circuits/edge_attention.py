@@ -30,7 +30,7 @@ from torch import Tensor
 from mxd.trainer.analysis.circuits.attention import AttentionCall
 from mxd.trainer.analysis.circuits.edge_results import AttentionScore, EdgeAttention, HeadPart, LayerPart, ScoreSource
 from mxd.trainer.analysis.circuits.forward_pass import LayerSite, LinearizedPass, run_linearized
-from mxd.trainer.analysis.circuits.graph import NodeKey
+from mxd.trainer.analysis.circuits.graph import Circuit, CircuitEdge, NodeKey
 from mxd.trainer.analysis.circuits.nodes import Sources
 from mxd.trainer.analysis.circuits.tracing import gate_row, target_seed, target_token, traced_ids
 from mxd.trainer.config.analysis import TargetConfig
@@ -111,6 +111,28 @@ def explain_edges(
         callbacks.on_progress(number, len(edges), "")
         explained.append(_explain(forward_pass, sources, names, _edge(forward_pass, source, target, token)))
     return tuple(explained)
+
+
+def explain_circuit_edges(
+    language_model: LanguageModel,
+    runs: Run | Sequence[Run],
+    config: TargetConfig,
+    circuit: Circuit,
+    edges: Sequence[CircuitEdge],
+    callbacks: Callbacks = NO_CALLBACKS,
+) -> tuple[EdgeAttention, ...]:
+    """Explain edges of a circuit that was traced with these runs and settings.
+
+    Raises:
+        TooLongError: as ``trace``.
+        UserError: as ``explain_edges``.
+        CancelledError: the task was cancelled.
+    """
+    settings = {name: getattr(config, name) for name in TargetConfig.model_fields}
+    target = TargetConfig(**{**settings, "target": circuit.target.id})
+    nodes = circuit.nodes
+    keys = [(nodes[edge.source].key, nodes[edge.target].key) for edge in edges]
+    return explain_edges(language_model, runs, target, keys, callbacks)
 
 
 def _explain(forward_pass: LinearizedPass, sources: Sources, names: dict[int, str], edge: _Edge) -> EdgeAttention:

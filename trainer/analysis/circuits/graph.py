@@ -166,6 +166,12 @@ class Circuit:
             if node.run is not None and node.expert is not None
         )
 
+    @property
+    def edges_between_tokens(self) -> tuple[CircuitEdge, ...]:
+        """Edges that attention carried from one token to another, by descending influence."""
+        nodes = self.nodes
+        return tuple(edge for edge in self.edges if nodes[edge.source].position != nodes[edge.target].position)
+
     def _repr_html_(self) -> str:
         """Text, target, direct contributions by kind, and the most influential experts."""
         contributions = labelled_values((kind, f"{value:+.2f}") for kind, value in self.direct.items())

@@ -12,6 +12,7 @@ READ_WITH_A_BODY = {
     "/api/runs/{run}/search/passage",
     "/api/routing",
     "/api/circuits",
+    "/api/circuits/attention",
     "/api/circuits/effects",
     "/api/circuits/graph",
     "/api/circuits/read",

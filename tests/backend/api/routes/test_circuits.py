@@ -17,9 +17,10 @@ from mxd.backend.api.app import create_app
 from mxd.backend.api.dependencies import Services
 from mxd.backend.cli.main import run as mxd
 from mxd.backend.plots.circuit_page import circuit_page
-from mxd.backend.schemas import CircuitEffectsResponse, CircuitResponse
+from mxd.backend.schemas import CircuitAttentionResponse, CircuitEffectsResponse, CircuitResponse
 from mxd.backend.settings import Settings
 from mxd.trainer.analysis.circuits.agreement import MIN_CORRELATED, ablate_each_expert
+from mxd.trainer.analysis.circuits.edge_attention import explain_circuit_edges
 from mxd.trainer.analysis.circuits.graph import Circuit
 from mxd.trainer.analysis.circuits.tracing import trace
 from mxd.trainer.config.analysis import CircuitConfig
@@ -78,6 +79,29 @@ def test_effects_equal_those_of_the_trainer(live_client: TestClient, fitted: Wor
     assert (found.agreement.correlation is None) == (len(groups) < MIN_CORRELATED)
     single = live_client.post(f"{PATH}/effects", json={**ASKED, "groups": groups[:1]}).json()
     assert single["agreement"]["correlation"] is None
+
+
+def test_the_attention_of_an_edge_equals_that_of_the_trainer(
+    live_client: TestClient, fitted: World, circuit: Circuit
+) -> None:
+    edge = circuit.edges_between_tokens[0]
+    ends = {
+        name: {"kind": node.kind, "position": node.position, "layer": node.layer, "expert": node.expert}
+        for name, node in (("source", circuit.nodes[edge.source]), ("edge_target", circuit.nodes[edge.target]))
+    }
+    answer = live_client.post(f"{PATH}/attention", json={**ASKED, "target": circuit.target.id, **ends})
+    assert answer.status_code == 200, answer.text
+    found = CircuitAttentionResponse.model_validate(answer.json())
+    (own,) = explain_circuit_edges(*_parts(fitted), CircuitConfig(prompt=PROMPT), circuit, [edge])
+    assert found.attention.weight == pytest.approx(edge.weight, abs=1e-4)
+    assert [(part.layer, part.head) for part in found.attention.heads] == [(it.layer, it.head) for it in own.heads]
+    scores = [part.score for part in found.attention.heads if part.score is not None]
+    listed = {it.expert for score in scores for it in (*score.query_sources, *score.key_sources) if it.run is not None}
+    assert listed - {None} == set(found.experts.get("small", {}))
+    unknown = {**ends, "source": {"kind": "expert", "position": 1, "layer": 0, "expert": 10**6}}
+    refused = live_client.post(f"{PATH}/attention", json={**ASKED, **unknown})
+    assert refused.status_code == 400
+    assert "Choose a node of the circuit" in refused.json()["error"]["message"]
 
 
 def test_a_saved_graph_opens_unchanged(live_client: TestClient) -> None:
@@ -166,12 +190,15 @@ def test_the_command_prints_and_writes_the_circuit(
     assert printed["target"]["id"] == circuit.target.id
     assert len(printed["checked"]) == len(circuit.experts)
     assert (printed["agreement"]["correlation"] is None) == (len(circuit.experts) < MIN_CORRELATED)
-    assert mxd([*words, "--target", "x", "--position", "4", "--output", str(tmp_path / "graph.html")]) == 0
+    page_words = ["--attention", "2", "--output", str(tmp_path / "graph.html")]
+    assert mxd([*words, "--target", "x", "--position", "4", *page_words]) == 0
     said = capsys.readouterr().out
+    assert "looks from" in said
     assert said.startswith("'x' has probability")
     assert "of the influence" in said
     page = (tmp_path / "graph.html").read_text("utf-8")
     assert page.count("<circle") > 2
+    assert page.count("looks from") >= 2
 
 
 @pytest.mark.parametrize(("database", "has_examples"), [("mxd.sqlite", True), ("another.sqlite", False)])
