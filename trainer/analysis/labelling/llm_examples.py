@@ -35,6 +35,18 @@ class LabelExamples:
     """Held-out texts without any active token."""
 
 
+@dataclass(frozen=True)
+class LabelPositions:
+    """(sequence, position) of tokens of one expert. Explained and held-out ones come from different blocks."""
+
+    explained: tuple[tuple[int, int], ...]
+    """Active tokens to explain."""
+    active: tuple[tuple[int, int], ...]
+    """Held-out active tokens."""
+    inactive: tuple[tuple[int, int], ...]
+    """Held-out tokens without an active token nearby."""
+
+
 def read_label_examples(
     session: Session, run: RunRecord, expert: int, tokenizer: PreTrainedTokenizerBase, explained: int, tested: int
 ) -> LabelExamples:
@@ -44,6 +56,16 @@ def read_label_examples(
         explained: maximum number of texts to explain.
         tested: maximum number of held-out texts of each kind.
     """
+    positions = label_positions(session, run, expert, tested)
+    return LabelExamples(
+        tuple(_marked_text(session, run, tokenizer, *position) for position in positions.explained[:explained]),
+        tuple(_marked_text(session, run, tokenizer, *position) for position in positions.active),
+        tuple(_marked_text(session, run, tokenizer, *position) for position in positions.inactive),
+    )
+
+
+def label_positions(session: Session, run: RunRecord, expert: int, tested: int) -> LabelPositions:
+    """Choose tokens of one expert, at most ``tested`` held-out ones of each kind. The same arguments give the same."""
     query = select(ExampleRecord.sequence, ExampleRecord.position).where(
         ExampleRecord.run_id == run.id, ExampleRecord.expert == expert
     )
@@ -53,15 +75,13 @@ def read_label_examples(
             for row in session.execute(query.order_by(ExampleRecord.bin, ExampleRecord.rank))
         )
     )
-    to_explain = [position for position in positions if position[0] // BLOCK_SEQUENCES % 2 == 0]
     held_out = [position for position in positions if position[0] // BLOCK_SEQUENCES % 2 == 1]
     generator = random.Random(expert)
     active = generator.sample(held_out, min(tested, len(held_out)))
-    inactive = _inactive_positions(session, run, expert, len(active), generator)
-    return LabelExamples(
-        tuple(_marked_text(session, run, tokenizer, *position) for position in to_explain[:explained]),
-        tuple(_marked_text(session, run, tokenizer, *position) for position in active),
-        tuple(_marked_text(session, run, tokenizer, *position) for position in inactive),
+    return LabelPositions(
+        explained=tuple(position for position in positions if position[0] // BLOCK_SEQUENCES % 2 == 0),
+        active=tuple(active),
+        inactive=tuple(_inactive_positions(session, run, expert, len(active), generator)),
     )
 
 

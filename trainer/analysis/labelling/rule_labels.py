@@ -22,11 +22,11 @@ from mxd.trainer.analysis.labelling.rule_search import (
     BackgroundTokens,
     Indices,
     Rule,
-    describe_rule,
     find_rules,
     is_among,
     matches,
 )
+from mxd.trainer.analysis.labelling.rule_text import describe_rule
 from mxd.trainer.storage.database.open import writing
 from mxd.trainer.storage.database.tables import AutomaticLabelRecord, utc_now
 from mxd.trainer.storage.run import Run

@@ -7,7 +7,6 @@ A model on the meta device gives the exact shapes of any architecture, ``cost_mo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -32,6 +31,7 @@ from mxd.trainer.training.planning.device_benchmark import (
     resident_bytes,
 )
 from mxd.trainer.training.planning.dtypes import dtype_name, dtype_of, fastest_dtype
+from mxd.trainer.training.planning.results import LayerPlan, TrainPlan
 from mxd.trainer.utils.distributed import AUTO_MAP, ProcessGroup
 
 UTILIZATION = 0.85
@@ -40,50 +40,6 @@ BUSY_SHARE = 0.95
 """Share of the time in forward passes and steps. The rest is shuffling, metrics, logging and checkpoints."""
 CHECKPOINT_BYTES = 12
 """Bytes per parameter in a checkpoint: float32 weight and two moments."""
-
-
-@dataclass(frozen=True)
-class LayerPlan:
-    """Sizes of one run's layer."""
-
-    run: str
-    method: str
-    layer: int
-    num_experts: int
-    k: int
-    gate: str
-    parameters: int
-    step_flops_per_token: int
-
-
-@dataclass(frozen=True)
-class TrainPlan:
-    """Report of ``mxd train --plan``."""
-
-    device: str
-    processes: int
-    language_model_dtype: str
-    language_model_parameters: int
-    language_model_used_parameters: int
-    """Weights in the blocks that are run, without norms and biases."""
-    layers: list[LayerPlan]
-    memory: dict[str, int]
-    """Bytes of one process by kind."""
-    memory_total: int
-    memory_free: int
-    """Free bytes on the device."""
-    disk: int
-    """Bytes of two checkpoints, which exist while a new one is written."""
-    tokens: int
-    flops_per_token: int
-    """FLOPs per token of the model and all runs."""
-    tokens_per_second: float
-    """Expected throughput of all processes, each with a device like this one."""
-    hours: float
-    share_of_products: float
-    """Expected share of the measured FLOP/s of matrix products."""
-    refusal: str | None
-    """Error message with a configuration that would fit; None if this one does."""
 
 
 class TrainSetup(NamedTuple):

@@ -10,10 +10,10 @@ from mxd.trainer.analysis.labelling.rule_search import (
     ActiveTokens,
     BackgroundTokens,
     Condition,
-    describe_rule,
     find_rules,
     matches,
 )
+from mxd.trainer.analysis.labelling.rule_text import describe_rule
 from mxd.trainer.analysis.labelling.token_features import FEATURES, FeatureExtractor
 
 WORDS = ["the", "der", "fox", "ran", ",", "red", "and"]
