@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import cast
+from typing import NamedTuple, cast
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
@@ -13,9 +13,9 @@ from mxd.backend.errors import NoIndexError, RunNotFoundError
 from mxd.backend.schemas import MetricPoint, RunDetail, RunList, RunStatus, RunSummary
 from mxd.trainer.config import Method
 from mxd.trainer.config.gates import GateConfig, resolve_gate
-from mxd.trainer.config.methods import method_traits
+from mxd.trainer.config.methods import Mixing, method_traits
 from mxd.trainer.language_model.sources import display_name
-from mxd.trainer.storage.database.tables import IndexRecord, MetricRecord, RunRecord
+from mxd.trainer.storage.database.tables import EvaluationRecord, IndexRecord, MetricRecord, RunRecord
 from mxd.trainer.storage.run import resume_command
 from mxd.trainer.utils.suggestions import unknown_run
 
@@ -57,8 +57,12 @@ def list_runs(session: Session, is_fitting: IsFitting) -> RunList:
     last = newest.subquery()
     joined = (MetricRecord.run_id == last.c.run_id) & (MetricRecord.step == last.c.step)
     metrics = {record.run_id: record for record in session.scalars(select(MetricRecord).join(last, joined))}
+    shares = _routing_shares(session)
     return RunList(
-        runs=tuple(_summary(run, metrics.get(run.id), indexes.get(run.id), is_fitting) for run in runs),
+        runs=tuple(
+            _summary(run, metrics.get(run.id), indexes.get(run.id), shares.get(run.name, UNKNOWN), is_fitting)
+            for run in runs
+        ),
     )
 
 
@@ -72,7 +76,9 @@ def run_detail(session: Session, name: str, is_fitting: IsFitting) -> RunDetail:
     index = session.get(IndexRecord, run.id)
     metrics = metrics_after(session, run, -1)
     return RunDetail(
-        run=_summary(run, metrics[-1] if metrics else None, index, is_fitting),
+        run=_summary(
+            run, metrics[-1] if metrics else None, index, _routing_shares(session).get(name, UNKNOWN), is_fitting
+        ),
         input_width=run.input_width,
         output_width=run.output_width,
         context_length=run.context_length,
@@ -133,7 +139,39 @@ def flatten(config: Mapping[str, object], prefix: str = "") -> dict[str, Scalar]
     return flat
 
 
-def _summary(run: RunRecord, last: MetricRecord | None, index: IndexRecord | None, is_fitting: IsFitting) -> RunSummary:
+class RoutingShare(NamedTuple):
+    """Routing share of an evaluation, and its number of tokens."""
+
+    share: float | None
+    tokens: int | None
+
+
+UNKNOWN = RoutingShare(None, None)
+
+
+def _routing_shares(session: Session) -> dict[str, RoutingShare]:
+    """Return the routing share of each run's newest evaluation. Evaluations of several runs have none."""
+    result = EvaluationRecord.result
+    query = select(EvaluationRecord.subject, result["routing_share"].as_float(), result["tokens"].as_integer())
+    rows = session.execute(query.order_by(EvaluationRecord.created_at, EvaluationRecord.id))
+    return {subject: RoutingShare(share, tokens) for subject, share, tokens in rows if share is not None}
+
+
+def mixing_of(run: RunRecord) -> Mixing | None:
+    """Return the mixing of an MxD; None for other methods. Imported runs and older ones have the paper's."""
+    if not run.method.endswith("mxd"):
+        return None
+    chosen = "paper" if run.config.get("origin") else run.config.get("mixing", "paper")
+    return cast(Mixing, method_traits(run.method).mixing if chosen == "auto" else chosen)
+
+
+def _summary(
+    run: RunRecord,
+    last: MetricRecord | None,
+    index: IndexRecord | None,
+    routing: RoutingShare,
+    is_fitting: IsFitting,
+) -> RunSummary:
     return RunSummary(
         name=run.name,
         status=status_of(run, is_fitting),
@@ -147,6 +185,7 @@ def _summary(run: RunRecord, last: MetricRecord | None, index: IndexRecord | Non
         min_k=cast(int | None, run.config.get("min_k")),
         has_top_k=method_traits(run.method).has_top_k,
         gate=gate_of(run),
+        mixing=mixing_of(run),
         hidden_width=run.hidden_width,
         parameters=run.parameters,
         origin=origin_of(run.config),
@@ -159,6 +198,8 @@ def _summary(run: RunRecord, last: MetricRecord | None, index: IndexRecord | Non
         last_metric=point(last) if last else None,
         indexed_tokens=index.tokens if index else None,
         active_experts=index.active_experts if index else None,
+        routing_share=routing.share,
+        routing_share_tokens=routing.tokens,
     )
 
 

@@ -7,6 +7,7 @@ from typing import Literal
 
 from mxd.backend.schemas.base import Schema
 from mxd.trainer.config import Method
+from mxd.trainer.config.methods import Mixing
 
 RunStatus = Literal["training", "stopped", "finished", "failed"]
 
@@ -61,6 +62,8 @@ class RunSummary(Schema):
     """True if a smaller K can be chosen for routing and steering."""
     gate: str
     """Kind of gate, with its number of groups if it has groups."""
+    mixing: Mixing | None
+    """Mixing of an MxD: the paper's exact form, which can become constant, or centred. Null for other methods."""
     hidden_width: int
     parameters: int
     """Number of parameters of the layer."""
@@ -80,6 +83,10 @@ class RunSummary(Schema):
     """Number of tokens in the index; null if not indexed."""
     active_experts: int | None
     """Number of experts active on at least one indexed token; null if not indexed."""
+    routing_share: float | None
+    """Routing share of the newest evaluation; null if not evaluated."""
+    routing_share_tokens: int | None
+    """Number of tokens of that evaluation."""
 
 
 class RunList(Schema):

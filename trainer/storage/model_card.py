@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mxd.trainer.config import LayerConfig, TrainConfig
-from mxd.trainer.config.methods import method_traits
+from mxd.trainer.config.methods import Mixing, method_traits
 
 LIBRARY = "mxd-explorer"
+MIXINGS: Mapping[Mixing, str] = {
+    "paper": "a C, the paper's exact form; it can become constant, so check the routing share",
+    "centred": "a C minus its median over the training tokens, which excludes a constant mixing",
+}
+"""Mixing of an MxD, for the card."""
 
 
 def write_card(config: TrainConfig, layer: LayerConfig, is_on_hub: bool, figures: Mapping[str, str]) -> str:
@@ -52,6 +57,7 @@ def _facts(config: TrainConfig, layer: LayerConfig) -> dict[str, str]:
         "experts N": f"{layer.num_experts:,}",
         "active K": f"{layer.k:,}" if layer.min_k is None else f"{layer.min_k:,} to {layer.k:,}",
         "gate": layer.gate.describe(),
+        **({"mixing": MIXINGS[layer.mixing]} if config.method.endswith("mxd") else {}),
         "hidden width H": f"{layer.hidden_width:,}",
         "activation": f"{layer.activation} ({layer.encoder})",
         "training tokens": f"{config.tokens:,}" if config.tokens else "not stated",

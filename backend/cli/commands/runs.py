@@ -13,7 +13,20 @@ if TYPE_CHECKING:
     from mxd.backend.schemas import RunSummary
     from mxd.backend.settings import Settings
 
-HEADER = ("run", "status", "language model", "method", "layer", "N", "K", "tokens", "normalised MSE", "indexed", "from")
+HEADER = (
+    "run",
+    "status",
+    "language model",
+    "method",
+    "layer",
+    "N",
+    "K",
+    "tokens",
+    "norm. MSE",
+    "routing",
+    "indexed",
+    "from",
+)
 TEXT_COLUMNS = 4
 
 
@@ -55,6 +68,7 @@ def _cells(run: RunSummary) -> tuple[str, ...]:
         str(run.k),
         f"{run.trained_tokens:,}",
         f"{run.last_metric.normalized_mse:.4f}" if run.last_metric else "",
+        "" if run.routing_share is None else f"{run.routing_share:.2f}",
         "" if run.indexed_tokens is None else f"{run.indexed_tokens:,}",
         run.origin or "",
     )

@@ -18,6 +18,7 @@ from mxd.backend.api.app import create_app
 from mxd.backend.cli.main import run
 from mxd.backend.database.engine import open_database, reading
 from mxd.backend.plots.report import report
+from mxd.backend.queries.runs import mixing_of
 from mxd.backend.settings import Settings
 from mxd.trainer.config import EvaluateConfig, TextConfig
 from mxd.trainer.config.analysis import ProbeConfig
@@ -100,6 +101,30 @@ def test_an_evaluation_has_intervals_and_warnings(seen: TestClient) -> None:
     assert names >= {"Dead experts", "Normalised rank", "Variation of the mixing vector"}
     assert seen.get("/api/runs/bare/evaluations").json() == {"evaluations": []}
     assert seen.get("/api/runs/nobody/evaluations").status_code == 404
+
+
+def test_a_run_states_its_mixing_and_its_newest_routing_share(seen: TestClient) -> None:
+    runs = {run["name"]: run for run in seen.get("/api/runs").json()["runs"]}
+    (found,) = seen.get("/api/runs/first/evaluations").json()["evaluations"]
+    facts = {fact["name"]: fact["value"] for fact in found["faithfulness"]}
+    assert runs["first"]["routing_share"] == pytest.approx(facts["Routing share"])
+    assert runs["first"]["routing_share_tokens"] == found["tokens"] == 320
+    assert seen.get("/api/runs/first").json()["run"]["routing_share"] == runs["first"]["routing_share"]
+    assert (runs["bare"]["routing_share"], runs["bare"]["routing_share_tokens"]) == (None, None)
+    assert {run["mixing"] for run in runs.values()} == {"centred"}
+    order = list(facts)
+    assert order.index("Variance explained") < order.index("Normalised MSE")
+    (dead,) = [fact for fact in found["health"] if fact["name"] == "Dead experts"]
+    assert dead["description"] == "active on none of 320 tokens"
+
+
+def test_runs_without_a_stated_mixing_have_that_of_the_paper() -> None:
+    kept = {"paper": "paper", "centred": "centred", "auto": "centred"}
+    for setting, expected in kept.items():
+        assert mixing_of(RunRecord(method="mxd", config={"mixing": setting})) == expected
+    assert mixing_of(RunRecord(method="mxd", config={})) == "paper"  # trained before there was a choice
+    assert mixing_of(RunRecord(method="mxd", config={"mixing": "auto", "origin": {"format": "paper"}})) == "paper"
+    assert mixing_of(RunRecord(method="transcoder", config={"mixing": "auto"})) is None
 
 
 def test_frontiers_average_seeds_and_separate_settings(seen: TestClient, measured: Path, tmp_path: Path) -> None:

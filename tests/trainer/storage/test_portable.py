@@ -77,7 +77,8 @@ def test_a_run_is_uploaded_and_downloaded(run: Run, tmp_path: Path, capsys: pyte
         assert f"Uploaded small to {hub.url}/some-one/small/commit/" in capsys.readouterr().out
         assert hub.tokens == ["Bearer hf_a"]
         card = (tmp_path / "hub" / "some-one" / "small" / "README.md").read_text()
-        assert "normalised MSE after training" in card
+        assert "normalised MSE after training (1: predicting zero)" in card
+        assert "| mixing | a C minus its median over the training tokens" in card
         with using_hub(hub.url, tmp_path / "home"):
             assert mxd(["pull", "some-one/small", "--name", "back", *data]) == 0
             assert mxd([*push, *data]) == 2

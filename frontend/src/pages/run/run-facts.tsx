@@ -26,7 +26,9 @@ export function RunFacts({ run }: { readonly run: RunSummary }) {
     ["Experts N", formatCount(run.num_experts)],
     ["Active K", activeK(run)],
     ["Gate", gateName(run.gate)],
-    ...(run.mixing === null ? [] : [["Mixing", run.mixing === "paper" ? "the paper’s exact form" : "centred"] as const]),
+    ...(run.mixing === null
+      ? []
+      : [["Mixing", run.mixing === "paper" ? "the paper’s exact form" : "centred"] as const]),
     ...(hasHiddenLayer(run) ? [["Hidden width H", formatCount(run.hidden_width)] as const] : []),
     ["Parameters", formatCompact(run.parameters)],
     ["Dataset", shortSource(run.text), run.text],

@@ -5,6 +5,7 @@ import { Link } from "react-router";
 
 import { SearchBox } from "@/components/layout/search/search-box";
 import { useSearchDialog } from "@/components/layout/search/search-dialog";
+import { useCurrentRun } from "@/components/runs/current-run";
 import { usePageLinks } from "@/components/runs/page-links";
 import { useTray } from "@/components/tray/tray-context";
 import { Button } from "@/components/ui/button";
@@ -12,6 +13,7 @@ import { CopyButton } from "@/components/ui/copy-button";
 import { BrandMark, Icon } from "@/components/ui/icon";
 import { queryText } from "@/hooks/use-url-state";
 import { formatEdits } from "@/lib/edits/edits";
+import { formatCount, formatFixed } from "@/lib/text/format";
 
 import { RunChooser } from "./run-chooser";
 
@@ -78,21 +80,40 @@ function NarrowRun() {
   );
 }
 
+/** Below this share, most of a layer’s effect does not depend on its experts. */
+const LOW_ROUTING_SHARE = 0.5;
+
+/** Warns on every page that the experts of the current run explain little. */
+function RoutingWarning() {
+  const { summary } = useCurrentRun();
+  const share = summary?.routing_share ?? null;
+  if (summary === null || share === null || share >= LOW_ROUTING_SHARE) return null;
+  return (
+    <p className="routing-warning" role="note">
+      <b>Routing share {formatFixed(share)}</b> of {summary.name}, on {formatCount(summary.routing_share_tokens ?? 0)}{" "}
+      tokens: most of the layer’s effect does not depend on which experts are active.
+    </p>
+  );
+}
+
 export function PageBar({ crumbs, note, children, withSearch = true }: PageBarProps) {
   const search = useSearchDialog();
   const [firstCrumb] = crumbs;
   return (
-    <header className="bar">
-      {crumbs.length === 1 && firstCrumb?.label !== "Home" && <h1 className="sr">{firstCrumb?.label}</h1>}
-      <NarrowRun />
-      <CrumbTrail crumbs={crumbs} {...(note !== undefined && { note })} />
-      <div className="grow wide" />
-      {withSearch && <SearchBox />}
-      <CopyLink />
-      {children}
-      <Button variant="ghost" className="narrow-run" aria-label="Search" onClick={search.open}>
-        <Icon name="search" />
-      </Button>
-    </header>
+    <>
+      <header className="bar">
+        {crumbs.length === 1 && firstCrumb?.label !== "Home" && <h1 className="sr">{firstCrumb?.label}</h1>}
+        <NarrowRun />
+        <CrumbTrail crumbs={crumbs} {...(note !== undefined && { note })} />
+        <div className="grow wide" />
+        {withSearch && <SearchBox />}
+        <CopyLink />
+        {children}
+        <Button variant="ghost" className="narrow-run" aria-label="Search" onClick={search.open}>
+          <Icon name="search" />
+        </Button>
+      </header>
+      <RoutingWarning />
+    </>
   );
 }
