@@ -40,6 +40,10 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
         "import": Entry("import_", "ImportCommand", "import a sparse layer trained with another library"),
         "import-features": Entry("import_features", "ImportFeaturesCommand", "import features from Neuronpedia"),
         "lab train": Entry("lab", "LabTrainCommand", "train with experimental methods and penalties"),
+        "lab score-labels": Entry(
+            "lab_score_labels", "ScoreLabelsCommand", "score expert labels with a local language model"
+        ),
+        "lab steer-concepts": Entry("lab", "LabSteerConceptsCommand", "steer towards concepts of labelled texts"),
     },
     "Explore": {
         "runs": Entry("runs", "RunsCommand", "list trained runs"),
@@ -109,7 +113,7 @@ def overview(group: str = "") -> str:
 
 
 def split_command(words: Sequence[str]) -> tuple[str, list[str]]:
-    """Split a command line into the command and its options. Global options before the command are moved behind it.
+    """Split a command line into the command and its options. Global options before the command are moved after it.
 
     Raises:
         UnknownCommandError: there is no such command.

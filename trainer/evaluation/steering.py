@@ -41,6 +41,10 @@ density is amplified. random_direction: a random direction with the norm of the 
 KINDS: tuple[Kind, ...] = ("expert", "random_expert", "random_direction")
 
 
+ROWS_AT_ONCE = 32
+"""Texts whose logits are held at a time."""
+
+
 @dataclass(frozen=True)
 class StrengthResult:
     """Effects of one strength on the texts, averaged over prompts and samples."""
@@ -117,14 +121,30 @@ def generate_texts(
 ) -> Tensor:
     """Continue ``prompt`` in every row, [R, T]. Rows with the same seed share their sampling noise."""
     ids_RT = torch.tensor([prompt] * len(seeds))
+    new_RT, cache = ids_RT, None
     for step in range(sampling.max_tokens):
         with language_model.replace_mlps({layer: mlp}):
-            logits_RV = language_model.logits(ids_RT)[:, -1]
+            output = language_model.module(
+                input_ids=new_RT.to(language_model.device), past_key_values=cache, use_cache=True
+            )
+        cache, logits_RV = output.past_key_values, output.logits[:, -1].float()
         noise = {seed: gumbel_noise(seed, step, logits_RV.shape[1]) for seed in set(seeds)}
         noise_RV = torch.stack([noise[seed] for seed in seeds])
         chosen = sample_tokens(logits_RV, [set(ids) for ids in ids_RT.tolist()], [sampling] * len(seeds), noise_RV)
-        ids_RT = torch.cat([ids_RT, torch.tensor(chosen).unsqueeze(1)], dim=1)
+        new_RT = torch.tensor(chosen).unsqueeze(1)
+        ids_RT = torch.cat([ids_RT, new_RT], dim=1)
     return ids_RT
+
+
+@torch.no_grad()
+def original_losses(language_model: LanguageModel, ids_RT: Tensor, start: int) -> Tensor:
+    """Mean loss [R] of the tokens from index ``start`` under the original model, in nats per token."""
+    losses = []
+    for part_RT in ids_RT.split(ROWS_AT_ONCE):
+        logits_RTV = language_model.logits(part_RT)[:, start - 1 : -1]
+        targets_RT = part_RT[:, start:].to(logits_RTV.device)
+        losses.append(F.cross_entropy(logits_RTV.transpose(1, 2), targets_RT, reduction="none").mean(dim=1))
+    return torch.cat(losses)
 
 
 @torch.no_grad()
