@@ -23,7 +23,7 @@ new PerformanceObserver((list) => {
 """
 PAGES = {
     "circuits": (f"/circuits?run={RUN}&prompt={PROMPT}", "Logit attribution"),
-    "unprobed": ("/probing?run=second", "Not probed yet"),
+    "unprobed": ("/probing?run=second", "has not been probed yet"),
     "steering": ("/steering", "Type a prompt to continue"),
 }
 """Address of a page, and words on it once it has loaded."""

@@ -4,6 +4,7 @@ import type { Context, ExpertDetail, ExpertRow } from "@/api/types";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { MiniHistogram } from "@/components/plots/mini-histogram";
 import { usePageLinks } from "@/components/runs/page-links";
+import { Term } from "@/components/terms/term";
 import { Concordance } from "@/components/tokens/concordance";
 import { RampLegend } from "@/components/tokens/ramp-legend";
 import { useTray } from "@/components/tray/tray-context";
@@ -12,7 +13,7 @@ import { LoadingState } from "@/components/ui/states";
 import { useShortcut } from "@/hooks/use-shortcut";
 import { formatFixed, formatPercent } from "@/lib/text/format";
 
-import { HOME_CONTEXTS } from "./home-prompts";
+import { SHOWN_CONTEXTS } from "./home-prompts";
 
 function Actions({ expert, onNext }: { readonly expert: number; readonly onNext: () => void }) {
   const links = usePageLinks();
@@ -53,17 +54,23 @@ function ExpertSummary({ row, onNext }: { readonly row: ExpertRow; readonly onNe
       </h2>
       <dl className="kv">
         <div>
-          <dt>Density</dt>
+          <dt>
+            <Term id="density">Density</Term>
+          </dt>
           <dd>
             {formatPercent(row.density)} <span>%</span>
           </dd>
         </div>
         <div>
-          <dt>Max activation</dt>
+          <dt>
+            <Term id="max_activation">Max activation</Term>
+          </dt>
           <dd>{formatFixed(row.max_activation)}</dd>
         </div>
         <div>
-          <dt>Token entropy</dt>
+          <dt>
+            <Term id="entropy">Token entropy</Term>
+          </dt>
           <dd>
             {formatFixed(row.entropy, 1)} <span>bits</span>
           </dd>
@@ -84,6 +91,7 @@ interface ActivatingContextsProps {
 export function ActivatingContexts({ detail, contexts, onNext }: ActivatingContextsProps) {
   const { row, bins: bins } = detail;
   const numStored = bins[0]?.examples ?? contexts.length;
+  const shown = contexts.slice(0, SHOWN_CONTEXTS);
   return (
     <section className="band">
       <ExpertSummary row={row} onNext={onNext} />
@@ -91,15 +99,15 @@ export function ActivatingContexts({ detail, contexts, onNext }: ActivatingConte
         <div className="pane-h">
           <h2>Top examples</h2>
           <span className="note">
-            {contexts.length} of {numStored} examples, aligned on the token with the strongest activation
+            {shown.length} of {numStored} examples, aligned on the token with the strongest activation
           </span>
           <span className="grow" />
           <RampLegend kind="sequential" low="Activation 0" high={formatFixed(row.max_activation)} />
         </div>
         {contexts.length === 0 ? (
-          <LoadingState label="Loading examples" rows={HOME_CONTEXTS} rowHeight={28} />
+          <LoadingState label="Loading examples" rows={SHOWN_CONTEXTS} rowHeight={28} />
         ) : (
-          <Concordance contexts={contexts} largest={row.max_activation} mode="aligned" />
+          <Concordance contexts={shown} largest={row.max_activation} mode="aligned" />
         )}
       </div>
     </section>

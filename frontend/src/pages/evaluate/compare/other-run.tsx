@@ -77,7 +77,7 @@ function ComparablePairs({ runs }: { readonly runs: readonly RunSummary[] }) {
   if (pairs.length === 0) return null;
   return (
     <>
-      <p>These runs replace the same MLP as each other:</p>
+      <p>Two runs of one MLP, whose losses are comparable:</p>
       <ul className="compare-choices">
         {pairs.map(([one, other]) => (
           <li key={`${one.name} ${other.name}`}>

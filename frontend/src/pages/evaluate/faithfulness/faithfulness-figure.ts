@@ -22,8 +22,21 @@ function pointsOf(raw: RawTrace, keep: (run: unknown) => boolean): RawTrace {
   };
 }
 
+/** The points of a trace and the lower ends of their intervals. */
+function extentOf(raw: RawTrace): readonly number[] {
+  const x = readTrace(raw).x.map(Number);
+  const { arrayminus } = (raw.error_x ?? {}) as Readonly<Record<string, unknown>>;
+  return [...x, ...list(arrayminus).flatMap((minus, i) => (x[i] ?? 0) - Number(minus))].filter((value) => value > 0);
+}
+
+/** The routing shares of all runs and their intervals, instead of the range from 0 to 1. */
+export function routingFigure(figure: FigureData): FigureData {
+  const xaxis = { ...(figure.layout.xaxis ?? {}), range: undefined, autorange: true };
+  return withLegend({ ...figure, layout: { ...figure.layout, xaxis } });
+}
+
 export function faithfulnessFigure(figure: FigureData, run: string): FigureData {
-  const values = figure.data.flatMap((raw) => readTrace(raw).x.map(Number));
+  const values = figure.data.flatMap(extentOf);
   const data = figure.data.flatMap((raw) => {
     if (readTrace(raw).role !== "this-run") return [raw];
     const others = pointsOf(raw, (other) => other !== run);

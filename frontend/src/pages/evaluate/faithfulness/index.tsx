@@ -13,13 +13,13 @@ import { faithfulnessVerdict, routingVerdict } from "@/components/runs/faithfuln
 import { EvaluationWarnings, WithEvaluation } from "@/components/runs/latest-evaluation";
 import { shortSource } from "@/components/runs/run-labels";
 
-import { faithfulnessFigure } from "./faithfulness-figure";
+import { faithfulnessFigure, routingFigure } from "./faithfulness-figure";
 
 /** Comparison across runs. Empty figures are hidden. */
 function ComparisonAcrossRuns() {
   return (
     <>
-      <ServerFigure name="routing-frontier" prepare={withLegend} />
+      <ServerFigure name="routing-frontier" prepare={routingFigure} />
       <ServerFigure name="added-layers" prepare={withLegend} />
     </>
   );

@@ -44,9 +44,11 @@ function NotProbed({ run }: { readonly run: string }) {
   return (
     <EmptyState title={`${run} has not been probed yet`}>
       <ProbedRuns />
-      A probe measures how well single experts separate classes of text, for example languages or topics. It selects
-      experts on validation texts and scores them once on test texts, beside the best MLP neuron and a random gate. It
-      needs labelled texts, a JSONL file with a text and a label per line:
+      <p>
+        A probe measures how well single experts separate classes of text, for example languages or topics. It selects
+        experts on validation texts and scores them once on test texts, beside the best MLP neuron and a random gate. It
+        needs labelled texts, a JSONL file with a text and a label per line:
+      </p>
       <Command text={'{"text": "Preheat the oven to 180 degrees.", "label": "recipe"}'} />
       <Command text={`mxd probe ${run} --labels FILE.jsonl`} />
       If the label has another name, pass it with <code>--label-column</code>. This page then shows a verdict, a table

@@ -54,6 +54,14 @@ export function nodeName(response: CircuitResponse, node: CircuitNode): string {
   return `${name}, layer ${node.layer}, on ${tokenText(response.graph, node.position)}`;
 }
 
+/** As the end of an edge: the MLPs of a band go by their layers. */
+export function endName(response: CircuitResponse, node: CircuitNode): string {
+  const { graph } = response;
+  const band = node.kind === "mlp" && node.layer !== null ? mlpBand(graph, node.layer) : null;
+  if (band === null || band.first === band.last) return nodeName(response, node);
+  return `MLPs, ${bandName(band).toLowerCase()}, on ${tokenText(graph, node.position)}`;
+}
+
 /** In its box in the graph. */
 export function boxName(response: CircuitResponse, { node, supernode, members }: ShownNode): string {
   if (supernode !== null) return supernode.name;

@@ -4,6 +4,7 @@ import { Link } from "react-router";
 
 import type { CircuitNode, CircuitResponse } from "@/api/types";
 import { ExpertLabel } from "@/components/experts/expert-link";
+import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { formatPercent, formatSigned } from "@/lib/text/format";
 import type { MeasuredEffects } from "@/pages/prompt/circuits/check/verdict";
@@ -88,10 +89,14 @@ export function NodeTable(props: TableProps) {
             <th>Token</th>
             <th className="num">Layer</th>
             <th className="num">
-              Influence <span className="unit">%</span>
+              <Term id="influence">Influence</Term> <span className="unit">%</span>
             </th>
-            <th className="num">Direct effect</th>
-            <th className="num">Total effect</th>
+            <th className="num">
+              <Term id="direct_effect">Direct effect</Term>
+            </th>
+            <th className="num">
+              <Term id="total_effect">Total effect</Term>
+            </th>
             {measured.size > 0 && <th className="num">Measured effect</th>}
           </tr>
         </thead>
@@ -121,7 +126,7 @@ export function EdgeTable({ response }: { readonly response: CircuitResponse }) 
             <th>To</th>
             <th className="num">Weight</th>
             <th className="num">
-              Influence <span className="unit">%</span>
+              <Term id="influence">Influence</Term> <span className="unit">%</span>
             </th>
           </tr>
         </thead>

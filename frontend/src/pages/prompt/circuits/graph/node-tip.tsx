@@ -6,7 +6,7 @@ import { TokenChip } from "@/components/tokens/token-chip";
 import { formatFixed, formatPercent, formatSigned } from "@/lib/text/format";
 import type { MeasuredEffects } from "@/pages/prompt/circuits/check/verdict";
 
-import { nodeExpertInfo, nodeName, shownName, signClass } from "./node-labels";
+import { endName, nodeExpertInfo, nodeName, shownName, signClass } from "./node-labels";
 import type { ShownNode } from "./shown-graph";
 
 const TIP_EDGES = 4;
@@ -16,13 +16,16 @@ interface NodeProps {
   readonly shown: ShownNode;
 }
 
-/** Weights of the edges into or out of a node by their other end; those of a supernode's members are added. */
-function edgesOf({ graph }: CircuitResponse, { members }: ShownNode, direction: "in" | "out") {
+/** Weights of the edges into or out of a node by the name of their other end; MLPs of one band and token are added. */
+function edgesOf(response: CircuitResponse, { members }: ShownNode, direction: "in" | "out") {
+  const { edges, nodes } = response.graph;
   const [here, there] = direction === "in" ? (["target", "source"] as const) : (["source", "target"] as const);
-  const weights = new Map<number, number>();
-  for (const edge of graph.edges) {
-    if (!members.includes(edge[here]) || members.includes(edge[there])) continue;
-    weights.set(edge[there], (weights.get(edge[there]) ?? 0) + edge.weight);
+  const weights = new Map<string, number>();
+  for (const edge of edges) {
+    const other = nodes[edge[there]];
+    if (other === undefined || !members.includes(edge[here]) || members.includes(edge[there])) continue;
+    const name = endName(response, other);
+    weights.set(name, (weights.get(name) ?? 0) + edge.weight);
   }
   return [...weights];
 }
@@ -40,15 +43,11 @@ export function EdgeList({ response, shown, direction, limit }: EdgeListProps) {
     <div className="edge-list">
       <h3>{direction === "in" ? "Inputs" : "Outputs"}</h3>
       <ul>
-        {edges.slice(0, limit).map(([index, weight]) => {
-          const other = response.graph.nodes[index];
-          if (other === undefined) return null;
-          return (
-            <li key={index}>
-              <span className={`num ${signClass(weight)}`}>{formatSigned(weight, 3)}</span> {nodeName(response, other)}
-            </li>
-          );
-        })}
+        {edges.slice(0, limit).map(([name, weight]) => (
+          <li key={name}>
+            <span className={`num ${signClass(weight)}`}>{formatSigned(weight, 3)}</span> {name}
+          </li>
+        ))}
       </ul>
       {edges.length > limit && <p className="dim">and {edges.length - limit} more</p>}
     </div>

@@ -3,6 +3,7 @@
 import { useState } from "react";
 
 import { ApiError } from "@/api/http/errors";
+import { Term } from "@/components/terms/term";
 import { RampLegend } from "@/components/tokens/ramp-legend";
 import { Button } from "@/components/ui/button";
 import { CopyButton } from "@/components/ui/copy-button";
@@ -81,11 +82,8 @@ export function Streams({ generation, prompt, maxTokens, edits, lock, onLock, on
         <RampLegend kind="diverging" low={`Δ log p under steering, nats: −${SCALE_LIMIT}`} high={`+${SCALE_LIMIT}`} />
         <span className="grow" />
         {kl !== null && !generation.isOutdated && (
-          <span
-            className="dim"
-            title="Mean KL divergence between the baseline and steered next-token distributions over the steered text"
-          >
-            KL {formatFixed(kl, 2)} nats per token.
+          <span className="dim">
+            <Term id="kl">KL</Term> {formatFixed(kl, 2)} nats per token, mean over the steered text.
           </span>
         )}
         <span className="dim wide">Both texts use the same seed.</span>
