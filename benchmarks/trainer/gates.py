@@ -14,7 +14,7 @@ from typing import get_args
 import torch
 from torch import Tensor
 
-from benchmarks.trainer.step_memory import extra_peak_bytes
+from benchmarks.trainer.memory import extra_peak_bytes
 from benchmarks.trainer.timing import Machine, in_turn, median_ratio
 from mxd.trainer.config.gates import GateConfig, GateForm, GateSizes, resolve_gate
 from mxd.trainer.layers.gates import Gate, build_gate

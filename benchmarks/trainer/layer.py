@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import Tensor
 
-from benchmarks.trainer.step_memory import extra_peak_bytes
+from benchmarks.trainer.memory import extra_peak_bytes
 from benchmarks.trainer.timing import Machine, Rounds, median_ratio
 from mxd.trainer.config import LayerConfig
 from mxd.trainer.layers.metrics import normalized_mse

@@ -1,7 +1,9 @@
-"""Peak memory of a function, measured in its own process."""
+"""Peak memory: of a function in its own process, or of a piece of work beyond what was in use before."""
 
 from __future__ import annotations
 
+import gc
+import re
 import resource
 import sys
 from collections.abc import Callable
@@ -13,11 +15,15 @@ from typing import ParamSpec, TypeVar
 
 import torch
 
+from mxd.trainer.utils.memory import trim_freed_memory
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _BYTES = 1 if sys.platform == "darwin" else 1024
 """Unit of ``ru_maxrss`` in bytes."""
+_STATUS = Path("/proc/self/status")
+_CLEAR = Path("/proc/self/clear_refs")
 
 
 def peak_bytes(work: Callable[P, object], *given: P.args, **named: P.kwargs) -> int:
@@ -46,9 +52,30 @@ def _measured(work: Callable[[], object]) -> int:
     work()
     if torch.cuda.is_available():
         return int(torch.cuda.max_memory_allocated())
-    status = Path("/proc/self/status")
-    if status.is_file():
-        # Unlike getrusage, this does not start at the size of the parent process.
-        lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
-        return int(lines["VmHWM"].split()[0]) * 1024
+    if _STATUS.is_file():
+        return 1024 * _kilobytes("VmHWM")  # unlike getrusage, this does not start at the size of the parent process
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _BYTES
+
+
+def extra_peak_bytes(work: Callable[[], object], device: str) -> float:
+    """Return the peak beyond the start: of the allocator on a GPU, of the resident set elsewhere; NaN if unknown."""
+    gc.collect()
+    trim_freed_memory()  # otherwise memory freed by earlier work would hide part of the peak
+    if device.startswith("cuda"):
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        work()
+        return torch.cuda.max_memory_allocated() - before
+    try:
+        _CLEAR.write_text("5")  # resets the high-water mark to the current resident size
+        before = _kilobytes("VmRSS")
+        work()
+        return 1024.0 * (_kilobytes("VmHWM") - before)
+    except OSError:
+        return float("nan")
+
+
+def _kilobytes(name: str) -> int:
+    found = re.search(rf"^{name}:\s+(\d+) kB", _STATUS.read_text(), flags=re.MULTILINE)
+    assert found is not None
+    return int(found[1])

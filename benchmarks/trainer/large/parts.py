@@ -17,8 +17,8 @@ from typing import Literal
 import torch
 
 from benchmarks.trainer.large.shape import in_memory, on_disk
+from benchmarks.trainer.memory import extra_peak_bytes
 from benchmarks.trainer.sizes import write_text
-from benchmarks.trainer.step_memory import extra_peak_bytes
 from benchmarks.trainer.timing import in_turn
 from benchmarks.trainer.train import random_ids
 from mxd.trainer.config import LayerConfig, TrainConfig

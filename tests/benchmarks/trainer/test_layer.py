@@ -28,7 +28,7 @@ def test_the_dense_form_needs_more_memory() -> None:
 
 PEAK = """
 import torch
-from benchmarks.trainer.step_memory import extra_peak_bytes
+from benchmarks.trainer.memory import extra_peak_bytes
 print(extra_peak_bytes(lambda: torch.ones(16 << 20).max(), "cpu"))
 """
 """In a process of its own: another test may have this one keep what is freed, which is then there already."""
