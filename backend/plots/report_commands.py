@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from mxd.trainer.config.privacy import SUBJECT
 from mxd.trainer.storage.database.tables import (
     AblationRecord,
     EvaluationRecord,
@@ -41,10 +42,14 @@ OF_FINE_TUNING = (
 
 
 def commands(session: Session) -> list[str]:
-    """Return the commands of all runs, evaluations, probes and steering measurements, in an executable order."""
+    """Return the commands of all runs, evaluations, probes and steering measurements, in an executable order.
+
+    Evaluations by ``mxd protect`` are left out: its passages are not stored.
+    """
     runs = {run.id: run for run in session.scalars(select(RunRecord).order_by(RunRecord.started_at, RunRecord.id))}
     lines = [fit(run.config) for run in runs.values()]
-    lines += [_evaluate(record) for record in session.scalars(select(EvaluationRecord).order_by(EvaluationRecord.id))]
+    evaluations = select(EvaluationRecord).where(~EvaluationRecord.subject.startswith(SUBJECT))
+    lines += [_evaluate(record) for record in session.scalars(evaluations.order_by(EvaluationRecord.id))]
     for probe in session.scalars(select(ProbeRecord).order_by(ProbeRecord.id)):
         lines.append(_line("probe", [runs[probe.run_id].name], probe.settings))
     measured = session.scalars(select(AblationRecord.run_id).distinct())

@@ -48,7 +48,8 @@ def added(session: Session) -> list[EvaluationRecord]:
         NoEvaluationsError: there are no evaluations.
     """
     query = select(EvaluationRecord).order_by(EvaluationRecord.text, EvaluationRecord.created_at)
-    records = [record for record in session.scalars(query) if "steps" in record.result]
+    # Results of privacy fine-tuning have steps too.
+    records = [record for record in session.scalars(query) if "fine_tuned" in record.result]
     if not records:
         raise NoEvaluationsError(
             "No layer-by-layer evaluation yet. Run 'mxd evaluate RUN RUN … --layer-by-layer --dataset DATASET'."

@@ -18,11 +18,14 @@ from pydantic import TypeAdapter
 from mxd.backend.api.app import create_app
 from mxd.backend.api.dependencies import Services
 from mxd.backend.api.privacy_service import PrivacyService
+from mxd.backend.database.engine import opened, reading
+from mxd.backend.plots.report_commands import commands
 from mxd.backend.schemas import ProtectEvent, ProtectRequest
 from mxd.backend.settings import Settings
 from mxd.trainer.analysis.indexing import build_index
 from mxd.trainer.config import IndexConfig
 from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.storage.database.open import sqlite_url
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training.privacy.metrics import confidence_by_token
 from mxd.trainer.training.privacy.results import PrivacyResult
@@ -86,6 +89,9 @@ def test_progress_is_streamed_and_a_run_is_created(client: TestClient, data: Pat
         listed = client.get(f"/api/runs/{name}/privacy").json()["protected"]
         assert [one["result"]["runs"] for one in listed] == [["small-private"]]
     assert client.get("/api/runs/bare/privacy").json() == {"protected": []}
+    assert client.get("/api/figures/added-layers").status_code == 200
+    with opened(sqlite_url(data)) as database, reading(database) as session:
+        assert any(line.startswith("# small-private is of mxd protect") for line in commands(session))
     told = json.dumps([client.get("/api/runs/small/privacy").json(), client.get("/api/runs/small-private").json()])
     assert not any(text in told for text in PASSAGES)
 
