@@ -23,7 +23,7 @@ MAX_SEARCHES = 64
 QUOTES = " “\"'"
 """Characters before the first word of a label."""
 MIN_SEARCHED_ACCURACY = 0.65
-"""Balanced accuracy below which a label is not searched; pages do not show such labels."""
+"""Balanced accuracy below which a measured label is not searched; pages do not show such labels."""
 
 
 def automatic_labels(
@@ -40,7 +40,7 @@ def automatic_labels(
         labels_of[record.expert].append(record)
     return {
         expert: tuple(
-            AutomaticLabel.model_validate(record, from_attributes=True)
+            AutomaticLabel.model_validate(_served([getattr(record, name) for name in FIELDS]))
             for record in sorted(records, key=lambda record: (record.labeller == FEATURES, -record.balanced_accuracy))
         )
         for expert, records in labels_of.items()
@@ -62,7 +62,7 @@ class ShownLabels:
     def of(self, expert: int) -> dict[str, Any] | None:
         """Return the label of an expert as ``AutomaticLabel``."""
         row = self.rows.get(expert)
-        return None if row is None else dict(zip(FIELDS, row, strict=True))
+        return None if row is None else _served(row)
 
     @cached_property
     def like(self) -> Callable[[str], list[int]]:
@@ -70,8 +70,7 @@ class ShownLabels:
 
         Labels that begin with the text come first: “Numbers after …” before “, after numbers”. Then the best ones.
         """
-        accuracy = FIELDS.index("balanced_accuracy")
-        searched = {expert: row for expert, row in self.rows.items() if row[accuracy] >= MIN_SEARCHED_ACCURACY}
+        searched = {expert: row for expert, row in self.rows.items() if _is_searched(row)}
         # One text with a line per label is searched in a single pass in C.
         lines = [row[0].replace("\n", " ").casefold() for row in searched.values()]
         whole, experts = "\n".join(lines), list(searched)
@@ -103,6 +102,17 @@ def load_shown_labels(session: Session, run_id: int) -> ShownLabels:
             best[expert] = tuple(row)
     accuracy = FIELDS.index("balanced_accuracy")
     return ShownLabels(dict(sorted(best.items(), key=lambda item: (-item[1][accuracy], item[0]))))
+
+
+def _served(row: Sequence[Any]) -> dict[str, Any]:
+    """Return ``FIELDS`` as ``AutomaticLabel``. Imported labels have no test examples, so no score was measured."""
+    label = dict(zip(FIELDS, row, strict=True))
+    return label if label["test_examples"] else label | {"balanced_accuracy": None}
+
+
+def _is_searched(row: Sequence[Any]) -> bool:
+    label = _served(row)
+    return label["balanced_accuracy"] is None or label["balanced_accuracy"] >= MIN_SEARCHED_ACCURACY
 
 
 def _order(row: Sequence[Any]) -> tuple[bool, float]:

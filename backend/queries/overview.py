@@ -65,6 +65,7 @@ def indexed_runs(session: Session) -> list[Indexed]:
     query = (
         select(RunRecord, IndexRecord.normalized_mse)
         .join(IndexRecord, IndexRecord.run_id == RunRecord.id)
+        .where(IndexRecord.normalized_mse > 0)  # not measured for imported features
         .order_by(RunRecord.method, RunRecord.k, RunRecord.name)
     )
     return [

@@ -42,8 +42,9 @@ class AutomaticLabel(Schema):
     label: str
     labeller: str
     """``features``, or the name of the language model that wrote the label."""
-    balanced_accuracy: float
-    """Balanced accuracy of predicting activity from the label, on held-out examples and other text; chance is 0.5."""
+    balanced_accuracy: float | None
+    """Balanced accuracy of predicting activity from the label, on held-out examples and other text; chance is 0.5.
+    Null if it was not measured, as for imported labels."""
     precision: float | None
     """Share of the tokens that match the label on which the expert is active."""
     recall: float | None

@@ -1395,8 +1395,9 @@ export interface components {
             /**
              * Balanced Accuracy
              * @description Balanced accuracy of predicting activity from the label, on held-out examples and other text; chance is 0.5.
+             *     Null if it was not measured, as for imported labels.
              */
-            balanced_accuracy: number;
+            balanced_accuracy: number | null;
             /** Label */
             label: string;
             /**

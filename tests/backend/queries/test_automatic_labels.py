@@ -20,5 +20,14 @@ def test_labels_that_begin_with_the_text_come_first() -> None:
     assert labels.like("number") == [1, 2, 0, 3]
 
 
+def test_imported_labels_are_found_and_their_score_is_not_measured() -> None:
+    rows = {0: ("Numbers", "neuronpedia", 0.0, None, None, 0), 1: ("Numbers", "features", 0.7, 1.0, 1.0, 20)}
+    labels = ShownLabels(rows)
+    imported, tested = labels.of(0), labels.of(1)
+    assert imported is not None and tested is not None
+    assert (imported["balanced_accuracy"], tested["balanced_accuracy"]) == (None, 0.7)
+    assert labels.like("numbers") == [0, 1]
+
+
 def test_weak_labels_are_not_found() -> None:
     assert _labels(("Numbers", 0.6), ("Numbers", 0.66)).like("NUMBERS") == [1]

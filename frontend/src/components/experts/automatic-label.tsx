@@ -6,13 +6,14 @@ import { formatFixed } from "@/lib/text/format";
 /** Labels with a lower balanced accuracy are hidden; chance is 0.5. */
 const MIN_SCORE = 0.65;
 
-/** The label, or null if its score is too low to show it. */
+/** The label, or null if its score was measured and is too low to show it. */
 export function shownAutomatic(automatic: AutomaticLabel | null | undefined): AutomaticLabel | null {
-  return automatic != null && automatic.balanced_accuracy >= MIN_SCORE ? automatic : null;
+  return automatic != null && (automatic.balanced_accuracy ?? 1) >= MIN_SCORE ? automatic : null;
 }
 
 export function describeAutomaticLabel({ labeller, balanced_accuracy, test_examples }: AutomaticLabel): string {
   const by = labeller === "features" ? "from its top examples" : `by ${labeller}`;
+  if (balanced_accuracy === null) return `Automatic label ${by}; not tested`;
   return `Automatic label ${by}; balanced accuracy ${formatFixed(balanced_accuracy)} on ${test_examples} held-out examples`;
 }
 
@@ -20,7 +21,15 @@ export function AutomaticLabelText({ automatic }: { readonly automatic: Automati
   return (
     <span className="auto-label" title={describeAutomaticLabel(automatic)}>
       <span className="auto-mark">
-        auto<span className="sr">matic label, balanced accuracy</span> {formatFixed(automatic.balanced_accuracy)}
+        {automatic.balanced_accuracy === null ? (
+          <>
+            auto<span className="sr">matic label, not tested</span>
+          </>
+        ) : (
+          <>
+            auto<span className="sr">matic label, balanced accuracy</span> {formatFixed(automatic.balanced_accuracy)}
+          </>
+        )}
         <span className="sr">:</span>
       </span>{" "}
       {automatic.label}
