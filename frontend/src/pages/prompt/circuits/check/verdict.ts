@@ -64,7 +64,12 @@ export function verdict(agreement: Agreement, checked: number, experts: number):
   const some =
     checked < experts ? `the ${checked} most influential of its ${experts} experts` : `its ${experts} experts`;
   const direction = `${formatPercent(same_sign, 0)} % changed the logit in the predicted direction`;
-  const size = slope === null ? "" : `, and the measured ones are ${formatFixed(slope)} × as large`;
+  const size =
+    slope === null
+      ? ""
+      : slope < 0
+        ? `, and most of the measured change went the other way (slope ${formatFixed(slope)})`
+        : `, and the measured ones are ${formatFixed(slope)} × as large`;
   const [low, high] = correlation === null ? [0, 0] : correlationInterval(correlation, checked);
   const fit =
     correlation === null

@@ -186,8 +186,8 @@ function useActive(response: CircuitResponse) {
   return { active, onActive };
 }
 
-/** The magnification at which the graph fits its box, within limits. */
-function useFit(box: RefObject<HTMLElement | null>, width: number): number {
+/** The magnification at which the graph fits its box, within limits, and the width of the box. */
+function useFit(box: RefObject<HTMLElement | null>, width: number) {
   const [available, setAvailable] = useState(0);
   useLayoutEffect(() => {
     const element = box.current;
@@ -199,7 +199,7 @@ function useFit(box: RefObject<HTMLElement | null>, width: number): number {
     observer.observe(element);
     return () => observer.disconnect();
   }, [box]);
-  return available === 0 ? 1 : Math.min(1, Math.max(MIN_FIT, available / width));
+  return { available, fit: available === 0 ? 1 : Math.min(1, Math.max(MIN_FIT, available / width)) };
 }
 
 /** Whether a part of the graph is hidden on the left of its box. */
@@ -217,14 +217,14 @@ export function GraphView({ shown, zoom, ...marks }: GraphViewProps) {
   const { active, onActive } = useActive(response);
   const { stop, onArrow } = useArrowKeys(layout);
   const box = useRef<HTMLDivElement>(null);
-  const fit = useFit(box, layout.width + ROW_TITLES);
+  const { available, fit } = useFit(box, layout.width + ROW_TITLES);
   const { width, height } = layout;
   const hidden = useHiddenLeft(box);
   const current = layout.nodes.findIndex(({ shown: { id } }) => id === selected);
   // The last token, from which the next one is predicted, is in view first.
   useLayoutEffect(() => {
     if (box.current !== null) box.current.scrollLeft = box.current.scrollWidth;
-  }, [response, fit]);
+  }, [response, fit, available]);
   return (
     <>
       <div className={hidden.isHidden ? "circuit-box more-left" : "circuit-box"} ref={box} onScroll={hidden.update}>
