@@ -18,6 +18,11 @@ from numpy.typing import NDArray
 RESULTS = Path(__file__).parent
 RESAMPLES = 2000
 KINDS = {"neurons": "best neuron of the MLP", "random-gate": "random gate"}
+KINDS_OF_UNITS = {
+    "smollm2-l10-transcoder": "transcoder features",
+    "neurons": "neurons of the MLP",
+    "random gate": "random gate",
+}
 HARDWARE = "2 vCPUs of an x86-64 server, no GPU"
 Cell = Any
 """A number, a string, None, or a dict of numbers such as {"value": 1.0, "interval": [0.9, 1.1]}."""
@@ -70,6 +75,28 @@ def probes(model: str, raw: dict[str, Any]) -> Iterable[list[Cell]]:
 def f1(scores: dict[str, float]) -> Cell:
     """F1 with its 95 % interval."""
     return {"value": scores["f1"], "interval": [scores["f1_low"], scores["f1_high"]]}
+
+
+def benchmark_scores(model: str, raw: dict[str, Any]) -> Iterable[list[Cell]]:
+    """One row per number of units: ROC-AUC of each subject, the mean over data sets."""
+    found = [score for score in raw["scores"] if score["metric"] == "auc"]
+    for units in raw["settings"]["units"]:
+        yield [model, units, *(measured(score["mean"]) for score in found if score["units"] == units)]
+
+
+def benchmark_differences(model: str, raw: dict[str, Any]) -> Iterable[list[Cell]]:
+    """One row per number of units: ROC-AUC of the first run minus each other's, and data sets on which it is higher."""
+    found = [each for each in raw["differences"] if each["metric"] == "auc"]
+    for units in raw["settings"]["units"]:
+        for each in found:
+            if each["units"] == units:
+                yield [
+                    model,
+                    units,
+                    KINDS_OF_UNITS[each["subject"].split(" of ")[0]],
+                    measured(each["mean"]),
+                    each["better"],
+                ]
 
 
 def single_runs(raw: dict[str, Any]) -> list[dict[str, Any]]:
@@ -157,6 +184,22 @@ TABLES: dict[str, dict[str, Any]] = {
         "columns": ["model", "class", "MxD", "transcoder", *KINDS.values()],
         "rows": probes,
     },
+    "benchmark/scores": {
+        "measured": "ROC-AUC of sparse probes on sae-probes' data sets; intervals over data sets",
+        "tokens": "300 texts per data set, 200 training and 99 test; last token of at most 64",
+        "seeds": 3,
+        "date": "2026-11-25",
+        "columns": ["model", "units per probe", "MxD experts", *KINDS_OF_UNITS.values()],
+        "rows": benchmark_scores,
+    },
+    "benchmark/differences": {
+        "measured": "ROC-AUC of the MxD minus that of others, paired by data set; intervals over data sets",
+        "tokens": "300 texts per data set, 200 training and 99 test; last token of at most 64",
+        "seeds": 3,
+        "date": "2026-11-25",
+        "columns": ["model", "units per probe", "MxD minus", "difference", "data sets on which the MxD is higher"],
+        "rows": benchmark_differences,
+    },
     "steering/amplified": {
         "measured": "KL of the next token at an expert's top examples when it is amplified by its 99th percentile",
         "tokens": "256,000 indexed tokens, 25,007 examples of 4,080 experts",
@@ -172,16 +215,21 @@ TABLES: dict[str, dict[str, Any]] = {
 }
 
 
+RAW_OUTPUT = {"steering": "ablations.csv.gz", "benchmark": "benchmark.json"}
+"""Folder of tables -> its raw output, if that is not ``evaluations.json``."""
+
+
 def main() -> None:
     """Write every table from the raw output of all models."""
     for name, table in TABLES.items():
-        kind = "ablations.csv.gz" if name.startswith("steering/") else "evaluations.json"
+        kind = RAW_OUTPUT.get(name.partition("/")[0], "evaluations.json")
         rows: list[list[Cell]] = []
         for path in sorted(RESULTS.glob(f"raw/*/{kind}")):
             raw = read_columns(path) if kind.endswith(".gz") else json.loads(path.read_text("utf-8"))
             rows += table["rows"](path.parent.name, raw)
         source = f"computed by results/tables.py from results/raw/*/{kind}"
         facts = {"seeds": 1, "hardware": HARDWARE, "date": "2026-11-23", "source": source}
+        facts |= {fact: table[fact] for fact in facts if fact in table}
         write(RESULTS / f"{name}.json", {**table, **facts, "rows": rows})
 
 
