@@ -22,7 +22,7 @@ def test_pasted_texts_are_compared(page: Page) -> None:
     expect(page.get_by_text("12 documents")).to_have_count(2)
     start.click()
     table = page.get_by_role("region", name="Experts that tell the texts apart")
-    expect(table).to_be_visible()
+    expect(table).to_be_visible(timeout=60_000)  # the language model is loaded on first use
     expect(page.get_by_text("random assignments of documents")).to_be_visible()
     expect(table.get_by_role("region", name="Examples in A: A")).to_contain_text(re.compile("man|home|said|went|old"))
     page.get_by_role("radio", name=re.compile("More often in B: [1-9]")).click()
