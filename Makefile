@@ -120,8 +120,8 @@ fuzz: $(PACKAGES)
 
 # Installs other packages and fetches Neuronpedia's code, so it is not part of make test.
 interop: $(PACKAGES)
-	@INTEROP=1 $(BIN)/python -m pytest -q tests/interop
-	@cat .interop/table.md
+	@INTEROP=1 $(BIN)/python -m pytest -q $(PYTEST) tests/interop
+	@sort .interop/table.md
 
 bench: install
 	@for name in $(BENCHES); do $(BIN)/python -m benchmarks $$name || exit 1; done

@@ -1,4 +1,4 @@
-"""Send many streamed completions with different edits to a server at once, with the unmodified client of OpenAI.
+"""Send many streamed chats and completions with different edits to a server at once, with OpenAI's unmodified client.
 
     .venv/bin/mxd demo --port 8000
     .venv/bin/python scripts/openai_at_once.py http://127.0.0.1:8000
@@ -19,6 +19,7 @@ import openai
 
 EDITS = ((), ("{expert}:add:6",), ("{expert}:add:6@first:8",), ("{expert}:add:6@generated@ramp:8",))
 PROMPT = "It was a long day, and in the evening"
+MESSAGES = [{"role": "user", "content": "What did you do in the evening?"}]
 
 
 @dataclass(frozen=True)
@@ -52,11 +53,16 @@ async def measure(url: str, run: str, expert: int, requests: int, tokens: int) -
 
 
 def _body(run: str, expert: int, number: int, tokens: int) -> dict[str, Any]:
-    edits = [edit.format(expert=expert) for edit in EDITS[number % len(EDITS)]]
-    return {"model": run, "prompt": PROMPT, "max_tokens": tokens, "seed": number, "extra_body": {"edits": edits}}
+    """Arguments of a request: every other one is a chat."""
+    edits = [edit.format(expert=expert) for edit in EDITS[number // 2 % len(EDITS)]]
+    asked = {"messages": MESSAGES} if number % 2 else {"prompt": PROMPT}
+    return {"model": run, **asked, "max_tokens": tokens, "seed": number, "extra_body": {"edits": edits}}
 
 
 async def _text(client: openai.AsyncOpenAI, body: dict[str, Any]) -> str:
+    if "messages" in body:
+        stream = await client.chat.completions.create(**body, stream=True)
+        return "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
     stream = await client.completions.create(**body, stream=True)
     return "".join([chunk.choices[0].text async for chunk in stream])
 

@@ -13,6 +13,8 @@ import sysconfig
 from hashlib import blake2b
 from pathlib import Path
 
+from filelock import FileLock
+
 from mxd.trainer.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,15 +35,28 @@ def environment(name: str, folder: Path = ENVIRONMENTS) -> Path:
     requirements = ROOT / "tests" / "interop" / f"requirements-{name}.txt"
     target = folder / f"{name}-{blake2b(requirements.read_bytes(), digest_size=4).hexdigest()}"
     python = target / "bin" / "python"
-    if (target / ".complete").is_file():
-        return python
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{target}.lock"):
+        if not (target / ".complete").is_file():
+            _make(target, requirements)
+    return python
+
+
+def _make(target: Path, requirements: Path) -> None:
     shutil.rmtree(target, ignore_errors=True)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(target)], check=True)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     packages = target / "lib" / version / "site-packages"
     (packages / "main.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    pip = [sys.executable, "-m", "pip", "-qq", "--disable-pip-version-check", "--python", str(python)]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "-qq",
+        "--disable-pip-version-check",
+        "--python",
+        str(target / "bin" / "python"),
+    ]
     if subprocess.run([*pip, "install", "--no-deps", "-r", str(requirements)], check=False).returncode:
         raise UserError(f"The packages of {requirements.name} cannot be installed. Check the network connection.")
     (target / ".complete").touch()
-    return python

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,23 +19,24 @@ TOLERANCE = 1e-6
 
 
 class Table:
-    """Rows of the table in docs/interop.md."""
-
-    def __init__(self) -> None:
-        self.rows: list[str] = []
+    """Rows of the table in docs/interop.md, in ``.interop/table.md``. Several processes add to it."""
 
     def add(self, oracle: str, version: str, checked: str, result: str) -> None:
         """Add a row."""
-        self.rows.append(f"| {oracle} | {version} | {checked} | {result} |")
+        with TABLE.open("a", encoding="utf-8") as file:
+            file.write(f"| {oracle} | {version} | {checked} | {result} |\n")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Begin a new table, in the process that starts the others."""
+    if "INTEROP" in os.environ and not hasattr(session.config, "workerinput"):
+        TABLE.unlink(missing_ok=True)
 
 
 @pytest.fixture(scope="session")
-def table() -> Iterator[Table]:
-    """Collects rows and writes them to ``.interop/table.md``."""
-    table = Table()
-    yield table
-    CACHE.mkdir(exist_ok=True)
-    TABLE.write_text("\n".join(table.rows) + "\n")
+def table() -> Table:
+    """Collects rows."""
+    return Table()
 
 
 @pytest.fixture(scope="session")

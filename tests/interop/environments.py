@@ -11,9 +11,13 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
+
 from benchmarks.peers.environments import ENVIRONMENTS, ROOT, environment
 from mxd.backend.cli.commands.demo import DATABASE_FILE
+from mxd.backend.database.maintenance.upgrade import upgrade_database
 from mxd.trainer.config import SAMPLE
+from mxd.trainer.storage.database.open import sqlite_url
 
 CACHE = ENVIRONMENTS
 NEURONPEDIA = "https://github.com/hijohnnylin/neuronpedia"
@@ -42,6 +46,12 @@ class Oracles:
 def neuronpedia() -> Path:
     """Return a checkout of Neuronpedia, which is not a package, at the pinned commit."""
     folder = CACHE / "neuronpedia"
+    with _lock(folder):
+        _clone(folder)
+    return folder
+
+
+def _clone(folder: Path) -> None:
     if not (folder / ".complete").is_file():
         shutil.rmtree(folder, ignore_errors=True)
         source = os.environ.get("INTEROP_NEURONPEDIA", NEURONPEDIA)
@@ -49,16 +59,27 @@ def neuronpedia() -> Path:
         paths = ["utils/neuronpedia-utils", "apps/webapp/app/api/graph"]
         subprocess.run(["git", "-C", str(folder), "checkout", "-q", NEURONPEDIA_COMMIT, "--", *paths], check=True)
         (folder / ".complete").touch()
-    return folder
 
 
 def demo_copy() -> Path:
     """Return a copy of the demo as a data folder, with its database. A changed demo gets another folder."""
     compressed = SAMPLE / DATABASE_FILE
     folder = CACHE / f"demo-{blake2b(compressed.read_bytes(), digest_size=4).hexdigest()}"
+    with _lock(folder):
+        _copy(compressed, folder)
+    return folder
+
+
+def _copy(compressed: Path, folder: Path) -> None:
     if not (folder / ".complete").is_file():
         shutil.copytree(SAMPLE, folder, dirs_exist_ok=True)
         with lzma.open(compressed) as source, (folder / "mxd.sqlite").open("wb") as target:
             shutil.copyfileobj(source, target)
         (folder / ".complete").touch()
-    return folder
+    upgrade_database(sqlite_url(folder))
+
+
+def _lock(folder: Path) -> FileLock:
+    """Files of different tests run in several processes."""
+    CACHE.mkdir(exist_ok=True)
+    return FileLock(f"{folder}.lock")

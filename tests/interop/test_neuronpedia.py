@@ -1,33 +1,21 @@
-"""Neuronpedia's own converter takes the batches of every run of the demo whole; its schema accepts our graphs."""
+"""Neuronpedia's own converter takes the batches of every run of the demo whole."""
 
 from __future__ import annotations
 
 import gzip
 import json
 import shutil
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import jsonschema
-import pytest
-
 from mxd.backend.cli.main import run as mxd
-from mxd.backend.database.engine import opened, reading
-from mxd.backend.export.graph_folder import export_circuit
 from mxd.backend.export.neuronpedia import MAX_BYTES
-from mxd.backend.settings import Settings
-from mxd.trainer.analysis.circuits.agreement import ablate_each_expert
-from mxd.trainer.analysis.circuits.tracing import trace
-from mxd.trainer.config.analysis import CircuitConfig
-from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.run import Run, run_names
 from tests.interop.browsing import browse
 from tests.interop.conftest import Table
 from tests.interop.environments import NEURONPEDIA_COMMIT, Oracles, neuronpedia
 
 CONVERTER = "neuronpedia_utils/convert-saedashboard-to-neuronpedia-export.py"
-PROMPTS, MEASURED = 100, 10
 
 
 def convert(oracles: Oracles, batches: Path, layer: int, run: str, folder: Path) -> Path:
@@ -55,10 +43,6 @@ def convert(oracles: Oracles, batches: Path, layer: int, run: str, folder: Path)
     variables = {"PYTHONPATH": str(utils), "DEFAULT_CREATOR_ID": "clkht01d40000jv08hvalcvly"}
     oracles.run("neuronpedia", utils / CONVERTER, *words, cwd=folder, **variables)
     return folder / "exports" / "language-model" / f"{layer}-{run}"
-
-
-def _runs(folder: Path) -> list[Run]:
-    return [Run.load(name, folder) for name in run_names(folder)]
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -98,41 +82,3 @@ def test_every_run_is_converted(demo: Path, tmp_path: Path, oracles: Oracles, ta
     table.add("Neuronpedia's converter", NEURONPEDIA_COMMIT[:7], "converts our batches", summary)
     result = "all examples with an activation, and the labels, are browsed"
     table.add("Neuronpedia's converter", NEURONPEDIA_COMMIT[:7], "wrote exports, which we import", result)
-
-
-@pytest.fixture(scope="module")
-def graphs(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Graphs of the first words of 100 texts; the effects of their experts are measured in the first ten."""
-    folder = tmp_path_factory.mktemp("graphs")
-    runs = [run for run in _runs(demo) if run.config.method == "mxd"]
-    language_model = LanguageModel.load(runs[0].language_model_source, "cpu")
-    with gzip.open(demo / "text.jsonl.gz", "rt") as file:
-        texts = [json.loads(line)["text"] for line in islice(file, PROMPTS)]
-    with opened(Settings(data=demo).database_url) as database, reading(database) as session:
-        for number, text in enumerate(texts):
-            config = CircuitConfig(prompt=" ".join(text.split()[:8])[:200], max_traced=16)
-            circuit = trace(language_model, runs, config)
-            effects = ablate_each_expert(language_model, runs, config, circuit) if number < MEASURED else ()
-            export_circuit(session, runs, circuit, effects, folder)
-    return folder
-
-
-def test_graphs_follow_the_schema(graphs: Path, oracles: Oracles, table: Table) -> None:
-    api = neuronpedia() / "apps" / "webapp" / "app" / "api" / "graph"
-    errors = {"graph": 0, "feature-details": 0}
-    files = {
-        "graph": [path for path in graphs.glob("*.json") if path.name != "graph-metadata.json"],
-        "feature-details": list(graphs.glob("features/*.json")),
-    }
-    for name, paths in files.items():
-        validator = jsonschema.Draft7Validator(json.loads((api / f"{name}-schema.json").read_text()))
-        errors[name] = sum(len(list(validator.iter_errors(json.loads(path.read_text())))) for path in paths)
-        checked = f"{len(paths):,} of our files"
-        table.add(f"Neuronpedia's {name}-schema.json", NEURONPEDIA_COMMIT[:7], checked, f"{errors[name]} errors")
-    read = oracles.ask("circuit-tracer", "read_graphs", graphs)
-    checked = f"{read['graphs']} graphs, {read['features']:,} feature files"
-    table.add("circuit-tracer's front-end models (a fork)", "0.5.0", checked, "all read")
-    nodes = [node for path in files["graph"] for node in json.loads(path.read_text())["nodes"]]
-    assert sum(errors.values()) == 0
-    assert read == {"graphs": PROMPTS, "features": len(files["feature-details"])}
-    assert any("measured_effect" in node for node in nodes)
