@@ -5,7 +5,7 @@ The docstring of a field is its documentation and its ``--help`` text.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Annotated, Any, Literal, Self, get_args
 
@@ -53,8 +53,9 @@ class TextConfig(Config):
 class OptimizerConfig(Config):
     """Optimiser, learning-rate schedule and batches."""
 
-    learning_rate: Annotated[float, Field(gt=0)] = 1e-3
-    """Peak learning rate of AdamW. Default: 1e-3, for a few million tokens. The paper uses 1e-4 for 480M tokens."""
+    learning_rate: Annotated[float, Field(gt=0)] | None = None
+    """Peak learning rate of AdamW. Default: by the number of tokens, 3e-3 up to 4M, 1e-3 at 20M and the paper's 1e-4 at
+    480M. The run stores it. Fine-tuning: 3e-4."""
     warmup_ratio: Annotated[float, Field(ge=0, lt=1)] = 0.05
     """Learning-rate warm-up, as a fraction of all steps. Default: 0.05."""
     decay_ratio: Annotated[float, Field(ge=0, le=1)] = 0.3
@@ -64,9 +65,30 @@ class OptimizerConfig(Config):
     buffer_tokens: Count = 65_536
     """Size of the shuffle buffer of activations, in tokens. Default: 65,536. Lower it if memory is short."""
     matmul_precision: MatmulPrecision = "auto"
-    """Internal precision of the layer's float32 matrix products. highest: float32. high: TF32 on GPUs. medium: bfloat16,
-    on CPUs with native support about 1.5 times as fast. Default: auto, which is medium on such CPUs for MLPs with at
-    least 512 inputs, else highest."""
+    """Internal precision of the layer's float32 matrix products. highest: float32. high: TF32 on GPUs. medium:
+    bfloat16, on CPUs with native support about 1.5 times as fast. Default: auto, which is medium on such CPUs for MLPs
+    with at least 512 inputs, else highest."""
+
+
+FULL_RATE, FULL_RATE_TOKENS, RATE_EXPONENT = 3e-3, 4_000_000, 0.7
+"""Default learning rate up to a number of tokens, beyond which it falls with this power of it."""
+
+
+def default_learning_rate(tokens: int) -> float:
+    """Peak learning rate of a run of some tokens, with two digits. Runs 3e-3 and the paper's 1e-4 (480M) lie on it."""
+    return float(f"{FULL_RATE * (FULL_RATE_TOKENS / max(tokens, FULL_RATE_TOKENS)) ** RATE_EXPONENT:.1e}")
+
+
+def _with_learning_rate(values: Any, default: Callable[[int], float]) -> Any:
+    """Fill in the learning rate in the values of a config that has ``tokens`` and ``optimizer``."""
+    if not isinstance(values, Mapping):
+        return values
+    optimizer, tokens = values.get("optimizer", {}), parse_count(values.get("tokens"))
+    settings = optimizer.model_dump(exclude_unset=True) if isinstance(optimizer, OptimizerConfig) else optimizer
+    is_set = not isinstance(settings, Mapping) or settings.get("learning_rate") is not None
+    if is_set or not isinstance(tokens, int) or tokens == 0:  # 0: an imported run that does not state its tokens
+        return values
+    return {**values, "optimizer": {**settings, "learning_rate": default(tokens)}}
 
 
 class RegularizationConfig(Config):
@@ -155,6 +177,11 @@ class TrainConfig(Config):
     privacy: ProtectConfig | None = None
     """Privacy settings of a run that ``mxd protect`` made. None for other runs."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _store_learning_rate(cls, values: Any) -> Any:
+        return _with_learning_rate(values, default_learning_rate)
+
     @model_validator(mode="after")
     def _is_trainable(self) -> Self:
         if self.origin is None and self.tokens == 0:
@@ -184,7 +211,7 @@ def parse_train_config(values: object) -> TrainConfig:
 PLACE = "{run}"
 """Placeholder for the parent's name in a pattern of run names."""
 FINETUNE_LEARNING_RATE = 3e-4
-"""Default peak learning rate of fine-tuning, a third of the default of training."""
+"""Default peak learning rate of fine-tuning."""
 
 
 class FinetuneConfig(Config):
@@ -207,3 +234,8 @@ class FinetuneConfig(Config):
     """Tokens between checkpoints. Default: 100k."""
     log_every: Count = 10
     """Steps between logged metrics. Default: 10."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _store_learning_rate(cls, values: Any) -> Any:
+        return _with_learning_rate(values, lambda _tokens: FINETUNE_LEARNING_RATE)

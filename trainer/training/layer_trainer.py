@@ -284,6 +284,7 @@ class LayerTrainer:
 
 def learning_rate(schedule: OptimizerConfig, step: int, total: int) -> float:
     """Learning rate of a step: linear warm-up, constant, linear decay to zero."""
+    assert schedule.learning_rate is not None  # stored by the config of the run
     rise = (step + 1) / max(1.0, schedule.warmup_ratio * total)
     fall = (total - step) / max(1.0, schedule.decay_ratio * total)
     return schedule.learning_rate * min(1.0, rise, fall)

@@ -1,0 +1,45 @@
+"""The default learning rate depends on the number of tokens, and the run stores it."""
+
+from __future__ import annotations
+
+import pytest
+
+from mxd.trainer.config import OptimizerConfig, TextConfig, TrainConfig
+from mxd.trainer.config.training import FINETUNE_LEARNING_RATE, FinetuneConfig, default_learning_rate
+
+TEXT = TextConfig(dataset="text.jsonl")
+
+
+def config(tokens: object, **settings: object) -> TrainConfig:
+    values = {"name": "run", "language_model": "model", "layer": 0, "text": TEXT, "tokens": tokens}
+    return TrainConfig.model_validate({**values, **settings})
+
+
+@pytest.mark.parametrize(
+    ("tokens", "rate"), [(1000, 3e-3), (4_000_000, 3e-3), (20_000_000, 9.7e-4), (480_000_000, 1.1e-4)]
+)
+def test_it_is_constant_up_to_4m_tokens_and_close_to_the_papers_at_480m(tokens: int, rate: float) -> None:
+    assert default_learning_rate(tokens) == rate
+    assert config(tokens).optimizer.learning_rate == rate
+
+
+def test_more_tokens_never_raise_it() -> None:
+    rates = [default_learning_rate(tokens) for tokens in range(1_000_000, 600_000_000, 7_000_000)]
+    assert rates == sorted(rates, reverse=True)
+
+
+@pytest.mark.parametrize("optimizer", [{"batch_tokens": 8}, OptimizerConfig(batch_tokens=8), {}])
+def test_other_optimizer_settings_do_not_change_it(optimizer: object) -> None:
+    assert config("20M", optimizer=optimizer).optimizer.learning_rate == 9.7e-4
+
+
+def test_a_given_rate_is_kept_and_a_stored_one_survives_other_defaults() -> None:
+    assert config("20M", optimizer={"learning_rate": 1e-2}).optimizer.learning_rate == 1e-2
+    stored = config("20M").model_dump()
+    assert TrainConfig.model_validate({**stored, "tokens": 40_000_000}).optimizer.learning_rate == 9.7e-4
+
+
+@pytest.mark.parametrize("optimizer", [{}, {"batch_tokens": 8}])
+def test_fine_tuning_has_its_own_default(optimizer: dict[str, int]) -> None:
+    chosen = FinetuneConfig.model_validate({"text": TEXT, "tokens": "1M", "optimizer": optimizer})
+    assert chosen.optimizer.learning_rate == FINETUNE_LEARNING_RATE
