@@ -29,6 +29,8 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size
 td, th { padding: .15rem .9rem .15rem 0; text-align: left; border-bottom: 1px solid #8884; }
 td.n, th.n { text-align: right; } td.up { color: var(--up); } td.down { color: var(--down); }
 """
+MAX_TOKENS = 128
+"""In longer texts, tokens without nodes are left out."""
 CHARACTER, PITCH, ACROSS, MARGIN, GUTTER, TOKEN_ROW = 7.3, 28, 4, 12, 78, 44
 SMALLEST, LARGEST = 6.0, 12.0
 
@@ -65,14 +67,23 @@ def _drawn(circuit: Circuit) -> str:
     rows, height = _rows(circuit, cells)
     placed = _placed(circuit, cells, columns, rows)
     names = "".join(f"<text class='row' x='0' y='{y + 4:.0f}'>{_row_name(row)}</text>" for row, y in rows.items())
+    shown = _shown_tokens(circuit)
     words = "".join(
         f"<text x='{columns[place]:.0f}' y='{rows[-1] + 4:.0f}'>{escape(token.text.strip() or repr(token.text))}</text>"
         for place, token in enumerate(circuit.tokens)
+        if place in shown
     )
     return (
         f"<svg width='{width:.0f}' height='{height:.0f}' role='img' aria-label='The graph; the tables below hold it'>"
         f"{names}{_lines(circuit, placed)}{words}{_shapes(circuit, placed)}</svg>"
     )
+
+
+def _shown_tokens(circuit: Circuit) -> set[int]:
+    """Positions of the tokens that get a column."""
+    if len(circuit.tokens) <= MAX_TOKENS:
+        return set(range(len(circuit.tokens)))
+    return {node.position for node in circuit.nodes}
 
 
 def _row(node: CircuitNode) -> int:
@@ -87,7 +98,11 @@ def _row_name(row: int) -> str:
 def _columns(circuit: Circuit, cells: dict[tuple[int, int], list[int]]) -> tuple[list[float], float]:
     """Return the centre of each token's column and the total width."""
     x, middles = float(GUTTER), []
+    shown = _shown_tokens(circuit)
     for place, token in enumerate(circuit.tokens):
+        if place not in shown:
+            middles.append(x)
+            continue
         across = max([min(ACROSS, len(nodes)) for (_, position), nodes in cells.items() if position == place] or [0])
         words = [token.text, circuit.target.text] if place == len(circuit.tokens) - 1 else [token.text]
         wide = max(*(len(word) * CHARACTER + 14 for word in words), across * PITCH, 20.0)

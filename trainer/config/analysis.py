@@ -38,8 +38,8 @@ class CircuitConfig(TargetConfig):
     edge_share: Annotated[float, Field(gt=0, le=1)] = 0.9
     """Keep edges until they hold this share of the influence between kept nodes. Default: 0.9."""
     max_traced: Annotated[int, Field(ge=1, le=2048)] | None = None
-    """Maximum number of expert nodes to trace further back, most influential first. Default: 128, and from 1,024 tokens
-    on fewer, down to 32 at 2,048. Raise it for longer paths; each expert needs one backward pass."""
+    """Maximum number of expert nodes to trace further back, most influential first. Default: 128, and above 724 tokens
+    fewer, down to 32. Raise it for longer paths; each expert needs one backward pass."""
 
 
 class IndexConfig(Config):

@@ -43,8 +43,8 @@ MIN_ROWS = 8
 MAX_ROWS = 16
 MAX_TRACED = 128
 MIN_TRACED = 32
-MAX_TRACED_PAIRS = 1 << 27
-"""Traced experts times pairs of tokens: 128 experts in a text of 1,024 tokens."""
+MAX_TRACED_PAIRS = 1 << 26
+"""Traced experts times pairs of tokens: 64 experts in a text of 1,024 tokens."""
 TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-6}
 """Largest allowed difference between the logit and the sum of contributions, relative to their total size."""
 HALF_PRECISION_TOLERANCE = 5e-2
