@@ -100,12 +100,15 @@ def probing(axes: Axes) -> None:
 
 
 def circuits(axes: Axes) -> None:
-    """Correlation and slope per layer."""
-    table = [row for row in rows("circuits/layers") if row[1] != "all" and "six" in row[0]]
-    layers = np.array([row[1] for row in table])
-    axes.bar(layers - 0.2, [row[3] for row in table], 0.4, label="correlation")
-    axes.bar(layers + 0.2, [row[5] for row in table], 0.4, label="slope, measured on predicted")
-    axes.set(xlabel="layer", ylim=(0, 1), xticks=sorted(layers))
+    """Correlation and slope per layer, with errors kept."""
+    table = [
+        row for row in rows("circuits/layers") if row[0] == "kept" and row[1].startswith("layer") and "," not in row[1]
+    ]
+    layers = [int(row[1].split()[1]) for row in table]
+    with_intervals(axes, layers, [row[3] for row in table], "correlation", -0.15)
+    with_intervals(axes, layers, [row[5] for row in table], "slope, measured on predicted", 0.15)
+    axes.axhline(0, color=GREY, lw=0.5)
+    axes.set(xlabel="layer", xticks=layers)
 
 
 def whole_model(axes: Axes) -> None:
@@ -131,7 +134,18 @@ def any_k(axes: Axes) -> None:
     axes.minorticks_off()
 
 
+def concepts(axes: Axes) -> None:
+    """Gain of the classifier's score against loss increase, a line per method, of the first layer."""
+    table = rows("concepts/doses")
+    for method in dict.fromkeys(row[1] for row in table if row[0] == table[0][0]):
+        chosen = [row for row in table if row[:2] == [table[0][0], method]]
+        with_intervals(axes, [row[4]["value"] for row in chosen], [row[3] for row in chosen], method)
+    axes.axhline(0, color=GREY, lw=0.5)
+    axes.set(xlabel="loss increase under the unedited model, nats", ylabel="gain of the concept score")
+
+
 FIGURES = {
+    "concepts": concepts,
     "faithfulness": faithfulness,
     "routing-share": routing_share,
     "initialisation": initialisation,

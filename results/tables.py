@@ -118,6 +118,39 @@ def ablations(model: str, columns: dict[str, NDArray[np.float64]]) -> Iterable[l
         yield [model, name, with_interval(np.median, base), ratio, with_interval(np.mean, 100.0 * (up > base))]
 
 
+METHODS = {
+    "expert": "expert",
+    "random_expert": "random expert of equal density",
+    "transcoder": "transcoder feature",
+    "difference_of_means": "difference of means",
+    "random_direction": "random direction",
+    "classifier": "classifier of words",
+}
+
+
+def concept_methods(model: str, raw: dict[str, Any]) -> Iterable[list[Cell]]:
+    """One row per run and method: detection, and the gain at the chosen strength."""
+    for result in raw["results"]:
+        for each in result["methods"]:
+            auroc = result["mean_auroc"].get(each["method"])
+            yield [
+                f"{model}, layer {result['layer']}",
+                METHODS[each["method"]],
+                None if auroc is None else measured(auroc),
+                measured(each["gain"]),
+                measured(each["loss_increase"]),
+                None if each["method"] == "random_expert" else measured(each["over_random_expert"]),
+            ]
+
+
+def concept_curves(model: str, raw: dict[str, Any]) -> Iterable[list[Cell]]:
+    """One row per run, method and strength: gain of the classifier's score and loss increase."""
+    for result in raw["results"]:
+        for each in result["curves"]:
+            cells = [each["strength"], measured(each["gain"]), measured(each["loss_increase"])]
+            yield [f"{model}, layer {result['layer']}", METHODS[each["method"]], *cells]
+
+
 def ablated(model: str, columns: dict[str, NDArray[np.float64]]) -> Iterable[list[Cell]]:
     """Effect of ablating one expert, and how far its contributions are from one fixed direction."""
     loss = columns["loss_increase"]
@@ -200,6 +233,20 @@ TABLES: dict[str, dict[str, Any]] = {
         "columns": ["model", "units per probe", "MxD minus", "difference", "data sets on which the MxD is higher"],
         "rows": benchmark_differences,
     },
+    "concepts/methods": {
+        "measured": "AUROC and gain of the score where nothing was chosen; intervals over concepts",
+        "tokens": "48 tokens of 591 texts; 24 new tokens per prompt, strength and method",
+        "date": "2026-11-25",
+        "columns": ["layer", "method", "AUROC", "gain of score", "loss increase, nats", "gain over the random expert"],
+        "rows": concept_methods,
+    },
+    "concepts/doses": {
+        "measured": "gain of the classifier's score and loss increase at each strength; intervals over 10 concepts",
+        "tokens": "24 new tokens per prompt, strength and method",
+        "date": "2026-11-25",
+        "columns": ["layer", "method", "strength", "gain of score", "loss increase, nats"],
+        "rows": concept_curves,
+    },
     "steering/amplified": {
         "measured": "KL of the next token at an expert's top examples when it is amplified by its 99th percentile",
         "tokens": "256,000 indexed tokens, 25,007 examples of 4,080 experts",
@@ -215,7 +262,7 @@ TABLES: dict[str, dict[str, Any]] = {
 }
 
 
-RAW_OUTPUT = {"steering": "ablations.csv.gz", "benchmark": "benchmark.json"}
+RAW_OUTPUT = {"concepts": "steer-concepts.json", "steering": "ablations.csv.gz", "benchmark": "benchmark.json"}
 """Folder of tables -> its raw output, if that is not ``evaluations.json``."""
 
 
