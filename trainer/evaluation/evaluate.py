@@ -132,11 +132,7 @@ def evaluate(evaluator: Evaluator, run: Run, seen_text: bool) -> Measurement:
         dead_share=health.load.dead_share,
         intervals=intervals,
         continuations={str(length): share for length, share in continuations.items()},
-        shared_expert=SharedExpertAblation(
-            **asdict(shared),
-            loss_increase_without=without,
-            loss_increase_only=only,
-        ),
+        shared_expert=SharedExpertAblation(**asdict(shared), loss_increase_without=without, loss_increase_only=only),
         health=health,
         warnings=find_warnings(
             run.config.method,
@@ -146,6 +142,8 @@ def evaluate(evaluator: Evaluator, run: Run, seen_text: bool) -> Measurement:
             intervals["routing_share"],
             loss_recovered_by_shared=None if only is None else 1 - only / float(mean_S.mean()),
             tokens=statistics.tokens,
+            active_experts=intervals["l0"].value,
+            k=sparse_layer.config.k,
         ),
         jacobian=_measure_jacobians(evaluator, layer, sparse_layer),
     )

@@ -21,6 +21,10 @@ FULL_RANK = 0.99
 """Normalised rank from which the experts count as full rank."""
 DOMINANT_LOSS_RECOVERED = 0.5
 """Loss recovered by the always-on experts alone above which they raise an alarm."""
+LARGE_K_ERROR = 0.1
+"""Relative difference between the mean number of active experts and K that is a warning."""
+MEAN_K_METHODS = ("batch-topk-mxd", "jumprelu-mxd")
+"""Methods whose K is a target for the mean over tokens."""
 CONSTANT_MIXING_VARIATION = 0.05
 """Variation of the mixing vector below which it is nearly constant."""
 
@@ -41,6 +45,8 @@ def find_warnings(
     routing_share: Interval,
     loss_recovered_by_shared: float | None,
     tokens: int,
+    active_experts: float,
+    k: int,
 ) -> tuple[EvaluationWarning, ...]:
     """Return the warnings about a layer, the most severe first.
 
@@ -48,11 +54,14 @@ def find_warnings(
         loss_recovered: loss recovered by the layer, relative to mean ablation.
         loss_recovered_by_shared: loss recovered by the always-on experts alone; None if there are none.
         tokens: number of evaluated tokens.
+        active_experts: mean number of active experts per token.
+        k: the layer's K.
     """
     warnings = [
         *_routing_warnings(method, health, loss_recovered, routing_share),
         *_shared_expert_warnings(shared, loss_recovered_by_shared),
         *_expert_warnings(health, tokens),
+        *_target_warnings(method, active_experts, k, tokens),
     ]
     levels: tuple[Level, ...] = ("alarm", "warning", "note")
     return tuple(sorted(warnings, key=lambda warning: levels.index(warning.level)))
@@ -89,6 +98,13 @@ def _routing_warnings(
     if recovered.high < LOW_LOSS_RECOVERED:
         warnings.append(EvaluationWarning("warning", f"The layer recovers only {recovered.value:.0%} of the loss."))
     return warnings
+
+
+def _target_warnings(method: Method, active_experts: float, k: int, tokens: int) -> list[EvaluationWarning]:
+    if method not in MEAN_K_METHODS or abs(active_experts - k) <= LARGE_K_ERROR * k:
+        return []
+    text = f"{active_experts:.1f} experts are active per token instead of K = {k}, over {tokens:,} tokens."
+    return [EvaluationWarning("warning", text)]
 
 
 def _shared_expert_warnings(shared: SharedExperts, loss_recovered: float | None) -> list[EvaluationWarning]:

@@ -21,6 +21,7 @@ from mxd.trainer.evaluation.evaluate import Evaluator, check_held_out, evaluate,
 from mxd.trainer.evaluation.results import Evaluation, JointEvaluation
 from mxd.trainer.evaluation.save import load_evaluation, write_evaluation
 from mxd.trainer.evaluation.seeds import group_by_seeds
+from mxd.trainer.evaluation.warnings import _target_warnings
 from mxd.trainer.language_model import residuals
 from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.storage.database.tables import EvaluationRecord, RunRecord
@@ -278,3 +279,10 @@ def test_results_without_later_settings_are_reused(trained: World) -> None:
         reading.commit()
     assert load_evaluation(trained.database, "mxd", "5" * 32, config, weights) is not None
     assert load_evaluation(trained.database, "mxd", "5" * 32, make_config(trained, seed=7, k=2), weights) is None
+
+
+def test_a_missed_mean_number_of_experts_is_a_warning() -> None:
+    (warning,) = _target_warnings("jumprelu-mxd", 41.2, 32, 1920)
+    assert warning.text == "41.2 experts are active per token instead of K = 32, over 1,920 tokens."
+    assert _target_warnings("jumprelu-mxd", 33.0, 32, 1920) == []
+    assert _target_warnings("mxd", 20.0, 32, 1920) == []  # K is an upper bound
