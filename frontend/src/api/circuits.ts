@@ -46,6 +46,23 @@ export function circuitEffectsQuery(request: CircuitRequest | null, groups: read
   });
 }
 
+type NodeKey = Required<components["schemas"]["CircuitNodeKey"]>;
+
+/** Heads that carried an edge, and why they looked where they did; disabled while there is no request or no edge. */
+export function circuitAttentionQuery(request: CircuitRequest | null, source: NodeKey | null, target: NodeKey | null) {
+  const body = request &&
+    source &&
+    target && { ...request, runs: [...request.runs], source: nodeKey(source), edge_target: nodeKey(target) };
+  return queryOptions({
+    queryKey: ["run", request?.runs[0], "circuit-attention", body],
+    queryFn:
+      body === null ? skipToken : ({ signal }) => unwrap(client.POST("/api/circuits/attention", { body, signal })),
+    staleTime: 5 * MINUTE,
+  });
+}
+
+const nodeKey = ({ kind, position, layer, expert }: NodeKey): NodeKey => ({ kind, position, layer, expert });
+
 export type ReadCircuit = components["schemas"]["ReadCircuitResponse"];
 /** A graph in the format of Neuronpedia and circuit-tracer, as it is in its file. */
 export type GraphFile = Readonly<Record<string, unknown>>;

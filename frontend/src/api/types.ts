@@ -7,6 +7,7 @@ type Schemas = components["schemas"];
 export type AblationEffect = Schemas["AblationEffect"];
 export type Alternative = Schemas["Alternative"];
 export type AutomaticLabel = Schemas["AutomaticLabel"];
+export type CircuitAttentionResponse = Schemas["CircuitAttentionResponse"];
 export type CircuitEffectsResponse = Schemas["CircuitEffectsResponse"];
 export type CircuitGraph = Schemas["Circuit"];
 export type CircuitNode = Schemas["CircuitNode"];

@@ -18,6 +18,7 @@ import { GraphView } from "./graph/graph-view";
 import { EdgeTable, NodeTable } from "./graph/node-table";
 import { shownGraph } from "./graph/shown-graph";
 import { AblationPanel } from "./panel/ablation-panel";
+import { AttentionPanel } from "./panel/attention-panel";
 import { PinsPane } from "./panel/pins-pane";
 import { LogitAttribution, NodePane, TargetPane } from "./panel/side-panel";
 import { Toolbar } from "./toolbar";
@@ -132,15 +133,9 @@ function CircuitView(props: CircuitViewProps) {
       </section>
       <aside className="circuit-panel" aria-label="Circuit details">
         {selected !== undefined && (
-          <NodePane
-            response={response}
-            shown={selected}
-            measured={check.measured}
-            params={params}
-            setParams={setParams}
-            canAblate={opened === null}
-          />
+          <NodePane {...props} shown={selected} measured={check.measured} canAblate={opened === null} />
         )}
+        <AttentionPanel key={selected?.id} response={response} request={request} shown={selected} />
         {opened === null && (
           <AblationPanel
             response={response}

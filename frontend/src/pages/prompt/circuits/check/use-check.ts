@@ -16,10 +16,15 @@ export interface Check {
   readonly error: Error | null;
 }
 
+/** Experts times tokens that are computed at once; longer texts check fewer experts, at least as many as r needs. */
+const MAX_TOKENS = 8192;
+const MIN_CHECKED = 5;
+
 /** The experts that are checked, most influential first. */
 function checkedIds({ graph, ids }: CircuitResponse): readonly string[] {
   const isExpert = (_: string, index: number) => graph.nodes[index]?.kind === "expert";
-  return ids.filter(isExpert).slice(0, MAX_GROUPS);
+  const affordable = Math.max(MIN_CHECKED, Math.floor(MAX_TOKENS / graph.tokens.length));
+  return ids.filter(isExpert).slice(0, Math.min(MAX_GROUPS, affordable));
 }
 
 /** `request` is null while the response belongs to an earlier one. */

@@ -128,10 +128,10 @@ function PlainTokens({ response, layout }: { readonly response: CircuitResponse;
   const row = layout.rows.at(-1);
   if (row === undefined) return null;
   return layout.columns
-    .filter(({ position }) => !withNode.has(position))
-    .map(({ position, x, width }) => (
+    .filter(({ position, width }) => width > 0 && !withNode.has(position))
+    .map(({ position, x, width, isGap }) => (
       <span key={position} className="ctoken" style={{ left: x, width, top: row.y + row.height / 2 - 13 }}>
-        {tokenText(graph, position)}
+        {isGap ? "…" : tokenText(graph, position)}
       </span>
     ));
 }

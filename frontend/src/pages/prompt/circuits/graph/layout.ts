@@ -28,7 +28,9 @@ export interface LayoutRow {
 export interface LayoutColumn {
   readonly position: number;
   readonly x: number;
+  /** 0 for all but the first of consecutive tokens that a long text leaves out. */
   readonly width: number;
+  readonly isGap: boolean;
 }
 
 export interface Layout {
@@ -47,6 +49,9 @@ const ROW_PADDING = 20;
 const TOKEN_HEIGHT = 26;
 const COLUMN_GAP = 8;
 const MARGIN = 10;
+/** In longer texts, tokens without nodes are left out. */
+const MAX_TOKENS = 128;
+const GAP_WIDTH = 18;
 
 const TARGET = "target";
 const EMBEDDING = "embedding";
@@ -96,13 +101,20 @@ function layoutColumns(
     const position = cellPosition(key);
     nodesAcross.set(position, Math.max(nodesAcross.get(position) ?? 0, numAcross(rest.length + 1)));
   }
+  const withNode = new Set(nodes.map(({ node }) => node.position));
   let x = MARGIN;
   return graph.tokens.map(({ text, start }, position) => {
     const isLast = position === graph.tokens.length - 1;
+    if (graph.tokens.length > MAX_TOKENS && !isLast && !withNode.has(position)) {
+      const isGap = position === 0 || withNode.has(position - 1);
+      const gap = { position, x, width: isGap ? GAP_WIDTH : 0, isGap };
+      x += isGap ? GAP_WIDTH + COLUMN_GAP : 0;
+      return gap;
+    }
     const words = start ? tokenWidth("start") : tokenWidth(text);
     const target = isLast ? tokenWidth(graph.target.text) + 24 : 0;
     const width = Math.max(words, target, (nodesAcross.get(position) ?? 0) * (NODE_WIDTH + GAP) - GAP);
-    const column = { position, x, width };
+    const column = { position, x, width, isGap: false };
     x += width + COLUMN_GAP;
     return column;
   });

@@ -1,6 +1,7 @@
 /** Side panel of the graph: explained token, logit attribution and node details. */
 
 import type { CircuitResponse } from "@/api/types";
+import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { Button, LinkButton } from "@/components/ui/button";
 import { NumberInput } from "@/components/ui/number-input";
@@ -46,7 +47,7 @@ export function TargetPane({ response, params, setParams }: PanelProps) {
             value={params.at ?? tokens.length - 1}
             digits={0}
             min={0}
-            max={127}
+            max={2047}
             onCommit={(at) => setParams({ at: Math.round(at), target: null, ...NO_MARKS }, "push")}
           />
         </label>
@@ -94,10 +95,10 @@ export function LogitAttribution({ response }: { readonly response: CircuitRespo
               <span className="sr">Source</span>
             </th>
             <th className="num" colSpan={2}>
-              direct
+              <Term id="direct_effect">Direct effect</Term>
             </th>
             <th className="num">
-              source <span className="unit">%</span>
+              <Term id="path_origin">Origin</Term> <span className="unit">%</span>
             </th>
           </tr>
         </thead>
