@@ -32,9 +32,8 @@ class ExpertsCommand(Command):
 
     examples: ClassVar = (
         "mxd experts gpt2-l8-k32",
-        "mxd experts gpt2-l8-k32 --sort density --limit 50",
+        "mxd experts gpt2-l8-k32 --sort recurrence --min-recurrence 2 --limit 50",
         "mxd experts gpt2-l8-k32 --search capital --json",
-        "mxd experts gpt2-l8-k32 --sort recurrence --min-recurrence 2",
     )
 
     name: Positional[str]
