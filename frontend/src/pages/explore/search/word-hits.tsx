@@ -35,7 +35,7 @@ function Reason({ hit, row, text }: ReasonProps) {
   );
 }
 
-function HitRow({ hit, row, text }: ReasonProps) {
+function HitRow({ hit, row, text, withRecurrence }: ReasonProps & { readonly withRecurrence: boolean }) {
   const links = usePageLinks();
   return (
     <tr>
@@ -53,7 +53,7 @@ function HitRow({ hit, row, text }: ReasonProps) {
         <Reason hit={hit} row={row} text={text} />
       </td>
       <td className="num">{row === undefined ? "" : formatPercent(row.density)}</td>
-      <td className="num">{row === undefined ? "" : formatFoundAgain(row)}</td>
+      {withRecurrence && <td className="num">{row === undefined ? "" : formatFoundAgain(row)}</td>}
       <td className="s-tokens">
         {row?.top_tokens.slice(0, 5).map((token) => (
           <TokenChip key={token.id} text={token.text} />
@@ -77,6 +77,7 @@ interface WordHitsProps {
 
 export function WordHits({ run, text, hits }: WordHitsProps) {
   const rows = useRows(run, hits);
+  const withRecurrence = [...rows.values()].some(({ recurrence }) => recurrence !== null);
   return (
     // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus
     <div className="passage-hits" tabIndex={0} role="region" aria-label="Matching experts">
@@ -94,9 +95,11 @@ export function WordHits({ run, text, hits }: WordHitsProps) {
             <th scope="col" className="num">
               <Term id="density">Density, %</Term>
             </th>
-            <th scope="col" className="num">
-              <Term id="recurrence">Found again</Term>
-            </th>
+            {withRecurrence && (
+              <th scope="col" className="num">
+                <Term id="recurrence">Found again</Term>
+              </th>
+            )}
             <th scope="col">
               <Term id="top_tokens">Top tokens</Term>
             </th>
@@ -104,7 +107,7 @@ export function WordHits({ run, text, hits }: WordHitsProps) {
         </thead>
         <tbody>
           {hits.map((hit) => (
-            <HitRow key={hit.expert} hit={hit} row={rows.get(hit.expert)} text={text} />
+            <HitRow key={hit.expert} hit={hit} row={rows.get(hit.expert)} text={text} withRecurrence={withRecurrence} />
           ))}
         </tbody>
       </table>
