@@ -54,7 +54,7 @@ def joint(model: str, raw: dict[str, Any]) -> Iterable[list[Cell]]:
 def ranks(model: str, raw: dict[str, Any]) -> Iterable[list[Cell]]:
     """One row per MxD: rank of a sample of its experts as matrices."""
     for result in single_runs(raw):
-        matrices = result["health"]["matrices"]
+        matrices = result["health"]["expert_ranks"]
         if matrices:
             yield [model, result["run"], matrices["sampled"], matrices["normalized_rank"], matrices["stable_rank"]]
 
