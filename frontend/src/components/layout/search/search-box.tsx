@@ -64,6 +64,8 @@ export function SearchBox({ onChosen, inDialog = false }: SearchBoxProps) {
     onChosen?.();
     void navigate(links.expert(Number(key)));
   };
+  const isSearching = query.isPending || debounced !== text.trim();
+  const emptyText = query.error ? messageOf(query.error) : isSearching ? "Searching…" : "No matches";
   const onKeyDown = (event: KeyboardEvent<HTMLInputElement>) => {
     // If a hit is selected with the arrow keys, Enter opens it instead of the Search page.
     if (event.key !== "Enter" || text.trim() === "" || event.currentTarget.hasAttribute("aria-activedescendant"))
@@ -96,11 +98,7 @@ export function SearchBox({ onChosen, inDialog = false }: SearchBoxProps) {
         {!inDialog && <kbd aria-hidden="true">{keyCap("search")}</kbd>}
       </div>
       <Popover className="popover hits" placement="bottom end" maxHeight={560} hidden={debounced === ""}>
-        <ListBox
-          renderEmptyState={() => (
-            <p className="dim">{query.error ? messageOf(query.error) : debounced === "" ? "" : "No matches"}</p>
-          )}
-        >
+        <ListBox renderEmptyState={() => <p className="dim">{emptyText}</p>}>
           {(hit: SearchHit) => <HitRow hit={hit} query={debounced} />}
         </ListBox>
         <p className="dim hit-hint">Enter: see all matches</p>
