@@ -34,7 +34,9 @@ def read_kinds(run: RunRecord, data: Path) -> TextKinds:
         documents[each.label] += 1
         characters[each.label] += len(each.text)
     kinds = (TextKind(kind=kind, documents=count, characters=characters[kind]) for kind, count in documents.items())
-    return TextKinds(text=PurePath(run.text).name, kinds=tuple(sorted(kinds, key=lambda it: (-it.documents, it.kind))))
+    return TextKinds(
+        text=PurePath(run.text).name, kinds=tuple(sorted(kinds, key=lambda each: (-each.documents, each.kind)))
+    )
 
 
 def read_texts(run: RunRecord, data: Path, request: ContrastRequest) -> list[list[str]]:

@@ -1,0 +1,1 @@
+"""Scores of expert labels by a local language model, without a key."""
