@@ -83,7 +83,7 @@ export function Streams({ generation, prompt, maxTokens, edits, lock, onLock, on
         <span className="grow" />
         {kl !== null && !generation.isOutdated && (
           <span className="dim">
-            <Term id="kl">KL</Term> {formatFixed(kl, 2)} nats per token, mean over the steered text.
+            <Term id="kl">KL</Term> {formatFixed(kl, 2)} nats per token.
           </span>
         )}
         <span className="dim wide">Both texts use the same seed.</span>
