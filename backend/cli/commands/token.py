@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from mxd.backend.database.access_tokens import NewToken
 
-SHOWN_ONCE = "It is shown only once; the database keeps a hash of it."
+SHOWN_ONCE = "A token is shown only once; the database keeps a hash of it."
 
 
 class CreateToken(Command):
