@@ -181,12 +181,7 @@ def _health(result: Result) -> tuple[EvaluationMetric, ...]:
         ("Gini of the load", load["gini"], "plain", "0: equal load; 1: one expert has all"),
         ("Highest density", load["max_density"], "share", "share of tokens of the densest expert"),
         ("Always-on experts", shared["always_on"], "count", "active on nearly every token"),
-        (
-            "Share of activation",
-            shared["coefficient_share"],
-            "share",
-            "of these; of the densest expert if there are none",
-        ),
+        ("Share of activation", shared["coefficient_share"], "share", "of these; of the densest expert if none"),
         ("Share of output norm", shared["output_share"], "share", "of the same experts"),
         (
             "Loss increase without them",
