@@ -180,7 +180,7 @@ def waiting_writers(target: Target) -> str:
 
 
 def large_seeds(target: Target) -> str:
-    """Seeds around 2**64 / 1,000,003 and 2**53."""
+    """Seeds around 2^64 / 1,000,003 and 2^53."""
     for seed in (18_446_688_736_430, 2**53 - 1):
         body = {"prompt": "the old fox", "sampling": {"max_tokens": 2, "seed": seed}}
         answer = target.send("POST", f"{RUN}/steering", body)
