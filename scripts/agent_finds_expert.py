@@ -151,7 +151,7 @@ class Agent:
         print(f"  KL {steered['result']['kl']:.3f} nats per token, control {steered['control']['kl']:.3f}")
         for name, part in (("expert", steered["result"]), ("control", steered["control"])):
             print(f"  {name} {part['edits']}: {part['steered_texts'][0]!r}")
-        return low > 0.5 and of_expert >= 6 + max(of_baseline, of_control)
+        return bool(low > 0.5 and of_expert >= 6 + max(of_baseline, of_control))
 
     async def _ask(self, tool: str, **arguments: Any) -> dict[str, Any]:
         result = await self._client.call_tool(tool, {"run": self._concept.run, **arguments})
