@@ -31,5 +31,5 @@ def test_pasted_texts_are_compared(page: Page) -> None:
     with page.expect_download() as download:
         page.get_by_role("button", name="CSV").click()
     assert download.value.suggested_filename.endswith(".csv")
-    table.get_by_role("link").first.click()
+    table.locator("tbody").get_by_role("link").first.click()
     expect(page).to_have_url(re.compile(r"/experts/\d+"))
