@@ -37,7 +37,7 @@ def main() -> None:
     language_model = LanguageModel.load(runs[0].language_model_source, "cpu")
     text = ""
     for document in documents(TextConfig(dataset=words.dataset)):
-        text += document + "\n\n"
+        text += f"{document}\n\n"
         if len(language_model.tokenizer(text, verbose=False)["input_ids"]) > words.tokens:
             break
     config = CircuitConfig(prompt=text, position=words.tokens - 1, max_traced=words.max_traced)

@@ -10,7 +10,8 @@ from mxd.trainer.analysis.circuits.graph import Circuit, CircuitEdge, CircuitNod
 
 ExplainedEdge = tuple[CircuitEdge, EdgeAttention]
 SHOWN_HEADS = 3
-SHOWN_SOURCES = 3
+SHOWN_SOURCES = 2
+SHOWN_EXPERTS = 2
 
 
 def node_name(circuit: Circuit, node: CircuitNode) -> str:
@@ -49,11 +50,14 @@ def _head(circuit: Circuit, part: HeadPart) -> str:
     if part.score is None:
         return text
     sides = (("query", part.score.query_sources), ("key", part.score.key_sources))
-    found = "; ".join(
-        f"{side} by {', '.join(_source(circuit, source) for source in sources[:SHOWN_SOURCES])}"
-        for side, sources in sides
-    )
-    return f"{text}; score {part.score.above_mean:+.2f} above the mean, {found}"
+    named = "; ".join(f"{side} by {', '.join(_sources(circuit, sources))}" for side, sources in sides)
+    return f"{text}; score {part.score.above_mean:+.2f} above the mean, {named}"
+
+
+def _sources(circuit: Circuit, sources: Sequence[ScoreSource]) -> list[str]:
+    """The largest sources, and the largest experts behind them."""
+    experts = [source for source in sources[SHOWN_SOURCES:] if source.kind == "expert"]
+    return [_source(circuit, source) for source in (*sources[:SHOWN_SOURCES], *experts[:SHOWN_EXPERTS])]
 
 
 def _source(circuit: Circuit, source: ScoreSource) -> str:
