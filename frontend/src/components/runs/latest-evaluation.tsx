@@ -8,7 +8,7 @@ import type { EvaluationSummary } from "@/api/types";
 import { Command } from "@/components/ui/copyable-command";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 
-import { evaluationsOnOtherTexts } from "./evaluations-by-text";
+import { evaluationsOnOtherTexts } from "./evaluations/evaluations-by-text";
 
 interface WithEvaluationProps {
   readonly run: string;

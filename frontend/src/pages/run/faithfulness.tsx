@@ -4,7 +4,7 @@ import { useQuery } from "@tanstack/react-query";
 import { Link } from "react-router";
 
 import { evaluationsQuery } from "@/api/queries";
-import { faithfulnessVerdict, routingVerdict } from "@/components/runs/faithfulness-verdict";
+import { faithfulnessVerdict, routingVerdict } from "@/components/runs/evaluations/faithfulness-verdict";
 import { evaluateCommand } from "@/components/runs/latest-evaluation";
 import { pageLinks } from "@/components/runs/page-links";
 import { shortSource } from "@/components/runs/run-labels";

@@ -9,7 +9,7 @@ import { withLegend } from "@/components/plots/axes/legend";
 import { ServerFigure } from "@/components/plots/figure/server-figure";
 import { WithRun } from "@/components/runs/current-run";
 import { FactsTable } from "@/components/runs/facts-table";
-import { faithfulnessVerdict, routingVerdict } from "@/components/runs/faithfulness-verdict";
+import { faithfulnessVerdict, routingVerdict } from "@/components/runs/evaluations/faithfulness-verdict";
 import { EvaluationWarnings, WithEvaluation } from "@/components/runs/latest-evaluation";
 import { shortSource } from "@/components/runs/run-labels";
 

@@ -2,7 +2,7 @@
 
 import type { Fact } from "@/api/types";
 
-import { formatFact } from "./facts-table";
+import { formatFact } from "@/components/runs/facts-table";
 
 function withInterval({ value, low, high, unit }: Fact): string {
   const range = low == null ? "" : ` (95 % interval ${formatFact(low, unit)} to ${formatFact(high, unit)})`;
