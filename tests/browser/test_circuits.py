@@ -184,3 +184,14 @@ def test_circuit_on_a_phone_is_accessible(open_page: OpenPage) -> None:
     for scheme in THEMES:
         page.emulate_media(color_scheme=scheme)
         assert violations(page) == [], scheme
+
+
+def test_the_attention_of_an_edge_is_explained(circuits: Page) -> None:
+    attention = circuits.get_by_role("region", name="Attention")
+    attention.get_by_role("button", name=re.compile("^from ")).first.click()
+    expect(attention.get_by_role("table")).to_be_visible(timeout=60_000)
+    expect(attention.get_by_role("heading", name=re.compile("^Query at "))).to_be_visible()
+    attention.get_by_role("button", name=re.compile(r"^Head \d+ of layer \d+$")).nth(1).click()
+    expect(attention.get_by_role("heading", name=re.compile("^Key at "))).to_be_visible()
+    attention.get_by_role("button", name=re.compile("^from ")).first.click()
+    expect(attention.get_by_role("table")).to_have_count(0)
