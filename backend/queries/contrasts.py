@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter, defaultdict
 from dataclasses import replace
 from pathlib import Path, PurePath
@@ -70,7 +71,8 @@ def _labelled(run: RunRecord, data: Path) -> list[LabelledText]:
     from mxd.trainer.data.labelled import labelled_file, read_labelled
 
     path = data / PurePath(run.text).name
-    if not path.is_file() or path.stat().st_size > MAX_FILE_BYTES:
+    # os.path.isfile: a name may be longer than the file system allows, for which Path.is_file raises an error.
+    if not os.path.isfile(path) or path.stat().st_size > MAX_FILE_BYTES:  # noqa: PTH113
         return []
     try:
         return list(read_labelled(labelled_file(str(path)), run.config["text"].get("column", "text"), KIND_COLUMN))
