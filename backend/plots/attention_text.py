@@ -30,7 +30,7 @@ def attention_lines(circuit: Circuit, explained: Sequence[ExplainedEdge]) -> lis
 
 
 def attention_table(circuit: Circuit, explained: Sequence[ExplainedEdge]) -> str:
-    """The same as HTML; empty without explained edges."""
+    """Explained edges as an HTML table; empty without explained edges."""
     if not explained:
         return ""
     rows = [

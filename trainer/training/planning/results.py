@@ -1,4 +1,4 @@
-"""What training requires, as reported by ``mxd train --plan``."""
+"""Requirements of training, as reported by ``mxd train --plan``."""
 
 from __future__ import annotations
 
