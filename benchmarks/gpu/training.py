@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from benchmarks.gpu.pack import Pack
 from benchmarks.gpu.sections import Point, Setting, earlier
 from benchmarks.gpu.weights import compact, expand, load_parts, save_parts
-from mxd.trainer.config import LayerConfig, TextConfig, TrainConfig
+from mxd.trainer.config import LayerConfig, OptimizerConfig, TextConfig, TrainConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.loading import choose_device
 from mxd.trainer.language_model.model import LanguageModel
@@ -38,6 +38,8 @@ EXPORT_SECONDS = 25.0
 """Time kept for checkpoints and files at the end."""
 SHARE_OF_PACE = 0.93
 """Share of the measured throughput that is planned with, so that the learning rate reaches zero in time."""
+TINY_RATE = 1e-3
+"""Learning rate of the rehearsal, whose model has random weights."""
 SECTION = "training"
 
 
@@ -95,6 +97,7 @@ def _configs(pack: Pack, language_model: LanguageModel, setting: Setting, tokens
             tokens=tokens,
             num_experts=64 if setting.tiny else recipe.num_experts,
             k=4 if setting.tiny else recipe.k,
+            optimizer=OptimizerConfig(learning_rate=TINY_RATE) if setting.tiny else OptimizerConfig(),
             checkpoint_every=10**12,
         )
         for layer in recipe.layers

@@ -118,6 +118,7 @@ def test_a_supernode_of_pinned_nodes_survives_saving_and_loading(circuits: Page,
     supernode = graph(circuits).get_by_role("button", name="Supernode little, ~girl, 2 nodes")
     expect(supernode).to_be_visible()
     expect(circuits.get_by_role("columnheader", name="Measured effect")).to_be_visible()
+    circuits.wait_for_load_state("networkidle")  # labels arrive after the graph
     names = [button.get_attribute("aria-label") for button in graph(circuits).get_by_role("button").all()]
     with circuits.expect_download() as download:
         circuits.get_by_role("button", name="Save graph").click()
@@ -167,7 +168,7 @@ def test_another_target_is_selected_and_back_restores_the_first(circuits: Page) 
 
 def test_a_node_in_the_table_links_to_its_expert(circuits: Page) -> None:
     nodes = circuits.get_by_role("region", name="Nodes of the circuit")
-    link = nodes.get_by_role("link").first
+    link = nodes.get_by_role("rowgroup").last.get_by_role("link").first
     wanted = (link.inner_text().split() or [""])[0]
     link.click()
     expect(circuits).to_have_url(re.compile(rf"/experts/{wanted}\?run=demo-l3-k16"))

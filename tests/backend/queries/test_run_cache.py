@@ -26,7 +26,7 @@ from mxd.backend.queries.runs import find_run
 from mxd.backend.settings import Settings
 from mxd.trainer.storage.database.open import delete_index, writing
 from mxd.trainer.storage.database.tables import AutomaticLabelRecord, ExpertRecord, utc_now
-from tests.backend.queries.test_experts import ALL_ORDERS
+from tests.backend.queries.test_experts import STORED_ORDERS
 from tests.helpers.language_models import byte_tokenizer
 
 PATH = "/api/runs/first/experts"
@@ -79,7 +79,7 @@ def test_cached_pages_equal_those_of_the_database(own: Engine) -> None:
         session.add(automatic(3, "features", 0.9))
         session.add(TagRecord(run="first", expert=4, tag="a", created_at=utc_now()))
     vocabulary, run_cache = Vocabulary(byte_tokenizer()), RunCache(own)
-    for sort, order in ALL_ORDERS:
+    for sort, order in STORED_ORDERS:
         cursor = None
         for _ in range(3):
             query = ExpertQuery(sort=sort, order=order, limit=70, cursor=cursor)

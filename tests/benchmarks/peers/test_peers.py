@@ -55,7 +55,7 @@ def test_every_work_is_timed_and_scored(tmp_path: Path, monkeypatch: pytest.Monk
     assert points["pair", "transformers"].quality == SIZES.tokens
     assert points["routing", "mxd"].quality > 0.99
     assert points["routing", "transformers"].quality > 0.99
-    assert 0 < points["transcoder", "mxd"].quality < 2
+    assert 0 < points["transcoder", "mxd"].quality < 10  # a few steps on a model of random weights
     assert points["pair", "mxd"].wall_speedup == 1
     assert {"mxd-explorer", "transformers"} <= found.versions.keys()
     world.database.dispose()

@@ -17,6 +17,7 @@ READ_WITH_A_BODY = {
     "/api/circuits/graph",
     "/api/circuits/read",
     "/api/privacy/tokens",
+    "/api/runs/{run}/contrast",
 }
 """POST that changes nothing and is within limits of its own."""
 ANYBODY = {"/api/access"}

@@ -39,7 +39,7 @@ def test_a_run_without_a_process_is_stopped(client: TestClient, made_up: Path) -
 
 def test_detail_has_settings_metrics_and_the_resume_command(client: TestClient) -> None:
     detail = client.get("/api/runs/first").json()
-    assert detail["config"]["optimizer.learning_rate"] == 1e-3
+    assert detail["config"]["optimizer.learning_rate"] == 3e-3
     assert detail["config"]["text.context_length"] == 16
     assert [point["step"] for point in detail["metrics"]] == [50, 100, 150]
     assert detail["resume_command"] == "mxd train --name first --resume"
