@@ -72,7 +72,7 @@ def _labelled(run: RunRecord, data: Path) -> list[LabelledText]:
 
     path = data / PurePath(run.text).name
     # os.path.isfile: a name may be longer than the file system allows, for which Path.is_file raises an error.
-    if not os.path.isfile(path) or path.stat().st_size > MAX_FILE_BYTES:  # noqa: PTH113
+    if not os.path.isfile(path) or path.stat().st_size > MAX_FILE_BYTES:
         return []
     try:
         return list(read_labelled(labelled_file(str(path)), run.config["text"].get("column", "text"), KIND_COLUMN))
