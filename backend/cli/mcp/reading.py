@@ -145,8 +145,8 @@ def _labelled(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _summary(row: dict[str, Any]) -> dict[str, Any]:
-    names = ("density", "active_tokens", "mean_activation", "max_activation", "p99", "entropy")
-    names += ("recurrence", "compared_runs")
+    statistics = ("density", "active_tokens", "mean_activation", "max_activation", "p99", "entropy")
+    names = (*statistics, "recurrence", "compared_runs")
     tokens = [{"text": token["text"], "share": token["share"]} for token in row["top_tokens"][:8]]
     return {**_labelled(row), **{name: row[name] for name in names}, "top_tokens": tokens}
 

@@ -11,7 +11,7 @@ down_revision = "1"
 
 def upgrade() -> None:
     """Create the table."""
-    number = sa.Double()
+    number: sa.Double[float] = sa.Double()
     op.create_table(
         "recurrences",
         sa.Column("run_id", sa.Integer, sa.ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
