@@ -46,7 +46,7 @@ def main() -> None:
     wall, cpu = perf_counter(), process_time()
     circuit = trace(language_model, runs, config)
     unit = 2**30 if sys.platform == "darwin" else 2**20
-    found = {
+    measured = {
         "tokens": words.tokens,
         "traced": max_traced(config, words.tokens),
         "cpu_s": process_time() - cpu,
@@ -56,7 +56,7 @@ def main() -> None:
         "kept_influence": circuit.retained_influence,
         "json_bytes": len(json.dumps(asdict(circuit))),
     }
-    print(json.dumps(found, indent=1))
+    print(json.dumps(measured, indent=1))
 
 
 if __name__ == "__main__":

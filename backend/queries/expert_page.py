@@ -40,10 +40,10 @@ def rows_at(browsed: BrowsedRun, places: Sequence[int], vocabulary: Vocabulary) 
 
 
 def _recurrences(columns: Columns, at: NDArray[np.int64]) -> list[Mapping[str, int | None]]:
-    found, runs = (columns.values[name][at].astype(np.int64).tolist() for name in NOT_COMPARED)
+    numbers, runs = (columns.values[name][at].astype(np.int64).tolist() for name in NOT_COMPARED)
     return [
         {"recurrence": number, "compared_runs": of} if of else NOT_COMPARED
-        for number, of in zip(found, runs, strict=True)
+        for number, of in zip(numbers, runs, strict=True)
     ]
 
 

@@ -208,12 +208,12 @@ def load_columns(session: Session, run_id: int) -> Columns:
     return Columns(values["expert"].astype(np.int64), values, packed)
 
 
-def _recurrences(found: Mapping[int, FoundAgain], expert_N: Floats) -> dict[str, Floats]:
+def _recurrences(stored: Mapping[int, FoundAgain], expert_N: Floats) -> dict[str, Floats]:
     """Columns of recurrence. The whole part is the number of other runs, and -1 stands for experts that were not
     measured. The mean firing cosine, below 1, sorts experts that were found again in as many runs."""
     recurrence_N, runs_N = np.full(len(expert_N), -1.0), np.zeros(len(expert_N))
     for place, expert in enumerate(expert_N.tolist()):
-        if (each := found.get(int(expert))) is not None:
+        if (each := stored.get(int(expert))) is not None:
             recurrence_N[place] = each.recurrence + min(max(each.firing_cosine, 0.0), 0.999)
             runs_N[place] = each.compared_runs
     return {"recurrence": recurrence_N, "compared_runs": runs_N}

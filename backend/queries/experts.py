@@ -181,8 +181,8 @@ def _described(
     ]
 
 
-def _compared(found: FoundAgain | None) -> Mapping[str, int | None]:
-    return NOT_COMPARED if found is None else {name: getattr(found, name) for name in NOT_COMPARED}
+def _compared(stored: FoundAgain | None) -> Mapping[str, int | None]:
+    return NOT_COMPARED if stored is None else {name: getattr(stored, name) for name in NOT_COMPARED}
 
 
 def rows_of(session: Session, run: RunRecord, experts: Collection[int], vocabulary: Vocabulary) -> dict[int, ExpertRow]:

@@ -35,8 +35,8 @@ def product_dtype(precision: MatmulPrecision, device: torch.device, width: int) 
         device: device of the layer.
         width: input width of the layer.
     """
-    wanted = precision == "medium" or (precision == "auto" and width >= MIN_BFLOAT16_PRODUCT_WIDTH)
-    return torch.bfloat16 if wanted and device.type == "cpu" and has_bfloat16_units() else torch.float32
+    is_chosen = precision == "medium" or (precision == "auto" and width >= MIN_BFLOAT16_PRODUCT_WIDTH)
+    return torch.bfloat16 if is_chosen and device.type == "cpu" and has_bfloat16_units() else torch.float32
 
 
 def products_in(dtype: torch.dtype) -> AbstractContextManager[object]:

@@ -128,8 +128,8 @@ class CircuitCommand(ModelCommand):
         if not edges:
             return ()
         with task("Explaining", "edges") as callbacks:
-            found = explain_circuit_edges(language_model, runs, config, circuit, edges, callbacks)
-        return tuple(zip(edges, found, strict=True))
+            explained = explain_circuit_edges(language_model, runs, config, circuit, edges, callbacks)
+        return tuple(zip(edges, explained, strict=True))
 
 
 def as_json(

@@ -156,11 +156,11 @@ def _explain(forward_pass: LinearizedPass, sources: Sources, names: dict[int, st
         parts.append(LayerPart(layer, sum(heads_H), weight - sum(heads_H)))
         pairs += [(part, layer, head, call, gradient, tangent) for head, part in enumerate(heads_H)]
     strongest = sorted(pairs, key=lambda pair: -abs(pair[0]))[:SHOWN_HEADS]
-    found = [_strongest_pair(*pair[1:]) for pair in strongest]
-    scores = _scores(forward_pass, sources, names, found[:EXPLAINED_HEADS])
+    strongest_pairs = [_strongest_pair(*pair[1:]) for pair in strongest]
+    scores = _scores(forward_pass, sources, names, strongest_pairs[:EXPLAINED_HEADS])
     heads = tuple(
         HeadPart(pair.layer, pair.head, part[0], pair.query, pair.key, pair.weight, pair.pattern, scores.get(pair))
-        for part, pair in zip(strongest, found, strict=True)
+        for part, pair in zip(strongest, strongest_pairs, strict=True)
     )
     return EdgeAttention(weight, _without_attention(outputs, edge), tuple(parts), heads)
 
@@ -312,7 +312,7 @@ def _largest(
     ]
     shown.append(ScoreSource("bias", None, None, None, None, bias))
     total = float(scores_S.sum()) + bias
-    return tuple(sorted(shown, key=lambda it: -abs(it.score))), total - sum(source.score for source in shown)
+    return tuple(sorted(shown, key=lambda source: -abs(source.score))), total - sum(source.score for source in shown)
 
 
 def _score_source(sources: Sources, names: dict[int, str], index: int, score: float) -> ScoreSource:

@@ -87,17 +87,17 @@ class SaeProbes:
             self._training: Any = import_module("sae_probes.utils_training")
             self._selection: Any = import_module("sae_probes.run_sae_evals")
 
-    def dataset_names(self, wanted: Sequence[str] | None) -> list[str]:
-        """Return the ``wanted`` names of data sets, by default all.
+    def dataset_names(self, chosen: Sequence[str] | None) -> list[str]:
+        """Return the ``chosen`` names of data sets, by default all.
 
         Raises:
             UserError: there is no such data set.
         """
         names: list[str] = self._data.get_numbered_binary_tags()
-        unknown = [name for name in wanted or () if name not in names]
+        unknown = [name for name in chosen or () if name not in names]
         if unknown:
             raise UserError(f"Unknown data set '{unknown[0]}'. sae-probes has {names[0]}, {names[1]}, … {names[-1]}.")
-        return list(wanted or names)
+        return list(chosen or names)
 
     def dataset(self, name: str, texts: int | None) -> BinaryDataset:
         """Read a data set, or a random sample of ``texts`` of it with equal classes."""

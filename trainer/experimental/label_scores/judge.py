@@ -34,7 +34,7 @@ class LocalJudge:
     def __init__(self, language_model: LanguageModel) -> None:
         """Find the tokens in which the two answers differ."""
         self._language_model = language_model
-        yes, no = (language_model.tokenizer(it, add_special_tokens=False)["input_ids"] for it in ANSWERS)
+        yes, no = (language_model.tokenizer(answer, add_special_tokens=False)["input_ids"] for answer in ANSWERS)
         # Some tokenizers begin both answers with the same token, a space.
         common = next(place for place, pair in enumerate(zip(yes, no, strict=False)) if pair[0] != pair[1])
         self._lead: list[int] = yes[:common]

@@ -117,12 +117,14 @@ def _score(scorer: Scorer, judge: LocalJudge, label: str, texts: ScoringTexts) -
 
 def detection(judge: LocalJudge, label: str, texts: ScoringTexts) -> tuple[Floats, Floats]:
     """Log-odds that a text contains what the label describes."""
-    return _asked(judge, DETECTION, label, *([it.text for it in part] for part in (texts.active, texts.inactive)))
+    return _asked(
+        judge, DETECTION, label, *([window.text for window in part] for part in (texts.active, texts.inactive))
+    )
 
 
 def fuzzing(judge: LocalJudge, label: str, texts: ScoringTexts) -> tuple[Floats, Floats]:
     """Log-odds that the marked token is what the label describes."""
-    parts = ([it.marked_text for it in part] for part in (texts.active, texts.wrongly_marked))
+    parts = ([window.marked_text for window in part] for part in (texts.active, texts.wrongly_marked))
     return _asked(judge, FUZZING, label, *parts)
 
 
