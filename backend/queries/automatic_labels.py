@@ -52,6 +52,11 @@ def shown_labels(session: Session, run: RunRecord, experts: Collection[int]) -> 
     return {expert: labels[0] for expert, labels in automatic_labels(session, run, experts).items()}
 
 
+def is_shown(label: AutomaticLabel) -> bool:
+    """Return whether pages show the label: its score is not known to be low."""
+    return label.balanced_accuracy is None or label.balanced_accuracy >= MIN_SEARCHED_ACCURACY
+
+
 @dataclass(frozen=True)
 class ShownLabels:
     """Displayed automatic labels of a run in memory, about 300 bytes each."""
