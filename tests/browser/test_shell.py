@@ -42,6 +42,7 @@ def test_shortcuts_are_listed_and_escape_closes_the_list(page: Page) -> None:
     expect(dialog).to_have_count(0)
     opener = page.get_by_role("button", name="Keyboard shortcuts")
     opener.click()
+    expect(page.locator("[role=dialog]:focus, [role=dialog] :focus")).to_have_count(1)
     dialog.get_by_role("button", name="Close").click()
     expect(dialog).to_have_count(0)
     expect(opener).to_be_focused()
