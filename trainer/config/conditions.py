@@ -17,7 +17,7 @@ NumTokens = Annotated[int, Field(ge=1, le=4096)]
 class GateTest(Config):
     """Test of one expert's gate activation on the edited token, before the edits of its layer."""
 
-    expert: Annotated[int, Field(ge=0)]
+    expert: Annotated[int, Field(ge=0, lt=2**31)]
     """Id of the expert."""
     run: str | None = None
     """Name of the expert's run. Default: the run of the edited expert. Other runs must replace earlier layers."""

@@ -19,7 +19,7 @@ Strength = Annotated[float, Field(ge=-1000, le=1000, allow_inf_nan=False)]
 class Edit(Config):
     """Change to the gate activation of one expert. Also accepted as compact text, such as ``12:add:4@first:20``."""
 
-    expert: Annotated[int, Field(ge=0)]
+    expert: Annotated[int, Field(ge=0, lt=2**31)]
     """Id of the expert."""
     mode: EditMode
     """Kind of change. scale: multiply the gate activation. add: add to it. set: replace it. ablate: set it to 0."""

@@ -156,6 +156,7 @@ def test_units_come_from_the_database(live_client: TestClient, fitted: World) ->
         ("steering", {"prompt": PROMPT, "sampling": {"max_tokens": 4000}}, 413, "prompt-too-long"),
         ("steering", {"prompt": PROMPT, "edits": [{"expert": 4000, "mode": "ablate"}]}, 404, "expert-not-found"),
         ("steering", {"prompt": PROMPT, "edits": [{"expert": 1, "mode": "ablate", "run": "x"}]}, 404, "run-not-found"),
+        ("steering/dose", {"prompt": PROMPT, "edits": [{"expert": 2**63, "mode": "add"}]}, 422, "invalid-request"),
         ("steering", {"prompt": PROMPT, "edits": [{"expert": 1, "mode": "more"}]}, 422, "invalid-request"),
         ("steering", {"prompt": PROMPT, "sampling": {"temperature": -1}}, 422, "invalid-request"),
     ],

@@ -50,6 +50,7 @@ ONCE_BAD = {
     "database/evaluations.jsonl:result.loss_increase.value=None",
     "database/probes.jsonl:result.kinds.experts.classes.de.top1.experts=[]",
     "database/probes.jsonl:result.kinds.experts.classes.de.top1.f1=None",
+    "run/run.json:text.dataset='xxxxxxxxxxxxxxxxxxx…",
 }
 """Mutations that a page once answered with an error."""
 
