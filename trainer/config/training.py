@@ -223,7 +223,7 @@ class FinetuneConfig(Config):
     """Number of training tokens, such as 2M."""
     name: str = f"{PLACE}-whole"
     """Names of the new runs. {run} stands for the name of the parent. Default: {run}-whole."""
-    optimizer: OptimizerConfig = OptimizerConfig(learning_rate=FINETUNE_LEARNING_RATE)
+    optimizer: OptimizerConfig = OptimizerConfig()
     """Optimiser settings."""
     next_token_weight: Annotated[float, Field(ge=0)] = 0.0
     """Weight of the next-token loss beside the KL divergence. Default: 0, so that only the original model's predictions

@@ -15,11 +15,12 @@ from pydantic import Field, TypeAdapter, ValidationError
 from mxd.backend.cli.mcp.answers import Answer
 from mxd.backend.cli.mcp.api import Api
 from mxd.backend.cli.mcp.controls import as_bodies, control_edits, random_experts, shown_edits
-from mxd.backend.cli.mcp.detection import auroc, auroc_interval, peak_activations
+from mxd.backend.cli.mcp.detection import peak_activations
 from mxd.backend.cli.mcp.reading import ExpertId, Limit, RunName
 from mxd.backend.schemas.search import RankBy
 from mxd.trainer.config import Edit
 from mxd.trainer.config.edit_text import CLAUSES, EDIT_FORMATS
+from mxd.trainer.utils.auroc import auroc_interval, aurocs
 
 Text = Annotated[str, Field(min_length=1, max_length=20_000)]
 Texts = Annotated[list[Text], Field(min_length=2, max_length=50)]
@@ -103,12 +104,12 @@ class MeasuringTools:
         routed = [await self._peaks_on(run, text) for text in (*positive, *negative)]
         peaks_TE = np.array([[peaks.get(each, 0.0) for each in experts] for peaks in routed])
         positive_PE, negative_NE = peaks_TE[: len(positive)], peaks_TE[len(positive) :]
-        scores = [auroc(positive_PE[:, column], negative_NE[:, column]) for column in range(len(experts))]
-        low, high = auroc_interval(positive_PE[:, 0], negative_NE[:, 0], seed)
+        scores = aurocs(positive_PE, negative_NE).tolist()
+        interval = auroc_interval(positive_PE[:, 0], negative_NE[:, 0], seed=seed)
         result = {
             "expert": expert,
             "auroc": scores[0],
-            "interval_95": [low, high],
+            "interval_95": [interval.low, interval.high],
             "active_on_positive": int((positive_PE[:, 0] > 0).sum()),
             "active_on_negative": int((negative_NE[:, 0] > 0).sum()),
         }

@@ -21,7 +21,7 @@ from mxd.trainer.config import Sampling
 from mxd.trainer.errors import UserError
 from mxd.trainer.evaluation.steering import SteeredMlp, SteeringVectors, generate_texts, original_losses
 from mxd.trainer.experimental.concepts.config import ConceptSteeringConfig
-from mxd.trainer.experimental.concepts.detection import WordClassifier, auroc, aurocs, expert_of_equal_density
+from mxd.trainer.experimental.concepts.detection import WordClassifier, expert_of_equal_density
 from mxd.trainer.experimental.concepts.features import Floats, TextFeatures, text_features
 from mxd.trainer.experimental.concepts.results import ConceptDetection, ConceptSteering, Dose, Method
 from mxd.trainer.experimental.concepts.summary import curves, mean_aurocs, method_summaries
@@ -31,6 +31,7 @@ from mxd.trainer.language_model.prompts import prompt_ids
 from mxd.trainer.layers.base import Routing
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import check_fits
+from mxd.trainer.utils.auroc import auroc_interval, aurocs
 from mxd.trainer.utils.bootstrap import Interval
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 
@@ -102,7 +103,10 @@ def _check(runs: Sequence[Run], language_model: LanguageModel) -> None:
 def _choose(
     number: int, of_concept: ConceptTexts, texts: Sequence[str], features: TextFeatures, config: ConceptSteeringConfig
 ) -> _Concept:
-    """Choose expert, feature, direction and classifier on the first half of the texts; measure them on the second."""
+    """Choose expert, feature, direction and classifier on the first half of the texts; measure them on the second.
+
+    The AUROC of the best of many experts would be too high on the texts that chose it.
+    """
     (positive, negative), (held_positive, held_negative) = of_concept.half(0), of_concept.half(1)
     generator = np.random.default_rng((config.seed, number))
     best = [int(aurocs(each_EN[positive], each_EN[negative]).argmax()) for each_EN in features.activation_EN]
@@ -114,7 +118,7 @@ def _choose(
     scores = classifier.scores(texts).astype(np.float32)
 
     def held_out(value_E: Floats) -> Interval:
-        return auroc(value_E[held_positive], value_E[held_negative], config.resamples, config.seed)
+        return auroc_interval(value_E[held_positive], value_E[held_negative], config.resamples, config.seed)
 
     values: dict[str, Floats] = {
         "expert": features.activation_EN[0][:, best[0]],

@@ -1,9 +1,4 @@
-"""Detection of a concept: AUROC of experts, of directions and of a classifier of words.
-
-An expert is chosen as the best of all on one half of the texts, so its AUROC is reported on the other half.
-
-Shapes: P texts with the concept, Q texts without it, F features, B resamples.
-"""
+"""Detection of a concept by a classifier of words, and experts to compare with. Shape: N experts."""
 
 from __future__ import annotations
 
@@ -15,24 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from mxd.trainer.experimental.concepts.features import Floats
-from mxd.trainer.utils.bootstrap import PERCENTILES, Interval
-
-
-def aurocs(positive_PF: Floats, negative_QF: Floats) -> npt.NDArray[np.float64]:
-    """AUROC of each feature, [F]: probability that a text with the concept has the larger value; ties count half."""
-    larger_F = np.zeros(positive_PF.shape[1])
-    for value_F in positive_PF:
-        larger_F += (value_F > negative_QF).mean(axis=0) + 0.5 * (value_F == negative_QF).mean(axis=0)
-    return larger_F / len(positive_PF)
-
-
-def auroc(positive_P: Floats, negative_Q: Floats, resamples: int, seed: int) -> Interval:
-    """AUROC with a 95 % bootstrap interval over texts."""
-    wins_PQ = (positive_P[:, None] > negative_Q) + 0.5 * (positive_P[:, None] == negative_Q)
-    generator = np.random.default_rng(seed)
-    counts = [generator.multinomial(size, np.full(size, 1 / size), size=resamples) / size for size in wins_PQ.shape]
-    low, high = np.percentile(np.einsum("bp,pq,bq->b", counts[0], wins_PQ, counts[1], optimize=True), PERCENTILES)
-    return Interval(float(wins_PQ.mean()), float(low), float(high))
 
 
 @dataclass(frozen=True)

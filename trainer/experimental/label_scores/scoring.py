@@ -29,6 +29,7 @@ from mxd.trainer.experimental.label_scores.results import (
 from mxd.trainer.experimental.label_scores.texts import ScoringTexts, read_scoring_texts
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_records import find_record
+from mxd.trainer.utils.auroc import auroc
 from mxd.trainer.utils.bootstrap import Bootstrap
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 
@@ -148,12 +149,6 @@ def _asked(
 ) -> tuple[Floats, Floats]:
     odds = judge.log_odds([template.format(label=label, text=text) for text in (*positive, *negative)])
     return odds[: len(positive)], odds[len(positive) :]
-
-
-def auroc(positive: Floats, negative: Floats) -> float:
-    """Probability that a positive score exceeds a negative one; equal scores count half."""
-    wins = np.sign(positive[:, None] - negative[None])
-    return float((wins.mean() + 1) / 2)
 
 
 def wilson_interval(share: float, trials: int) -> tuple[float, float]:

@@ -13,7 +13,7 @@ from mxd.trainer.config.methods import Method
 from mxd.trainer.errors import UserError
 from mxd.trainer.experimental.concepts.benchmark import steer_concepts
 from mxd.trainer.experimental.concepts.config import ConceptSteeringConfig
-from mxd.trainer.experimental.concepts.detection import WordClassifier, auroc, aurocs, expert_of_equal_density
+from mxd.trainer.experimental.concepts.detection import WordClassifier, expert_of_equal_density
 from mxd.trainer.experimental.concepts.results import Dose
 from mxd.trainer.experimental.concepts.summary import method_summaries
 from mxd.trainer.experimental.concepts.texts import read_concepts
@@ -70,14 +70,6 @@ def test_texts_are_split_and_negatives_have_no_concept(texts: Path) -> None:
     assert [each.concept for each in without] == ["fox", "code", "none"]
     with pytest.raises(UserError, match="no concept with at least 20 texts"):
         read_concepts(config(texts, label_column="text"))
-
-
-def test_auroc_counts_pairs_and_ties() -> None:
-    positive_PF = np.array([[1.0, 0.0, 2.0], [3.0, 0.0, 0.0]], np.float32)
-    negative_QF = np.array([[0.0, 0.0, 1.0], [2.0, 0.0, 3.0]], np.float32)
-    assert aurocs(positive_PF, negative_QF).tolist() == [0.75, 0.5, 0.25]
-    interval = auroc(np.arange(40, dtype=np.float32), np.arange(40, dtype=np.float32), 200, 0)
-    assert interval.low < 0.5 == pytest.approx(interval.value) and interval.high > 0.5
 
 
 def test_controls_have_similar_density() -> None:
