@@ -72,13 +72,15 @@ export type ComparedConfidence = Schemas["ConfidenceComparison"];
 export type PrivacyResult = Schemas["PrivacyResult"];
 export type PrivacyFineTune = Schemas["ProtectedRuns"];
 export type ProtectProgressEvent = Schemas["ProtectProgressEvent"];
-export type ProtectEvent = ProtectProgressEvent | Schemas["ProtectDoneEvent"] | Schemas["ErrorEvent"];
+export type ProtectDoneEvent = Schemas["ProtectDoneEvent"];
+export type ProtectEvent = ProtectProgressEvent | ProtectDoneEvent | ErrorEvent;
 export type ProtectRequest = Schemas["ProtectRequest"];
 export type TokenConfidence = Schemas["TokenConfidence"];
 
 export type ContrastHit = Schemas["ContrastHit"];
 export type ContrastProgressEvent = Schemas["ContrastProgressEvent"];
-export type ContrastEvent = ContrastProgressEvent | Schemas["ContrastDoneEvent"] | Schemas["ErrorEvent"];
+export type ContrastDoneEvent = Schemas["ContrastDoneEvent"];
+export type ContrastEvent = ContrastProgressEvent | ContrastDoneEvent | ErrorEvent;
 export type ContrastRequest = Schemas["ContrastRequest"];
 export type ContrastResult = Schemas["ContrastResult"];
 export type TextKind = Schemas["TextKind"];

@@ -49,64 +49,41 @@ async function* serverSentEvents(url: string, init: RequestInit): AsyncGenerator
   }
 }
 
-/** Baseline and steered generation, token by token. The last event is `done` or `error`. */
-export async function* streamSteering(
-  run: string,
-  request: SteeringRequest,
-  signal: AbortSignal,
-): AsyncGenerator<SteeringEvent> {
-  const events = serverSentEvents(`/api/runs/${encodeURIComponent(run)}/steering`, {
+/** Events of a request. Ending the loop early cancels it on the server. */
+async function* events<Event>(url: string, request: unknown, signal: AbortSignal): AsyncGenerator<Event> {
+  const init = {
     method: "POST",
     headers: { "content-type": "application/json", accept: "text/event-stream" },
     body: JSON.stringify(request),
     signal,
-  });
-  for await (const event of events) yield JSON.parse(event.data) as SteeringEvent;
+  };
+  for await (const event of serverSentEvents(url, init)) yield JSON.parse(event.data) as Event;
 }
+
+const runUrl = (run: string, path: string) => `/api/runs/${encodeURIComponent(run)}/${path}`;
+
+/** Baseline and steered generation, token by token. The last event is `done` or `error`. */
+export const streamSteering = (run: string, request: SteeringRequest, signal: AbortSignal) =>
+  events<SteeringEvent>(runUrl(run, "steering"), request, signal);
 
 /** One edit at several strengths. The last event is `done` or `error`. */
-export async function* streamDose(run: string, request: DoseRequest, signal: AbortSignal): AsyncGenerator<DoseEvent> {
-  const events = serverSentEvents(`/api/runs/${encodeURIComponent(run)}/steering/dose`, {
-    method: "POST",
-    headers: { "content-type": "application/json", accept: "text/event-stream" },
-    body: JSON.stringify(request),
-    signal,
-  });
-  for await (const event of events) yield JSON.parse(event.data) as DoseEvent;
-}
+export const streamDose = (run: string, request: DoseRequest, signal: AbortSignal) =>
+  events<DoseEvent>(runUrl(run, "steering/dose"), request, signal);
 
 /** Privacy fine-tuning, step by step. The last event is `done` or `error`. Leaving early saves nothing. */
-export async function* streamProtection(request: ProtectRequest, signal: AbortSignal): AsyncGenerator<ProtectEvent> {
-  const events = serverSentEvents("/api/privacy", {
-    method: "POST",
-    headers: { "content-type": "application/json", accept: "text/event-stream" },
-    body: JSON.stringify(request),
-    signal,
-  });
-  for await (const event of events) yield JSON.parse(event.data) as ProtectEvent;
-}
+export const streamProtection = (request: ProtectRequest, signal: AbortSignal) =>
+  events<ProtectEvent>("/api/privacy", request, signal);
 
-/** Contrast of two texts. The last event is `done` or `error`. Leaving early cancels it. */
-export async function* streamContrast(
-  run: string,
-  request: ContrastRequest,
-  signal: AbortSignal,
-): AsyncGenerator<ContrastEvent> {
-  const events = serverSentEvents(`/api/runs/${encodeURIComponent(run)}/contrast`, {
-    method: "POST",
-    headers: { "content-type": "application/json", accept: "text/event-stream" },
-    body: JSON.stringify(request),
-    signal,
-  });
-  for await (const event of events) yield JSON.parse(event.data) as ContrastEvent;
-}
+/** Contrast of two texts. The last event is `done` or `error`. */
+export const streamContrast = (run: string, request: ContrastRequest, signal: AbortSignal) =>
+  events<ContrastEvent>(runUrl(run, "contrast"), request, signal);
 
 export type RunEvent =
   { readonly event: "metric"; readonly metric: MetricPoint } | { readonly event: "status"; readonly status: RunStatus };
 
 /** The run's status (now and on every change) and its metrics after step `after`. */
 export async function* streamRunEvents(run: string, after: number, signal: AbortSignal): AsyncGenerator<RunEvent> {
-  const url = `/api/runs/${encodeURIComponent(run)}/events?after=${after}`;
+  const url = runUrl(run, `events?after=${after}`);
   for await (const event of serverSentEvents(url, { signal, headers: { accept: "text/event-stream" } })) {
     if (event.event === "metric") yield { event: "metric", metric: JSON.parse(event.data) as MetricPoint };
     if (event.event === "status") {
