@@ -38,6 +38,7 @@ def test_shortcuts_are_listed_and_escape_closes_the_list(page: Page) -> None:
     expect(dialog).to_contain_text("Edit prompt")
     page.keyboard.press("t")
     expect(dialog).to_be_visible()
+    expect(page).to_have_url(re.compile("/runs"))
     page.keyboard.press("Escape")
     expect(dialog).to_have_count(0)
     opener = page.get_by_role("button", name="Keyboard shortcuts")

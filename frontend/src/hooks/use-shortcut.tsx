@@ -1,4 +1,4 @@
-/** Keyboard shortcuts. The handler registered last runs, so that dialogs take precedence over the page. */
+/** Keyboard shortcuts. The handler registered last runs. While a dialog is open, only Escape has one. */
 
 import { createContext, type ReactNode, useContext, useEffect, useLayoutEffect, useMemo, useRef } from "react";
 
@@ -23,11 +23,16 @@ function isTyping(event: KeyboardEvent): boolean {
   return target instanceof HTMLTextAreaElement || target.isContentEditable;
 }
 
+/** Whether a dialog is open. Its keys are its own, also in the moment before it has taken the focus. */
+function isBehindDialog(event: KeyboardEvent): boolean {
+  return event.key !== "Escape" && document.querySelector(".overlay") !== null;
+}
+
 function useRegistry(): Registry {
   const entries = useRef<Entry[]>([]);
   useEffect(() => {
     const onKeyDown = (event: KeyboardEvent) => {
-      if (event.defaultPrevented || isTyping(event)) return;
+      if (event.defaultPrevented || isTyping(event) || isBehindDialog(event)) return;
       const id = shortcutOf(event);
       const entry = entries.current.findLast((candidate) => candidate.id === id);
       if (entry === undefined) return;
