@@ -89,13 +89,13 @@ def _summary(record: EvaluationRecord) -> EvaluationSummary:
         tokens=result["tokens"],
         created_at=aware(record.created_at),
         seen_text=result["seen_text"],
-        faithfulness=_faithfulness(result),
+        faithfulness=_faithfulness(result, min(record.settings["prompts"], result["sequences"])),
         health=_health(result),
         warnings=tuple(EvaluationWarning(**warning) for warning in result["warnings"]),
     )
 
 
-def _faithfulness(result: Result) -> tuple[EvaluationMetric, ...]:
+def _faithfulness(result: Result, prompts: int) -> tuple[EvaluationMetric, ...]:
     original = result["ce_original"]
     measured: tuple[tuple[str, str, Unit, str], ...] = (
         (
@@ -138,7 +138,7 @@ def _faithfulness(result: Result) -> tuple[EvaluationMetric, ...]:
                 name=f"Same next {n} tokens" if int(n) > 1 else "Same next token",
                 value=share,
                 unit="share",
-                description="of prompts: greedy continuations with and without the run agree",
+                description=f"of {prompts:,} prompts: greedy continuations with and without the run agree",
             )
             for n, share in result["continuations"].items()
         ),

@@ -6,7 +6,9 @@ from fastapi.testclient import TestClient
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from mxd.trainer.storage.database.tables import SteeringStrengthRecord
+from mxd.backend.plots.report.sample_sizes import of_steering
+from mxd.trainer.config import SteeringEvaluationConfig
+from mxd.trainer.storage.database.tables import MeasurementRecord, RunRecord, SteeringStrengthRecord
 
 
 def dose(expert: int, kind: str, strength: float, kl: float) -> SteeringStrengthRecord:
@@ -29,6 +31,12 @@ def test_curves_are_medians_over_experts_and_start_at_the_baseline(own: Engine, 
     ]
     assert (figure["data"][0]["x"], figure["data"][0]["y"]) == ([0.0, 2.0], [0.0, 0.2])
     assert len(figure["data"]) == 12
+    with Session(own) as session:
+        run = session.get_one(RunRecord, 1)
+        assert of_steering(session, run) == "3 experts"
+        settings = SteeringEvaluationConfig().model_dump(mode="json")
+        session.add(MeasurementRecord(run_id=1, command="evaluate-steering", settings=settings))
+        assert of_steering(session, run) == "3 experts, 3 samples of 24 tokens for each of 3 prompts per strength"
 
 
 def test_a_missing_measurement_names_its_command(client: TestClient) -> None:

@@ -17,7 +17,7 @@ from sqlalchemy import select
 from mxd.backend.api.app import create_app
 from mxd.backend.cli.main import run
 from mxd.backend.database.engine import open_database, reading
-from mxd.backend.plots.report import report
+from mxd.backend.plots.report.page import report
 from mxd.backend.queries.runs import mixing_of
 from mxd.backend.settings import Settings
 from mxd.trainer.config import EvaluateConfig, TextConfig
@@ -201,6 +201,13 @@ def test_the_report_is_a_complete_page(measured: Path, tmp_path: Path, capsys: p
     assert json.loads(capsys.readouterr().out)["bytes"] == target.stat().st_size
     content = target.read_text()
     assert content.count("Plotly.newPlot(") >= len(OF_ALL) + 4
+    runs = content.count("<details>")
+    assert content.count("<p>Sample: ") == content.count("Plotly.newPlot(") + runs
+    assert "Sample: 3 evaluations, each on 320 tokens in 20 sequences." in content
+    assert "Sample: 40 experts on 320 tokens in 20 sequences of text.jsonl." in content
+    assert re.search(r"Sample: labels.jsonl: \d+ test texts of 60 labelled texts\.", content)
+    assert "Sample: 1 set of runs, each on 320 tokens." in content
+    assert "of 2 prompts: greedy continuations" in content
     assert 'src="http' not in content
     assert "mxd train" in content
     assert "mxd evaluate second" in content

@@ -19,7 +19,7 @@ from mxd.backend.api.app import create_app
 from mxd.backend.api.dependencies import Services
 from mxd.backend.api.privacy_service import PrivacyService
 from mxd.backend.database.engine import opened, reading
-from mxd.backend.plots.report_commands import commands
+from mxd.backend.plots.report.commands import commands
 from mxd.backend.schemas import ProtectEvent, ProtectRequest
 from mxd.backend.settings import Settings
 from mxd.trainer.analysis.indexing import build_index

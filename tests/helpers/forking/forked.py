@@ -26,7 +26,7 @@ _COMMANDS = (
 )
 _WANTED_LATER = (
     "mxd.backend.api.app",
-    "mxd.backend.plots.report",
+    "mxd.backend.plots.report.page",
     "mxd.trainer.evaluation.evaluate",
     "mxd.trainer.analysis.labelling",
     "uvicorn",

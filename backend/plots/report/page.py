@@ -16,7 +16,8 @@ from mxd.backend.plots import evaluations as figures
 from mxd.backend.plots.frontiers import error_frontier, loss_frontier, routing_frontier
 from mxd.backend.plots.markup import escaped_layout, escaped_traces
 from mxd.backend.plots.probes import COLUMNS, probe_coefficients, probing
-from mxd.backend.plots.report_commands import commands
+from mxd.backend.plots.report import sample_sizes
+from mxd.backend.plots.report.commands import commands
 from mxd.backend.plots.steering import steering
 from mxd.backend.queries.evaluations import evaluated, evaluations_of, seeds
 from mxd.backend.queries.runs import find_run
@@ -24,19 +25,20 @@ from mxd.backend.schemas import EvaluationMetric, Figure
 from mxd.trainer.evaluation.seeds import SeedGroup
 from mxd.trainer.storage.database.tables import EvaluationRecord, RunRecord
 
-OF_ALL: tuple[Callable[[Session], Figure], ...] = (
-    loss_frontier,
-    error_frontier,
-    figures.faithfulness,
-    routing_frontier,
-    figures.added_layers,
-    probing,
+OF_ALL: tuple[tuple[Callable[[Session], Figure], Callable[[Session], str]], ...] = (
+    (loss_frontier, sample_sizes.of_evaluations),
+    (error_frontier, sample_sizes.of_evaluations),
+    (figures.faithfulness, sample_sizes.of_evaluations),
+    (routing_frontier, sample_sizes.of_evaluations),
+    (figures.added_layers, sample_sizes.of_layer_by_layer),
+    (probing, sample_sizes.of_probes),
 )
-OF_A_RUN: tuple[Callable[[Session, RunRecord], Figure], ...] = (
-    figures.load,
-    figures.density_evaluated,
-    probe_coefficients,
-    steering,
+"""Figures over all runs, each with its sample size."""
+OF_A_RUN: tuple[tuple[Callable[[Session, RunRecord], Figure], Callable[[Session, RunRecord], str]], ...] = (
+    (figures.load, sample_sizes.of_evaluation),
+    (figures.density_evaluated, sample_sizes.of_evaluation),
+    (probe_coefficients, sample_sizes.of_probes_of_run),
+    (steering, sample_sizes.of_steering),
 )
 PANEL = 210
 """Height of a panel, in pixels, in figures that have several."""
@@ -80,6 +82,7 @@ def _table(records: Sequence[EvaluationRecord]) -> str:
         "run",
         "text",
         "tokens",
+        "sequences",
         "method",
         "K",
         "N",
@@ -104,6 +107,7 @@ def _row(record: EvaluationRecord) -> tuple[str, ...]:
         record.subject,
         record.text.rsplit("/", 1)[-1],
         f"{result['tokens']:,}",
+        f"{result['sequences']:,}",
         result["method"],
         str(result["k"]),
         f"{result['num_experts']:,}",
@@ -134,13 +138,29 @@ def _seeds(session: Session) -> str:
     groups = [group for group in seeds(session) if len(group.records) > 1]
     if not groups:
         return ""
-    rows = [(", ".join(group.names), *_over_seeds(group)) for group in groups]
-    head = ("runs", "loss increase", "95 %", "norm. MSE", "from … to", "routing share", "from … to")
+    rows = [(", ".join(group.names), *_sizes(group), *_over_seeds(group)) for group in groups]
+    head = (
+        "runs",
+        "tokens each",
+        "sequences each",
+        "loss increase",
+        "95 %",
+        "norm. MSE",
+        "from … to",
+        "routing share",
+        "from … to",
+    )
     return (
         "<h2>Several seeds</h2>"
         "<p>Loss increase: 95 % over seeds and sequences. Other figures: mean over the seeds, between the "
         f"lowest and the highest end of their intervals.</p>{_html_table(head, rows)}"
     )
+
+
+def _sizes(group: SeedGroup) -> tuple[str, str]:
+    """Number of tokens and sequences, which are the same for all seeds."""
+    result = group.records[0].result
+    return f"{result['tokens']:,}", f"{result['sequences']:,}"
 
 
 def _over_seeds(group: SeedGroup) -> Iterator[str]:
@@ -152,19 +172,19 @@ def _over_seeds(group: SeedGroup) -> Iterator[str]:
 
 def _drawn(session: Session, names: Sequence[str]) -> list[str]:
     """Render every figure that has data; the first one includes plotly.js."""
-    drawn: list[Figure] = []
-    for make in OF_ALL:
+    drawn: list[tuple[Figure, str]] = []
+    for make, size in OF_ALL:
         with suppress(NoEvaluationsError):
-            drawn.append(make(session))
-    for name in names:
-        for make_one in OF_A_RUN:
+            drawn.append((make(session), size(session)))
+    for run in [find_run(session, name) for name in names]:
+        for make_one, size_one in OF_A_RUN:
             with suppress(NoEvaluationsError):
-                drawn.append(make_one(session, find_run(session, name)))
+                drawn.append((make_one(session, run), size_one(session, run)))
     libraries: list[bool] = [True] + [False] * len(drawn)
-    return [_html(figure, library) for figure, library in zip(drawn, libraries, strict=False)]
+    return [_html(figure, size, library) for (figure, size), library in zip(drawn, libraries, strict=False)]
 
 
-def _html(figure: Figure, library: bool) -> str:
+def _html(figure: Figure, sample_size: str, library: bool) -> str:
     """Render a figure; the first one includes plotly.js."""
     shown = go.Figure(data=escaped_traces(figure.data), layout=escaped_layout(figure.layout))
     rows = len({trace.yaxis for trace in shown.data})
@@ -172,17 +192,24 @@ def _html(figure: Figure, library: bool) -> str:
     legend = {"orientation": "h", "y": -0.25} if rows == 1 else {"orientation": "h", "y": 1.05, "yanchor": "bottom"}
     shown.update_layout(template="plotly_white", height=height, margin={"t": 20 if rows == 1 else 70}, legend=legend)
     body = plotly.io.to_html(shown, full_html=False, include_plotlyjs=library)
-    return f"<h2>{escape(figure.title)}</h2>{body}"
+    return f"<h2>{escape(figure.title)}</h2>{_sample(sample_size)}{body}"
+
+
+def _sample(size: str) -> str:
+    return f"<p>Sample: {escape(size)}.</p>"
 
 
 def _warnings(session: Session, names: Sequence[str]) -> str:
     parts = ["<h2>Warnings per run</h2>"]
     for name in names:
-        newest = evaluations_of(session, find_run(session, name)).evaluations[0]
+        run = find_run(session, name)
+        newest = evaluations_of(session, run).evaluations[0]
+        sample = _sample(sample_sizes.of_evaluation(session, run))
         said = "".join(f"<li class='{one.level}'>{escape(one.text)}</li>" for one in newest.warnings)
         facts = [_fact(fact) for fact in (*newest.faithfulness, *newest.health)]
         table = _html_table(("figure", "value", "95 %", "what it is"), facts)
-        parts.append(f"<h3>{escape(name)}</h3><ul>{said}</ul><details><summary>All figures</summary>{table}</details>")
+        details = f"<details><summary>All figures</summary>{table}</details>"
+        parts.append(f"<h3>{escape(name)}</h3>{sample}<ul>{said}</ul>{details}")
     return "".join(parts)
 
 
