@@ -4,7 +4,8 @@
     python scripts/build_demo.py database data/demo DATABASE NAME…   write database.sqlite.xz
 
 Between the two, run ``mxd index`` and ``mxd evaluate`` with ``--data data/demo --database sqlite:///DATABASE`` in the
-checkout. Everything is then measured on the shipped weights, and paths are relative.
+checkout. Everything is then measured on the shipped weights, and paths are relative. The demo also shows the
+benchmark that ``mxd benchmark`` writes with ``--data data/demo``.
 ``database`` also enters ``labels.json`` (run -> expert -> label) and ``sessions.json`` (run -> name -> steering
 session), and lists the runs in the order of NAME.
 """

@@ -12,6 +12,15 @@ from __future__ import annotations
 from mxd.backend.schemas.ablation import Ablation, ExpertAblation
 from mxd.backend.schemas.auth import AccessInfo, SignInRequest
 from mxd.backend.schemas.base import ErrorBody, ErrorResponse, Schema
+from mxd.backend.schemas.benchmark import (
+    BenchmarkDifference,
+    BenchmarkResponse,
+    BenchmarkScore,
+    BenchmarkSettings,
+    BenchmarkSubject,
+    BenchmarkSummary,
+    SubjectKind,
+)
 from mxd.backend.schemas.circuits import (
     AblatedExpert,
     CircuitAttentionRequest,
@@ -56,6 +65,7 @@ from mxd.backend.schemas.experts import (
     ExpertRow,
     ExpertSort,
     LabelRequest,
+    LabelScore,
     ListRef,
     NoteRequest,
     Order,
@@ -122,6 +132,12 @@ __all__ = [
     "AccessInfo",
     "ActivationBin",
     "AutomaticLabel",
+    "BenchmarkDifference",
+    "BenchmarkResponse",
+    "BenchmarkScore",
+    "BenchmarkSettings",
+    "BenchmarkSubject",
+    "BenchmarkSummary",
     "ChangeListRequest",
     "CircuitAttentionRequest",
     "CircuitAttentionResponse",
@@ -171,6 +187,7 @@ __all__ = [
     "JointRoutingRequest",
     "JointRoutingResponse",
     "LabelRequest",
+    "LabelScore",
     "LayerRun",
     "ListEntry",
     "ListRef",
@@ -226,6 +243,7 @@ __all__ = [
     "StatusChange",
     "SteeringEvent",
     "SteeringRequest",
+    "SubjectKind",
     "TagCount",
     "TagList",
     "TextKind",

@@ -12,6 +12,8 @@ from mxd.trainer.config.training import TextConfig
 Errors = Literal["kept", "dropped"]
 MOST_TOKENS = 2048
 """Maximum number of tokens up to the traced position. Time and the number of nodes grow with it."""
+BENCHMARK_FOLDER, BENCHMARK_SUMMARY = "benchmark", "summary.json"
+"""Folder in the data folder where ``mxd benchmark`` writes by default, and its file with the means over data sets."""
 
 
 class TargetConfig(Config):

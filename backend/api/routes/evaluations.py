@@ -1,4 +1,4 @@
-"""Evaluations and probes of runs."""
+"""Evaluations and probes of runs, and the benchmark."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from fastapi import APIRouter
 
 from mxd.backend.api.dependencies import RunName, ServicesDep
 from mxd.backend.database.engine import reading
+from mxd.backend.queries.benchmark import stored_benchmark
 from mxd.backend.queries.evaluations import evaluations_of
 from mxd.backend.queries.probes import described_probes
 from mxd.backend.queries.runs import find_run
-from mxd.backend.schemas import EvaluationList, ProbeList
+from mxd.backend.schemas import BenchmarkResponse, EvaluationList, ProbeList
 
 router = APIRouter(tags=["evaluations"])
 
@@ -26,3 +27,9 @@ def probes(run: RunName, services: ServicesDep) -> ProbeList:
     """Single-expert probes of a run on labelled texts; none before ``mxd probe``."""
     with reading(services.database) as session:
         return described_probes(session, find_run(session, run))
+
+
+@router.get("/benchmark")
+def benchmark(services: ServicesDep) -> BenchmarkResponse:
+    """Results of ``mxd benchmark`` in the data folder; null before it."""
+    return BenchmarkResponse(benchmark=stored_benchmark(services.settings.data))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from mxd.backend.cli.base import ModelCommand, Positional
 from mxd.backend.cli.console import columns, task
-from mxd.trainer.config.analysis import BenchmarkConfig
+from mxd.trainer.config.analysis import BENCHMARK_FOLDER, BenchmarkConfig
 
 if TYPE_CHECKING:
     from mxd.trainer.evaluation.probing.benchmark import Benchmark
@@ -19,7 +19,8 @@ class BenchmarkCommand(ModelCommand):
     """Run sae-probes, a benchmark made by others: sparse probes on 113 binary data sets.
 
     The runs are compared with the MLP's neurons and a random gate, on the same texts. The first run is compared with
-    each of the others. Results are also written in SAEBench's format. Install sae-probes first:
+    each of the others. The Benchmark page of the dashboard shows the results. They are also written in SAEBench's
+    format. Install sae-probes first:
     pip install --no-deps sae-probes==0.4.2
     """
 
@@ -51,7 +52,7 @@ class BenchmarkCommand(ModelCommand):
         if len(sources) > 1:
             raise UserError(f"The runs belong to several language models: {', '.join(sorted(sources))}. Name one's.")
         SaeProbes().dataset_names(self.config.datasets)  # before the language model is loaded
-        folder = self.out or settings.data / "benchmark"
+        folder = self.out or settings.data / BENCHMARK_FOLDER
         language_model = LanguageModel.load(sources.pop(), self.device)
         for run in runs:
             run.layer.to(language_model.device_of(run.config.layer))

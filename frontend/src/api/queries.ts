@@ -311,6 +311,12 @@ export function probesQuery(run: string) {
   });
 }
 
+/** Results of the benchmark in the server's data folder; null before it. */
+export const benchmarkQuery = queryOptions({
+  queryKey: ["benchmark"],
+  queryFn: async ({ signal }) => (await unwrap(client.GET("/api/benchmark", { signal }))).benchmark,
+});
+
 export function figureQuery(name: FigureName, query: FigureQuery) {
   return queryOptions({
     queryKey: ["figure", name, query],

@@ -32,6 +32,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/benchmark": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Benchmark
+         * @description Results of ``mxd benchmark`` in the data folder; null before it.
+         */
+        get: operations["benchmark"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/circuits": {
         parameters: {
             query?: never;
@@ -1422,6 +1442,152 @@ export interface components {
             test_examples: number;
         };
         /**
+         * BenchmarkDifference
+         * @description ROC-AUC of the first subject minus that of another one, paired by data set.
+         */
+        BenchmarkDifference: {
+            /**
+             * Better
+             * @description Number of data sets on which the first subject scores higher.
+             */
+            better: number;
+            /**
+             * High
+             * @description Upper end of the interval.
+             */
+            high: number;
+            /**
+             * Low
+             * @description Lower end of the 95 % confidence interval over data sets.
+             */
+            low: number;
+            /** Mean */
+            mean: number;
+            /** Subject */
+            subject: string;
+            /**
+             * Units
+             * @description Number of units per probe.
+             */
+            units: number;
+        };
+        /**
+         * BenchmarkResponse
+         * @description Results of the benchmark in the data folder.
+         */
+        BenchmarkResponse: {
+            /** @description Null before ``mxd benchmark``. */
+            benchmark: components["schemas"]["BenchmarkSummary"] | null;
+        };
+        /**
+         * BenchmarkScore
+         * @description Mean ROC-AUC over data sets.
+         */
+        BenchmarkScore: {
+            /**
+             * High
+             * @description Upper end of the interval.
+             */
+            high: number;
+            /**
+             * Low
+             * @description Lower end of the 95 % confidence interval over data sets.
+             */
+            low: number;
+            /** Mean */
+            mean: number;
+            /** Subject */
+            subject: string;
+            /**
+             * Units
+             * @description Number of units per probe.
+             */
+            units: number;
+        };
+        /**
+         * BenchmarkSettings
+         * @description Settings of a benchmark.
+         */
+        BenchmarkSettings: {
+            /** Language Model */
+            language_model: string;
+            /**
+             * Sae Probes
+             * @description Version of the package sae-probes.
+             */
+            sae_probes: string;
+            /**
+             * Seeds
+             * @description Random seeds over which scores are averaged.
+             */
+            seeds: number[];
+            /**
+             * Texts
+             * @description Maximum number of texts per data set; null for all of them.
+             */
+            texts: number | null;
+            /**
+             * Tokens
+             * @description Maximum number of tokens read at the end of a text.
+             */
+            tokens: number;
+            /**
+             * Units
+             * @description Numbers of experts, features or neurons per probe.
+             */
+            units: number[];
+        };
+        /**
+         * BenchmarkSubject
+         * @description A run, the neurons of an MLP, or an untrained gate.
+         */
+        BenchmarkSubject: {
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "run" | "neurons" | "random-gate";
+            /** Name */
+            name: string;
+        };
+        /**
+         * BenchmarkSummary
+         * @description Results of all subjects on the same data sets.
+         */
+        BenchmarkSummary: {
+            /**
+             * Datasets
+             * @description Names of the data sets.
+             */
+            datasets: string[];
+            /** Differences */
+            differences: components["schemas"]["BenchmarkDifference"][];
+            /** Scores */
+            scores: components["schemas"]["BenchmarkScore"][];
+            settings: components["schemas"]["BenchmarkSettings"];
+            /**
+             * Subjects
+             * @description The first one is compared with each of the others.
+             */
+            subjects: components["schemas"]["BenchmarkSubject"][];
+            /**
+             * Test Texts
+             * @description Smallest and largest number of test texts of a data set.
+             */
+            test_texts: [
+                number,
+                number
+            ];
+            /**
+             * Training Texts
+             * @description Smallest and largest number of training texts of a data set.
+             */
+            training_texts: [
+                number,
+                number
+            ];
+        };
+        /**
          * ChanceLevel
          * @description The same comparison after random assignments of documents to the two texts.
          */
@@ -2545,34 +2711,22 @@ export interface components {
         };
         /**
          * DosePoint
-         * @description Effect of one strength; see ``strength_sweep`` for the measures.
+         * @description Effect of one strength.
          */
         DosePoint: {
             /** @description Mean gate activation with which the original model reads the texts, in units of the expert's 99th percentile. */
             activation: components["schemas"]["ConceptScore"];
-            /**
-             * Control Text
-             * @description First text with the control expert edited instead.
-             */
+            /** Control Text */
             control_text: string;
-            /**
-             * Kl
-             * @description Mean KL divergence from the steered to the baseline next-token distribution after the same text, nats/token.
-             */
+            /** Kl */
             kl: number;
-            /**
-             * Perplexity Ratio
-             * @description Perplexity of the texts under the original model, relative to the baseline texts; high for broken text.
-             */
+            /** Perplexity Ratio */
             perplexity_ratio: number;
             /** @description Share of the texts' tokens among the tokens that the expert promotes. */
             promoted: components["schemas"]["ConceptScore"];
             /** Strength */
             strength: number;
-            /**
-             * Text
-             * @description First steered text.
-             */
+            /** Text */
             text: string;
         };
         /**
@@ -2591,6 +2745,12 @@ export interface components {
              * @default 0
              */
             queue_position: number;
+            /**
+             * Texts
+             * @description Strengths that have texts by now, ascending, with all figures up to here.
+             * @default []
+             */
+            texts: components["schemas"]["DoseText"][];
             /**
              * Tokens
              * @description Number of tokens generated so far, over all strengths.
@@ -2689,6 +2849,34 @@ export interface components {
              * @default []
              */
             turns?: components["schemas"]["Turn"][];
+        };
+        /**
+         * DoseText
+         * @description Texts at one strength, and what the edit costs; see ``strength_sweep`` for the measures.
+         */
+        DoseText: {
+            /**
+             * Control Text
+             * @description First text with the control expert edited instead.
+             */
+            control_text: string;
+            /**
+             * Kl
+             * @description Mean KL divergence from the steered to the baseline next-token distribution after the same text, nats/token.
+             */
+            kl: number;
+            /**
+             * Perplexity Ratio
+             * @description Perplexity of the texts under the original model, relative to the baseline texts; high for broken text.
+             */
+            perplexity_ratio: number;
+            /** Strength */
+            strength: number;
+            /**
+             * Text
+             * @description First steered text.
+             */
+            text: string;
         };
         /**
          * EdgeAttention
@@ -3048,6 +3236,11 @@ export interface components {
             automatic_labels: components["schemas"]["AutomaticLabel"][];
             /** Bins */
             bins: components["schemas"]["ActivationBin"][];
+            /**
+             * Label Scores
+             * @description Scores of the displayed label by language models; empty if this label was not scored.
+             */
+            label_scores: components["schemas"]["LabelScore"][];
             /**
              * Lists
              * @description Lists that contain the expert, by name.
@@ -3592,6 +3785,42 @@ export interface components {
         LabelRequest: {
             /** Label */
             label: string;
+        };
+        /**
+         * LabelScore
+         * @description Score of a label by a language model, from ``mxd lab score-labels``. Only the excess over the control counts.
+         */
+        LabelScore: {
+            /**
+             * Control
+             * @description AUROC of another expert's label on the same texts; null if it could not be measured.
+             */
+            control: number | null;
+            /**
+             * Judge
+             * @description Name of the language model that scored.
+             */
+            judge: string;
+            /**
+             * Method
+             * @description ``detection``, ``fuzzing`` or ``embedding``.
+             */
+            method: string;
+            /**
+             * Reason
+             * @description Why there is no score.
+             */
+            reason: string | null;
+            /**
+             * Score
+             * @description AUROC of separating held-out texts of the expert from others; 0.5 is chance. Null if it could not be measured.
+             */
+            score: number | null;
+            /**
+             * Texts
+             * @description Number of held-out texts.
+             */
+            texts: number;
         };
         /**
          * LayerPart
@@ -5879,6 +6108,44 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+        };
+    };
+    benchmark: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BenchmarkResponse"];
+                };
             };
         };
     };

@@ -24,6 +24,7 @@ const LOADERS: Readonly<Record<string, () => PageModule>> = {
   "/steering": () => import("@/pages/steer/steering"),
   "/s/:id": () => import("@/pages/steer/session"),
   "/frontier": () => import("@/pages/evaluate/frontier"),
+  "/benchmark": () => import("@/pages/evaluate/benchmark"),
   "/faithfulness": () => import("@/pages/evaluate/faithfulness"),
   "/health": () => import("@/pages/evaluate/health"),
   "/probing": () => import("@/pages/evaluate/probing"),

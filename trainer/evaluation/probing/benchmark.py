@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from mxd.trainer.config.analysis import BenchmarkConfig
+from mxd.trainer.config.analysis import BENCHMARK_SUMMARY, BenchmarkConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.evaluation.probing.last_tokens import LastTokens, last_tokens
 from mxd.trainer.evaluation.probing.sae_probes import VERSION, BinaryDataset, SaeProbes
@@ -36,7 +36,7 @@ from mxd.trainer.utils.files import atomic_write, exclusive_lock, read_json
 Scores = Mapping[str, Any]
 """Scores of one probe: ``subject``, ``seed``, ``count``, ``units``, ``auc``, ``accuracy`` and ``f1``."""
 METRICS = ("auc", "accuracy", "f1")
-SETTINGS_FILE, SUMMARY_FILE, DATASETS_FOLDER = "settings.json", "summary.json", "datasets"
+SETTINGS_FILE, DATASETS_FOLDER = "settings.json", "datasets"
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def run_benchmark(
         callbacks.on_progress(len(names), len(names), "")
         results = {name: read_json(_file(folder, name)) for name in names}
         benchmark = _summarise(runs, config, settings, results)
-        atomic_write(folder / SUMMARY_FILE, json.dumps(asdict(benchmark), indent=1) + "\n")
+        atomic_write(folder / BENCHMARK_SUMMARY, json.dumps(asdict(benchmark), indent=1) + "\n")
     return benchmark
 
 

@@ -19,6 +19,7 @@ export type PageName =
   | "privacy"
   | "steering"
   | "frontier"
+  | "benchmark"
   | "faithfulness"
   | "health"
   | "probing"

@@ -39,6 +39,7 @@ const SHAPES = {
   health: <path d="M1.5 8.5h3l2-5 3 9 2-4h3" />,
   probing: <path d="M2.5 2.5v11h11M5 10.5l2.2-3 2.3 1.6 3.5-5" />,
   frontier: <path d="M2.5 2.5v11h11M5 4.5c.8 4 3.2 5.8 8 6.3" />,
+  benchmark: <path d="M2.5 13.5v-4h3.7V5h3.6v3h3.7v5.5zM6.2 9.5v4M9.8 8v5.5" />,
   contrast: (
     <>
       <circle cx="8" cy="8" r="5.3" />

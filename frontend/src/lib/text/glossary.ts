@@ -72,6 +72,10 @@ export const GLOSSARY = {
     name: "Automatic label",
     text: "A label derived from the top examples. Its score is the balanced accuracy on held-out examples: 0.5 is chance, 1 is perfect. Labels below 0.65 are hidden.",
   },
+  label_scores: {
+    name: "Label scores",
+    text: "How well a language model, given only the label, separates texts of the expert from others: 0.5 is chance, 1 is perfect. The control is the label of another expert on the same texts, and only the difference counts. Measured by mxd lab score-labels.",
+  },
   coactivation: {
     name: "Co-activating experts",
     text: "Experts that are active on the same token, the token before or the token after. × is the ratio to their usual rate.",
@@ -184,7 +188,7 @@ export const GLOSSARY = {
   l0: { name: "L0", text: "Mean number of experts that are active per token." },
   interval: {
     name: "95 % interval",
-    text: "Range that contains the true value with 95 % confidence, from resampling the test texts or sequences. If two intervals do not overlap, the difference is clear.",
+    text: "Range that contains the true value with 95 % confidence, from resampling the test texts, sequences or data sets. If two intervals do not overlap, the difference is clear.",
   },
   f1: { name: "F1", text: "Harmonic mean of precision and recall of a classifier; 1 is perfect." },
   balanced_accuracy: {
@@ -193,7 +197,7 @@ export const GLOSSARY = {
   },
   roc_auc: {
     name: "ROC-AUC",
-    text: "Probability that a text of the class has a larger activation than another text; 0.5 is chance, 1 is perfect.",
+    text: "Probability that a text of the class scores higher than another text; 0.5 is chance, 1 is perfect.",
   },
   top5_experts: { name: "Five experts", text: "F1 of a linear classifier on the five best experts of the class." },
   best_neuron: {

@@ -13,10 +13,12 @@ from mxd.backend.cli.commands.demo import DATABASE_FILE, prepare_language_models
 from mxd.backend.cli.main import run
 from mxd.backend.database.engine import open_database, reading
 from mxd.backend.database.steering_sessions import sessions_of
+from mxd.backend.queries.benchmark import stored_benchmark
 from mxd.backend.queries.runs import list_runs
 from mxd.trainer.config import TextConfig, TrainConfig
 from mxd.trainer.errors import NotFoundError, UserError
 from tests.backend.cli.words import Capture
+from tests.helpers.analysis.benchmarks import DATASETS, write_benchmark
 from tests.helpers.demo import TEST_DEMO
 
 
@@ -87,8 +89,9 @@ def test_a_missing_language_model_is_an_error_that_names_the_package(tmp_path: P
         prepare_language_models(tmp_path)
 
 
-def test_the_demo_is_served_with_its_database(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_demo_is_served_with_its_database_and_benchmark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     sample = shutil.copytree(TEST_DEMO, tmp_path / "demo")
+    write_benchmark(sample, "demo-l3-k16")
     served = []
     monkeypatch.setattr("mxd.backend.cli.commands.demo.serve", lambda settings, when_ready: served.append(settings))
     assert run(["demo", "--data", str(sample), "--port", "0"]) == 0
@@ -99,6 +102,9 @@ def test_the_demo_is_served_with_its_database(monkeypatch: pytest.MonkeyPatch, t
         assert sessions_of(session, found.name)
     engine.dispose()
     assert (found.name, found.status, found.indexed_tokens) == ("demo-l3-k16", "finished", 19968)
+    benchmark = stored_benchmark(settings.data)
+    assert benchmark is not None
+    assert benchmark.datasets == DATASETS
 
 
 def test_the_command_names_the_folder_of_a_missing_demo(workspace: Path, capsys: Capture) -> None:

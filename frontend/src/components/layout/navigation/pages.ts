@@ -46,6 +46,7 @@ const PAGE_GROUPS: readonly PageGroup[] = [
     pages: [
       { page: "compare", name: "Compare", icon: "compare" },
       { page: "frontier", name: "Frontier", icon: "frontier" },
+      { page: "benchmark", name: "Benchmark", icon: "benchmark" },
       { page: "faithfulness", name: "Faithfulness", icon: "faithfulness" },
       { page: "health", name: "Expert health", icon: "health" },
       { page: "probing", name: "Probing", icon: "probing" },

@@ -2,7 +2,7 @@
 
 import type { FigureData } from "@/api/types";
 
-export function withLegend(figure: FigureData): FigureData {
+export function withLegend<Figure extends Pick<FigureData, "layout">>(figure: Figure): Figure {
   return {
     ...figure,
     layout: {

@@ -12,8 +12,14 @@ import { formatCount } from "@/lib/text/format";
 
 import { type FigureTable, figureTable, toCsv } from "./figure-data";
 
+/** A figure of the server or of this client. */
+export interface ViewedFigure extends Pick<FigureData, "title" | "data" | "layout"> {
+  /** Name of downloaded files. */
+  readonly name: string;
+}
+
 interface FigureViewProps extends Omit<PlotProps, "figure" | "label" | "onReady"> {
-  readonly figure: FigureData;
+  readonly figure: ViewedFigure;
   readonly title?: ReactNode;
   readonly note?: ReactNode;
   /** Additional controls, shown before the table and download buttons. */
@@ -27,7 +33,7 @@ async function saveImage(element: HTMLDivElement, name: string, format: "png" | 
 }
 
 interface DownloadMenuProps {
-  readonly figure: FigureData;
+  readonly figure: ViewedFigure;
   readonly element: () => HTMLDivElement | null;
 }
 

@@ -1,0 +1,71 @@
+/** What the benchmark measures, on how much text, and what its intervals cover. */
+
+import type { BenchmarkSummary } from "@/api/types";
+import { useCurrentRun } from "@/components/runs/current-run";
+import { Term } from "@/components/terms/term";
+import { shortSource } from "@/components/runs/run-labels";
+import { formatCount } from "@/lib/text/format";
+
+const SAE_PROBES_URL = "https://github.com/sae-probes/sae-probes";
+const SAE_PROBES_PAPER_URL = "https://arxiv.org/abs/2502.16681";
+/** Bootstrap intervals over fewer data sets are too narrow. */
+const FEW_DATASETS = 20;
+
+function formatRange([low, high]: readonly [number, number]): string {
+  return low === high ? formatCount(low) : `${formatCount(low)} to ${formatCount(high)}`;
+}
+
+/** `8 data sets, each with 200 training and 99 test texts; 3 seeds; last token of at most 64 tokens`. */
+export function sampleSizes({ settings, datasets, training_texts: train, test_texts: test }: BenchmarkSummary): string {
+  const each = datasets.length === 1 ? "1 data set with" : `${formatCount(datasets.length)} data sets, each with`;
+  const seeds = settings.seeds.length === 1 ? "1 seed" : `${settings.seeds.length} seeds`;
+  return `${each} ${formatRange(train)} training and ${formatRange(test)} test texts; ${seeds}; last token of at most ${formatCount(settings.tokens)} tokens`;
+}
+
+export function BenchmarkNotes({ summary }: { readonly summary: BenchmarkSummary }) {
+  const { settings, datasets } = summary;
+  const { runs } = useCurrentRun();
+  const run = runs.find(({ language_model: source }) => source === settings.language_model);
+  return (
+    <section className="pane settings benchmark-notes">
+      <div className="pane-h">
+        <h2>Method</h2>
+      </div>
+      <p>
+        <a className="link" href={SAE_PROBES_URL}>
+          sae-probes
+        </a>{" "}
+        {settings.sae_probes} is a benchmark made by others (
+        <a className="link" href={SAE_PROBES_PAPER_URL}>
+          paper
+        </a>
+        ). It has 113 data sets of texts with two classes. On the training texts, a probe selects the units whose class
+        means differ most, and fits a logistic regression with an L1 penalty. Its <Term id="roc_auc">ROC-AUC</Term> is
+        measured on the test texts. Units are experts, features of a transcoder, or neurons of the MLP.
+      </p>
+      <p>
+        Language model: {run?.language_model_name ?? shortSource(settings.language_model)}. Sample:{" "}
+        {sampleSizes(summary)} (seeds {settings.seeds.join(", ")}). Scores are means over seeds and data sets.
+      </p>
+      <p>
+        Intervals are bootstrapped over data sets. Those of scores are wide because data sets differ in difficulty.
+        Differences are paired by data set, so their intervals are narrower. No interval is corrected for the number of
+        comparisons.
+        {datasets.length < FEW_DATASETS &&
+          ` With fewer than ${FEW_DATASETS} data sets, intervals are too narrow: one that just excludes zero proves little.`}
+      </p>
+      <details>
+        <summary>
+          {formatCount(datasets.length)} {datasets.length === 1 ? "data set" : "data sets"}
+        </summary>
+        <ul>
+          {datasets.map((name) => (
+            <li key={name} className="mono">
+              {name}
+            </li>
+          ))}
+        </ul>
+      </details>
+    </section>
+  );
+}

@@ -1,0 +1,54 @@
+/** What the benchmark shows: the first run against the other runs and the baselines, with intervals. */
+
+import type { BenchmarkDifference, BenchmarkSubject, BenchmarkSummary } from "@/api/types";
+import { formatSigned } from "@/lib/text/format";
+
+/** Units per probe that the verdict is about, if the benchmark has probes of this size. */
+const VERDICT_UNITS = 5;
+
+/** `1 unit`, `5 units`. */
+export const unitsLabel = (units: number) => `${units} ${units === 1 ? "unit" : "units"}`;
+
+/** An end that rounds to zero has a fourth digit, which shows its side. */
+const formatEnd = (value: number) => formatSigned(value, Math.abs(value) < 0.0005 && value !== 0 ? 4 : 3);
+
+/** `+0.012 (−0.004 to +0.028)`. */
+export function formatDifference({ mean, low, high }: BenchmarkDifference): string {
+  return `${formatSigned(mean, 3)} (${formatEnd(low)} to ${formatEnd(high)})`;
+}
+
+/** Whether the interval is above or below zero. One data set has no interval. */
+export function signOf({ low, high }: BenchmarkDifference, datasets: number): "up" | "down" | "no" {
+  if (datasets < 2) return "no";
+  return low > 0 ? "up" : high < 0 ? "down" : "no";
+}
+
+/** Runs have names; baselines are described. */
+const withArticle = ({ name, kind }: BenchmarkSubject) => (kind === "run" ? name : `the ${name}`);
+
+function separates(subject: BenchmarkSubject, other: BenchmarkSubject): string {
+  const name = withArticle(subject);
+  const isSentence = subject.kind === "run" ? name : name.replace(/^t/, "T");
+  return `${isSentence} ${subject.kind === "neurons" ? "separate" : "separates"} the classes better than ${withArticle(other)}`;
+}
+
+function compared(first: BenchmarkSubject, other: BenchmarkSubject, sign: "up" | "down" | "no"): string {
+  if (sign === "up") return separates(first, other);
+  if (sign === "down") return separates(other, first);
+  return `No clear difference between ${first.name} and ${withArticle(other)}`;
+}
+
+/** One sentence per other subject. */
+export function benchmarkVerdict({ settings, subjects, differences, datasets }: BenchmarkSummary): string {
+  const [first, ...others] = subjects;
+  const units = settings.units.includes(VERDICT_UNITS) ? VERDICT_UNITS : Math.min(...settings.units);
+  if (first === undefined) return "";
+  const sentences = others.flatMap((other) => {
+    const difference = differences.find((one) => one.subject === other.name && one.units === units);
+    if (difference === undefined) return [];
+    return [`${compared(first, other, signOf(difference, datasets.length))}: ${formatDifference(difference)}.`];
+  });
+  const [data, probes] = [datasets.length === 1 ? "data set" : "data sets", unitsLabel(units)];
+  const meaning = `ROC-AUC of ${first.name} minus the other’s, mean and 95 % interval over ${datasets.length} ${data}, ${probes} per probe.`;
+  return [...sentences, meaning].join(" ");
+}

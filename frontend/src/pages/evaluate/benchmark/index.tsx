@@ -1,0 +1,89 @@
+/** Benchmark: sparse probes on the data sets of sae-probes, for runs, neurons and an untrained gate. */
+
+import "@/pages/run/run.css";
+import "@/styles/content/evaluation.css";
+import "./benchmark.css";
+
+import { useQuery } from "@tanstack/react-query";
+import { useMemo } from "react";
+
+import { benchmarkQuery } from "@/api/queries";
+import type { BenchmarkSummary } from "@/api/types";
+import { PageBar } from "@/components/layout/navigation/page-bar";
+import { FigureView } from "@/components/plots/figure/figure-view";
+import { useCurrentRun } from "@/components/runs/current-run";
+import { Command } from "@/components/ui/copyable-command";
+import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
+
+import { benchmarkFigure, benchmarkHeight } from "./benchmark-figure";
+import { BenchmarkNotes, sampleSizes } from "./benchmark-notes";
+import { benchmarkVerdict } from "./benchmark-verdict";
+import { DifferenceTable, ScoreTable } from "./score-tables";
+
+/** The command for the current run and the other runs of its MLP. */
+function NoBenchmark() {
+  const { summary, runs } = useCurrentRun();
+  const others = runs.filter(
+    (run) =>
+      run.name !== summary?.name && run.language_model === summary?.language_model && run.layer === summary.layer,
+  );
+  const names = summary === null ? "RUN" : [summary, ...others].map(({ name }) => name).join(" ");
+  return (
+    <EmptyState title="No benchmark yet">
+      <p>
+        The benchmark measures how well a few experts separate classes of text, on 113 data sets made by others. It
+        compares the first run with the other runs, with the neurons of the MLP, and with an untrained gate.
+      </p>
+      <Command text={`mxd benchmark ${names} --texts 300 --tokens 64`} />
+      Without the two options, it uses up to 5,000 texts per data set and 1,024 tokens per text. An interrupted
+      benchmark continues with the same command. This page then shows a verdict, a figure and tables.
+    </EmptyState>
+  );
+}
+
+function Results({ summary }: { readonly summary: BenchmarkSummary }) {
+  const figure = useMemo(() => benchmarkFigure(summary), [summary]);
+  const first = summary.subjects[0]?.name ?? "";
+  return (
+    <>
+      <section className="pane settings">
+        <p className="verdict">{benchmarkVerdict(summary)}</p>
+        <FigureView figure={figure} note={sampleSizes(summary)} height={benchmarkHeight(summary)} />
+      </section>
+      <section className="pane settings">
+        <div className="pane-h">
+          <h2>Scores</h2>
+          <span className="note">mean ROC-AUC (95 % interval over data sets) by number of units per probe</span>
+        </div>
+        <ScoreTable summary={summary} />
+      </section>
+      <section className="pane settings">
+        <div className="pane-h">
+          <h2>Differences</h2>
+          <span className="note">
+            ROC-AUC of {first} minus the other’s, paired by data set; bold: the interval excludes zero
+          </span>
+        </div>
+        <DifferenceTable summary={summary} />
+      </section>
+      <BenchmarkNotes summary={summary} />
+    </>
+  );
+}
+
+function Benchmark() {
+  const { data, error, refetch } = useQuery(benchmarkQuery);
+  if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
+  if (data === undefined) return <LoadingState label="Loading benchmark" rows={12} rowHeight={36} />;
+  return data === null ? <NoBenchmark /> : <Results summary={data} />;
+}
+
+export default function BenchmarkPage() {
+  return (
+    <>
+      <title>Benchmark · MxD Explorer</title>
+      <PageBar crumbs={[{ label: "Benchmark" }]} />
+      <Benchmark />
+    </>
+  );
+}
