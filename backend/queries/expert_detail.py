@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
@@ -14,7 +16,8 @@ from mxd.backend.queries.automatic_labels import automatic_labels
 from mxd.backend.queries.expert_page import rows_at
 from mxd.backend.queries.recurrence import expert_recurrence
 from mxd.backend.queries.run_cache import BrowsedRun
-from mxd.backend.schemas import ActivationBin, ExpertDetail, ExpertRow, ListRef
+from mxd.backend.schemas import ActivationBin, ExpertDetail, ExpertRow, LabelScore, ListRef
+from mxd.trainer.analysis.labelling.stored_scores import label_scores
 from mxd.trainer.storage.database.tables import ExampleRecord, ExpertRecord
 
 
@@ -39,8 +42,16 @@ def expert_detail(session: Session, browsed: BrowsedRun, expert: int, vocabulary
         next=following,
         bins=_bins(session, run.id, expert, row["active_tokens"]),
         automatic_labels=automatic.get(expert, ()),
+        label_scores=_label_scores(session, run.id, row),
         recurrence=expert_recurrence(session, run, expert),
     )
+
+
+def _label_scores(session: Session, run_id: int, row: dict[str, Any]) -> tuple[LabelScore, ...]:
+    """Scores of the displayed label: the user's, else the automatic one."""
+    label = row["label"] or (row["automatic"] or {}).get("label")
+    scores = () if label is None else label_scores(session, run_id, row["expert"], label)
+    return tuple(LabelScore(**asdict(score)) for score in scores)
 
 
 def _bins(session: Session, run_id: int, expert: int, active_tokens: int) -> tuple[ActivationBin, ...]:

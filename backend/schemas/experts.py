@@ -53,6 +53,23 @@ class AutomaticLabel(Schema):
     """Number of held-out examples."""
 
 
+class LabelScore(Schema):
+    """Score of a label by a language model, from ``mxd lab score-labels``. Only the excess over the control counts."""
+
+    method: str
+    """``detection``, ``fuzzing`` or ``embedding``."""
+    judge: str
+    """Name of the language model that scored."""
+    score: float | None
+    """AUROC of separating held-out texts of the expert from others; 0.5 is chance. Null if it could not be measured."""
+    control: float | None
+    """AUROC of another expert's label on the same texts; null if it could not be measured."""
+    texts: int
+    """Number of held-out texts."""
+    reason: str | None
+    """Why there is no score."""
+
+
 class ExpertRow(Schema):
     """An expert in a table."""
 
@@ -144,6 +161,8 @@ class ExpertDetail(Schema):
     bins: tuple[ActivationBin, ...]
     automatic_labels: tuple[AutomaticLabel, ...]
     """All automatic labels, the displayed one first."""
+    label_scores: tuple[LabelScore, ...]
+    """Scores of the displayed label by language models; empty if this label was not scored."""
     recurrence: ExpertRecurrence | None
     """Its matches in other runs; null if the run was not compared with others."""
 

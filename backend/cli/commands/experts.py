@@ -10,7 +10,7 @@ from pydantic import Field
 from mxd.backend.cli.base import Command, Positional
 from mxd.backend.cli.console import columns
 from mxd.backend.cli.databases import existing_database
-from mxd.backend.schemas import ExpertDetail, ExpertSort, Order
+from mxd.backend.schemas import ExpertDetail, ExpertSort, LabelScore, Order
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -175,8 +175,14 @@ def _format_expert(detail: ExpertDetail, examples: list[dict[str, Any]]) -> str:
     tokens = ", ".join(f"{token.text!r} {token.share:.0%}" for token in row.top_tokens)
     lines += [f"tags: {', '.join(row.tags)}"] if row.tags else []
     lines += [f"note: {detail.note}"] if detail.note else []
+    lines += [_format_score(score) for score in detail.label_scores]
     lines += _format_recurrence(detail)
     return "\n".join([*lines, f"top tokens: {tokens}", *map(_format_example, examples)])
+
+
+def _format_score(score: LabelScore) -> str:
+    own, control = ("not measured" if value is None else f"{value:.2f}" for value in (score.score, score.control))
+    return f"label score by {score.judge}: {score.method} {own} (control {control}), {score.texts} texts"
 
 
 def _format_recurrence(detail: ExpertDetail) -> list[str]:

@@ -27,7 +27,8 @@ class ScoreLabelsCommand(ModelCommand):
     """Score expert labels with a local language model: detection, fuzzing and embedding similarity.
 
     Each score is an AUROC on held-out texts of the expert; 0.5 is chance. Labels of other experts are the control: if
-    they score as high, the language model is too weak for its scores to mean anything.
+    they score as high, the language model is too weak for its scores to mean anything. Scores are stored with their
+    label and shown on the page of its expert, until the label changes.
     """
 
     examples: ClassVar = (
@@ -54,6 +55,7 @@ class ScoreLabelsCommand(ModelCommand):
     def run(self) -> int:
         """Score, and print one row per score."""
         from mxd.backend.database.engine import opened
+        from mxd.trainer.analysis.labelling.stored_scores import save_label_scores
         from mxd.trainer.experimental.label_scores.judge import LocalJudge
         from mxd.trainer.experimental.label_scores.scoring import score_labels
         from mxd.trainer.language_model.model import LanguageModel
@@ -67,7 +69,8 @@ class ScoreLabelsCommand(ModelCommand):
             methods = tuple(self.score or METHODS)
             with task(f"Scoring labels of {run.name}", "labels") as callbacks:
                 result = score_labels(run, database, labels, judge, methods, self.texts, self.seed, callbacks)
-        self.report(asdict(result), _table(result))
+            self.report(asdict(result), _table(result))
+            save_label_scores(database, run.name, result.stored())
         return 0
 
     def _labels(self, name: str, database: Engine) -> dict[int, NamedLabel]:

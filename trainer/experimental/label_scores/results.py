@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from mxd.trainer.analysis.labelling.stored_scores import ScoredText, StoredScore
+from mxd.trainer.language_model.sources import display_name
 from mxd.trainer.utils.bootstrap import Interval
 
 ScoreMethod = Literal["detection", "fuzzing", "embedding"]
@@ -70,3 +72,16 @@ class LabelScores:
     seed: int
     methods: dict[ScoreMethod, MethodSummary]
     labels: tuple[ScoredLabel, ...]
+
+    def stored(self) -> dict[int, ScoredText]:
+        """Return expert -> its label with the scores that the database keeps."""
+        judge = display_name(self.judge)
+        return {
+            each.expert: ScoredText(each.label, [_stored(each, method, judge) for method in each.scores])
+            for each in self.labels
+        }
+
+
+def _stored(scored: ScoredLabel, method: ScoreMethod, judge: str) -> StoredScore:
+    own, control = scored.scores[method], scored.other_scores[method].value
+    return StoredScore(method, judge, own.value, control, own.positive_texts + own.negative_texts, own.reason)

@@ -20,6 +20,7 @@ from mxd.trainer.storage.database.tables import (
     ExampleRecord,
     ExpertRecord,
     IndexRecord,
+    LabelScoreRecord,
     MeasurementRecord,
     RecurrenceRecord,
     RoutedRecord,
@@ -74,6 +75,7 @@ def delete_index(session: Session, run_id: int) -> None:
     for table in (
         RoutedRecord,
         AutomaticLabelRecord,
+        LabelScoreRecord,
         MeasurementRecord,
         RecurrenceRecord,
         SteeringStrengthRecord,

@@ -115,6 +115,8 @@ def test_a_score_that_cannot_be_measured_is_no_score(world: World) -> None:
     assert result.methods["detection"].failed == 4
     assert all(each.scores["detection"].value is None for each in result.labels)
     assert "not finite" in str(result.labels[0].scores["detection"].reason)
+    (stored,) = result.stored()[0].scores
+    assert (stored.score, stored.control, stored.reason) == (None, None, result.labels[0].scores["detection"].reason)
     few = score_labels(run, world.database, LABELS, Oracle(words), ("detection",), 2, 0)
     assert "fewer than 3" in str(few.labels[0].scores["detection"].reason)
 
@@ -125,6 +127,10 @@ def test_a_local_model_scores_all_methods(world: World) -> None:
     assert set(result.methods) == set(METHODS)
     for method in METHODS:
         assert all(0 <= (each.scores[method].value or 0) <= 1 for each in result.labels)
+    for each in result.labels:
+        stored = result.stored()[each.expert]
+        assert stored.label == each.label
+        assert {score.method: score.score for score in stored.scores} == {it: each.scores[it].value for it in METHODS}
     assert result == score_labels(run, world.database, LABELS, judge, METHODS, 4, 0)
 
 

@@ -6,4 +6,4 @@ from pathlib import Path
 
 from mxd.trainer.storage.database.versions import MigrationChain
 
-CHAIN = MigrationChain(owner="trainer", scripts=Path(__file__).parent, newest=2)
+CHAIN = MigrationChain(owner="trainer", scripts=Path(__file__).parent, newest=3)
