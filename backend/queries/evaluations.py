@@ -171,6 +171,7 @@ def _health(result: Result) -> tuple[EvaluationMetric, ...]:
     load, near_duplicates, ranks = health["load"], health["near_duplicates"], health["expert_ranks"] or {}
     compared = f"over {near_duplicates['compared']:,} experts"
     sampled = f"of W_n, mean of {ranks['sampled']:,} experts" if ranks else "of W_n; not measured"
+    smallest = f"relative to the largest, minimum over {ranks['sampled']:,} experts" if ranks else "not measured"
     rows: tuple[tuple[str, Any, Unit, str], ...] = (
         ("Dead experts", load["dead_share"], "share", f"active on none of {result['tokens']:,} tokens"),
         (
@@ -203,12 +204,17 @@ def _health(result: Result) -> tuple[EvaluationMetric, ...]:
             "share",
             "standard deviation over tokens, relative to the mean",
         ),
-        ("Near-duplicate experts", near_duplicates["share"], "share", "gate and scaling cosine of 0.95 or more"),
+        (
+            "Near-duplicate experts",
+            near_duplicates["share"],
+            "share",
+            f"{compared}: gate and scaling cosine of 0.95 or more",
+        ),
         ("Nearest gate, median cosine", near_duplicates["gate_median"], "plain", compared),
         ("Nearest scaling, median cosine", near_duplicates["scaling_median"], "plain", compared),
         ("Normalised rank", ranks.get("normalized_rank"), "plain", f"{sampled}; 1 is full"),
         ("Stable rank", ranks.get("stable_rank"), "plain", sampled),
-        ("Smallest singular value", ranks.get("min_singular_value"), "plain", "relative to the largest"),
+        ("Smallest singular value", ranks.get("min_singular_value"), "plain", smallest),
         ("Smallest |c|", ranks.get("min_scaling"), "plain", "over all experts; 0 reduces the rank"),
     )
     return tuple(

@@ -87,7 +87,7 @@ def _table(records: Sequence[EvaluationRecord]) -> str:
         "K",
         "N",
         "parameters",
-        "added loss",
+        "loss increase",
         "95 %",
         "recovered",
         "KL",

@@ -72,7 +72,8 @@ def _values(results: Sequence[Result], name: str) -> str:
 def _probed(records: Iterable[ProbeRecord]) -> str:
     files = {(probe.labels, probe.level): probe.result for probe in records}
     return "; ".join(
-        f"{PurePath(labels).name}: {_tested(result):,} test {level}s of {result['examples']:,} labelled {level}s"
+        f"{PurePath(labels).name}: {_tested(result):,} test {level}s of {result['examples']:,} labelled {level}s "
+        f"in {len(result['kinds']['experts']['classes']):,} classes"
         for (labels, level), result in files.items()
     )
 

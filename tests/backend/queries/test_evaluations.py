@@ -205,7 +205,7 @@ def test_the_report_is_a_complete_page(measured: Path, tmp_path: Path, capsys: p
     assert content.count("<p>Sample: ") == content.count("Plotly.newPlot(") + runs
     assert "Sample: 3 evaluations, each on 320 tokens in 20 sequences." in content
     assert "Sample: 40 experts on 320 tokens in 20 sequences of text.jsonl." in content
-    assert re.search(r"Sample: labels.jsonl: \d+ test texts of 60 labelled texts\.", content)
+    assert re.search(r"Sample: labels.jsonl: \d+ test texts of 60 labelled texts in 2 classes\.", content)
     assert "Sample: 1 set of runs, each on 320 tokens." in content
     assert "of 2 prompts: greedy continuations" in content
     assert 'src="http' not in content
