@@ -45,7 +45,7 @@ PANEL = 210
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 68rem; margin: 2rem auto; padding: 0 1rem; color: #1c1c1a; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 13px; }
-td, th { padding: .2rem .8rem .2rem 0; text-align: right; border-bottom: 1px solid #ddd; }
+td, th { padding: .2rem .8rem .2rem 0; text-align: right; border-bottom: 1px solid #ddd; white-space: nowrap; }
 td:first-child, th:first-child { text-align: left; }
 pre { background: #f4f4f1; padding: .8rem; white-space: pre-wrap; }
 .alarm { color: #a11; } .warning { color: #850; } .wide { overflow-x: auto; }
