@@ -23,7 +23,7 @@ from mxd.backend.inference.lazy_imports import import_compute_modules
 from mxd.backend.inference.waiting_time import MovingAverage
 from mxd.backend.schemas import ProgressEvent
 from mxd.trainer.errors import UserError
-from mxd.trainer.inference.results import DoseStep, SteeringStep
+from mxd.trainer.inference.results import DoseProgressEvent, DoseStep, SteeringStep
 from mxd.trainer.utils.memory import trim_freed_memory
 
 if TYPE_CHECKING:
@@ -269,8 +269,19 @@ class ModelWorker:
         self._full_step_seconds.add((time.perf_counter() - started) * (self._max_rows / rows) ** STEP_GROWTH)
 
     def _deliver(self, request: GenerationRequest, events: Iterator[SteeringStep | DoseStep]) -> None:
+        """Deliver the events of a step together, those up to a report of progress right away."""
         assert request.generation is not None
-        request.deliver(tuple(events))
+        together: list[SteeringStep | DoseStep] = []
+        for event in events:
+            together.append(event)
+            if isinstance(event, DoseProgressEvent):
+                request.deliver(tuple(together))
+                together = []
+            if request.cancelled.is_set():
+                self._remove(request)
+                return
+        if together:
+            request.deliver(tuple(together))
         if request.generation.finished:
             self._running.remove(request)
             request.deliver(None)

@@ -271,6 +271,22 @@ def _shaded(text: Continuation) -> str:
 
 @documented
 @dataclass(frozen=True)
+class DoseText:
+    """Texts at one strength, and what the edit costs; see ``strength_sweep`` for the measures."""
+
+    strength: float
+    kl: float
+    """Mean KL divergence from the steered to the baseline next-token distribution after the same text, nats/token."""
+    perplexity_ratio: float
+    """Perplexity of the texts under the original model, relative to the baseline texts; high for broken text."""
+    text: str
+    """First steered text."""
+    control_text: str
+    """First text with the control expert edited instead."""
+
+
+@documented
+@dataclass(frozen=True)
 class DoseProgressEvent:
     """Progress of a strength sweep."""
 
@@ -280,6 +296,8 @@ class DoseProgressEvent:
     """Maximum number of tokens."""
     queue_position: int = 0
     """Number of requests that a server handles before this one."""
+    texts: tuple[DoseText, ...] = ()
+    """Strengths that have texts by now, ascending, with all figures up to here."""
     event: Literal["progress"] = "progress"
 
 
@@ -300,22 +318,13 @@ class ConceptScore:
 
 @documented
 @dataclass(frozen=True)
-class DosePoint:
-    """Effect of one strength; see ``strength_sweep`` for the measures."""
+class DosePoint(DoseText):
+    """Effect of one strength."""
 
-    strength: float
-    kl: float
-    """Mean KL divergence from the steered to the baseline next-token distribution after the same text, nats/token."""
-    perplexity_ratio: float
-    """Perplexity of the texts under the original model, relative to the baseline texts; high for broken text."""
     activation: ConceptScore
     """Mean gate activation with which the original model reads the texts, in units of the expert's 99th percentile."""
     promoted: ConceptScore
     """Share of the texts' tokens among the tokens that the expert promotes."""
-    text: str
-    """First steered text."""
-    control_text: str
-    """First text with the control expert edited instead."""
 
     @property
     def exceeds_control(self) -> bool:

@@ -34,6 +34,7 @@ from mxd.trainer.inference.results import (
     DosePoint,
     DoseProgressEvent,
     DoseStep,
+    DoseText,
     SteeringStep,
     TokenEvent,
 )
@@ -134,51 +135,59 @@ class StrengthSweep:
         return [row for steering, _ in self._writers for row in steering.rows()]
 
     def join(self, batch: RowBatch) -> Iterator[DoseStep]:
-        """Compute the prompt at every strength and sample the first tokens."""
+        """Compute the prompt at every strength and sample the first tokens; yield progress after each strength."""
         for steering, texts in self._writers:
             self._record(texts, steering.join(batch))
-        yield from self._events()
+            yield self._progress()
+        if self.finished:
+            yield self._curve()
 
     def advance(self, batch: RowBatch, step: StepOutput) -> Iterator[DoseStep]:
         """Sample the next token of each text that has not ended."""
         for steering, texts in self._writers:
             if not steering.finished:
                 self._record(texts, steering.advance(batch, step))
-        yield from self._events()
+        yield self._progress()
+        if self.finished:
+            yield self._curve()
 
     def _record(self, texts: _Texts, steps: Iterator[SteeringStep]) -> None:
         for step in steps:
             if isinstance(step, TokenEvent):
                 (self._baseline if step.variant == "baseline" else texts).add_token(step)
 
-    def _events(self) -> Iterator[DoseStep]:
+    def _progress(self) -> DoseProgressEvent:
         sampling, written = self._config.sampling, [self._baseline, *(texts for _, texts in self._writers)]
         total = len(written) * sampling.samples * sampling.max_tokens
-        yield DoseProgressEvent(sum(len(texts.losses) for texts in written), total)
-        if self.finished:
-            yield self._curve()
+        texts = tuple(self._text(strength) for strength, texts in self._steered.items() if texts.losses)
+        return DoseProgressEvent(sum(len(texts.losses) for texts in written), total, texts=texts)
+
+    def _text(self, strength: float) -> DoseText:
+        texts = self._steered[strength]
+        return DoseText(
+            strength=strength,
+            kl=fmean(texts.kl),
+            perplexity_ratio=math.exp(min(fmean(texts.losses) - fmean(self._baseline.losses), 50.0)),
+            text=texts.first,
+            control_text=self._controls.get(strength, texts).first,
+        )
 
     def _curve(self) -> DoseDoneEvent:
         written = [*self._steered.values(), *self._controls.values()]
         activations = self._concept.mean_activations([ids for texts in written for ids in texts.ids.values()])
         promoted = {ids: fmean(token in self._promoted for token in ids) for ids in activations}
-        baseline_loss = fmean(self._baseline.losses)
         points = []
         for strength, texts in self._steered.items():
             control = self._controls.get(strength, texts)
             point = DosePoint(
-                strength=strength,
-                kl=fmean(texts.kl),
-                perplexity_ratio=math.exp(min(fmean(texts.losses) - baseline_loss, 50.0)),
+                **vars(self._text(strength)),
                 activation=_compared(texts, control, activations, MIN_ACTIVATION),
                 promoted=_compared(texts, control, promoted, MIN_PROMOTED),
-                text=texts.first,
-                control_text=control.first,
             )
             points.append(point)
         return DoseDoneEvent(
             points=tuple(points),
-            baseline_loss=baseline_loss,
+            baseline_loss=fmean(self._baseline.losses),
             baseline_text=self._baseline.first,
             control=self._control,
             suggested=suggest_strength(points, self._config.edits[self._config.edit].mode),

@@ -11,7 +11,8 @@ import pytest
 from mxd.backend.inference import worker
 from mxd.backend.inference.jobs import JobContext, max_rows, prepare_generation
 from mxd.backend.inference.worker import Delivery, Generation, GenerationRequest, ModelWorker
-from mxd.trainer.config import Sampling, SteeringConfig
+from mxd.trainer.config import DoseConfig, Edit, Sampling, SteeringConfig
+from mxd.trainer.inference.results import DoseProgressEvent
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.run import Run
 from tests.helpers.runs import World
@@ -89,3 +90,25 @@ def test_a_step_with_few_rows_predicts_a_longer_full_step(run: Run) -> None:
     assert alone == pytest.approx([MAX_ROWS**0.5] * len(alone))
     assert min(measured) == pytest.approx(1.0)
     assert model_worker.seconds_left() == 0
+
+
+def test_a_sweep_reports_each_strength_and_stops_between_two(run: Run) -> None:
+    config = DoseConfig(prompt="the old fox", edits=(Edit(expert=1, mode="add", strength=1.0),), strengths=(0, 1, 2))
+    context, deliveries = JobContext(LanguageModel.load(run.language_model_source, "cpu"), [run], 64, Event()), []
+
+    def deliver(delivery: Delivery) -> None:
+        deliveries.append(delivery)
+        request.cancelled.set()
+
+    request = GenerationRequest(lambda _: prepare_generation(context, config, {}), max_rows(config), 24, deliver)
+    model_worker = ModelWorker(run.language_model_source, "cpu", MAX_ROWS)
+    try:
+        model_worker.generate(request)
+        generate_together(run, model_worker, 1)  # runs after the sweep has left the batch
+    finally:
+        model_worker.close()
+    (only,) = deliveries
+    assert isinstance(only, tuple)
+    (progress,) = only
+    assert isinstance(progress, DoseProgressEvent)
+    assert [each.strength for each in progress.texts] == [0.0]

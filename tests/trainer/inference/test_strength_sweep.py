@@ -67,6 +67,17 @@ def test_progress_is_monotonic_and_ends_at_the_written_tokens(world: World, run:
     assert 0 < events[0] < events[-1] <= (1 + 3 + 2) * 2 * 6
 
 
+def test_texts_so_far_appear_strength_by_strength_and_grow_into_the_result(world: World, run: Run) -> None:
+    steps = list(dose(world.language_model, run, CONFIG))
+    shown = [step.texts for step in steps if isinstance(step, DoseProgressEvent)]
+    assert [len(texts) for texts in shown[:5]] == [1, 2, 3, 3, 3]
+    assert [each.strength for each in shown[-1]] == [0.0, 1.0, 2.0]
+    for point, *growing in zip(curve_of(steps).points, *shown[4:], strict=True):
+        assert all(point.text.startswith(each.text) for each in growing)
+        assert all(point.control_text.startswith(each.control_text) for each in growing)
+        assert (point.kl, point.perplexity_ratio) == (growing[-1].kl, growing[-1].perplexity_ratio)
+
+
 def test_all_strengths_share_one_batch(world: World, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = []
     step = RowBatch.step
@@ -115,7 +126,7 @@ def test_activation_is_that_of_routing_the_text(world: World, run: Run) -> None:
 
 def point(strength: float, ratio: float, exceeds: bool) -> DosePoint:
     score, other = ConceptScore(0.0, 0.0, 0.0, exceeds), ConceptScore(0.0, 0.0, 0.0, False)
-    return DosePoint(strength, 0.0, ratio, other, score, "", "")
+    return DosePoint(strength, 0.0, ratio, "", "", other, score)
 
 
 def test_suggests_the_smallest_fluent_strength_that_shows_the_concept() -> None:

@@ -13,7 +13,7 @@ import { Icon } from "@/components/ui/icon";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { describeEdit, type Edit, editKey } from "@/lib/edits/edits";
 
-import { doseKey, SAMPLES, type SweepMode, verdict } from "./dose";
+import { doseKey, rowsSoFar, SAMPLES, SWEEP_STRENGTHS, type SweepMode, verdict } from "./dose";
 import { DoseTable } from "./dose-table";
 import { type Sweep, useDose } from "./use-dose";
 
@@ -77,37 +77,49 @@ function Sample({ done, run }: { readonly done: DoseDoneEvent; readonly run: str
   );
 }
 
-function SweepProgress({ sweep }: { readonly sweep: Sweep }) {
-  if (sweep.before > 0) {
+/** The current stage. Until the running texts have ended, the server reports progress without a total. */
+function sweepTask(isKnown: boolean, isReading: boolean, tokens: number, total: number): string {
+  if (isKnown && total === 0) return "Waiting for the running texts";
+  if (isReading) return "Reading the prompt";
+  return tokens < total ? "Generating" : "Scoring the texts";
+}
+
+/** What the server does now. The bar moves by itself until the first tokens arrive. */
+function SweepProgress({ progress, strengths }: { readonly progress: Sweep["progress"]; readonly strengths: number }) {
+  const { queue_position: before = 0, texts = [], tokens = 0, total = 0 } = progress ?? {};
+  if (before > 0) {
     return (
-      <p className="dim">
-        {sweep.before} {sweep.before === 1 ? "request ahead" : "requests ahead"}
-      </p>
+      <span className="dim">
+        {before} {before === 1 ? "request ahead" : "requests ahead"}
+      </span>
     );
   }
+  const task = sweepTask(progress !== null, texts.length < strengths, tokens, total);
   return (
-    <label className="dim">
-      Generating short texts at each strength <progress value={sweep.share} />
+    <label className="dim dose-progress">
+      {task} <progress {...(tokens > 0 && { value: tokens / total })} />
     </label>
   );
 }
 
-interface ResultProps {
-  readonly done: DoseDoneEvent;
+interface SweepTableProps {
+  readonly sweep: Sweep;
   readonly edit: SweepEdit;
   readonly onChange: (edit: Edit) => void;
 }
 
-function Result({ done, edit, onChange }: ResultProps) {
+/** The verdict once all texts are scored, and the texts by strength as they arrive. */
+function SweepTable({ sweep: { result, progress }, edit, onChange }: SweepTableProps) {
   const [shown, setShown] = useState<"steered" | "control">("steered");
   const describe = (strength: number) =>
     strength === 0 ? "0" : describeEdit({ mode: edit.mode, strength }).replace(/\.0$/, "");
   const choose = (strength: number) => onChange({ ...edit, strength });
-  const { suggested } = done;
+  const suggested = result?.suggested ?? null;
+  const rows = result?.points ?? rowsSoFar(SWEEP_STRENGTHS[edit.mode], progress?.texts ?? []);
   return (
     <>
       <p className="dose-verdict" role="status">
-        <span>{verdict(done, describe)}</span>
+        <span>{result === null ? "Choose a strength now, or wait for the suggestion." : verdict(result, describe)}</span>
         {suggested !== null && suggested !== edit.strength && (
           <Button size="small" variant="primary" onClick={() => choose(suggested)}>
             Use {describe(suggested)}
@@ -124,8 +136,15 @@ function Result({ done, edit, onChange }: ResultProps) {
           ]}
         />
       </p>
-      <DoseTable done={done} current={edit.strength} shown={shown} describe={describe} onChoose={choose} />
-      <Sample done={done} run={edit.run} />
+      <DoseTable
+        rows={rows}
+        suggested={suggested}
+        current={edit.strength}
+        shown={shown}
+        describe={describe}
+        onChoose={choose}
+      />
+      {result !== null && <Sample done={result} run={edit.run} />}
     </>
   );
 }
@@ -139,7 +158,7 @@ interface DoseForEditProps extends Omit<DosePaneProps, "edits"> {
 function DoseForEdit({ run, request, edits, edit, onEdit, onChange }: DoseForEditProps) {
   const { sweep, measure } = useDose(run);
   const isCurrent = sweep.key === doseKey(request, edit);
-  const isMeasuring = isCurrent && sweep.status === "measuring";
+  const isMeasuring = isCurrent && sweep.status === "working";
   return (
     <section className="dose" aria-label="Dose">
       <div className="pane-h">
@@ -148,16 +167,24 @@ function DoseForEdit({ run, request, edits, edit, onEdit, onChange }: DoseForEdi
         </h2>
         <span className="note">{edit.mode} of</span>
         <EditChoice edits={edits} edit={edit} onEdit={onEdit} />
-        {isMeasuring && <SweepProgress sweep={sweep} />}
+        {isMeasuring && <SweepProgress progress={sweep.progress} strengths={SWEEP_STRENGTHS[edit.mode].length} />}
         <span className="grow" />
-        {(!isCurrent || sweep.status !== "done") && (
-          <Button size="small" icon="chart" disabled={isMeasuring} onClick={() => void measure(request, edit)}>
-            Suggest a strength
+        {isMeasuring ? (
+          <Button size="small" icon="stop" onClick={sweep.stop}>
+            Stop
           </Button>
+        ) : (
+          (!isCurrent || sweep.result === null) && (
+            <Button size="small" icon="chart" onClick={() => measure(request, edit)}>
+              Suggest a strength
+            </Button>
+          )
         )}
       </div>
       {isCurrent && sweep.failure !== null && <p className="bad">{sweep.failure}</p>}
-      {isCurrent && sweep.result !== null && <Result done={sweep.result} edit={edit} onChange={onChange} />}
+      {(isMeasuring || (isCurrent && sweep.result !== null)) && (
+        <SweepTable sweep={sweep} edit={edit} onChange={onChange} />
+      )}
     </section>
   );
 }

@@ -1,13 +1,15 @@
 /** The row of texts by strength, each with concept scores beside the control's, effect and fluency. */
 
-import type { ConceptScore, DoseDoneEvent, DosePoint } from "@/api/types";
+import type { ConceptScore } from "@/api/types";
 import { Term } from "@/components/terms/term";
 import { formatFixed } from "@/lib/text/format";
+import { toOneLine } from "@/lib/text/token-text";
 
-import { describeScore, formatShare, MAX_PERPLEXITY_RATIO } from "./dose";
+import { describeScore, type DoseRowData, formatShare, MAX_PERPLEXITY_RATIO } from "./dose";
 
 interface DoseTableProps {
-  readonly done: DoseDoneEvent;
+  readonly rows: readonly DoseRowData[];
+  readonly suggested: number | null;
   readonly current: number;
   readonly shown: "steered" | "control";
   readonly describe: (strength: number) => string;
@@ -15,7 +17,8 @@ interface DoseTableProps {
 }
 
 /** Bar of the steered texts, with a mark at the control's score. */
-function ScoreBar({ score, largest }: { readonly score: ConceptScore; readonly largest: number }) {
+function ScoreBar({ score, largest }: { readonly score: ConceptScore | undefined; readonly largest: number }) {
+  if (score === undefined) return <span className="dim">–</span>;
   const width = (value: number) => `${(100 * value) / largest}%`;
   return (
     <span className="dose-score" title={describeScore(score)}>
@@ -29,36 +32,38 @@ function ScoreBar({ score, largest }: { readonly score: ConceptScore; readonly l
   );
 }
 
-interface RowProps extends Omit<DoseTableProps, "done" | "current"> {
-  readonly point: DosePoint;
+interface RowProps extends Omit<DoseTableProps, "rows" | "suggested" | "current"> {
+  readonly row: DoseRowData;
   readonly isCurrent: boolean;
   readonly isSuggested: boolean;
   /** Largest score of each measure, for the bars. */
   readonly largest: { readonly activation: number; readonly promoted: number };
 }
 
-function DoseRow({ point, isCurrent, isSuggested, largest, shown, describe, onChoose }: RowProps) {
-  const isBroken = point.perplexity_ratio > MAX_PERPLEXITY_RATIO;
+function DoseRow({ row, isCurrent, isSuggested, largest, shown, describe, onChoose }: RowProps) {
+  const { perplexity_ratio: ratio } = row;
+  const isBroken = ratio !== undefined && ratio > MAX_PERPLEXITY_RATIO;
+  const text = shown === "steered" ? row.text : row.control_text;
   return (
     <tr data-current={isCurrent || undefined} data-broken={isBroken || undefined}>
       <th scope="row">
-        <button type="button" className="link" aria-pressed={isCurrent} onClick={() => onChoose(point.strength)}>
-          {describe(point.strength)}
+        <button type="button" className="link" aria-pressed={isCurrent} onClick={() => onChoose(row.strength)}>
+          {describe(row.strength)}
         </button>
         {isSuggested && <span className="chip">suggested</span>}
       </th>
-      <td className="dose-text">…{shown === "steered" ? point.text : point.control_text}</td>
+      <td className="dose-text">{text === undefined ? "" : `…${toOneLine(text, true)}`}</td>
       <td data-name="fires on it, %">
-        <ScoreBar score={point.activation} largest={largest.activation} />
+        <ScoreBar score={row.activation} largest={largest.activation} />
       </td>
       <td data-name="promoted, %">
-        <ScoreBar score={point.promoted} largest={largest.promoted} />
+        <ScoreBar score={row.promoted} largest={largest.promoted} />
       </td>
       <td className="num" data-name="KL, nats">
-        {formatFixed(point.kl)}
+        {row.kl === undefined ? "–" : formatFixed(row.kl)}
       </td>
       <td className="num" data-name="perplexity">
-        × {formatFixed(point.perplexity_ratio, 1)}
+        {ratio === undefined ? "–" : `× ${formatFixed(ratio, 1)}`}
       </td>
     </tr>
   );
@@ -67,12 +72,11 @@ function DoseRow({ point, isCurrent, isSuggested, largest, shown, describe, onCh
 /** A tiny score never fills a bar. */
 const SMALLEST_FULL_BAR = 0.05;
 
-export function DoseTable({ done, current, ...props }: DoseTableProps) {
-  const { points, suggested } = done;
+export function DoseTable({ rows, suggested, current, ...props }: DoseTableProps) {
   const largestOf = (measure: "activation" | "promoted") =>
-    Math.max(SMALLEST_FULL_BAR, ...points.flatMap((point) => [point[measure].steered, point[measure].control]));
+    Math.max(SMALLEST_FULL_BAR, ...rows.flatMap(({ [measure]: score }) => (score === undefined ? [] : [score.steered, score.control])));
   const largest = { activation: largestOf("activation"), promoted: largestOf("promoted") };
-  const nearest = points.toSorted((a, b) => Math.abs(a.strength - current) - Math.abs(b.strength - current))[0];
+  const nearest = rows.toSorted((a, b) => Math.abs(a.strength - current) - Math.abs(b.strength - current))[0];
   return (
     <table className="dose-table">
       <thead>
@@ -94,13 +98,13 @@ export function DoseTable({ done, current, ...props }: DoseTableProps) {
         </tr>
       </thead>
       <tbody>
-        {points.map((point) => (
+        {rows.map((row) => (
           <DoseRow
-            key={point.strength}
-            point={point}
+            key={row.strength}
+            row={row}
             largest={largest}
-            isCurrent={point === nearest}
-            isSuggested={point.strength === suggested}
+            isCurrent={row === nearest}
+            isSuggested={row.strength === suggested}
             {...props}
           />
         ))}

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 
 import type { DoseDoneEvent, SteeringRequest } from "@/api/types";
 
-import { describeScore, doseKey, doseRequest, verdict } from "./dose";
+import { describeScore, doseKey, doseRequest, rowsSoFar, verdict } from "./dose";
 
 const REQUEST = {
   prompt: "It",
@@ -47,6 +47,11 @@ describe("a strength sweep", () => {
     const point = { strength: 1, perplexity_ratio: 1, activation: SHOWN, promoted: small };
     const sentence = verdict({ suggested: 1, points: [point] } as unknown as DoseDoneEvent, String);
     expect(sentence).toContain("mean activation 20 %");
+  });
+
+  it("has a row for every strength before its texts arrive", () => {
+    const text = { strength: 1, text: " so", control_text: " if", kl: 0.1, perplexity_ratio: 1.2 };
+    expect(rowsSoFar([0, 1, 2], [text])).toEqual([{ strength: 0 }, text, { strength: 2 }]);
   });
 
   it("ends in a sentence with its interval, or with the reason for no suggestion", () => {

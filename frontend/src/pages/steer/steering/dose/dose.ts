@@ -1,6 +1,6 @@
 /** Strength sweep of one edit: the request, and what its result says. */
 
-import type { ConceptScore, DoseDoneEvent, DosePoint, DoseRequest, SteeringRequest } from "@/api/types";
+import type { ConceptScore, DoseDoneEvent, DosePoint, DoseRequest, DoseText, SteeringRequest } from "@/api/types";
 import { type Edit, editKey, type EditMode } from "@/lib/edits/edits";
 import { formatFixed, formatSigned } from "@/lib/text/format";
 
@@ -29,6 +29,14 @@ export function doseRequest(request: SteeringRequest, edit: Edit & { readonly mo
     strengths: [...SWEEP_STRENGTHS[edit.mode]],
     sampling: { ...sampling, max_tokens: Math.min(MAX_TOKENS, sampling.max_tokens ?? MAX_TOKENS), samples: SAMPLES },
   };
+}
+
+/** A strength with what is known of it by now. */
+export type DoseRowData = Pick<DosePoint, "strength"> & Partial<DosePoint>;
+
+/** One row per strength from the start, so that the table keeps its size while texts arrive. */
+export function rowsSoFar(strengths: readonly number[], texts: readonly DoseText[]): readonly DoseRowData[] {
+  return strengths.map((strength) => texts.find((text) => text.strength === strength) ?? { strength });
 }
 
 function runOf({ run }: { readonly run?: string | null }): { run?: string } {
