@@ -23,6 +23,7 @@ from mxd.trainer.config.methods import method_traits
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.layers.base import SparseLayer
+from mxd.trainer.layers.metrics import SMALLEST_NORM
 from mxd.trainer.layers.mxd import GluMxD, MxD, spatial_median
 
 GATE_ROW_NORM = 1 / math.sqrt(3)
@@ -75,7 +76,8 @@ def _initialize_from_examples(
         copy_encoder(layer, language_model, config.layer)
         _hold_one_unit(layer, language_model.decoder_weight(config.layer), x_TI[:SCALE_TOKENS])
     example_N = _sample_tokens(len(table_NO), len(x_TI), config).to(x_TI.device)
-    mean_I, mean_O = x_TI.mean(dim=0), y_TO.mean(dim=0)
+    weight_T1 = _weights(y_TO)
+    mean_I, mean_O = (weight_T1 * x_TI).sum(dim=0), (weight_T1 * y_TO).sum(dim=0)
     directions_NI = F.normalize(x_TI[example_N] - mean_I, dim=1)
     if len(table_NO) > len(x_TI):
         noise_NI = torch.randn(directions_NI.shape, generator=_generator(config)).to(directions_NI)
@@ -86,10 +88,7 @@ def _initialize_from_examples(
     if isinstance(layer, MxD) and layer.config.mixing == "centred":
         mixing_TM = layer.mixing(layer.route(x_TI[:SCALE_TOKENS].to(table_NO)))
         layer.mixing_centre_M.copy_(spatial_median(mixing_TM, mixing_TM.mean(dim=0), steps=CENTRE_STEPS))
-    scale = _scale(layer, x_TI[:SCALE_TOKENS], (y_TO - mean_O)[:SCALE_TOKENS])
-    table_NO.mul_(scale)
-    if isinstance(layer, MxD) and layer.config.mixing == "centred":
-        layer.mixing_centre_M.mul_(scale)
+    _fit_scale(layer, x_TI[:SCALE_TOKENS], y_TO[:SCALE_TOKENS])
 
 
 def copy_encoder(layer: MxD, language_model: LanguageModel, index: int) -> None:
@@ -119,11 +118,28 @@ def _hold_one_unit(layer: MxD, decoder_OH: Tensor, x_TI: Tensor) -> None:
     layer.decoder.weight[:, least] = 1 / layer.encode(x_TI[:1].to(layer.encoder.weight))[0, least]
 
 
-def _scale(layer: SparseLayer, x_TI: Tensor, target_TO: Tensor) -> Tensor:
-    """Least-squares factor between the experts' contributions and their targets, a scalar."""
-    x_TI = x_TI.to(layer.table)
-    added_TO = layer.decode(layer.dense_output(x_TI), layer.route(x_TI)) - layer.get_parameter("output_bias")
-    return (added_TO * target_TO.to(added_TO)).sum() / added_TO.square().sum().clamp_min(1e-12)
+def _weights(target_TO: Tensor) -> Tensor:
+    """Weights of the tokens in the training loss, 1 / ‖y‖², [T, 1]; their sum is 1.
+
+    In plain sums, the first tokens of sequences with their massive activations outweigh all other tokens.
+    """
+    weight_T1 = 1 / target_TO.square().sum(dim=1, keepdim=True).clamp_min(SMALLEST_NORM)
+    return weight_T1 / weight_T1.sum()
+
+
+def _fit_scale(layer: SparseLayer, x_TI: Tensor, target_TO: Tensor) -> None:
+    """Scale the experts' contributions, and set the output bias, to the lowest normalised MSE."""
+    bias_O, x_TI = layer.get_parameter("output_bias"), x_TI.to(layer.table)
+    added_TO = layer.decode(layer.dense_output(x_TI), layer.route(x_TI)) - bias_O
+    weight_T1 = _weights(target_TO.to(added_TO))
+    mean_added_O, mean_O = (weight_T1 * added_TO).sum(dim=0), (weight_T1 * target_TO).sum(dim=0)
+    added_TO, rest_TO = added_TO - mean_added_O, target_TO - mean_O
+    scale = (weight_T1 * added_TO * rest_TO).sum() / (weight_T1 * added_TO.square()).sum().clamp_min(SMALLEST_NORM)
+    layer.table.mul_(scale)
+    if isinstance(layer, MxD) and layer.config.mixing == "centred":
+        layer.mixing_centre_M.mul_(scale)
+    if layer.reads != "mlp-output":  # an autoencoder subtracts the bias before routing, so another bias reroutes
+        bias_O.copy_(mean_O - scale * mean_added_O)
 
 
 def _generator(config: TrainConfig) -> torch.Generator:
