@@ -20,16 +20,17 @@ from mxd.trainer.config import SAMPLE, Count
 if TYPE_CHECKING:
     from benchmarks.peers.compare import PeerPoint
 
-PeerName = Literal["transformers", "nnsight", "sae-lens", "sparsify"]
+PeerName = Literal["transformers", "nnsight", "sae-lens", "sparsify", "delphi"]
 QUALITY: Mapping[str, str] = {
     "routing": "of the gate's experts",
+    "index": "active experts per token",
     "autoencoder": "held-out NMSE",
     "transcoder": "held-out NMSE",
 }
 
 
 class BenchPeers(Command):
-    """Time steering, routing and training against other packages, interleaved, on the demo's language model.
+    """Time steering, routing, indexing and training against other packages, interleaved, on the demo's language model.
 
     The pinned packages are installed into environments of their own on first use, which needs a network. Each trains
     with its own default settings, except sizes, on equally many tokens.
@@ -40,14 +41,14 @@ class BenchPeers(Command):
         "python -m benchmarks peers --works pair,routing --peers transformers --rounds 1",
     )
 
-    works: Several[Work] = ("pair", "routing", "autoencoder", "transcoder")
+    works: Several[Work] = ("pair", "routing", "index", "autoencoder", "transcoder")
     """Work to compare. Comma-separated."""
-    peers: Several[PeerName] = ("transformers", "nnsight", "sae-lens", "sparsify")
+    peers: Several[PeerName] = ("transformers", "nnsight", "sae-lens", "sparsify", "delphi")
     """Packages to compare with. Comma-separated."""
     tokens: Annotated[int, Field(gt=0, le=256)] = 64
     """Tokens that each variant of a steering pair generates."""
     train_tokens: Count = 102_400
-    """Training tokens."""
+    """Tokens to train on, and to index."""
     batch_tokens: Annotated[int, Field(ge=128, multiple_of=128)] = 2048
     """Training tokens per step, a multiple of the context length of 128."""
     num_experts: Count = 4096

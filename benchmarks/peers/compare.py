@@ -43,7 +43,7 @@ class PeerPoint:
     """CPU time, likewise."""
     quality: float
     """Trained layers: normalised MSE on held-out tokens (0 is perfect). Routing: share of the gate's experts that it
-    found. Pair: number of new tokens, or of our events."""
+    found. Index: active experts per token. Pair: number of new tokens, or of our events."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def _point(
 
 
 def _quality(work: Work, result: Any, held_out: MlpActivations, k: int) -> float:
-    if work in ("pair", "routing"):
+    if work in ("pair", "routing", "index"):
         return float(result)
     input_TI = held_out.input_TI if work == "transcoder" else held_out.output_TO
     return held_out_nmse(load_file(result), input_TI, held_out.output_TO, k)

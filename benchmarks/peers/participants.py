@@ -33,6 +33,7 @@ PARTICIPANTS: Mapping[str, Script] = {
     "nnsight": Script("nnsight_work.py", "nnsight"),
     "sae-lens": Script("sae_lens_work.py", "saelens"),
     "sparsify": Script("sparsify_work.py", "sparsify"),
+    "delphi": Script("delphi_work.py", "delphi"),
 }
 
 

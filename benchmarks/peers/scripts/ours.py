@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable
@@ -12,16 +13,21 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
+from sqlalchemy import select
+from sqlalchemy.orm import Session
 
 from benchmarks.peers.scripts.protocol import serve
 from benchmarks.trainer.generate import steering_config
-from mxd.trainer.config import OptimizerConfig, TextConfig, TrainConfig
+from mxd.trainer.analysis.indexing import build_index
+from mxd.trainer.analysis.labelling import label_experts
+from mxd.trainer.config import IndexConfig, OptimizerConfig, TextConfig, TrainConfig
 from mxd.trainer.config.methods import Method
 from mxd.trainer.inference.routing import route
 from mxd.trainer.inference.steering import steer
 from mxd.trainer.language_model.loading import load_width
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.database.open import open_trainer_database, sqlite_url
+from mxd.trainer.storage.database.tables import ExpertRecord
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training.planning.dtypes import fastest_dtype
 from mxd.trainer.training.train import train_layer
@@ -56,6 +62,21 @@ def routing() -> float:
     return sum(same) / len(same)
 
 
+def index() -> float:
+    """Index and label: statistics, contexts and labels in the database. Returns the active experts per token."""
+    text = TextConfig(dataset=ours["text"], context_length=work["train"].shape[1], on_short_text="repeat")
+    with tempfile.TemporaryDirectory() as name:
+        shutil.copytree(run.folder, Path(name, "runs", run.name))
+        database = open_trainer_database(sqlite_url(Path(name)))
+        copied = Run.load(run.name, Path(name))
+        build_index(copied, IndexConfig(text=text, tokens=work["train_tokens"]), language_model, database)
+        label_experts(copied, database)
+        with Session(database) as session:
+            active = session.scalars(select(ExpertRecord.density)).all()
+        database.dispose()
+    return sum(active)
+
+
 def train(method: Method) -> str:
     """Train with the default settings, except sizes. Returns the file with the weights."""
     config = TrainConfig(
@@ -83,6 +104,6 @@ def train(method: Method) -> str:
     return str(path)
 
 
-works: dict[str, Callable[[], object]] = {"pair": pair, "routing": routing}
+works: dict[str, Callable[[], object]] = {"pair": pair, "routing": routing, "index": index}
 works |= {"autoencoder": partial(train, "autoencoder"), "transcoder": partial(train, "transcoder")}
 serve(works, ("mxd-explorer", "torch"))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from typing import Literal
 
-Work = Literal["pair", "routing", "autoencoder", "transcoder"]
+Work = Literal["pair", "routing", "index", "autoencoder", "transcoder"]
 
 
 def serve(works: Mapping[str, Callable[[], object]], packages: tuple[str, ...]) -> None:
