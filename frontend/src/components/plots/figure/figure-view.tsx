@@ -1,5 +1,6 @@
 /** A figure with title, note, controls, table view and download menu. */
 
+import type { PlotlyDataLayoutConfig } from "plotly.js";
 import { type ReactNode, useRef, useState } from "react";
 import { Menu, MenuItem, MenuTrigger, Popover } from "react-aria-components";
 
@@ -26,10 +27,16 @@ interface FigureViewProps extends Omit<PlotProps, "figure" | "label" | "onReady"
   readonly controls?: ReactNode;
 }
 
+/** An image has no web fonts, so its text is measured and drawn in the font that every system has. */
+const IMAGE_FONT = "sans-serif";
+
 async function saveImage(element: HTMLDivElement, name: string, format: "png" | "svg"): Promise<void> {
   const plotly = await loadPlotly();
   const { width, height } = element.getBoundingClientRect();
-  await plotly.downloadImage(element, { format, filename: name, width, height });
+  // Plotly keeps the drawn figure in fields of the element.
+  const { data, layout } = element as HTMLDivElement & PlotlyDataLayoutConfig;
+  const image = { data, layout: { ...layout, font: { ...layout?.font, family: IMAGE_FONT } } };
+  await plotly.downloadImage(image, { format, filename: name, width, height });
 }
 
 interface DownloadMenuProps {
