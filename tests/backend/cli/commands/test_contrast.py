@@ -66,4 +66,4 @@ def test_label_scores_are_stored_with_the_experts(workspace: Path, capsys: Captu
     assert (stored["score"], stored["control"]) == (own["value"], control["value"])
     assert (stored["judge"], stored["texts"]) == ("lm", own["positive_texts"] + own["negative_texts"])
     assert run(["expert", "small", str(first)]) == 0
-    assert "label score by lm: detection " in capsys.readouterr().out
+    assert f"texts, judge {stored['judge']}" in capsys.readouterr().out

@@ -82,7 +82,7 @@ function ExpertBody({ run, detail }: { readonly run: RunSummary; readonly detail
         {row.active_tokens === 0 ? <DeadExpert run={run} /> : <TopContexts {...sectionProps} />}
         <LowerSections {...deferredProps} withMatrix={hasMatrix(run)} />
       </div>
-      <Statistics run={run} row={row} recurrence={detail.recurrence} marker={marker} />
+      <Statistics run={run} detail={detail} marker={marker} />
     </div>
   );
 }

@@ -19,16 +19,11 @@ import { joinTokens } from "@/lib/text/kwic";
 import { CONTEXTS_PER_PAGE } from "@/pages/explore/expert/examples/shown-contexts";
 
 import { FiresAndPromotes } from "./fires-and-promotes";
-import { LabelScores } from "./label-scores";
 import { TextEditor } from "./text-editor";
 
 interface ExpertHeadProps {
   readonly run: string;
   readonly detail: ExpertDetail;
-}
-
-function isLabelled({ row }: ExpertDetail): boolean {
-  return row.label !== null || shownAutomatic(row.automatic) !== null;
 }
 
 function LabelLine({ run, detail }: ExpertHeadProps) {
@@ -52,10 +47,11 @@ function LabelLine({ run, detail }: ExpertHeadProps) {
       </>
     );
   }
+  const isLabelled = detail.row.label !== null || shownAutomatic(detail.row.automatic) !== null;
   return (
     <div className="label-line">
       <h1>
-        {isLabelled(detail) ? (
+        {isLabelled ? (
           <ExpertLabel label={detail.row.label} automatic={detail.row.automatic} />
         ) : (
           `Expert ${detail.row.expert}`
@@ -177,7 +173,6 @@ export function ExpertHead({ run, detail }: ExpertHeadProps) {
           <span className="mono">{expert}</span> <span className="dim">in</span> <span className="mono">{run}</span>
         </p>
         <LabelLine run={run} detail={detail} />
-        {isLabelled(detail) && <LabelScores scores={detail.label_scores} />}
         <FiresAndPromotes run={run} row={detail.row} />
         <ExpertTags run={run} expert={expert} tags={detail.row.tags} />
       </div>

@@ -3,7 +3,7 @@
 import type { ReactNode } from "react";
 import { Link } from "react-router";
 
-import type { ExpertRecurrence, ExpertRow, RunSummary, TokenCount } from "@/api/types";
+import type { ExpertDetail, RunSummary, TokenCount } from "@/api/types";
 import { MiniHistogram } from "@/components/plots/mini-histogram";
 import { usePageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
@@ -12,6 +12,8 @@ import { formatCompact, formatCount, formatFixed, formatPercent } from "@/lib/te
 import type { TermId } from "@/lib/text/glossary";
 import { AblationEffects } from "@/pages/explore/expert/effects/ablation";
 import { Recurrence } from "@/pages/explore/expert/related/recurrence";
+
+import { LabelScores } from "./label-scores";
 
 const MAX_TOKENS = 10;
 
@@ -66,12 +68,12 @@ function TopTokens({ tokens }: { readonly tokens: readonly TokenCount[] }) {
 
 interface StatisticsProps {
   readonly run: RunSummary;
-  readonly row: ExpertRow;
-  readonly recurrence: ExpertRecurrence | null;
+  readonly detail: ExpertDetail;
   readonly marker: number | null;
 }
 
-export function Statistics({ run, row, recurrence, marker }: StatisticsProps) {
+export function Statistics({ run, detail, marker }: StatisticsProps) {
+  const { row, recurrence } = detail;
   return (
     <div className="expert-side">
       <section>
@@ -96,6 +98,7 @@ export function Statistics({ run, row, recurrence, marker }: StatisticsProps) {
           </Fact>
         </dl>
       </section>
+      <LabelScores detail={detail} />
       {row.active_tokens > 0 && (
         <>
           <section>
