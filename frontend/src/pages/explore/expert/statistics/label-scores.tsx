@@ -53,7 +53,9 @@ export function LabelScores({ detail }: { readonly detail: ExpertDetail }) {
           </tbody>
         ))}
       </table>
-      <p className="ablation-note">The control is another expert’s label. A score is worth only what it exceeds its control by.</p>
+      <p className="ablation-note">
+        The control is another expert’s label. A score is worth only what it exceeds its control by.
+      </p>
     </section>
   );
 }
