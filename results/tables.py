@@ -99,6 +99,30 @@ def benchmark_differences(model: str, raw: dict[str, Any]) -> Iterable[list[Cell
                 ]
 
 
+WORKS = {
+    "pair": "baseline and steered pair, 64 tokens",
+    "routing": "routing of 256 tokens",
+    "index": "index of 32,768 tokens",
+    "transcoder": "training a transcoder, 40,960 tokens",
+    "autoencoder": "training an autoencoder, 40,960 tokens",
+}
+PACKAGES = {
+    "transformers": "transformers 5.23.0 with a hook",
+    "nnsight": "nnsight 0.8.1",
+    "sae-lens": "sae-lens 6.54.12",
+    "sparsify": "sparsify 1.3.3",
+    "delphi": "delphi 0.1.3, activations only",
+}
+
+
+def live_peers(_model: str, raw: dict[str, Any]) -> Iterable[list[Cell]]:
+    """One row per work and other package."""
+    for point in (point for run in raw["runs"] for point in run["result"]["points"]):
+        if point["participant"] != "mxd":
+            names = [WORKS[point["work"]], PACKAGES[point["participant"]]]
+            yield [*names, point["wall_speedup"], point["cpu_speedup"]]
+
+
 def single_runs(raw: dict[str, Any]) -> list[dict[str, Any]]:
     """Results of runs that were evaluated alone, by layer."""
     alone = [item["result"] for item in raw["evaluations"] if "routing_share" in item["result"]]
@@ -233,6 +257,14 @@ TABLES: dict[str, dict[str, Any]] = {
         "columns": ["model", "units per probe", "MxD minus", "difference", "data sets on which the MxD is higher"],
         "rows": benchmark_differences,
     },
+    "performance/live-peers": {
+        "measured": "time of the other package divided by ours, median of interleaved rounds; above 1 ours is faster",
+        "tokens": "given per row",
+        "hardware": "2 vCPUs of an x86-64 server (AMD EPYC with AVX-512 BF16), no GPU, idle",
+        "date": "2026-11-25",
+        "columns": ["work on SmolLM2-135M, layer 22, two threads", "compared with", "speed, peer = 1", "in CPU time"],
+        "rows": live_peers,
+    },
     "concepts/methods": {
         "measured": "AUROC and gain of the score where nothing was chosen; intervals over concepts",
         "tokens": "48 tokens of 591 texts; 24 new tokens per prompt, strength and method",
@@ -262,7 +294,12 @@ TABLES: dict[str, dict[str, Any]] = {
 }
 
 
-RAW_OUTPUT = {"concepts": "steer-concepts.json", "steering": "ablations.csv.gz", "benchmark": "benchmark.json"}
+RAW_OUTPUT = {
+    "concepts": "steer-concepts.json",
+    "steering": "ablations.csv.gz",
+    "benchmark": "benchmark.json",
+    "performance": "peers.json",
+}
 """Folder of tables -> its raw output, if that is not ``evaluations.json``."""
 
 
