@@ -22,6 +22,10 @@ export function methodName(method: RunSummary["method"]): string {
   return METHODS[method];
 }
 
+export function runSummaryLine(run: RunSummary): string {
+  return `${methodName(run.method)}, layer ${run.layer}, K ${run.k}`;
+}
+
 interface LayerOfRun {
   readonly name: string;
   readonly layer: number;

@@ -7,21 +7,27 @@ import { Link } from "react-router";
 
 import { usePageLinks } from "@/components/runs/page-links";
 import { type Tips, useTips } from "@/components/tokens/tip-layer";
-import { GLOSSARY, type TermId } from "@/lib/text/glossary";
+import type { TermId } from "@/lib/text/glossary";
 
-export function Definition({ id }: { readonly id: TermId }) {
-  return (
-    <span className="definition">
-      <b>{GLOSSARY[id].name}</b>
-      {GLOSSARY[id].text}
-    </span>
-  );
-}
-
-/** Event handlers that show a definition at the element they belong to. */
+/**
+ * Event handlers that show a definition at the element they belong to. The definitions are loaded on first use; the tip
+ * is left out if the pointer and the focus have moved on by then.
+ */
 export function definitionHandlers(id: TermId, tips: Tips) {
-  const show = ({ currentTarget }: { readonly currentTarget: Element }) =>
-    tips.show(currentTarget, <Definition id={id} />);
+  const show = ({ currentTarget }: { readonly currentTarget: Element }) => {
+    const showDefinition = ({ GLOSSARY }: typeof import("@/lib/text/glossary")) => {
+      if (!currentTarget.matches(":hover, :focus")) return;
+      const { name, text } = GLOSSARY[id];
+      const definition = (
+        <span className="definition">
+          <b>{name}</b>
+          {text}
+        </span>
+      );
+      tips.show(currentTarget, definition);
+    };
+    import("@/lib/text/glossary").then(showDefinition, () => undefined);
+  };
   return { onPointerEnter: show, onFocus: show, onPointerLeave: tips.hide, onBlur: tips.hide };
 }
 

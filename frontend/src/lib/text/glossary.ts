@@ -240,6 +240,4 @@ export const GLOSSARY = {
   },
 } satisfies Readonly<Record<string, Entry>>;
 
-export const PAPER_URL = "https://arxiv.org/abs/2505.21364";
-
 export type TermId = keyof typeof GLOSSARY;

@@ -6,7 +6,8 @@ import { useEffect } from "react";
 import { useLocation } from "react-router";
 
 import { PageBar } from "@/components/layout/navigation/page-bar";
-import { GLOSSARY, PAPER_URL, type TermId } from "@/lib/text/glossary";
+import { GLOSSARY, type TermId } from "@/lib/text/glossary";
+import { PAPER_URL } from "@/lib/text/paper";
 
 const IDS = Object.keys(GLOSSARY) as TermId[];
 

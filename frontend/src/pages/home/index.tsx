@@ -19,7 +19,7 @@ import { useUrlState } from "@/hooks/use-url-state";
 import { INITIAL_STRENGTH } from "@/lib/edits/edits";
 import { formatCompact, formatCount } from "@/lib/text/format";
 
-import { PAPER_URL } from "@/lib/text/glossary";
+import { PAPER_URL } from "@/lib/text/paper";
 
 import { ActivatingContexts } from "./activating-contexts";
 import { HOME_PARAMS } from "./home-params";

@@ -1,49 +1,21 @@
-/** Search over labels, top tokens and top examples of the run. Choosing a hit opens the expert. */
+/**
+ * Search over labels, top tokens and top examples of the run. Choosing a hit opens the expert. The list of hits is
+ * loaded when the box takes the focus; no page needs it for its first paint.
+ */
 
 import { type KeyboardEvent, useRef, useState } from "react";
-import { ComboBox, Input, ListBox, ListBoxItem, Popover } from "react-aria-components";
+import { flushSync } from "react-dom";
 import { useNavigate } from "react-router";
 
-import { messageOf } from "@/api/http/errors";
-import type { SearchHit } from "@/api/types";
-import { ExpertLabel } from "@/components/experts/expert-link";
 import { usePageLinks } from "@/components/runs/page-links";
-import { TokenChip } from "@/components/tokens/token-chip";
 import { Icon } from "@/components/ui/icon";
 import { useShortcut } from "@/hooks/use-shortcut";
 import { keyCap } from "@/lib/browser/shortcuts";
 
-import { firstHitPerExpert } from "./first-hits";
-import { MatchedText } from "./matched-text";
-import { useSearchHits } from "./search-results";
+import { SEARCH_LABEL } from "./search-results";
 
-interface HitRowProps {
-  readonly hit: SearchHit;
-  readonly query: string;
-}
-
-function MatchReason({ hit }: { readonly hit: SearchHit }) {
-  const peak = hit.example?.tokens[hit.example.position];
-  if (peak === undefined) return <span className="dim">{hit.matched === "token" ? "top token" : hit.matched}</span>;
-  return (
-    <span className="dim">
-      example, fires on <TokenChip text={peak} />
-    </span>
-  );
-}
-
-function HitRow({ hit, query }: HitRowProps) {
-  return (
-    <ListBoxItem id={String(hit.expert)} textValue={hit.label ?? `Expert ${hit.expert}`} className="hit">
-      <span className="mono id">{hit.expert}</span>
-      <span className="lab">
-        <ExpertLabel label={hit.label} automatic={hit.automatic} />
-      </span>
-      <MatchReason hit={hit} />
-      {hit.example !== null && <MatchedText context={hit.example} query={query} />}
-    </ListBoxItem>
-  );
-}
+const importComboBox = () => import("./search-combo-box");
+type ComboBox = Awaited<ReturnType<typeof importComboBox>>["SearchComboBox"];
 
 interface SearchBoxProps {
   readonly onChosen?: () => void;
@@ -51,58 +23,72 @@ interface SearchBoxProps {
   readonly inDialog?: boolean;
 }
 
+/** The list of hits with its own input, once loaded, and whether the plain input had the focus then. */
+function useComboBox(isFocused: () => boolean) {
+  const [loaded, setLoaded] = useState<{ readonly ComboBox: ComboBox; readonly hasFocus: boolean } | null>(null);
+  const [isReady, setReady] = useState(false);
+  const load = () => {
+    // If it cannot be loaded, Enter still opens the Search page.
+    importComboBox().then(
+      ({ SearchComboBox }) => {
+        flushSync(() => setLoaded({ ComboBox: SearchComboBox, hasFocus: isFocused() }));
+        setReady(true);
+      },
+      () => undefined,
+    );
+  };
+  return { loaded, isReady, load };
+}
+
 export function SearchBox({ onChosen, inDialog = false }: SearchBoxProps) {
   const [text, setText] = useState("");
   const input = useRef<HTMLInputElement>(null);
   const navigate = useNavigate();
   const links = usePageLinks();
-  const { hits, debounced, query } = useSearchHits(text);
+  const { loaded, isReady, load } = useComboBox(() => document.activeElement === input.current);
   useShortcut("search", () => input.current?.focus(), !inDialog);
-  const choose = (key: string | number | null) => {
-    if (key === null) return;
+  const leaveTo = (url: string) => {
     setText("");
     onChosen?.();
-    void navigate(links.expert(Number(key)));
+    void navigate(url);
   };
-  const isSearching = query.isPending || debounced !== text.trim();
-  const emptyText = query.error ? messageOf(query.error) : isSearching ? "Searching…" : "No matches";
   const onKeyDown = (event: KeyboardEvent<HTMLInputElement>) => {
     // If a hit is selected with the arrow keys, Enter opens it instead of the Search page.
     if (event.key !== "Enter" || text.trim() === "" || event.currentTarget.hasAttribute("aria-activedescendant"))
       return;
-    setText("");
-    onChosen?.();
-    void navigate(links.page("search", { text }));
+    leaveTo(links.page("search", { text }));
   };
+  const icon = <Icon name="search" />;
+  const keyHint = !inDialog && <kbd aria-hidden="true">{keyCap("search")}</kbd>;
+  if (loaded !== null) {
+    const { ComboBox, hasFocus } = loaded;
+    const onChoose = (expert: number) => leaveTo(links.expert(expert));
+    // What was typed before it was ready then counts as a change, which opens the list.
+    const shown = isReady ? text : "";
+    return <ComboBox {...{ text: shown, onText: setText, onChoose, onKeyDown, input, hasFocus, icon, keyHint }} />;
+  }
   return (
-    <ComboBox
-      className="search-box"
-      aria-label="Search labels, tokens and examples"
-      inputValue={text}
-      onInputChange={setText}
-      items={firstHitPerExpert(hits)}
-      value={null}
-      onChange={choose}
-      allowsEmptyCollection
-      menuTrigger="input"
-    >
+    <div className="search-box">
       <div className="search">
-        <Icon name="search" />
-        <Input
+        {icon}
+        <input
           ref={input}
-          placeholder="Search labels, tokens and examples"
+          type="text"
+          // eslint-disable-next-line jsx-a11y/role-has-required-aria-props -- there is no list to control yet
+          role="combobox"
+          aria-expanded={false}
+          aria-label={SEARCH_LABEL}
+          autoComplete="off"
+          placeholder={SEARCH_LABEL}
           // eslint-disable-next-line jsx-a11y/no-autofocus -- the dialog is opened in order to type
           autoFocus={inDialog}
+          value={text}
+          onChange={(event) => setText(event.target.value)}
+          onFocus={load}
           onKeyDown={onKeyDown}
         />
-        {!inDialog && <kbd aria-hidden="true">{keyCap("search")}</kbd>}
+        {keyHint}
       </div>
-      <Popover className="popover hits" placement="bottom end" maxHeight={560} hidden={debounced === ""}>
-        <ListBox renderEmptyState={() => <p className="dim">{emptyText}</p>}>
-          {(hit: SearchHit) => <HitRow hit={hit} query={debounced} />}
-        </ListBox>
-        <p className="dim hit-hint">Enter: see all matches</p>
-      </Popover>
-    </ComboBox>
+    </div>
   );
 }

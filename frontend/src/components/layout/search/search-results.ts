@@ -4,6 +4,8 @@ import { searchQuery } from "@/api/queries";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { useDebouncedValue } from "@/hooks/use-debounced-value";
 
+export const SEARCH_LABEL = "Search labels, tokens and examples";
+
 /** Search hits while typing, for `run` or the current run. */
 export function useSearchHits(text: string, run?: string) {
   const current = useCurrentRun();

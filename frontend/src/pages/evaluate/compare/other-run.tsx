@@ -4,8 +4,9 @@ import { ListBox, Popover, Select, SelectValue } from "react-aria-components";
 import { Link } from "react-router";
 
 import type { RunSummary } from "@/api/types";
-import { RunOption, runSummaryLine } from "@/components/layout/navigation/run-chooser";
 import { pageLinks } from "@/components/runs/page-links";
+import { runSummaryLine } from "@/components/runs/run-labels";
+import { RunOption } from "@/components/runs/run-option";
 import { Button } from "@/components/ui/button";
 import { TriggerButton } from "@/components/ui/button";
 import { Command } from "@/components/ui/copyable-command";

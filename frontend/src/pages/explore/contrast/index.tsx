@@ -116,7 +116,7 @@ function Contrast({ run }: { readonly run: RunSummary }) {
           <TextChoice
             key={side}
             side={side === "a" ? "A" : "B"}
-            kinds={data?.kinds ?? []}
+            kinds={error === null ? data?.kinds : []}
             kind={params[side]}
             text={texts[side]}
             onKind={(kind) => setParams({ [side]: kind }, "push")}

@@ -12,7 +12,8 @@ import { splitDocuments, textOfFile } from "./documents";
 
 interface TextChoiceProps {
   readonly side: "A" | "B";
-  readonly kinds: readonly TextKind[];
+  /** Undefined while they load. */
+  readonly kinds: readonly TextKind[] | undefined;
   /** The chosen kind; null for a pasted text. */
   readonly kind: string | null;
   readonly text: string;
@@ -33,7 +34,7 @@ function OpenFile({ side, onText }: Pick<TextChoiceProps, "side" | "onText">) {
   return (
     <>
       <FileTrigger acceptedFileTypes={["text/plain", ".txt", ".jsonl"]} onSelect={choose}>
-        <TriggerButton className="btn" isDisabled={isPending} aria-label={`Open a file as text ${side}`}>
+        <TriggerButton className="btn" isDisabled={isPending} aria-label={`Open file as text ${side}`}>
           Open file
         </TriggerButton>
       </FileTrigger>
@@ -52,14 +53,14 @@ export function TextChoice({ side, kinds, kind, text, onKind, onText, onSubmit }
     <section className="contrast-text" aria-label={`Text ${side}`}>
       <div className="contrast-source">
         <b>Text {side}</b>
-        {kinds.length > 0 && (
+        {kinds?.length !== 0 && (
           <select
             aria-label={`Source of text ${side}`}
             value={kind ?? ""}
             onChange={(event) => onKind(event.target.value === "" ? null : event.target.value)}
           >
             <option value="">own text</option>
-            {kinds.map((each) => (
+            {kinds?.map((each) => (
               <option key={each.kind} value={each.kind}>
                 {each.kind} ({formatCount(each.documents)} documents)
               </option>

@@ -119,7 +119,9 @@ function SweepTable({ sweep: { result, progress }, edit, onChange }: SweepTableP
   return (
     <>
       <p className="dose-verdict" role="status">
-        <span>{result === null ? "Choose a strength now, or wait for the suggestion." : verdict(result, describe)}</span>
+        <span>
+          {result === null ? "Choose a strength now, or wait for the suggestion." : verdict(result, describe)}
+        </span>
         {suggested !== null && suggested !== edit.strength && (
           <Button size="small" variant="primary" onClick={() => choose(suggested)}>
             Use {describe(suggested)}

@@ -74,7 +74,10 @@ const SMALLEST_FULL_BAR = 0.05;
 
 export function DoseTable({ rows, suggested, current, ...props }: DoseTableProps) {
   const largestOf = (measure: "activation" | "promoted") =>
-    Math.max(SMALLEST_FULL_BAR, ...rows.flatMap(({ [measure]: score }) => (score === undefined ? [] : [score.steered, score.control])));
+    Math.max(
+      SMALLEST_FULL_BAR,
+      ...rows.flatMap(({ [measure]: score }) => (score === undefined ? [] : [score.steered, score.control])),
+    );
   const largest = { activation: largestOf("activation"), promoted: largestOf("promoted") };
   const nearest = rows.toSorted((a, b) => Math.abs(a.strength - current) - Math.abs(b.strength - current))[0];
   return (
