@@ -13,12 +13,39 @@ interface ChatBoxProps {
   readonly turns: readonly Turn[];
   readonly onChange: (turns: readonly Turn[]) => void;
   readonly onSubmit: () => void;
+  /** Generated answer to the last turn, with which the chat can continue. */
+  readonly reply?: string | undefined;
 }
 
 /** Role of an added turn, by the role of the one before. */
 const NEXT_ROLE = { system: "user", user: "assistant", assistant: "user" } as const;
 
-export function ChatBox({ turns, onChange, onSubmit }: ChatBoxProps) {
+function AddTurns({ turns, onChange, reply }: Omit<ChatBoxProps, "onSubmit">) {
+  return (
+    <div className="add-turns">
+      {reply !== undefined && (
+        <Button
+          size="small"
+          variant="ghost"
+          icon="plus"
+          onClick={() => onChange([...turns, { role: "assistant", text: reply }, ...INITIAL_TURNS])}
+        >
+          Continue with the steered reply
+        </Button>
+      )}
+      <Button
+        size="small"
+        variant="ghost"
+        icon="plus"
+        onClick={() => onChange([...turns, { role: NEXT_ROLE[turns.at(-1)?.role ?? "system"], text: "" }])}
+      >
+        Add turn
+      </Button>
+    </div>
+  );
+}
+
+export function ChatBox({ turns, onChange, onSubmit, reply }: ChatBoxProps) {
   const setTurn = (index: number, turn: Turn) => onChange(turns.with(index, turn));
   const onKeyDown = (event: KeyboardEvent) => {
     if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
@@ -59,14 +86,7 @@ export function ChatBox({ turns, onChange, onSubmit }: ChatBoxProps) {
           )}
         </div>
       ))}
-      <Button
-        size="small"
-        variant="ghost"
-        icon="plus"
-        onClick={() => onChange([...turns, { role: NEXT_ROLE[turns.at(-1)?.role ?? "system"], text: "" }])}
-      >
-        Add turn
-      </Button>
+      <AddTurns turns={turns} onChange={onChange} reply={reply} />
     </div>
   );
 }
@@ -76,8 +96,10 @@ export function useTurnsDraft(turns: readonly Turn[], onCommit: (turns: readonly
   const urlTurns = JSON.stringify(turns);
   const [draft, setDraft] = useState({ written: urlTurns, turns });
   if (draft.written !== urlTurns) setDraft({ written: urlTurns, turns });
+  const isEdited = JSON.stringify(draft.turns) !== urlTurns;
   const commit = () => {
-    if (JSON.stringify(draft.turns) !== urlTurns) onCommit(draft.turns);
+    if (isEdited) onCommit(draft.turns);
   };
-  return { turns: draft.turns, type: (next: readonly Turn[]) => setDraft({ written: urlTurns, turns: next }), commit };
+  const type = (next: readonly Turn[]) => setDraft({ written: urlTurns, turns: next });
+  return { turns: draft.turns, isEdited, type, commit };
 }

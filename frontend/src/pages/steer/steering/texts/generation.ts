@@ -175,3 +175,16 @@ export function expectedCharacters(generation: Generation, prompt: string, maxTo
   const hasEndedEarly = generation.status === "done" && longest < ENDED_EARLY * expected;
   return Math.round(prompt.length + (hasEndedEarly ? longest : expected));
 }
+
+/** The first steered text without its end-of-text token, once it is complete. */
+export function steeredReply(generation: Generation): string | undefined {
+  const [first] = generation.steered.continuations;
+  if (first === undefined || generation.isOutdated || isRunning(generation)) return undefined;
+  const tokens = first.tokens.filter(({ reason }) => reason !== "end-of-text");
+  return (
+    tokens
+      .map(({ text }) => text)
+      .join("")
+      .trim() || undefined
+  );
+}
