@@ -26,10 +26,10 @@ Prompt = NDArray[np.float64]
 def main() -> None:
     """Write the table."""
     rows = []
-    for errors in ("kept", "dropped"):
-        if (path := RAW / f"circuits-{errors}.jsonl.gz").exists():
+    for file, errors in (("kept", "kept"), ("dropped", "dropped"), ("finetuned", "kept, layers fine-tuned")):
+        if (path := RAW / f"circuits-{file}.jsonl.gz").exists():
             table = list(summary(errors, read(path.name)))
-            rows += table if errors == "kept" else table[: 1 + len(LAYERS)]
+            rows += table if file == "kept" else table[: 1 + len(LAYERS)]
     facts = {
         "measured": "predicted effect on the logit against the effect of ablating the expert",
         "model": "SmolLM2-135M",
