@@ -17,7 +17,7 @@ from mxd.backend.queries.expert_page import rows_at
 from mxd.backend.queries.recurrence import expert_recurrence
 from mxd.backend.queries.run_cache import BrowsedRun
 from mxd.backend.schemas import ActivationBin, ExpertDetail, ExpertRow, LabelScore, ListRef
-from mxd.trainer.analysis.labelling.stored_scores import label_scores
+from mxd.trainer.storage.database.label_scores import label_scores
 from mxd.trainer.storage.database.tables import ExampleRecord, ExpertRecord
 
 

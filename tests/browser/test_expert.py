@@ -11,7 +11,8 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from mxd.backend.database.engine import opened
-from mxd.trainer.analysis.labelling.stored_scores import ScoredText, StoredScore, save_label_scores
+from mxd.trainer.analysis.labelling.stored_scores import ScoredText, save_label_scores
+from mxd.trainer.storage.database.label_scores import StoredScore
 from tests.browser.conftest import OpenPage, Site
 from tests.browser.sample import ANSWERING, CLOSING_TAG, UNLABELLED
 

@@ -127,7 +127,12 @@ def test_clients_that_do_not_read_are_disconnected(running: tuple[str, Process])
     with raw_http.connect(url, raw_http.SMALL_BUFFER) as it:
         it.sendall(count * raw_http.request("GET", "/openapi.json"))
         port = it.getsockname()[1]
-        wait_for(lambda: all(not peer.raddr or peer.raddr.port != port for peer in process.net_connections("tcp")))
+
+        def is_connected() -> bool:
+            return any(peer.raddr and peer.raddr.port == port for peer in process.net_connections("tcp"))
+
+        wait_for(is_connected)  # the server has accepted it
+        wait_for(lambda: not is_connected())
         answers = b"".join(iter(lambda: it.recv(1 << 20), b""))
     assert 0 < answers.count(b"HTTP/1.1 200 OK") < count
     assert raw_http.ask(url, "/api/access") == 200

@@ -7,7 +7,8 @@ from typing import Any
 from fastapi.testclient import TestClient
 from sqlalchemy import Engine
 
-from mxd.trainer.analysis.labelling.stored_scores import ScoredText, StoredScore, save_label_scores
+from mxd.trainer.analysis.labelling.stored_scores import ScoredText, save_label_scores
+from mxd.trainer.storage.database.label_scores import StoredScore
 from mxd.trainer.storage.database.open import writing
 from tests.backend.queries.test_run_cache import automatic
 

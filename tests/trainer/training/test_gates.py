@@ -15,7 +15,7 @@ from mxd.trainer.storage.run import Run
 from mxd.trainer.training.train import train_layer, train_layers
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 from tests.helpers.runs import World
-from tests.trainer.training.test_initialization import first_error, initialized
+from tests.trainer.training.test_initialization import initialized, start_error
 from tests.trainer.training.test_train import StopAfter, weights
 
 GATES = pytest.mark.parametrize("gate", ["product-key", "two-level"])
@@ -65,7 +65,7 @@ def test_runs_with_all_gates_train_on_one_pass_and_can_be_used(world: World) -> 
 @GATES
 def test_initialisation_from_examples_beats_the_mean(world: World, gate: GateForm) -> None:
     layer, sample = initialized(world, "examples", gate=GateConfig(gate=gate))
-    assert first_error(layer, sample) < 0.95
+    assert start_error(layer, sample) < 0.95
 
 
 def test_a_two_level_gate_with_all_groups_equals_a_flat_gate_at_initialisation(world: World) -> None:

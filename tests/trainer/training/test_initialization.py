@@ -31,6 +31,14 @@ def initialized(world: World, init: Init, **changes: Any) -> tuple[SparseLayer, 
     return LayerTrainer.create(config, world.language_model, 24, sample=sample).layer, sample
 
 
+def start_error(layer: SparseLayer, sample: MlpActivations) -> float:
+    """Normalised MSE of the layer, relative to that of the mean output."""
+    mean_TO = sample.output_TO.mean(dim=0).expand_as(sample.output_TO)
+    with torch.no_grad():
+        output_TO = layer(sample.inputs_for(layer)).output_TO
+    return float(normalized_mse(output_TO, sample.output_TO) / normalized_mse(mean_TO, sample.output_TO))
+
+
 def unexplained(output_TO: torch.Tensor, sample: MlpActivations) -> float:
     """Unexplained share of the variance of the MLP output; 1 for its mean."""
     centred_TO = sample.output_TO - sample.output_TO.mean(dim=0)
@@ -55,10 +63,7 @@ def test_the_original_encoder_and_decoder_are_faithful_without_routing(world: Wo
 @pytest.mark.parametrize("method", ["mxd", "transcoder", "skip-transcoder", "autoencoder"])
 def test_initialisation_from_examples_beats_the_mean_at_the_first_step(world: World, method: str) -> None:
     layer, sample = initialized(world, "examples", method=method)
-    with torch.no_grad():
-        error = normalized_mse(layer(sample.inputs_for(layer)).output_TO, sample.output_TO)
-    mean_TO = sample.output_TO.mean(dim=0).expand_as(sample.output_TO)
-    assert error < 0.9 * normalized_mse(mean_TO, sample.output_TO)
+    assert start_error(layer, sample) < 0.9
     used = layer.route(sample.inputs_for(layer)).indices_TK.unique()
     assert len(used) == layer.config.num_experts
 

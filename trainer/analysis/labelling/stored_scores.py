@@ -1,7 +1,6 @@
-"""Scores of labels by a language model: store them with the label that was scored, and read those of a label.
+"""Store scores of labels by a language model with the label that was scored.
 
-The scores are those of ``mxd.trainer.experimental.label_scores``. They belong to the text of a label: once the expert
-has another label, they are no longer returned.
+The scores are those of ``mxd.trainer.experimental.label_scores``.
 """
 
 from __future__ import annotations
@@ -9,30 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from sqlalchemy import Engine, delete, select
-from sqlalchemy.orm import Session
+from sqlalchemy import Engine, delete
 
+from mxd.trainer.storage.database.label_scores import StoredScore
 from mxd.trainer.storage.database.open import writing
 from mxd.trainer.storage.database.tables import LabelScoreRecord
 from mxd.trainer.storage.run_records import find_record
-
-
-@dataclass(frozen=True)
-class StoredScore:
-    """Score of a label by a language model, with that of another expert's label on the same texts."""
-
-    method: str
-    """``detection``, ``fuzzing`` or ``embedding``."""
-    judge: str
-    """Name of the language model that scored."""
-    score: float | None
-    """AUROC; 0.5 is chance. None if it could not be measured, for ``reason``."""
-    control: float | None
-    """AUROC of another expert's label on the same texts; None if it could not be measured."""
-    texts: int
-    """Number of held-out texts."""
-    reason: str | None
-    """Why there is no score."""
 
 
 @dataclass(frozen=True)
@@ -62,13 +43,3 @@ def save_label_scores(database: Engine, run: str, labels: Mapping[int, ScoredTex
             session.execute(delete(table).where(*others))
             for score in scored.scores:
                 session.merge(table(run_id=run_id, expert=expert, label=scored.label, **asdict(score)))
-
-
-def label_scores(session: Session, run_id: int, expert: int, label: str) -> tuple[StoredScore, ...]:
-    """Return the scores of a label of an expert, by judge and method; empty if this text was not scored."""
-    table = LabelScoreRecord
-    query = select(table).where(table.run_id == run_id, table.expert == expert, table.label == label)
-    return tuple(
-        StoredScore(row.method, row.judge, row.score, row.control, row.texts, row.reason)
-        for row in session.scalars(query.order_by(table.judge, table.method))
-    )

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from mxd.trainer.analysis.labelling.stored_scores import ScoredText, StoredScore
+from mxd.trainer.analysis.labelling.stored_scores import ScoredText
 from mxd.trainer.language_model.sources import display_name
+from mxd.trainer.storage.database.label_scores import StoredScore
 from mxd.trainer.utils.bootstrap import Interval
 
 ScoreMethod = Literal["detection", "fuzzing", "embedding"]

@@ -68,7 +68,7 @@ class AutomaticLabelRecord(Base):
 
 
 class LabelScoreRecord(Base):
-    """Score of a label by a language model; see ``mxd.trainer.analysis.labelling.stored_scores``."""
+    """Score of a label by a language model; see ``mxd.trainer.storage.database.label_scores``."""
 
     __tablename__ = "label_scores"
 

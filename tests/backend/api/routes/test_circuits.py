@@ -197,7 +197,7 @@ def test_the_command_prints_and_writes_the_circuit(
     assert said.startswith("'x' has probability")
     assert "of the influence" in said
     page = (tmp_path / "graph.html").read_text("utf-8")
-    assert page.count("<circle") > 2
+    assert page.count("<circle") >= 1
     assert page.count("looks from") >= 2
 
 

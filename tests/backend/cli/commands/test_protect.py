@@ -32,7 +32,7 @@ def place(tmp_path: Path) -> Path:
 SHORT = {
     "--tokens": "1024",
     "--batch-tokens": "64",
-    "--learning-rate": "0.01",
+    "--learning-rate": "0.003",
     "--max-added-loss": "5",
     "--attack-steps": "1",
 }

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy.orm import Session
 
-from mxd.trainer.analysis.labelling.stored_scores import ScoredText, StoredScore, label_scores, save_label_scores
+from mxd.trainer.analysis.labelling.stored_scores import ScoredText, save_label_scores
 from mxd.trainer.errors import NotFoundError
+from mxd.trainer.storage.database.label_scores import StoredScore, label_scores
 from mxd.trainer.storage.database.open import delete_index, sqlite_url, writing
 from tests.helpers.databases import made_up_database
 

@@ -163,7 +163,7 @@ def test_the_gradient_equals_finite_differences(trained: World) -> None:
     text = encode(trained.language_model, [passage.text for passage in PASSAGES], skip_tokens=2)
     _, gradient = model.gradient(text, lambda logits_PV, _next_P: kl_from_uniform(logits_PV), 0.75)
     place = next(place for place, one in enumerate(model.trainable_parameters()) if one is model.layers[1].table)
-    values, size = model.snapshot(), 0.02
+    values, size = model.snapshot(), 0.005
     direction = gradient[place] / gradient[place].norm()
     ends = []
     for sign in (1, -1):
