@@ -16,16 +16,18 @@ from mxd.backend.cli.base import Command
 from mxd.backend.cli.console import task
 from mxd.backend.cli.sweep import Several
 from mxd.trainer.config import SAMPLE, Count
+from mxd.trainer.errors import UserError
 
 if TYPE_CHECKING:
     from benchmarks.peers.compare import PeerPoint
 
-PeerName = Literal["transformers", "nnsight", "sae-lens", "sparsify", "delphi"]
+PeerName = Literal["transformers", "nnsight", "sae-lens", "sparsify", "delphi", "paper"]
 QUALITY: Mapping[str, str] = {
     "routing": "of the gate's experts",
     "index": "active experts per token",
     "autoencoder": "held-out NMSE",
     "transcoder": "held-out NMSE",
+    "mxd": "held-out NMSE",
 }
 
 
@@ -41,7 +43,7 @@ class BenchPeers(Command):
         "python -m benchmarks peers --works pair,routing --peers transformers --rounds 1",
     )
 
-    works: Several[Work] = ("pair", "routing", "index", "autoencoder", "transcoder")
+    works: Several[Work] = ("pair", "text", "pairs", "routing", "index", "autoencoder", "transcoder")
     """Work to compare. Comma-separated."""
     peers: Several[PeerName] = ("transformers", "nnsight", "sae-lens", "sparsify", "delphi")
     """Packages to compare with. Comma-separated."""
@@ -59,6 +61,8 @@ class BenchPeers(Command):
     """Number of interleaved rounds; medians are reported."""
     threads: Positive = 2
     """Threads of each participant."""
+    paper_code: Path | None = None
+    """Folder of a copy of the paper's code, for the work ``mxd`` and the peer ``paper``."""
     environments: Path = ENVIRONMENTS
     """Folder of the peers' environments."""
 
@@ -68,8 +72,11 @@ class BenchPeers(Command):
 
         from benchmarks.peers.compare import bench_peers
         from benchmarks.peers.inputs import WorkSizes
+        from benchmarks.peers.participants import PAPER
         from mxd.trainer.language_model.model import LanguageModel
 
+        if (PAPER in self.peers) != (self.paper_code is not None):
+            raise UserError("The peer 'paper' needs --paper-code: the folder of a copy of its repository.")
         run = sample_run()
         language_model = LanguageModel.load(run.language_model_source, "cpu", torch.float32)
         with task("Comparing", "rounds") as callbacks:
@@ -83,6 +90,7 @@ class BenchPeers(Command):
                 rounds=self.rounds,
                 threads=self.threads,
                 environments=self.environments.resolve(),
+                paper_code=self.paper_code and self.paper_code.resolve(),
                 callbacks=callbacks,
             )
         self.report(asdict(found), "\n".join(map(_line, found.points)))

@@ -43,7 +43,7 @@ class PeerPoint:
     """CPU time, likewise."""
     quality: float
     """Trained layers: normalised MSE on held-out tokens (0 is perfect). Routing: share of the gate's experts that it
-    found. Index: active experts per token. Pair: number of new tokens, or of our events."""
+    found. Index: active experts per token. Generation: number of new tokens, or of our events."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,7 @@ def bench_peers(
     rounds: int,
     threads: int,
     environments: Path,
+    paper_code: Path | None = None,
     callbacks: Callbacks = NO_CALLBACKS,
 ) -> PeersBench:
     """Run each piece of work with us and with every peer that can do it, in turn; one more round warms up."""
@@ -77,7 +78,8 @@ def bench_peers(
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         held_out = write_inputs(Path(name), language_model, run, text, sizes)
         participants = [
-            stack.enter_context(_running(each, Path(name), environments, threads)) for each in (OURS, *peers)
+            stack.enter_context(_running(Participant(each, Path(name), environments, threads, paper_code)))
+            for each in (OURS, *peers)
         ]
         for number, work in enumerate(works):
             able = [each for each in participants if work in each.works]
@@ -94,8 +96,7 @@ def bench_peers(
 
 
 @contextmanager
-def _running(name: str, folder: Path, environments: Path, threads: int) -> Iterator[Participant]:
-    participant = Participant(name, folder, environments, threads)
+def _running(participant: Participant) -> Iterator[Participant]:
     try:
         yield participant
     finally:
@@ -118,8 +119,10 @@ def _point(
 
 
 def _quality(work: Work, result: Any, held_out: MlpActivations, k: int) -> float:
-    if work in ("pair", "routing", "index"):
+    if isinstance(result, int | float):
         return float(result)
+    if work == "mxd":
+        return float(normalized_mse(load_file(result)["output"], held_out.output_TO))
     input_TI = held_out.input_TI if work == "transcoder" else held_out.output_TO
     return held_out_nmse(load_file(result), input_TI, held_out.output_TO, k)
 

@@ -25,6 +25,8 @@ from mxd.trainer.storage.run import Run
 
 CONTEXT = 128
 HELD_OUT_SEQUENCES = 64
+PAIRS = 8
+"""Number of steering pairs of the work ``pairs``."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ def write_inputs(folder: Path, language_model: LanguageModel, run: Run, text: Pa
         "vector": vector_O,
         "prompt": torch.tensor([prompt_ids(language_model, PROMPT)]),
         "text": text_1T,
+        "pairs": PAIRS,
         "train": ids_SC[:count],
         "tokens": sizes.tokens,
         "train_tokens": count * CONTEXT,
@@ -68,10 +71,12 @@ def write_inputs(folder: Path, language_model: LanguageModel, run: Run, text: Pa
         "train_experts": sizes.num_experts,
         "train_k": sizes.k,
     }
+    held_out = language_model.capture(layer, ids_SC[count:])
+    work["held_out"] = held_out.input_TI
     torch.save(work, folder / "work.pt")
     ours = {"run": str(run.folder), "text": str(folder / "text.jsonl"), "routed": routed}
     (folder / "ours.json").write_text(json.dumps(ours))
-    return language_model.capture(layer, ids_SC[count:])
+    return held_out
 
 
 def _sequences(language_model: LanguageModel, text: Path, count: int, written: Path) -> Tensor:

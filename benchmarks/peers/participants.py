@@ -16,6 +16,7 @@ from mxd.trainer.errors import UserError
 
 SCRIPTS = Path(__file__).parent / "scripts"
 OURS = "mxd"
+PAPER = "paper"
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ PARTICIPANTS: Mapping[str, Script] = {
     "sae-lens": Script("sae_lens_work.py", "saelens"),
     "sparsify": Script("sparsify_work.py", "sparsify"),
     "delphi": Script("delphi_work.py", "delphi"),
+    PAPER: Script("paper_work.py", "saelens"),
 }
 
 
@@ -51,13 +53,16 @@ class Answer:
 class Participant:
     """A running participant."""
 
-    def __init__(self, name: str, folder: Path, environments: Path, threads: int) -> None:
-        """Start the process. Its inputs are in ``folder``."""
+    def __init__(
+        self, name: str, folder: Path, environments: Path, threads: int, paper_code: Path | None = None
+    ) -> None:
+        """Start the process. Its inputs are in ``folder``; the peer ``paper`` runs the code in ``paper_code``."""
         script = PARTICIPANTS[name]
         python = sys.executable if script.environment is None else environment(script.environment, environments)
         variables = {"THREADS": str(threads), "OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1"}
         # Its Triton kernels need a GPU; without Triton it uses torch's.
         variables |= {"SPARSIFY_DISABLE_TRITON": "1"}
+        variables |= {"PAPER_CODE": str(paper_code)} if paper_code else {}
         self._process = subprocess.Popen(
             [str(python), str(SCRIPTS / script.file), str(folder)],
             cwd=folder,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -66,7 +66,7 @@ def bench_generate(
         "pair": lambda: list(steer(language_model, run, configs[0], {})),
         "bare": lambda: bare_step(language_model, run, configs[0]),
         "alone": lambda: [list(steer(language_model, run, config, {})) for config in configs],
-        "together": lambda: _together(language_model, run, configs),
+        "together": lambda: steer_together(language_model, run, configs),
     }
     seconds = Rounds(1, rounds, callbacks).take(ways)
     pair = statistics.median(seconds["pair"])
@@ -140,7 +140,8 @@ def bare_step(language_model: LanguageModel, run: Run, config: SteeringConfig) -
     return (time.perf_counter() - started) / sampling.max_tokens
 
 
-def _together(language_model: LanguageModel, run: Run, configs: list[SteeringConfig]) -> int:
+def steer_together(language_model: LanguageModel, run: Run, configs: Sequence[SteeringConfig]) -> int:
+    """Steer several pairs in one batch. Returns the number of token events."""
     batch = RowBatch(language_model)
     going = [Steering.prepare(language_model, [run], config, {}) for config in configs]
     found = sum(isinstance(step, TokenEvent) for each in going for step in each.join(batch))

@@ -17,15 +17,16 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from benchmarks.peers.scripts.protocol import serve
-from benchmarks.trainer.generate import steering_config
+from benchmarks.trainer.generate import steer_together, steering_config
 from mxd.trainer.analysis.indexing import build_index
 from mxd.trainer.analysis.labelling import label_experts
 from mxd.trainer.config import IndexConfig, OptimizerConfig, TextConfig, TrainConfig
 from mxd.trainer.config.methods import Method
 from mxd.trainer.inference.routing import route
-from mxd.trainer.inference.steering import steer
+from mxd.trainer.inference.steering import generate, steer
 from mxd.trainer.language_model.loading import load_width
 from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.storage.database.open import open_trainer_database, sqlite_url
 from mxd.trainer.storage.database.tables import ExpertRecord
 from mxd.trainer.storage.run import Run
@@ -54,6 +55,18 @@ def pair() -> int:
     return len(list(steer(language_model, run, steering_config(run, work["tokens"], 0), {})))
 
 
+def text() -> int:
+    """Generate the steered text only. Returns its number of tokens."""
+    [generated] = generate(language_model, run, steering_config(run, work["tokens"], 0), {})
+    return len(language_model.tokenizer(generated, add_special_tokens=False)["input_ids"])
+
+
+def pairs() -> int:
+    """Generate several pairs in one batch, with all values that the dashboard shows. Returns the number of events."""
+    configs = [steering_config(run, work["tokens"], seed) for seed in range(work["pairs"])]
+    return steer_together(language_model, run, configs)
+
+
 def routing() -> float:
     """Route the text. Returns the share of experts that the gate itself chooses."""
     found = [{expert.expert for expert in token.experts} for token in route(language_model, run, ours["routed"]).tokens]
@@ -77,8 +90,8 @@ def index() -> float:
     return sum(active)
 
 
-def train(method: Method) -> str:
-    """Train with the default settings, except sizes. Returns the file with the weights."""
+def trained(method: Method) -> SparseLayer:
+    """Train with the default settings, except sizes."""
     config = TrainConfig(
         name=method,
         language_model=run.config.language_model,
@@ -90,13 +103,17 @@ def train(method: Method) -> str:
         k=work["train_k"],
         optimizer=OptimizerConfig(batch_tokens=work["batch_tokens"]),
     )
-    path = folder / f"ours-{method}.safetensors"
     model = model_to_train_on()
     with tempfile.TemporaryDirectory() as name:
         database = open_trainer_database(sqlite_url(Path(name)))
         train_layer(config, Path(name), database, model)
         database.dispose()
-        layer = Run.load(method, Path(name)).layer
+        return Run.load(method, Path(name)).layer
+
+
+def train(method: Method) -> str:
+    """Train a transcoder or autoencoder. Returns the file with the weights."""
+    path, layer = folder / f"ours-{method}.safetensors", trained(method)
     weights = {NAMES[name]: value.contiguous() for name, value in layer.state_dict().items()}
     if method == "autoencoder":
         weights["b_enc"] = weights["b_enc"] - weights["W_enc"] @ weights["b_dec"]
@@ -104,6 +121,20 @@ def train(method: Method) -> str:
     return str(path)
 
 
-works: dict[str, Callable[[], object]] = {"pair": pair, "routing": routing, "index": index}
-works |= {"autoencoder": partial(train, "autoencoder"), "transcoder": partial(train, "transcoder")}
+def train_mxd() -> Callable[[], str]:
+    """Train an MxD. Afterwards compute its outputs on held-out tokens. Returns their file."""
+    layer = trained("mxd")
+
+    def outputs() -> str:
+        path = folder / "ours-mxd.safetensors"
+        with torch.no_grad():
+            save_file({"output": layer(work["held_out"]).output_TO}, path)
+        return str(path)
+
+    return outputs
+
+
+works: dict[str, Callable[[], object]] = {"pair": pair, "text": text, "pairs": pairs, "routing": routing}
+works |= {"index": index, "autoencoder": partial(train, "autoencoder")}
+works |= {"transcoder": partial(train, "transcoder"), "mxd": train_mxd}
 serve(works, ("mxd-explorer", "torch"))

@@ -10,11 +10,14 @@ from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from typing import Literal
 
-Work = Literal["pair", "routing", "index", "autoencoder", "transcoder"]
+Work = Literal["pair", "text", "pairs", "routing", "index", "autoencoder", "transcoder", "mxd"]
 
 
 def serve(works: Mapping[str, Callable[[], object]], packages: tuple[str, ...]) -> None:
-    """Run the work that each line names. Reply with wall and CPU seconds as JSON, until standard input ends."""
+    """Run the work that each line names. Reply with wall and CPU seconds as JSON, until standard input ends.
+
+    If a work returns a function, its result is that function's; the time it takes does not count.
+    """
     # Packages print to standard output, which carries the replies.
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
@@ -24,4 +27,5 @@ def serve(works: Mapping[str, Callable[[], object]], packages: tuple[str, ...]) 
         wall, cpu = time.perf_counter(), time.process_time()
         result = works[line.strip()]()
         seconds = {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
+        result = result() if callable(result) else result
         print(json.dumps(seconds | {"result": result}), file=replies, flush=True)

@@ -1,9 +1,10 @@
-"""Plain transformers with a hook: a pair as two rows of one ``generate``, and routing by a product and a top-k."""
+"""Plain transformers with a hook: texts as rows of one ``generate``, and routing by a product and a top-k."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,19 +25,19 @@ class Stop(Exception):
     """Ends a forward pass at the layer."""
 
 
-def pair() -> int:
-    """Generate both rows; add the vector to the MLP's output of the second."""
+def generate(rows: int, steered: slice) -> int:
+    """Generate rows of one batch; add the vector to the MLP's output of those that are steered."""
     torch.manual_seed(0)
-    ids, tokens = work["prompt"].repeat(2, 1), int(work["tokens"])
+    ids, tokens = work["prompt"].repeat(rows, 1), int(work["tokens"])
 
     def steer(_module: Any, _inputs: Any, output: torch.Tensor) -> None:
-        output[1] += work["vector"]
+        output[steered] += work["vector"]
 
     handle = mlp.register_forward_hook(steer)
     settings = {"do_sample": True, "temperature": 0.8, "top_p": 0.95, "min_new_tokens": tokens, "pad_token_id": 0}
     output = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens, **settings)
     handle.remove()
-    return int(output.shape[1] - ids.shape[1])
+    return int(output.shape[1] - ids.shape[1]) * rows
 
 
 def routing() -> float:
@@ -57,4 +58,11 @@ def routing() -> float:
     return float(same.float().mean())
 
 
-serve({"pair": pair, "routing": routing}, ("transformers", "torch"))
+def pairs() -> int:
+    """Eight pairs as rows of one batch; every second row is steered."""
+    return generate(2 * work["pairs"], slice(1, None, 2))
+
+
+works: dict[str, Callable[[], object]] = {"pair": lambda: generate(2, slice(1, 2)), "pairs": pairs, "routing": routing}
+works["text"] = lambda: generate(1, slice(0, 1))
+serve(works, ("transformers", "torch"))

@@ -48,14 +48,15 @@ def test_every_work_is_timed_and_scored(tmp_path: Path, monkeypatch: pytest.Monk
     points = {(point.work, point.participant): point for point in found.points}
     assert points.keys() == {
         *((work, "mxd") for work in get_args(Work)),
-        ("pair", "transformers"),
-        ("routing", "transformers"),
+        *((work, "transformers") for work in ("pair", "text", "pairs", "routing")),
     }
     assert all(point.wall_seconds > 0 and point.cpu_seconds > 0 for point in found.points)
-    assert points["pair", "transformers"].quality == SIZES.tokens
+    assert points["pair", "transformers"].quality == 2 * SIZES.tokens
+    assert points["pairs", "transformers"].quality == 16 * SIZES.tokens == points["pairs", "mxd"].quality
     assert points["routing", "mxd"].quality > 0.99
     assert points["routing", "transformers"].quality > 0.99
-    assert 0 < points["transcoder", "mxd"].quality < 10  # a few steps on a model of random weights
+    for work in ("transcoder", "mxd"):
+        assert 0 < points[work, "mxd"].quality < 10  # a few steps on a model of random weights
     assert points["pair", "mxd"].wall_speedup == 1
     assert {"mxd-explorer", "transformers"} <= found.versions.keys()
     world.database.dispose()
