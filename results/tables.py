@@ -105,6 +105,9 @@ WORKS = {
     "index": "index of 32,768 tokens",
     "transcoder": "training a transcoder, 40,960 tokens",
     "autoencoder": "training an autoencoder, 40,960 tokens",
+    "text": "steered text only, 64 tokens",
+    "pairs": "8 pairs in one batch, 64 tokens",
+    "mxd": "training an MxD, 40,960 tokens",
 }
 PACKAGES = {
     "transformers": "transformers 5.23.0 with a hook",
@@ -112,6 +115,7 @@ PACKAGES = {
     "sae-lens": "sae-lens 6.54.12",
     "sparsify": "sparsify 1.3.3",
     "delphi": "delphi 0.1.3, activations only",
+    "paper": "the paper's code",
 }
 
 

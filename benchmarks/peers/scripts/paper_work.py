@@ -1,6 +1,6 @@
 """The paper's code: training of an MxD by its own loop, on the activations of plain transformers.
 
-PAPER_CODE is a copy of its repository. Its activation store needs a dataset from a hub; ours stands in for it.
+PAPER_CODE is a copy of its repository. Its activation store needs a dataset from a hub, so it is replaced by ``Store``.
 """
 
 from __future__ import annotations
