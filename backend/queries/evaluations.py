@@ -170,33 +170,50 @@ def _health(result: Result) -> tuple[EvaluationMetric, ...]:
     health, shared = result["health"], result["shared_expert"]
     load, near_duplicates, ranks = health["load"], health["near_duplicates"], health["expert_ranks"] or {}
     compared = f"over {near_duplicates['compared']:,} experts"
-    sampled = f"of W_n, mean of {ranks['sampled']:,} experts" if ranks else "of W_n; not measured"
-    smallest = f"relative to the largest, minimum over {ranks['sampled']:,} experts" if ranks else "not measured"
+    sampled = f"mean over {ranks['sampled']:,} expert matrices" if ranks else "not measured"
+    smallest = (
+        f"relative to the largest, minimum over {ranks['sampled']:,} expert matrices" if ranks else "not measured"
+    )
     rows: tuple[tuple[str, Any, Unit, str], ...] = (
         ("Dead experts", load["dead_share"], "share", f"active on none of {result['tokens']:,} tokens"),
         (
             "Effective experts",
             load["effective_experts"],
             "count",
-            f"of {result['num_experts']:,}; 2 to the power of the entropy in bits",
+            f"equally used experts with the same entropy, of {result['num_experts']:,}",
         ),
-        ("Entropy of the load", load["entropy"], "plain", "bits"),
-        ("Gini of the load", load["gini"], "plain", "0: equal load; 1: one expert has all"),
+        ("Entropy of the load", load["entropy"], "plain", "entropy of the experts' shares of all activations, in bits"),
+        (
+            "Gini of the load",
+            load["gini"],
+            "plain",
+            "inequality of use: 0 if all experts are used equally, 1 if one has all activations",
+        ),
         ("Highest density", load["max_density"], "share", "share of tokens of the densest expert"),
         ("Always-on experts", shared["always_on"], "count", "active on nearly every token"),
-        ("Share of activation", shared["coefficient_share"], "share", "of these; of the densest expert if none"),
-        ("Share of output norm", shared["output_share"], "share", "of the same experts"),
+        (
+            "Share of activation",
+            shared["coefficient_share"],
+            "share",
+            "always-on experts' share of all activations; the densest expert's if there are none",
+        ),
+        (
+            "Share of output norm",
+            shared["output_share"],
+            "share",
+            "share of the summed output norms of the same experts",
+        ),
         (
             "Loss increase without them",
             shared["loss_increase_without"],
             "nats",
-            "these experts ablated; not measured if there are none",
+            "nats per token with the same experts ablated",
         ),
         (
             "Loss increase with only them",
             shared["loss_increase_only"],
             "nats",
-            "all others ablated; not measured if there are none",
+            "nats per token with all other experts ablated",
         ),
         (
             "Variation of the mixing vector",
@@ -208,14 +225,34 @@ def _health(result: Result) -> tuple[EvaluationMetric, ...]:
             "Near-duplicate experts",
             near_duplicates["share"],
             "share",
-            f"{compared}: gate and scaling cosine of 0.95 or more",
+            f"cosine of both gate and scaling vectors at least 0.95; {compared}",
         ),
-        ("Nearest gate, median cosine", near_duplicates["gate_median"], "plain", compared),
-        ("Nearest scaling, median cosine", near_duplicates["scaling_median"], "plain", compared),
-        ("Normalised rank", ranks.get("normalized_rank"), "plain", f"{sampled}; 1 is full"),
-        ("Stable rank", ranks.get("stable_rank"), "plain", sampled),
+        (
+            "Nearest gate, median cosine",
+            near_duplicates["gate_median"],
+            "plain",
+            f"cosine of gate vectors with the most similar expert; {compared}",
+        ),
+        (
+            "Nearest scaling, median cosine",
+            near_duplicates["scaling_median"],
+            "plain",
+            f"cosine of scaling vectors with the most similar expert; {compared}",
+        ),
+        (
+            "Normalised rank",
+            ranks.get("normalized_rank"),
+            "plain",
+            f"rank divided by the largest possible rank; {sampled}",
+        ),
+        ("Stable rank", ranks.get("stable_rank"), "plain", f"effective number of output directions; {sampled}"),
         ("Smallest singular value", ranks.get("min_singular_value"), "plain", smallest),
-        ("Smallest |c|", ranks.get("min_scaling"), "plain", "over all experts; 0 reduces the rank"),
+        (
+            "Smallest |c|",
+            ranks.get("min_scaling"),
+            "plain",
+            "smallest absolute value in any scaling vector; 0 removes an output dimension of the expert",
+        ),
     )
     return tuple(
         EvaluationMetric(name=name, value=value, unit=unit, description=meaning) for name, value, unit, meaning in rows

@@ -49,7 +49,7 @@ export const GLOSSARY = {
   },
   recurrence: {
     name: "Found again",
-    text: "Number of other runs of the same layer, such as other seeds, with an expert that fires on the same tokens and writes the same, above the chance level of shuffled experts. Neither of the two experts has a better match. Measured by mxd recurrence.",
+    text: "Number of other runs of the same layer, such as other seeds, that have a matching expert. A match fires on the same tokens and has the same output, more than shuffled experts do. Neither of the two experts has a better match. Measured by mxd recurrence.",
   },
   direct_logit_effect: {
     name: "Direct logit effect",
@@ -111,7 +111,7 @@ export const GLOSSARY = {
   },
   strength_sweep: {
     name: "Strength sweep (dose)",
-    text: "The same prompt continued at several strengths of one edit. The suggested strength is the smallest one at which the concept clearly exceeds the control and the perplexity is at most 3 times the baseline’s.",
+    text: "The same prompt continued at several strengths of one edit. The suggested strength is the smallest one with a concept clearly above the control and a perplexity of at most 3 times the baseline’s.",
   },
   concept_activation: {
     name: "Fires on it",
@@ -123,7 +123,7 @@ export const GLOSSARY = {
   },
   control_expert: {
     name: "Control",
-    text: "A random expert of similar density, edited in the same way and with the same random numbers. The concept counts as shown if its score exceeds the control’s by two standard errors, and by at least 1 % of p99 (activation) or 5 percentage points (promoted tokens). These limits are conventions of MxD Explorer.",
+    text: "A random expert of similar density, edited in the same way and with the same random numbers. The concept counts as shown if its score exceeds the control’s by two standard errors. The difference must also be at least 1 % of p99 (activation) or 5 percentage points (promoted tokens). These limits are conventions of MxD Explorer.",
   },
   perplexity_ratio: {
     name: "Perplexity ratio",

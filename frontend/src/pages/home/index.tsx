@@ -71,8 +71,8 @@ function Intro({ run }: { readonly run: RunSummary }) {
         One MLP, decomposed into {formatCount(run.num_experts)} experts. {describeActiveExperts(run)}
       </h1>
       <p>
-        An <Term id="mxd">MxD (mixture of decoders)</Term> replaces an MLP of a language model by many experts, of which
-        each token activates a few (
+        An <Term id="mxd">MxD (mixture of decoders)</Term> replaces an MLP of a language model by many experts. Each
+        token activates a few of them (
         <a className="link" href={PAPER_URL}>
           paper
         </a>

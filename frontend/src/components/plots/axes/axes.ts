@@ -52,6 +52,13 @@ export const DENSITY_AXIS = {
   ticktext: DECADES.map((share) => String(Number((share * 100).toPrecision(1)))),
 } as const;
 
+/** The density axis of a narrow figure: every second tick has a number, so that the numbers stay horizontal. */
+const SPARSE_DENSITY_AXIS = {
+  ...DENSITY_AXIS,
+  ticktext: DENSITY_AXIS.ticktext.map((text, i) => (i % 2 === 1 ? text : "")),
+  tickangle: 0,
+};
+
 /** @param even density if all experts were used equally (K/N), drawn as a line; null for none */
 export function withDensityAxis(figure: FigureData, even: number | null): FigureData {
   const line = {
@@ -78,7 +85,7 @@ export function withDensityAxis(figure: FigureData, even: number | null): Figure
     layout: {
       ...figure.layout,
       margin: { l: 38, r: 8, t: even === null ? 8 : 18, b: 38 },
-      xaxis: { ...DENSITY_AXIS, showgrid: false },
+      xaxis: { ...SPARSE_DENSITY_AXIS, showgrid: false },
       yaxis: { rangemode: "tozero", nticks: 5 },
       ...(even !== null && { shapes: [line], annotations: [annotation] }),
     },

@@ -40,8 +40,9 @@ export function BenchmarkNotes({ summary }: { readonly summary: BenchmarkSummary
           paper
         </a>
         ). It has 113 data sets of texts with two classes. On the training texts, a probe selects the units whose class
-        means differ most, and fits a logistic regression with an L1 penalty. Its <Term id="roc_auc">ROC-AUC</Term> is
-        measured on the test texts. Units are experts, features of a transcoder, or neurons of the MLP.
+        means differ most. It then fits a logistic regression with an L1 penalty to them. Its{" "}
+        <Term id="roc_auc">ROC-AUC</Term> is measured on the test texts. Units are experts, features of a transcoder, or
+        neurons of the MLP.
       </p>
       <p>
         Language model: {run?.language_model_name ?? shortSource(settings.language_model)}. Sample:{" "}

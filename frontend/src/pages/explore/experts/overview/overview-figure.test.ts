@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import { namedPoints, overviewFigure, overviewPoints, densityRange } from "./overview-figure";
+import { densityRange, namedPoints, overviewFigure, overviewPoints, shortLabel } from "./overview-figure";
 
 const FIGURE = {
   name: "density-activation",
@@ -35,6 +35,26 @@ describe("overview of experts", () => {
 
   it("adds the names as a separate trace", () => {
     expect(overviewFigure(figure(), 5).data).toHaveLength(2);
+  });
+
+  it("puts each name on the side with more room", () => {
+    expect(overviewFigure(figure(), 5).data[1]?.textposition).toEqual(["middle right"]);
+    const dense = figure();
+    dense.data[0] = {
+      ...dense.data[0],
+      customdata: [
+        [7, null],
+        [8, null],
+        [9, "common"],
+      ],
+    };
+    expect(overviewFigure(dense, 5).data[1]?.textposition).toEqual(["middle left"]);
+  });
+
+  it("shortens names to their first clause, at a word", () => {
+    expect(shortLabel("Fires in early life; promotes childhood")).toBe("Fires in early life");
+    expect(shortLabel("Fires on the before ordinals and after")).toBe("Fires on the before ordinals…");
+    expect(shortLabel("a".repeat(40))).toBe("a".repeat(30) + "…");
   });
 
   it("spans the selection, rounded outwards", () => {

@@ -29,6 +29,16 @@ export function overviewPoints(figure: Pick<FigureData, "data">): readonly Overv
 
 /** Approximate width of a label in powers of ten. */
 const LABEL_DECADES = 1.7;
+/** Longest name beside a point, in characters, so that half of a narrow figure holds it. */
+const LABEL_CHARACTERS = 30;
+
+/** The first clause of a label, shortened at a word. The full label is in the point's tooltip. */
+export function shortLabel(label: string): string {
+  const clause = label.split(";")[0] ?? label;
+  if (clause.length <= LABEL_CHARACTERS) return clause;
+  const cut = clause.slice(0, LABEL_CHARACTERS);
+  return `${cut.slice(0, cut.lastIndexOf(" ") + 1 || undefined).trimEnd()}…`;
+}
 
 /** At most `count` labelled points, far enough apart that their names do not overlap. */
 export function namedPoints(points: readonly OverviewPoint[], count: number): readonly OverviewPoint[] {
@@ -50,15 +60,17 @@ export function overviewFigure(figure: FigureData, maxLabels: number): FigureDat
   const points = overviewPoints(figure);
   const named = namedPoints(points, maxLabels);
   const lowest = Math.min(1, ...points.filter((point) => point.density > 0).map((point) => point.density));
+  const range = [Math.floor(Math.log10(lowest) * 2) / 2, 0.06] as const;
+  const middle = (range[0] + range[1]) / 2;
   const labels = {
     type: "scatter",
     mode: "markers+text",
     meta: { role: "labelled" },
     x: named.map((point) => point.density),
     y: named.map((point) => point.mean),
-    text: named.map((point) => point.label),
+    text: named.map((point) => shortLabel(point.label ?? "")),
     customdata: named.map((point) => [point.expert, point.label]),
-    textposition: named.map((point) => (point.density > 0.02 ? "middle left" : "middle right")),
+    textposition: named.map((point) => (Math.log10(point.density) > middle ? "middle left" : "middle right")),
     marker: { size: 6 },
     hoverinfo: "skip",
     cliponaxis: false,
@@ -77,10 +89,7 @@ export function overviewFigure(figure: FigureData, maxLabels: number): FigureDat
     layout: {
       ...figure.layout,
       margin: { l: 30, r: 14, t: 8, b: 38 },
-      xaxis: {
-        ...DENSITY_AXIS,
-        range: [Math.floor(Math.log10(lowest) * 2) / 2, 0.06],
-      },
+      xaxis: { ...DENSITY_AXIS, range: [...range] },
       yaxis: { rangemode: "tozero", nticks: 6 },
       annotations: [cornerTitle("Mean activation when active")],
     },

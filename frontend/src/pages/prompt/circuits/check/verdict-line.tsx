@@ -1,4 +1,4 @@
-/** One sentence above the graph: whether its predictions hold, and in which layers they do not. */
+/** The verdict above the graph: whether its predictions hold, and in which layers they do not. */
 
 import type { CircuitResponse } from "@/api/types";
 import { Term } from "@/components/terms/term";

@@ -18,8 +18,9 @@ test("the verdict depends on correlation, direction and size", () => {
 test("it names its sample and the interval", () => {
   const found = verdict(agreement(0.09, 0.39, -0.01), 31, 31);
   expect(found?.figures).toBe(
-    "of its 31 experts, ablated one at a time, 39 % changed the logit in the predicted direction; " +
-      "predicted and measured changes correlate with r = 0.09 (95 % CI −0.27 to 0.43), and most of the measured change went the other way (slope −0.01).",
+    "of its 31 experts, ablated one at a time, 39 % changed the logit in the predicted direction. " +
+      "Predicted and measured changes correlate with r = 0.09 (95 % interval −0.27 to 0.43). " +
+      "Most of the measured change went the other way (slope −0.01).",
   );
   expect(verdict(agreement(0.9, 1, 1), 64, 80)?.figures).toContain("the 64 most influential of its 80 experts");
 });

@@ -56,7 +56,7 @@ function levelOf({ correlation, same_sign, slope }: Agreement): Level {
   return correlation >= 0.3 && same_sign >= 0.65 ? "weak" : "bad";
 }
 
-/** One sentence in two parts, or null if nothing was measured. */
+/** A headline and the figures behind it, or null if nothing was measured. */
 export function verdict(agreement: Agreement, checked: number, experts: number): Verdict | null {
   const { correlation, same_sign, slope } = agreement;
   if (checked === 0 || same_sign === null) return null;
@@ -68,17 +68,17 @@ export function verdict(agreement: Agreement, checked: number, experts: number):
     slope === null
       ? ""
       : slope < 0
-        ? `, and most of the measured change went the other way (slope ${formatFixed(slope)})`
-        : `, and the measured ones are ${formatFixed(slope)} × as large`;
+        ? ` Most of the measured change went the other way (slope ${formatFixed(slope)}).`
+        : ` The measured changes are ${formatFixed(slope)} × as large.`;
   const [low, high] = correlation === null ? [0, 0] : correlationInterval(correlation, checked);
   const fit =
     correlation === null
-      ? `; too few for a correlation, which needs ${MIN_CORRELATED}`
-      : `; predicted and measured changes correlate with r = ${formatFixed(correlation)} (95 % CI ${formatFixed(low)} to ${formatFixed(high)})`;
+      ? ` A correlation needs at least ${MIN_CORRELATED} experts.`
+      : ` Predicted and measured changes correlate with r = ${formatFixed(correlation)} (95 % interval ${formatFixed(low)} to ${formatFixed(high)}).`;
   return {
     level,
     headline: HEADLINES[level],
-    figures: `of ${some}, ablated one at a time, ${direction}${fit}${size}.`,
+    figures: `of ${some}, ablated one at a time, ${direction}.${fit}${size}`,
   };
 }
 
