@@ -102,34 +102,65 @@ def _faithfulness(result: Result, prompts: int) -> tuple[EvaluationMetric, ...]:
             "routing_share",
             "Routing share",
             "share",
-            "of the layer's effect, lost when the mixing vector is frozen at its median",
+            "share of the layer's effect lost with the mixing vector frozen at its median; above 100 % by noise only",
         ),
-        ("kl", "KL divergence", "nats", "of the next-token distribution from the original's"),
-        ("agreement", "Top-1 agreement", "share", "of tokens with the same most probable next token"),
-        ("variance_explained", "Variance explained", "share", "of the MLP's output around its mean"),
-        ("normalized_mse", "Normalised MSE", "plain", "mean of ‖ŷ − y‖² / ‖y‖²; 1 is what predicting zero scores"),
-        ("paper_error", "Error of the paper's code", "plain", "mean of (ŷ − y)² / ‖y‖; depends on the scale of y"),
-        ("l0", "L0", "count", "active experts per token"),
+        (
+            "kl",
+            "KL divergence",
+            "nats",
+            "between the next-token distributions of the original model and of the model with the run, in nats",
+        ),
+        ("agreement", "Top-1 agreement", "share", "share of tokens with the same most probable next token"),
+        (
+            "variance_explained",
+            "Variance explained",
+            "share",
+            "share of the variance of the MLP's output that the run reproduces",
+        ),
+        (
+            "normalized_mse",
+            "Normalised MSE",
+            "plain",
+            "mean of ‖ŷ − y‖² / ‖y‖² of the run's output ŷ and the MLP's y; predicting zero scores 1",
+        ),
+        ("paper_error", "MSE as in the paper's code", "plain", "mean of (ŷ − y)² / ‖y‖; depends on the scale of y"),
+        ("l0", "L0", "count", "mean number of active experts per token"),
     )
-    plain: tuple[tuple[str, str], ...] = (
-        ("ce_zeroed", "MLP zero-ablated"),
-        ("ce_mean_ablated", "MLP mean-ablated"),
-        ("ce_frozen", "mixing frozen at its median"),
+    baselines: tuple[tuple[str, str, str], ...] = (
+        ("ce_zeroed", "MLP zero-ablated", "baseline: the MLP's output is set to zero"),
+        ("ce_mean_ablated", "MLP mean-ablated", "baseline: the MLP's output is replaced by its mean over tokens"),
+        ("ce_frozen", "mixing frozen at its median", "baseline: every token mixes the experts in the same way"),
     )
     return (
-        _interval("Loss increase", result["loss_increase"], "nats", "with the MLP replaced by the run"),
+        _interval(
+            "Loss increase",
+            result["loss_increase"],
+            "nats",
+            "rise of the next-token loss with the MLP replaced by the run, in nats per token",
+        ),
         *(
             EvaluationMetric(
-                name=f"Loss increase, {text}", value=result[name] - original, unit="nats", description="baseline"
+                name=f"Loss increase, {text}", value=result[name] - original, unit="nats", description=meaning
             )
-            for name, text in plain
+            for name, text, meaning in baselines
         ),
-        EvaluationMetric(name="Loss, original", value=original, unit="nats", description="of the original model"),
-        _interval(
-            "Loss recovered vs zero ablation", result["loss_recovered_zero"], "share", "share of its loss increase"
+        EvaluationMetric(
+            name="Loss, original",
+            value=original,
+            unit="nats",
+            description="next-token loss of the original model, in nats per token",
         ),
         _interval(
-            "Loss recovered vs mean ablation", result["loss_recovered_mean"], "share", "share of its loss increase"
+            "Loss recovered vs zero ablation",
+            result["loss_recovered_zero"],
+            "share",
+            "1 minus the loss increase divided by that of zero ablation",
+        ),
+        _interval(
+            "Loss recovered vs mean ablation",
+            result["loss_recovered_mean"],
+            "share",
+            "1 minus the loss increase divided by that of mean ablation",
         ),
         *(_interval(name, result["intervals"][field], unit, meaning) for field, name, unit, meaning in measured),
         *_jacobian(result.get("jacobian")),
@@ -138,7 +169,7 @@ def _faithfulness(result: Result, prompts: int) -> tuple[EvaluationMetric, ...]:
                 name=f"Same next {n} tokens" if int(n) > 1 else "Same next token",
                 value=share,
                 unit="share",
-                description=f"of {prompts:,} prompts: greedy continuations with and without the run agree",
+                description=f"share of {prompts:,} prompts with the same greedy continuation with and without the run",
             )
             for n, share in result["continuations"].items()
         ),

@@ -33,7 +33,7 @@ export function FactsTable({ label, facts, others = [] }: FactsTableProps) {
           <tr>
             <th>Metric</th>
             <th className="num">Value</th>
-            {hasIntervals && <th className="num">95 % CI</th>}
+            {hasIntervals && <th className="num">95 % interval</th>}
             {others.map(({ name }) => (
               <th key={name} className="num">
                 On {name}

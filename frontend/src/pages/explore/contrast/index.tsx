@@ -7,7 +7,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 
 import { kindsQuery } from "@/api/contrast";
-import type { RunSummary } from "@/api/types";
+import type { RunSummary, TextKind } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { SUBMIT_KEY } from "@/components/prompt/prompt-box";
 import { WithRun } from "@/components/runs/current-run";
@@ -47,12 +47,32 @@ function ProgressLine({ work }: { readonly work: ContrastWork }) {
   );
 }
 
-function Explanation() {
+const MAX_PAIRS = 3;
+
+interface ExplanationProps {
+  readonly kinds: readonly TextKind[];
+  readonly onPair: (a: string, b: string) => void;
+}
+
+function Explanation({ kinds, onPair }: ExplanationProps) {
+  const names = kinds.map(({ kind }) => kind).slice(0, 2 * MAX_PAIRS);
+  const pairs = names.flatMap((a, i) => (i % 2 === 0 && names[i + 1] !== undefined ? [[a, names[i + 1] ?? ""]] : []));
   return (
-    <EmptyState title="Which experts tell two texts apart?">
-      Choose two kinds of the indexed text, or paste two texts with a blank line between documents. Each expert’s
-      activation density in A is divided by that in B. Documents are the unit of the 95 % interval, because tokens of
-      one document are not independent. <Term id="q_value">q-values</Term> correct for the number of experts.
+    <EmptyState title="Experts that are active more often in one text than in another">
+      Choose two kinds of the indexed text, or paste two texts with a blank line between documents. Each expert’s{" "}
+      <Term id="density">activation density</Term> in A is divided by that in B. Every ratio has a{" "}
+      <Term id="interval">95 % interval</Term>, computed over documents. <Term id="q_value">q-values</Term> correct for
+      the number of experts.
+      {pairs.length > 0 && (
+        <p className="contrast-pairs">
+          For example:{" "}
+          {pairs.map(([a = "", b = ""]) => (
+            <Button key={a} size="small" onClick={() => onPair(a, b)}>
+              {a} and {b}
+            </Button>
+          ))}
+        </p>
+      )}
     </EmptyState>
   );
 }
@@ -109,6 +129,10 @@ function Contrast({ run }: { readonly run: RunSummary }) {
   const start = () => {
     if (canStart) work.start({ a: choice("a"), b: choice("b"), tokens: params.tokens });
   };
+  const startPair = (a: string, b: string) => {
+    setParams({ a, b }, "push");
+    work.start({ a: { documents: [], kind: a }, b: { documents: [], kind: b }, tokens: params.tokens });
+  };
   return (
     <div className="contrast-page" aria-busy={work.status === "working"}>
       <div className="contrast-texts">
@@ -135,7 +159,7 @@ function Contrast({ run }: { readonly run: RunSummary }) {
       />
       {error !== null && <ErrorState error={error} onRetry={() => void refetch()} />}
       <ProgressLine work={work} />
-      {work.result === null && work.status === "idle" && <Explanation />}
+      {work.result === null && work.status === "idle" && <Explanation kinds={data?.kinds ?? []} onPair={startPair} />}
       {work.result !== null && (
         <ResultView result={work.result} side={params.more_in} onSide={(more_in) => setParams({ more_in }, "push")} />
       )}

@@ -59,7 +59,7 @@ export function TextChoice({ side, kinds, kind, text, onKind, onText, onSubmit }
             value={kind ?? ""}
             onChange={(event) => onKind(event.target.value === "" ? null : event.target.value)}
           >
-            <option value="">own text</option>
+            <option value="">Own text</option>
             {kinds?.map((each) => (
               <option key={each.kind} value={each.kind}>
                 {each.kind} ({formatCount(each.documents)} documents)

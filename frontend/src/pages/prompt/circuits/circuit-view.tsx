@@ -52,8 +52,8 @@ function Legend() {
         </span>
       ))}
       <span className="dim">
-        Names: label, or id → the token it promotes most. Line width: influence. Dotted: error nodes, and MLPs without a
-        run, added up between two trained layers.
+        Names: label, or id and the token that it promotes (→) or fires on. Line width: influence. Dotted: error nodes,
+        and MLPs without a run, added up between two trained layers.
       </span>
     </div>
   );
