@@ -61,7 +61,7 @@ class OptimizerConfig(Config):
     decay_ratio: Annotated[float, Field(ge=0, le=1)] = 0.3
     """Linear learning-rate decay to 0, as a fraction of all steps. Default: 0.3. The paper uses 0."""
     batch_tokens: Count = 2048
-    """Tokens per step. Default: 2,048."""
+    """Tokens per step. Default: 512 for runs of up to 4M tokens, else 2,048."""
     buffer_tokens: Count = 65_536
     """Size of the shuffle buffer of activations, in tokens. Default: 65,536. Lower it if memory is short."""
     matmul_precision: MatmulPrecision = "auto"
@@ -70,25 +70,36 @@ class OptimizerConfig(Config):
     with at least 512 inputs, else highest."""
 
 
-FULL_RATE, FULL_RATE_TOKENS, RATE_EXPONENT = 3e-3, 4_000_000, 0.7
-"""Default learning rate up to a number of tokens, beyond which it falls with this power of it."""
+SHORT_RUN = 4_000_000
+"""Tokens up to which a run has small steps and the full learning rate."""
+SHORT_RUN_BATCH = 512
+FULL_RATE, RATE_EXPONENT = 3e-3, 0.7
+"""Default learning rate of a short run; of others it falls with this power of the number of tokens."""
 
 
 def default_learning_rate(tokens: int) -> float:
     """Peak learning rate of a run of some tokens, with two digits. Runs 3e-3 and the paper's 1e-4 (480M) lie on it."""
-    return float(f"{FULL_RATE * (FULL_RATE_TOKENS / max(tokens, FULL_RATE_TOKENS)) ** RATE_EXPONENT:.1e}")
+    return float(f"{FULL_RATE * (SHORT_RUN / max(tokens, SHORT_RUN)) ** RATE_EXPONENT:.1e}")
 
 
-def _with_learning_rate(values: Any, default: Callable[[int], float]) -> Any:
-    """Fill in the learning rate in the values of a config that has ``tokens`` and ``optimizer``."""
+def default_optimizer(tokens: int) -> dict[str, Any]:
+    """Optimizer settings of a run of some tokens that nobody has set."""
+    short = {"batch_tokens": SHORT_RUN_BATCH} if tokens <= SHORT_RUN else {}
+    return {"learning_rate": default_learning_rate(tokens), **short}
+
+
+def _with_optimizer(values: Any, default: Callable[[int], dict[str, Any]]) -> Any:
+    """Fill in optimizer settings in the values of a config that has ``tokens`` and ``optimizer``."""
     if not isinstance(values, Mapping):
         return values
     optimizer, tokens = values.get("optimizer", {}), parse_count(values.get("tokens"))
     settings = optimizer.model_dump(exclude_unset=True) if isinstance(optimizer, OptimizerConfig) else optimizer
-    is_set = not isinstance(settings, Mapping) or settings.get("learning_rate") is not None
-    if is_set or not isinstance(tokens, int) or tokens == 0:  # 0: an imported run that does not state its tokens
+    if not isinstance(settings, Mapping) or not isinstance(tokens, int):
         return values
-    return {**values, "optimizer": {**settings, "learning_rate": default(tokens)}}
+    if tokens == 0:  # an imported run that does not state its tokens
+        return values
+    chosen = {name: value for name, value in settings.items() if value is not None}
+    return {**values, "optimizer": {**default(tokens), **chosen}}
 
 
 class RegularizationConfig(Config):
@@ -179,8 +190,8 @@ class TrainConfig(Config):
 
     @model_validator(mode="before")
     @classmethod
-    def _store_learning_rate(cls, values: Any) -> Any:
-        return _with_learning_rate(values, default_learning_rate)
+    def _store_optimizer(cls, values: Any) -> Any:
+        return _with_optimizer(values, default_optimizer)
 
     @model_validator(mode="after")
     def _is_trainable(self) -> Self:
@@ -237,5 +248,5 @@ class FinetuneConfig(Config):
 
     @model_validator(mode="before")
     @classmethod
-    def _store_learning_rate(cls, values: Any) -> Any:
-        return _with_learning_rate(values, lambda _tokens: FINETUNE_LEARNING_RATE)
+    def _store_optimizer(cls, values: Any) -> Any:
+        return _with_optimizer(values, lambda _tokens: {"learning_rate": FINETUNE_LEARNING_RATE})

@@ -1,4 +1,4 @@
-"""The default learning rate depends on the number of tokens, and the run stores it."""
+"""The default learning rate and tokens per step depend on the number of tokens, and the run stores them."""
 
 from __future__ import annotations
 
@@ -18,18 +18,20 @@ def config(tokens: object, **settings: object) -> TrainConfig:
 @pytest.mark.parametrize(
     ("tokens", "rate"), [(1000, 3e-3), (4_000_000, 3e-3), (20_000_000, 9.7e-4), (480_000_000, 1.1e-4)]
 )
-def test_it_is_constant_up_to_4m_tokens_and_close_to_the_papers_at_480m(tokens: int, rate: float) -> None:
+def test_the_learning_rate_is_constant_up_to_4m_tokens_and_close_to_the_papers_at_480m(
+    tokens: int, rate: float
+) -> None:
     assert default_learning_rate(tokens) == rate
     assert config(tokens).optimizer.learning_rate == rate
 
 
-def test_more_tokens_never_raise_it() -> None:
+def test_more_tokens_never_raise_the_learning_rate() -> None:
     rates = [default_learning_rate(tokens) for tokens in range(1_000_000, 600_000_000, 7_000_000)]
     assert rates == sorted(rates, reverse=True)
 
 
 @pytest.mark.parametrize("optimizer", [{"batch_tokens": 8}, OptimizerConfig(batch_tokens=8), {}])
-def test_other_optimizer_settings_do_not_change_it(optimizer: object) -> None:
+def test_other_optimizer_settings_do_not_change_the_learning_rate(optimizer: object) -> None:
     assert config("20M", optimizer=optimizer).optimizer.learning_rate == 9.7e-4
 
 
@@ -40,6 +42,14 @@ def test_a_given_rate_is_kept_and_a_stored_one_survives_other_defaults() -> None
 
 
 @pytest.mark.parametrize("optimizer", [{}, {"batch_tokens": 8}])
-def test_fine_tuning_has_its_own_default(optimizer: dict[str, int]) -> None:
+def test_fine_tuning_has_its_own_default_learning_rate(optimizer: dict[str, int]) -> None:
     chosen = FinetuneConfig.model_validate({"text": TEXT, "tokens": "1M", "optimizer": optimizer})
     assert chosen.optimizer.learning_rate == FINETUNE_LEARNING_RATE
+
+
+@pytest.mark.parametrize(("tokens", "batch"), [(1000, 512), (4_000_000, 512), (4_000_001, 2048), ("480M", 2048)])
+def test_short_runs_take_small_steps(tokens: object, batch: int) -> None:
+    assert config(tokens).optimizer.batch_tokens == batch
+    assert config(tokens, optimizer={"learning_rate": 1e-3}).optimizer.batch_tokens == batch
+    assert config(tokens, optimizer={"batch_tokens": 96}).optimizer.batch_tokens == 96
+    assert FinetuneConfig(text=TEXT, tokens=1000).optimizer.batch_tokens == 2048
