@@ -61,7 +61,7 @@ class OptimizerConfig(Config):
     decay_ratio: Annotated[float, Field(ge=0, le=1)] = 0.3
     """Linear learning-rate decay to 0, as a fraction of all steps. Default: 0.3. The paper uses 0."""
     batch_tokens: Count = 2048
-    """Tokens per step. Default: 512 for runs of up to 4M tokens, else 2,048."""
+    """Tokens per step. Default: 512 for runs of up to 4M tokens, else 2,048. Fine-tuning: 2,048."""
     buffer_tokens: Count = 65_536
     """Size of the shuffle buffer of activations, in tokens. Default: 65,536. Lower it if memory is short."""
     matmul_precision: MatmulPrecision = "auto"
