@@ -166,7 +166,9 @@ def _faithfulness(result: Result, prompts: int) -> tuple[EvaluationMetric, ...]:
         *_jacobian(result.get("jacobian")),
         *(
             EvaluationMetric(
-                name=f"Same next {n} tokens" if int(n) > 1 else "Same next token",
+                name=f"Same next {n} tokens, {prompts:,} prompts"
+                if int(n) > 1
+                else f"Same next token, {prompts:,} prompts",
                 value=share,
                 unit="share",
                 description=f"share of {prompts:,} prompts with the same greedy continuation with and without the run",

@@ -88,6 +88,11 @@ function themedAnnotations(raw: unknown, palette: Palette): object[] {
     ...escapeFields(annotation, ANNOTATION_TEXTS),
     // A background keeps the axis title readable on the grid lines.
     ...(annotation.name === "corner" && { bgcolor: palette.surface, borderpad: 1 }),
+    ...(annotation.name === "name" && {
+      bgcolor: palette.surface,
+      arrowcolor: palette.ink3,
+      font: { color: palette.ink, size: 11 },
+    }),
   }));
 }
 

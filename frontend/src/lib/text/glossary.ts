@@ -27,6 +27,10 @@ export const GLOSSARY = {
     text: "Activation that 1 % of the expert’s active tokens exceed. It is the unit of strength in Steering.",
   },
   max_activation: { name: "Max activation", text: "Largest activation in the index." },
+  above_half: {
+    name: "Above half of max",
+    text: "Share of the expert’s active tokens with more than half of the maximum activation. Labels describe the strongest examples. If the share is small, they describe few of the activations.",
+  },
   entropy: {
     name: "Token entropy",
     text: "How evenly the active tokens are spread over token types, in bits: 0 for one type, 3 for eight equally frequent types.",

@@ -57,7 +57,7 @@ const FACTS: readonly FactKind[] = [
     text: ({ run }) => (run.last_metric === null ? NONE : formatFixed(run.last_metric.normalized_mse, 4)),
   },
   {
-    name: "Dead share, %",
+    name: "Dead in training, %",
     value: ({ run }) => run.last_metric?.dead_share ?? null,
     text: ({ run }) => (run.last_metric === null ? NONE : formatPercent(run.last_metric.dead_share, 1)),
   },
@@ -67,9 +67,12 @@ const FACTS: readonly FactKind[] = [
     text: ({ run }) => (run.indexed_tokens === null ? "not indexed" : formatCompact(run.indexed_tokens)),
   },
   {
-    name: "Active experts",
+    name: "Active in index",
     value: ({ run }) => run.active_experts,
-    text: ({ run }) => (run.active_experts === null ? "not indexed" : formatCount(run.active_experts)),
+    text: ({ run: { active_experts, indexed_tokens } }) =>
+      active_experts === null
+        ? "not indexed"
+        : `${formatCount(active_experts)} on ${formatCompact(indexed_tokens ?? 0)} tokens`,
   },
 ];
 

@@ -2,7 +2,7 @@
 
 import type { EvaluationSummary, Fact, RunDetail } from "@/api/types";
 import { shortSource } from "@/components/runs/run-labels";
-import { formatCompact, formatCount, formatFixed } from "@/lib/text/format";
+import { formatCompact, formatCount, formatFixed, formatSigned } from "@/lib/text/format";
 
 import type { CommonEvaluation } from "./common-evaluation";
 
@@ -66,16 +66,30 @@ function estimate(fact: Fact | undefined): Estimate | null {
 const describe = ({ value, low, high }: Estimate) =>
   `${formatFixed(value, 4)} (${formatFixed(low, 4)} to ${formatFixed(high, 4)})`;
 
-/** One sentence that says which run predicts better on the same text, with both 95 % intervals; null if unknown. */
+/**
+ * The difference of two estimates. Its interval treats them as independent, although they share a text: it is rather
+ * too wide, so that a clear difference is clear.
+ */
+function difference(one: Estimate, other: Estimate): Estimate {
+  const value = one.value - other.value;
+  return {
+    value,
+    low: value - Math.hypot(one.value - one.low, other.high - other.value),
+    high: value + Math.hypot(one.high - one.value, other.value - other.low),
+  };
+}
+
+/** Which run predicts better on the same text, with 95 % intervals; null if unknown. */
 export function evaluationVerdict({ one, other }: CommonEvaluation): string | null {
   const [first, second] = [lossIncrease(one), lossIncrease(other)];
   if (first === null || second === null) return null;
-  const isFirstBetter = first.value <= second.value;
-  const [best, worst] = isFirstBetter ? [first, second] : [second, first];
-  const [better, worse] = isFirstBetter ? [one, other] : [other, one];
-  const sample = `${formatCount(one.tokens)} tokens of ${shortSource(one.text)}, 95 % intervals`;
-  if (best.high < worst.low) {
-    return `${better.run} predicts better: loss increase ${describe(best)} against ${describe(worst)} nats with ${worse.run} (${sample}).`;
-  }
-  return `No clear difference: loss increase ${describe(best)} with ${better.run}, ${describe(worst)} nats with ${worse.run} (${sample}).`;
+  const { value, low, high } = difference(first, second);
+  const better = value <= 0 ? one.run : other.run;
+  const headline = low > 0 || high < 0 ? `${better} predicts better` : "No clear difference";
+  const signed = [value, low, high].map((number) => formatSigned(number, 4));
+  return (
+    `${headline}: the loss increase of ${one.run} minus that of ${other.run} is ${signed[0]} nats (${signed[1]} to ${signed[2]}). ` +
+    `They are ${describe(first)} and ${describe(second)}. ` +
+    `Sample: ${formatCount(one.tokens)} tokens of ${shortSource(one.text)}; 95 % intervals, that of the difference without pairing.`
+  );
 }

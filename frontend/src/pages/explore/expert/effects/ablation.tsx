@@ -10,7 +10,6 @@ import { usePageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { Button } from "@/components/ui/button";
-import { CopyButton } from "@/components/ui/copy-button";
 import { ErrorState, LoadingState } from "@/components/ui/states";
 import { formatCount, formatFixed, formatPercent, formatSigned } from "@/lib/text/format";
 import type { TermId } from "@/lib/text/glossary";
@@ -197,7 +196,7 @@ interface AblationEffectsProps {
 }
 
 export function AblationEffects({ run, expert }: AblationEffectsProps) {
-  const { ablation, randomAblation, command, isPending, error, hasLogitEffect } = useAblation(run, expert);
+  const { ablation, randomAblation, isPending, error, hasLogitEffect } = useAblation(run, expert);
   if (error !== null) return <ErrorState error={error} />;
   if (isPending) {
     return (
@@ -206,17 +205,8 @@ export function AblationEffects({ run, expert }: AblationEffectsProps) {
       </section>
     );
   }
-  if (ablation === null || hasLogitEffect === null) {
-    return (
-      <section>
-        <h2>Causal importance</h2>
-        <p className="ablation-note">
-          Not measured yet. Run: <code>{command}</code>{" "}
-          <CopyButton size="small" variant="ghost" aria-label="Copy command" text={() => command} />
-        </p>
-      </section>
-    );
-  }
+  // The page of the run names the command that measures them.
+  if (ablation === null || hasLogitEffect === null) return null;
   return (
     <>
       <CausalImportance ablation={ablation} />

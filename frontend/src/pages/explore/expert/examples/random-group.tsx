@@ -15,6 +15,9 @@ import { withoutShown } from "./deduplicate-contexts";
 import { GroupCount } from "./group-count";
 import { asRandomGroup, previewCount, selectShown } from "./shown-contexts";
 
+/** A smaller sample repeats the bins above and says nothing about all activations. */
+const MIN_SAMPLE = 5;
+
 interface RandomGroupProps extends Omit<ConcordanceProps, "contexts"> {
   readonly run: string;
   readonly expert: number;
@@ -56,6 +59,8 @@ export function RandomGroup({ seed, onResample, isOpen, onOpen, ...props }: Rand
   const unseen = withoutShown(asRandomGroup(data.examples), top);
   const numInTop = data.examples.length - unseen.length;
   const shown = selectShown(unseen, { group: RANDOM_GROUP, isOpen, locked });
+  const isTooSmall = data.examples.length < Math.min(MIN_SAMPLE, data.active_tokens);
+  if (isTooSmall && seed === 0 && locked?.bin !== RANDOM_GROUP) return null;
   return (
     <section className="group" aria-label="Random sample">
       <header>

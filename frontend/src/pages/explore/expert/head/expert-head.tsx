@@ -57,7 +57,7 @@ function LabelLine({ run, detail }: ExpertHeadProps) {
           `Expert ${detail.row.expert}`
         )}
       </h1>
-      <Button size="small" variant="ghost" shortcut="label" onClick={() => setEditing(true)}>
+      <Button size="small" variant="ghost" icon="edit" shortcut="label" onClick={() => setEditing(true)}>
         {detail.row.label === null ? "Add label" : "Edit label"}
       </Button>
     </div>

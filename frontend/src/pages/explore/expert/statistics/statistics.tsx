@@ -3,7 +3,7 @@
 import type { ReactNode } from "react";
 import { Link } from "react-router";
 
-import type { ExpertDetail, RunSummary, TokenCount } from "@/api/types";
+import type { ExpertDetail, ExpertRow, RunSummary, TokenCount } from "@/api/types";
 import { MiniHistogram } from "@/components/plots/mini-histogram";
 import { usePageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
@@ -66,6 +66,44 @@ function TopTokens({ tokens }: { readonly tokens: readonly TokenCount[] }) {
   );
 }
 
+/** Share of the active tokens in the upper half of the histogram. */
+function upperHalfShare(counts: readonly number[]): number {
+  const sum = (values: readonly number[]) => values.reduce((total, count) => total + count, 0);
+  return sum(counts.slice(Math.floor(counts.length / 2))) / Math.max(1, sum(counts));
+}
+
+function Facts({ run, row }: { readonly run: RunSummary; readonly row: ExpertRow }) {
+  return (
+    <section>
+      <dl className="kv">
+        <Fact name="Density" term="density" unit="%">
+          {formatPercent(row.density)}
+        </Fact>
+        <Fact name="Active tokens" unit={`of ${formatCompact(run.indexed_tokens ?? 0)}`}>
+          {formatCount(row.active_tokens)}
+        </Fact>
+        <Fact name="Mean when active" term="mean_activation">
+          {formatFixed(row.mean_activation)}
+        </Fact>
+        <Fact name="99th percentile" term="p99">
+          {formatFixed(row.p99)}
+        </Fact>
+        <Fact name="Max activation" term="max_activation">
+          {formatFixed(row.max_activation)}
+        </Fact>
+        {row.active_tokens > 0 && (
+          <Fact name="Above half of max" term="above_half" unit="% of active tokens">
+            {formatPercent(upperHalfShare(row.histogram), 0)}
+          </Fact>
+        )}
+        <Fact name="Token entropy" term="entropy" unit="bits">
+          {formatFixed(row.entropy)}
+        </Fact>
+      </dl>
+    </section>
+  );
+}
+
 interface StatisticsProps {
   readonly run: RunSummary;
   readonly detail: ExpertDetail;
@@ -76,28 +114,7 @@ export function Statistics({ run, detail, marker }: StatisticsProps) {
   const { row, recurrence } = detail;
   return (
     <div className="expert-side">
-      <section>
-        <dl className="kv">
-          <Fact name="Density" term="density" unit="%">
-            {formatPercent(row.density)}
-          </Fact>
-          <Fact name="Active tokens" unit={`of ${formatCompact(run.indexed_tokens ?? 0)}`}>
-            {formatCount(row.active_tokens)}
-          </Fact>
-          <Fact name="Mean when active" term="mean_activation">
-            {formatFixed(row.mean_activation)}
-          </Fact>
-          <Fact name="99th percentile" term="p99">
-            {formatFixed(row.p99)}
-          </Fact>
-          <Fact name="Max activation" term="max_activation">
-            {formatFixed(row.max_activation)}
-          </Fact>
-          <Fact name="Token entropy" term="entropy" unit="bits">
-            {formatFixed(row.entropy)}
-          </Fact>
-        </dl>
-      </section>
+      <Facts run={run} row={row} />
       <LabelScores detail={detail} />
       {row.active_tokens > 0 && (
         <>

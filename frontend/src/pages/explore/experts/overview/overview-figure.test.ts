@@ -29,32 +29,26 @@ describe("overview of experts", () => {
     expect(overviewPoints(figure())[2]?.label).toBeNull();
   });
 
-  it("names no overlapping points", () => {
-    expect(namedPoints(overviewPoints(figure()), 5).map((point) => point.label)).toEqual(["years"]);
+  it("names the strongest labelled points", () => {
+    expect(namedPoints(overviewPoints(figure()), 5).map((point) => point.label)).toEqual(["dates", "years"]);
+    expect(namedPoints(overviewPoints(figure()), 1)).toHaveLength(1);
   });
 
   it("adds the names as a separate trace", () => {
     expect(overviewFigure(figure(), 5).data).toHaveLength(2);
   });
 
-  it("puts each name on the side with more room", () => {
-    expect(overviewFigure(figure(), 5).data[1]?.textposition).toEqual(["middle right"]);
-    const dense = figure();
-    dense.data[0] = {
-      ...dense.data[0],
-      customdata: [
-        [7, null],
-        [8, null],
-        [9, "common"],
-      ],
-    };
-    expect(overviewFigure(dense, 5).data[1]?.textposition).toEqual(["middle left"]);
+  it("connects each name with its point", () => {
+    const annotations = overviewFigure(figure(), 5).layout.annotations as { text: string; x: number; ax: number }[];
+    const dates = annotations.find(({ text }) => text === "dates");
+    expect(dates?.x).toBeCloseTo(-3);
+    expect(dates?.ax).toBeGreaterThan(-3);
   });
 
   it("shortens names to their first clause, at a word", () => {
     expect(shortLabel("Fires in early life; promotes childhood")).toBe("Fires in early life");
-    expect(shortLabel("Fires on the before ordinals and after")).toBe("Fires on the before ordinals…");
-    expect(shortLabel("a".repeat(40))).toBe("a".repeat(30) + "…");
+    expect(shortLabel("Fires on the before numbers and after")).toBe("Fires on the before numbers…");
+    expect(shortLabel("a".repeat(40))).toBe("a".repeat(28) + "…");
   });
 
   it("spans the selection, rounded outwards", () => {

@@ -27,10 +27,8 @@ export function overviewPoints(figure: Pick<FigureData, "data">): readonly Overv
   );
 }
 
-/** Approximate width of a label in powers of ten. */
-const LABEL_DECADES = 1.7;
-/** Longest name beside a point, in characters, so that half of a narrow figure holds it. */
-const LABEL_CHARACTERS = 30;
+/** Longest name beside a point, in characters, so that a third of the figure holds it. */
+const LABEL_CHARACTERS = 28;
 
 /** The first clause of a label, shortened at a word. The full label is in the point's tooltip. */
 export function shortLabel(label: string): string {
@@ -40,20 +38,36 @@ export function shortLabel(label: string): string {
   return `${cut.slice(0, cut.lastIndexOf(" ") + 1 || undefined).trimEnd()}…`;
 }
 
-/** At most `count` labelled points, far enough apart that their names do not overlap. */
+/** Start of the names on the density axis, as a share of its length: right of it, points are sparse. */
+const NAME_START = 0.62;
+/** Distance of two names, as a share of the largest mean activation. */
+const NAME_STEP = 0.11;
+
+/** A name in the upper right corner of the figure, with a line to its point. `x` is in powers of ten. */
+function nameAnnotation(point: OverviewPoint, x: number, y: number): Readonly<Record<string, unknown>> {
+  return {
+    text: shortLabel(point.label ?? ""),
+    name: "name",
+    x: Math.log10(point.density),
+    y: point.mean,
+    axref: "x",
+    ayref: "y",
+    ax: x,
+    ay: y,
+    xanchor: "left",
+    showarrow: true,
+    arrowhead: 0,
+    arrowwidth: 1,
+    standoff: 4,
+  };
+}
+
+/** The `count` labelled points with the strongest mean activation. */
 export function namedPoints(points: readonly OverviewPoint[], count: number): readonly OverviewPoint[] {
-  const maxMean = Math.max(...points.map((point) => point.mean), 1e-9);
-  const chosen: OverviewPoint[] = [];
   const candidates = points.filter((point) => point.label !== null && point.density > 0);
-  for (const point of candidates.toSorted((a, b) => b.mean - a.mean)) {
-    const hasSpace = chosen.every(
-      (other) =>
-        Math.abs(Math.log10(other.density / point.density)) > LABEL_DECADES ||
-        Math.abs(other.mean - point.mean) / maxMean > 0.08,
-    );
-    if (hasSpace && chosen.length < count) chosen.push(point);
-  }
-  return chosen;
+  const strongest = candidates.toSorted((a, b) => b.mean - a.mean).slice(0, count);
+  // The lines from the stacked names to the points cross less often if the leftmost point has the highest name.
+  return strongest.toSorted((a, b) => a.density - b.density);
 }
 
 export function overviewFigure(figure: FigureData, maxLabels: number): FigureData {
@@ -61,16 +75,14 @@ export function overviewFigure(figure: FigureData, maxLabels: number): FigureDat
   const named = namedPoints(points, maxLabels);
   const lowest = Math.min(1, ...points.filter((point) => point.density > 0).map((point) => point.density));
   const range = [Math.floor(Math.log10(lowest) * 2) / 2, 0.06] as const;
-  const middle = (range[0] + range[1]) / 2;
+  const highest = Math.max(...points.map((point) => point.mean));
   const labels = {
     type: "scatter",
-    mode: "markers+text",
+    mode: "markers",
     meta: { role: "labelled" },
     x: named.map((point) => point.density),
     y: named.map((point) => point.mean),
-    text: named.map((point) => shortLabel(point.label ?? "")),
     customdata: named.map((point) => [point.expert, point.label]),
-    textposition: named.map((point) => (Math.log10(point.density) > middle ? "middle left" : "middle right")),
     marker: { size: 6 },
     hoverinfo: "skip",
     cliponaxis: false,
@@ -91,7 +103,12 @@ export function overviewFigure(figure: FigureData, maxLabels: number): FigureDat
       margin: { l: 30, r: 14, t: 8, b: 38 },
       xaxis: { ...DENSITY_AXIS, range: [...range] },
       yaxis: { rangemode: "tozero", nticks: 6 },
-      annotations: [cornerTitle("Mean activation when active")],
+      annotations: [
+        cornerTitle("Mean activation when active"),
+        ...named.map((point, i) =>
+          nameAnnotation(point, range[0] + NAME_START * (range[1] - range[0]), highest * (1 - NAME_STEP * i)),
+        ),
+      ],
     },
   };
 }

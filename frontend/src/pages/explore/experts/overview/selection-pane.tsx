@@ -30,7 +30,7 @@ function DensityHistogram({ run }: { readonly run: RunSummary }) {
     <div className="pane selection">
       <div className="pane-h">
         <h2>Density</h2>
-        <span className="note">experts by share of active tokens</span>
+        <span className="note">number of experts by activation density</span>
       </div>
       {figure !== undefined && <Plot figure={figure} height={190} label={figure.title} />}
       <p className="dim hint">Lasso experts in the figure to select them.</p>
