@@ -215,7 +215,7 @@ export const GLOSSARY = {
   trained_tokens: { name: "Tokens", text: "Number of tokens that the run was trained on." },
   training_mse: {
     name: "Normalised MSE in training",
-    text: "Squared error of the layer’s output divided by the squared norm of the MLP’s output, on the last training batches. 0 is exact; 1 is as bad as predicting zero.",
+    text: "Squared error of the layer’s output divided by the squared norm of the MLP’s output, on the last training batches. 0 is exact; 1 is as bad as predicting zero. Only runs of the same layer can be compared.",
   },
   training_dead: {
     name: "Dead in training",

@@ -77,7 +77,7 @@ function Intro({ run }: { readonly run: RunSummary }) {
           paper
         </a>
         ). This run: {methodName(run.method)}, layer {run.layer} of {run.language_model_name}; each expert is{" "}
-        {hasHiddenLayer(run) ? "a full linear map" : "a single direction"}.
+        {hasHiddenLayer(run) ? "a linear map" : "a single direction"}.
         {run.indexed_tokens !== null &&
           " Below is one of them: what it fires on, what changes when you turn it up, and where it fires in a prompt."}
         <AllLayers run={run} />

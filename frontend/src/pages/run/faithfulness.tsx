@@ -39,8 +39,8 @@ export function Faithfulness({ run }: { readonly run: string }) {
       )}
       {newest !== undefined && (
         <>
-          <p>{faithfulnessVerdict(run, newest.faithfulness)}</p>
-          <p>{routingVerdict(newest.faithfulness)}</p>
+          <p className="verdict">{faithfulnessVerdict(run, newest.faithfulness)}</p>
+          <p className="verdict">{routingVerdict(newest.faithfulness)}</p>
         </>
       )}
     </section>

@@ -6,7 +6,7 @@ import { Link } from "react-router";
 
 import { figureQuery } from "@/api/queries";
 import type { RunSummary } from "@/api/types";
-import { withDensityAxis } from "@/components/plots/axes/axes";
+import { withSparseDensityAxis } from "@/components/plots/axes/axes";
 import { Plot } from "@/components/plots/plot";
 import { pageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
@@ -51,7 +51,10 @@ function HealthFigures({ run }: { readonly run: RunSummary }) {
 
 function DensityHistogram({ run }: { readonly run: RunSummary }) {
   const { data, error, refetch } = useQuery(figureQuery("density-histogram", { run: run.name }));
-  const figure = useMemo(() => data && withDensityAxis(data, run.k / run.num_experts), [data, run.k, run.num_experts]);
+  const figure = useMemo(
+    () => data && withSparseDensityAxis(data, run.k / run.num_experts),
+    [data, run.k, run.num_experts],
+  );
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
   if (figure === undefined) return <LoadingState label="Loading histogram" rows={6} rowHeight={32} />;
   return <Plot figure={figure} height={HEIGHT} label={figure.title} />;

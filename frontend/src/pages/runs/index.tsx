@@ -32,9 +32,11 @@ function Progress({ run }: { readonly run: RunSummary }) {
   const share = run.target_tokens > 0 ? Math.min(1, run.trained_tokens / run.target_tokens) : 0;
   return (
     <>
-      <i className="progress" aria-hidden="true">
-        <i style={{ width: `${100 * share}%` }} />
-      </i>
+      {share < 1 && (
+        <i className="progress" aria-hidden="true">
+          <i style={{ width: `${100 * share}%` }} />
+        </i>
+      )}
       {formatCompact(run.trained_tokens)}
       {share < 1 && <span className="dim"> of {formatCompact(run.target_tokens)}</span>}
     </>

@@ -59,6 +59,12 @@ const SPARSE_DENSITY_AXIS = {
   tickangle: 0,
 };
 
+/** The figure with the density axis of a narrow pane. */
+export function withSparseDensityAxis(figure: FigureData, even: number | null): FigureData {
+  const { layout, ...rest } = withDensityAxis(figure, even);
+  return { ...rest, layout: { ...layout, xaxis: { ...SPARSE_DENSITY_AXIS, showgrid: false } } };
+}
+
 /** @param even density if all experts were used equally (K/N), drawn as a line; null for none */
 export function withDensityAxis(figure: FigureData, even: number | null): FigureData {
   const line = {
@@ -85,7 +91,7 @@ export function withDensityAxis(figure: FigureData, even: number | null): Figure
     layout: {
       ...figure.layout,
       margin: { l: 38, r: 8, t: even === null ? 8 : 18, b: 38 },
-      xaxis: { ...SPARSE_DENSITY_AXIS, showgrid: false },
+      xaxis: { ...DENSITY_AXIS, showgrid: false },
       yaxis: { rangemode: "tozero", nticks: 5 },
       ...(even !== null && { shapes: [line], annotations: [annotation] }),
     },

@@ -16,7 +16,7 @@ export function faithfulnessVerdict(run: string, facts: readonly Fact[]): string
   const kept = named(facts, "Loss recovered vs zero ablation");
   const added = named(facts, "Loss increase");
   if (kept === undefined || added === undefined) return "";
-  return `With ${run} in place of the MLP, the loss rises by ${withInterval(added)}. Of the loss that the MLP saves, ${withInterval(kept)} is kept.`;
+  return `With ${run} in place of the MLP, the loss rises by ${withInterval(added)}. It recovers ${withInterval(kept)} of the loss that zero-ablating the MLP adds.`;
 }
 
 /** Below this share, most of the layer's effect does not depend on its experts. */

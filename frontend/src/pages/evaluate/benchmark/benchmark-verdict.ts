@@ -50,5 +50,5 @@ export function benchmarkVerdict({ settings, subjects, differences, datasets }: 
   });
   const [data, probes] = [datasets.length === 1 ? "data set" : "data sets", unitsLabel(units)];
   const meaning = `ROC-AUC of ${first.name} minus the other’s, mean and 95 % interval over ${datasets.length} ${data}, ${probes} per probe.`;
-  return [...sentences, meaning].join(" ");
+  return [meaning, ...sentences].join(" ");
 }

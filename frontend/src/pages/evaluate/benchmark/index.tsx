@@ -41,12 +41,25 @@ function NoBenchmark() {
   );
 }
 
+/** Says so if the current run is not among the measured ones. */
+function MeasuredRuns({ summary }: { readonly summary: BenchmarkSummary }) {
+  const { name } = useCurrentRun();
+  const measured = summary.subjects.filter(({ kind }) => kind === "run").map((subject) => subject.name);
+  if (name === null || measured.includes(name)) return null;
+  return (
+    <p className="ink2">
+      Measured for {measured.join(" and ")}; {name} has no result.
+    </p>
+  );
+}
+
 function Results({ summary }: { readonly summary: BenchmarkSummary }) {
   const figure = useMemo(() => benchmarkFigure(summary), [summary]);
   const first = summary.subjects[0]?.name ?? "";
   return (
     <>
       <section className="pane settings">
+        <MeasuredRuns summary={summary} />
         <p className="verdict">{benchmarkVerdict(summary)}</p>
         <FigureView figure={figure} note={sampleSizes(summary)} height={benchmarkHeight(summary)} />
       </section>

@@ -49,6 +49,14 @@ export function faithfulnessFigure(figure: FigureData, run: string): FigureData 
   return withLegend({
     ...figure,
     data,
-    layout: { ...figure.layout, xaxis: { ...xaxis, range: logRange(values), ...logTicks(values) } },
+    layout: {
+      ...figure.layout,
+      xaxis: {
+        ...xaxis,
+        title: { text: "loss increase, nats, log scale" },
+        range: logRange(values),
+        ...logTicks(values),
+      },
+    },
   });
 }

@@ -15,13 +15,13 @@ test("what calls for an action comes first, with the command for it", () => {
   const [first, second] = findings(evaluation(0.08, 0.9), RUN);
   expect([first?.level, second?.level]).toEqual(["act", "good"]);
   expect(first?.command).toBe("mxd train lm --layer 3 --dataset train.txt --k 16 --load-balance-weight 0.01");
-  expect(second?.title).toBe("8.0 % of the experts are dead on 10,240 tokens of held.txt");
+  expect(second?.title).toBe("8.0 % of the experts are dead");
 });
 
 test("dead experts are measured on more tokens before anything is trained again", () => {
   const [first] = findings(evaluation(0.5, 0.1), RUN);
   expect(first?.command?.split("\n")).toEqual([
-    "mxd evaluate one --dataset HELD_OUT_TEXT --tokens 102400",
+    "mxd evaluate one --dataset held.txt --tokens 102400",
     "mxd train lm --layer 3 --dataset train.txt --k 16 --num-experts 2048",
   ]);
 });

@@ -1,7 +1,6 @@
 /** What an evaluation says about the use of a run's experts, and what to do about it. */
 
 import type { EvaluationSummary } from "@/api/types";
-import { shortSource } from "@/components/runs/run-labels";
 import { formatCount, formatPercent } from "@/lib/text/format";
 
 export interface Finding {
@@ -26,14 +25,15 @@ interface TrainedRun {
 const MAX_DEAD = 0.1;
 const MAX_DENSITY = 0.5;
 const MAX_DUPLICATES = 0.05;
+/** Mean share of the full rank. */
+const MIN_RANK = 0.95;
 const MIN_EFFECTIVE = 0.25;
 
 interface Evaluated {
   readonly run: TrainedRun;
   readonly numExperts: number;
   readonly tokens: number;
-  /** The sample, e.g. `on 10 k tokens of held-out.txt`. */
-  readonly on: string;
+  readonly text: string;
 }
 
 function trainCommand({ language_model, layer, text, k }: TrainedRun, flags: string): string {
@@ -45,9 +45,9 @@ const fewerExperts = ({ run, numExperts }: Evaluated) =>
 const balanced = ({ run }: Evaluated) => trainCommand(run, "--load-balance-weight 0.01");
 
 function dead(share: number, evaluated: Evaluated): Finding {
-  const title = `${formatPercent(share, 1)} % of the experts are dead ${evaluated.on}`;
+  const title = `${formatPercent(share, 1)} % of the experts are dead`;
   const experts = { label: "Rarest experts", params: { sort: "density", order: "asc" } };
-  const more = `mxd evaluate ${evaluated.run.name} --dataset HELD_OUT_TEXT --tokens ${10 * evaluated.tokens}`;
+  const more = `mxd evaluate ${evaluated.run.name} --dataset ${evaluated.text} --tokens ${10 * evaluated.tokens}`;
   if (share <= MAX_DEAD) {
     const advice = "They were active on none of these tokens. Rare experts need more tokens to be seen.";
     return { level: "good", title, advice, experts, command: more };
@@ -57,7 +57,7 @@ function dead(share: number, evaluated: Evaluated): Finding {
 }
 
 function densest(share: number, evaluated: Evaluated): Finding {
-  const title = `The most used expert is active on ${formatPercent(share, 1)} % of the tokens, ${evaluated.on}`;
+  const title = `The most used expert is active on ${formatPercent(share, 1)} % of the tokens`;
   const experts = { label: "Densest experts", params: { sort: "density", order: "desc" } };
   if (share <= MAX_DENSITY) return { level: "good", title, advice: "No expert is active on most tokens.", experts };
   const advice =
@@ -66,9 +66,9 @@ function densest(share: number, evaluated: Evaluated): Finding {
 }
 
 function load(effective: number, evaluated: Evaluated): Finding {
-  const title = `The load equals that of ${formatCount(effective)} equally used experts, of ${formatCount(evaluated.numExperts)}, ${evaluated.on}`;
+  const title = `Use is as even as over ${formatCount(effective)} equally used experts, of ${formatCount(evaluated.numExperts)}`;
   if (effective >= MIN_EFFECTIVE * evaluated.numExperts) {
-    return { level: "good", title, advice: "Many experts share the work." };
+    return { level: "good", title, advice: "At least a quarter of the experts share the activations." };
   }
   const advice = "Few experts do most of the work. Try balancing the load in training.";
   return { level: "act", title, advice, command: balanced(evaluated) };
@@ -81,11 +81,19 @@ function duplicates(share: number, evaluated: Evaluated): Finding {
   return { level: "act", title, advice, command: fewerExperts(evaluated) };
 }
 
+function rank(share: number): Finding {
+  const title = `The experts’ matrices have ${formatPercent(share, 1)} % of the full rank, on average`;
+  if (share >= MIN_RANK) return { level: "good", title, advice: "Experts are full linear maps, or nearly so." };
+  const advice = "Some experts write to few output directions. Storing a layer in 8 bits can cause this.";
+  return { level: "act", title, advice };
+}
+
 const RULES: Readonly<Record<string, (value: number, evaluated: Evaluated) => Finding>> = {
   "Dead experts": dead,
   "Highest density": densest,
   "Effective experts": load,
   "Near-duplicate experts": duplicates,
+  "Normalised rank": rank,
 };
 
 /** Findings that call for an action come first. */
@@ -93,8 +101,7 @@ export function findings(
   { health, tokens, text }: Pick<EvaluationSummary, "health" | "tokens" | "text">,
   run: TrainedRun,
 ): readonly Finding[] {
-  const on = `on ${formatCount(tokens)} tokens of ${shortSource(text)}`;
-  const evaluated = { run, numExperts: run.num_experts, tokens, on };
+  const evaluated = { run, numExperts: run.num_experts, tokens, text };
   return health
     .flatMap(({ name, value }) => {
       const rule = RULES[name];

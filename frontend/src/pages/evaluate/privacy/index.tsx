@@ -148,10 +148,11 @@ function Results({ run, passages, params, setParams, onPassage }: ResultsProps) 
     return (
       <>
         <EmptyState title="Type passages on which the model should be uncertain">
-          For example an address or a licence key that the model should not complete. Fine-tuning changes the gate and
-          the output scaling of the run. It makes the model’s next-token predictions on the passages nearly uniform. The
-          loss on other text, the <Term id="retain_set">retain set</Term>, rises by at most the limit above. The result
-          is saved as a new run; this one is not changed. The page then shows both models’ predictions token by token.
+          Type, for example, an address or a licence key that the model should not complete. Fine-tuning changes the
+          gate and the output scaling of the run. It makes the model’s next-token predictions on the passages nearly
+          uniform. The loss on other text, the <Term id="retain_set">retain set</Term>, rises by at most the limit
+          above. The result is saved as a new run; this one is not changed. The page then shows both models’ predictions
+          token by token.
         </EmptyState>
         {run.indexed_tokens !== null && passages.length === 0 && (
           <ExamplePrompts run={run.name} toPrompt={sentencePrompt} onChoose={onPassage} />

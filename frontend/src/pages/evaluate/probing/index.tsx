@@ -4,6 +4,7 @@ import "@/pages/run/run.css";
 import "@/styles/content/evaluation.css";
 
 import { useQueries, useQuery } from "@tanstack/react-query";
+import { useState } from "react";
 import { Link } from "react-router";
 
 import { probesQuery } from "@/api/queries";
@@ -18,16 +19,19 @@ import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 
 import { ProbeTable } from "./probe-table";
 
-/** Links to runs whose probes can be seen. */
-function ProbedRuns() {
+/** The names of the runs that were probed; undefined while they load. */
+function useProbedRuns(): readonly string[] | undefined {
   const { runs } = useCurrentRun();
   const results = useQueries({ queries: runs.map(({ name }) => probesQuery(name)) });
-  const probed = runs.filter((_, i) => (results[i]?.data?.probes.length ?? 0) > 0);
-  if (probed.length === 0) return null;
+  if (results.some(({ isPending }) => isPending)) return undefined;
+  return runs.filter((_, i) => (results[i]?.data?.probes.length ?? 0) > 0).map(({ name }) => name);
+}
+
+/** Links to runs whose probes can be seen. */
+function ProbedRuns({ probed }: { readonly probed: readonly string[] }) {
   return (
-    <p>
-      Results exist for{" "}
-      {probed.map(({ name }, i) => (
+    <>
+      {probed.map((name, i) => (
         <span key={name}>
           {i > 0 && ", "}
           <Link className="link mono" to={pageLinks(name).page("probing")}>
@@ -36,14 +40,34 @@ function ProbedRuns() {
         </span>
       ))}
       .
-    </p>
+    </>
   );
 }
 
+/** The result of another run, if there is one, and how to probe this run. */
 function NotProbed({ run }: { readonly run: string }) {
+  const probed = useProbedRuns();
+  if (probed === undefined) return <LoadingState label="Loading probes" rows={8} />;
+  const [other] = probed;
+  return (
+    <>
+      {other !== undefined && (
+        <>
+          <p className="pane settings">
+            {run} has not been probed yet. These are the results of another run. Probed runs:{" "}
+            <ProbedRuns probed={probed} />
+          </p>
+          <ProbeResults run={other} />
+        </>
+      )}
+      <HowToProbe run={run} />
+    </>
+  );
+}
+
+function HowToProbe({ run }: { readonly run: string }) {
   return (
     <EmptyState title={`${run} has not been probed yet`}>
-      <ProbedRuns />
       <p>
         A probe measures how well single experts separate classes of text, for example languages or topics. It selects
         experts on validation texts and scores them once on test texts, beside the best MLP neuron and a random gate. It
@@ -57,24 +81,37 @@ function NotProbed({ run }: { readonly run: string }) {
   );
 }
 
+/** Plotly draws nothing into a closed section, so the figure is rendered once it is open. */
+function ClassFigures({ run }: { readonly run: string }) {
+  const [isOpen, setOpen] = useState(false);
+  return (
+    <section className="pane settings">
+      <details className="more-metrics" onToggle={(event) => setOpen(event.currentTarget.open)}>
+        <summary>Activations inside and outside each class</summary>
+        {isOpen && <ServerFigure name="probe-coefficients" run={run} height={panelsHeight} prepare={withLegend} />}
+      </details>
+    </section>
+  );
+}
+
+function ProbeResults({ run }: { readonly run: string }) {
+  const { data } = useQuery(probesQuery(run));
+  return (
+    <>
+      {data?.probes.map((probe) => (
+        <ProbeTable key={`${probe.labels} ${probe.level}`} probe={probe} run={run} />
+      ))}
+      <ServerFigure name="probing" run={run} height={categoriesHeight} prepare={withLegend} />
+      <ClassFigures run={run} />
+    </>
+  );
+}
+
 function Probes({ run }: { readonly run: string }) {
   const { data, error, refetch } = useQuery(probesQuery(run));
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
   if (data === undefined) return <LoadingState label="Loading probes" rows={8} />;
-  return (
-    <>
-      {data.probes.length === 0 && <NotProbed run={run} />}
-      {data.probes.map((probe) => (
-        <ProbeTable key={`${probe.labels} ${probe.level}`} probe={probe} />
-      ))}
-      {data.probes.length > 0 && (
-        <>
-          <ServerFigure name="probing" run={run} height={categoriesHeight} prepare={withLegend} />
-          <ServerFigure name="probe-coefficients" run={run} height={panelsHeight} prepare={withLegend} />
-        </>
-      )}
-    </>
-  );
+  return data.probes.length === 0 ? <NotProbed run={run} /> : <ProbeResults run={run} />;
 }
 
 export default function ProbingPage() {

@@ -3,7 +3,7 @@
 import { Link } from "react-router";
 
 import type { ProbeSummary } from "@/api/types";
-import { usePageLinks } from "@/components/runs/page-links";
+import { pageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
 import { formatCount, formatFixed } from "@/lib/text/format";
 
@@ -11,8 +11,13 @@ import { expertAdvantage, probeVerdict } from "./probe-verdict";
 
 const score = (value: number | null) => (value === null ? "–" : formatFixed(value, 3));
 
-function Row({ probeClass }: { readonly probeClass: ProbeSummary["classes"][number] }) {
-  const links = usePageLinks();
+interface RowProps {
+  readonly run: string;
+  readonly probeClass: ProbeSummary["classes"][number];
+}
+
+function Row({ run, probeClass }: RowProps) {
+  const links = pageLinks(run);
   const { top1, top5, neuron, random_gate: random } = probeClass;
   return (
     <tr>
@@ -40,16 +45,16 @@ function Row({ probeClass }: { readonly probeClass: ProbeSummary["classes"][numb
   );
 }
 
-export function ProbeTable({ probe }: { readonly probe: ProbeSummary }) {
+export function ProbeTable({ run, probe }: { readonly run: string; readonly probe: ProbeSummary }) {
   const file = probe.labels.split("/").at(-1) ?? probe.labels;
   const of = probe.level === "text" ? "texts, with activations averaged over each text" : "single tokens";
   return (
     <section className="pane settings">
       <div className="pane-h">
-        <h2>{file}</h2>
+        <h2>Single-expert probes of {run}</h2>
         <span className="note">
-          {formatCount(probe.examples)} {of}; experts selected on the validation split, scored once on the test split;
-          bold: the higher F1 of best expert and best neuron
+          {formatCount(probe.examples)} {of}, of {file}; experts selected on the validation split, scored once on the
+          test split; bold: the higher F1 of best expert and best neuron
         </span>
       </div>
       <p className="verdict">{probeVerdict(probe.classes)}</p>
@@ -86,7 +91,7 @@ export function ProbeTable({ probe }: { readonly probe: ProbeSummary }) {
           </thead>
           <tbody>
             {probe.classes.map((probeClass) => (
-              <Row key={probeClass.name} probeClass={probeClass} />
+              <Row key={probeClass.name} run={run} probeClass={probeClass} />
             ))}
           </tbody>
         </table>

@@ -11,6 +11,7 @@ import { usePageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/plus-button";
+import { excerpt } from "@/lib/text/excerpt";
 import { formatFoundAgain, formatPercent } from "@/lib/text/format";
 
 interface ReasonProps {
@@ -19,8 +20,20 @@ interface ReasonProps {
   readonly text: string;
 }
 
+/** The label from its matching word on. */
+function LabelMatch({ label, text }: { readonly label: string; readonly text: string }) {
+  const { before, match, after } = excerpt(label, text);
+  return (
+    <>
+      label: {before}
+      <mark>{match}</mark>
+      {after}
+    </>
+  );
+}
+
 function Reason({ hit, row, text }: ReasonProps) {
-  if (hit.matched === "label") return "label";
+  if (hit.matched === "label") return <LabelMatch label={hit.label ?? hit.automatic?.label ?? ""} text={text} />;
   if (hit.example !== null) return <MatchedText context={hit.example} query={text} />;
   const matching = row?.top_tokens.filter((token) => token.text.trim().toLowerCase().startsWith(text.toLowerCase()));
   return (

@@ -37,7 +37,8 @@ function ShareSlider({ label, count, value, title, onChange }: ShareSliderProps)
       <span>
         {label} <output className="num">{count}</output>{" "}
         <span className="dim">
-          {Math.round(value)} %<span className="sr"> of the influence</span>
+          {value >= 100 ? "all" : `${Math.round(value)} %`}
+          <span className="sr"> of the influence</span>
         </span>
       </span>
       <Slider
@@ -132,9 +133,10 @@ export function Toolbar({ response, shown, params, setParams, isTraced }: Toolba
       <span className="grow" />
       <Zoom params={params} setParams={setParams} />
       <p className="dim">
-        The <Term id="circuit">circuit</Term> has {response.graph.nodes.length - 1} of{" "}
-        {formatCount(response.graph.num_nodes)} nodes, with {formatPercent(response.graph.retained_influence, 0)} % of
-        their influence. <Term id="error_node">Error nodes</Term> are what a layer does not reconstruct.
+        The <Term id="circuit">circuit</Term> has {response.graph.nodes.length - 1} nodes with{" "}
+        {formatPercent(response.graph.retained_influence, 0)} % of all <Term id="influence">influence</Term>, out of{" "}
+        {formatCount(response.graph.num_nodes)}. <Term id="error_node">Error nodes</Term> are what a layer does not
+        reconstruct.
       </p>
     </div>
   );

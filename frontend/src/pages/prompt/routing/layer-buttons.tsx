@@ -34,6 +34,7 @@ export function LayerButtons({ run, chosen, onChoose }: LayerButtonsProps) {
   const isAllLayers = allLayers.length === chosen.length && allLayers.every((name) => chosen.includes(name));
   return (
     <span role="group" aria-label="Other layers" className="layers">
+      <span className="dim">Also replace:</span>
       {data.layers.map((layer) => (
         <Button
           key={layer.name}

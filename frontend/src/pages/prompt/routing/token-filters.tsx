@@ -19,7 +19,7 @@ export function StartToken({ params, setParams }: FilterProps) {
       aria-pressed={params.start}
       onClick={() => setParams({ start: !params.start })}
     >
-      Start token
+      Show start token
     </Button>
   );
 }

@@ -59,20 +59,28 @@ export function ContextGroup(props: ContextGroupProps) {
   const top = useTopExamples(run, expert);
   const { contexts, numDuplicates } = selectShownInBin(fetched, { group: bin.bin, isOpen, locked }, top);
   const placeholderRows = Math.min(bin.examples, previewCount(bin.bin));
-  const countText = `${contexts.length} of ${bin.examples}${bin.bin === 0 ? "" : ", random sample"}`;
+  const isRepeated = contexts.length === 0 && numDuplicates > 0 && !query.hasNextPage;
+  const countText = isRepeated
+    ? `${bin.examples} shown above`
+    : `${contexts.length} of ${bin.examples}${bin.bin === 0 ? "" : ", random sample"}`;
   return (
     <section className="group" aria-label={bin.bin === 0 ? "Top examples" : `Bin ${bin.bin}`}>
       <header>
         <Range bin={bin} />
         <span className="grow" />
         {query.data !== undefined && (
-          <GroupCount text={countText} isAll={contexts.length >= bin.examples} isOpen={isOpen} onOpen={onOpen} />
+          <GroupCount
+            text={countText}
+            isAll={isRepeated || contexts.length >= bin.examples}
+            isOpen={isOpen}
+            onOpen={onOpen}
+          />
         )}
       </header>
       {query.isPending && <LoadingState label="Loading examples" rows={placeholderRows} />}
       {query.error !== null && <ErrorState error={query.error} onRetry={() => void query.refetch()} />}
-      {query.data !== undefined && <Concordance contexts={contexts} {...concordance} />}
-      {numDuplicates > 0 && (
+      {query.data !== undefined && !isRepeated && <Concordance contexts={contexts} {...concordance} />}
+      {numDuplicates > 0 && !isRepeated && (
         <p className="dim">
           {numDuplicates === 1 ? "1 more example has" : `${numDuplicates} more examples have`} the same text around the
           peak as one above.

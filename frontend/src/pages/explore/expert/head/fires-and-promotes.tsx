@@ -3,7 +3,7 @@
 import type { ExpertRow } from "@/api/types";
 import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
-import { formatFoundAgain } from "@/lib/text/format";
+import { formatFoundAgain, formatPercent } from "@/lib/text/format";
 import { useAblation } from "@/pages/explore/expert/effects/use-ablation";
 
 const MAX_TOKENS = 4;
@@ -12,18 +12,22 @@ const MAX_TOKENS = 4;
 const MIN_SHARE = 0.05;
 
 function mainTokens({ top_tokens }: ExpertRow): ExpertRow["top_tokens"] {
-  return top_tokens.filter((token, i) => i === 0 || token.share >= MIN_SHARE);
+  return top_tokens.filter((token, i) => i < 2 || token.share >= MIN_SHARE);
 }
 
 interface ChipsProps {
-  readonly tokens: readonly { readonly id: number; readonly text: string }[];
+  /** `share`: of the active tokens. */
+  readonly tokens: readonly { readonly id: number; readonly text: string; readonly share?: number }[];
 }
 
 function Chips({ tokens }: ChipsProps) {
   return (
     <span className="chips">
       {tokens.slice(0, MAX_TOKENS).map((token) => (
-        <TokenChip key={token.id} text={token.text} />
+        <span key={token.id} className="chip-share">
+          <TokenChip text={token.text} />
+          {token.share !== undefined && <span className="dim num">{formatPercent(token.share, 0)} %</span>}
+        </span>
       ))}
     </span>
   );
@@ -40,7 +44,7 @@ export function FiresAndPromotes({ run, row }: FiresAndPromotesProps) {
   return (
     <p className="fires-and-promotes">
       <span>
-        <Term id="top_tokens">Fires on</Term> <Chips tokens={mainTokens(row)} />
+        <Term id="top_tokens">Most often on</Term> <Chips tokens={mainTokens(row)} />
       </span>
       {ablation !== null && hasLogitEffect !== null && (
         <span>

@@ -7,7 +7,7 @@ import { expertsQuery, figureQuery } from "@/api/queries";
 import type { RunSummary } from "@/api/types";
 import { ExpertLink } from "@/components/experts/expert-link";
 import { AddToList } from "@/components/lists/add-to-list";
-import { withDensityAxis } from "@/components/plots/axes/axes";
+import { withSparseDensityAxis } from "@/components/plots/axes/axes";
 import { Plot } from "@/components/plots/plot";
 import { Button } from "@/components/ui/button";
 import { formatCount, formatFixed, formatPercent } from "@/lib/text/format";
@@ -25,7 +25,7 @@ interface SelectionPaneProps {
 
 function DensityHistogram({ run }: { readonly run: RunSummary }) {
   const { data } = useQuery(figureQuery("density-histogram", { run: run.name }));
-  const figure = useMemo(() => data && withDensityAxis(data, null), [data]);
+  const figure = useMemo(() => data && withSparseDensityAxis(data, null), [data]);
   return (
     <div className="pane selection">
       <div className="pane-h">

@@ -12,7 +12,9 @@ function WeakLayers({ response, check }: { readonly response: CircuitResponse; r
   if (weak.length === 0) return null;
   const named = weak.map(({ layer, share }) => `layer ${layer} (${formatPercent(share, 0)} %)`);
   return (
-    <span className="dim">Faded, because less than 25 % of the predicted change was measured: {named.join(", ")}.</span>
+    <span className="dim">
+      Faded layers: the measured change is below 25 % of the predicted one in {named.join(", ")}.
+    </span>
   );
 }
 

@@ -155,7 +155,7 @@ export function AttentionPanel({ response, request, shown }: AttentionPanelProps
     <section aria-label="Attention" aria-busy={isFetching}>
       <div className="pane-h">
         <h2>Attention</h2>
-        <span className="note">heads that carried an edge</span>
+        <span className="note">choose an edge to see the heads that carry it</span>
       </div>
       <ul className="attention-edges">
         {edges.map((each) => {

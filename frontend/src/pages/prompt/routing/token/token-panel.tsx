@@ -6,6 +6,7 @@ import { Link } from "react-router";
 
 import { directEffectsQuery, type Prompt } from "@/api/queries";
 import type { ExpertEffect, RoutedExpert, RoutedExpertInfo, RoutingResponse } from "@/api/types";
+import { shownAutomatic } from "@/components/experts/automatic-label";
 import { CoefficientCell } from "@/components/experts/coefficient-bar";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { usePageLinks } from "@/components/runs/page-links";
@@ -57,6 +58,9 @@ function ExpertTokens({ info, effect }: Pick<RowProps, "info" | "effect">) {
   ));
 }
 
+const hasLabel = (info: RoutedExpertInfo | undefined) =>
+  info !== undefined && (info.label !== null || shownAutomatic(info.automatic) !== null);
+
 function ExpertOfToken({ routed, info, effect, end, isLocked }: RowProps) {
   const links = usePageLinks();
   return (
@@ -64,9 +68,11 @@ function ExpertOfToken({ routed, info, effect, end, isLocked }: RowProps) {
       <td className="a">
         <Link to={links.expert(routed.expert)}>
           <span className="mono id">{routed.expert}</span>{" "}
-          <span className="lab">
-            <ExpertLabel label={info?.label ?? null} automatic={info?.automatic} />
-          </span>
+          {hasLabel(info) && (
+            <span className="lab">
+              <ExpertLabel label={info?.label ?? null} automatic={info?.automatic} />
+            </span>
+          )}
         </Link>
         <div className="chips">
           <ExpertTokens info={info} effect={effect} />
