@@ -18,6 +18,8 @@ from tables import HARDWARE, RESULTS, Cell, write
 RAW = RESULTS / "raw" / "smollm2-135m"
 RESAMPLES = 2000
 LAYERS = (4, 10, 16, 22)
+FILES = {"kept": "kept", "dropped": "dropped", "finetuned": "kept, layers fine-tuned", "paper": "kept, paper's mixing"}
+"""Raw file -> its treatment of errors, and its layers if they are not the demo's."""
 LAYER, POSITION, PREDICTED, MEASURED = 0, 1, 5, 6
 Prompt = NDArray[np.float64]
 """One row per expert; the columns are those of the raw file."""
@@ -26,7 +28,7 @@ Prompt = NDArray[np.float64]
 def main() -> None:
     """Write the table."""
     rows = []
-    for file, errors in (("kept", "kept"), ("dropped", "dropped"), ("finetuned", "kept, layers fine-tuned")):
+    for file, errors in FILES.items():
         if (path := RAW / f"circuits-{file}.jsonl.gz").exists():
             table = list(summary(errors, read(path.name)))
             rows += table if file == "kept" else table[: 1 + len(LAYERS)]
