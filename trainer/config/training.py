@@ -83,7 +83,7 @@ def default_learning_rate(tokens: int) -> float:
 
 
 def default_optimizer(tokens: int) -> dict[str, Any]:
-    """Optimizer settings of a run of some tokens that nobody has set."""
+    """Optimizer settings of a run of some tokens, for those that the user does not set."""
     short = {"batch_tokens": SHORT_RUN_BATCH} if tokens <= SHORT_RUN else {}
     return {"learning_rate": default_learning_rate(tokens), **short}
 
