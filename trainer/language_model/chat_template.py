@@ -9,6 +9,7 @@ from pydantic import Field
 
 from mxd.trainer.config import Config
 from mxd.trainer.errors import UserError
+from mxd.trainer.language_model.tokenizer import start_token_id
 from mxd.trainer.language_model.untrusted.template_process import TEMPLATES, TemplateError
 from mxd.trainer.utils.hub import first_line
 
@@ -59,5 +60,6 @@ def chat_text(tokenizer: PreTrainedTokenizerBase, turns: Sequence[Turn]) -> str:
         raise UserError(f"The chat template rejects these turns ({first_line(error)}). Change their order.") from error
     except ValueError as error:
         raise UserError(f"The tokenizer's chat template cannot be used ({first_line(error)}).") from error
-    start = tokenizer.bos_token
-    return text.removeprefix(start) if start else text
+    # Not always the beginning-of-text token, which can be a chat marker that has to stay.
+    start = tokenizer.convert_ids_to_tokens(start_token_id(tokenizer))
+    return text.removeprefix(start) if isinstance(start, str) else text

@@ -23,7 +23,6 @@ USER = Turn(role="user", text="hello")
 @pytest.fixture
 def tokenizer() -> PreTrainedTokenizerBase:
     actual = deepcopy(byte_tokenizer())
-    actual.add_special_tokens({"bos_token": "<s>"})
     actual.chat_template = TEMPLATE
     return actual
 
@@ -32,6 +31,11 @@ def test_a_chat_ends_at_the_assistants_turn(tokenizer: PreTrainedTokenizerBase) 
     turns = (Turn(role="system", text="Be brief."), USER)
     assert has_chat_template(tokenizer)
     assert chat_text(tokenizer, turns) == "<system>Be brief.</><user>hello</><assistant>"
+
+
+def test_a_beginning_of_text_token_that_is_a_chat_marker_stays(tokenizer: PreTrainedTokenizerBase) -> None:
+    tokenizer.add_special_tokens({"bos_token": "<start>"})
+    assert chat_text(tokenizer, (USER,)) == "<start><user>hello</><assistant>"
 
 
 def test_an_assistant_turn_is_continued(tokenizer: PreTrainedTokenizerBase) -> None:
