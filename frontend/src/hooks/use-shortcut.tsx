@@ -1,4 +1,4 @@
-/** Keyboard shortcuts. The handler registered last runs. While a dialog is open, only Escape has one. */
+/** Keyboard shortcuts. The handler registered last runs. While a dialog, a popover or a menu is open, only Escape has one. */
 
 import { createContext, type ReactNode, useContext, useEffect, useLayoutEffect, useMemo, useRef } from "react";
 
@@ -23,9 +23,9 @@ function isTyping(event: KeyboardEvent): boolean {
   return target instanceof HTMLTextAreaElement || target.isContentEditable;
 }
 
-/** Whether a dialog is open. Its keys are its own, also in the moment before it has taken the focus. */
+/** Whether a dialog, a popover or a menu is open. Its keys are its own, also in the moment before it has taken the focus. */
 function isBehindDialog(event: KeyboardEvent): boolean {
-  return event.key !== "Escape" && document.querySelector(".overlay") !== null;
+  return event.key !== "Escape" && document.querySelector(".overlay, .popover") !== null;
 }
 
 function useRegistry(): Registry {

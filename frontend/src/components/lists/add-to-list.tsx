@@ -49,6 +49,8 @@ function NewList({ run, experts, onCreated }: NewListProps) {
         <input
           aria-label="New list name"
           placeholder="New list"
+          // eslint-disable-next-line jsx-a11y/no-autofocus -- the popover is opened in order to type or to choose
+          autoFocus
           maxLength={120}
           value={name}
           onChange={(event) => setName(event.target.value)}

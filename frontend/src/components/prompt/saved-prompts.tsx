@@ -7,7 +7,7 @@ import { sessionsQuery } from "@/api/queries";
 import { sessionUrl } from "@/components/runs/page-links";
 import { toOneLine } from "@/lib/text/token-text";
 
-const MAX_SESSIONS = 8;
+const MAX_SESSIONS = 12;
 
 export function SavedPrompts({ run }: { readonly run: string }) {
   const { data } = useQuery(sessionsQuery(run));

@@ -37,7 +37,7 @@ export function SortHeader<K extends string>(props: SortHeaderProps<K>) {
         {...(term !== undefined && definitionHandlers(term, tips))}
       >
         {isSorted && <Icon name={sorting.order === "desc" ? "arrowDown" : "arrowUp"} />}
-        {children}
+        {term === undefined ? children : <span className="term">{children}</span>}
       </button>
     </th>
   );

@@ -32,7 +32,7 @@ describe("the verdict of a benchmark", () => {
       [-0.004, -0.021, 0.014],
       [-0.022, -0.043, -0.0003],
     ]);
-    expect(benchmarkVerdict(summary)).toBe(
+    expect(benchmarkVerdict(summary).join(" ")).toBe(
       `${MEANING} No clear difference between ours and transcoder: −0.004 (−0.021 to +0.014). ` +
         "The neurons of layer 3 separate the classes better than ours: −0.022 (−0.043 to −0.0003).",
     );
@@ -44,7 +44,7 @@ describe("the verdict of a benchmark", () => {
       [0.02, 0, 0.04],
       [0.2, 0.1, 0.3],
     ]);
-    expect(benchmarkVerdict(summary)).toBe(
+    expect(benchmarkVerdict(summary).join(" ")).toBe(
       `${MEANING} ours separates the classes better than transcoder: +0.030 (+0.010 to +0.050). ` +
         "No clear difference between ours and the neurons of layer 3: +0.020 (0.000 to +0.040). " +
         "ours separates the classes better than the random gate of layer 3: +0.200 (+0.100 to +0.300).",
@@ -54,6 +54,8 @@ describe("the verdict of a benchmark", () => {
   it("claims nothing from one data set, and is about the smallest probes without 5 units", () => {
     const { settings, ...rest } = measured([[0.03, 0.03, 0.03]], 1);
     const verdict = benchmarkVerdict({ ...rest, settings: { ...settings, units: [2, 1] } });
-    expect(verdict).toMatch(/over 1 data set, 1 unit per probe\. No clear difference between ours and transcoder: /);
+    expect(verdict.join(" ")).toMatch(
+      /over 1 data set, 1 unit per probe\. No clear difference between ours and transcoder: /,
+    );
   });
 });

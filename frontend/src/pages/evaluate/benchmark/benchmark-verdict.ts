@@ -38,11 +38,11 @@ function compared(first: BenchmarkSubject, other: BenchmarkSubject, sign: "up" |
   return `No clear difference between ${first.name} and ${withArticle(other)}`;
 }
 
-/** One sentence per other subject. */
-export function benchmarkVerdict({ settings, subjects, differences, datasets }: BenchmarkSummary): string {
+/** What is compared, then one sentence per other subject. */
+export function benchmarkVerdict({ settings, subjects, differences, datasets }: BenchmarkSummary): readonly string[] {
   const [first, ...others] = subjects;
   const units = settings.units.includes(VERDICT_UNITS) ? VERDICT_UNITS : Math.min(...settings.units);
-  if (first === undefined) return "";
+  if (first === undefined) return [];
   const sentences = others.flatMap((other) => {
     const difference = differences.find((one) => one.subject === other.name && one.units === units);
     if (difference === undefined) return [];
@@ -50,5 +50,5 @@ export function benchmarkVerdict({ settings, subjects, differences, datasets }: 
   });
   const [data, probes] = [datasets.length === 1 ? "data set" : "data sets", unitsLabel(units)];
   const meaning = `ROC-AUC of ${first.name} minus the other’s, mean and 95 % interval over ${datasets.length} ${data}, ${probes} per probe.`;
-  return [meaning, ...sentences].join(" ");
+  return [meaning, ...sentences];
 }

@@ -56,11 +56,17 @@ function MeasuredRuns({ summary }: { readonly summary: BenchmarkSummary }) {
 function Results({ summary }: { readonly summary: BenchmarkSummary }) {
   const figure = useMemo(() => benchmarkFigure(summary), [summary]);
   const first = summary.subjects[0]?.name ?? "";
+  const [meaning, ...sentences] = benchmarkVerdict(summary);
   return (
     <>
       <section className="pane settings">
         <MeasuredRuns summary={summary} />
-        <p className="verdict">{benchmarkVerdict(summary)}</p>
+        <p className="verdict">{meaning}</p>
+        <ul className="verdict-list">
+          {sentences.map((sentence) => (
+            <li key={sentence}>{sentence}</li>
+          ))}
+        </ul>
         <FigureView figure={figure} note={sampleSizes(summary)} height={benchmarkHeight(summary)} />
       </section>
       <section className="pane settings">

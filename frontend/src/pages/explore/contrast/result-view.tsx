@@ -2,6 +2,7 @@
 
 import type { ContrastResult } from "@/api/types";
 import { AddToList } from "@/components/lists/add-to-list";
+import { Term } from "@/components/terms/term";
 import { Button } from "@/components/ui/button";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { EmptyState } from "@/components/ui/states";
@@ -24,20 +25,27 @@ function Summary({ result }: { readonly result: ContrastResult }) {
   const size = ({ units, tokens }: ContrastResult["a"]) =>
     `${formatCount(units)} ${unit}s, ${formatCount(tokens)} tokens`;
   return (
-    <p className="dim contrast-summary">
-      A: {size(a)}. B: {size(b)}. {formatCount(tested)} experts were tested, those with at least {min_tokens} active
-      tokens in {min_units} {unit}s. By chance: {formatFixed(chance.mean_found, 1)} experts (mean of {chance.shuffles}{" "}
-      random assignments of {unit}s to the texts).
-      {unit === "sequence" && (
-        <>
-          {" "}
-          <span className="bad">
-            A text has fewer than 10 documents, so sequences are the unit. Sequences of one document are not
-            independent, and the intervals are too narrow.
-          </span>
-        </>
-      )}
-    </p>
+    <div className="contrast-summary">
+      <p className="verdict">
+        {formatCount(result.found_a)} of {formatCount(tested)} experts are active more often in A ({a.name}) and{" "}
+        {formatCount(result.found_b)} in B ({b.name}), with <Term id="q_value">q</Term> ≤ 0.05.{" "}
+        {formatFixed(chance.mean_found, 1)} would be found by chance.
+      </p>
+      <p className="dim">
+        A: {size(a)}. B: {size(b)}. Tested experts have at least {min_tokens} active tokens in {min_units} {unit}s.
+        Chance: mean of {chance.shuffles} random assignments of {unit}s to the texts. Order: end of the ratio’s interval
+        that is nearer to 1.
+        {unit === "sequence" && (
+          <>
+            {" "}
+            <span className="bad">
+              A text has fewer than 10 documents, so sequences are the unit. Sequences of one document are not
+              independent, and the intervals are too narrow.
+            </span>
+          </>
+        )}
+      </p>
+    </div>
   );
 }
 

@@ -32,7 +32,7 @@ describe("the verdict of an evaluation", () => {
     expect(evaluationVerdict({ one: good, other: bad })).toBe(
       "a predicts better: the loss increase of a minus that of b is −0.0223 nats (−0.0292 to −0.0154). " +
         "They are 0.0177 (0.0143 to 0.0212) and 0.0400 (0.0340 to 0.0460). " +
-        "Sample: 10,240 tokens of held_out.jsonl; 95 % intervals, that of the difference without pairing.",
+        "Sample: 10,240 tokens of held_out.jsonl. The 95 % interval of the difference ignores pairing, so it is too wide.",
     );
     expect(evaluationVerdict({ one: bad, other: good })).toMatch(/^a predicts better: .* is \+0.0223 nats/);
   });

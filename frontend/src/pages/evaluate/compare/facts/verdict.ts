@@ -90,6 +90,6 @@ export function evaluationVerdict({ one, other }: CommonEvaluation): string | nu
   return (
     `${headline}: the loss increase of ${one.run} minus that of ${other.run} is ${signed[0]} nats (${signed[1]} to ${signed[2]}). ` +
     `They are ${describe(first)} and ${describe(second)}. ` +
-    `Sample: ${formatCount(one.tokens)} tokens of ${shortSource(one.text)}; 95 % intervals, that of the difference without pairing.`
+    `Sample: ${formatCount(one.tokens)} tokens of ${shortSource(one.text)}. The 95 % interval of the difference ignores pairing, so it is too wide.`
   );
 }

@@ -79,7 +79,13 @@ function LabelCell({ row }: { readonly row: ExpertRow }) {
 }
 
 function TopTokens({ row }: { readonly row: ExpertRow }) {
-  return row.top_tokens.slice(0, 5).map((token) => <TokenChip key={token.id} text={token.text} />);
+  return (
+    <div className="whole-chips">
+      {row.top_tokens.slice(0, 5).map((token) => (
+        <TokenChip key={token.id} text={token.text} />
+      ))}
+    </div>
+  );
 }
 
 /** Renders a cell; `largest` is the maximum over the whole run, the end of the colour scale. */

@@ -4,15 +4,16 @@ import type { ExpertRow } from "@/api/types";
 import type { OptionalColumn } from "@/pages/explore/experts/experts-params";
 
 export function tableColumns(shown: readonly OptionalColumn[]): readonly string[] {
-  return ["expert", "label", "automatic_label", ...shown];
+  return ["expert", "label", "automatic_label", "automatic_label_score", ...shown];
 }
 
-/** Values that have not been measured are empty instead of 0. */
+/** Values that have not been measured are empty instead of 0. Top tokens are a JSON list, since they contain spaces. */
 export function tableRow(row: ExpertRow, columns: readonly string[]): readonly (string | number)[] {
   const cells: Readonly<Record<string, string | number>> = {
     expert: row.expert,
     label: row.label ?? "",
     automatic_label: row.automatic?.label ?? "",
+    automatic_label_score: row.automatic?.balanced_accuracy ?? "",
     density: row.density,
     mean: row.mean_activation,
     largest: row.max_activation,
@@ -20,7 +21,7 @@ export function tableRow(row: ExpertRow, columns: readonly string[]): readonly (
     loss_increase: row.loss_increase ?? "",
     kl_amplified: row.kl_amplified ?? "",
     recurrence: row.recurrence ?? "",
-    top_tokens: row.top_tokens.map((token) => token.text).join(" "),
+    top_tokens: JSON.stringify(row.top_tokens.map((token) => token.text)),
     histogram: row.histogram.join(" "),
   };
   return columns.map((column) => cells[column] ?? "");

@@ -12,6 +12,9 @@ import { HeatRowView } from "./heat-row";
 import type { Column, HeatRow, Predicted, Ranking } from "./heat-rows";
 import { CellTip, ColumnTip } from "./heat-tips";
 
+/** Width in pixels of the tokens of a text that leaves room for longer labels. */
+const SHORT_WIDTH = 420;
+
 interface HeatMapProps {
   readonly columns: readonly Column[];
   readonly rows: readonly HeatRow[];
@@ -137,9 +140,10 @@ export const HeatMap = memo(function HeatMap(props: HeatMapProps) {
       isLocked={row.expert === lock?.expert}
     />
   );
+  const isShort = widths.reduce((sum, width) => sum + width, 0) < SHORT_WIDTH;
   return (
     <div ref={box} className={hiddenRight > 0 ? "heat-box more-right" : "heat-box"} onScroll={update}>
-      <table className="heat" aria-label="Activations, tokens by experts" {...events}>
+      <table className={isShort ? "heat short" : "heat"} aria-label="Activations, tokens by experts" {...events}>
         <colgroup>
           <col className="heads" />
           {widths.map((width, i) => (

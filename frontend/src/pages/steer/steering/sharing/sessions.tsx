@@ -15,6 +15,7 @@ import { sessionUrl } from "@/components/runs/page-links";
 import { Button } from "@/components/ui/button";
 import { TriggerButton } from "@/components/ui/button";
 import { CopyButton } from "@/components/ui/copy-button";
+import { formatFixed } from "@/lib/text/format";
 import { toOneLine } from "@/lib/text/token-text";
 
 const NAME_LENGTH = 60;
@@ -58,6 +59,14 @@ function SaveForm({ run, request, onSaved }: SaveProps) {
   );
 }
 
+const DATE = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium" });
+
+/** `609 + 2.0` for one amplified expert, else the number of edits. */
+function describeEdits({ edits, expert, strength }: SessionSummary): string {
+  if (expert !== null && strength !== null) return `${expert} + ${formatFixed(strength, 1)}`;
+  return `${edits} ${edits === 1 ? "edit" : "edits"}`;
+}
+
 function Row({ run, session, isOpen }: { run: string; session: SessionSummary; isOpen: boolean }) {
   const remove = useDeleteSession(run);
   const url = sessionUrl(session.id);
@@ -66,7 +75,7 @@ function Row({ run, session, isOpen }: { run: string; session: SessionSummary; i
       <Link to={url} aria-current={isOpen || undefined}>
         <b>{session.name}</b>
         <span className="dim">
-          {session.edits} {session.edits === 1 ? "edit" : "edits"}, {new Date(session.saved_at).toLocaleString()}
+          {describeEdits(session)}, saved {DATE.format(new Date(session.saved_at))}
         </span>
       </Link>
       <CopyButton
