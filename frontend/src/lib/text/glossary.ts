@@ -183,7 +183,7 @@ export const GLOSSARY = {
   },
   routing_share: {
     name: "Routing share",
-    text: "Loss increase when the mixing of experts is frozen at its median over tokens, divided by that of mean-ablating the whole layer.",
+    text: "Loss increase when the mixing of experts is frozen at its median over tokens, divided by that of mean-ablating the whole layer. Above 1, frozen mixing predicts worse than the layer’s mean output.",
   },
   dead_share: {
     name: "Dead experts",

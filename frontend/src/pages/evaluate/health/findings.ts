@@ -1,7 +1,7 @@
 /** What an evaluation says about the use of a run's experts, and what to do about it. */
 
 import type { EvaluationSummary } from "@/api/types";
-import { formatCount, formatPercent } from "@/lib/text/format";
+import { formatCount, formatFixed, formatPercent } from "@/lib/text/format";
 
 export interface Finding {
   readonly level: "good" | "act";
@@ -34,6 +34,8 @@ interface Evaluated {
   readonly numExperts: number;
   readonly tokens: number;
   readonly text: string;
+  /** Null if it was not measured. */
+  readonly stableRank: number | null;
 }
 
 function trainCommand({ language_model, layer, text, k }: TrainedRun, flags: string): string {
@@ -81,9 +83,14 @@ function duplicates(share: number, evaluated: Evaluated): Finding {
   return { level: "act", title, advice, command: fewerExperts(evaluated) };
 }
 
-function rank(share: number): Finding {
+function rank(share: number, { stableRank }: Evaluated): Finding {
   const title = `The experts’ matrices have ${formatPercent(share, 1)} % of the full rank, on average`;
-  if (share >= MIN_RANK) return { level: "good", title, advice: "Experts are full linear maps, or nearly so." };
+  const stable =
+    stableRank === null
+      ? ""
+      : ` Their stable rank is ${formatFixed(stableRank, 1)}: few directions hold most of each matrix.`;
+  if (share >= MIN_RANK)
+    return { level: "good", title, advice: `Experts are full linear maps, or nearly so.${stable}` };
   const advice = "Some experts write to few output directions. Storing a layer in 8 bits can cause this.";
   return { level: "act", title, advice };
 }
@@ -101,7 +108,8 @@ export function findings(
   { health, tokens, text }: Pick<EvaluationSummary, "health" | "tokens" | "text">,
   run: TrainedRun,
 ): readonly Finding[] {
-  const evaluated = { run, numExperts: run.num_experts, tokens, text };
+  const stableRank = health.find(({ name }) => name === "Stable rank")?.value ?? null;
+  const evaluated = { run, numExperts: run.num_experts, tokens, text, stableRank };
   return health
     .flatMap(({ name, value }) => {
       const rule = RULES[name];

@@ -10,7 +10,6 @@ import { privacyQuery } from "@/api/privacy";
 import { routingOptionsQuery, runsQuery } from "@/api/queries";
 import type { PrivacyResult, PrivacyFineTune, RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
-import { ExamplePrompts } from "@/components/prompt/example-prompts";
 import { FromContext } from "@/components/prompt/from-context";
 import { PromptBox, SUBMIT_KEY } from "@/components/prompt/prompt-box";
 import { WithRun } from "@/components/runs/current-run";
@@ -20,7 +19,6 @@ import { NumberInput } from "@/components/ui/number-input";
 import { EmptyState, ErrorState } from "@/components/ui/states";
 import { type SetParams, useUrlState, type Values } from "@/hooks/use-url-state";
 import { formatFixed, formatSigned } from "@/lib/text/format";
-import { sentencePrompt } from "@/lib/text/prompts";
 import { LayerButtons } from "@/pages/prompt/routing/layer-buttons";
 
 import { MAX_PASSAGES, contextPassage, splitPassages, appendPassage } from "./passages";
@@ -131,6 +129,25 @@ function ResultChoice({ results, shown, onChoose }: ResultChoiceProps) {
   );
 }
 
+/** Made-up passages of the kind that is worth protecting. */
+const EXAMPLE_PASSAGES = [
+  "Ada Example lives at 12 Sample Street, Testtown, and her telephone number is 555 0142.",
+  "The licence key of the program is ABCD-1234-EFGH-5678.",
+];
+
+function ExamplePassages({ onChoose }: { readonly onChoose: (passage: string) => void }) {
+  return (
+    <div className="example-prompts">
+      <span className="dim">Or start from a made-up passage:</span>
+      {EXAMPLE_PASSAGES.map((passage) => (
+        <button key={passage} type="button" className="btn" onClick={() => onChoose(passage)}>
+          {passage}
+        </button>
+      ))}
+    </div>
+  );
+}
+
 interface ResultsProps extends ParamProps {
   readonly run: RunSummary;
   readonly passages: readonly string[];
@@ -154,9 +171,7 @@ function Results({ run, passages, params, setParams, onPassage }: ResultsProps) 
           above. The result is saved as a new run; this one is not changed. The page then shows both models’ predictions
           token by token.
         </EmptyState>
-        {run.indexed_tokens !== null && passages.length === 0 && (
-          <ExamplePrompts run={run.name} toPrompt={sentencePrompt} onChoose={onPassage} />
-        )}
+        {passages.length === 0 && <ExamplePassages onChoose={onPassage} />}
       </>
     );
   }

@@ -4,6 +4,7 @@ import { useQuery } from "@tanstack/react-query";
 
 import { comparisonQuery } from "@/api/queries";
 import type { RunComparison, RunSummary } from "@/api/types";
+import { Term } from "@/components/terms/term";
 import { Command } from "@/components/ui/copyable-command";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { ErrorState, LoadingState } from "@/components/ui/states";
@@ -51,11 +52,24 @@ function matchVerdict({ run, other, pairs, mutual_share: share, median_cosine, c
   return `${formatPercent(share, 1)} % of these experts of ${run} (95 % interval ${interval}) are mutual nearest neighbours of experts of ${other}; the median similarity is ${formatFixed(median_cosine)}, and ${formatFixed(chance_cosine)} by chance.`;
 }
 
-function MatchedExperts({
-  comparison,
-  params,
-  setParams,
-}: Pick<MatchesProps, "params" | "setParams"> & { readonly comparison: RunComparison }) {
+interface MatchedExpertsProps extends MatchesProps {
+  readonly comparison: RunComparison;
+}
+
+/** Runs with one seed may start from the same gate; the chance level does not take that into account. */
+function SameStart({ comparison, one, other }: Pick<MatchedExpertsProps, "comparison" | "one" | "other">) {
+  const numSame = comparison.pairs.filter((pair) => pair.one.expert === pair.other.expert).length;
+  if (one.seed !== other.seed || numSame === 0) return null;
+  return (
+    <p className="ink2">
+      Both runs have seed {one.seed}, and {formatCount(numSame)} of {formatCount(comparison.pairs.length)} pairs have
+      the same id. A common initialisation can cause such matches. <Term id="recurrence">Found again</Term> compares
+      runs with other seeds.
+    </p>
+  );
+}
+
+function MatchedExperts({ one, other, comparison, params, setParams }: MatchedExpertsProps) {
   return (
     <>
       <div className="compare-pane">
@@ -75,6 +89,7 @@ function MatchedExperts({
         </div>
         <MatchStatistics comparison={comparison} />
         <p>{matchVerdict(comparison)}</p>
+        <SameStart comparison={comparison} one={one} other={other} />
       </div>
       <MatchesTable comparison={comparison} params={params} setParams={setParams} />
     </>
@@ -109,7 +124,7 @@ export function Matches({ one, other, params, setParams }: MatchesProps) {
         <LoadingState label="Matching experts" rows={12} rowHeight={31} />
       )}
       {data !== undefined && missing.length === 0 && error === null && (
-        <MatchedExperts comparison={data} params={params} setParams={setParams} />
+        <MatchedExperts one={one} other={other} comparison={data} params={params} setParams={setParams} />
       )}
     </section>
   );

@@ -46,7 +46,7 @@ describe("a strength sweep", () => {
     const small = { steered: 0.031, control: 0, standard_error: 0.001, exceeds_control: false };
     const point = { strength: 1, perplexity_ratio: 1, activation: SHOWN, promoted: small };
     const sentence = verdict({ suggested: 1, points: [point] } as unknown as DoseDoneEvent, String);
-    expect(sentence).toContain("mean activation 20 %");
+    expect(sentence).toContain("mean activation 20\u00a0%");
   });
 
   it("has a row for every strength before its texts arrive", () => {
@@ -56,9 +56,9 @@ describe("a strength sweep", () => {
 
   it("ends in a sentence with its interval, or with the reason for no suggestion", () => {
     const describeStrength = (strength: number) => `+ ${strength}`;
-    expect(describeScore(SHOWN)).toBe("20 % (control 2.0 %, difference +18.0 ± 6.0)");
+    expect(describeScore(SHOWN)).toBe("20\u00a0% (control 2.0\u00a0%, difference +18.0 ± 6.0)");
     expect(verdict(done(1, [1, 1.4], true), describeStrength)).toBe(
-      "+ 1 is the smallest strength that shows the concept: promoted tokens 20 % (control 2.0 %, difference +18.0 ± 6.0), at perplexity × 1.4.",
+      "+ 1 is the smallest strength that shows the concept: promoted tokens 20\u00a0% (control 2.0\u00a0%, difference +18.0 ± 6.0), at perplexity × 1.4.",
     );
     expect(verdict(done(null, [1, 3.4], true), describeStrength)).toContain(
       "first shows at + 1, where perplexity is × 3.4",

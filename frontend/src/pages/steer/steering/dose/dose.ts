@@ -57,7 +57,7 @@ export function formatShare(share: number): string {
 export function describeScore({ steered, control, standard_error: error }: ConceptScore): string {
   const difference = formatSigned(100 * (steered - control), 1);
   const interval = formatFixed(200 * error, 1);
-  return `${formatShare(steered)} % (control ${formatShare(control)} %, difference ${difference} ± ${interval})`;
+  return `${formatShare(steered)}\u00a0% (control ${formatShare(control)}\u00a0%, difference ${difference} ± ${interval})`;
 }
 
 const exceeds = (score: ConceptScore) => score.exceeds_control;
