@@ -207,7 +207,7 @@ def test_the_report_is_a_complete_page(measured: Path, tmp_path: Path, capsys: p
     assert "Sample: 40 experts on 320 tokens in 20 sequences of text.jsonl." in content
     assert re.search(r"Sample: labels.jsonl: \d+ test texts of 60 labelled texts in 2 classes\.", content)
     assert "Sample: 1 set of runs, each on 320 tokens." in content
-    assert "of 2 prompts: greedy continuations" in content
+    assert "share of 2 prompts with the same greedy continuation" in content
     assert 'src="http' not in content
     assert "mxd train" in content
     assert "mxd evaluate second" in content

@@ -54,8 +54,7 @@ function NotProbed({ run }: { readonly run: string }) {
       {other !== undefined && (
         <>
           <p className="pane settings">
-            {run} has not been probed yet. These are the results of another run. Probed runs:{" "}
-            <ProbedRuns probed={probed} />
+            No results for {run}. These are the results of another run. Probed runs: <ProbedRuns probed={probed} />
           </p>
           <ProbeResults run={other} />
         </>
