@@ -33,8 +33,8 @@ function Summary({ result }: { readonly result: ContrastResult }) {
       </p>
       <p className="dim">
         A: {size(a)}. B: {size(b)}. Tested experts have at least {min_tokens} active tokens in {min_units} {unit}s.
-        Chance: mean of {chance.shuffles} random assignments of {unit}s to the texts. Order: end of the ratio’s interval
-        that is nearer to 1.
+        Chance: mean of {chance.shuffles} random assignments of {unit}s to the texts. Sorted by the lower end of the
+        ratio’s interval.
         {unit === "sequence" && (
           <>
             {" "}

@@ -46,7 +46,8 @@ function EmptyPrompt({ run, onChoose }: { readonly run: RunSummary; readonly onC
     <div className="prompted-empty">
       <EmptyState title="Type a prompt to trace its next token">
         The most probable next token is traced back through every trained layer: the experts that contribute to its
-        logit, and the earlier experts and tokens that activated them.
+        logit, and the earlier experts and tokens that activated them. Each graph is checked: its experts are ablated
+        one at a time. The verdict above the graph says how far to trust it.
       </EmptyState>
       {run.indexed_tokens !== null && (
         <ExamplePrompts run={run.name} toPrompt={continuationPrompt} onChoose={onChoose} />

@@ -18,7 +18,7 @@ test("the verdict depends on correlation, direction and size", () => {
 test("it names its sample and the interval", () => {
   const found = verdict(agreement(0.09, 0.39, -0.01), 31, 31);
   expect(found?.figures).toBe(
-    "of its 31 experts, ablated one at a time, 39 % changed the logit in the predicted direction. " +
+    "of its 31 experts, ablated one at a time, only 39 % changed the logit in the predicted direction (50 % is chance). " +
       "Predicted and measured changes correlate with r = 0.09 (95 % interval −0.27 to 0.43). " +
       "Most of the measured change went the other way (slope −0.01).",
   );

@@ -30,6 +30,9 @@ export interface LayerCheck {
 /** Fewest experts for which the server computes a correlation. */
 const MIN_CORRELATED = 5;
 
+/** Below this share of right directions, a graph is not to be relied on. */
+const MIN_SAME_SIGN = 0.65;
+
 /** A layer below this share is faded. */
 const MIN_SHARE = 0.25;
 
@@ -53,7 +56,7 @@ export function correlationInterval(r: number, n: number): readonly [number, num
 function levelOf({ correlation, same_sign, slope }: Agreement): Level {
   if (correlation === null || same_sign === null || slope === null) return "weak";
   if (correlation >= 0.6 && same_sign >= 0.75 && slope >= 0.5 && slope <= 2) return "good";
-  return correlation >= 0.3 && same_sign >= 0.65 ? "weak" : "bad";
+  return correlation >= 0.3 && same_sign >= MIN_SAME_SIGN ? "weak" : "bad";
 }
 
 /** A headline and the figures behind it, or null if nothing was measured. */
@@ -63,7 +66,11 @@ export function verdict(agreement: Agreement, checked: number, experts: number):
   const level = levelOf(agreement);
   const some =
     checked < experts ? `the ${checked} most influential of its ${experts} experts` : `its ${experts} experts`;
-  const direction = `${formatPercent(same_sign, 0)} % changed the logit in the predicted direction`;
+  const share = `${formatPercent(same_sign, 0)} %`;
+  const isLow = same_sign < MIN_SAME_SIGN;
+  const direction = isLow
+    ? `only ${share} changed the logit in the predicted direction (50 % is chance)`
+    : `${share} changed the logit in the predicted direction`;
   const size =
     slope === null
       ? ""
