@@ -17,8 +17,9 @@ import { Term } from "@/components/terms/term";
 import { Button } from "@/components/ui/button";
 import { NumberInput } from "@/components/ui/number-input";
 import { EmptyState, ErrorState } from "@/components/ui/states";
+import { useNow } from "@/hooks/use-now";
 import { type SetParams, useUrlState, type Values } from "@/hooks/use-url-state";
-import { formatFixed, formatSigned } from "@/lib/text/format";
+import { formatDuration, formatFixed, formatSigned } from "@/lib/text/format";
 import { LayerButtons } from "@/pages/prompt/routing/layer-buttons";
 
 import { MAX_PASSAGES, contextPassage, splitPassages, appendPassage } from "./passages";
@@ -73,6 +74,19 @@ function Settings({ params, setParams }: ParamProps) {
   );
 }
 
+const CLOCK_MS = 5000;
+/** Steps before the remaining time is estimated. */
+const MIN_STEPS = 2;
+
+/** Time that the remaining steps take if they are as fast as those since the first one shown. */
+function Remaining({ step, total }: { readonly step: number; readonly total: number }) {
+  const now = useNow(CLOCK_MS);
+  const [start] = useState({ step, at: now });
+  const numDone = step - start.step;
+  if (numDone < MIN_STEPS || step >= total) return null;
+  return <>, about {formatDuration(((now - start.at) / 1000 / numDone) * (total - step))} left</>;
+}
+
 function ProgressLine({ work }: { readonly work: Protection }) {
   if (work.status === "idle") return null;
   if (work.status === "stopped") return <p className="privacy-progress dim">Cancelled. Nothing was saved.</p>;
@@ -93,8 +107,9 @@ function ProgressLine({ work }: { readonly work: Protection }) {
       </label>
       {progress !== null && (
         <span className="dim">
-          confidence distance {formatFixed(progress.confidence_distance, 3)}, {formatSigned(progress.loss_increase, 3)}{" "}
-          nats on the retain set
+          <Term id="confidence_distance">confidence distance</Term> {formatFixed(progress.confidence_distance, 3)} (0 is
+          complete uncertainty), {formatSigned(progress.loss_increase, 3)} nats on the retain set
+          <Remaining step={progress.step} total={progress.total} />
         </span>
       )}
     </p>
