@@ -100,42 +100,46 @@ def _is_rank(warning: str) -> bool:
     return warning.startswith(("The expert matrices are rank-deficient", "The expert matrices have full rank"))
 
 
+_MEASURED: tuple[tuple[str, str, Unit, str], ...] = (
+    (
+        "routing_share",
+        "Routing share",
+        "share",
+        "share of the layer's effect lost with the mixing vector frozen at its median; above 100 % by noise only",
+    ),
+    (
+        "kl",
+        "KL divergence",
+        "nats",
+        "between the next-token distributions of the original model and of the model with the run, in nats",
+    ),
+    ("agreement", "Top-1 agreement", "share", "share of tokens with the same most probable next token"),
+    (
+        "variance_explained",
+        "Variance explained",
+        "share",
+        "share of the variance of the MLP's output that the run reproduces",
+    ),
+    (
+        "normalized_mse",
+        "Normalised MSE",
+        "plain",
+        "mean of ‖ŷ − y‖² / ‖y‖² of the run's output ŷ and the MLP's y; predicting zero scores 1",
+    ),
+    ("paper_error", "MSE as in the paper's code", "plain", "mean of (ŷ − y)² / ‖y‖; depends on the scale of y"),
+    ("l0", "L0", "count", "mean number of active experts per token"),
+)
+"""Field, name, unit and description of the metrics with intervals."""
+_BASELINES: tuple[tuple[str, str, str], ...] = (
+    ("ce_zeroed", "MLP zero-ablated", "baseline: the MLP's output is set to zero"),
+    ("ce_mean_ablated", "MLP mean-ablated", "baseline: the MLP's output is replaced by its mean over tokens"),
+    ("ce_frozen", "mixing frozen at its median", "baseline: every token mixes the experts in the same way"),
+)
+"""Field, name and description of the losses that a run is compared with."""
+
+
 def _faithfulness(result: Result, prompts: int) -> tuple[EvaluationMetric, ...]:
     original = result["ce_original"]
-    measured: tuple[tuple[str, str, Unit, str], ...] = (
-        (
-            "routing_share",
-            "Routing share",
-            "share",
-            "share of the layer's effect lost with the mixing vector frozen at its median; above 100 % by noise only",
-        ),
-        (
-            "kl",
-            "KL divergence",
-            "nats",
-            "between the next-token distributions of the original model and of the model with the run, in nats",
-        ),
-        ("agreement", "Top-1 agreement", "share", "share of tokens with the same most probable next token"),
-        (
-            "variance_explained",
-            "Variance explained",
-            "share",
-            "share of the variance of the MLP's output that the run reproduces",
-        ),
-        (
-            "normalized_mse",
-            "Normalised MSE",
-            "plain",
-            "mean of ‖ŷ − y‖² / ‖y‖² of the run's output ŷ and the MLP's y; predicting zero scores 1",
-        ),
-        ("paper_error", "MSE as in the paper's code", "plain", "mean of (ŷ − y)² / ‖y‖; depends on the scale of y"),
-        ("l0", "L0", "count", "mean number of active experts per token"),
-    )
-    baselines: tuple[tuple[str, str, str], ...] = (
-        ("ce_zeroed", "MLP zero-ablated", "baseline: the MLP's output is set to zero"),
-        ("ce_mean_ablated", "MLP mean-ablated", "baseline: the MLP's output is replaced by its mean over tokens"),
-        ("ce_frozen", "mixing frozen at its median", "baseline: every token mixes the experts in the same way"),
-    )
     return (
         _interval(
             "Loss increase",
@@ -147,7 +151,7 @@ def _faithfulness(result: Result, prompts: int) -> tuple[EvaluationMetric, ...]:
             EvaluationMetric(
                 name=f"Loss increase, {text}", value=result[name] - original, unit="nats", description=meaning
             )
-            for name, text, meaning in baselines
+            for name, text, meaning in _BASELINES
         ),
         EvaluationMetric(
             name="Loss, original",
@@ -167,19 +171,23 @@ def _faithfulness(result: Result, prompts: int) -> tuple[EvaluationMetric, ...]:
             "share",
             "1 minus the loss increase divided by that of mean ablation",
         ),
-        *(_interval(name, result["intervals"][field], unit, meaning) for field, name, unit, meaning in measured),
+        *(_interval(name, result["intervals"][field], unit, meaning) for field, name, unit, meaning in _MEASURED),
         *_jacobian(result.get("jacobian")),
-        *(
-            EvaluationMetric(
-                name=f"Same next {n} tokens, {prompts:,} prompts"
-                if int(n) > 1
-                else f"Same next token, {prompts:,} prompts",
-                value=share,
-                unit="share",
-                description=f"share of {prompts:,} prompts with the same greedy continuation with and without the run",
-            )
-            for n, share in result["continuations"].items()
-        ),
+        *_continuations(result["continuations"], prompts),
+    )
+
+
+def _continuations(shares: Mapping[str, float], prompts: int) -> tuple[EvaluationMetric, ...]:
+    return tuple(
+        EvaluationMetric(
+            name=f"Same next {n} tokens, {prompts:,} prompts"
+            if int(n) > 1
+            else f"Same next token, {prompts:,} prompts",
+            value=share,
+            unit="share",
+            description=f"share of {prompts:,} prompts with the same greedy continuation with and without the run",
+        )
+        for n, share in shares.items()
     )
 
 
@@ -204,15 +212,20 @@ def _interval(name: str, value: Result, unit: Unit, meaning: str) -> EvaluationM
     )
 
 
+_Row = tuple[str, Any, Unit, str]
+"""Name, value, unit and description of a metric."""
+
+
 def _health(result: Result) -> tuple[EvaluationMetric, ...]:
-    health, shared = result["health"], result["shared_expert"]
-    load, near_duplicates, ranks = health["load"], health["near_duplicates"], health["expert_ranks"] or {}
-    compared = f"over {near_duplicates['compared']:,} experts"
-    sampled = f"mean over {ranks['sampled']:,} expert matrices" if ranks else "not measured"
-    smallest = (
-        f"relative to the largest, minimum over {ranks['sampled']:,} expert matrices" if ranks else "not measured"
+    rows = (*_load_rows(result), *_always_on_rows(result), *_matrix_rows(result))
+    return tuple(
+        EvaluationMetric(name=name, value=value, unit=unit, description=meaning) for name, value, unit, meaning in rows
     )
-    rows: tuple[tuple[str, Any, Unit, str], ...] = (
+
+
+def _load_rows(result: Result) -> tuple[_Row, ...]:
+    load = result["health"]["load"]
+    return (
         ("Dead experts", load["dead_share"], "share", f"active on none of {result['tokens']:,} tokens"),
         (
             "Effective experts",
@@ -228,6 +241,12 @@ def _health(result: Result) -> tuple[EvaluationMetric, ...]:
             "inequality of use: 0 if all experts are used equally, 1 if one has all activations",
         ),
         ("Highest density", load["max_density"], "share", "share of tokens of the densest expert"),
+    )
+
+
+def _always_on_rows(result: Result) -> tuple[_Row, ...]:
+    shared = result["shared_expert"]
+    return (
         ("Always-on experts", shared["always_on"], "count", "active on nearly every token"),
         (
             "Share of activation",
@@ -253,6 +272,18 @@ def _health(result: Result) -> tuple[EvaluationMetric, ...]:
             "nats",
             "nats per token with all other experts ablated",
         ),
+    )
+
+
+def _matrix_rows(result: Result) -> tuple[_Row, ...]:
+    health = result["health"]
+    near_duplicates, ranks = health["near_duplicates"], health["expert_ranks"] or {}
+    compared = f"over {near_duplicates['compared']:,} experts"
+    sampled = f"mean over {ranks['sampled']:,} expert matrices" if ranks else "not measured"
+    smallest = (
+        f"relative to the largest, minimum over {ranks['sampled']:,} expert matrices" if ranks else "not measured"
+    )
+    return (
         (
             "Variation of the mixing vector",
             health["mixing_variation"],
@@ -291,7 +322,4 @@ def _health(result: Result) -> tuple[EvaluationMetric, ...]:
             "plain",
             "smallest absolute value in any scaling vector; 0 removes an output dimension of the expert",
         ),
-    )
-    return tuple(
-        EvaluationMetric(name=name, value=value, unit=unit, description=meaning) for name, value, unit, meaning in rows
     )

@@ -38,6 +38,7 @@ EXPORT_SECONDS = 25.0
 """Time kept for checkpoints and files at the end."""
 SHARE_OF_PACE = 0.93
 """Share of the measured throughput that is planned with, so that the learning rate reaches zero in time."""
+BATCH_TOKENS = 2048
 TINY_RATE = 1e-3
 """Learning rate of the rehearsal, whose model has random weights."""
 SECTION = "training"
@@ -97,7 +98,7 @@ def _configs(pack: Pack, language_model: LanguageModel, setting: Setting, tokens
             tokens=tokens,
             num_experts=64 if setting.tiny else recipe.num_experts,
             k=4 if setting.tiny else recipe.k,
-            optimizer=OptimizerConfig(learning_rate=TINY_RATE) if setting.tiny else OptimizerConfig(),
+            optimizer=OptimizerConfig(batch_tokens=BATCH_TOKENS, learning_rate=TINY_RATE if setting.tiny else None),
             checkpoint_every=10**12,
         )
         for layer in recipe.layers

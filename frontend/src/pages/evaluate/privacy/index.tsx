@@ -78,13 +78,19 @@ const CLOCK_MS = 5000;
 /** Steps before the remaining time is estimated. */
 const MIN_STEPS = 2;
 
-/** Time that the remaining steps take if they are as fast as those since the first one shown. */
+/**
+ * Time that the remaining steps take if they are as fast as those since the first one shown. Counted from the end of
+ * the last step, so that it does not grow during a step.
+ */
 function Remaining({ step, total }: { readonly step: number; readonly total: number }) {
   const now = useNow(CLOCK_MS);
   const [start] = useState({ step, at: now });
-  const numDone = step - start.step;
+  const [last, setLast] = useState(start);
+  if (last.step !== step) setLast({ step, at: now });
+  const numDone = last.step - start.step;
   if (numDone < MIN_STEPS || step >= total) return null;
-  return <>, about {formatDuration(((now - start.at) / 1000 / numDone) * (total - step))} left</>;
+  const left = ((last.at - start.at) / numDone) * (total - last.step) - (now - last.at);
+  return <>, about {formatDuration(Math.max(0, left) / 1000)} left</>;
 }
 
 function ProgressLine({ work }: { readonly work: Protection }) {
@@ -109,7 +115,7 @@ function ProgressLine({ work }: { readonly work: Protection }) {
         <span className="dim">
           <Term id="confidence_distance">confidence distance</Term> {formatFixed(progress.confidence_distance, 3)} (0 is
           complete uncertainty), {formatSigned(progress.loss_increase, 3)} nats on the retain set
-          <Remaining step={progress.step} total={progress.total} />
+          <Remaining step={progress.step} total={progress.total} />. Leaving this page cancels the fine-tuning.
         </span>
       )}
     </p>

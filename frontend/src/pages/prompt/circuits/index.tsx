@@ -47,7 +47,8 @@ function EmptyPrompt({ run, onChoose }: { readonly run: RunSummary; readonly onC
       <EmptyState title="Type a prompt to trace its next token">
         The most probable next token is traced back through every trained layer: the experts that contribute to its
         logit, and the earlier experts and tokens that activated them. Each graph is checked: its experts are ablated
-        one at a time. The verdict above the graph says how far to trust it.
+        one at a time. The verdict above the graph says how far to trust it. Where few of the model’s layers have a run,
+        many graphs fail this check.
       </EmptyState>
       {run.indexed_tokens !== null && (
         <ExamplePrompts run={run.name} toPrompt={continuationPrompt} onChoose={onChoose} />

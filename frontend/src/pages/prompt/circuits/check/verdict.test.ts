@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 
 import type { CircuitResponse } from "@/api/types";
 
-import { checkLayers, correlationInterval, isWeak, verdict } from "./verdict";
+import { checkLayers, correlationInterval, correlationWithoutLargest, isWeak, verdict } from "./verdict";
 
 const agreement = (correlation: number | null, same_sign: number, slope: number) => ({ correlation, same_sign, slope });
 
@@ -23,6 +23,20 @@ test("it names its sample and the interval", () => {
       "Most of the measured change went the other way (slope −0.01).",
   );
   expect(verdict(agreement(0.9, 1, 1), 64, 80)?.figures).toContain("the 64 most influential of its 80 experts");
+});
+
+test("it says if the correlation depends on one expert", () => {
+  const effects = [6, 1, -1, 0.5, -0.5, 0.2];
+  const changes = [-6, 1, 1, -1, -1, 0.5];
+  const nodes = effects.map((effect) => ({ layer: 0, effect }));
+  const ids = effects.map((_, index) => `n${index}`);
+  const response = { graph: { nodes }, ids } as unknown as CircuitResponse;
+  const measured = new Map(ids.map((id, index) => [id, changes[index] ?? 0]));
+  const without = correlationWithoutLargest(response, measured);
+  expect(Math.abs(without ?? 1)).toBeLessThan(0.5);
+  expect(verdict(agreement(0.95, 0.5, 1), 6, 6, without)?.figures).toContain("Without the expert of the largest");
+  expect(verdict(agreement(0.95, 0.5, 1), 6, 6, 0.94)?.figures).not.toContain("Without the expert");
+  expect(correlationWithoutLargest(response, new Map([["n0", 1]]))).toBeNull();
 });
 
 test("an interval is wider for fewer experts, and contains r", () => {
