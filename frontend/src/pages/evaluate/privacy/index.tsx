@@ -75,7 +75,7 @@ function Settings({ params, setParams }: ParamProps) {
 }
 
 const CLOCK_MS = 5000;
-/** Steps before the remaining time is estimated. */
+/** Steps between estimates of the remaining time. */
 const MIN_STEPS = 2;
 
 /**
@@ -86,9 +86,10 @@ function Remaining({ step, total }: { readonly step: number; readonly total: num
   const now = useNow(CLOCK_MS);
   const [start] = useState({ step, at: now });
   const [last, setLast] = useState(start);
-  if (last.step !== step) setLast({ step, at: now });
+  // Every second step also measures, and takes longer.
+  if (step - last.step >= MIN_STEPS) setLast({ step, at: now });
   const numDone = last.step - start.step;
-  if (numDone < MIN_STEPS || step >= total) return null;
+  if (numDone === 0 || step >= total) return null;
   const left = ((last.at - start.at) / numDone) * (total - last.step) - (now - last.at);
   return <>, about {formatDuration(Math.max(0, left) / 1000)} left</>;
 }
