@@ -105,7 +105,7 @@ _MEASURED: tuple[tuple[str, str, Unit, str], ...] = (
         "routing_share",
         "Routing share",
         "share",
-        "share of the layer's effect lost with the mixing vector frozen at its median; above 100 % by noise only",
+        "share of the layer's effect lost with the mixing vector frozen at its median; above 100 % if that predicts worse than the mean output",
     ),
     (
         "kl",
@@ -145,7 +145,7 @@ def _faithfulness(result: Result, prompts: int) -> tuple[EvaluationMetric, ...]:
             "Loss increase",
             result["loss_increase"],
             "nats",
-            "rise of the next-token loss with the MLP replaced by the run, in nats per token",
+            "increase in the next-token loss with the MLP replaced by the run, in nats per token",
         ),
         *(
             EvaluationMetric(

@@ -62,7 +62,7 @@ class BenchPeers(Command):
     threads: Positive = 2
     """Threads of each participant."""
     paper_code: Path | None = None
-    """Folder of a copy of the paper's code, for the work ``mxd`` and the peer ``paper``."""
+    """Folder of a copy of the paper's code, which the peer ``paper`` needs."""
     environments: Path = ENVIRONMENTS
     """Folder of the peers' environments."""
 
@@ -75,7 +75,7 @@ class BenchPeers(Command):
         from benchmarks.peers.participants import PAPER
         from mxd.trainer.language_model.model import LanguageModel
 
-        if (PAPER in self.peers) != (self.paper_code is not None):
+        if PAPER in self.peers and self.paper_code is None:
             raise UserError("The peer 'paper' needs --paper-code: the folder of a copy of its repository.")
         run = sample_run()
         language_model = LanguageModel.load(run.language_model_source, "cpu", torch.float32)

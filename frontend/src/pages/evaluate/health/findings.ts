@@ -68,7 +68,7 @@ function densest(share: number, evaluated: Evaluated): Finding {
 }
 
 function load(effective: number, evaluated: Evaluated): Finding {
-  const title = `Use is as even as over ${formatCount(effective)} equally used experts, of ${formatCount(evaluated.numExperts)}`;
+  const title = `The load is spread as evenly as over ${formatCount(effective)} equally used experts, of ${formatCount(evaluated.numExperts)}`;
   if (effective >= MIN_EFFECTIVE * evaluated.numExperts) {
     return { level: "good", title, advice: "At least a quarter of the experts share the activations." };
   }

@@ -34,7 +34,7 @@ test("it says if the correlation depends on one expert", () => {
   const measured = new Map(ids.map((id, index) => [id, changes[index] ?? 0]));
   const without = correlationWithoutLargest(response, measured);
   expect(Math.abs(without ?? 1)).toBeLessThan(0.5);
-  expect(verdict(agreement(0.95, 0.5, 1), 6, 6, without)?.figures).toContain("Without the expert of the largest");
+  expect(verdict(agreement(0.95, 0.5, 1), 6, 6, without)?.figures).toContain("Without the expert with the largest");
   expect(verdict(agreement(0.95, 0.5, 1), 6, 6, 0.94)?.figures).not.toContain("Without the expert");
   expect(correlationWithoutLargest(response, new Map([["n0", 1]]))).toBeNull();
 });

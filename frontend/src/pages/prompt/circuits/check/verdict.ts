@@ -69,7 +69,7 @@ function pearson(pairs: readonly (readonly [number, number])[]): number | null {
   return norm > 0 ? product(0, 1) / norm : null;
 }
 
-/** Correlation without the expert of the largest predicted change; null if too few remain. */
+/** Correlation without the expert with the largest predicted change; null if too few remain. */
 export function correlationWithoutLargest({ graph, ids }: CircuitResponse, measured: MeasuredEffects): number | null {
   const pairs = graph.nodes.flatMap((node: CircuitNode, index): [number, number][] => {
     const change = measured.get(ids[index] ?? "");
@@ -113,7 +113,7 @@ export function verdict(
   const dependsOnOne =
     correlation !== null && withoutLargest !== null && Math.abs(correlation - withoutLargest) > LARGE_CHANGE;
   const others = dependsOnOne
-    ? ` Without the expert of the largest predicted change, r = ${formatFixed(withoutLargest)}.`
+    ? ` Without the expert with the largest predicted change, r = ${formatFixed(withoutLargest)}.`
     : "";
   return {
     level,
