@@ -105,7 +105,7 @@ _MEASURED: tuple[tuple[str, str, Unit, str], ...] = (
         "routing_share",
         "Routing share",
         "share",
-        "share of the layer's effect lost with the mixing vector frozen at its median; above 100 % if that predicts worse than the mean output",
+        "loss increase with the mixing frozen at its median, as a share of that of mean-ablating the MLP",
     ),
     (
         "kl",
