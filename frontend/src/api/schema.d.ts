@@ -1322,6 +1322,11 @@ export interface components {
              */
             correlation: number | null;
             /**
+             * Correlation Without Largest
+             * @description Pearson correlation without the group with the largest prediction, on which the other can rest.
+             */
+            correlation_without_largest: number | null;
+            /**
              * Experts
              * @description Number of groups of experts compared.
              */

@@ -24,6 +24,7 @@ def agreement(effects: Iterable[AblationEffect]) -> Agreement:
     return Agreement(
         experts=len(ranked),
         correlation=_correlation(predicted, measured),
+        correlation_without_largest=_correlation(predicted[1:], measured[1:]),
         same_sign=_same_sign(ranked),
         same_sign_of_large=_same_sign(ranked[: (len(ranked) + 1) // 2]),
         slope=_slope(predicted, measured),

@@ -50,6 +50,8 @@ class Agreement:
     """Number of groups of experts compared."""
     correlation: float | None
     """Pearson correlation; null for fewer than five groups."""
+    correlation_without_largest: float | None
+    """Pearson correlation without the group with the largest prediction, on which the other can rest."""
     same_sign: float | None
     """Share of effects with the predicted sign."""
     same_sign_of_large: float | None

@@ -96,6 +96,13 @@ def test_agreement_computed_by_hand() -> None:
     assert agreement([]).same_sign is None
 
 
+def test_a_correlation_that_rests_on_one_expert_is_seen() -> None:
+    pairs = [(9.0, 9.0), (1.0, -1.0), (-1.0, 1.0), (2.0, -2.0), (-2.0, 2.0), (0.5, -0.5)]
+    result = agreement(AblationEffect(predicted, measured, 0.1) for predicted, measured in pairs)
+    assert result.correlation is not None and result.correlation > 0.5
+    assert result.correlation_without_largest == pytest.approx(-1)
+
+
 def test_few_or_constant_effects_have_no_correlation_and_few_have_no_slope() -> None:
     effects = [AblationEffect(float(number), float(number), 0.1) for number in range(5)]
     assert agreement(effects).correlation == pytest.approx(1)

@@ -5,7 +5,7 @@ import { Term } from "@/components/terms/term";
 import { formatPercent } from "@/lib/text/format";
 
 import type { Check } from "./use-check";
-import { checkLayers, correlationWithoutLargest, isWeak, verdict } from "./verdict";
+import { checkLayers, isWeak, verdict } from "./verdict";
 
 function WeakLayers({ response, check }: { readonly response: CircuitResponse; readonly check: Check }) {
   const weak = checkLayers(response, check.measured).filter(isWeak);
@@ -27,10 +27,7 @@ interface VerdictLineProps {
 
 export function VerdictLine({ response, check, isFromFile }: VerdictLineProps) {
   const experts = response.graph.nodes.filter(({ kind }) => kind === "expert").length;
-  const found =
-    check.agreement === undefined
-      ? null
-      : verdict(check.agreement, check.measured.size, experts, correlationWithoutLargest(response, check.measured));
+  const found = check.agreement === undefined ? null : verdict(check.agreement, check.measured.size, experts);
   if (found !== null) {
     return (
       <p className="verdict" data-level={found.level} role="status">

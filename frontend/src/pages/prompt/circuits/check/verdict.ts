@@ -8,6 +8,7 @@ export type MeasuredEffects = ReadonlyMap<string, number>;
 
 export interface Agreement {
   readonly correlation: number | null;
+  readonly correlation_without_largest: number | null;
   readonly same_sign: number | null;
   readonly slope: number | null;
 }
@@ -59,37 +60,12 @@ function levelOf({ correlation, same_sign, slope }: Agreement): Level {
   return correlation >= 0.3 && same_sign >= MIN_SAME_SIGN ? "weak" : "bad";
 }
 
-/** Pearson correlation of pairs; null if it is undefined. */
-function pearson(pairs: readonly (readonly [number, number])[]): number | null {
-  const mean = (of: 0 | 1) => pairs.reduce((sum, pair) => sum + pair[of], 0) / pairs.length;
-  const [meanX, meanY] = [mean(0), mean(1)];
-  const product = (a: 0 | 1, b: 0 | 1) =>
-    pairs.reduce((sum, pair) => sum + (pair[a] - (a === 0 ? meanX : meanY)) * (pair[b] - (b === 0 ? meanX : meanY)), 0);
-  const norm = Math.sqrt(product(0, 0) * product(1, 1));
-  return norm > 0 ? product(0, 1) / norm : null;
-}
-
-/** Correlation without the expert with the largest predicted change; null if too few remain. */
-export function correlationWithoutLargest({ graph, ids }: CircuitResponse, measured: MeasuredEffects): number | null {
-  const pairs = graph.nodes.flatMap((node: CircuitNode, index): [number, number][] => {
-    const change = measured.get(ids[index] ?? "");
-    return change === undefined ? [] : [[-node.effect, change]];
-  });
-  const others = pairs.sort(([a], [b]) => Math.abs(b) - Math.abs(a)).slice(1);
-  return others.length < MIN_CORRELATED ? null : pearson(others);
-}
-
 /** Change of r above which the verdict names the one expert that it depends on. */
 const LARGE_CHANGE = 0.2;
 
 /** A headline and the figures behind it, or null if nothing was measured. */
-export function verdict(
-  agreement: Agreement,
-  checked: number,
-  experts: number,
-  withoutLargest: number | null = null,
-): Verdict | null {
-  const { correlation, same_sign, slope } = agreement;
+export function verdict(agreement: Agreement, checked: number, experts: number): Verdict | null {
+  const { correlation, correlation_without_largest: withoutLargest, same_sign, slope } = agreement;
   if (checked === 0 || same_sign === null) return null;
   const level = levelOf(agreement);
   const some =
