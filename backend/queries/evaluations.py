@@ -91,13 +91,8 @@ def _summary(record: EvaluationRecord) -> EvaluationSummary:
         seen_text=result["seen_text"],
         faithfulness=_faithfulness(result, min(record.settings["prompts"], result["sequences"])),
         health=_health(result),
-        warnings=tuple(EvaluationWarning(**warning) for warning in result["warnings"] if not _is_rank(warning["text"])),
+        warnings=tuple(EvaluationWarning(**warning) for warning in result["warnings"]),
     )
-
-
-def _is_rank(warning: str) -> bool:
-    """Return whether a warning of an earlier version reports the rank, whatever it is. The health metrics have it."""
-    return warning.startswith(("The expert matrices are rank-deficient", "The expert matrices have full rank"))
 
 
 _MEASURED: tuple[tuple[str, str, Unit, str], ...] = (

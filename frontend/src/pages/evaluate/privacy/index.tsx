@@ -276,7 +276,12 @@ function Privacy({ run }: { readonly run: RunSummary }) {
       </section>
       <div className="privacy-page">
         <div className="privacy-choices">
-          <LayerButtons run={run} chosen={others} onChoose={(names) => setParams({ layers: names }, "push")} />
+          <LayerButtons
+            run={run}
+            chosen={others}
+            onChoose={(names) => setParams({ layers: names }, "push")}
+            caption="Also fine-tune:"
+          />
           <Settings params={params} setParams={setParams} />
         </div>
         <Limitations run={run} passages={passages} />

@@ -19,10 +19,11 @@ interface LayerButtonsProps {
   readonly run: RunSummary;
   readonly chosen: readonly string[];
   readonly onChoose: (runs: readonly string[]) => void;
+  readonly caption?: string;
 }
 
 /** Buttons that add other layers to the map; nothing if there are none. */
-export function LayerButtons({ run, chosen, onChoose }: LayerButtonsProps) {
+export function LayerButtons({ run, chosen, onChoose, caption = "Also replace:" }: LayerButtonsProps) {
   const { data } = useQuery(routingOptionsQuery(run.name));
   if (data === undefined || data.layers.length === 0) return null;
   const toggle = (layer: LayerRun) => {
@@ -34,7 +35,7 @@ export function LayerButtons({ run, chosen, onChoose }: LayerButtonsProps) {
   const isAllLayers = allLayers.length === chosen.length && allLayers.every((name) => chosen.includes(name));
   return (
     <span role="group" aria-label="Other layers" className="layers">
-      <span className="dim">Also replace:</span>
+      <span className="dim">{caption}</span>
       {data.layers.map((layer) => (
         <Button
           key={layer.name}
