@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, Literal
 
+import numpy as np
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from mxd.backend.errors import NoEvaluationsError
 from mxd.backend.queries.runs import aware
-from mxd.backend.schemas import EvaluationList, EvaluationMetric, EvaluationSummary, EvaluationWarning
+from mxd.backend.schemas import (
+    EvaluationList,
+    EvaluationMetric,
+    EvaluationSummary,
+    EvaluationWarning,
+    LossDifference,
+)
 from mxd.trainer.evaluation.seeds import SeedGroup, group_by_seeds
 from mxd.trainer.storage.database.tables import EvaluationRecord, RunRecord
+from mxd.trainer.utils.bootstrap import Bootstrap
 
 Result = Mapping[str, Any]
 Unit = Literal["nats", "share", "count", "plain"]
@@ -74,6 +83,23 @@ def newest(session: Session, run: RunRecord) -> EvaluationRecord:
 def evaluations_of(session: Session, run: RunRecord) -> EvaluationList:
     """Return all evaluations of a run, newest first."""
     return EvaluationList(evaluations=tuple(_summary(record) for record in _of(session, run)))
+
+
+def loss_difference(session: Session, one: RunRecord, other: RunRecord) -> LossDifference | None:
+    """Return the paired difference of two runs' loss increases, or None without evaluations on the same sequences."""
+    others = {_sample(record): record for record in _of(session, other)}
+    for record in _of(session, one):
+        if twin := others.get(_sample(record)):
+            one_S, other_S = (np.frombuffer(each.sequences, "<f4").astype(np.float64) for each in (record, twin))
+            settings = record.settings
+            interval = Bootstrap(len(one_S), settings["resamples"], settings["seed"]).mean(one_S - other_S)
+            return LossDifference(**asdict(interval), tokens=record.result["tokens"])
+    return None
+
+
+def _sample(record: EvaluationRecord) -> tuple[str, int, int]:
+    """What determines the evaluated sequences."""
+    return record.fingerprint, record.result["tokens"], record.settings["seed"]
 
 
 def _of(session: Session, run: RunRecord) -> list[EvaluationRecord]:

@@ -31,7 +31,14 @@ from mxd.backend.schemas.circuits import (
     CircuitResponse,
     CircuitTarget,
 )
-from mxd.backend.schemas.comparison import ComparedExpert, MatchedBy, MatchedPair, RunComparison
+from mxd.backend.schemas.comparison import (
+    ComparedExpert,
+    LossDifference,
+    LossDifferenceResponse,
+    MatchedBy,
+    MatchedPair,
+    RunComparison,
+)
 from mxd.backend.schemas.contrast import (
     ContrastDoneEvent,
     ContrastEvent,
@@ -194,6 +201,8 @@ __all__ = [
     "ListSummary",
     "LiveOptions",
     "LoadedLanguageModel",
+    "LossDifference",
+    "LossDifferenceResponse",
     "MakeListRequest",
     "MatchedBy",
     "MatchedPair",

@@ -54,3 +54,22 @@ class RunComparison(Schema):
     """Median cosine after shuffling every dimension of the other run's experts independently."""
     pairs: tuple[MatchedPair, ...]
     """Pairs by density of the first expert, densest first."""
+
+
+class LossDifference(Schema):
+    """Loss increase of a run minus that of another on the same sequences, in nats, with its 95 % bootstrap interval."""
+
+    value: float
+    low: float
+    """Lower end of the interval."""
+    high: float
+    """Upper end of the interval."""
+    tokens: int
+    """Number of evaluated tokens."""
+
+
+class LossDifferenceResponse(Schema):
+    """Difference of the loss increases of two runs."""
+
+    difference: LossDifference | None
+    """Null if the runs have no evaluation on the same sequences."""

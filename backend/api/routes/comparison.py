@@ -10,9 +10,10 @@ from starlette.responses import Response
 from mxd.backend.api.dependencies import RunName, ServicesDep
 from mxd.backend.database.engine import reading
 from mxd.backend.queries.comparison import run_comparison
+from mxd.backend.queries.evaluations import loss_difference
 from mxd.backend.queries.runs import find_index, find_run
 from mxd.backend.responses import model_response
-from mxd.backend.schemas import RunComparison
+from mxd.backend.schemas import LossDifferenceResponse, RunComparison
 from mxd.trainer.errors import UserError
 
 router = APIRouter(tags=["runs"])
@@ -30,3 +31,11 @@ def comparison(run: RunName, other: OtherName, services: ServicesDep) -> Respons
         matches = services.matches.of(session, find_index(session, one), find_index(session, two))
         vocabularies = [services.library.run(name).vocabulary for name in (run, other)]
         return model_response(run_comparison(session, one, two, matches, vocabularies))
+
+
+@router.get("/runs/{run}/loss-difference/{other}")
+def difference(run: RunName, other: OtherName, services: ServicesDep) -> LossDifferenceResponse:
+    """Loss increase of a run minus that of another, paired by sequence; null without a common evaluation."""
+    with reading(services.database) as session:
+        found = loss_difference(session, find_run(session, run), find_run(session, other))
+        return LossDifferenceResponse(difference=found)

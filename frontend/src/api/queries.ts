@@ -31,16 +31,6 @@ export function runQuery(run: string) {
   });
 }
 
-/** Each expert of a run, matched to the most similar expert of another run. */
-export function comparisonQuery(run: string, other: string) {
-  return queryOptions({
-    queryKey: ["run", run, "comparison", other],
-    queryFn: ({ signal }) =>
-      unwrap(client.GET("/api/runs/{run}/comparison/{other}", { params: { path: { run, other } }, signal })),
-    staleTime: 5 * MINUTE,
-  });
-}
-
 export function expertsQuery(run: string, filters: ExpertFilters, limit = 60) {
   return infiniteQueryOptions({
     queryKey: ["run", run, "experts", filters, limit],

@@ -810,6 +810,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/runs/{run}/loss-difference/{other}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Difference
+         * @description Loss increase of a run minus that of another, paired by sequence; null without a common evaluation.
+         */
+        get: operations["difference"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/runs/{run}/privacy": {
         parameters: {
             query?: never;
@@ -3948,6 +3968,37 @@ export interface components {
              * @description Hugging Face Hub name or local folder.
              */
             source: string;
+        };
+        /**
+         * LossDifference
+         * @description Loss increase of a run minus that of another on the same sequences, in nats, with its 95 % bootstrap interval.
+         */
+        LossDifference: {
+            /**
+             * High
+             * @description Upper end of the interval.
+             */
+            high: number;
+            /**
+             * Low
+             * @description Lower end of the interval.
+             */
+            low: number;
+            /**
+             * Tokens
+             * @description Number of evaluated tokens.
+             */
+            tokens: number;
+            /** Value */
+            value: number;
+        };
+        /**
+         * LossDifferenceResponse
+         * @description Difference of the loss increases of two runs.
+         */
+        LossDifferenceResponse: {
+            /** @description Null if the runs have no evaluation on the same sequences. */
+            difference: components["schemas"]["LossDifference"] | null;
         };
         /**
          * MakeListRequest
@@ -8023,6 +8074,49 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["LiveOptions"];
+                };
+            };
+        };
+    };
+    difference: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the run to compare with. */
+                other: string;
+                /** @description Name of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LossDifferenceResponse"];
                 };
             };
         };

@@ -103,6 +103,23 @@ def test_an_evaluation_has_intervals_and_warnings(seen: TestClient) -> None:
     assert seen.get("/api/runs/nobody/evaluations").status_code == 404
 
 
+def test_the_difference_of_two_runs_is_paired_by_sequence(seen: TestClient) -> None:
+    def difference(one: str, other: str) -> Any:
+        return seen.get(f"/api/runs/{one}/loss-difference/{other}").raise_for_status().json()["difference"]
+
+    increases = {
+        run: seen.get(f"/api/runs/{run}/evaluations").json()["evaluations"][0]["faithfulness"][0]["value"]
+        for run in ("first", "second")
+    }
+    found, reverse = difference("first", "second"), difference("second", "first")
+    assert found["value"] == pytest.approx(increases["first"] - increases["second"], abs=1e-5)
+    assert found["low"] <= found["value"] <= found["high"]
+    assert (reverse["low"], reverse["high"]) == pytest.approx((-found["high"], -found["low"]))
+    same = difference("first", "first")
+    assert (same["low"], same["high"]) == (0, 0)
+    assert difference("first", "bare") is None
+
+
 def test_a_run_states_its_mixing_and_its_newest_routing_share(seen: TestClient) -> None:
     runs = {run["name"]: run for run in seen.get("/api/runs").json()["runs"]}
     (found,) = seen.get("/api/runs/first/evaluations").json()["evaluations"]

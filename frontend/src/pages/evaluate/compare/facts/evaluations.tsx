@@ -3,6 +3,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "react-router";
 
+import { lossDifferenceQuery } from "@/api/comparison";
 import { evaluationsQuery } from "@/api/queries";
 import type { Fact, RunDetail } from "@/api/types";
 import { formatFact } from "@/components/runs/facts-table";
@@ -24,11 +25,13 @@ interface EvaluationsProps {
 export function Verdict({ one, other }: { readonly one: RunDetail; readonly other: RunDetail }) {
   const [first, second] = [useQuery(evaluationsQuery(one.run.name)), useQuery(evaluationsQuery(other.run.name))];
   const common = commonEvaluation(first.data?.evaluations ?? [], second.data?.evaluations ?? []);
+  const { data } = useQuery(lossDifferenceQuery(one.run.name, other.run.name));
+  const difference = data?.difference ?? null;
   const isFair = unfairDifferences(one.run, other.run).length === 0;
   return (
     <section className="compare-verdict" aria-label="Verdict">
       <p className={isFair ? undefined : "unfair"}>{fairness(one.run, other.run)}</p>
-      <p>{common === null ? "" : evaluationVerdict(common)}</p>
+      <p>{common === null || difference === null ? "" : evaluationVerdict(common, difference)}</p>
     </section>
   );
 }

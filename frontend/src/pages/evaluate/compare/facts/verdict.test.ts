@@ -29,21 +29,24 @@ describe("the conditions of two runs", () => {
 describe("the verdict of an evaluation", () => {
   it("names the better run, whichever comes first", () => {
     const [good, bad] = [evaluation("a", 0.0177, 0.0143, 0.0212), evaluation("b", 0.04, 0.034, 0.046)];
-    expect(evaluationVerdict({ one: good, other: bad })).toBe(
-      "a predicts better: the loss increase of a minus that of b is −0.0223 nats (−0.0292 to −0.0154). " +
+    expect(evaluationVerdict({ one: good, other: bad }, { value: -0.0223, low: -0.028, high: -0.0166 })).toBe(
+      "a predicts better: the loss increase of a minus that of b is −0.0223 nats (−0.0280 to −0.0166). " +
         "They are 0.0177 (0.0143 to 0.0212) and 0.0400 (0.0340 to 0.0460). " +
-        "Sample: 10,240 tokens of held_out.jsonl. The 95 % interval of the difference ignores pairing, so it is too wide.",
+        "Sample: 10,240 tokens of held_out.jsonl; the difference is paired by sequence.",
     );
-    expect(evaluationVerdict({ one: bad, other: good })).toMatch(/^a predicts better: .* is \+0.0223 nats/);
+    expect(evaluationVerdict({ one: bad, other: good }, { value: 0.0223, low: 0.0166, high: 0.028 })).toMatch(
+      /^a predicts better: .* is \+0.0223 nats/,
+    );
   });
 
   it("is open if the interval of the difference contains zero", () => {
     const pair = { one: evaluation("a", 0.02, 0.01, 0.03), other: evaluation("b", 0.025, 0.015, 0.035) };
-    expect(evaluationVerdict(pair)).toMatch(/^No clear difference: /);
+    expect(evaluationVerdict(pair, { value: -0.005, low: -0.011, high: 0.001 })).toMatch(/^No clear difference: /);
   });
 
   it("needs a loss increase of both", () => {
+    const NONE = { value: 0, low: 0, high: 0 };
     const without = { ...evaluation("a", 0, 0, 0), faithfulness: [] };
-    expect(evaluationVerdict({ one: without, other: evaluation("b", 0, 0, 0) })).toBeNull();
+    expect(evaluationVerdict({ one: without, other: evaluation("b", 0, 0, 0) }, NONE)).toBeNull();
   });
 });

@@ -2,7 +2,7 @@
 
 import { useQuery } from "@tanstack/react-query";
 
-import { comparisonQuery } from "@/api/queries";
+import { comparisonQuery } from "@/api/comparison";
 import type { RunComparison, RunSummary } from "@/api/types";
 import { Term } from "@/components/terms/term";
 import { Command } from "@/components/ui/copyable-command";
