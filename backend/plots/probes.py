@@ -27,15 +27,19 @@ KINDS = {"neurons": "MLP neurons", "random-gate": "random gate"}
 
 
 def probing(session: Session, chosen: RunRecord | None = None) -> Figure:
-    """F1 of the best single expert per class: one run with intervals, the other methods, the MLP's neurons and a random
-    gate."""
+    """F1 of the best single expert per class, the MLP's neurons and a random gate.
+
+    With a chosen run: it with intervals, each other run, and the neurons of the chosen run's layer. Otherwise runs are
+    grouped by method.
+    """
     probe_records = probes(session)
     named = _classes(probe for probe, _ in probe_records)
     rows: dict[str, Rows] = defaultdict(list)
     for probe, run in probe_records:
-        name = run.name if chosen is not None and run.id == chosen.id else run.method
+        name = run.method if chosen is None else run.name
         rows[name] += _rows(probe, named, "experts", run.name)
-    for probe in {(probe.labels, probe.level): probe for probe, _ in probe_records}.values():
+    own = [probe for probe, run in probe_records if chosen is not None and run.id == chosen.id]
+    for probe in {_texts(probe): probe for probe in own or [probe for probe, _ in probe_records]}.values():
         for kind, name in KINDS.items():
             rows[name] += _rows(probe, named, kind, name)
     figure = go.Figure(
@@ -53,9 +57,7 @@ def probe_coefficients(session: Session, run: RunRecord) -> Figure:
     if not own:
         raise NoEvaluationsError(f"{run.name} has not been probed. Run: mxd probe {run.name} --labels FILE")
     named = _classes(own)
-    panels = [
-        (named[probe.labels, probe.level][name], panel) for probe in own for name, panel in _experts(probe).items()
-    ]
+    panels = [(named[_texts(probe)][name], panel) for probe in own for name, panel in _experts(probe).items()]
     rows = -(-len(panels) // COLUMNS)
     titles = [f"{name}, expert {probe_records['expert']}" for name, probe_records in panels]
     figure = make_subplots(
@@ -78,11 +80,19 @@ def probe_coefficients(session: Session, run: RunRecord) -> Figure:
 
 def _classes(probe_records: Iterator[ProbeRecord] | Sequence[ProbeRecord]) -> dict[tuple[str, str], dict[str, str]]:
     """Names of the classes of each probe, with the file name if there are several probes."""
-    sets = {(probe.labels, probe.level): list(_experts(probe)) for probe in probe_records}
+    sets = {_texts(probe): probe for probe in probe_records}
     return {
-        (labels, level): {name: name if len(sets) == 1 else f"{_stem(labels)}: {name}{_level(level)}" for name in names}
-        for (labels, level), names in sets.items()
+        texts: {
+            name: name if len(sets) == 1 else f"{_stem(probe.labels)}: {name}{_level(probe.level)}"
+            for name in _experts(probe)
+        }
+        for texts, probe in sets.items()
     }
+
+
+def _texts(probe: ProbeRecord) -> tuple[str, str]:
+    """What identifies the labelled texts, wherever their file lies."""
+    return probe.fingerprint, probe.level
 
 
 def _stem(labels: str) -> str:
@@ -99,7 +109,7 @@ def _experts(probe: ProbeRecord) -> dict[str, Result]:
 
 
 def _rows(probe: ProbeRecord, named: Mapping[tuple[str, str], Mapping[str, str]], kind: str, of: str) -> Rows:
-    classes = named[probe.labels, probe.level]
+    classes = named[_texts(probe)]
     scores = {name: panel["top1"] for name, panel in probe.result["kinds"][kind]["classes"].items()}
     return [(classes[name], f"{of}, number {score['experts'][0]}", score) for name, score in scores.items()]
 

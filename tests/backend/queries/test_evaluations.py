@@ -176,8 +176,8 @@ def test_the_probed_run_is_highlighted_and_each_class_has_a_distribution(seen: T
     traces = {trace["name"]: trace for trace in figure(seen, "probing", run="first")["data"]}
     assert {name: trace["meta"]["role"] for name, trace in traces.items()} == {
         "first": "this-run",
-        "mxd": "other",
-        "batch-topk-mxd": "other",
+        "second": "other",
+        "batch": "other",
         "MLP neurons": "reference",
         "random gate": "reference",
     }

@@ -21,7 +21,7 @@ test("what calls for an action comes first, with the command for it", () => {
 test("dead experts are measured on more tokens before anything is trained again", () => {
   const [first] = findings(evaluation(0.5, 0.1), RUN);
   expect(first?.command?.split("\n")).toEqual([
-    "mxd evaluate one --dataset held.txt --tokens 102400",
+    "mxd evaluate one --dataset held.txt --tokens 40960",
     "mxd train lm --layer 3 --dataset train.txt --k 16 --num-experts 2048",
   ]);
 });

@@ -28,6 +28,8 @@ const MAX_DUPLICATES = 0.05;
 /** Mean share of the full rank. */
 const MIN_RANK = 0.95;
 const MIN_EFFECTIVE = 0.25;
+/** Factor between the tokens of an evaluation and those that are suggested for the next one. */
+const MORE_TOKENS = 4;
 
 interface Evaluated {
   readonly run: TrainedRun;
@@ -49,7 +51,7 @@ const balanced = ({ run }: Evaluated) => trainCommand(run, "--load-balance-weigh
 function dead(share: number, evaluated: Evaluated): Finding {
   const title = `${formatPercent(share, 1)} % of the experts are dead`;
   const experts = { label: "Rarest experts", params: { sort: "density", order: "asc" } };
-  const more = `mxd evaluate ${evaluated.run.name} --dataset ${evaluated.text} --tokens ${10 * evaluated.tokens}`;
+  const more = `mxd evaluate ${evaluated.run.name} --dataset ${evaluated.text} --tokens ${MORE_TOKENS * evaluated.tokens}`;
   if (share <= MAX_DEAD) {
     const advice = "They were active on none of these tokens. Rare experts need more tokens to be seen.";
     return { level: "good", title, advice, experts, command: more };

@@ -173,10 +173,11 @@ function ExamplePassages({ onChoose }: { readonly onChoose: (passage: string) =>
 interface ResultsProps extends ParamProps {
   readonly run: RunSummary;
   readonly passages: readonly string[];
+  readonly isWorking: boolean;
   readonly onPassage: (passage: string) => void;
 }
 
-function Results({ run, passages, params, setParams, onPassage }: ResultsProps) {
+function Results({ run, passages, isWorking, params, setParams, onPassage }: ResultsProps) {
   const { data, error, refetch } = useQuery(privacyQuery(run.name));
   const { isPending: isChoosing } = useQuery(routingOptionsQuery(run.name));
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
@@ -184,6 +185,7 @@ function Results({ run, passages, params, setParams, onPassage }: ResultsProps) 
   if (data === undefined || isChoosing) return null;
   const shown = data.protected.find(({ result }) => result.runs[0] === params.result) ?? data.protected[0];
   if (shown === undefined) {
+    if (isWorking) return null;
     return (
       <>
         <EmptyState title="Type passages on which the model should be uncertain">
@@ -286,7 +288,7 @@ function Privacy({ run }: { readonly run: RunSummary }) {
         </div>
         <Limitations run={run} passages={passages} />
         <ProgressLine work={work} />
-        <Results run={run} passages={passages} params={params} setParams={setParams} onPassage={setText} />
+        <Results {...{ run, passages, isWorking, params, setParams }} onPassage={setText} />
       </div>
     </>
   );
