@@ -91,7 +91,7 @@ def _classes(probe_records: Iterator[ProbeRecord] | Sequence[ProbeRecord]) -> di
 
 
 def _texts(probe: ProbeRecord) -> tuple[str, str]:
-    """What identifies the labelled texts, wherever their file lies."""
+    """Identity of the labelled texts, wherever their file lies."""
     return probe.fingerprint, probe.level
 
 

@@ -98,7 +98,7 @@ def loss_difference(session: Session, one: RunRecord, other: RunRecord) -> LossD
 
 
 def _sample(record: EvaluationRecord) -> tuple[str, int, int]:
-    """What determines the evaluated sequences."""
+    """The values that determine the evaluated sequences."""
     return record.fingerprint, record.result["tokens"], record.settings["seed"]
 
 
