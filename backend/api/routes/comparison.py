@@ -37,5 +37,5 @@ def comparison(run: RunName, other: OtherName, services: ServicesDep) -> Respons
 def difference(run: RunName, other: OtherName, services: ServicesDep) -> LossDifferenceResponse:
     """Loss increase of a run minus that of another, paired by sequence; null without a common evaluation."""
     with reading(services.database) as session:
-        found = loss_difference(session, find_run(session, run), find_run(session, other))
-        return LossDifferenceResponse(difference=found)
+        one, two = find_run(session, run), find_run(session, other)
+        return LossDifferenceResponse(difference=loss_difference(session, one, two))
