@@ -69,10 +69,7 @@ const FACTS: readonly FactKind[] = [
   {
     name: "Active in index",
     value: ({ run }) => run.active_experts,
-    text: ({ run: { active_experts, indexed_tokens } }) =>
-      active_experts === null
-        ? "not indexed"
-        : `${formatCount(active_experts)} on ${formatCompact(indexed_tokens ?? 0)} tokens`,
+    text: ({ run }) => (run.active_experts === null ? "not indexed" : formatCount(run.active_experts)),
   },
 ];
 
