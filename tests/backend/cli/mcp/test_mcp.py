@@ -107,8 +107,11 @@ def test_every_reading_tool_returns_control_and_sample(data: Path) -> None:
 def numbers_apart(document: Any) -> tuple[Any, list[float]]:
     """A document without its floats, and the floats: sums depend on which requests share a batch."""
     floats: list[float] = []
-    rest = json.loads(json.dumps(document), parse_float=lambda digits: floats.append(float(digits)))
-    return rest, floats
+
+    def take(digits: str) -> None:
+        floats.append(float(digits))
+
+    return json.loads(json.dumps(document), parse_float=take), floats
 
 
 def test_steering_includes_the_same_edits_of_a_random_expert(data: Path) -> None:
