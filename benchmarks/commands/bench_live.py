@@ -120,15 +120,15 @@ class BenchSoak(Command):
         return 0 if found.finished and not found.wrong + found.stuck + found.failed else 1
 
 
-def sample_run() -> Run:
-    """Return the demo's main run.
+def sample_run(name: str = DEMO_RUN) -> Run:
+    """Return a run of the demo, by default the main one.
 
     Raises:
         NotFoundError: it is missing.
     """
     from mxd.trainer.storage.run import Run
 
-    return Run.load(DEMO_RUN, SAMPLE)
+    return Run.load(name, SAMPLE)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from benchmarks.commands.bench_live import Positive, sample_run
+from benchmarks.commands.bench_live import DEMO_RUN, Positive, sample_run
 from benchmarks.peers.environments import ENVIRONMENTS
 from benchmarks.peers.scripts.protocol import Work
 from mxd.backend.cli.base import Command
@@ -43,10 +43,21 @@ class BenchPeers(Command):
         "python -m benchmarks peers --works pair,routing --peers transformers --rounds 1",
     )
 
-    works: Several[Work] = ("pair", "text", "pairs", "routing", "index", "autoencoder", "transcoder")
+    works: Several[Work] = (
+        "pair",
+        "pair-texts",
+        "pairs",
+        "pairs-texts",
+        "routing",
+        "index",
+        "autoencoder",
+        "transcoder",
+    )
     """Work to compare. Comma-separated."""
     peers: Several[PeerName] = ("transformers", "nnsight", "sae-lens", "sparsify", "delphi")
     """Packages to compare with. Comma-separated."""
+    demo_run: str = DEMO_RUN
+    """Run of the demo that steers, routes and is indexed; training uses its layer."""
     tokens: Annotated[int, Field(gt=0, le=256)] = 64
     """Tokens that each variant of a steering pair generates."""
     train_tokens: Count = 102_400
@@ -77,7 +88,7 @@ class BenchPeers(Command):
 
         if PAPER in self.peers and self.paper_code is None:
             raise UserError("The peer 'paper' needs --paper-code: the folder of a copy of its repository.")
-        run = sample_run()
+        run = sample_run(self.demo_run)
         language_model = LanguageModel.load(run.language_model_source, "cpu", torch.float32)
         with task("Comparing", "rounds") as callbacks:
             found = bench_peers(

@@ -66,7 +66,9 @@ def bench_generate(
         "pair": lambda: list(steer(language_model, run, configs[0], {})),
         "bare": lambda: bare_step(language_model, run, configs[0]),
         "alone": lambda: [list(steer(language_model, run, config, {})) for config in configs],
-        "together": lambda: steer_together(language_model, run, configs),
+        "together": lambda: steer_together(
+            language_model, [Steering.prepare(language_model, [run], config, {}) for config in configs]
+        ),
     }
     seconds = Rounds(1, rounds, callbacks).take(ways)
     pair = statistics.median(seconds["pair"])
@@ -140,10 +142,9 @@ def bare_step(language_model: LanguageModel, run: Run, config: SteeringConfig) -
     return (time.perf_counter() - started) / sampling.max_tokens
 
 
-def steer_together(language_model: LanguageModel, run: Run, configs: Sequence[SteeringConfig]) -> int:
-    """Steer several pairs in one batch. Returns the number of token events."""
-    batch = RowBatch(language_model)
-    going = [Steering.prepare(language_model, [run], config, {}) for config in configs]
+def steer_together(language_model: LanguageModel, requests: Sequence[Steering]) -> int:
+    """Answer several requests in one batch. Returns the number of token events."""
+    batch, going = RowBatch(language_model), list(requests)
     found = sum(isinstance(step, TokenEvent) for each in going for step in each.join(batch))
     while going := [each for each in going if not each.finished]:
         step = batch.step()

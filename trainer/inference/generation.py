@@ -279,7 +279,7 @@ class RowBatch:
         sharing = shared_prefix(self.language_model.architecture.blocks, layout.split_block, layout.text_of)
         with ExitStack() as stack:
             # First, so that replaced MLPs compute the original with the faster kernels.
-            self.language_model.linear_kernels.apply(new * len(rows), stack)
+            self.language_model.linear_kernels.apply(stack)
             stack.enter_context(sharing)
             stack.enter_context(self.language_model.replace_mlps(blocks))
             output: Any = self.language_model.module(

@@ -1,9 +1,9 @@
 """Matrix products with constant weights on a CPU: for each shape, the kernel that was fastest when both were timed.
 
-A generation step multiplies few rows by large weights. PyTorch's kernel reads the weights once for up to three rows,
-and twice or more often for four. oneDNN's, with weights in its own layout, reads them once for many rows. It is also
-about 10 % faster for the hundreds of rows of a routed text. On other processors it may be slower, so both are timed
-once per process, shape and number of rows.
+A generation step multiplies few rows by large weights, and reading the weights takes most of its time. oneDNN's kernel
+with weights in its own layout reads them once for up to 16 rows, and faster than PyTorch's: in about half the time. It
+is also about 10 % faster for the hundreds of rows of a routed text. On other processors it may be slower, so both are
+timed once per process, shape and number of rows.
 
 Shapes: R rows, I input width, O output width.
 """
@@ -21,13 +21,19 @@ from torch.nn import functional as F
 
 from mxd.trainer.language_model.mlp_hooks import replace_forward
 
-MIN_ROWS, MAX_ROWS = 4, 1024
-"""Numbers of rows for which kernels are chosen. Elsewhere PyTorch's was always among the fastest."""
-MIN_WEIGHTS = 1 << 17
+MAX_TIMED_ROWS = 1024
+"""More rows use the kernel that is faster for this number."""
+LAYOUT_ROWS = 4
+"""Number of rows that the layout of packed weights is chosen for. It serves other numbers equally well."""
+MIN_WEIGHTS = 1 << 16
 """Smaller matrices stay in the processor's cache, where the kernels differ little."""
 PACKED_BYTES = 1 << 30
 """Most memory for packed copies of the weights of one language model."""
-REPEATS = 8
+REPEATS = 3
+CACHE_BYTES = 32 << 20
+"""Bytes of weights that do not stay in the processor's cache, as those of a language model do not."""
+FEW_ROWS = 32
+"""Largest number of rows whose product takes about as long as reading the weights."""
 WORTHWHILE = 0.95
 """A packed copy takes memory, so it has to take less than this share of the time."""
 
@@ -40,11 +46,10 @@ class LinearKernels:
         linears = [each for each in module.modules() if type(each) is nn.Linear and is_suitable(each.weight)]
         self._linears = [_Linear(linear, self) for linear in linears]
 
-    def apply(self, rows: int, stack: ExitStack) -> None:
-        """Use the kernels until ``stack`` is closed, if ``rows`` is a number of rows for which they are chosen."""
-        if MIN_ROWS <= rows <= MAX_ROWS:
-            for linear in self._linears:
-                replace_forward(linear.module, linear.forward, stack)
+    def apply(self, stack: ExitStack) -> None:
+        """Use the kernels until ``stack`` is closed."""
+        for linear in self._linears:
+            replace_forward(linear.module, linear.forward, stack)
 
 
 class _Linear:
@@ -59,9 +64,8 @@ class _Linear:
     def forward(self, x: Tensor) -> Tensor:
         module = self.module
         rows = x.numel() // x.shape[-1]
-        if MIN_ROWS <= rows <= MAX_ROWS and is_packing_faster(
-            *module.weight.shape, 1 << (rows - 1).bit_length(), torch.get_num_threads()
-        ):
+        timed = min(MAX_TIMED_ROWS, 1 << (rows - 1).bit_length())
+        if rows and is_packing_faster(*module.weight.shape, timed, torch.get_num_threads()):
             packed = self._current()
             if packed is not None:
                 return packed_product(x, packed, module.bias)
@@ -77,7 +81,7 @@ class _Linear:
             if self._kernels.bytes_left < weight.nbytes:
                 return None
             self._kernels.bytes_left -= weight.nbytes
-        self._packed, self._source = pack(weight, MIN_ROWS), source
+        self._packed, self._source = pack(weight), source
         return self._packed
 
 
@@ -89,16 +93,20 @@ def is_suitable(weight: Tensor) -> bool:
     )
 
 
-def pack(weight: Tensor, rows: int) -> Tensor:
-    """Copy of a weight [O, I] in oneDNN's layout for products with about ``rows`` rows."""
-    packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), rows)
+def pack(weight: Tensor) -> Tensor:
+    """Copy of a weight [O, I] in oneDNN's layout."""
+    packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), LAYOUT_ROWS)
     return packed
 
 
 def packed_product(x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
-    """``F.linear`` with a packed weight."""
-    output: Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
-    return output
+    """``F.linear`` with a packed weight, for at least one row."""
+    if x.numel() > x.shape[-1]:
+        output: Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
+        return output
+    # For a single row, oneDNN has only a kernel that is 40 times as slow.
+    twice = packed_product(x.reshape(1, -1).expand(2, -1), packed, bias)
+    return twice[:1].reshape(*x.shape[:-1], -1)
 
 
 @cache
@@ -106,10 +114,12 @@ def packed_product(x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
 def is_packing_faster(outputs: int, inputs: int, rows: int, threads: int) -> bool:  # noqa: ARG001
     """Time both kernels on random values; ``threads`` is the present number, which the answer depends on."""
     x_RI, weight_OI = torch.randn(rows, inputs), torch.randn(outputs, inputs)
-    packed = pack(weight_OI, MIN_ROWS)
-    kernels: list[Callable[[], Tensor]] = [
-        lambda: F.linear(x_RI, weight_OI),
-        lambda: packed_product(x_RI, packed, None),
+    copies = -(-CACHE_BYTES // weight_OI.nbytes) if rows <= FEW_ROWS else 1
+    weights = [weight_OI.clone() for _ in range(copies)]
+    packed = [pack(weight) for weight in weights]
+    kernels: list[Callable[[], object]] = [
+        lambda: [F.linear(x_RI, weight) for weight in weights],
+        lambda: [packed_product(x_RI, weight, None) for weight in packed],
     ]
     plain, with_packing = (
         min(seconds) for seconds in zip(*(map(_seconds, kernels) for _ in range(REPEATS)), strict=True)
@@ -117,7 +127,7 @@ def is_packing_faster(outputs: int, inputs: int, rows: int, threads: int) -> boo
     return bool(with_packing < WORTHWHILE * plain)
 
 
-def _seconds(kernel: Callable[[], Tensor]) -> float:
+def _seconds(kernel: Callable[[], object]) -> float:
     started = time.thread_time()  # not wall time, in which another program's work would count
     kernel()
     return time.thread_time() - started

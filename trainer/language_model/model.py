@@ -160,13 +160,14 @@ class LanguageModel:
                 raise _StopForward
             return mlp()
 
-        with ExitStack() as stack:
-            self.linear_kernels.apply(input_ids_BT.numel(), stack)
-            self._forward({layer: partial(watch, layer) for layer in layers}, input_ids_BT)
+        self._forward({layer: partial(watch, layer) for layer in layers}, input_ids_BT)
         return inputs
 
     def _forward(self, functions: Mapping[int, MlpFunction], input_ids_BT: Tensor) -> None:
-        with self.replace_mlps(functions), suppress(_StopForward):
+        with ExitStack() as stack:
+            self.linear_kernels.apply(stack)
+            stack.enter_context(self.replace_mlps(functions))
+            stack.enter_context(suppress(_StopForward))
             self.module.base_model(input_ids=input_ids_BT.to(self.device), use_cache=False)
 
     @torch.no_grad()

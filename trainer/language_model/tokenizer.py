@@ -62,6 +62,15 @@ def load_tokenizer(source: str) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
+def decode_all(tokenizer: PreTrainedTokenizerBase, sequences: list[list[int]]) -> list[str]:
+    """Texts of token sequences, without cleaning up spaces. Much faster for many short ones than ``batch_decode``."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return tokenizer.batch_decode(sequences, clean_up_tokenization_spaces=False)
+    texts: list[str] = backend.decode_batch(sequences, skip_special_tokens=False)
+    return texts
+
+
 def _downloaded(source: str, local: bool) -> Path | None:
     """Folder in the cache of a Hub model's tokenizer.json; None if it has none or cannot be downloaded."""
     from transformers.utils.hub import cached_file

@@ -32,4 +32,4 @@ def pair() -> int:
     return int(output.shape[1] - ids.shape[1])
 
 
-serve({"pair": pair}, ("nnsight", "transformers"))
+serve({"pair": pair, "pair-texts": pair}, ("nnsight", "transformers"))

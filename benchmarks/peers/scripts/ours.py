@@ -23,7 +23,7 @@ from mxd.trainer.analysis.labelling import label_experts
 from mxd.trainer.config import IndexConfig, OptimizerConfig, TextConfig, TrainConfig
 from mxd.trainer.config.methods import Method
 from mxd.trainer.inference.routing import route
-from mxd.trainer.inference.steering import generate, steer
+from mxd.trainer.inference.steering import Steering, generate, steer
 from mxd.trainer.language_model.loading import load_width
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.layers.base import SparseLayer
@@ -64,7 +64,15 @@ def text() -> int:
 def pairs() -> int:
     """Generate several pairs in one batch, with all values that the dashboard shows. Returns the number of events."""
     configs = [steering_config(run, work["tokens"], seed) for seed in range(work["pairs"])]
-    return steer_together(language_model, run, configs)
+    return steer_together(language_model, [Steering.prepare(language_model, [run], config, {}) for config in configs])
+
+
+def texts(count: int) -> int:
+    """Generate the two texts of several pairs in one batch, and nothing else. Returns the number of events."""
+    steered = [steering_config(run, work["tokens"], seed) for seed in range(count)]
+    configs = [each for config in steered for each in (config.model_copy(update={"edits": ()}), config)]
+    requests = [Steering.prepare(language_model, [run], config, {}).alone() for config in configs]
+    return steer_together(language_model, requests)
 
 
 def routing() -> float:
@@ -134,7 +142,7 @@ def train_mxd() -> Callable[[], str]:
     return outputs
 
 
-works: dict[str, Callable[[], object]] = {"pair": pair, "text": text, "pairs": pairs, "routing": routing}
-works |= {"index": index, "autoencoder": partial(train, "autoencoder")}
-works |= {"transcoder": partial(train, "transcoder"), "mxd": train_mxd}
+works: dict[str, Callable[[], object]] = {"pair": pair, "pairs": pairs, "text": text, "routing": routing}
+works |= {"pair-texts": partial(texts, 1), "pairs-texts": partial(texts, work["pairs"]), "index": index}
+works |= {"autoencoder": partial(train, "autoencoder"), "transcoder": partial(train, "transcoder"), "mxd": train_mxd}
 serve(works, ("mxd-explorer", "torch"))

@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from typing import Literal
 
-Work = Literal["pair", "text", "pairs", "routing", "index", "autoencoder", "transcoder", "mxd"]
+Work = Literal[
+    "pair", "pair-texts", "pairs", "pairs-texts", "text", "routing", "index", "autoencoder", "transcoder", "mxd"
+]
 
 
 def serve(works: Mapping[str, Callable[[], object]], packages: tuple[str, ...]) -> None:

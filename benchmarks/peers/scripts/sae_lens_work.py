@@ -97,4 +97,4 @@ def autoencoder() -> str:
 
 
 names = ("sae-lens", "transformer-lens", "transformers")
-serve({"pair": pair, "routing": routing, "autoencoder": autoencoder}, names)
+serve({"pair": pair, "pair-texts": pair, "routing": routing, "autoencoder": autoencoder}, names)

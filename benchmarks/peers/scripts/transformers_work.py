@@ -63,6 +63,11 @@ def pairs() -> int:
     return generate(2 * work["pairs"], slice(1, None, 2))
 
 
-works: dict[str, Callable[[], object]] = {"pair": lambda: generate(2, slice(1, 2)), "pairs": pairs, "routing": routing}
-works["text"] = lambda: generate(1, slice(0, 1))
+def pair() -> int:
+    """A pair as two rows; the second is steered."""
+    return generate(2, slice(1, 2))
+
+
+works: dict[str, Callable[[], object]] = {"pair": pair, "pair-texts": pair, "pairs": pairs, "pairs-texts": pairs}
+works |= {"text": lambda: generate(1, slice(0, 1)), "routing": routing}
 serve(works, ("transformers", "torch"))

@@ -48,11 +48,12 @@ def test_every_work_is_timed_and_scored(tmp_path: Path, monkeypatch: pytest.Monk
     points = {(point.work, point.participant): point for point in found.points}
     assert points.keys() == {
         *((work, "mxd") for work in get_args(Work)),
-        *((work, "transformers") for work in ("pair", "text", "pairs", "routing")),
+        *((work, "transformers") for work in ("pair", "pair-texts", "pairs", "pairs-texts", "text", "routing")),
     }
     assert all(point.wall_seconds > 0 and point.cpu_seconds > 0 for point in found.points)
     assert points["pair", "transformers"].quality == 2 * SIZES.tokens
     assert points["pairs", "transformers"].quality == 16 * SIZES.tokens == points["pairs", "mxd"].quality
+    assert points["pair-texts", "mxd"].quality == 2 * SIZES.tokens == points["pair-texts", "transformers"].quality
     assert points["routing", "mxd"].quality > 0.99
     assert points["routing", "transformers"].quality > 0.99
     for work in ("transcoder", "mxd"):

@@ -13,7 +13,7 @@ from tokenizers.processors import TemplateProcessing
 from transformers import ByT5Tokenizer, PreTrainedTokenizerBase
 
 from mxd.trainer.errors import NotFoundError, UserError
-from mxd.trainer.language_model.tokenizer import load_tokenizer, start_token_id, token_texts
+from mxd.trainer.language_model.tokenizer import decode_all, load_tokenizer, start_token_id, token_texts
 from tests.helpers.formats.tiny_tokenizers import END, byte_fallback, byte_level, metaspace, word_piece
 
 TOKENIZERS: dict[str, PreTrainedTokenizerBase] = {
@@ -54,6 +54,13 @@ def test_texts_of_any_ids_join_to_the_decoded_whole(name: str, data: st.DataObje
 def test_texts_of_encoded_text_join_to_the_text(name: str, text: str) -> None:
     tokenizer = TOKENIZERS[name]
     assert "".join(token_texts(tokenizer, encode(tokenizer, text))) == text
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_many_sequences_decode_as_one_by_one(name: str) -> None:
+    tokenizer = TOKENIZERS[name]
+    sequences = [list(range(start, start + 5)) for start in range(0, 50, 7)] + [[]]
+    assert decode_all(tokenizer, sequences) == [decode(tokenizer, ids) for ids in sequences]
 
 
 @given(text=st.text(st.characters(codec="utf-8", exclude_characters="\ufffd"), max_size=30))

@@ -7,7 +7,7 @@ from itertools import groupby, islice, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sqlalchemy import Engine, and_, insert, select
+from sqlalchemy import Engine, Insert, LargeBinary, and_, bindparam, insert, select
 from sqlalchemy.orm import Session
 
 from mxd.trainer.analysis.indexing.activations import ActivePairs, Ints
@@ -16,7 +16,8 @@ from mxd.trainer.analysis.indexing.examples import SelectedExamples, StoredSeque
 from mxd.trainer.analysis.indexing.routed_sample import RoutedSample
 from mxd.trainer.analysis.indexing.statistics import ACTIVATION_BINS, HISTOGRAM_BINS
 from mxd.trainer.config import IndexConfig
-from mxd.trainer.storage.database.column_types import ACTIVE, TOKEN_IDS, pack_routed
+from mxd.trainer.language_model.tokenizer import decode_all
+from mxd.trainer.storage.database.column_types import ACTIVE, TOKEN_IDS, pack_active, pack_routed
 from mxd.trainer.storage.database.open import delete_index, writing
 from mxd.trainer.storage.database.search import SEARCH_MARGIN, insert_search, make_search_table, search_body
 from mxd.trainer.storage.database.tables import (
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 ROWS_PER_INSERT = 5_000
 EXPERTS_PER_INSERT = 200
+EXAMPLE_COLUMNS = SelectedExamples._fields[:-2]
 
 
 def write_index(
@@ -50,10 +52,12 @@ def write_index(
         run = find_record(session, run_name)
         delete_index(session, run.id)
         selected = builder.prune()
-        _insert(session, ExpertRecord, _experts(run.id, config, builder))
-        _insert(session, SequenceRecord, _sequences(run.id, builder))
-        _insert(session, RoutedRecord, _routed(run.id, run.num_experts, builder.sample))
-        _insert(session, ExampleRecord, _examples(run.id, selected, builder.examples.pairs))
+        _insert(session, insert(ExpertRecord), _experts(run.id, config, builder))
+        _insert(session, insert(SequenceRecord), _sequences(run.id, builder))
+        _insert(session, insert(RoutedRecord), _routed(run.id, run.num_experts, builder.sample))
+        # Encoded together, because one by one takes as long as the inserts.
+        packed = insert(ExampleRecord).values(active=bindparam("packed", type_=LargeBinary))
+        _insert(session, packed, _examples(run.id, selected, builder.examples.pairs))
         _insert_search(session, run.id, selected, builder.sequences, tokenizer)
         session.add(
             IndexRecord(
@@ -71,9 +75,10 @@ def write_index(
     return len(selected.expert)
 
 
-def _insert(session: Session, table: type[Any], rows: Iterator[dict[str, Any]]) -> None:
+def _insert(session: Session, statement: Insert, rows: Iterator[dict[str, Any]]) -> None:
+    connection = session.connection()  # faster than the session's bulk insert
     while chunk := list(islice(rows, ROWS_PER_INSERT)):
-        session.execute(insert(table), chunk)
+        connection.execute(statement, chunk)
 
 
 def _experts(run_id: int, config: IndexConfig, builder: IndexBuilder) -> Iterator[dict[str, Any]]:
@@ -117,19 +122,10 @@ def _examples(run_id: int, selected: SelectedExamples, pairs: ActivePairs) -> It
     active_P["position"], active_P["coefficient"], active_P["rank"] = pairs.position, pairs.coefficient, pairs.rank
     for start in range(0, len(selected.expert), ROWS_PER_INSERT):
         # In chunks, because Python objects take many times the memory of arrays.
-        rows = zip(*(field[start : start + ROWS_PER_INSERT].tolist() for field in selected), strict=True)
-        for row in rows:
-            expert, bin_number, rank, sequence, position, coefficient, low, high = row
-            yield {
-                "run_id": run_id,
-                "expert": expert,
-                "bin": bin_number,
-                "rank": rank,
-                "sequence": sequence,
-                "position": position,
-                "coefficient": coefficient,
-                "active": active_P[low:high].tobytes(),
-            }
+        chunk = SelectedExamples._make(field[start : start + ROWS_PER_INSERT] for field in selected)
+        packed = pack_active(active_P, chunk.start, chunk.end)
+        for *numbers, active in zip(*(field.tolist() for field in chunk[: len(EXAMPLE_COLUMNS)]), packed, strict=True):
+            yield {"run_id": run_id, **dict(zip(EXAMPLE_COLUMNS, numbers, strict=True)), "packed": active}
 
 
 def _routed(run_id: int, num_experts: int, sample: RoutedSample) -> Iterator[dict[str, Any]]:
@@ -156,7 +152,7 @@ def _insert_search(
     edges = np.flatnonzero(np.diff(selected.expert[largest], prepend=-1))[::EXPERTS_PER_INSERT].tolist()
     for start, end in pairwise([*edges, len(largest)]):
         chunk = largest[start:end]
-        bodies = tokenizer.batch_decode(_windows(selected, chunk, sequences))
+        bodies = decode_all(tokenizer, _windows(selected, chunk, sequences))
         by_expert = groupby(zip(selected.expert[chunk].tolist(), bodies, strict=True), key=lambda pair: pair[0])
         insert_search(
             session, run_id, ((expert, search_body(body for _, body in pairs)) for expert, pairs in by_expert)
@@ -181,7 +177,7 @@ def index_search(session: Session, run_id: int, tokenizer: PreTrainedTokenizerBa
     by_expert = groupby(_search_windows(session, run_id), key=lambda window: window[0])
     documents: list[tuple[int, str]] = []
     for expert, windows in by_expert:
-        documents.append((expert, search_body(tokenizer.batch_decode([ids for _, ids in windows]))))
+        documents.append((expert, search_body(decode_all(tokenizer, [ids for _, ids in windows]))))
         if len(documents) == EXPERTS_PER_INSERT:
             insert_search(session, run_id, documents)
             documents = []

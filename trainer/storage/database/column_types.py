@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -52,6 +52,25 @@ def pack(numbers: Iterable[int]) -> bytes:
     return bytes(packed)
 
 
+def pack_all(numbers_M: NDArray[np.int64]) -> tuple[bytes, NDArray[np.int64]]:
+    """Encode each number as ``pack`` does. Returns the concatenated bytes, and the offset where each number ends.
+
+    Raises:
+        ValueError: a number is negative.
+    """
+    if numbers_M.min(initial=0) < 0:
+        raise ValueError("Negative numbers cannot be packed.")
+    bits_M = np.frexp(numbers_M.astype(np.float64))[1]  # exact below 2^53
+    bytes_M = np.maximum(1, -(-bits_M // 7))
+    end_M = np.cumsum(bytes_M)
+    packed_B = np.empty(end_M[-1] if len(end_M) else 0, np.uint8)
+    for place in range(bytes_M.max(initial=0)):
+        longer_M = bytes_M > place
+        offset_M = (end_M - bytes_M)[longer_M] + place
+        packed_B[offset_M] = numbers_M[longer_M] >> 7 * place & 127 | (bytes_M[longer_M] > place + 1) << 7
+    return packed_B.tobytes(), end_M
+
+
 def unpack(packed: bytes) -> list[int]:
     """Decode the output of ``pack``."""
     if packed.isascii():
@@ -77,6 +96,28 @@ def unpack_all(packed: bytes) -> NDArray[np.int64]:
     first_M = np.concatenate([np.zeros(1, np.int64), last_M[:-1] + 1])
     place_B = np.arange(len(bytes_B)) - np.repeat(first_M, last_M - first_M + 1)
     return np.add.reduceat((bytes_B & 127).astype(np.int64) << 7 * place_B, first_M)
+
+
+def pack_active(active_P: NDArray[np.void], low_E: NDArray[np.int64], high_E: NDArray[np.int64]) -> list[bytes]:
+    """Encode the entries ``low`` to ``high`` of an array of ``ACTIVE`` as one ``PackedActive`` value each."""
+    count_E = high_E - low_E
+    first_E = np.cumsum(count_E) - count_E  # of the entries of all examples, one after another
+    number_Q = np.arange(count_E.sum()) - np.repeat(first_E, count_E)
+    active_Q = active_P[number_Q + np.repeat(low_E, count_E)]
+    position_Q = active_Q["position"].astype(np.int64)
+    begin_E = 2 * first_E + np.arange(len(count_E))
+    step_Q = np.repeat(begin_E + 1, count_E) + number_Q
+    numbers_M = np.empty(2 * len(active_Q) + len(count_E), np.int64)
+    numbers_M[begin_E] = count_E
+    numbers_M[step_Q] = position_Q - np.where(number_Q, np.roll(position_Q, 1), 0)
+    numbers_M[step_Q + np.repeat(count_E, count_E)] = active_Q["rank"]
+    packed, end_M = pack_all(numbers_M)
+    ends = end_M[begin_E + 2 * count_E].tolist()
+    coefficients, limits = active_Q["coefficient"].tobytes(), (4 * (first_E + count_E)).tolist()
+    return [
+        packed[start:end] + coefficients[low:high]
+        for (start, end), (low, high) in zip(pairwise([0, *ends]), pairwise([0, *limits]), strict=True)
+    ]
 
 
 @_reports_damage
@@ -124,11 +165,8 @@ class PackedActive(TypeDecorator[bytes]):
         """Encode."""
         if value is None:
             return None
-        count = len(value) // ACTIVE.itemsize
-        fields = struct.unpack("<" + "HfH" * count, value)
-        positions = fields[::3]
-        steps = [after - before for before, after in zip((0, *positions), positions, strict=False)]
-        return pack([count, *steps, *fields[2::3]]) + struct.pack(f"<{count}f", *fields[1::3])
+        active_P = np.frombuffer(value, ACTIVE)
+        return pack_active(active_P, np.array([0]), np.array([len(active_P)]))[0]
 
     def process_result_value(self, value: bytes | None, dialect: Dialect) -> bytes | None:
         """Decode."""

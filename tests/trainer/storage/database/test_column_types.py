@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy.dialects import sqlite
@@ -15,7 +16,10 @@ from mxd.trainer.storage.database.column_types import (
     PackedTokenIds,
     count_packed,
     pack,
+    pack_active,
+    pack_all,
     unpack,
+    unpack_active,
     unpack_all,
 )
 
@@ -45,6 +49,31 @@ def test_active_positions_round_trip(positions: set[int], chance: object) -> Non
     column = PackedActive()
     packed = column.process_bind_param(pairs.tobytes(), DIALECT)
     assert column.process_result_value(packed, DIALECT) == pairs.tobytes()
+
+
+@given(st.lists(NUMBERS, max_size=200))
+def test_numbers_packed_together_are_those_packed_one_by_one(numbers: list[int]) -> None:
+    packed, ends = pack_all(np.array(numbers, np.int64))
+    assert packed == pack(numbers)
+    assert ends.tolist() == [len(pack(numbers[: number + 1])) for number in range(len(numbers))]
+
+
+def test_negative_numbers_are_not_packed() -> None:
+    with pytest.raises(ValueError, match="Negative"):
+        pack_all(np.array([3, -1]))
+
+
+@given(st.lists(st.tuples(st.integers(0, 200), st.integers(0, 5)), min_size=1, max_size=20))
+def test_examples_packed_together_are_those_packed_one_by_one(ranges: list[tuple[int, int]]) -> None:
+    active = np.zeros(205, ACTIVE)
+    active["position"], active["rank"] = np.arange(205) * 300, np.arange(205)
+    active["coefficient"] = np.linspace(0, 1, 205)
+    low = np.array([start for start, _ in ranges])
+    high = low + np.array([count for _, count in ranges])
+    column, each = PackedActive(), [active[start:end] for start, end in zip(low, high, strict=True)]
+    packed = pack_active(active, low, high)
+    assert packed == [column.process_bind_param(one.tobytes(), DIALECT) for one in each]
+    assert [unpack_active(one) for one in packed] == [one.tolist() for one in each]
 
 
 @given(st.lists(st.integers(0, 2**32 - 1), max_size=200))
