@@ -1,9 +1,9 @@
-"""Matrix products with constant weights on a CPU: for each shape, the kernel that was fastest when both were timed.
+"""Matrix products with constant weights on a CPU: for each number of rows, the kernel that was faster when timed.
 
 A generation step multiplies few rows by large weights, and reading the weights takes most of its time. oneDNN's kernel
 with weights in its own layout reads them once for up to 16 rows, and faster than PyTorch's: in about half the time. It
 is also about 10 % faster for the hundreds of rows of a routed text. On other processors it may be slower, so both are
-timed once per process, shape and number of rows.
+timed once per language model and number of rows, on a sample of its own weights.
 
 Shapes: R rows, I input width, O output width.
 """
@@ -11,9 +11,8 @@ Shapes: R rows, I input width, O output width.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from functools import cache
 
 import torch
 from torch import Tensor, nn
@@ -21,19 +20,18 @@ from torch.nn import functional as F
 
 from mxd.trainer.language_model.mlp_hooks import replace_forward
 
-MAX_TIMED_ROWS = 1024
-"""More rows use the kernel that is faster for this number."""
 LAYOUT_ROWS = 4
 """Number of rows that the layout of packed weights is chosen for. It serves other numbers equally well."""
+FEW_ROWS, MANY_ROWS = 32, 1024
+"""The product with 2 to ``FEW_ROWS`` rows takes about as long as reading the weights, so one number is timed for all.
+More than ``MANY_ROWS`` use the kernel that is faster for that number."""
 MIN_WEIGHTS = 1 << 16
 """Smaller matrices stay in the processor's cache, where the kernels differ little."""
 PACKED_BYTES = 1 << 30
 """Most memory for packed copies of the weights of one language model."""
+SAMPLE = 14
+"""Number of timed modules, beside the last one, which is usually the largest. Two blocks exceed the cache."""
 REPEATS = 3
-CACHE_BYTES = 32 << 20
-"""Bytes of weights that do not stay in the processor's cache, as those of a language model do not."""
-FEW_ROWS = 32
-"""Largest number of rows whose product takes about as long as reading the weights."""
 WORTHWHILE = 0.95
 """A packed copy takes memory, so it has to take less than this share of the time."""
 
@@ -45,11 +43,21 @@ class LinearKernels:
         self.bytes_left = PACKED_BYTES
         linears = [each for each in module.modules() if type(each) is nn.Linear and is_suitable(each.weight)]
         self._linears = [_Linear(linear, self) for linear in linears]
+        self._choices: dict[tuple[int, int], bool] = {}
 
     def apply(self, stack: ExitStack) -> None:
         """Use the kernels until ``stack`` is closed."""
         for linear in self._linears:
             replace_forward(linear.module, linear.forward, stack)
+
+    def is_packing_faster(self, rows: int) -> bool:
+        """True if packed weights were faster for about so many rows with the present number of threads."""
+        key = _timed_rows(rows), torch.get_num_threads()
+        if key not in self._choices:
+            self._choices[key] = _is_packing_faster(
+                [linear.module.weight for linear in [*self._linears[:-1][:SAMPLE], self._linears[-1]]], key[0]
+            )
+        return self._choices[key]
 
 
 class _Linear:
@@ -64,8 +72,7 @@ class _Linear:
     def forward(self, x: Tensor) -> Tensor:
         module = self.module
         rows = x.numel() // x.shape[-1]
-        timed = min(MAX_TIMED_ROWS, 1 << (rows - 1).bit_length())
-        if rows and is_packing_faster(*module.weight.shape, timed, torch.get_num_threads()):
+        if rows and self._kernels.is_packing_faster(rows):
             packed = self._current()
             if packed is not None:
                 return packed_product(x, packed, module.bias)
@@ -83,6 +90,13 @@ class _Linear:
             self._kernels.bytes_left -= weight.nbytes
         self._packed, self._source = pack(weight), source
         return self._packed
+
+
+def _timed_rows(rows: int) -> int:
+    """Number of rows that is timed for ``rows``."""
+    if 1 < rows <= FEW_ROWS:
+        return LAYOUT_ROWS
+    return min(MANY_ROWS, 1 << (rows - 1).bit_length())
 
 
 def is_suitable(weight: Tensor) -> bool:
@@ -109,21 +123,17 @@ def packed_product(x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
     return twice[:1].reshape(*x.shape[:-1], -1)
 
 
-@cache
 @torch.inference_mode()
-def is_packing_faster(outputs: int, inputs: int, rows: int, threads: int) -> bool:  # noqa: ARG001
-    """Time both kernels on random values; ``threads`` is the present number, which the answer depends on."""
-    x_RI, weight_OI = torch.randn(rows, inputs), torch.randn(outputs, inputs)
-    copies = -(-CACHE_BYTES // weight_OI.nbytes) if rows <= FEW_ROWS else 1
-    weights = [weight_OI.clone() for _ in range(copies)]
+def _is_packing_faster(weights: Sequence[Tensor], rows: int) -> bool:
+    """Time both kernels on the weights [O, I], one after another as in a forward pass."""
+    inputs = [torch.ones(rows, weight.shape[1]) for weight in weights]
     packed = [pack(weight) for weight in weights]
     kernels: list[Callable[[], object]] = [
-        lambda: [F.linear(x_RI, weight) for weight in weights],
-        lambda: [packed_product(x_RI, weight, None) for weight in packed],
+        lambda: [F.linear(x_RI, weight) for x_RI, weight in zip(inputs, weights, strict=True)],
+        lambda: [packed_product(x_RI, weight, None) for x_RI, weight in zip(inputs, packed, strict=True)],
     ]
-    plain, with_packing = (
-        min(seconds) for seconds in zip(*(map(_seconds, kernels) for _ in range(REPEATS)), strict=True)
-    )
+    rounds = [[_seconds(kernel) for kernel in kernels] for _ in range(REPEATS)]
+    plain, with_packing = (min(seconds) for seconds in zip(*rounds, strict=True))
     return bool(with_packing < WORTHWHILE * plain)
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from mxd.trainer.language_model import linear_kernels
-from mxd.trainer.language_model.linear_kernels import LinearKernels, is_packing_faster, pack, packed_product
+from mxd.trainer.language_model.linear_kernels import LinearKernels, pack, packed_product
 
 WIDTH = 384
 
@@ -17,7 +18,7 @@ WIDTH = 384
 @pytest.fixture
 def packed_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Use packed weights wherever possible, whatever is faster on this machine."""
-    monkeypatch.setattr(linear_kernels, "is_packing_faster", lambda *_shape: True)
+    monkeypatch.setattr(LinearKernels, "is_packing_faster", lambda *_: True)
 
 
 def module() -> nn.Sequential:
@@ -67,11 +68,28 @@ def test_without_memory_for_a_copy_the_module_computes_itself(monkeypatch: pytes
     assert kernels.bytes_left == 0
 
 
-def test_the_faster_kernel_is_chosen_once() -> None:
-    is_packing_faster.cache_clear()
-    assert is_packing_faster(WIDTH, WIDTH, 4, 1) in (True, False)
-    assert is_packing_faster(WIDTH, WIDTH, 4, 1) == is_packing_faster(WIDTH, WIDTH, 4, 1)
-    assert is_packing_faster.cache_info().misses == 1
+def test_the_faster_kernel_is_chosen_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    timed: list[int] = []
+
+    def is_packing_faster(weights: Sequence[Tensor], rows: int) -> bool:
+        timed.append(rows)
+        return actual(weights, rows)
+
+    actual = linear_kernels._is_packing_faster
+    monkeypatch.setattr(linear_kernels, "_is_packing_faster", is_packing_faster)
+    linears = module()
+    kernels = LinearKernels(linears)
+    choices = [kernels.is_packing_faster(rows) for rows in (1, 2, 3, 32, 33, 64, 2000, 4000)]
+    assert timed == [1, 4, 64, 1024]
+    assert choices[1] == choices[3]
+    assert choices[4:] == [kernels.is_packing_faster(rows) for rows in (33, 64, 2000, 4000)]
+
+
+@pytest.mark.parametrize("packed", [0.5, 2.0])
+def test_packed_weights_are_used_where_they_take_less_time(packed: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = iter([1.0, packed] * linear_kernels.REPEATS)
+    monkeypatch.setattr(linear_kernels, "_seconds", lambda _kernel: next(seconds))
+    assert LinearKernels(module()).is_packing_faster(4) == (packed < 1)
 
 
 def test_a_packed_product_with_bias() -> None:
