@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-OTHER_TOKENS = 32_768
-"""Tokens of the indexed text for training, selection and measurement."""
 BUSY_SECONDS = 0.5
 """Seconds between attempts to schedule a step when the queue is full."""
 
@@ -60,9 +58,7 @@ class PrivacyService:
             UserError: a run, passage or name is invalid, or no step improved anything.
         """
         ids_SL = await asyncio.to_thread(self._other_text, request)
-        config = ProtectConfig(
-            **request.model_dump(include=_SETTINGS), tokens=OTHER_TOKENS, batch_tokens=_batch(ids_SL), check_every=2
-        )
+        config = ProtectConfig(**request.model_dump(include=_SETTINGS))
         protection = (await self.live.submit(request.runs, self._begun, request, ids_SL, config)).value
         yield (ProtectProgressEvent(step=0, total=config.steps, **_figures(protection.initial)),)
         while protection.steps < config.steps:
@@ -93,7 +89,7 @@ class PrivacyService:
     def _other_text(self, request: ProtectRequest) -> npt.NDArray[np.int64]:
         with reading(self.database) as session:
             records = [find_run(session, name) for name in request.runs]
-            return indexed_text(session, records[0], OTHER_TOKENS, seed=0)
+            return indexed_text(session, records[0], ProtectConfig().tokens, seed=0)
 
     def _begun(
         self,
@@ -128,12 +124,7 @@ class PrivacyService:
             return ProtectDoneEvent(protected=newest_of(session, outcome.result.runs[0]))
 
 
-_SETTINGS = {"theta", "steps", "learning_rate", "skip_tokens", "max_added_loss", "loss"}
-
-
-def _batch(ids_SL: npt.NDArray[np.int64]) -> int:
-    """Retain tokens per step; few, so that other requests wait only briefly."""
-    return 8 * int(ids_SL.shape[1])
+_SETTINGS = {"theta", "steps", "learning_rate", "skip_tokens", "max_added_loss", "loss", "store_passages"}
 
 
 def _figures(point: EvalPoint) -> dict[str, float]:

@@ -25,22 +25,25 @@ def protected_runs(session: Session, run: RunRecord) -> PrivacyList:
         for record in session.scalars(query.order_by(EvaluationRecord.created_at.desc(), EvaluationRecord.id.desc()))
         if run.name in (*record.result["runs"], *record.result["parents"])
     ]
-    return PrivacyList(protected=tuple(described(record) for record in records))
+    return PrivacyList(protected=tuple(_described(session, record) for record in records))
 
 
 def newest_of(session: Session, run: str) -> ProtectedRuns:
     """Return the result stored with a new run."""
     query = select(EvaluationRecord).join(RunRecord, RunRecord.id == EvaluationRecord.run_id)
     record = session.scalars(query.where(RunRecord.name == run, EvaluationRecord.subject.startswith(SUBJECT))).one()
-    return described(record)
+    return _described(session, record)
 
 
-def described(record: EvaluationRecord) -> ProtectedRuns:
-    """Return a result as served."""
+def _described(session: Session, record: EvaluationRecord) -> ProtectedRuns:
+    names = set(record.result["runs"])
+    present = set(session.scalars(select(RunRecord.name).where(RunRecord.name.in_(names))))
     return ProtectedRuns(
         created_at=aware(record.created_at),
         text=record.text,
         max_added_loss=record.settings["max_added_loss"],
+        skip_tokens=record.settings["skip_tokens"],
+        has_runs=present == names,
         result=record.result,
     )
 

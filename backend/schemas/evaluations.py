@@ -29,6 +29,8 @@ class EvaluationMetric(Schema):
     unit: Literal["nats", "share", "count", "plain"]
     description: str
     """Meaning of the metric."""
+    group: str | None = None
+    """Heading of the rows that belong together; None for a row of its own."""
 
 
 class EvaluationSummary(Schema):

@@ -33,9 +33,9 @@ class ProtectRequest(Schema):
     name: Annotated[str, Field(max_length=100)] = f"{PLACE}-private"
     """Name pattern of the new runs; {run} stands for the parent's name."""
     passages: Annotated[tuple[PassageToProtect, ...], Field(min_length=1, max_length=64)]
-    theta: Annotated[float, Field(gt=0, lt=1)] = 0.75
+    theta: Annotated[float, Field(gt=0, lt=1)] = 0.5
     """Weight of the loss on the passages; the retain loss has weight 1 - theta."""
-    steps: Annotated[int, Field(ge=1, le=200)] = 60
+    steps: Annotated[int, Field(ge=1, le=200)] = 10
     """Maximum number of optimisation steps."""
     learning_rate: Annotated[float, Field(gt=0, le=1)] = 3e-3
     """Learning rate of Adam."""
@@ -45,6 +45,8 @@ class ProtectRequest(Schema):
     """Largest allowed loss increase on the retain text, in nats per token."""
     loss: ProtectionLoss = "kl-from-uniform"
     """Loss on the passages."""
+    store_passages: bool = False
+    """Choice to store the passages with the result, and the predictions at each token."""
 
 
 class ProtectedRuns(Schema):
@@ -55,6 +57,10 @@ class ProtectedRuns(Schema):
     """Name of the retain dataset."""
     max_added_loss: float
     """Allowed loss increase on the retain text, in nats per token."""
+    skip_tokens: int
+    """Number of initial predictions of each passage that are not protected."""
+    has_runs: bool
+    """False if a run of the result is missing here; its weights cannot be evaluated on other text then."""
     result: PrivacyResult
 
 

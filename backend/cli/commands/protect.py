@@ -52,6 +52,8 @@ class ProtectCommand(ModelCommand):
     """Field or column of the retain text."""
     split: str = "train"
     """Split of a Hub dataset."""
+    unprotected: Path | None = None
+    """Passages in the same format that should stay predictable. Measured only."""
     name: str = f"{PLACE}-private"
     """Name pattern of the new runs; {run} is the name of the original run."""
     config: ProtectConfig
@@ -66,6 +68,7 @@ class ProtectCommand(ModelCommand):
 
         settings = self.settings()
         passages = read_passages(self.passages)
+        unprotected = read_passages(self.unprotected) if self.unprotected else []
         runs = sorted((Run.load(name, settings.data) for name in self.names), key=lambda run: run.config.layer)
         check_compatible_runs(runs)
         names = names_of(runs, self.name)
@@ -74,7 +77,7 @@ class ProtectCommand(ModelCommand):
             with task("Protecting", "steps") as callbacks:
                 language_model = self._language_model(runs[0])
                 retained_SL = self._retain_sequences(runs[0], language_model)
-                protection = Protection(language_model, runs, names, passages, retained_SL, self.config)
+                protection = Protection(language_model, runs, names, passages, retained_SL, self.config, unprotected)
                 outcome = run_protection(protection, callbacks)
             result = write_outcome(runs, outcome, self.config, self.retain, settings.data, database)
         self.report(result, format_result(result))

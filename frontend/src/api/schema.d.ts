@@ -3100,6 +3100,11 @@ export interface components {
              */
             description: string;
             /**
+             * Group
+             * @description Heading of the rows that belong together; None for a row of its own.
+             */
+            group?: string | null;
+            /**
              * High
              * @description Upper end of the interval.
              */
@@ -4497,6 +4502,12 @@ export interface components {
             loss: "kl-from-uniform" | "missing-entropy";
             /** Parents */
             parents: string[];
+            /**
+             * Passage Tokens
+             * @description Tokens of each passage with the predictions before and after; empty unless ``store_passages`` is set.
+             * @default []
+             */
+            passage_tokens: components["schemas"]["TokenConfidence"][][];
             /** Passages */
             passages: number;
             protected: components["schemas"]["ConfidenceComparison"];
@@ -4658,11 +4669,21 @@ export interface components {
              */
             created_at: string;
             /**
+             * Has Runs
+             * @description False if a run of the result is missing here; its weights cannot be evaluated on other text then.
+             */
+            has_runs: boolean;
+            /**
              * Max Added Loss
              * @description Allowed loss increase on the retain text, in nats per token.
              */
             max_added_loss: number;
             result: components["schemas"]["PrivacyResult"];
+            /**
+             * Skip Tokens
+             * @description Number of initial predictions of each passage that are not protected.
+             */
+            skip_tokens: number;
             /**
              * Text
              * @description Name of the retain dataset.
@@ -4743,13 +4764,19 @@ export interface components {
             /**
              * Steps
              * @description Maximum number of optimisation steps.
-             * @default 60
+             * @default 10
              */
             steps?: number;
             /**
+             * Store Passages
+             * @description Choice to store the passages with the result, and the predictions at each token.
+             * @default false
+             */
+            store_passages?: boolean;
+            /**
              * Theta
              * @description Weight of the loss on the passages; the retain loss has weight 1 - theta.
-             * @default 0.75
+             * @default 0.5
              */
             theta?: number;
         };

@@ -96,6 +96,21 @@ def test_progress_is_streamed_and_a_run_is_created(client: TestClient, data: Pat
     assert not any(text in told for text in PASSAGES)
 
 
+def test_passages_are_stored_on_request(client: TestClient, data: Path) -> None:
+    done = events(client, name="{run}-shown", steps=2, store_passages=True)[-1]["protected"]
+    stored = done["result"]["passage_tokens"]
+    assert ["".join(token["text"] for token in tokens) for tokens in stored] == list(PASSAGES)
+    assert (done["has_runs"], done["skip_tokens"]) == (True, 4)
+    scored = [token for tokens in stored for token in tokens[4:]]
+    for stage in ("before", "after"):
+        measured = done["result"]["protected"][stage]
+        assert len(scored) == measured["predictions"]
+        mean = sum(token[stage]["probability"] for token in scored) / len(scored)
+        assert mean == pytest.approx(measured["true_token"], abs=1e-5)
+    (listed,) = client.get("/api/runs/small-shown/privacy").json()["protected"]
+    assert listed == done
+
+
 def test_tokens_equal_those_of_the_trainer(client: TestClient, data: Path) -> None:
     events(client, name="{run}-tokens", steps=2)
     asked = {"before": ["small"], "after": ["small-tokens"], "text": PASSAGES[0]}

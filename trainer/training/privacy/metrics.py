@@ -6,7 +6,7 @@ Shapes: S texts, P predictions, V vocabulary, L tokens of a sequence.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from mxd.trainer.config.privacy import ProtectionLoss
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.prompts import prompt_ids, single_texts
 from mxd.trainer.language_model.tokenizer import token_texts
+from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import check_compatible_runs
 from mxd.trainer.training.privacy.passages import EncodedTexts
@@ -60,6 +61,9 @@ def _inner(first: Sequence[Tensor], other: Sequence[Tensor]) -> float:
 
 TOP_TOKENS = 5
 
+Layers = Mapping[int, SparseLayer]
+"""Layers by layer index."""
+
 
 @torch.no_grad()
 def measure_confidence(model: ReplacementModel, texts: EncodedTexts) -> Confidence:
@@ -92,8 +96,21 @@ def _confidence_rows(logits_PV: Tensor, next_P: Tensor) -> Tensor:
 @torch.no_grad()
 def text_losses(model: ReplacementModel, texts: EncodedTexts) -> Floats:
     """Mean next-token loss of each text in nats, [S]. All texts must have the same number of predictions."""
-    losses_P = torch.cat([next_token_loss(*part) for part in model.predictions(texts)])
-    return np.asarray(losses_P.double().view(len(texts), -1).mean(1).cpu().numpy())
+    return _per_text([next_token_loss(*part) for part in model.predictions(texts)], len(texts))
+
+
+@torch.no_grad()
+def confidence_and_losses(model: ReplacementModel, texts: EncodedTexts) -> tuple[Confidence, Floats]:
+    """``measure_confidence`` and ``text_losses`` in one pass over the texts."""
+    rows, losses = [], []
+    for logits_PV, next_P in model.predictions(texts):
+        rows.append(_confidence_rows(logits_PV, next_P))
+        losses.append(next_token_loss(logits_PV, next_P))
+    return Confidence(texts.predictions, *torch.cat(rows).double().mean(0).tolist()), _per_text(losses, len(texts))
+
+
+def _per_text(losses: Sequence[Tensor], texts: int) -> Floats:
+    return np.asarray(torch.cat(list(losses)).double().view(texts, -1).mean(1).cpu().numpy())
 
 
 @torch.inference_mode()
@@ -108,17 +125,29 @@ def confidence_by_token(
     """
     for runs in (before, after):
         check_compatible_runs(runs)
-    ids = prompt_ids(language_model, text, start_token=before[0].config.text.start_token)
-    predictions = [_token_predictions(language_model, runs, ids) for runs in (before, after)]
+    before_layers, after_layers = ({run.config.layer: run.layer for run in runs} for runs in (before, after))
+    return compare_tokens(language_model, before_layers, after_layers, text, before[0].config.text.start_token)
+
+
+@torch.no_grad()
+def compare_tokens(
+    language_model: LanguageModel, before: Layers, after: Layers, text: str, start_token: str | None
+) -> list[TokenConfidence]:
+    """Predictions at every token of a text, with each of two sets of layers.
+
+    Raises:
+        TooLongError: the text exceeds the context length.
+    """
+    ids = prompt_ids(language_model, text, start_token=start_token)
+    predictions = [_token_predictions(language_model, layers, ids) for layers in (before, after)]
     return [
         TokenConfidence(*token)
         for token in zip(token_texts(language_model.tokenizer, ids)[1:], *predictions, strict=True)
     ]
 
 
-def _token_predictions(language_model: LanguageModel, runs: Sequence[Run], ids: list[int]) -> list[TokenPrediction]:
-    layers = {run.config.layer: run.layer.to(language_model.device_of(run.config.layer)) for run in runs}
-    with language_model.replace(layers):
+def _token_predictions(language_model: LanguageModel, layers: Layers, ids: list[int]) -> list[TokenPrediction]:
+    with language_model.replace({index: layer.to(language_model.device_of(index)) for index, layer in layers.items()}):
         p_TV: Tensor = language_model.logits(torch.tensor([ids]))[0, :-1].softmax(-1)
     token_T = torch.tensor(ids[1:], device=p_TV.device)
     entropy_T = torch.special.entr(p_TV).sum(-1) / math.log(p_TV.shape[-1])

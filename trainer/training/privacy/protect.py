@@ -19,7 +19,12 @@ from mxd.trainer.config.privacy import ProtectConfig
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import check_compatible_runs
-from mxd.trainer.training.privacy.metrics import measure_confidence, text_losses
+from mxd.trainer.training.privacy.metrics import (
+    compare_tokens,
+    confidence_and_losses,
+    measure_confidence,
+    text_losses,
+)
 from mxd.trainer.training.privacy.optimizer import PrivacyData, PrivacyOptimizer
 from mxd.trainer.training.privacy.passages import EncodedTexts, Passage, drop_overlapping, encode, variations_of
 from mxd.trainer.training.privacy.relearning import relearn
@@ -31,6 +36,7 @@ from mxd.trainer.training.privacy.results import (
     PrivacyBound,
     PrivacyResult,
     RetainLoss,
+    TokenConfidence,
 )
 from mxd.trainer.utils.bootstrap import Bootstrap, Floats
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
@@ -43,6 +49,8 @@ def retain_bound(theta: float, vocabulary: int, retained: float, measured: float
 
 
 RESAMPLES = 1000
+UNPROTECTED = "unprotected"
+"""Kind of the variation that holds passages to be left alone."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +78,10 @@ class Protection:
         passages: Sequence[Passage],
         retain_SL: Tensor,
         config: ProtectConfig,
+        unprotected: Sequence[Passage] = (),
     ) -> None:
         check_compatible_runs(runs)
+        self._unprotected = unprotected
         self.config, self._passages, self._names = config, passages, names
         self.runs, self._language_model = runs, language_model
         self._original = ReplacementModel.from_runs(language_model, runs)
@@ -130,6 +140,7 @@ class Protection:
             retained=retained,
             bound=retain_bound(self.config.theta, vocabulary, retained.after, self._passage_loss(comparison.after)),
             relearning=relearn(self._original, self._model, passages, self.config),
+            passage_tokens=self._passage_tokens() if self.config.store_passages else (),
         )
         return ProtectionOutcome(self._model, result, increase_S)
 
@@ -148,16 +159,26 @@ class Protection:
     def _variations(self) -> dict[str, ConfidenceComparison]:
         """Confidence on variations of the passages, except those that are too short."""
         min_tokens, tokenizer = self.config.skip_tokens + 1, self._language_model.tokenizer
+        texts_by_kind = variations_of(self._passages) | {UNPROTECTED: [text.text for text in self._unprotected]}
         long_enough = {
             kind: [text for text in texts if len(tokenizer(text, add_special_tokens=False)["input_ids"]) >= min_tokens]
-            for kind, texts in variations_of(self._passages).items()
+            for kind, texts in texts_by_kind.items()
         }
         return {kind: self._compare(self._encode(texts)) for kind, texts in long_enough.items() if texts}
+
+    def _passage_tokens(self) -> tuple[tuple[TokenConfidence, ...], ...]:
+        start_token = self.runs[0].config.text.start_token
+        before, after = self._original.layers, self._model.layers
+        return tuple(
+            tuple(compare_tokens(self._language_model, before, after, passage.text, start_token))
+            for passage in self._passages
+        )
 
     def _retained(self) -> tuple[RetainLoss, Floats]:
         test = score_all(self._data.test_SL)
         original_model = ReplacementModel(self._language_model, {})
-        before_S, after_S = text_losses(self._original, test), text_losses(self._model, test)
+        before, before_S = confidence_and_losses(self._original, test)
+        after, after_S = confidence_and_losses(self._model, test)
         increase_S = after_S - before_S
         retained = RetainLoss(
             tokens=self._data.test_SL.numel(),
@@ -166,7 +187,7 @@ class Protection:
             before=float(before_S.mean()),
             after=float(after_S.mean()),
             loss_increase=Bootstrap(len(increase_S), RESAMPLES, self.config.seed).mean(increase_S),
-            confidence=self._compare(test),
+            confidence=ConfidenceComparison(before, after),
         )
         return retained, increase_S
 

@@ -1,6 +1,6 @@
 """Measurements of privacy fine-tuning: the same in Python, ``--json``, the database and over HTTP, without PyTorch.
 
-They contain no part of a passage.
+They contain no part of a passage, unless ``--store-passages`` asks for it.
 """
 
 from __future__ import annotations
@@ -156,3 +156,5 @@ class PrivacyResult:
     retained: RetainLoss
     bound: PrivacyBound
     relearning: Relearning | None
+    passage_tokens: tuple[tuple[TokenConfidence, ...], ...] = ()
+    """Tokens of each passage with the predictions before and after; empty unless ``store_passages`` is set."""
