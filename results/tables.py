@@ -203,7 +203,49 @@ def read_columns(path: Path) -> dict[str, NDArray[np.float64]]:
     return dict(zip(header, np.array(rows, dtype=np.float64).T, strict=True))
 
 
+def privacy(_model: str, raw: dict[str, Any]) -> Iterable[list[Cell]]:
+    """One row per kind of text before and after ``mxd protect``, and one per relearning attack."""
+    kinds = raw["variations"]
+    attack = raw["relearning"]
+    rows = {
+        "the four passages": raw["protected"],
+        "without the first third of the words": kinds["later beginning"],
+        "paraphrases": kinds["given"],
+        "in swapped case": kinds["swapped case"],
+        "five known passages, not protected": kinds["unprotected"],
+        "other text": raw["retained"]["confidence"],
+        "two passages": {"before": attack["original"], "after": attack["protected"]},
+        "the same two, relearned from the others": {
+            "before": attack["original_attacked"],
+            "after": attack["attacked"],
+        },
+    }
+    for name, row in rows.items():
+        pairs = [[100 * row[stage]["true_token"], row[stage]["confidence_distance"]] for stage in ("before", "after")]
+        (true_before, before), (true_after, after) = pairs
+        yield [name, row["before"]["predictions"], true_before, true_after, before, after]
+
+
 TABLES: dict[str, dict[str, Any]] = {
+    "privacy/known-passages": {
+        "measured": "confidence on four well-known passages before and after 10 steps of mxd protect",
+        "model": "SmolLM2-135M-Instruct",
+        "layer": 22,
+        "tokens": "12,288 tokens of other text",
+        "date": "2026-11-25",
+        "hardware": HARDWARE,
+        "command": "mxd protect smollm2-l22 --passages FILE --unprotected FILE --retain data/demo/text.jsonl.gz "
+        "--tokens 32768",
+        "columns": [
+            "measured on (SmolLM2-135M)",
+            "predictions",
+            "true token, %, before",
+            "after",
+            "confidence distance, before",
+            "after, distance",
+        ],
+        "rows": privacy,
+    },
     "shipped-runs/runs": {
         "measured": "one run in place of its MLP",
         "tokens": "10,240 held-out tokens in 80 sequences",
@@ -303,6 +345,7 @@ RAW_OUTPUT = {
     "steering": "ablations.csv.gz",
     "benchmark": "benchmark.json",
     "performance": "peers.json",
+    "privacy": "privacy.json",
 }
 """Folder of tables -> its raw output, if that is not ``evaluations.json``."""
 

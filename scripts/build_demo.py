@@ -6,6 +6,7 @@
 Between the two, run ``mxd index`` and ``mxd evaluate`` with ``--data data/demo --database sqlite:///DATABASE`` in the
 checkout. Everything is then measured on the shipped weights, and paths are relative. The demo also shows the
 benchmark that ``mxd benchmark`` writes with ``--data data/demo``.
+Results of ``mxd protect`` stay without their runs, if these are not named.
 ``database`` also enters ``labels.json`` (run -> expert -> label) and ``sessions.json`` (run -> name -> steering
 session), and lists the runs in the order of NAME.
 """
@@ -31,10 +32,11 @@ from mxd.backend.database import annotations as notes
 from mxd.backend.database import steering_sessions as sessions
 from mxd.backend.database.engine import opened
 from mxd.backend.schemas import SteeringRequest
+from mxd.trainer.config.privacy import SUBJECT
 from mxd.trainer.layers.files import WEIGHTS_FILE
 from mxd.trainer.layers.ops.quantization import quantize_file
 from mxd.trainer.storage.database.open import writing
-from mxd.trainer.storage.database.tables import MetricRecord, RoutedRecord, RunRecord, utc_now
+from mxd.trainer.storage.database.tables import EvaluationRecord, MetricRecord, RoutedRecord, RunRecord, utc_now
 from mxd.trainer.storage.run import TOKENIZER_FOLDER, Run, runs_folder
 from mxd.trainer.storage.run_records import read_metrics, register_run
 
@@ -78,6 +80,7 @@ def _finish(engine: Engine, demo: Path, names: list[str]) -> None:
         for place, run in enumerate(runs.values()):
             _enter_training(session, run, place)
         _drop_routed_sequences(session)
+        _keep_privacy_results(session, names)
         for run in runs.values():
             _enter_labels(session, run, _read(demo / LABELS_FILE).get(run.name, {}))
             _enter_sessions(session, runs, run, _read(demo / SESSIONS_FILE).get(run.name, {}))
@@ -97,6 +100,17 @@ def _drop_routed_sequences(session: Session) -> None:
     """Keep the first sequences. Which ones are in the sample is random, and the same for every run of one text."""
     first_ones = select(RoutedRecord.sequence).distinct().order_by(RoutedRecord.sequence).limit(ROUTED_SEQUENCES)
     session.execute(delete(RoutedRecord).where(RoutedRecord.sequence.not_in(first_ones.scalar_subquery())))
+
+
+def _keep_privacy_results(session: Session, names: list[str]) -> None:
+    """Attach results of privacy fine-tuning to the parent if the fine-tuned runs are not shipped, to save space."""
+    for record in session.scalars(select(EvaluationRecord).where(EvaluationRecord.subject.startswith(SUBJECT))).all():
+        left_out = set(record.result["runs"]) - set(names)
+        if left_out:
+            parent = select(RunRecord.id).where(RunRecord.name == record.result["parents"][0])
+            record.run_id = session.scalars(parent).one()
+            session.flush()
+            session.execute(delete(RunRecord).where(RunRecord.name.in_(left_out)))
 
 
 def _enter_labels(session: Session, run: Run, labels: dict[str, str]) -> None:
