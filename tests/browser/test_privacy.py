@@ -56,11 +56,13 @@ def test_protecting_passages_makes_a_run(page: Page, open_page: OpenPage) -> Non
     expect(page.get_by_role("status").filter(has_text=re.compile(r"Step \d of 6|Evaluating"))).to_be_visible()
     figures = page.get_by_role("region", name="Result")
     expect(figures).to_be_visible(timeout=LONG_MS)
-    expect(figures).to_contain_text(re.compile(r"0\.\d{3} → 0\.\d{3}"))
+    expect(figures).to_contain_text(re.compile(r"true next token falls from \d+\.\d % to \d+\.\d % \(2 passages"))
+    expect(figures).to_contain_text(re.compile(r"other text .*\d nats per token \(95 % interval"))
     assert "little" not in page.url
     expect(page).to_have_url(re.compile("result=demo-l3-k16-private"))
     for name in ("before", "after"):
         expect(passage(page, name)).to_contain_text("little girl")
+    expect(page.get_by_text(re.compile(r"confidence distance \d\.\d\d → \d\.\d\d")).first).to_be_visible()
     token = passage(page, "after").get_by_role("button").nth(6)
     token.hover()
     expect(page.get_by_role("tooltip")).to_contain_text("Most likely token")
@@ -79,7 +81,7 @@ def test_protecting_passages_makes_a_run(page: Page, open_page: OpenPage) -> Non
     expect(page).to_have_url(re.compile(r"/routing\?run=demo-l3-k16-private"))
     page.goto(address(MADE))
     expect(figures).to_be_visible()
-    expect(page.get_by_text("Passages are not stored")).to_be_visible()
+    expect(page.get_by_text("The passages are not stored with this result")).to_be_visible()
     check_on_a_phone(open_page(viewport=PHONE, has_touch=True, is_mobile=True), MADE)
 
 

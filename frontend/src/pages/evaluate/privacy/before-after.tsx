@@ -3,13 +3,15 @@
 import { useQuery } from "@tanstack/react-query";
 
 import { tokenConfidenceQuery } from "@/api/privacy";
-import type { PrivacyResult, TokenConfidence } from "@/api/types";
+import type { PrivacyFineTune, TokenConfidence } from "@/api/types";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { TokenStrip } from "@/components/tokens/token-strip";
 import { ErrorState, LoadingState } from "@/components/ui/states";
 import { sequentialClass } from "@/lib/scales/colour-scale";
-import { formatPercent, formatProbability } from "@/lib/text/format";
+import { formatFixed, formatPercent, formatProbability } from "@/lib/text/format";
 import type { Piece } from "@/lib/text/kwic";
+
+import { passageSummary } from "./passage-summary";
 
 export type ShadeBy = "true-token" | "entropy";
 type Stage = "before" | "after";
@@ -77,20 +79,53 @@ function Row({ tokens, stage, name, by }: RowProps) {
 }
 
 interface BeforeAfterProps {
-  readonly result: PrivacyResult;
+  readonly shown: PrivacyFineTune;
+  readonly tokens: readonly TokenConfidence[];
+  readonly by: ShadeBy;
+}
+
+function Means({ shown, tokens }: Omit<BeforeAfterProps, "by">) {
+  const means = passageSummary(tokens, shown.skip_tokens, shown.result.vocabulary);
+  if (means === null) return null;
+  const [trueBefore, trueAfter] = means.trueToken;
+  const [before, after] = means.distance;
+  return (
+    <p className="confidence-means">
+      True token{" "}
+      <b>
+        {formatPercent(trueBefore, 1)} → {formatPercent(trueAfter, 1)} %
+      </b>
+      , confidence distance{" "}
+      <b>
+        {formatFixed(before)} → {formatFixed(after)}
+      </b>{" "}
+      <span className="dim">(means over {means.predictions} predictions)</span>
+    </p>
+  );
+}
+
+export function BeforeAfter({ shown, tokens, by }: BeforeAfterProps) {
+  return (
+    <div className="confidence-passage">
+      <Means shown={shown} tokens={tokens} />
+      {STAGES.map(([stage, name]) => (
+        <Row key={stage} tokens={tokens} stage={stage} name={name} by={by} />
+      ))}
+    </div>
+  );
+}
+
+interface MeasuredPassageProps {
+  readonly shown: PrivacyFineTune;
   readonly text: string;
   readonly by: ShadeBy;
 }
 
-export function BeforeAfter({ result, text, by }: BeforeAfterProps) {
-  const { data, error, refetch } = useQuery(tokenConfidenceQuery(result.parents, result.runs, text));
+/** A typed passage, evaluated now with both sets of runs. */
+export function MeasuredPassage({ shown, text, by }: MeasuredPassageProps) {
+  const { parents, runs } = shown.result;
+  const { data, error, refetch } = useQuery(tokenConfidenceQuery(parents, runs, text));
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
   if (data === undefined) return <LoadingState label="Evaluating the passage before and after" rows={3} />;
-  return (
-    <div className="confidence-passage">
-      {STAGES.map(([stage, name]) => (
-        <Row key={stage} tokens={data.tokens} stage={stage} name={name} by={by} />
-      ))}
-    </div>
-  );
+  return <BeforeAfter shown={shown} tokens={data.tokens} by={by} />;
 }

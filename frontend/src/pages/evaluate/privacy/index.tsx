@@ -22,6 +22,7 @@ import { type SetParams, useUrlState, type Values } from "@/hooks/use-url-state"
 import { formatDuration, formatFixed, formatSigned } from "@/lib/text/format";
 import { LayerButtons } from "@/pages/prompt/routing/layer-buttons";
 
+import { ExamplePassages } from "./example-passages";
 import { MAX_PASSAGES, contextPassage, splitPassages, appendPassage } from "./passages";
 import { PRIVACY_PARAMS } from "./privacy-params";
 import { ResultView } from "./result-view";
@@ -69,6 +70,14 @@ function Settings({ params, setParams }: ParamProps) {
           unit="nats"
           onCommit={(added) => setParams({ max_added_loss: added })}
         />
+      </label>
+      <label title="For passages that are no secret: the result then shows them token by token, to everybody who opens it">
+        <input
+          type="checkbox"
+          checked={params.store}
+          onChange={(event) => setParams({ store: event.currentTarget.checked })}
+        />
+        Store the passages
       </label>
     </div>
   );
@@ -151,33 +160,14 @@ function ResultChoice({ results, shown, onChoose }: ResultChoiceProps) {
   );
 }
 
-/** Made-up passages of the kind that is worth protecting. */
-const EXAMPLE_PASSAGES = [
-  "Ada Example lives at 12 Sample Street, Testtown, and her telephone number is 555 0142.",
-  "The licence key of the program is ABCD-1234-EFGH-5678.",
-];
-
-function ExamplePassages({ onChoose }: { readonly onChoose: (passage: string) => void }) {
-  return (
-    <div className="example-prompts">
-      <span className="dim">Or start from a made-up passage:</span>
-      {EXAMPLE_PASSAGES.map((passage) => (
-        <button key={passage} type="button" className="btn" onClick={() => onChoose(passage)}>
-          {passage}
-        </button>
-      ))}
-    </div>
-  );
-}
-
 interface ResultsProps extends ParamProps {
   readonly run: RunSummary;
   readonly passages: readonly string[];
   readonly isWorking: boolean;
-  readonly onPassage: (passage: string) => void;
+  readonly onPassages: (text: string) => void;
 }
 
-function Results({ run, passages, isWorking, params, setParams, onPassage }: ResultsProps) {
+function Results({ run, passages, isWorking, params, setParams, onPassages }: ResultsProps) {
   const { data, error, refetch } = useQuery(privacyQuery(run.name));
   const { isPending: isChoosing } = useQuery(routingOptionsQuery(run.name));
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
@@ -195,14 +185,20 @@ function Results({ run, passages, isWorking, params, setParams, onPassage }: Res
           above. The result is saved as a new run; this one is not changed. The page then shows both models’ predictions
           token by token.
         </EmptyState>
-        {passages.length === 0 && <ExamplePassages onChoose={onPassage} />}
+        {passages.length === 0 && <ExamplePassages onChoose={onPassages} />}
       </>
     );
   }
   return (
     <>
       <ResultChoice results={data.protected} shown={shown} onChoose={(result) => setParams({ result }, "push")} />
-      <ResultView shown={shown} passages={passages} by={params.by} onBy={(by) => setParams({ by })} />
+      <ResultView
+        shown={shown}
+        passages={passages}
+        by={params.by}
+        onBy={(by) => setParams({ by })}
+        onPassages={onPassages}
+      />
     </>
   );
 }
@@ -248,8 +244,9 @@ function Privacy({ run }: { readonly run: RunSummary }) {
   const canStart = !isWorking && passages.length > 0 && passages.length <= MAX_PASSAGES;
   const start = () => {
     if (!canStart) return;
-    const { theta, steps, max_added_loss } = params;
-    work.start({ runs, name, theta, steps, max_added_loss, passages: passages.map((passage) => ({ text: passage })) });
+    const { theta, steps, max_added_loss, store: store_passages } = params;
+    const texts = passages.map((text) => ({ text }));
+    work.start({ runs, name, theta, steps, max_added_loss, store_passages, passages: texts });
   };
   return (
     <>
@@ -288,7 +285,7 @@ function Privacy({ run }: { readonly run: RunSummary }) {
         </div>
         <Limitations run={run} passages={passages} />
         <ProgressLine work={work} />
-        <Results {...{ run, passages, isWorking, params, setParams }} onPassage={setText} />
+        <Results {...{ run, passages, isWorking, params, setParams }} onPassages={setText} />
       </div>
     </>
   );

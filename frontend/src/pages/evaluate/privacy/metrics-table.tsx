@@ -4,6 +4,8 @@ import type { Confidence, PrivacyResult } from "@/api/types";
 import { Term } from "@/components/terms/term";
 import { formatCount, formatFixed, formatPercent } from "@/lib/text/format";
 
+import { UNPROTECTED } from "./privacy-verdict";
+
 interface MetricRow {
   readonly name: string;
   readonly note: string;
@@ -16,6 +18,7 @@ const VARIATIONS: Readonly<Record<string, readonly [string, string]>> = {
   given: ["Paraphrases", "as provided"],
   "later beginning": ["Later start", "first third of the words removed"],
   "swapped case": ["Swapped case", "upper and lower case swapped"],
+  [UNPROTECTED]: ["Unprotected passages", "should stay predictable"],
 };
 
 export function metricRows(result: PrivacyResult): readonly MetricRow[] {

@@ -4,45 +4,34 @@ import { bundleUrl } from "@/api/privacy";
 import type { PrivacyResult, PrivacyFineTune } from "@/api/types";
 import { pageLinks } from "@/components/runs/page-links";
 import { RampLegend } from "@/components/tokens/ramp-legend";
-import { LinkButton } from "@/components/ui/button";
+import { Button, LinkButton } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
 import { SegmentedControl } from "@/components/ui/segmented-control";
-import { formatFixed, formatPercent, formatSigned } from "@/lib/text/format";
+import { formatFixed } from "@/lib/text/format";
 
-import { BeforeAfter, type ShadeBy } from "./before-after";
+import { BeforeAfter, MeasuredPassage, type ShadeBy } from "./before-after";
 import { MetricsTable } from "./metrics-table";
+import { passageText } from "./passage-summary";
+import { privacyVerdict } from "./privacy-verdict";
 import { TradeOffChart } from "./trade-off-chart";
 
-/** Number of passages evaluated with both sets of runs. */
+/** Number of passages shown token by token. */
 const MAX_SHOWN_PASSAGES = 6;
 
-function Summary({ result }: { readonly result: PrivacyResult }) {
-  const { before, after } = result.protected;
-  const { loss_increase: added } = result.retained;
-  const interval = ` (${formatSigned(added.low, 4)} to ${formatSigned(added.high, 4)})`;
-  const figures: readonly (readonly [string, string])[] = [
-    [
-      `${formatFixed(before.confidence_distance, 3)} → ${formatFixed(after.confidence_distance, 3)}`,
-      "confidence distance on the passages",
-    ],
-    [
-      `${formatPercent(before.entropy, 0)} → ${formatPercent(after.entropy, 0)} %`,
-      "entropy on the passages (% of uniform)",
-    ],
-    [
-      `${formatPercent(before.true_token, 1)} → ${formatPercent(after.true_token, 1)} %`,
-      "probability of the true token",
-    ],
-    [`${formatSigned(added.value, 4)} nats`, `loss increase on the retain set${interval}`],
-  ];
+function Verdict({ shown }: { readonly shown: PrivacyFineTune }) {
+  const { effect, cost, limits } = privacyVerdict(shown);
   return (
-    <div className="big-figures privacy-figures">
-      {figures.map(([value, meaning]) => (
-        <div key={meaning}>
-          <b>{value}</b>
-          <span>{meaning}</span>
-        </div>
-      ))}
+    <div className="privacy-verdict">
+      <p className="verdict">
+        <b>{effect}</b> {cost}
+      </p>
+      {limits.length > 0 && (
+        <ul aria-label="Limits">
+          {limits.map((limit) => (
+            <li key={limit}>{limit}</li>
+          ))}
+        </ul>
+      )}
     </div>
   );
 }
@@ -67,10 +56,32 @@ function Guarantees({ result }: { readonly result: PrivacyResult }) {
   );
 }
 
-function RunLinks({ result }: { readonly result: PrivacyResult }) {
+interface ResultViewProps {
+  readonly shown: PrivacyFineTune;
+  readonly passages: readonly string[];
+  readonly by: ShadeBy;
+  readonly onBy: (by: ShadeBy) => void;
+  readonly onPassages: (text: string) => void;
+}
+
+/** Links to the new runs, or how to make them if they are not here. */
+function RunLinks({ shown, onPassages }: Pick<ResultViewProps, "shown" | "onPassages">) {
+  const { runs, passage_tokens: stored } = shown.result;
+  if (!shown.has_runs) {
+    return (
+      <p className="privacy-absent ink2">
+        The fine-tuned run is not included here, only its result.
+        {stored.length > 0 && (
+          <Button size="small" onClick={() => onPassages(stored.map(passageText).join("\n\n"))}>
+            Use these passages
+          </Button>
+        )}
+      </p>
+    );
+  }
   return (
     <ul className="privacy-run-links">
-      {result.runs.map((run) => {
+      {runs.map((run) => {
         const links = pageLinks(run);
         return (
           <li key={run}>
@@ -92,19 +103,43 @@ function RunLinks({ result }: { readonly result: PrivacyResult }) {
   );
 }
 
-interface ResultViewProps {
-  readonly shown: PrivacyFineTune;
-  readonly passages: readonly string[];
-  readonly by: ShadeBy;
-  readonly onBy: (by: ShadeBy) => void;
+/** Typed passages if the runs are here to evaluate them, otherwise the stored ones. */
+function Passages({ shown, passages, by }: Pick<ResultViewProps, "shown" | "passages" | "by">) {
+  const stored = shown.result.passage_tokens;
+  const isTyped = passages.length > 0 && shown.has_runs;
+  const count = isTyped ? passages.length : stored.length;
+  if (count === 0) {
+    return (
+      <p className="dim">
+        The passages are not stored with this result.
+        {shown.has_runs && " Type these or other passages above to compare before and after."}
+      </p>
+    );
+  }
+  return (
+    <>
+      {isTyped
+        ? passages
+            .slice(0, MAX_SHOWN_PASSAGES)
+            .map((text) => <MeasuredPassage key={text} shown={shown} text={text} by={by} />)
+        : stored
+            .slice(0, MAX_SHOWN_PASSAGES)
+            .map((tokens) => <BeforeAfter key={passageText(tokens)} shown={shown} tokens={tokens} by={by} />)}
+      {count > MAX_SHOWN_PASSAGES && (
+        <p className="dim">
+          First {MAX_SHOWN_PASSAGES} of {count} passages shown.
+        </p>
+      )}
+    </>
+  );
 }
 
 /** Each passage, token by token, before and after. */
-function Tokens({ shown: { result }, passages, by, onBy }: ResultViewProps) {
+function Tokens({ shown, passages, by, onBy }: Omit<ResultViewProps, "onPassages">) {
   return (
     <section aria-label="Passages before and after">
       <div className="pane-h">
-        <h2>Per token</h2>
+        <h2>Passages</h2>
         <SegmentedControl
           label="Shade by"
           value={by}
@@ -114,6 +149,9 @@ function Tokens({ shown: { result }, passages, by, onBy }: ResultViewProps) {
             { value: "entropy", label: "Entropy" },
           ]}
         />
+        <span className="note">
+          the first {shown.skip_tokens} tokens are shown, but neither protected nor counted in the means
+        </span>
         <span className="grow" />
         <RampLegend
           kind="sequential"
@@ -121,29 +159,18 @@ function Tokens({ shown: { result }, passages, by, onBy }: ResultViewProps) {
           high={by === "entropy" ? "uniform" : "100 %"}
         />
       </div>
-      {passages.length === 0 ? (
-        <p className="dim">Passages are not stored. Type these or other passages above to compare before and after.</p>
-      ) : (
-        passages
-          .slice(0, MAX_SHOWN_PASSAGES)
-          .map((text) => <BeforeAfter key={text} result={result} text={text} by={by} />)
-      )}
-      {passages.length > MAX_SHOWN_PASSAGES && (
-        <p className="dim">
-          First {MAX_SHOWN_PASSAGES} of {passages.length} passages shown.
-        </p>
-      )}
+      <Passages shown={shown} passages={passages} by={by} />
     </section>
   );
 }
 
-export function ResultView({ shown, passages, by, onBy }: ResultViewProps) {
+export function ResultView({ shown, passages, by, onBy, onPassages }: ResultViewProps) {
   const { result } = shown;
   return (
     <>
       <section aria-label="Result">
-        <Summary result={result} />
-        <RunLinks result={result} />
+        <Verdict shown={shown} />
+        <RunLinks shown={shown} onPassages={onPassages} />
       </section>
       <Tokens shown={shown} passages={passages} by={by} onBy={onBy} />
       <section aria-label="Metrics">
