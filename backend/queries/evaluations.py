@@ -199,14 +199,14 @@ def _faithfulness(result: Result, prompts: int) -> tuple[EvaluationMetric, ...]:
 
 
 def _continuations(shares: Mapping[str, float], prompts: int) -> tuple[EvaluationMetric, ...]:
+    group = f"Same greedy continuation, share of {prompts:,} prompts"
     return tuple(
         EvaluationMetric(
-            name=f"Same next {n} tokens, {prompts:,} prompts"
-            if int(n) > 1
-            else f"Same next token, {prompts:,} prompts",
+            name=f"Next {n} tokens" if int(n) > 1 else "Next token",
             value=share,
             unit="share",
-            description=f"share of {prompts:,} prompts with the same greedy continuation with and without the run",
+            description="identical with and without the run",
+            group=group,
         )
         for n, share in shares.items()
     )

@@ -79,7 +79,9 @@ export function SearchComboBox(props: SearchComboBoxProps) {
         <ListBox renderEmptyState={() => <p className="dim">{emptyText}</p>}>
           {(hit: SearchHit) => <HitRow hit={hit} query={debounced} />}
         </ListBox>
-        <p className="dim hit-hint">Enter: see all matches</p>
+        <p className="hit-hint">
+          <kbd aria-hidden="true">Enter</kbd> opens the search page with all matches
+        </p>
       </Popover>
     </ComboBox>
   );

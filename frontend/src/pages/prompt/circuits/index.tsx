@@ -11,7 +11,6 @@ import { type CircuitRequest, circuitQuery } from "@/api/circuits";
 import { routingOptionsQuery } from "@/api/queries";
 import type { RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
-import { ExamplePrompts } from "@/components/prompt/example-prompts";
 import { FromContext } from "@/components/prompt/from-context";
 import { PromptBox, SUBMIT_KEY } from "@/components/prompt/prompt-box";
 import { usePromptDraft } from "@/components/prompt/prompt-draft";
@@ -23,6 +22,7 @@ import { type SetParams, useUrlState, type Values } from "@/hooks/use-url-state"
 import { continuationPrompt } from "@/lib/text/prompts";
 import { LayerButtons } from "@/pages/prompt/routing/layer-buttons";
 
+import { CheckedExamples } from "./check/checked-examples";
 import { CIRCUIT_PARAMS, NO_MARKS } from "./circuit-params";
 import { OpenedCircuit, TracedCircuit } from "./circuit-view";
 import { OpenGraph } from "./file/file-buttons";
@@ -41,7 +41,15 @@ function useOtherRuns(run: RunSummary, layers: Params["layers"]): readonly strin
   }, [data, error, layers, run]);
 }
 
-function EmptyPrompt({ run, onChoose }: { readonly run: RunSummary; readonly onChoose: (prompt: string) => void }) {
+interface EmptyPromptProps {
+  readonly run: RunSummary;
+  /** Null while the other runs are loading. */
+  readonly request: CircuitRequest | null;
+  readonly nodes: number;
+  readonly onChoose: (prompt: string) => void;
+}
+
+function EmptyPrompt({ run, request, nodes, onChoose }: EmptyPromptProps) {
   return (
     <div className="prompted-empty">
       <EmptyState title="Type a prompt to trace its next token">
@@ -50,8 +58,8 @@ function EmptyPrompt({ run, onChoose }: { readonly run: RunSummary; readonly onC
         one at a time. The verdict above the graph says how far to trust it. Where few of the model’s layers have a run,
         many graphs fail this check.
       </EmptyState>
-      {run.indexed_tokens !== null && (
-        <ExamplePrompts run={run.name} toPrompt={continuationPrompt} onChoose={onChoose} />
+      {run.indexed_tokens !== null && request !== null && (
+        <CheckedExamples run={run.name} request={request} nodes={nodes} onChoose={onChoose} />
       )}
     </div>
   );
@@ -172,7 +180,7 @@ function Circuits({ run }: { readonly run: RunSummary }) {
           onChoose={(names) => setParams({ layers: names, ...NO_MARKS }, "push")}
         />
       </div>
-      {prompt === "" && <EmptyPrompt run={run} onChoose={choose} />}
+      {prompt === "" && <EmptyPrompt run={run} request={request} nodes={Math.round(params.nodes)} onChoose={choose} />}
       {prompt !== "" && request !== null && <Traced request={request} params={params} setParams={setParams} />}
     </>
   );

@@ -1,12 +1,13 @@
 /** Metrics of both runs on the same text. */
 
 import { useQuery } from "@tanstack/react-query";
+import { Fragment } from "react";
 import { Link } from "react-router";
 
 import { lossDifferenceQuery } from "@/api/comparison";
 import { evaluationsQuery } from "@/api/queries";
 import type { Fact, RunDetail } from "@/api/types";
-import { formatFact } from "@/components/runs/facts-table";
+import { factRow, formatFact, GroupRow } from "@/components/runs/facts-table";
 import { pageLinks } from "@/components/runs/page-links";
 import { shortSource } from "@/components/runs/run-labels";
 import { Command } from "@/components/ui/copyable-command";
@@ -73,12 +74,15 @@ function MetricsTable({ label, common, pairs }: MetricsTableProps) {
           </tr>
         </thead>
         <tbody>
-          {pairs.map(({ name, one, other }) => (
-            <tr key={name}>
-              <th scope="row">{name}</th>
-              <Value fact={one} />
-              <Value fact={other} />
-            </tr>
+          {pairs.map(({ name, one, other }, i) => (
+            <Fragment key={name}>
+              <GroupRow fact={one} previous={pairs[i - 1]?.one} columns={3} />
+              <tr className={factRow(one)}>
+                <th scope="row">{name}</th>
+                <Value fact={one} />
+                <Value fact={other} />
+              </tr>
+            </Fragment>
           ))}
         </tbody>
       </table>

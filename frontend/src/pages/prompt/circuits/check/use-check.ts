@@ -21,7 +21,7 @@ const MAX_TOKENS = 8192;
 const MIN_CHECKED = 5;
 
 /** The experts that are checked, most influential first. */
-function checkedIds({ graph, ids }: CircuitResponse): readonly string[] {
+export function checkedIds({ graph, ids }: CircuitResponse): readonly string[] {
   const isExpert = (_: string, index: number) => graph.nodes[index]?.kind === "expert";
   const affordable = Math.max(MIN_CHECKED, Math.floor(MAX_TOKENS / graph.tokens.length));
   return ids.filter(isExpert).slice(0, Math.min(MAX_GROUPS, affordable));
