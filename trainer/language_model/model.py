@@ -127,7 +127,9 @@ class LanguageModel:
     @torch.no_grad()
     def logits(self, input_ids_BT: Tensor) -> Tensor:
         """Next-token logits [B, T, V] in float32."""
-        logits_BTV: Tensor = self.module(input_ids=input_ids_BT.to(self.device), use_cache=False).logits
+        with ExitStack() as stack:
+            self.linear_kernels.apply(stack)
+            logits_BTV: Tensor = self.module(input_ids=input_ids_BT.to(self.device), use_cache=False).logits
         return logits_BTV.float()
 
     def capture(self, layer: int, input_ids_BT: Tensor) -> MlpActivations:
