@@ -199,14 +199,13 @@ def _faithfulness(result: Result, prompts: int) -> tuple[EvaluationMetric, ...]:
 
 
 def _continuations(shares: Mapping[str, float], prompts: int) -> tuple[EvaluationMetric, ...]:
-    group = f"Same greedy continuation, share of {prompts:,} prompts"
     return tuple(
         EvaluationMetric(
             name=f"Next {n} tokens" if int(n) > 1 else "Next token",
             value=share,
             unit="share",
-            description="identical with and without the run",
-            group=group,
+            description=f"share of {prompts:,} prompts with the same greedy continuation with and without the run",
+            group="Same greedy continuation",
         )
         for n, share in shares.items()
     )
