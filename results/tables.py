@@ -162,7 +162,7 @@ def concept_methods(model: str, raw: dict[str, Any]) -> Iterable[list[Cell]]:
         for each in result["methods"]:
             auroc = result["mean_auroc"].get(each["method"])
             yield [
-                f"{model}, layer {result['layer']}",
+                ", ".join([f"{model}, layer {result['layer']}", *([result["texts"]] if "texts" in result else [])]),
                 METHODS[each["method"]],
                 None if auroc is None else measured(auroc),
                 measured(each["gain"]),
@@ -172,11 +172,11 @@ def concept_methods(model: str, raw: dict[str, Any]) -> Iterable[list[Cell]]:
 
 
 def concept_curves(model: str, raw: dict[str, Any]) -> Iterable[list[Cell]]:
-    """One row per run, method and strength: gain of the classifier's score and loss increase."""
-    for result in raw["results"]:
-        for each in result["curves"]:
-            cells = [each["strength"], measured(each["gain"]), measured(each["loss_increase"])]
-            yield [f"{model}, layer {result['layer']}", METHODS[each["method"]], *cells]
+    """One row per method and strength of the first run: gain of the classifier's score and loss increase."""
+    result = raw["results"][0]
+    for each in result["curves"]:
+        cells = [each["strength"], measured(each["gain"]), measured(each["loss_increase"])]
+        yield [f"{model}, layer {result['layer']}", METHODS[each["method"]], *cells]
 
 
 def ablated(model: str, columns: dict[str, NDArray[np.float64]]) -> Iterable[list[Cell]]:
