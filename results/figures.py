@@ -9,6 +9,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
+from numpy.typing import NDArray
 from tables import RESULTS, read_columns
 
 PAGES = RESULTS.parent / "docs" / "results"
@@ -144,6 +145,27 @@ def concepts(axes: Axes) -> None:
     axes.set(xlabel="loss increase under the unedited model, nats", ylabel="gain of the concept score")
 
 
+def learning_curve(panels: NDArray[Any]) -> None:
+    """Loss increase, routing share and dead experts against tokens, and loss against share."""
+    table, names = rows("learning-curve/curve"), {2: "loss increase, nats", 4: "routing share", 6: "dead experts, %"}
+    for method in dict.fromkeys(row[1] for row in table):
+        chosen = [row for row in table if row[1] == method]
+        tokens = [row[0] for row in chosen]
+        for axes, column in zip(panels.flat[:2], (2, 4), strict=True):
+            with_intervals(axes, tokens, [row[column] for row in chosen], method)
+        panels.flat[2].plot([value(row[4]) for row in chosen], [value(row[2]) for row in chosen], "o-", ms=4)
+        panels.flat[3].plot(tokens, [row[6] for row in chosen], "o-", ms=4)
+    for axes, column in zip(panels.flat[[0, 1, 3]], names, strict=True):
+        axes.set(xlabel="million tokens", xscale="log", ylabel=names[column], ylim=(0, None))
+        axes.set(xticks=(ticks := [0.25, 1, 3, 8]), xticklabels=ticks)
+        axes.minorticks_off()
+    diluted = rows("learning-curve/partial")
+    line = {"color": GREY, "ls": ":", "label": "default, part of the MLP left in place"}
+    panels.flat[2].plot([row[2] for row in diluted], [value(row[1]) for row in diluted], **line)
+    panels.flat[2].set(xlabel=names[4], ylabel=names[2], xlim=(0.4, 1.05), ylim=(0, None))
+    panels.flat[2].legend(fontsize=7)
+
+
 FIGURES = {
     "concepts": concepts,
     "faithfulness": faithfulness,
@@ -167,6 +189,11 @@ def main() -> None:
             axes.legend(fontsize=7)
         figure.savefig(PAGES / f"{name}.svg", metadata={"Date": None})
         plt.close(figure)
+    figure, panels = plt.subplots(2, 2, figsize=(8.0, 5.6), layout="constrained")
+    learning_curve(panels)
+    panels.flat[0].legend(fontsize=7)
+    figure.savefig(PAGES / "learning-curve.svg", metadata={"Date": None})
+    plt.close(figure)
 
 
 if __name__ == "__main__":

@@ -99,14 +99,18 @@ def benchmark_differences(model: str, raw: dict[str, Any]) -> Iterable[list[Cell
                 ]
 
 
+MAIN_LAYER = 22
+"""Layer of the work that does not name one."""
 WORKS = {
     "pair": "baseline and steered pair, 64 tokens",
+    "pair-texts": "the pair's texts only",
     "routing": "routing of 256 tokens",
     "index": "index of 32,768 tokens",
     "transcoder": "training a transcoder, 40,960 tokens",
     "autoencoder": "training an autoencoder, 40,960 tokens",
     "text": "steered text only, 64 tokens",
     "pairs": "8 pairs in one batch, 64 tokens",
+    "pairs-texts": "the texts of 8 pairs only",
     "mxd": "training an MxD, 40,960 tokens",
 }
 PACKAGES = {
@@ -121,10 +125,11 @@ PACKAGES = {
 
 def live_peers(_model: str, raw: dict[str, Any]) -> Iterable[list[Cell]]:
     """One row per work and other package."""
-    for point in (point for run in raw["runs"] for point in run["result"]["points"]):
+    results = [run["result"] for run in raw["runs"]]
+    for layer, point in ((result["layer"], point) for result in results for point in result["points"]):
         if point["participant"] != "mxd":
-            names = [WORKS[point["work"]], PACKAGES[point["participant"]]]
-            yield [*names, point["wall_speedup"], point["cpu_speedup"]]
+            work = WORKS[point["work"]] + ("" if layer == MAIN_LAYER else f", layer {layer}")
+            yield [work, PACKAGES[point["participant"]], point["wall_speedup"], point["cpu_speedup"]]
 
 
 def single_runs(raw: dict[str, Any]) -> list[dict[str, Any]]:

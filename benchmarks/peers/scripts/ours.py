@@ -20,7 +20,7 @@ from benchmarks.peers.scripts.protocol import serve
 from benchmarks.trainer.generate import steer_together, steering_config
 from mxd.trainer.analysis.indexing import build_index
 from mxd.trainer.analysis.labelling import label_experts
-from mxd.trainer.config import IndexConfig, OptimizerConfig, TextConfig, TrainConfig
+from mxd.trainer.config import Edit, IndexConfig, OptimizerConfig, TextConfig, TrainConfig
 from mxd.trainer.config.methods import Method
 from mxd.trainer.inference.routing import route
 from mxd.trainer.inference.steering import Steering, generate, steer
@@ -41,6 +41,7 @@ work = torch.load(folder / "work.pt", weights_only=True)
 ours = json.loads((folder / "ours.json").read_text())
 run = Run.load(Path(ours["run"]), Path(ours["run"]).parent)
 language_model = LanguageModel.load(run.language_model_source, "cpu", torch.float32)
+steered = steering_config(run, work["tokens"], 0)
 
 
 @cache
@@ -52,27 +53,30 @@ def model_to_train_on() -> LanguageModel:
 
 def pair() -> int:
     """Generate both variants, with all values that the dashboard shows."""
-    return len(list(steer(language_model, run, steering_config(run, work["tokens"], 0), {})))
+    return len(list(steer(language_model, run, steered, {})))
 
 
 def text() -> int:
     """Generate the steered text only. Returns its number of tokens."""
-    [generated] = generate(language_model, run, steering_config(run, work["tokens"], 0), {})
+    [generated] = generate(language_model, run, steered, {})
     return len(language_model.tokenizer(generated, add_special_tokens=False)["input_ids"])
 
 
 def pairs() -> int:
-    """Generate several pairs in one batch, with all values that the dashboard shows. Returns the number of events."""
-    configs = [steering_config(run, work["tokens"], seed) for seed in range(work["pairs"])]
-    return steer_together(language_model, [Steering.prepare(language_model, [run], config, {}) for config in configs])
+    """Generate several pairs of a prompt, with all values that the dashboard shows. Returns the number of tokens."""
+    return steer_together(language_model, [request(work["pairs"], steered.edits)])
 
 
-def texts(count: int) -> int:
-    """Generate the two texts of several pairs in one batch, and nothing else. Returns the number of events."""
-    steered = [steering_config(run, work["tokens"], seed) for seed in range(count)]
-    configs = [each for config in steered for each in (config.model_copy(update={"edits": ()}), config)]
-    requests = [Steering.prepare(language_model, [run], config, {}).alone() for config in configs]
-    return steer_together(language_model, requests)
+def texts(samples: int) -> int:
+    """Generate the two texts of several pairs of a prompt, and nothing else. Returns the number of tokens."""
+    return steer_together(language_model, [request(samples, edits).alone() for edits in ((), steered.edits)])
+
+
+def request(samples: int, edits: tuple[Edit, ...]) -> Steering:
+    """A request for several samples; without edits, both variants are the baseline."""
+    sampling = steered.sampling.model_copy(update={"samples": samples})
+    config = steered.model_copy(update={"sampling": sampling, "edits": edits})
+    return Steering.prepare(language_model, [run], config, {})
 
 
 def routing() -> float:
