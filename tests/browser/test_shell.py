@@ -75,6 +75,15 @@ def test_search_finds_and_opens_an_expert(page: Page) -> None:
     expect(page.get_by_role("heading", name="Decimal point")).to_be_visible()
 
 
+def test_the_search_list_follows_a_changed_query(page: Page) -> None:
+    page.goto("/runs?run=demo-l3-k16")
+    page.keyboard.press("/")
+    box, option = page.get_by_role("combobox"), page.get_by_role("option")
+    for query in ("decimal", "html", "the", "decimal"):
+        box.fill(query)
+        expect(option.filter(has_text=re.compile(query, re.IGNORECASE)).first).to_be_visible()
+
+
 def test_the_selected_run_applies_to_all_pages(page: Page, site: Site) -> None:
     page.goto(f"/experts?run={site.run}&search=html")
     page.get_by_role("button", name=re.compile(site.run)).click()

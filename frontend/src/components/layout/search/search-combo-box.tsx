@@ -1,6 +1,6 @@
 /** The search box with its list of hits. Loaded when the box takes the focus. */
 
-import type { KeyboardEventHandler, ReactNode, RefObject } from "react";
+import { type KeyboardEventHandler, type ReactNode, type RefObject, useMemo } from "react";
 import { ComboBox, Input, ListBox, ListBoxItem, Popover } from "react-aria-components";
 
 import { messageOf } from "@/api/http/errors";
@@ -13,6 +13,8 @@ import { MatchedText } from "./matched-text";
 import { SEARCH_LABEL, useSearchHits } from "./search-results";
 
 interface HitRowProps {
+  /** The list keys its rows by it; by their position, a row could not become that of another expert. */
+  readonly id: string;
   readonly hit: SearchHit;
   readonly query: string;
 }
@@ -27,9 +29,9 @@ function MatchReason({ hit }: { readonly hit: SearchHit }) {
   );
 }
 
-function HitRow({ hit, query }: HitRowProps) {
+function HitRow({ id, hit, query }: HitRowProps) {
   return (
-    <ListBoxItem id={String(hit.expert)} textValue={hit.label ?? `Expert ${hit.expert}`} className="hit">
+    <ListBoxItem id={id} textValue={hit.label ?? `Expert ${hit.expert}`} className="hit">
       <span className="mono id">{hit.expert}</span>
       <span className="lab">
         <ExpertLabel label={hit.label} automatic={hit.automatic} />
@@ -55,6 +57,7 @@ interface SearchComboBoxProps {
 export function SearchComboBox(props: SearchComboBoxProps) {
   const { text, onText, onChoose, onKeyDown, input, hasFocus, icon, keyHint } = props;
   const { hits, debounced, query } = useSearchHits(text);
+  const rows = useMemo(() => firstHitPerExpert(hits).map((hit) => ({ id: String(hit.expert), hit })), [hits]);
   const isSearching = query.isPending || debounced !== text.trim();
   const emptyText = query.error ? messageOf(query.error) : isSearching ? "Searching…" : "No matches";
   return (
@@ -63,7 +66,7 @@ export function SearchComboBox(props: SearchComboBoxProps) {
       aria-label={SEARCH_LABEL}
       inputValue={text}
       onInputChange={onText}
-      items={firstHitPerExpert(hits)}
+      items={rows}
       value={null}
       onChange={(key) => key !== null && onChoose(Number(key))}
       allowsEmptyCollection
@@ -77,7 +80,7 @@ export function SearchComboBox(props: SearchComboBoxProps) {
       </div>
       <Popover className="popover hits" placement="bottom end" maxHeight={560} hidden={debounced === ""}>
         <ListBox renderEmptyState={() => <p className="dim">{emptyText}</p>}>
-          {(hit: SearchHit) => <HitRow hit={hit} query={debounced} />}
+          {({ id, hit }: (typeof rows)[number]) => <HitRow id={id} hit={hit} query={debounced} />}
         </ListBox>
         <p className="hit-hint">
           <kbd aria-hidden="true">Enter</kbd> opens the search page with all matches
