@@ -191,6 +191,10 @@ function Results({ run, passages, isWorking, params, setParams, onPassages }: Re
   }
   return (
     <>
+      <p className="dim">
+        Fine-tuning makes the model’s predictions on the passages that you type nearly uniform, and saves the result as
+        a new run. Below is an earlier result: {resultName(shown.result)}.
+      </p>
       <ResultChoice results={data.protected} shown={shown} onChoose={(result) => setParams({ result }, "push")} />
       <ResultView
         shown={shown}

@@ -1,6 +1,7 @@
 /** Circuits: attribution graph of a next token over the tokens and experts of all layers that have a run. */
 
 import "@/components/prompt/prompt.css";
+import "./check/check.css";
 import "./circuits.css";
 import "./panel/panel.css";
 
