@@ -1,9 +1,9 @@
 """Matrix products with constant weights on a CPU: for each number of rows, the kernel that was faster when timed.
 
-A generation step multiplies few rows by large weights, and reading the weights takes most of its time. oneDNN's kernel
-with weights in its own layout reads them once for up to 16 rows, and faster than PyTorch's: in about half the time. It
-is also about 10 % faster for the hundreds of rows of a routed text. On other processors it may be slower, so both are
-timed once per language model and number of rows, on a sample of its own weights.
+A generation step multiplies few rows by large weights, and reading the weights takes most of its time. With weights in
+oneDNN's layout, its kernel reads them once for up to 16 rows, in about half the time of PyTorch's. It is also about
+10 % faster for the hundreds of rows of a routed text. On other processors it may be slower. So both are timed once per
+language model and number of rows, on a sample of its own weights.
 
 Shapes: R rows, I input width, O output width.
 """
