@@ -1,6 +1,6 @@
 """Build the demo in data/demo from trained runs.
 
-    python scripts/build_demo.py runs data/demo DATA NAME…           copy runs, weights in 8 bits
+    python scripts/build_demo.py runs data/demo DATA NAME…           copy runs, weights in 5 bits
     python scripts/build_demo.py database data/demo DATABASE NAME…   write database.sqlite.xz
 
 Between the two, run ``mxd index`` and ``mxd evaluate`` with ``--data data/demo --database sqlite:///DATABASE`` in the
@@ -47,7 +47,7 @@ ROUTED_SEQUENCES = 96
 
 
 def copy_runs(demo: Path, data: Path, names: list[str]) -> None:
-    """Copy runs into the demo, with weights in 8 bits."""
+    """Copy runs into the demo, with weights in 5 bits."""
     for name in names:
         run = Run.load(name, data)
         folder = run.save_pretrained(runs_folder(demo) / name, run.config.language_model)
