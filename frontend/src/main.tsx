@@ -6,9 +6,6 @@ import { createRoot } from "react-dom/client";
 import { App, newQueryClient } from "./app/app";
 import { preloadPage } from "./app/routes";
 import { fetchFonts } from "./lib/browser/fonts";
-import { applyTheme, currentTheme } from "./lib/browser/theme";
-
-applyTheme(currentTheme());
 
 const root = document.querySelector("#root");
 if (root === null) throw new Error("index.html has no #root");

@@ -29,6 +29,16 @@ def test_the_chosen_theme_is_remembered(page: Page) -> None:
     expect(body).not_to_have_css("background-color", light)
 
 
+def test_frame_and_chosen_theme_are_there_before_the_scripts(page: Page) -> None:
+    page.goto("/runs")
+    page.get_by_role("radio", name="Dark").click()
+    page.route("**/assets/*.js", lambda route: route.fulfill(content_type="text/javascript", body=""))
+    page.reload()
+    expect(page.locator(".brand")).to_have_text("MxD Explorer")
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    expect(page.get_by_role("navigation")).to_have_count(0)
+
+
 def test_shortcuts_are_listed_and_escape_closes_the_list(page: Page) -> None:
     page.goto("/runs")
     expect(page.get_by_role("link", name="second", exact=True)).to_be_visible()
