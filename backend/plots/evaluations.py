@@ -22,7 +22,7 @@ SMALLEST_LOSS = 1e-5
 
 def faithfulness(session: Session) -> Figure:
     """Loss increase of each run, next to that of its frozen routing and of the mean-ablated MLP."""
-    results = [record.result for record in evaluated(session)]
+    results = sorted((record.result for record in evaluated(session)), key=lambda result: int(result["layer"]))
     kinds: tuple[tuple[str, str, str, Callable[[Result], float]], ...] = (
         ("this-run", "this run", "circle", lambda r: float(r["loss_increase"]["value"])),
         ("other", "mixing frozen at its median", "diamond-open", lambda r: float(r["ce_frozen"] - r["ce_original"])),
@@ -51,13 +51,17 @@ def faithfulness(session: Session) -> Figure:
             name=name,
             mode="markers",
             marker={"symbol": symbol, "size": 9},
+            orientation="h",
+            offsetgroup=role,
             meta={"role": role},
             hovertemplate="%{y}<br>" + name + " %{x:.4f} nats<extra></extra>",
         )
         for role, name, symbol, value in kinds
     ]
     figure = go.Figure(traces)
-    figure.update_xaxes(type="log", title={"text": "Loss increase, nats"})
+    # Marks of one run are next to one another: where routing matters, two of them have nearly the same value.
+    figure.update_layout(scattermode="group")
+    figure.update_xaxes(type="log", title={"text": "Loss increase, nats per token"})
     figure.update_yaxes(autorange="reversed", type="category")
     return as_figure("faithfulness", "Loss increase per run", figure, len(results))
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from mxd.backend.errors import NoEvaluationsError
+from mxd.backend.queries.faithfulness import Result, Unit, faithfulness_metrics
 from mxd.backend.queries.runs import aware
 from mxd.backend.schemas import (
     EvaluationList,
@@ -22,9 +22,6 @@ from mxd.backend.schemas import (
 from mxd.trainer.evaluation.seeds import SeedGroup, group_by_seeds
 from mxd.trainer.storage.database.tables import EvaluationRecord, RunRecord
 from mxd.trainer.utils.bootstrap import Bootstrap
-
-Result = Mapping[str, Any]
-Unit = Literal["nats", "share", "count", "plain"]
 
 
 def evaluated(session: Session) -> list[EvaluationRecord]:
@@ -113,122 +110,12 @@ def _summary(record: EvaluationRecord) -> EvaluationSummary:
         run=record.subject,
         text=record.text,
         tokens=result["tokens"],
+        sequences=result["sequences"],
         created_at=aware(record.created_at),
         seen_text=result["seen_text"],
-        faithfulness=_faithfulness(result, min(record.settings["prompts"], result["sequences"])),
+        faithfulness=faithfulness_metrics(result, min(record.settings["prompts"], result["sequences"])),
         health=_health(result),
         warnings=tuple(EvaluationWarning(**warning) for warning in result["warnings"]),
-    )
-
-
-_MEASURED: tuple[tuple[str, str, Unit, str], ...] = (
-    (
-        "routing_share",
-        "Routing share",
-        "share",
-        "loss increase with the mixing frozen at its median, as a share of that of mean-ablating the MLP",
-    ),
-    (
-        "kl",
-        "KL divergence",
-        "nats",
-        "between the next-token distributions of the original model and of the model with the run, in nats",
-    ),
-    ("agreement", "Top-1 agreement", "share", "share of tokens with the same most probable next token"),
-    (
-        "variance_explained",
-        "Variance explained",
-        "share",
-        "share of the variance of the MLP's output that the run reproduces",
-    ),
-    (
-        "normalized_mse",
-        "Normalised MSE",
-        "plain",
-        "mean of ‖ŷ − y‖² / ‖y‖² of the run's output ŷ and the MLP's y; predicting zero scores 1",
-    ),
-    ("paper_error", "MSE as in the paper's code", "plain", "mean of (ŷ − y)² / ‖y‖; depends on the scale of y"),
-    ("l0", "L0", "count", "mean number of active experts per token"),
-)
-"""Field, name, unit and description of the metrics with intervals."""
-_BASELINES: tuple[tuple[str, str, str], ...] = (
-    ("ce_zeroed", "MLP zero-ablated", "baseline: the MLP's output is set to zero"),
-    ("ce_mean_ablated", "MLP mean-ablated", "baseline: the MLP's output is replaced by its mean over tokens"),
-    ("ce_frozen", "mixing frozen at its median", "baseline: every token mixes the experts in the same way"),
-)
-"""Field, name and description of the losses that a run is compared with."""
-
-
-def _faithfulness(result: Result, prompts: int) -> tuple[EvaluationMetric, ...]:
-    original = result["ce_original"]
-    return (
-        _interval(
-            "Loss increase",
-            result["loss_increase"],
-            "nats",
-            "increase in the next-token loss with the MLP replaced by the run, in nats per token",
-        ),
-        *(
-            EvaluationMetric(
-                name=f"Loss increase, {text}", value=result[name] - original, unit="nats", description=meaning
-            )
-            for name, text, meaning in _BASELINES
-        ),
-        EvaluationMetric(
-            name="Loss, original",
-            value=original,
-            unit="nats",
-            description="next-token loss of the original model, in nats per token",
-        ),
-        _interval(
-            "Loss recovered vs zero ablation",
-            result["loss_recovered_zero"],
-            "share",
-            "1 minus the loss increase divided by that of zero ablation",
-        ),
-        _interval(
-            "Loss recovered vs mean ablation",
-            result["loss_recovered_mean"],
-            "share",
-            "1 minus the loss increase divided by that of mean ablation",
-        ),
-        *(_interval(name, result["intervals"][field], unit, meaning) for field, name, unit, meaning in _MEASURED),
-        *_jacobian(result.get("jacobian")),
-        *_continuations(result["continuations"], prompts),
-    )
-
-
-def _continuations(shares: Mapping[str, float], prompts: int) -> tuple[EvaluationMetric, ...]:
-    return tuple(
-        EvaluationMetric(
-            name=f"Next {n} tokens" if int(n) > 1 else "Next token",
-            value=share,
-            unit="share",
-            description=f"share of {prompts:,} prompts with the same greedy continuation with and without the run",
-            group="Same greedy continuation",
-        )
-        for n, share in shares.items()
-    )
-
-
-def _jacobian(result: Result | None) -> tuple[EvaluationMetric, ...]:
-    """Return the agreement of the Jacobians, or nothing if it was not measured."""
-    if result is None:
-        return ()
-    compared = f"{result['tokens']:,} tokens, {result['directions']} random directions each"
-    products = "mean cosine of the Jacobian-vector products of layer and MLP"
-    rows = (
-        ("random", "Jacobian agreement", f"{products}; {compared}"),
-        ("data", "Jacobian agreement, data", "the same along differences between held-out inputs"),
-        ("random_control", "Jacobian control", "as the agreement, with the MLP's Jacobian at another token"),
-        ("data_control", "Jacobian control, data", "the same along differences between held-out inputs"),
-    )
-    return tuple(_interval(name, result[field], "plain", meaning) for field, name, meaning in rows)
-
-
-def _interval(name: str, value: Result, unit: Unit, meaning: str) -> EvaluationMetric:
-    return EvaluationMetric(
-        name=name, value=value["value"], low=value["low"], high=value["high"], unit=unit, description=meaning
     )
 
 

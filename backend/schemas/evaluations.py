@@ -41,6 +41,8 @@ class EvaluationSummary(Schema):
     """Name of the dataset."""
     tokens: int
     """Number of tokens evaluated."""
+    sequences: int
+    """Number of sequences that they are split into."""
     created_at: datetime
     seen_text: bool
     """True if the run was trained on this dataset."""

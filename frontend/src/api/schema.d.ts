@@ -2526,7 +2526,7 @@ export interface components {
             contrast: components["schemas"]["ContrastedExpert"];
             /**
              * Examples A
-             * @description Strongest examples in text A.
+             * @description Strongest examples in text A; empty for the experts after the first 50 of a direction.
              */
             examples_a: components["schemas"]["Example"][];
             /** Examples B */
@@ -2574,7 +2574,7 @@ export interface components {
             b: components["schemas"]["ContrastText"];
             /**
              * Limit
-             * @description Maximum number of experts per direction.
+             * @description Maximum number of experts per direction. The first 50 have examples.
              * @default 50
              */
             limit?: number;
@@ -3151,6 +3151,11 @@ export interface components {
              * @description True if the run was trained on this dataset.
              */
             seen_text: boolean;
+            /**
+             * Sequences
+             * @description Number of sequences that they are split into.
+             */
+            sequences: number;
             /**
              * Text
              * @description Name of the dataset.
@@ -5463,10 +5468,20 @@ export interface components {
             label: string | null;
             /**
              * Matched
-             * @description Field in which the text was found.
+             * @description Field in which the text was found. ``id``: the text is the number of the expert.
              * @enum {string}
              */
-            matched: "label" | "token" | "example";
+            matched: "id" | "label" | "token" | "example";
+            /**
+             * Token
+             * @description Matching top token with the largest share, if the text was found in one.
+             */
+            token: string | null;
+            /**
+             * Token Share
+             * @description Its share of the expert's active tokens.
+             */
+            token_share: number | null;
         };
         /**
          * SearchResult

@@ -97,6 +97,11 @@ def test_an_evaluation_has_intervals_and_warnings(seen: TestClient) -> None:
     loss_increase = facts["Loss increase"]
     assert loss_increase["low"] <= loss_increase["value"] <= loss_increase["high"]
     assert facts["Loss, original"]["value"] > 0
+    assert found["sequences"] == 20
+    greedy = [fact for fact in found["faithfulness"] if fact["group"] == "Same greedy continuation"]
+    assert [fact["name"] for fact in greedy][:2] == ["Next token", "Next 2 tokens"]
+    assert all(fact["low"] <= fact["value"] <= fact["high"] and fact["low"] < fact["high"] for fact in greedy)
+    assert all(fact["group"] for fact in found["faithfulness"])
     names = {fact["name"] for fact in found["health"]}
     assert names >= {"Dead experts", "Normalised rank", "Variation of the mixing vector"}
     assert seen.get("/api/runs/bare/evaluations").json() == {"evaluations": []}

@@ -32,10 +32,10 @@ from mxd.trainer.storage.run_records import find_record
 from mxd.trainer.utils.auroc import auroc
 from mxd.trainer.utils.bootstrap import Bootstrap
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
+from mxd.trainer.utils.wilson import wilson_interval
 
 MIN_TEXTS = 3
 RESAMPLES = 2000
-NORMAL_97_5 = 1.959964
 Scorer = Callable[[LocalJudge, str, ScoringTexts], tuple[Floats, Floats]]
 """Function to the scores of the texts that fit the label, and of those that do not."""
 
@@ -149,15 +149,6 @@ def _asked(
 ) -> tuple[Floats, Floats]:
     odds = judge.log_odds([template.format(label=label, text=text) for text in (*positive, *negative)])
     return odds[: len(positive)], odds[len(positive) :]
-
-
-def wilson_interval(share: float, trials: int) -> tuple[float, float]:
-    """95 % Wilson interval of a share, which is not empty at 0 and 1."""
-    z2 = NORMAL_97_5**2
-    centre = (share + z2 / (2 * trials)) / (1 + z2 / trials)
-    half = NORMAL_97_5 / (1 + z2 / trials) * np.sqrt(share * (1 - share) / trials + z2 / (4 * trials**2))
-    # At 0 and 1 rounding could leave the share outside.
-    return max(0.0, min(share, float(centre - half))), min(1.0, max(share, float(centre + half)))
 
 
 def _summary(method: ScoreMethod, scored: Sequence[ScoredLabel], seed: int) -> MethodSummary:

@@ -3,15 +3,9 @@
 import { Fragment } from "react";
 
 import type { Fact } from "@/api/types";
+import { Term } from "@/components/terms/term";
 
-/** A formatted value; a dash if there is none. */
-export function formatFact(value: number | null | undefined, unit: Fact["unit"]): string {
-  if (value === null || value === undefined) return "–";
-  if (unit === "share") return `${(100 * value).toFixed(1)} %`;
-  if (unit === "count") return value.toLocaleString("en", { maximumFractionDigits: 1 });
-  if (value === 0) return "0";
-  return Math.abs(value) < 0.001 ? value.toExponential(1).replaceAll("-", "−") : value.toFixed(4).replace("-", "−");
-}
+import { factTerm, formatFact } from "./facts";
 
 interface GroupRowProps {
   readonly fact: Fact;
@@ -32,8 +26,12 @@ export function GroupRow({ fact, previous, columns }: GroupRowProps) {
   );
 }
 
-/** Whether a fact belongs to the same group as the one above, whose description it shares. */
-const isGrouped = (fact: Fact, previous: Fact | undefined) => fact.group != null && fact.group === previous?.group;
+/** The metric's name, linked to its definition. */
+function FactName({ fact }: { readonly fact: Fact }) {
+  const { name } = fact;
+  const term = factTerm(fact);
+  return term === undefined ? name : <Term id={term}>{name}</Term>;
+}
 
 /** Class of the row of a fact: those of a group are indented. */
 export const factRow = ({ group }: Fact) => (group == null ? undefined : "in-group");
@@ -55,7 +53,7 @@ export function FactsTable({ label, facts, others = [] }: FactsTableProps) {
   const columns = 3 + Number(hasIntervals) + others.length;
   return (
     // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus
-    <div className="facts-table" tabIndex={0} role="region" aria-label={label}>
+    <div className="facts-table stacked" tabIndex={0} role="region" aria-label={label}>
       <table className="grid plain">
         <thead>
           <tr>
@@ -75,21 +73,23 @@ export function FactsTable({ label, facts, others = [] }: FactsTableProps) {
             <Fragment key={fact.name}>
               <GroupRow fact={fact} previous={facts[i - 1]} columns={columns} />
               <tr className={factRow(fact)}>
-                <th scope="row">{fact.name}</th>
+                <th scope="row">
+                  <FactName fact={fact} />
+                </th>
                 <td className="num">{formatFact(fact.value, fact.unit)}</td>
                 {hasIntervals && (
-                  <td className="num">
+                  <td className="num" data-label="95 % interval">
                     {fact.low !== null && fact.low !== undefined
                       ? `${formatFact(fact.low, fact.unit)} to ${formatFact(fact.high, fact.unit)}`
                       : ""}
                   </td>
                 )}
                 {others.map((other) => (
-                  <td key={other.name} className="num">
+                  <td key={other.name} className="num" data-label={`On ${other.name}`}>
                     {formatFact(other.facts.find(({ name }) => name === fact.name)?.value, fact.unit)}
                   </td>
                 ))}
-                <td className="ink2">{isGrouped(fact, facts[i - 1]) ? "" : fact.description}</td>
+                <td className="ink2">{fact.description}</td>
               </tr>
             </Fragment>
           ))}

@@ -43,6 +43,10 @@ export const GLOSSARY = {
     name: "Loss increase when ablated (ΔCE)",
     text: "Mean rise of the next-token loss, in nats per token, when the expert is ablated on its own examples. If it is negative, the predictions are better without the expert.",
   },
+  loss_increase_of_run: {
+    name: "Loss increase of a run",
+    text: "Mean rise of the next-token loss on held-out text, in nats per token, when the run replaces the MLP of its layer.",
+  },
   kl_amplified: {
     name: "KL when amplified",
     text: "How much adding one p99 to the activation changes the next-token distribution: KL divergence from the distribution without the edit, in nats per token.",
@@ -179,7 +183,27 @@ export const GLOSSARY = {
   },
   loss_recovered: {
     name: "Loss recovered",
-    text: "1 minus the loss increase with the layer spliced in, divided by the loss increase with the MLP’s output set to zero.",
+    text: "1 minus the loss increase of the run divided by that of ablating the MLP. The reference is zero ablation unless mean ablation is named.",
+  },
+  ablation: {
+    name: "Zero and mean ablation",
+    text: "The MLP’s output is set to zero, or to its mean over tokens. The rise of the loss says how much the MLP contributes.",
+  },
+  continuations: {
+    name: "Equal continuations",
+    text: "Share of held-out prompts that the model continues with the same tokens with and without the run. It always takes the most probable token, so one different token changes all later ones. Intervals: Wilson, 95 %, over prompts.",
+  },
+  top1_agreement: {
+    name: "Top-1 agreement",
+    text: "Share of tokens on which the models with and without the run have the same most probable next token.",
+  },
+  variance_explained: {
+    name: "Variance explained",
+    text: "1 minus the variance of the layer’s error divided by the variance of the MLP’s output. Predicting the mean output scores 0.",
+  },
+  jacobian_agreement: {
+    name: "Jacobian agreement",
+    text: "Cosine of what layer and MLP do to a small change of the input, averaged over tokens and directions; 1 is equal. The control compares with the MLP at another token.",
   },
   routing_share: {
     name: "Routing share",

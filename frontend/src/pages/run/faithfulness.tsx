@@ -1,10 +1,10 @@
-/** Faithfulness of a run in two sentences, with a link to the figures. */
+/** Main faithfulness results of a run, with a link to all metrics. */
 
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "react-router";
 
 import { evaluationsQuery } from "@/api/queries";
-import { faithfulnessVerdict, routingVerdict } from "@/components/runs/evaluations/faithfulness-verdict";
+import { Findings } from "@/components/runs/evaluations/findings";
 import { evaluateCommand } from "@/components/runs/latest-evaluation";
 import { pageLinks } from "@/components/runs/page-links";
 import { shortSource } from "@/components/runs/run-labels";
@@ -37,12 +37,7 @@ export function Faithfulness({ run }: { readonly run: string }) {
           <Command text={evaluateCommand(run)} />
         </>
       )}
-      {newest !== undefined && (
-        <>
-          <p className="verdict">{faithfulnessVerdict(run, newest.faithfulness)}</p>
-          <p className="verdict">{routingVerdict(newest.faithfulness)}</p>
-        </>
-      )}
+      {newest !== undefined && <Findings run={run} facts={newest.faithfulness} />}
     </section>
   );
 }

@@ -15,7 +15,6 @@ from mxd.trainer.experimental.label_scores.results import ScoreMethod
 from mxd.trainer.experimental.label_scores.scoring import (
     NamedLabel,
     score_labels,
-    wilson_interval,
 )
 from mxd.trainer.experimental.label_scores.texts import read_scoring_texts
 from mxd.trainer.language_model.prompts import prompt_ids
@@ -141,9 +140,3 @@ def test_the_control_needs_another_label_and_cancelling_ends(world: World) -> No
         score_labels(run, world.database, same, judge, METHODS, 4, 0)
     with pytest.raises(CancelledError):
         score_labels(run, world.database, LABELS, judge, METHODS, 4, 0, Callbacks(is_cancelled=lambda: True))
-
-
-def test_the_interval_is_not_empty_at_the_ends() -> None:
-    low, high = wilson_interval(1.0, 8)
-    assert 0.6 < low < 0.7 and high == 1
-    assert wilson_interval(0.5, 100)[0] == pytest.approx(0.404, abs=0.002)

@@ -8,6 +8,7 @@ const on = (text: string, tokens: number): EvaluationSummary => ({
   run: "run",
   text,
   tokens,
+  sequences: 1,
   created_at: "2026-11-22T00:00:00Z",
   seen_text: false,
   faithfulness: [],

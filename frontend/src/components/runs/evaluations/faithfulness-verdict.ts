@@ -1,34 +1,103 @@
-/** Sentences on an evaluation: how faithful the run is, and whether that depends on its routing. */
+/** The main results of an evaluation, each with its interval and its meaning. */
 
 import type { Fact } from "@/api/types";
+import { CONTINUATIONS, formatFact } from "@/components/runs/facts";
+import type { TermId } from "@/lib/text/glossary";
 
-import { formatFact } from "@/components/runs/facts-table";
+export interface Finding {
+  readonly name: string;
+  readonly term: TermId;
+  readonly value: string;
+  /** Empty if it was not computed. */
+  readonly interval: string;
+  readonly meaning: string;
+}
 
-function withInterval({ value, low, high, unit }: Fact): string {
-  const range = low == null ? "" : ` (95 % interval ${formatFact(low, unit)} to ${formatFact(high, unit)})`;
-  return `${formatFact(value, unit)}${unit === "nats" ? " nats per token" : ""}${range}`;
+/** Share of prompts whose greedy continuation is the same for a number of tokens. */
+export interface EqualFor extends Fact {
+  readonly tokens: number;
+  readonly value: number;
 }
 
 const named = (facts: readonly Fact[], name: string) => facts.find((fact) => fact.name === name);
+/** With its unit, on one line. */
+const units = ({ value, unit }: Fact) =>
+  `${formatFact(value, unit)}${unit === "nats" ? " nats" : ""}`.replaceAll(" ", "\u00a0");
 
-/** How much of what the MLP contributes the run keeps; empty if it was not measured. */
-export function faithfulnessVerdict(run: string, facts: readonly Fact[]): string {
-  const kept = named(facts, "Loss recovered vs zero ablation");
-  const added = named(facts, "Loss increase");
-  if (kept === undefined || added === undefined) return "";
-  return `With ${run} in place of the MLP, the loss rises by ${withInterval(added)}. It recovers ${withInterval(kept)} of the loss that zero-ablating the MLP adds.`;
+function intervalOf({ low, high, unit }: Fact): string {
+  return low == null ? "" : `${formatFact(low, unit)} to ${formatFact(high, unit)}`;
+}
+
+/** By length; empty if no prompt was continued. */
+export function continuations(facts: readonly Fact[]): readonly EqualFor[] {
+  return facts.flatMap((fact) => {
+    if (fact.group !== CONTINUATIONS || fact.value === null) return [];
+    return [{ ...fact, value: fact.value, tokens: Number(/\d+/.exec(fact.name)?.[0] ?? 1) }];
+  });
+}
+
+function lossIncrease(facts: readonly Fact[]): Omit<Finding, "name" | "term"> | null {
+  const fact = named(facts, "Loss increase");
+  const [original, zeroed] = [named(facts, "Loss, original"), named(facts, "Loss increase, MLP zero-ablated")];
+  if (fact === undefined || original === undefined || zeroed === undefined) return null;
+  return {
+    value: `${formatFact(fact.value, fact.unit)} nats per token`,
+    interval: intervalOf(fact),
+    meaning: `The original model’s loss is ${units(original)}. Zero-ablating the MLP adds ${units(zeroed)}.`,
+  };
+}
+
+function lossRecovered(facts: readonly Fact[]): Omit<Finding, "name" | "term"> | null {
+  const fact = named(facts, "Loss recovered vs zero ablation");
+  if (fact === undefined) return null;
+  const mean = named(facts, "Loss recovered vs mean ablation");
+  const other = mean === undefined ? "" : ` Relative to mean ablation: ${units(mean)} (${intervalOf(mean)}).`;
+  return {
+    value: units(fact),
+    interval: intervalOf(fact),
+    meaning: `Relative to zero ablation: 0 % is a model without this MLP, 100 % is the original model.${other}`,
+  };
 }
 
 /** Below this share, most of the layer's effect does not depend on its experts. */
 const LOW_ROUTING_SHARE = 0.5;
 
-/** Whether the effect comes from the choice of experts; empty if it was not measured. */
-export function routingVerdict(facts: readonly Fact[]): string {
-  const share = named(facts, "Routing share");
-  if (share?.value == null) return "";
+function routingShare(facts: readonly Fact[]): Omit<Finding, "name" | "term"> | null {
+  const fact = named(facts, "Routing share");
+  if (fact?.value == null) return null;
   const meaning =
-    share.value < LOW_ROUTING_SHARE
-      ? "most of the layer’s effect does not depend on which experts are active"
-      : "the layer’s effect depends on which experts are active";
-  return `Routing share ${withInterval(share)}: ${meaning}.`;
+    fact.value < LOW_ROUTING_SHARE
+      ? "Most of the layer’s effect remains when every token mixes the experts in the same way. It does not depend on which experts are active."
+      : "If every token mixes the experts in the same way, most of the layer’s effect is lost. It depends on which experts are active.";
+  return { value: units(fact), interval: intervalOf(fact), meaning };
+}
+
+function longestContinuation(facts: readonly Fact[]): Omit<Finding, "name" | "term"> | null {
+  const fact = continuations(facts).at(-1);
+  if (fact === undefined) return null;
+  return {
+    value: `${units(fact)} at ${fact.tokens} tokens`,
+    interval: intervalOf(fact),
+    meaning: `${fact.description.replace(/^s/, "S")}, by number of tokens:`,
+  };
+}
+
+/** What was measured of loss increase, loss recovered, routing share and continuations. */
+export function findings(facts: readonly Fact[]): readonly Finding[] {
+  const all = [
+    { name: "Loss increase", term: "loss_increase_of_run", found: lossIncrease(facts) },
+    { name: "Loss recovered", term: "loss_recovered", found: lossRecovered(facts) },
+    { name: "Routing share", term: "routing_share", found: routingShare(facts) },
+    { name: "Equal continuations", term: "continuations", found: longestContinuation(facts) },
+  ] as const;
+  return all.flatMap(({ found, ...title }) => (found === null ? [] : [{ ...title, ...found }]));
+}
+
+/** The verdict in two sentences; empty if the loss was not measured. */
+export function faithfulnessVerdict(run: string, facts: readonly Fact[]): string {
+  const [kept, added] = [named(facts, "Loss recovered vs zero ablation"), named(facts, "Loss increase")];
+  if (kept === undefined || added === undefined) return "";
+  const longest = continuations(facts).at(-1);
+  const text = longest && ` ${units(longest)} of greedy continuations stay the same for ${longest.tokens} tokens.`;
+  return `Replacing the MLP by ${run} raises the loss by ${units(added)} per token: ${units(kept)} of the loss that zero-ablating the MLP adds is recovered.${text ?? ""}`;
 }

@@ -53,7 +53,7 @@ export function faithfulnessFigure(figure: FigureData, run: string): FigureData 
       ...figure.layout,
       xaxis: {
         ...xaxis,
-        title: { text: "loss increase, nats, log scale" },
+        title: { text: "Loss increase, nats per token, log scale" },
         range: logRange(values),
         ...logTicks(values),
       },

@@ -3,52 +3,63 @@
 import "@/pages/run/run.css";
 import "@/styles/content/evaluation.css";
 
+import { useState } from "react";
+
 import type { RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { withLegend } from "@/components/plots/axes/legend";
 import { ServerFigure } from "@/components/plots/figure/server-figure";
 import { WithRun } from "@/components/runs/current-run";
 import { FactsTable } from "@/components/runs/facts-table";
-import { faithfulnessVerdict, routingVerdict } from "@/components/runs/evaluations/faithfulness-verdict";
+import { Findings } from "@/components/runs/evaluations/findings";
 import { EvaluationWarnings, WithEvaluation } from "@/components/runs/latest-evaluation";
-import { shortSource } from "@/components/runs/run-labels";
+import { runSummaryLine, shortSource } from "@/components/runs/run-labels";
+import { formatCount } from "@/lib/text/format";
 
 import { faithfulnessFigure, routingFigure } from "./faithfulness-figure";
 
-/** Comparison across runs. Empty figures are hidden. */
-function ComparisonAcrossRuns() {
+/** Loss increase against routing share, which says more than the figure above only for runs that replace the same MLP. */
+function RoutingOfAllRuns() {
+  const [isOpen, setOpen] = useState(false);
   return (
-    <>
-      <ServerFigure name="routing-frontier" prepare={routingFigure} />
-      <ServerFigure name="added-layers" prepare={withLegend} />
-    </>
+    <details className="more-metrics settings" onToggle={({ currentTarget }) => setOpen(currentTarget.open)}>
+      <summary>Loss increase against routing share, all runs</summary>
+      {isOpen && <ServerFigure name="routing-frontier" prepare={routingFigure} />}
+    </details>
   );
 }
 
-function RunFaithfulness({ run: { name: run } }: { readonly run: RunSummary }) {
+function RunFaithfulness({ run }: { readonly run: RunSummary }) {
   return (
-    <WithEvaluation run={run}>
+    <WithEvaluation run={run.name}>
       {(evaluation, others) => (
         <>
           <section className="pane settings">
-            <div className="pane-h">
-              <h2>{run}</h2>
+            <div className="pane-h wrap">
+              <h2>{run.name}</h2>
               <span className="note">
-                {evaluation.tokens.toLocaleString("en")} tokens of {shortSource(evaluation.text)}
+                {runSummaryLine(run)} · {formatCount(evaluation.tokens)} tokens in {formatCount(evaluation.sequences)}{" "}
+                sequences of {shortSource(evaluation.text)}
                 {evaluation.seen_text ? ", which it was trained on" : ""}
               </span>
             </div>
-            <p className="verdict">{faithfulnessVerdict(run, evaluation.faithfulness)}</p>
-            <p className="verdict">{routingVerdict(evaluation.faithfulness)}</p>
+            <Findings run={run.name} facts={evaluation.faithfulness} />
             <EvaluationWarnings evaluation={evaluation} />
-            <ServerFigure name="faithfulness" prepare={(figure) => faithfulnessFigure(figure, run)} />
+          </section>
+          <ServerFigure name="faithfulness" prepare={(figure) => faithfulnessFigure(figure, run.name)} />
+          <section className="pane settings">
+            <div className="pane-h">
+              <h2>All metrics</h2>
+              <span className="note">95 % intervals: losses resample sequences, continuations count prompts</span>
+            </div>
             <FactsTable
               label="Faithfulness"
               facts={evaluation.faithfulness}
               others={others.map(({ text, faithfulness }) => ({ name: shortSource(text), facts: faithfulness }))}
             />
           </section>
-          <ComparisonAcrossRuns />
+          <ServerFigure name="added-layers" prepare={withLegend} />
+          <RoutingOfAllRuns />
         </>
       )}
     </WithEvaluation>

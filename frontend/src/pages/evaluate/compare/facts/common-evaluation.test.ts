@@ -8,6 +8,7 @@ const evaluation = (run: string, text: string, tokens = 100): EvaluationSummary 
   run,
   text,
   tokens,
+  sequences: 1,
   created_at: "2026-01-01T00:00:00Z",
   seen_text: false,
   faithfulness: [],
