@@ -73,7 +73,8 @@ class ShownLabels:
     def like(self) -> Callable[[str], list[int]]:
         """Function that returns the experts whose label contains a text, without weak labels.
 
-        Labels that begin with the text come first: “Numbers after …” before “, after numbers”. Then the best ones.
+        Labels that begin with the text come first: “Numbers after …” before “, after numbers”. Labels with a word that
+        begins with it come next: “kingdom” before “making”. Then the best ones.
         """
         searched = {expert: row for expert, row in self.rows.items() if _is_searched(row)}
         # One text with a line per label is searched in a single pass in C.
@@ -84,14 +85,15 @@ class ShownLabels:
         @lru_cache(MAX_SEARCHES)
         def matching_experts(folded: str) -> list[int]:
             beginning: list[int] = []
+            words: list[int] = []
             others: list[int] = []
             at = whole.find(folded)
             while at >= 0:
                 line = bisect_right(starts, at) - 1
                 before = whole[starts[line] : at].rsplit(": ", 1)[-1].strip(QUOTES)
-                (others if before else beginning).append(experts[line])
+                (others if before[-1:].isalnum() else words if before else beginning).append(experts[line])
                 at = whole.find(folded, starts[line + 1])
-            return [*beginning, *others]
+            return [*beginning, *words, *others]
 
         return lambda text: matching_experts(text.replace("\n", " ").casefold())
 

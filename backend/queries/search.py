@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from itertools import pairwise
 from typing import Literal
@@ -36,7 +37,8 @@ MAX_RANKED = 100
 RANKS = (0, 4, 1_000_000)
 """Rank limits of the examples to search in turn; one of the first nearly always matches."""
 
-Matched = Literal["label", "token", "example"]
+Matched = Literal["id", "label", "token", "example"]
+EXPERT_NUMBER = re.compile(r"\s*(?:expert\s*|#)?(\d{1,9})\s*", re.IGNORECASE | re.ASCII)
 
 
 def words_of(typed: str) -> list[str]:
@@ -141,29 +143,46 @@ def _fits(example: StoredExample, words: Sequence[str], vocabulary: Vocabulary) 
 def search(
     session: Session, browsed: BrowsedRun, typed: str, limit: int, vocabulary: Vocabulary
 ) -> tuple[SearchHit, ...]:
-    """Return the best matching experts without duplicates: by label, then by token, then by example."""
-    matched: dict[int, Matched] = dict.fromkeys(labelled_like(browsed, typed)[:limit], "label")
+    """Return the best matching experts without duplicates: by id, by label, by token, then by example."""
+    matched: dict[int, Matched] = dict.fromkeys(_numbered(browsed, typed), "id")
+    for expert in labelled_like(browsed, typed)[:limit]:
+        matched.setdefault(expert, "label")
     named = automatically_labelled_like(browsed, typed) if typed.strip() else []
     for expert in named[: max(limit - len(matched), 0) // 3]:
         matched.setdefault(expert, "label")
     # Reserve room for examples, so that a common token does not hide them.
     room = max(limit - len(matched), 0) * 2 // 3
-    for expert in browsed.search.strongest_users(vocabulary.prefix_matches(typed), room):
+    users = browsed.search.strongest_users(vocabulary.prefix_matches(typed), room)
+    for expert in users:
         matched.setdefault(expert, "token")
     ranked = best_experts(session, browsed, typed)[:limit]
     best = [expert for expert in ranked if expert not in matched][: limit - len(matched)]
     examples = best_examples(session, browsed, typed, best, vocabulary)
     for expert in best:
         matched[expert] = "example"
-    return tuple(_hit(browsed, expert, how, examples.get(expert)) for expert, how in list(matched.items())[:limit])
+    tokens = {expert: (vocabulary.name(token), share) for expert, (token, share) in users.items()}
+    return tuple(
+        _hit(browsed, expert, how, examples.get(expert), tokens.get(expert) if how == "token" else None)
+        for expert, how in list(matched.items())[:limit]
+    )
 
 
-def _hit(browsed: BrowsedRun, expert: int, matched: Matched, example: Example | None) -> SearchHit:
+def _numbered(browsed: BrowsedRun, typed: str) -> list[int]:
+    """Return the expert whose number was typed, as in ``46`` or ``expert 46``, if there is one."""
+    typed_number = EXPERT_NUMBER.fullmatch(typed)
+    return [int(typed_number[1])] if typed_number and int(typed_number[1]) < browsed.record.num_experts else []
+
+
+def _hit(
+    browsed: BrowsedRun, expert: int, matched: Matched, example: Example | None, token: tuple[str, float] | None
+) -> SearchHit:
     automatic = browsed.automatic.of(expert)
     return SearchHit(
         expert=expert,
         label=browsed.labels.get(expert),
         automatic=None if automatic is None else AutomaticLabel(**automatic),
         matched=matched,
+        token=token and token[0],
+        token_share=token and token[1],
         example=example,
     )

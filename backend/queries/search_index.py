@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import Annotated, Generic, TypeVar
 
 import numpy as np
@@ -73,15 +74,19 @@ class SearchIndex:
         """Experts whose most frequent tokens include one of ``tokens``; some more than once."""
         return self.expert[self._places(tokens)]
 
-    def strongest_users(self, tokens: Collection[int], count: int) -> list[int]:
-        """The first ``count`` of them by the largest share that one of ``tokens`` has, each once."""
+    def strongest_users(self, tokens: Collection[int], count: int) -> dict[int, tuple[int, float]]:
+        """The first ``count`` of them by the largest share that one of ``tokens`` has, with that token and share."""
         places = self._places(tokens)
         share = self.share[places]
         enough = count * len(tokens)  # an expert has one place a token at most
         if 0 < enough < len(share):
             places = places[share >= np.partition(share, -enough)[-enough]]
         order = places[np.lexsort((self.expert[places], -self.share[places]))]
-        return list(dict.fromkeys(self.expert[order].tolist()))[:count]
+        columns = (column[order].tolist() for column in (self.expert, self.token, self.share))
+        strongest: dict[int, tuple[int, float]] = {}
+        for expert, token, its_share in zip(*columns, strict=True):
+            strongest.setdefault(expert, (token, its_share))
+        return dict(islice(strongest.items(), count))
 
     def _places(self, tokens: Collection[int]) -> NDArray[np.int64]:
         requested = np.fromiter(tokens, np.int64, len(tokens))

@@ -278,8 +278,12 @@ class SearchHit(Schema):
     label: str | None
     """User label."""
     automatic: AutomaticLabel | None
-    matched: Literal["label", "token", "example"]
-    """Field in which the text was found."""
+    matched: Literal["id", "label", "token", "example"]
+    """Field in which the text was found. ``id``: the text is the number of the expert."""
+    token: str | None
+    """Matching top token with the largest share, if the text was found in one."""
+    token_share: float | None
+    """Its share of the expert's active tokens."""
     example: Example | None
     """Best matching example, if the text was found in one."""
 

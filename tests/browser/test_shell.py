@@ -85,6 +85,32 @@ def test_search_finds_and_opens_an_expert(page: Page) -> None:
     expect(page.get_by_role("heading", name="Decimal point")).to_be_visible()
 
 
+def test_a_number_finds_the_expert_with_this_number(page: Page) -> None:
+    page.goto("/runs?run=demo-l3-k16")
+    page.keyboard.press("/")
+    box, option = page.get_by_role("combobox"), page.get_by_role("option")
+    box.fill("46")
+    expect(option.first).to_contain_text("Expert 46")
+    box.press("Enter")
+    expect(page).to_have_url(re.compile(r"/experts/46\?"))
+
+
+def test_the_search_list_leads_to_the_search_page(open_page: OpenPage) -> None:
+    page = open_page(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    page.goto("/runs?run=demo-l3-k16")
+    for text, last, kind in (("the", "All matches on the Search page", "words"), ("zzqqx", "Run “zzqqx”", "passage")):
+        page.get_by_role("button", name="Search", exact=True).click()
+        page.get_by_role("combobox").fill(text)
+        expect(page.get_by_role("option").last).to_contain_text(last)
+        if kind == "words":
+            expect(page.get_by_role("option").filter(has_text="top token, fires on").first).to_be_visible()
+        else:
+            expect(page.get_by_text("No label, top token or top example contains “zzqqx”")).to_be_visible()
+        page.get_by_role("option").last.tap()
+        expect(page).to_have_url(re.compile(rf"/search\?.*(kind={kind}|text={text})"))
+        expect(page.get_by_role("textbox", name="Words" if kind == "words" else "Passage")).to_have_value(text)
+
+
 def test_the_search_list_follows_a_changed_query(page: Page) -> None:
     page.goto("/runs?run=demo-l3-k16")
     page.keyboard.press("/")
@@ -131,7 +157,7 @@ def test_search_results_show_why_they_match(page: Page) -> None:
     expect(box).to_be_focused()
     box.press_sequentially("the")
     found = page.get_by_role("region", name="Matching experts")
-    expect(found.get_by_text("fires on").first).to_be_visible()
+    expect(found.get_by_text("top token:").first).to_be_visible()
     expect(page.get_by_role("link", name=re.compile("See all"))).to_have_attribute("href", re.compile("search=the"))
 
 

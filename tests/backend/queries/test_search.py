@@ -61,6 +61,31 @@ def test_experts_of_a_token_are_sorted_by_share(client: TestClient) -> None:
     assert found.index(2) < found.index(1)
 
 
+def test_matching_tokens_are_returned_with_their_share(client: TestClient) -> None:
+    answer = client.get(f"{PATH}/search", params={"text": "c", "limit": 100}).json()
+    by_token = [hit for hit in answer["hits"] if hit["matched"] == "token"]
+    assert by_token
+    for hit in by_token:
+        row = client.get(f"{PATH}/experts", params={"among": hit["expert"]}).json()["experts"][0]
+        shares = {
+            each["text"]: each["share"] for each in row["top_tokens"] if each["text"].strip().lower().startswith("c")
+        }
+        assert hit["token_share"] == pytest.approx(shares[hit["token"]])
+        assert hit["token_share"] == pytest.approx(max(shares.values()))
+    assert all(hit["token"] is None for hit in answer["hits"] if hit["matched"] != "token")
+
+
+@pytest.mark.parametrize("typed", ["46", " #46 ", "Expert 46", "expert46"])
+def test_an_expert_is_found_by_its_number(labelled: TestClient, typed: str) -> None:
+    assert hits(labelled, typed)[0] == (46, "id")
+    assert ("id" in dict(hits(labelled, typed, limit=1)).values()) is True
+
+
+def test_other_numbers_find_no_expert_by_number(client: TestClient) -> None:
+    for typed in (str(NUM_EXPERTS), "9" * 30, "4 6", "4.6", "²"):
+        assert "id" not in dict(hits(client, typed)).values()
+
+
 def test_matching_examples_are_returned(client: TestClient) -> None:
     answer = client.get(f"{PATH}/search", params={"text": "fox sa", "limit": 7}).json()
     assert len(answer["hits"]) == 7

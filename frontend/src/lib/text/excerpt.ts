@@ -21,7 +21,7 @@ export function excerpt(text: string, query: string): Excerpt {
   const at = lower.indexOf(needle.toLowerCase());
   const from = Math.max(0, at - BEFORE);
   return {
-    before: (from > 0 ? "…" : "") + flat.slice(from, at),
+    before: from > 0 ? `… ${flat.slice(from, at).replace(/^\S*\s/, "")}` : flat.slice(0, at).trimStart(),
     match: flat.slice(at, at + needle.length),
     after: flat.slice(at + needle.length, at + needle.length + AFTER),
   };

@@ -5,3 +5,9 @@ export function firstHitPerExpert(hits: readonly SearchHit[]): readonly SearchHi
   const seen = new Set<number>();
   return hits.filter(({ expert }) => !seen.has(expert) && seen.add(expert));
 }
+
+/** The expert whose number was typed, as in `46`, `#46` or `expert 46`; null for other text. */
+export function typedExpert(text: string, numExperts: number): number | null {
+  const digits = /^(?:expert\s*|#)?(\d{1,9})$/i.exec(text.trim())?.[1];
+  return digits !== undefined && Number(digits) < numExperts ? Number(digits) : null;
+}

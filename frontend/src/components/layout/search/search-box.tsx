@@ -7,12 +7,14 @@ import { type KeyboardEvent, useRef, useState } from "react";
 import { flushSync } from "react-dom";
 import { useNavigate } from "react-router";
 
+import { useCurrentRun } from "@/components/runs/current-run";
 import { usePageLinks } from "@/components/runs/page-links";
 import { Icon } from "@/components/ui/icon";
 import { useShortcut } from "@/hooks/use-shortcut";
 import { keyCap } from "@/lib/browser/shortcuts";
 
-import { SEARCH_LABEL } from "./search-results";
+import { typedExpert } from "./first-hits";
+import { isPageRow, SEARCH_LABEL } from "./search-results";
 
 const importComboBox = () => import("./search-combo-box");
 type ComboBox = Awaited<ReturnType<typeof importComboBox>>["SearchComboBox"];
@@ -45,6 +47,7 @@ export function SearchBox({ onChosen, inDialog = false }: SearchBoxProps) {
   const input = useRef<HTMLInputElement>(null);
   const navigate = useNavigate();
   const links = usePageLinks();
+  const { summary } = useCurrentRun();
   const { loaded, isReady, load } = useComboBox(() => document.activeElement === input.current);
   useShortcut("search", () => input.current?.focus(), !inDialog);
   const leaveTo = (url: string) => {
@@ -53,16 +56,18 @@ export function SearchBox({ onChosen, inDialog = false }: SearchBoxProps) {
     void navigate(url);
   };
   const onKeyDown = (event: KeyboardEvent<HTMLInputElement>) => {
-    // If a hit is selected with the arrow keys, Enter opens it instead of the Search page.
+    // If a row is selected with the arrow keys, Enter opens that instead.
     if (event.key !== "Enter" || text.trim() === "" || event.currentTarget.hasAttribute("aria-activedescendant"))
       return;
-    leaveTo(links.page("search", { text }));
+    const expert = typedExpert(text, summary?.num_experts ?? 0);
+    leaveTo(expert === null ? links.page("search", { text }) : links.expert(expert));
   };
   const icon = <Icon name="search" />;
   const keyHint = !inDialog && <kbd aria-hidden="true">{keyCap("search")}</kbd>;
   if (loaded !== null) {
     const { ComboBox, hasFocus } = loaded;
-    const onChoose = (expert: number) => leaveTo(links.expert(expert));
+    const onChoose = (row: string) =>
+      leaveTo(isPageRow(row) ? links.page("search", { kind: row, text }) : links.expert(Number(row)));
     // What was typed before it was ready then counts as a change, which opens the list.
     const shown = isReady ? text : "";
     return <ComboBox {...{ text: shown, onText: setText, onChoose, onKeyDown, input, hasFocus, icon, keyHint }} />;

@@ -10,7 +10,7 @@ import { TokenChip } from "@/components/tokens/token-chip";
 
 import { firstHitPerExpert } from "./first-hits";
 import { MatchedText } from "./matched-text";
-import { SEARCH_LABEL, useSearchHits } from "./search-results";
+import { type PageRow, SEARCH_LABEL, useSearchHits } from "./search-results";
 
 interface HitRowProps {
   /** The list keys its rows by it; by their position, a row could not become that of another expert. */
@@ -20,11 +20,12 @@ interface HitRowProps {
 }
 
 function MatchReason({ hit }: { readonly hit: SearchHit }) {
-  const peak = hit.example?.tokens[hit.example.position];
-  if (peak === undefined) return <span className="dim">{hit.matched === "token" ? "top token" : hit.matched}</span>;
+  if (hit.matched === "id") return <kbd aria-hidden="true">Enter</kbd>;
+  const peak = hit.token ?? hit.example?.tokens[hit.example.position];
+  if (peak === undefined) return <span className="dim">{hit.matched}</span>;
   return (
     <span className="dim">
-      example, fires on <TokenChip text={peak} />
+      {hit.token === null ? "example, " : "top token, "}fires on <TokenChip text={peak} />
     </span>
   );
 }
@@ -34,6 +35,7 @@ function HitRow({ id, hit, query }: HitRowProps) {
     <ListBoxItem id={id} textValue={hit.label ?? `Expert ${hit.expert}`} className="hit">
       <span className="mono id">{hit.expert}</span>
       <span className="lab">
+        {hit.matched === "id" && `Expert ${hit.expert}: `}
         <ExpertLabel label={hit.label} automatic={hit.automatic} />
       </span>
       <MatchReason hit={hit} />
@@ -42,10 +44,29 @@ function HitRow({ id, hit, query }: HitRowProps) {
   );
 }
 
+interface PageRowProps {
+  readonly id: PageRow;
+  readonly query: string;
+  /** Whether Enter opens it, because no row is selected. */
+  readonly isDefault: boolean;
+}
+
+function PageLinkRow({ id, query, isDefault }: PageRowProps) {
+  return (
+    <ListBoxItem id={id} textValue={query} className="hit-hint">
+      {id === "words"
+        ? "All matches on the Search page"
+        : `Run “${query}” through the model to find experts that fire on it`}
+      {isDefault && <kbd aria-hidden="true">Enter</kbd>}
+    </ListBoxItem>
+  );
+}
+
 interface SearchComboBoxProps {
   readonly text: string;
   readonly onText: (text: string) => void;
-  readonly onChoose: (expert: number) => void;
+  /** Receives the number of an expert, or a `PageRow`. */
+  readonly onChoose: (row: string) => void;
   readonly onKeyDown: KeyboardEventHandler<HTMLInputElement>;
   readonly input: RefObject<HTMLInputElement | null>;
   readonly hasFocus: boolean;
@@ -54,12 +75,23 @@ interface SearchComboBoxProps {
   readonly keyHint: ReactNode;
 }
 
+function useRows(text: string) {
+  const { hits, debounced, query } = useSearchHits(text);
+  const isSearching = query.isPending || debounced !== text.trim();
+  const rows = useMemo(() => {
+    const experts = firstHitPerExpert(hits).map((hit) => ({ id: String(hit.expert), hit, query: debounced }));
+    const page = { id: hits.length > 0 ? "words" : "passage", hit: null, query: debounced } as const;
+    return query.data === undefined || debounced === "" ? experts : [...experts, page];
+  }, [hits, query.data, debounced]);
+  const noMatch = `No label, top token or top example contains “${debounced}”, and no expert has this number.`;
+  const note = query.error ? messageOf(query.error) : hits.length > 0 ? null : isSearching ? "Searching…" : noMatch;
+  return { rows, note, isEmpty: debounced === "" };
+}
+
 export function SearchComboBox(props: SearchComboBoxProps) {
   const { text, onText, onChoose, onKeyDown, input, hasFocus, icon, keyHint } = props;
-  const { hits, debounced, query } = useSearchHits(text);
-  const rows = useMemo(() => firstHitPerExpert(hits).map((hit) => ({ id: String(hit.expert), hit })), [hits]);
-  const isSearching = query.isPending || debounced !== text.trim();
-  const emptyText = query.error ? messageOf(query.error) : isSearching ? "Searching…" : "No matches";
+  const { rows, note, isEmpty } = useRows(text);
+  const isDefault = rows[0]?.hit?.matched !== "id";
   return (
     <ComboBox
       className="search-box"
@@ -68,7 +100,7 @@ export function SearchComboBox(props: SearchComboBoxProps) {
       onInputChange={onText}
       items={rows}
       value={null}
-      onChange={(key) => key !== null && onChoose(Number(key))}
+      onChange={(key) => key !== null && onChoose(String(key))}
       allowsEmptyCollection
       menuTrigger="input"
     >
@@ -78,13 +110,17 @@ export function SearchComboBox(props: SearchComboBoxProps) {
         <Input ref={input} placeholder={SEARCH_LABEL} autoFocus={hasFocus} onKeyDown={onKeyDown} />
         {keyHint}
       </div>
-      <Popover className="popover hits" placement="bottom end" maxHeight={560} hidden={debounced === ""}>
-        <ListBox renderEmptyState={() => <p className="dim">{emptyText}</p>}>
-          {({ id, hit }: (typeof rows)[number]) => <HitRow id={id} hit={hit} query={debounced} />}
+      <Popover className="popover hits" placement="bottom end" maxHeight={560} hidden={isEmpty}>
+        {note !== null && <p className="dim">{note}</p>}
+        <ListBox>
+          {({ id, hit, query }: (typeof rows)[number]) =>
+            hit === null ? (
+              <PageLinkRow id={id} query={query} isDefault={isDefault && id === "words"} />
+            ) : (
+              <HitRow id={id} hit={hit} query={query} />
+            )
+          }
         </ListBox>
-        <p className="hit-hint">
-          <kbd aria-hidden="true">Enter</kbd> opens the search page with all matches
-        </p>
       </Popover>
     </ComboBox>
   );

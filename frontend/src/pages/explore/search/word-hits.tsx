@@ -12,11 +12,10 @@ import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/plus-button";
 import { excerpt } from "@/lib/text/excerpt";
-import { formatFoundAgain, formatPercent } from "@/lib/text/format";
+import { formatFoundAgain, formatPercent, formatProbability } from "@/lib/text/format";
 
 interface ReasonProps {
   readonly hit: SearchHit;
-  readonly row: ExpertRow | undefined;
   readonly text: string;
 }
 
@@ -32,23 +31,25 @@ function LabelMatch({ label, text }: { readonly label: string; readonly text: st
   );
 }
 
-function Reason({ hit, row, text }: ReasonProps) {
+function Reason({ hit, text }: ReasonProps) {
+  if (hit.matched === "id") return <>number {hit.expert}</>;
   if (hit.matched === "label") return <LabelMatch label={hit.label ?? hit.automatic?.label ?? ""} text={text} />;
   if (hit.example !== null) return <MatchedText context={hit.example} query={text} />;
-  const matching = row?.top_tokens.filter((token) => token.text.trim().toLowerCase().startsWith(text.toLowerCase()));
+  if (hit.token === null || hit.token_share === null) return null;
   return (
     <>
-      fires on{" "}
-      {matching?.slice(0, 3).map((token) => (
-        <span key={token.id} className="match-token">
-          <TokenChip text={token.text} /> {formatPercent(token.share, 0)} %
-        </span>
-      ))}
+      top token: <TokenChip text={hit.token} /> {formatProbability(hit.token_share)} %{" "}
+      <span className="unit">of active tokens</span>
     </>
   );
 }
 
-function HitRow({ hit, row, text, withRecurrence }: ReasonProps & { readonly withRecurrence: boolean }) {
+interface HitRowProps extends ReasonProps {
+  readonly row: ExpertRow | undefined;
+  readonly withRecurrence: boolean;
+}
+
+function HitRow({ hit, row, text, withRecurrence }: HitRowProps) {
   const links = usePageLinks();
   return (
     <tr>
@@ -63,7 +64,7 @@ function HitRow({ hit, row, text, withRecurrence }: ReasonProps & { readonly wit
         </Link>
       </td>
       <td className="s-reason">
-        <Reason hit={hit} row={row} text={text} />
+        <Reason hit={hit} text={text} />
       </td>
       <td className="num">{row === undefined ? "" : formatPercent(row.density)}</td>
       {withRecurrence && <td className="num">{row === undefined ? "" : formatFoundAgain(row)}</td>}

@@ -56,11 +56,18 @@ interface WordSearchProps {
 
 function Results({ run, text }: Omit<WordSearchProps, "onText">) {
   const { data, error, refetch } = useQuery(searchQuery(run.name, text, MAX_HITS));
+  const links = usePageLinks();
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
   if (data === undefined) return <LoadingState label="Searching" rows={10} />;
   const hits = firstHitPerExpert(data.hits);
   if (hits.length === 0) {
-    return <EmptyState title="No matches">No label, top token or example contains “{text}”.</EmptyState>;
+    return (
+      <EmptyState title="No matches">
+        No label, top token or top example contains “{text}”, and no expert has this number. A token matches if it
+        starts with the text. <Link to={links.page("search", { kind: "passage", text })}>Run it through the model</Link>{" "}
+        to find the experts that fire on it.
+      </EmptyState>
+    );
   }
   return (
     <>
@@ -77,7 +84,7 @@ export function WordSearch({ run, text, onText }: WordSearchProps) {
       <section className="prompt-row">
         <PromptBox
           label="Words"
-          placeholder="Search labels, top tokens and examples"
+          placeholder="Search labels, top tokens, top examples and expert numbers"
           value={draft.text}
           onChange={draft.setText}
           onSubmit={draft.commit}
@@ -85,7 +92,8 @@ export function WordSearch({ run, text, onText }: WordSearchProps) {
       </section>
       {text.trim() === "" ? (
         <EmptyState title="Find experts by words">
-          Labels come first, then tokens on which an expert fires, then its top examples.
+          An expert’s number finds it. Words are looked up in labels first, then in the tokens on which each expert
+          fires most often, then in its top examples.
           <ExampleWords run={run.name} onChoose={onText} />
         </EmptyState>
       ) : (
