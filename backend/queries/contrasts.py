@@ -15,7 +15,7 @@ from mxd.backend.inference.token_text import Vocabulary
 from mxd.backend.queries.automatic_labels import shown_labels
 from mxd.backend.queries.experts import known, top_tokens
 from mxd.backend.schemas import ContrastHit, ContrastRequest, ContrastResult, ContrastText, Example, TextKind, TextKinds
-from mxd.trainer.analysis.contrast.results import Contrast, ContrastedExpert, ContrastExample
+from mxd.trainer.analysis.contrast.results import Contrast, ContrastedExpert, ContrastExample, ContrastExamples
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.database.tables import RunRecord
 from mxd.trainer.utils.suggestions import suggest
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mxd.trainer.data.labelled import LabelledText
 
 KIND_COLUMN = "kind"
+TOP_TOKENS = 5
 MAX_FILE_BYTES = 2**26
 """Larger files are not searched for kinds, which would take minutes."""
 
@@ -83,30 +84,31 @@ def _labelled(run: RunRecord, data: Path) -> list[LabelledText]:
 def contrast_result(
     session: Session, run: RunRecord, contrast: Contrast, request: ContrastRequest, vocabulary: Vocabulary
 ) -> ContrastResult:
-    """Return the found experts of a contrast with their labels and examples."""
+    """Return the significant experts of a contrast with their labels and examples."""
     assert contrast.chance is not None
-    shown = [each for each in contrast.experts if each.expert in contrast.examples]
-    ids = [each.expert for each in shown]
+    significant = [each for each in contrast.experts if each.is_found]
+    more_in_a = [each for each in significant if each.ratio.value > 1][: request.limit]
+    more_in_b = [each for each in significant if each.ratio.value < 1][: request.limit]
+    ids = [each.expert for each in (*more_in_a, *more_in_b)]
     records = known(session, run, ids)
     labels, automatic = labels_of(session, run.name, ids), shown_labels(session, run, ids)
 
     def hit(each: ContrastedExpert) -> ContrastHit:
-        record, examples = records.get(each.expert), contrast.examples[each.expert]
+        record, examples = records.get(each.expert), contrast.examples.get(each.expert, ContrastExamples((), ()))
         return ContrastHit(
             contrast=each,
             label=labels.get(each.expert),
             automatic=automatic.get(each.expert),
             max_activation=record.max_activation if record else None,
-            top_tokens=top_tokens(record, vocabulary) if record else (),
+            top_tokens=top_tokens(record, vocabulary)[:TOP_TOKENS] if record else (),
             examples_a=_examples(examples.a, vocabulary),
             examples_b=_examples(examples.b, vocabulary),
         )
 
-    hits = [hit(each) for each in shown]
     return ContrastResult(
         **_summary(contrast, request),
-        more_in_a=tuple(hit for hit in hits if hit.contrast.ratio.value > 1),
-        more_in_b=tuple(hit for hit in hits if hit.contrast.ratio.value < 1),
+        more_in_a=tuple(map(hit, more_in_a)),
+        more_in_b=tuple(map(hit, more_in_b)),
     )
 
 

@@ -12,6 +12,9 @@ from mxd.backend.schemas.steering import ErrorEvent
 from mxd.trainer.analysis.contrast.results import ChanceLevel, ContrastedExpert, ContrastedText, Unit
 
 MAX_TOKENS = 32_768
+MAX_EXPERTS = 20_000
+WITH_EXAMPLES = 50
+"""Maximum number of experts per direction with examples."""
 ContrastDocument = Annotated[str, Field(min_length=1, max_length=200_000)]
 
 
@@ -41,8 +44,8 @@ class ContrastRequest(Schema):
     """Active tokens in both texts together below which an expert is not tested."""
     min_units: Annotated[int, Field(ge=2, le=10_000)] = 10
     """Documents with an active token, in both texts together, below which an expert is not tested."""
-    limit: Annotated[int, Field(ge=1, le=100)] = 50
-    """Maximum number of experts per direction."""
+    limit: Annotated[int, Field(ge=1, le=MAX_EXPERTS)] = 50
+    """Maximum number of experts per direction. The first 50 have examples."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     """Random seed of the documents of a kind, and of the random assignments."""
 
@@ -75,7 +78,7 @@ class ContrastHit(Schema):
     """Largest activation in the index; null without an index."""
     top_tokens: tuple[TokenCount, ...]
     examples_a: tuple[Example, ...]
-    """Strongest examples in text A."""
+    """Strongest examples in text A; empty for the experts after the first 50 of a direction."""
     examples_b: tuple[Example, ...]
 
 

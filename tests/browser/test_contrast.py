@@ -23,7 +23,11 @@ def test_pasted_texts_are_compared(page: Page) -> None:
     start.click()
     table = page.get_by_role("region", name="Experts that tell the texts apart")
     expect(table).to_be_visible(timeout=60_000)  # the language model is loaded on first use
-    expect(page.get_by_text("random assignments of documents")).to_be_visible()
+    expect(page.get_by_text("with the documents assigned to A and B at random")).to_be_visible()
+    expect(page.get_by_text(re.compile("only in A")).first).to_be_visible()
+    page.get_by_role("button", name="Labelled only").click()
+    expect(page.get_by_text("None of these experts has a label").or_(table)).to_be_visible()
+    page.get_by_role("button", name="Labelled only").click()
     expect(table.get_by_role("region", name="Examples in A: A")).to_contain_text(re.compile("man|home|said|went|old"))
     page.get_by_role("radio", name=re.compile("More often in B: [1-9]")).click()
     expect(page).to_have_url(re.compile("more_in=b"))
@@ -33,3 +37,18 @@ def test_pasted_texts_are_compared(page: Page) -> None:
     assert download.value.suggested_filename.endswith(".csv")
     table.locator("tbody").get_by_role("link").first.click()
     expect(page).to_have_url(re.compile(r"/experts/\d+"))
+
+
+def test_two_kinds_are_chosen_on_opening(page: Page) -> None:
+    kinds = [{"kind": kind, "documents": count, "characters": 9000} for kind, count in (("story", 40), ("code", 1))]
+    page.route("**/kinds", lambda route: route.fulfill(json={"text": "text.jsonl", "kinds": kinds}))
+    page.goto("/contrast")
+    for side, kind, shown in (("A", "story", "story (40 documents)"), ("B", "code", "code (1 document)")):
+        source = page.get_by_role("combobox", name=f"Source of text {side}")
+        expect(source).to_have_value(kind)
+        expect(source.get_by_role("option", name=shown, exact=True)).to_have_count(1)
+    expect(page.get_by_role("button", name="Compare")).to_be_enabled()
+    page.get_by_role("combobox", name="Source of text B").select_option("story")
+    expect(page.get_by_text("Choose two different kinds.")).to_be_visible()
+    page.get_by_role("combobox", name="Source of text B").select_option("Own text")
+    expect(page.get_by_role("textbox", name="Documents of text B")).to_be_visible()

@@ -16,6 +16,7 @@ from mxd.backend.inference.contrasts import contrast_steps
 from mxd.backend.queries.contrasts import contrast_result, read_kinds, read_texts
 from mxd.backend.queries.runs import find_run
 from mxd.backend.schemas import ContrastDoneEvent, ContrastEvent, ContrastProgressEvent, ContrastRequest, TextKinds
+from mxd.backend.schemas.contrast import WITH_EXAMPLES
 from mxd.trainer.analysis.contrast.results import Contrast
 from mxd.trainer.config import ContrastConfig
 
@@ -43,7 +44,7 @@ async def contrast(run: RunName, request: ContrastRequest, services: ServicesDep
 async def _steps(services: Services, run: str, request: ContrastRequest) -> Steps:
     texts = await run_in_threadpool(_texts, services, run, request)
     settings = request.model_dump(include={"tokens", "min_tokens", "min_units", "seed"})
-    config = ContrastConfig(**settings, shown=request.limit)
+    config = ContrastConfig(**settings, shown=min(request.limit, WITH_EXAMPLES))
     async with aclosing(contrast_steps(services.live, run, texts, config)) as steps:
         async for step in steps:
             if isinstance(step, ContrastProgressEvent):

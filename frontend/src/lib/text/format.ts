@@ -6,6 +6,11 @@ export function formatCount(value: number): string {
   return COUNT.format(value).replace("-", "−");
 }
 
+/** `1 document`, `2,000 documents`. */
+export function formatPlural(count: number, noun: string): string {
+  return `${formatCount(count)} ${noun}${count === 1 ? "" : "s"}`;
+}
+
 export function formatFixed(value: number, digits = 2): string {
   return value.toFixed(digits).replace("-", "−");
 }

@@ -11,6 +11,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from mxd.backend.api.middleware.roles import needed_role
+from mxd.backend.api.routes import contrasts
 from mxd.backend.inference.contrasts import contrast_steps
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.inference.service import InferenceService
@@ -49,6 +50,19 @@ def test_limit_bounds_each_direction(live_client: TestClient) -> None:
     *_, done = events(live_client, limit=1)
     assert len(done["result"]["more_in_a"]) == len(done["result"]["more_in_b"]) == 1
     assert done["result"]["found_a"] >= 1
+
+
+def test_all_found_experts_are_returned_and_the_first_have_examples(
+    live_client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contrasts, "WITH_EXAMPLES", 1)
+    *_, done = events(live_client, limit=20_000)
+    result = done["result"]
+    for side in ("a", "b"):
+        more = result[f"more_in_{side}"]
+        assert len(more) == result[f"found_{side}"] > 1
+        with_examples = [bool(hit["examples_a"] or hit["examples_b"]) for hit in more]
+        assert with_examples == [True] + [False] * (len(more) - 1)
 
 
 def test_kinds_of_the_indexed_text(live_client: TestClient, fitted: World) -> None:

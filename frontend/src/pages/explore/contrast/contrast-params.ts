@@ -4,8 +4,21 @@ import { choiceParam, numberParam, textParam } from "@/hooks/use-url-state";
 
 export const MAX_TOKENS = 32_768;
 
+export const OWN_TEXT = "";
+/** Experts per direction; the page shows them in parts. */
+export const MAX_EXPERTS = 20_000;
+
+type Kinds = Readonly<Record<"a" | "b", string>>;
+
+/** The chosen kinds, where none is chosen the most frequent other one, and own text if there is none. */
+export function chosenKinds(a: string | null, b: string | null, kinds: readonly string[]): Kinds {
+  const other = (taken: string | null) => kinds.find((kind) => kind !== taken) ?? OWN_TEXT;
+  const first = a ?? (kinds.length > 1 ? other(b) : OWN_TEXT);
+  return { a: first, b: b ?? (kinds.length > 1 ? other(first) : OWN_TEXT) };
+}
+
 export const CONTRAST_PARAMS = {
-  /** Kinds of the indexed text; null for a pasted text. */
+  /** Kinds of the indexed text; `OWN_TEXT` for a pasted text, null for the kind that is chosen on opening. */
   a: textParam(null),
   b: textParam(null),
   /** Tokens to read per text. */

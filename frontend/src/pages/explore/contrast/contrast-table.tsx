@@ -11,51 +11,48 @@ import { Concordance } from "@/components/tokens/concordance";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/plus-button";
 import { Button } from "@/components/ui/button";
-import { formatCount, formatPercent } from "@/lib/text/format";
+import { useIsNarrow } from "@/hooks/use-is-narrow";
+import { formatCount, formatPercent, formatPlural } from "@/lib/text/format";
 
-type Side = "a" | "b";
+import { ratioText, type Side } from "./ratio-text";
 
-/** Three significant digits without an exponent; ratios of rare experts are small. */
-const digits = (value: number) =>
-  value >= 100 ? formatCount(Math.round(value)) : String(Number(value.toPrecision(2)));
+/** The style sheet hides the other columns on narrow screens. */
+const NARROW_COLUMNS = 5;
 
-/** The ratio as "× how many", in the direction in which it is above 1. */
-function Ratio({ hit, side }: { readonly hit: ContrastHit; readonly side: Side }) {
-  const { value, low, high } = hit.contrast.ratio;
-  const [shown, from, to] = side === "a" ? [value, low, high] : [1 / value, 1 / high, 1 / low];
-  return (
-    <>
-      × {digits(shown)}{" "}
-      <span className="unit">
-        ({digits(from)} to {digits(to)})
-      </span>
-    </>
-  );
-}
+const qText = (q: number) => (q < 1e-4 ? "< 0.0001" : q.toFixed(4));
 
 interface ExamplesProps {
   readonly hit: ContrastHit;
-  readonly names: Readonly<Record<Side, string>>;
+  readonly result: ContrastResult;
 }
 
-function Examples({ hit, names }: ExamplesProps) {
-  const sides: readonly (readonly [string, typeof hit.examples_a])[] = [
-    [names.a, hit.examples_a],
-    [names.b, hit.examples_b],
+function Examples({ hit, result }: ExamplesProps) {
+  const { a, b, unit } = result;
+  const { contrast } = hit;
+  const sides = [
+    { side: "A", text: a, contexts: hit.examples_a, units: contrast.units_a, density: contrast.density_a },
+    { side: "B", text: b, contexts: hit.examples_b, units: contrast.units_b, density: contrast.density_b },
   ];
   const strongest = [...hit.examples_a, ...hit.examples_b].map(({ coefficient }) => coefficient);
   const largest = Math.max(hit.max_activation ?? 0, ...strongest);
   return (
     <div className="contrast-examples">
-      {sides.map(([name, contexts]) => (
-        <section key={name} className="group" aria-label={`Examples in ${name}`}>
+      {sides.map(({ side, text, contexts, units, density }) => (
+        <section key={side} className="group" aria-label={`Examples in ${side}: ${text.name}`}>
           <header>
-            <h3>{name}</h3>
+            <h3>
+              {side}: {text.name}{" "}
+              <span className="unit">
+                (density {formatPercent(density)} %, active in {formatCount(units)} of {formatPlural(text.units, unit)})
+              </span>
+            </h3>
           </header>
-          {contexts.length === 0 ? (
-            <p className="dim">never active</p>
-          ) : (
+          {contexts.length > 0 ? (
             <Concordance contexts={contexts} largest={largest} mode="aligned" />
+          ) : (
+            <p className="dim">
+              {units === 0 ? "never active" : "Only the first 50 experts of each direction have examples here."}
+            </p>
           )}
         </section>
       ))}
@@ -69,9 +66,11 @@ interface RowProps extends ExamplesProps {
   readonly onOpen: (isOpen: boolean) => void;
 }
 
-function HitRow({ hit, side, names, isOpen, onOpen }: RowProps) {
+function HitRow({ hit, side, result, isOpen, onOpen }: RowProps) {
   const links = usePageLinks();
   const { contrast } = hit;
+  const ratio = ratioText(contrast, side);
+  const isNarrow = useIsNarrow();
   return (
     <Fragment>
       <tr>
@@ -95,15 +94,15 @@ function HitRow({ hit, side, names, isOpen, onOpen }: RowProps) {
             {hit.label === null && <span className="sr">Expert {contrast.expert}</span>}
           </Link>
         </td>
-        <td className="num">
-          <Ratio hit={hit} side={side} />
+        <td className="num c-ratio">
+          {ratio.value} <span className="unit">({ratio.interval})</span>
         </td>
         <td className="num">{formatPercent(contrast.density_a)}</td>
         <td className="num">{formatPercent(contrast.density_b)}</td>
         <td className="num">
           {contrast.units_a} <span className="unit">and</span> {contrast.units_b}
         </td>
-        <td className="num">{contrast.q_value < 1e-4 ? "< 0.0001" : contrast.q_value.toFixed(4)}</td>
+        <td className="num">{qText(contrast.q_value)}</td>
         <td className="s-tokens">
           {hit.top_tokens.slice(0, 4).map((token) => (
             <TokenChip key={token.id} text={token.text} />
@@ -112,8 +111,8 @@ function HitRow({ hit, side, names, isOpen, onOpen }: RowProps) {
       </tr>
       {isOpen && (
         <tr>
-          <td colSpan={10}>
-            <Examples hit={hit} names={names} />
+          <td colSpan={isNarrow ? NARROW_COLUMNS : 10}>
+            <Examples hit={hit} result={result} />
           </td>
         </tr>
       )}
@@ -137,7 +136,7 @@ function TableHead({ unit, side }: { readonly unit: ContrastResult["unit"]; read
         <th scope="col">Label</th>
         <th className="num" scope="col">
           <Term id="rate_ratio">{side === "a" ? "Density A / B" : "Density B / A"}</Term>{" "}
-          <span className="unit">95 %</span>
+          <span className="unit">95 % interval</span>
         </th>
         <th className="num" scope="col">
           <Term id="density">Density</Term> A, %
@@ -162,14 +161,13 @@ function TableHead({ unit, side }: { readonly unit: ContrastResult["unit"]; read
 interface ContrastTableProps {
   readonly result: ContrastResult;
   readonly side: Side;
+  readonly hits: readonly ContrastHit[];
 }
 
-export function ContrastTable({ result, side }: ContrastTableProps) {
-  const hits = side === "a" ? result.more_in_a : result.more_in_b;
+export function ContrastTable({ result, side, hits }: ContrastTableProps) {
   const [open, setOpen] = useState<ReadonlySet<number>>(
     new Set(hits.slice(0, 1).map(({ contrast }) => contrast.expert)),
   );
-  const names = { a: `A: ${result.a.name}`, b: `B: ${result.b.name}` };
   const toggle = (expert: number, isOpen: boolean) => {
     const others = [...open].filter((each) => each !== expert);
     setOpen(new Set(isOpen ? [...others, expert] : others));
@@ -185,7 +183,7 @@ export function ContrastTable({ result, side }: ContrastTableProps) {
               key={hit.contrast.expert}
               hit={hit}
               side={side}
-              names={names}
+              result={result}
               isOpen={open.has(hit.contrast.expert)}
               onOpen={(isOpen) => toggle(hit.contrast.expert, isOpen)}
             />

@@ -7,19 +7,21 @@ import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 
 import { kindsQuery } from "@/api/contrast";
-import type { RunSummary, TextKind } from "@/api/types";
+import type { RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { SUBMIT_KEY } from "@/components/prompt/prompt-box";
 import { WithRun } from "@/components/runs/current-run";
 import { Term } from "@/components/terms/term";
 import { Button } from "@/components/ui/button";
 import { NumberInput } from "@/components/ui/number-input";
+import { Remaining } from "@/components/ui/remaining";
 import { EmptyState, ErrorState } from "@/components/ui/states";
 import { useUrlState } from "@/hooks/use-url-state";
 import { formatCount } from "@/lib/text/format";
 
-import { CONTRAST_PARAMS, MAX_TOKENS } from "./contrast-params";
+import { chosenKinds, CONTRAST_PARAMS, MAX_EXPERTS, MAX_TOKENS, OWN_TEXT } from "./contrast-params";
 import { splitDocuments } from "./documents";
+import type { Side } from "./ratio-text";
 import { ResultView } from "./result-view";
 import { TextChoice } from "./text-choice";
 import { type ContrastWork, useContrast } from "./use-contrast";
@@ -43,36 +45,19 @@ function ProgressLine({ work }: { readonly work: ContrastWork }) {
           : `${formatCount(progress.tokens)} of ${formatCount(progress.total)} tokens`}{" "}
         <progress value={progress === null ? 0 : progress.tokens / progress.total} />
       </label>
+      {progress !== null && <Remaining done={progress.tokens} total={progress.total} every={1} />}
     </p>
   );
 }
 
-const MAX_PAIRS = 3;
-
-interface ExplanationProps {
-  readonly kinds: readonly TextKind[];
-  readonly onPair: (a: string, b: string) => void;
-}
-
-function Explanation({ kinds, onPair }: ExplanationProps) {
-  const names = kinds.map(({ kind }) => kind).slice(0, 2 * MAX_PAIRS);
-  const pairs = names.flatMap((a, i) => (i % 2 === 0 && names[i + 1] !== undefined ? [[a, names[i + 1] ?? ""]] : []));
+function Explanation() {
   return (
     <EmptyState title="Experts that are active more often in one text than in another">
-      Choose two kinds of the indexed text, or paste two texts with a blank line between documents. Each expert’s{" "}
+      Choose two kinds of the indexed text, or your own texts. Both are run through the model. Each expert’s{" "}
       <Term id="density">activation density</Term> in A is divided by that in B. Every ratio has a{" "}
       <Term id="interval">95 % interval</Term>, computed over documents. <Term id="q_value">q-values</Term> correct for
-      the number of experts.
-      {pairs.length > 0 && (
-        <p className="contrast-pairs">
-          For example:{" "}
-          {pairs.map(([a = "", b = ""]) => (
-            <Button key={a} size="small" onClick={() => onPair(a, b)}>
-              {a} and {b}
-            </Button>
-          ))}
-        </p>
-      )}
+      the number of experts. SmolLM2-135M needs about 40 s of CPU time for two texts of 8,192 tokens. Nothing is stored
+      on the server.
     </EmptyState>
   );
 }
@@ -118,20 +103,18 @@ function Contrast({ run }: { readonly run: RunSummary }) {
   const [params, setParams] = useUrlState(CONTRAST_PARAMS);
   const [texts, setTexts] = useState({ a: "", b: "" });
   const { data, error, refetch } = useQuery(kindsQuery(run.name));
-  const work = useContrast(run.name);
-  const choice = (side: "a" | "b") => {
-    const kind = params[side];
-    return kind === null ? { documents: [...splitDocuments(texts[side])] } : { documents: [], kind };
+  const work = useContrast(run.name, JSON.stringify([params.a, params.b, params.tokens]));
+  const kinds = error === null ? data?.kinds : [];
+  const chosen = chosenKinds(params.a, params.b, kinds?.map(({ kind }) => kind) ?? []);
+  const choice = (side: Side) => {
+    const kind = chosen[side];
+    return kind === OWN_TEXT ? { documents: [...splitDocuments(texts[side])] } : { documents: [], kind };
   };
-  const isGiven = (side: "a" | "b") => params[side] !== null || texts[side].trim() !== "";
-  const isSame = params.a !== null && params.a === params.b;
+  const isGiven = (side: Side) => chosen[side] !== OWN_TEXT || texts[side].trim() !== "";
+  const isSame = chosen.a !== OWN_TEXT && chosen.a === chosen.b;
   const canStart = work.status !== "working" && isGiven("a") && isGiven("b") && !isSame;
   const start = () => {
-    if (canStart) work.start({ a: choice("a"), b: choice("b"), tokens: params.tokens });
-  };
-  const startPair = (a: string, b: string) => {
-    setParams({ a, b }, "push");
-    work.start({ a: { documents: [], kind: a }, b: { documents: [], kind: b }, tokens: params.tokens });
+    if (canStart) work.start({ a: choice("a"), b: choice("b"), tokens: params.tokens, limit: MAX_EXPERTS });
   };
   return (
     <div className="contrast-page" aria-busy={work.status === "working"}>
@@ -140,10 +123,10 @@ function Contrast({ run }: { readonly run: RunSummary }) {
           <TextChoice
             key={side}
             side={side === "a" ? "A" : "B"}
-            kinds={error === null ? data?.kinds : []}
-            kind={params[side]}
+            kinds={kinds}
+            kind={chosen[side]}
             text={texts[side]}
-            onKind={(kind) => setParams({ [side]: kind }, "push")}
+            onKind={(kind) => setParams({ ...chosen, [side]: kind }, "push")}
             onText={(text) => setTexts((current) => ({ ...current, [side]: text }))}
             onSubmit={start}
           />
@@ -153,13 +136,13 @@ function Contrast({ run }: { readonly run: RunSummary }) {
         work={work}
         tokens={params.tokens}
         onTokens={(tokens) => setParams({ tokens })}
-        problem={isSame ? "Choose two different texts." : null}
+        problem={isSame ? "Choose two different kinds." : null}
         canStart={canStart}
         onStart={start}
       />
       {error !== null && <ErrorState error={error} onRetry={() => void refetch()} />}
       <ProgressLine work={work} />
-      {work.result === null && work.status === "idle" && <Explanation kinds={data?.kinds ?? []} onPair={startPair} />}
+      {work.result === null && work.status === "idle" && <Explanation />}
       {work.result !== null && (
         <ResultView result={work.result} side={params.more_in} onSide={(more_in) => setParams({ more_in }, "push")} />
       )}

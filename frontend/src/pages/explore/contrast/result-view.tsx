@@ -1,18 +1,26 @@
 /** Result of a contrast: how many experts, how many by chance, and the table of one direction. */
 
-import type { ContrastResult } from "@/api/types";
+import { useState } from "react";
+
+import type { ContrastHit, ContrastResult } from "@/api/types";
+import { shownAutomatic } from "@/components/experts/automatic-label";
 import { AddToList } from "@/components/lists/add-to-list";
 import { Term } from "@/components/terms/term";
 import { Button } from "@/components/ui/button";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { EmptyState } from "@/components/ui/states";
 import { saveFile } from "@/lib/browser/save-file";
-import { formatCount, formatFixed } from "@/lib/text/format";
+import { formatCount, formatFixed, formatPlural } from "@/lib/text/format";
 
 import { contrastCsv, contrastJson } from "./contrast-export";
 import { ContrastTable } from "./contrast-table";
+import type { Side } from "./ratio-text";
 
-type Side = "a" | "b";
+/** Experts shown at first, and by each press of the button below them. */
+const PART = 50;
+const MORE = 200;
+
+const isLabelled = ({ label, automatic }: ContrastHit) => label !== null || shownAutomatic(automatic) !== null;
 
 interface ResultViewProps {
   readonly result: ContrastResult;
@@ -23,18 +31,21 @@ interface ResultViewProps {
 function Summary({ result }: { readonly result: ContrastResult }) {
   const { a, b, unit, tested, min_tokens, min_units, chance } = result;
   const size = ({ units, tokens }: ContrastResult["a"]) =>
-    `${formatCount(units)} ${unit}s, ${formatCount(tokens)} tokens`;
+    `${formatPlural(units, unit)}, ${formatCount(tokens)} tokens`;
+  const byChance =
+    chance.most_found === 0
+      ? "no expert was found."
+      : `${formatFixed(chance.mean_found, 1)} experts were found on average, and ${formatCount(chance.most_found)} at most.`;
   return (
     <div className="contrast-summary">
       <p className="verdict">
-        {formatCount(result.found_a)} of {formatCount(tested)} experts are active more often in A ({a.name}) and{" "}
-        {formatCount(result.found_b)} in B ({b.name}), with <Term id="q_value">q</Term> ≤ 0.05.{" "}
-        {formatFixed(chance.mean_found, 1)} would be found by chance.
+        Of {formatCount(tested)} tested experts, {formatCount(result.found_a)} are active more often in A ({a.name}) and{" "}
+        {formatCount(result.found_b)} in B ({b.name}), with a <Term id="q_value">false discovery rate</Term> of 5 %.
       </p>
       <p className="dim">
-        A: {size(a)}. B: {size(b)}. Tested experts have at least {min_tokens} active tokens in {min_units} {unit}s.
-        Chance: mean of {chance.shuffles} random assignments of {unit}s to the texts. Sorted by the lower end of the
-        ratio’s interval.
+        Control: with the {unit}s assigned to A and B at random ({chance.shuffles} times), {byChance} A: {size(a)}. B:{" "}
+        {size(b)}. Tested experts have at least {min_tokens} active tokens in at least {min_units} {unit}s. The experts
+        are sorted by the lower end of the ratio’s interval.
         {unit === "sequence" && (
           <>
             {" "}
@@ -50,8 +61,11 @@ function Summary({ result }: { readonly result: ContrastResult }) {
 }
 
 export function ResultView({ result, side, onSide }: ResultViewProps) {
-  const hits = side === "a" ? result.more_in_a : result.more_in_b;
-  const numFound = side === "a" ? result.found_a : result.found_b;
+  const [onlyLabelled, setOnlyLabelled] = useState(false);
+  const [numShown, setNumShown] = useState(PART);
+  const found = side === "a" ? result.more_in_a : result.more_in_b;
+  const hits = onlyLabelled ? found.filter(isLabelled) : found;
+  const shown = hits.slice(0, numShown);
   const name = `${result.run}-${result.a.name}-${result.b.name}`;
   return (
     <>
@@ -66,11 +80,18 @@ export function ResultView({ result, side, onSide }: ResultViewProps) {
             { value: "b", label: `More often in B: ${formatCount(result.found_b)}` },
           ]}
         />
+        <Button
+          variant={onlyLabelled ? "chosen" : "plain"}
+          aria-pressed={onlyLabelled}
+          onClick={() => setOnlyLabelled(!onlyLabelled)}
+        >
+          Labelled only
+        </Button>
         <span className="count" role="status">
-          <b>{formatCount(hits.length)}</b> of {formatCount(numFound)} shown
+          <b>{formatCount(shown.length)}</b> of {formatCount(hits.length)} shown
         </span>
         <span className="grow" />
-        <AddToList run={result.run} experts={hits.map(({ contrast }) => contrast.expert)} label="Add all to list" />
+        <AddToList run={result.run} experts={shown.map(({ contrast }) => contrast.expert)} label="Add shown to list" />
         <Button icon="download" onClick={() => saveFile(`${name}.json`, contrastJson(result), "application/json")}>
           JSON
         </Button>
@@ -79,9 +100,20 @@ export function ResultView({ result, side, onSide }: ResultViewProps) {
         </Button>
       </div>
       {hits.length === 0 ? (
-        <EmptyState title="No expert is found more often in this text" />
+        <EmptyState
+          title={
+            found.length === 0
+              ? `No expert is active clearly more often in ${side.toUpperCase()}`
+              : "None of these experts has a label"
+          }
+        />
       ) : (
-        <ContrastTable key={side} result={result} side={side} />
+        <ContrastTable key={side} result={result} side={side} hits={shown} />
+      )}
+      {hits.length > shown.length && (
+        <Button className="contrast-more" onClick={() => setNumShown(numShown + MORE)}>
+          Show {formatCount(Math.min(MORE, hits.length - shown.length))} more of {formatCount(hits.length)}
+        </Button>
       )}
     </>
   );

@@ -6,18 +6,19 @@ import { FileTrigger } from "react-aria-components";
 import type { TextKind } from "@/api/types";
 import { PromptBox } from "@/components/prompt/prompt-box";
 import { TriggerButton } from "@/components/ui/button";
-import { formatCount } from "@/lib/text/format";
+import { formatPlural } from "@/lib/text/format";
 
+import { OWN_TEXT } from "./contrast-params";
 import { splitDocuments, textOfFile } from "./documents";
 
 interface TextChoiceProps {
   readonly side: "A" | "B";
   /** Undefined while they load. */
   readonly kinds: readonly TextKind[] | undefined;
-  /** The chosen kind; null for a pasted text. */
-  readonly kind: string | null;
+  /** The chosen kind, or `OWN_TEXT`. */
+  readonly kind: string;
   readonly text: string;
-  readonly onKind: (kind: string | null) => void;
+  readonly onKind: (kind: string) => void;
   readonly onText: (text: string) => void;
   readonly onSubmit: () => void;
 }
@@ -49,43 +50,41 @@ function OpenFile({ side, onText }: Pick<TextChoiceProps, "side" | "onText">) {
 
 export function TextChoice({ side, kinds, kind, text, onKind, onText, onSubmit }: TextChoiceProps) {
   const numDocuments = splitDocuments(text).length;
+  // While the kinds load, one of them will probably be chosen.
+  const isOwn = kind === OWN_TEXT && kinds !== undefined;
   return (
     <section className="contrast-text" aria-label={`Text ${side}`}>
       <div className="contrast-source">
         <b>Text {side}</b>
         {kinds?.length !== 0 && (
-          <select
-            aria-label={`Source of text ${side}`}
-            value={kind ?? ""}
-            onChange={(event) => onKind(event.target.value === "" ? null : event.target.value)}
-          >
-            <option value="">Own text</option>
+          <select aria-label={`Source of text ${side}`} value={kind} onChange={(event) => onKind(event.target.value)}>
+            <option value={OWN_TEXT}>Own text</option>
             {kinds?.map((each) => (
               <option key={each.kind} value={each.kind}>
-                {each.kind} ({formatCount(each.documents)} documents)
+                {each.kind} ({formatPlural(each.documents, "document")})
               </option>
             ))}
           </select>
         )}
         <span className="grow" />
-        {kind === null && (
+        {isOwn && (
           <>
-            {numDocuments > 0 && <span className="dim">{formatCount(numDocuments)} documents</span>}
+            {numDocuments > 0 && <span className="dim">{formatPlural(numDocuments, "document")}</span>}
             <OpenFile side={side} onText={onText} />
           </>
         )}
       </div>
-      {kind === null ? (
+      {isOwn ? (
         <PromptBox
           label={`Documents of text ${side}`}
-          placeholder="Documents, separated by blank lines"
+          placeholder="10 documents or more, separated by blank lines"
           value={text}
           onChange={onText}
           onSubmit={onSubmit}
           onOpen="leave-focus"
         />
       ) : (
-        <p className="dim contrast-kind">Random documents of this kind from the text that the run was trained on.</p>
+        <p className="dim contrast-kind">Random documents of this kind from the run’s indexed text.</p>
       )}
     </section>
   );

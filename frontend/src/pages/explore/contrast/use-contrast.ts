@@ -1,5 +1,6 @@
-/** Runs one contrast at a time, and keeps its result until the next one starts. */
+/** Runs one contrast at a time. Its result stays until the next one starts, and for a while after leaving the page. */
 
+import { useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 
 import { streamContrast } from "@/api/http/stream";
@@ -10,11 +11,17 @@ export interface ContrastWork extends StreamedWork<ContrastRequest, ContrastProg
   readonly result: ContrastResult | null;
 }
 
-export function useContrast(run: string): ContrastWork {
-  const [result, setResult] = useState<ContrastResult | null>(null);
+/** `choice` is the choice of texts in the URL: the Back button finds its result again. */
+export function useContrast(run: string, choice: string): ContrastWork {
+  const queries = useQueryClient();
+  const key = ["run", run, "contrast", choice];
+  const [result, setResult] = useState(() => queries.getQueryData<ContrastResult>(key) ?? null);
   const work = useStreamedWork<ContrastRequest, ContrastProgressEvent, ContrastDoneEvent>(
     (request, signal) => streamContrast(run, request, signal),
-    (done) => setResult(done.result),
+    (done) => {
+      queries.setQueryData(key, done.result);
+      setResult(done.result);
+    },
   );
   const start = (request: ContrastRequest) => {
     setResult(null);

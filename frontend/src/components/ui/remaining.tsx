@@ -1,0 +1,30 @@
+/** Estimate of the time that is left of a long task. */
+
+import { useState } from "react";
+
+import { useNow } from "@/hooks/use-now";
+import { formatDuration } from "@/lib/text/format";
+
+const CLOCK_MS = 5000;
+
+interface RemainingProps {
+  readonly done: number;
+  readonly total: number;
+  /** Progress between estimates. */
+  readonly every: number;
+}
+
+/**
+ * Time that the rest takes if it is as fast as everything since the first progress shown. Counted from the end of the
+ * last step, so that it does not grow during a step.
+ */
+export function Remaining({ done, total, every }: RemainingProps) {
+  const now = useNow(CLOCK_MS);
+  const [start] = useState({ done, at: now });
+  const [last, setLast] = useState(start);
+  if (done - last.done >= every) setLast({ done, at: now });
+  const numDone = last.done - start.done;
+  if (numDone === 0 || done >= total) return null;
+  const left = ((last.at - start.at) / numDone) * (total - last.done) - (now - last.at);
+  return <>, about {formatDuration(Math.max(0, left) / 1000)} left</>;
+}

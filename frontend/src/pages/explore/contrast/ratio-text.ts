@@ -1,0 +1,23 @@
+/** A density ratio as text: how many times, and the 95 % interval. */
+
+import type { ContrastHit } from "@/api/types";
+import { formatCount } from "@/lib/text/format";
+
+export type Side = "a" | "b";
+
+/** Two significant digits without an exponent; all digits from 100 on. */
+const digits = (value: number) =>
+  value >= 100 ? formatCount(Math.round(value)) : String(Number(value.toPrecision(2)));
+
+/**
+ * In the direction in which it is above 1. An expert that is never active in the other text has no finite ratio; only
+ * the lower end of the interval is given, which counts half an active token there.
+ */
+export function ratioText({ ratio, active_a, active_b }: ContrastHit["contrast"], side: Side) {
+  const [value, from, to] =
+    side === "a" ? [ratio.value, ratio.low, ratio.high] : [1 / ratio.value, 1 / ratio.high, 1 / ratio.low];
+  if ((side === "a" ? active_b : active_a) === 0) {
+    return { value: `only in ${side.toUpperCase()}`, interval: `× ${digits(from)} or more` };
+  }
+  return { value: `× ${digits(value)}`, interval: `${digits(from)} to ${digits(to)}` };
+}
