@@ -8,21 +8,17 @@ import { TokenChip } from "@/components/tokens/token-chip";
 import { TokenStrip } from "@/components/tokens/token-strip";
 import { ErrorState, LoadingState } from "@/components/ui/states";
 import { sequentialClass } from "@/lib/scales/colour-scale";
-import { formatFixed, formatPercent, formatProbability } from "@/lib/text/format";
+import { formatPercent, formatPlural, formatProbability } from "@/lib/text/format";
 import type { Piece } from "@/lib/text/kwic";
 
-import { passageSummary } from "./passage-summary";
+import { passageSummary, type ShadeBy, shadeValue } from "./passage-summary";
 
-export type ShadeBy = "true-token" | "entropy";
 type Stage = "before" | "after";
 
 const STAGES: readonly (readonly [Stage, string])[] = [
   ["before", "Before"],
   ["after", "After"],
 ];
-
-const shadeValue = ({ probability, entropy }: TokenConfidence[Stage], by: ShadeBy) =>
-  by === "entropy" ? entropy : probability;
 
 function Tip({ token, stage }: { readonly token: TokenConfidence; readonly stage: Stage }) {
   const { probability, entropy, likely, likely_probability } = token[stage];
@@ -84,22 +80,17 @@ interface BeforeAfterProps {
   readonly by: ShadeBy;
 }
 
-function Means({ shown, tokens }: Omit<BeforeAfterProps, "by">) {
-  const means = passageSummary(tokens, shown.skip_tokens, shown.result.vocabulary);
+function Means({ shown, tokens, by }: BeforeAfterProps) {
+  const means = passageSummary(tokens, shown.skip_tokens, by);
   if (means === null) return null;
-  const [trueBefore, trueAfter] = means.trueToken;
-  const [before, after] = means.distance;
   return (
     <p className="confidence-means">
-      True token{" "}
+      {by === "entropy" ? "Mean entropy" : "Mean probability of the true token"}:{" "}
       <b>
-        {formatPercent(trueBefore, 1)} → {formatPercent(trueAfter, 1)} %
-      </b>
-      , confidence distance{" "}
-      <b>
-        {formatFixed(before)} → {formatFixed(after)}
+        {formatPercent(means.before, 1)} % → {formatPercent(means.after, 1)} %
       </b>{" "}
-      <span className="dim">(means over {means.predictions} predictions)</span>
+      {by === "entropy" && "of uniform "}
+      <span className="dim">({formatPlural(means.predictions, "prediction")})</span>
     </p>
   );
 }
@@ -107,7 +98,7 @@ function Means({ shown, tokens }: Omit<BeforeAfterProps, "by">) {
 export function BeforeAfter({ shown, tokens, by }: BeforeAfterProps) {
   return (
     <div className="confidence-passage">
-      <Means shown={shown} tokens={tokens} />
+      <Means shown={shown} tokens={tokens} by={by} />
       {STAGES.map(([stage, name]) => (
         <Row key={stage} tokens={tokens} stage={stage} name={name} by={by} />
       ))}

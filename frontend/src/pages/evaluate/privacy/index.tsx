@@ -10,20 +10,18 @@ import { privacyQuery } from "@/api/privacy";
 import { routingOptionsQuery, runsQuery } from "@/api/queries";
 import type { PrivacyResult, PrivacyFineTune, RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
-import { FromContext } from "@/components/prompt/from-context";
 import { PromptBox, SUBMIT_KEY } from "@/components/prompt/prompt-box";
 import { WithRun } from "@/components/runs/current-run";
 import { Term } from "@/components/terms/term";
 import { Button } from "@/components/ui/button";
 import { NumberInput } from "@/components/ui/number-input";
+import { Remaining } from "@/components/ui/remaining";
 import { EmptyState, ErrorState } from "@/components/ui/states";
-import { useNow } from "@/hooks/use-now";
 import { type SetParams, useUrlState, type Values } from "@/hooks/use-url-state";
-import { formatDuration, formatFixed, formatSigned } from "@/lib/text/format";
+import { formatFixed, formatSigned } from "@/lib/text/format";
 import { LayerButtons } from "@/pages/prompt/routing/layer-buttons";
 
-import { ExamplePassages } from "./example-passages";
-import { MAX_PASSAGES, contextPassage, splitPassages, appendPassage } from "./passages";
+import { EXAMPLE_PASSAGES, isTooShort, MAX_PASSAGES, MIN_WORDS, splitPassages } from "./passages";
 import { PRIVACY_PARAMS } from "./privacy-params";
 import { ResultView } from "./result-view";
 import { type Protection, useProtection } from "./use-protection";
@@ -59,7 +57,7 @@ function Settings({ params, setParams }: ParamProps) {
           onCommit={(steps) => setParams({ steps: Math.round(steps) })}
         />
       </label>
-      <label title="Among the steps within this limit, the one with the lowest confidence on the passages is kept">
+      <label>
         Loss increase at most{" "}
         <NumberInput
           label="Maximum loss increase on the retain set, nats per token"
@@ -71,7 +69,7 @@ function Settings({ params, setParams }: ParamProps) {
           onCommit={(added) => setParams({ max_added_loss: added })}
         />
       </label>
-      <label title="For passages that are no secret: the result then shows them token by token, to everybody who opens it">
+      <label>
         <input
           type="checkbox"
           checked={params.store}
@@ -79,29 +77,16 @@ function Settings({ params, setParams }: ParamProps) {
         />
         Store the passages
       </label>
+      <p className="dim">
+        The step with the lowest confidence on the passages is kept, among those within the limit. Stored passages are
+        shown token by token to everybody who opens the result.
+      </p>
     </div>
   );
 }
 
-const CLOCK_MS = 5000;
-/** Steps between estimates of the remaining time. */
+/** Every second step also measures, and takes longer. */
 const MIN_STEPS = 2;
-
-/**
- * Time that the remaining steps take if they are as fast as those since the first one shown. Counted from the end of
- * the last step, so that it does not grow during a step.
- */
-function Remaining({ step, total }: { readonly step: number; readonly total: number }) {
-  const now = useNow(CLOCK_MS);
-  const [start] = useState({ step, at: now });
-  const [last, setLast] = useState(start);
-  // Every second step also measures, and takes longer.
-  if (step - last.step >= MIN_STEPS) setLast({ step, at: now });
-  const numDone = last.step - start.step;
-  if (numDone === 0 || step >= total) return null;
-  const left = ((last.at - start.at) / numDone) * (total - last.step) - (now - last.at);
-  return <>, about {formatDuration(Math.max(0, left) / 1000)} left</>;
-}
 
 function ProgressLine({ work }: { readonly work: Protection }) {
   if (work.status === "idle") return null;
@@ -124,8 +109,9 @@ function ProgressLine({ work }: { readonly work: Protection }) {
       {progress !== null && (
         <span className="dim">
           <Term id="confidence_distance">confidence distance</Term> {formatFixed(progress.confidence_distance, 3)} (0 is
-          complete uncertainty), {formatSigned(progress.loss_increase, 3)} nats on the retain set
-          <Remaining step={progress.step} total={progress.total} />. Leaving this page cancels the fine-tuning.
+          complete uncertainty), {formatSigned(progress.loss_increase, 3)} nats on the validation part
+          <Remaining done={progress.step} total={progress.total} every={MIN_STEPS} />. Leaving this page cancels the
+          fine-tuning.
         </span>
       )}
     </p>
@@ -177,24 +163,16 @@ function Results({ run, passages, isWorking, params, setParams, onPassages }: Re
   if (shown === undefined) {
     if (isWorking) return null;
     return (
-      <>
-        <EmptyState title="Type passages on which the model should be uncertain">
-          Type, for example, an address or a licence key that the model should not complete. Fine-tuning changes the
-          gate and the output scaling of the run. It makes the model’s next-token predictions on the passages nearly
-          uniform. The loss on other text, the <Term id="retain_set">retain set</Term>, rises by at most the limit
-          above. The result is saved as a new run; this one is not changed. The page then shows both models’ predictions
-          token by token. Four short passages take about four minutes of CPU time with the default settings.
-        </EmptyState>
-        {passages.length === 0 && <ExamplePassages onChoose={onPassages} />}
-      </>
+      <EmptyState title="Type passages on which the model should be uncertain">
+        Type, for example, an address or a licence key that the model should not complete. Fine-tuning changes the gate
+        and the output scaling of the run. It makes the model’s next-token predictions on the passages nearly uniform.
+        The loss on other text, the <Term id="retain_set">retain set</Term>, rises by at most the limit above. The page
+        then shows both models’ predictions token by token.
+      </EmptyState>
     );
   }
   return (
     <>
-      <p className="dim">
-        Fine-tuning makes the model’s predictions on the passages that you type nearly uniform, and saves the result as
-        a new run. Below is an earlier result: {resultName(shown.result)}.
-      </p>
       <ResultChoice results={data.protected} shown={shown} onChoose={(result) => setParams({ result }, "push")} />
       <ResultView
         shown={shown}
@@ -220,19 +198,31 @@ function useUnusedName(names: readonly string[]): string {
   }, [data, names]);
 }
 
-function Limitations({ run, passages }: Pick<ResultsProps, "run" | "passages">) {
+interface StartNoteProps extends Pick<ResultsProps, "run" | "passages"> {
+  /** Name pattern of the new runs. */
+  readonly name: string;
+}
+
+/** What starting does and how long it takes, or why it is not possible. */
+function StartNote({ run, passages, name }: StartNoteProps) {
+  const short = passages.find(isTooShort);
+  if (short !== undefined || passages.length > MAX_PASSAGES) {
+    return (
+      <p className="bad">
+        {short === undefined
+          ? `At most ${MAX_PASSAGES} passages are supported here; mxd protect accepts more.`
+          : `“${short}” is too short: a passage needs ${MIN_WORDS} words, digits or symbols, because its first 4 tokens are not protected.`}
+      </p>
+    );
+  }
   return (
-    <>
-      {run.indexed_tokens === null && (
-        <p className="dim">
-          The retain set is taken from this run’s index, and this run is not indexed. The command mxd protect accepts
-          any dataset.
-        </p>
-      )}
-      {passages.length > MAX_PASSAGES && (
-        <p className="bad">At most {MAX_PASSAGES} passages are supported here; mxd protect accepts more.</p>
-      )}
-    </>
+    <p className="dim">
+      Makes the model’s predictions on the passages nearly uniform, and saves the result as the new run{" "}
+      {name.replace("{run}", run.name)}; {run.name} is not changed. Four short passages and 10 steps take about 4
+      minutes of CPU time with SmolLM2-135M.
+      {run.indexed_tokens === null &&
+        " The retain set is taken from this run’s index, and this run is not indexed. The command mxd protect accepts any dataset."}
+    </p>
   );
 }
 
@@ -245,7 +235,7 @@ function Privacy({ run }: { readonly run: RunSummary }) {
   const name = useUnusedName(runs);
   const work = useProtection(({ result }) => setParams({ result: result.runs[0] ?? null }, "push"));
   const isWorking = work.status === "working";
-  const canStart = !isWorking && passages.length > 0 && passages.length <= MAX_PASSAGES;
+  const canStart = !isWorking && passages.length > 0 && passages.length <= MAX_PASSAGES && !passages.some(isTooShort);
   const start = () => {
     if (!canStart) return;
     const { theta, steps, max_added_loss, store: store_passages } = params;
@@ -263,9 +253,7 @@ function Privacy({ run }: { readonly run: RunSummary }) {
           onSubmit={start}
         />
         <div className="prompt-actions">
-          {run.indexed_tokens !== null && (
-            <FromContext run={run.name} onChoose={(context) => setText(appendPassage(text, contextPassage(context)))} />
-          )}
+          <Button onClick={() => setText(EXAMPLE_PASSAGES.join("\n\n"))}>Example passages</Button>
           {isWorking ? (
             <Button icon="stop" onClick={work.stop}>
               Stop
@@ -287,7 +275,7 @@ function Privacy({ run }: { readonly run: RunSummary }) {
           />
           <Settings params={params} setParams={setParams} />
         </div>
-        <Limitations run={run} passages={passages} />
+        <StartNote run={run} passages={passages} name={name} />
         <ProgressLine work={work} />
         <Results {...{ run, passages, isWorking, params, setParams }} onPassages={setText} />
       </div>

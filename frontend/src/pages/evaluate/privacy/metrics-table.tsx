@@ -1,62 +1,58 @@
-/** Table of confidence metrics before and after. */
+/** Table of confidence metrics with the original and with the protected runs. */
 
 import type { Confidence, PrivacyResult } from "@/api/types";
 import { Term } from "@/components/terms/term";
-import { formatCount, formatFixed, formatPercent } from "@/lib/text/format";
+import { formatCount, formatFixed, formatPercent, formatPlural } from "@/lib/text/format";
 
 import { UNPROTECTED } from "./privacy-verdict";
 
 interface MetricRow {
   readonly name: string;
   readonly note: string;
-  readonly confidence: Confidence;
-  /** Whether this row starts a new group. */
-  readonly startsGroup: boolean;
+  readonly before: Confidence;
+  readonly after: Confidence;
 }
 
 const VARIATIONS: Readonly<Record<string, readonly [string, string]>> = {
   given: ["Paraphrases", "as provided"],
   "later beginning": ["Later start", "first third of the words removed"],
   "swapped case": ["Swapped case", "upper and lower case swapped"],
-  [UNPROTECTED]: ["Unprotected passages", "should stay predictable"],
+  [UNPROTECTED]: ["Unprotected passages", "measured only; should not change"],
 };
 
 export function metricRows(result: PrivacyResult): readonly MetricRow[] {
-  const pair = (name: string, note: string, { before, after }: PrivacyResult["protected"]): readonly MetricRow[] => [
-    { name: `${name}, before`, note, confidence: before, startsGroup: true },
-    { name: `${name}, after`, note: "", confidence: after, startsGroup: false },
-  ];
-  const variations = Object.entries(result.variations).flatMap(([kind, compared]) => {
+  const variations = Object.entries(result.variations).map(([kind, compared]) => {
     const [name, note] = VARIATIONS[kind] ?? [kind, ""];
-    return pair(name, note, compared);
+    return { name, note, ...compared };
   });
   const attack = result.relearning;
-  const relearned: readonly MetricRow[] =
+  const numOthers = attack === null ? 0 : result.passages - attack.passages;
+  const relearned =
     attack === null
       ? []
       : [
-          { name: "Half of the passages", note: "before", confidence: attack.original, startsGroup: true },
-          { name: "protected", note: "same half", confidence: attack.protected, startsGroup: false },
+          { name: `${attack.passages} of the passages`, note: "", before: attack.original, after: attack.protected },
           {
-            name: "protected, attacked",
-            note: `relearning, ${attack.steps} steps on the other half`,
-            confidence: attack.attacked,
-            startsGroup: false,
-          },
-          {
-            name: "before, attacked",
-            note: "effect of these steps without protection",
-            confidence: attack.original_attacked,
-            startsGroup: false,
+            name: `The same ${attack.passages}, relearned`,
+            note: `both after ${attack.steps} steps on the other ${numOthers}`,
+            before: attack.original_attacked,
+            after: attack.attacked,
           },
         ];
   return [
-    ...pair("Passages", `${result.passages} passages`, result.protected),
+    { name: "Protected passages", note: formatPlural(result.passages, "passage"), ...result.protected },
     ...variations,
-    ...pair("Retain set", "held out", result.retained.confidence),
+    { name: "Retain set", note: "test part; should not change", ...result.retained.confidence },
     ...relearned,
   ];
 }
+
+const METRICS: readonly (readonly [keyof Confidence, (value: number) => string])[] = [
+  ["true_token", (value) => formatPercent(value, 1)],
+  ["confidence_distance", (value) => formatFixed(value, 3)],
+  ["entropy", (value) => formatPercent(value, 1)],
+  ["top_five", (value) => formatPercent(value, 1)],
+];
 
 export function MetricsTable({ result }: { readonly result: PrivacyResult }) {
   return (
@@ -65,33 +61,36 @@ export function MetricsTable({ result }: { readonly result: PrivacyResult }) {
       <table className="grid plain privacy-metrics">
         <thead>
           <tr>
-            <th>Text</th>
-            <th className="num">Predictions</th>
-            <th className="num">
+            <th scope="col">Text</th>
+            <th scope="col" className="num">
+              n
+            </th>
+            <th scope="col" className="num">
+              True token <span className="unit">%</span>
+            </th>
+            <th scope="col" className="num">
               <Term id="confidence_distance">Distance</Term> <span className="unit">max p − 1/V</span>
             </th>
-            <th className="num">
+            <th scope="col" className="num">
               Entropy <span className="unit">% of ln V</span>
             </th>
-            <th className="num">
+            <th scope="col" className="num">
               Top 5 <span className="unit">%</span>
-            </th>
-            <th className="num">
-              True token <span className="unit">%</span>
             </th>
           </tr>
         </thead>
         <tbody>
-          {metricRows(result).map(({ name, note, confidence, startsGroup }) => (
-            <tr key={name} className={startsGroup ? "first" : ""}>
+          {metricRows(result).map(({ name, note, before, after }) => (
+            <tr key={name}>
               <th scope="row">
                 {name} <span className="unit">{note}</span>
               </th>
-              <td className="num">{formatCount(confidence.predictions)}</td>
-              <td className="num">{formatFixed(confidence.confidence_distance, 3)}</td>
-              <td className="num">{formatPercent(confidence.entropy, 1)}</td>
-              <td className="num">{formatPercent(confidence.top_five, 1)}</td>
-              <td className="num">{formatPercent(confidence.true_token, 2)}</td>
+              <td className="num">{formatCount(before.predictions)}</td>
+              {METRICS.map(([metric, format]) => (
+                <td key={metric} className="num">
+                  {format(before[metric])} <span className="unit">→</span> {format(after[metric])}
+                </td>
+              ))}
             </tr>
           ))}
         </tbody>

@@ -20,16 +20,15 @@ const token = (text: string, before: number, after: number): TokenConfidence => 
 const TOKENS = [token("The", 0.1, 0.1), token(" end", 0.8, 0.2), token(".", 0.4, 0)];
 
 test("means leave out the predictions that are not protected", () => {
-  const found = passageSummary(TOKENS, 1, 10);
+  const found = passageSummary(TOKENS, 1, "true-token");
   expect(found?.predictions).toBe(2);
-  expect(found?.trueToken[0]).toBeCloseTo(0.6);
-  expect(found?.trueToken[1]).toBeCloseTo(0.1);
-  expect(found?.distance[0]).toBeCloseTo(0.8);
-  expect(found?.distance[1]).toBeCloseTo(0.2);
+  expect(found?.before).toBeCloseTo(0.6);
+  expect(found?.after).toBeCloseTo(0.1);
+  expect(passageSummary(TOKENS, 1, "entropy")?.after).toBeCloseTo(0.5);
 });
 
 test("a passage without scored predictions has no means", () => {
-  expect(passageSummary(TOKENS, 3, 10)).toBeNull();
+  expect(passageSummary(TOKENS, 3, "entropy")).toBeNull();
 });
 
 test("the text of a passage is that of its tokens", () => {

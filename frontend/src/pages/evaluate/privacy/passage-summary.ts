@@ -1,16 +1,18 @@
-/** Means over the scored predictions of one passage, before and after. */
+/** Mean over the scored predictions of one passage, before and after. */
 
 import type { TokenConfidence } from "@/api/types";
 
 export interface PassageSummary {
   readonly predictions: number;
-  /** Mean probability of the actual token. */
-  readonly trueToken: readonly [before: number, after: number];
-  /** Mean largest probability minus 1/V. */
-  readonly distance: readonly [before: number, after: number];
+  readonly before: number;
+  readonly after: number;
 }
 
 type Stage = TokenConfidence["before"];
+
+/** The measure that tokens are shaded by. */
+export type ShadeBy = "true-token" | "entropy";
+export const shadeValue = ({ probability, entropy }: Stage, by: ShadeBy) => (by === "entropy" ? entropy : probability);
 
 const mean = (values: readonly number[]) => values.reduce((sum, value) => sum + value, 0) / values.length;
 
@@ -18,16 +20,14 @@ const mean = (values: readonly number[]) => values.reduce((sum, value) => sum + 
 export function passageSummary(
   tokens: readonly TokenConfidence[],
   skipped: number,
-  vocabulary: number,
+  by: ShadeBy,
 ): PassageSummary | null {
   const scored = tokens.slice(skipped);
   if (scored.length === 0) return null;
-  const pair = (value: (stage: Stage) => number) =>
-    [mean(scored.map(({ before }) => value(before))), mean(scored.map(({ after }) => value(after)))] as const;
   return {
     predictions: scored.length,
-    trueToken: pair(({ probability }) => probability),
-    distance: pair(({ likely_probability: largest }) => Math.max(0, largest - 1 / vocabulary)),
+    before: mean(scored.map(({ before }) => shadeValue(before, by))),
+    after: mean(scored.map(({ after }) => shadeValue(after, by))),
   };
 }
 

@@ -1,10 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import type { Context } from "@/api/types";
-
-import { contextPassage, splitPassages, appendPassage } from "./passages";
-
-const context = (tokens: readonly string[], position: number) => ({ tokens, position }) as unknown as Context;
+import { EXAMPLE_PASSAGES, isTooShort, splitPassages } from "./passages";
 
 describe("passages", () => {
   it("are distinct paragraphs", () => {
@@ -12,15 +8,9 @@ describe("passages", () => {
     expect(splitPassages(" \n\n ")).toEqual([]);
   });
 
-  it("are appended", () => {
-    expect(appendPassage("", "new")).toBe("new");
-    expect(splitPassages(appendPassage("old\n", "new"))).toEqual(["old", "new"]);
-  });
-
-  it("are cut out of an example at document boundaries", () => {
-    const tokens = ["end", "<|endoftext|>", " A", " bc", "\n\n", "d", "<|endoftext|>", "next"];
-    expect(contextPassage(context(tokens, 3))).toBe("A bc\nd");
-    expect(contextPassage(context(tokens, 0))).toBe("end");
-    expect(contextPassage(context(tokens, 7))).toBe("next");
+  it("are too short without tokens after the unprotected ones", () => {
+    expect(["Too short", "one two three four", "a b, c"].map(isTooShort)).toEqual([true, true, true]);
+    expect(["He lives at 5.", "sk-4f9a8b", "密码是一二三"].map(isTooShort)).toEqual([false, false, false]);
+    expect(EXAMPLE_PASSAGES.some(isTooShort)).toBe(false);
   });
 });

@@ -1,8 +1,10 @@
 /** Passages as typed: paragraphs separated by blank lines. */
 
-import type { Context } from "@/api/types";
-import { joinTokens } from "@/lib/text/kwic";
-import { SPECIAL_TOKEN } from "@/lib/text/prompts";
+/** Passages that most language models know by heart, so that the effect is visible. */
+export const EXAMPLE_PASSAGES = [
+  "We hold these truths to be self-evident, that all men are created equal, that they are endowed by their Creator with certain unalienable Rights, that among these are Life, Liberty and the pursuit of Happiness.",
+  "Four score and seven years ago our fathers brought forth on this continent, a new nation, conceived in Liberty, and dedicated to the proposition that all men are created equal.",
+];
 
 export const MAX_PASSAGES = 64;
 
@@ -11,18 +13,9 @@ export function splitPassages(text: string): readonly string[] {
   return [...new Set(parts.filter((part) => part !== ""))];
 }
 
-/** The typed text with another passage appended. */
-export function appendPassage(text: string, passage: string): string {
-  const before = text.trimEnd();
-  return before === "" ? passage : `${before}\n\n${passage}`;
-}
+/** The first tokens of a passage are not protected. A word, a digit or a symbol has one token at least. */
+export const MIN_WORDS = 5;
 
-/** The part of an example that belongs to the same document as its peak, as a single paragraph. */
-export function contextPassage({ tokens, position }: Context): string {
-  const ends = tokens.flatMap((token, i) => (SPECIAL_TOKEN.test(token) ? [i] : []));
-  const from = ends.findLast((end) => end <= position) ?? -1;
-  const to = ends.find((end) => end > position) ?? tokens.length;
-  return joinTokens({ tokens: tokens.slice(from + 1, to) })
-    .trim()
-    .replace(/\n\s*\n/g, "\n");
+export function isTooShort(passage: string): boolean {
+  return (passage.match(/\p{Script=Latin}+|\S/gu) ?? []).length < MIN_WORDS;
 }

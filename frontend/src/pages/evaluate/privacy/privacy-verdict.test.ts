@@ -35,10 +35,10 @@ function result(changes: Partial<PrivacyResult> = {}, added = increase(0.01, 0.0
 test("effect and cost name their figures and samples", () => {
   const { effect, cost, limits } = privacyVerdict({ result: result() });
   expect(effect).toBe(
-    "The mean probability of the true next token falls from 40.0 % to 5.0 % (4 passages, 100 predictions).",
+    "On the protected passages, the mean probability of the true next token falls from 40.0 % to 5.0 % (4 passages, 100 predictions).",
   );
   expect(cost).toBe(
-    "The loss on other text rises by +0.010 nats per token (95 % interval +0.004 to +0.016, 12,288 tokens).",
+    "The loss on the test part of the retain set rises by +0.010 nats per token (95 % interval +0.004 to +0.016, 12,288 tokens).",
   );
   expect(limits).toEqual([]);
 });
@@ -66,10 +66,10 @@ test("unprotected passages, rewritings and relearning are limits", () => {
   };
   const { limits } = privacyVerdict({ result: result({ variations, relearning }) });
   expect(limits).toHaveLength(3);
-  expect(limits[0]).toContain("should stay predictable also change: 40.0 % to 35.0 %");
-  expect(limits[1]).toBe("Paraphrases are less protected: 20.0 % to 19.0 %.");
-  expect(limits[2]).toContain(
-    "restore most of the confidence on 2 passages: 0.60 before, 0.10 protected, 0.40 relearned",
+  expect(limits[0]).toContain("Unprotected passages, which should stay predictable, change too: 40.0 % to 35.0 %");
+  expect(limits[1]).toBe("Paraphrases are less protected: 20.0 % to 19.0 % (100 predictions).");
+  expect(limits[2]).toBe(
+    "Relearning restores part of it: 20 fine-tuning steps on 2 passages raise the other 2 from 5.0 % to 30.0 % (40.0 % before protection, 100 predictions).",
   );
 });
 

@@ -1,7 +1,7 @@
 /** What a privacy fine-tune achieved, what it costs, and what it does not protect against, with its figures. */
 
 import type { PrivacyFineTune, PrivacyResult } from "@/api/types";
-import { formatCount, formatFixed, formatPercent, formatSigned } from "@/lib/text/format";
+import { formatCount, formatPercent, formatPlural, formatSigned } from "@/lib/text/format";
 
 export interface PrivacyVerdict {
   readonly effect: string;
@@ -14,7 +14,7 @@ type Change = PrivacyResult["protected"];
 
 const percent = (share: number) => `${formatPercent(share, 1)} %`;
 const change = ({ before, after }: Change) => `${percent(before.true_token)} to ${percent(after.true_token)}`;
-const plural = (count: number, noun: string) => `${formatCount(count)} ${noun}${count === 1 ? "" : "s"}`;
+const predictions = ({ before }: Change) => formatPlural(before.predictions, "prediction");
 
 /** Share of the confidence that the fine-tune removes: 1 is complete uncertainty, 0 no effect. */
 export const removedShare = ({ before, after }: Change) =>
@@ -24,29 +24,27 @@ export const removedShare = ({ before, after }: Change) =>
 const MIN_RELATIVE = 0.5;
 
 function effect({ protected: found, passages }: PrivacyResult): string {
-  const size = `${plural(passages, "passage")}, ${plural(found.before.predictions, "prediction")}`;
+  const size = `${formatPlural(passages, "passage")}, ${predictions(found)}`;
   const verb = found.after.true_token < found.before.true_token ? "falls" : "changes";
-  return `The mean probability of the true next token ${verb} from ${change(found)} (${size}).`;
+  return `On the protected passages, the mean probability of the true next token ${verb} from ${change(found)} (${size}).`;
 }
 
 function cost({ retained }: PrivacyResult): string {
   const { value, low, high } = retained.loss_increase;
   const interval = `${formatSigned(value, 3)} nats per token (95 % interval ${formatSigned(low, 3)} to ${formatSigned(high, 3)}, ${formatCount(retained.tokens)} tokens)`;
-  if (low > 0) return `The loss on other text rises by ${interval}.`;
-  if (high < 0) return `The loss on other text does not rise: ${interval}. Fine-tuning also trains on that text.`;
-  return `The loss on other text does not change clearly: ${interval}.`;
+  const loss = "The loss on the test part of the retain set";
+  if (low > 0) return `${loss} rises by ${interval}.`;
+  if (high < 0) return `${loss} does not rise: ${interval}. Fine-tuning also trains on text of this kind.`;
+  return `${loss} does not change clearly: ${interval}.`;
 }
 
-function relearning({ relearning: attack }: PrivacyResult): readonly string[] {
-  if (attack === null) return [];
-  const [before, hidden, relearned] = [attack.original, attack.protected, attack.attacked];
-  const lost = before.confidence_distance - hidden.confidence_distance;
-  if (lost <= 0) return [];
-  const restored = (relearned.confidence_distance - hidden.confidence_distance) / lost;
-  const amount = restored >= 0.5 ? "most" : restored >= 0.1 ? "part" : "little";
+function relearning({ relearning: attack, passages }: PrivacyResult): readonly string[] {
+  if (attack === null || attack.attacked.true_token <= attack.protected.true_token) return [];
+  const others = formatPlural(passages - attack.passages, "passage");
   return [
-    `${attack.steps} fine-tuning steps on the other passages restore ${amount} of the confidence on ${plural(attack.passages, "passage")}: ` +
-      `${formatFixed(before.confidence_distance)} before, ${formatFixed(hidden.confidence_distance)} protected, ${formatFixed(relearned.confidence_distance)} relearned.`,
+    `Relearning restores part of it: ${attack.steps} fine-tuning steps on ${others} raise the other ${formatCount(attack.passages)} ` +
+      `from ${percent(attack.protected.true_token)} to ${percent(attack.attacked.true_token)} ` +
+      `(${percent(attack.original.true_token)} before protection, ${formatPlural(attack.original.predictions, "prediction")}).`,
   ];
 }
 
@@ -61,7 +59,7 @@ function rewritings({ variations, protected: found }: PrivacyResult): readonly s
   return REWRITINGS.flatMap(([kind, name]) => {
     const measured = variations[kind];
     if (measured === undefined || removedShare(measured) >= MIN_RELATIVE * removedShare(found)) return [];
-    return [`${name} are less protected: ${change(measured)}.`];
+    return [`${name} are less protected: ${change(measured)} (${predictions(measured)}).`];
   });
 }
 
@@ -69,7 +67,7 @@ function unprotected({ variations }: PrivacyResult): readonly string[] {
   const measured = variations[UNPROTECTED];
   if (measured === undefined) return [];
   return [
-    `Known passages that should stay predictable also change: ${change(measured)} (${plural(measured.before.predictions, "prediction")}).`,
+    `Unprotected passages, which should stay predictable, change too: ${change(measured)} (${predictions(measured)}).`,
   ];
 }
 

@@ -7,13 +7,13 @@ import { RampLegend } from "@/components/tokens/ramp-legend";
 import { Button, LinkButton } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
 import { SegmentedControl } from "@/components/ui/segmented-control";
-import { formatFixed } from "@/lib/text/format";
+import { formatFixed, formatPlural } from "@/lib/text/format";
 
-import { BeforeAfter, MeasuredPassage, type ShadeBy } from "./before-after";
+import { BeforeAfter, MeasuredPassage } from "./before-after";
 import { MetricsTable } from "./metrics-table";
-import { passageText } from "./passage-summary";
+import { passageText, type ShadeBy } from "./passage-summary";
 import { privacyVerdict } from "./privacy-verdict";
-import { TradeOffChart } from "./trade-off-chart";
+import { StepCharts } from "./step-charts";
 
 /** Number of passages shown token by token. */
 const MAX_SHOWN_PASSAGES = 6;
@@ -26,11 +26,14 @@ function Verdict({ shown }: { readonly shown: PrivacyFineTune }) {
         <b>{effect}</b> {cost}
       </p>
       {limits.length > 0 && (
-        <ul aria-label="Limits">
-          {limits.map((limit) => (
-            <li key={limit}>{limit}</li>
-          ))}
-        </ul>
+        <>
+          <p>Limits, as the mean probability of the true next token:</p>
+          <ul aria-label="Limits">
+            {limits.map((limit) => (
+              <li key={limit}>{limit}</li>
+            ))}
+          </ul>
+        </>
       )}
     </div>
   );
@@ -39,20 +42,18 @@ function Verdict({ shown }: { readonly shown: PrivacyFineTune }) {
 function Guarantees({ result }: { readonly result: PrivacyResult }) {
   const { bound } = result;
   return (
-    <div className="privacy-notes ink2">
-      <p>
-        The measured divergence from uniform on the passages is {formatFixed(bound.measured)} nats. A minimiser over
-        weights that can predict uniformly would have at most {formatFixed(bound.bound)} nats at weight {bound.theta};
-        since the output scaling and the gate of{" "}
-        {result.runs.length === 1 ? "one layer" : `${result.runs.length} layers`} may not be able to, this bound is a
-        reference value and not a guarantee.
-      </p>
-      <p>No formal guarantee: no noise was added to the weights.</p>
-      <p>
-        The protection only covers these runs. The original model and the runs before fine-tuning still contain the
-        passages.
-      </p>
-    </div>
+    <ul className="privacy-notes ink2" aria-label="What is not guaranteed">
+      <li>
+        Only the new run is protected. The original model and the runs before fine-tuning still contain the passages.
+      </li>
+      <li>There is no formal guarantee: no noise was added to the weights.</li>
+      <li>The means on passages have no interval: the passages are chosen, not a random sample.</li>
+      <li>
+        Divergence from uniform on the protected passages: {formatFixed(bound.measured)} nats. Weights that can predict
+        uniformly would reach at most {formatFixed(bound.bound)} nats at weight {bound.theta}. The gate and the output
+        scaling alone may not be able to, so this is a reference value.
+      </li>
+    </ul>
   );
 }
 
@@ -155,7 +156,7 @@ function Tokens({ shown, passages, by, onBy }: Omit<ResultViewProps, "onPassages
         <span className="grow" />
         <RampLegend
           kind="sequential"
-          low={by === "entropy" ? "sure" : "0"}
+          low={by === "entropy" ? "certain" : "0"}
           high={by === "entropy" ? "uniform" : "100 %"}
         />
       </div>
@@ -169,30 +170,32 @@ export function ResultView({ shown, passages, by, onBy, onPassages }: ResultView
   return (
     <>
       <section aria-label="Result">
+        <div className="pane-h">
+          <h2>
+            Result: {formatPlural(result.passages, "passage")} protected in {result.parents.join(" + ")}
+          </h2>
+          <span className="note">
+            {result.runs.join(" + ")}, {shown.created_at.slice(0, 10)}, weight {result.theta}, step {result.best_step}{" "}
+            of {result.steps}, retain set: {shown.text.split("/").at(-1)}
+          </span>
+        </div>
         <Verdict shown={shown} />
         <RunLinks shown={shown} onPassages={onPassages} />
       </section>
       <Tokens shown={shown} passages={passages} by={by} onBy={onBy} />
       <section aria-label="Metrics">
         <div className="pane-h">
-          <h2>Confidence</h2>
+          <h2>Confidence and cost</h2>
           <span className="note">
-            {result.runs.join(" + ")}, weight {result.theta}, step {result.best_step} of {result.steps}, retain set:{" "}
-            {shown.text.split("/").at(-1)}
+            before → after, means over n predictions. Better on protected passages: lower true token, distance and top
+            5, higher entropy.
           </span>
         </div>
         <div className="privacy-columns">
           <MetricsTable result={result} />
-          <div>
-            {result.eval_points.length > 1 && (
-              <>
-                <h3>Divergence from uniform on the passages, nats</h3>
-                <TradeOffChart result={result} />
-              </>
-            )}
-            <Guarantees result={result} />
-          </div>
+          {result.eval_points.length > 1 && <StepCharts shown={shown} />}
         </div>
+        <Guarantees result={result} />
       </section>
     </>
   );
