@@ -42,7 +42,7 @@ class ReadingTools:
     async def search_experts(
         self, run: RunName, text: Annotated[str, Field(min_length=1, max_length=200)], limit: Limit = 10
     ) -> Answer:
-        """Search experts by number, label, top token and example text, in this order. A match is a candidate, not evidence:
+        """Search experts by number, then by label, top token and example text. A match is a candidate, not evidence:
         confirm it with test_expert_on_texts and steer."""
         response = await self._api.get(f"/runs/{run}/search", text=text, limit=limit)
         hits = [
