@@ -38,8 +38,7 @@ function Reason({ hit, text }: ReasonProps) {
   if (hit.token === null || hit.token_share === null) return null;
   return (
     <>
-      top token: <TokenChip text={hit.token} /> {formatProbability(hit.token_share)} %{" "}
-      <span className="unit">of active tokens</span>
+      top token: <TokenChip text={hit.token} /> {formatProbability(hit.token_share)} %
     </>
   );
 }

@@ -84,7 +84,7 @@ export function WordSearch({ run, text, onText }: WordSearchProps) {
       <section className="prompt-row">
         <PromptBox
           label="Words"
-          placeholder="Search labels, top tokens, top examples and expert numbers"
+          placeholder="Label, token, example or number"
           value={draft.text}
           onChange={draft.setText}
           onSubmit={draft.commit}
