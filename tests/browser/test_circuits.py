@@ -61,13 +61,41 @@ def pin(page: Page, node: Locator) -> None:
 
 
 def test_predicted_effects_are_verified_automatically(circuits: Page) -> None:
-    verdict = circuits.get_by_role("status").filter(has_text="ablated one at a time,")
-    expect(verdict).to_have_text(
-        re.compile(r"of its \d+ experts, ablated one at a time, (only )?\d+ % changed the logit")
-    )
+    verdict = circuits.get_by_role("status").filter(has_text="ablated one at a time.")
+    expect(verdict).to_have_text(re.compile(r"\d+ % right\s*of its \d+ experts, ablated one at a time"))
+    expect(verdict).to_contain_text("of the influence begins in neither tokens nor experts")
     nodes = circuits.get_by_role("region", name="Nodes of the circuit")
     expect(nodes.get_by_role("columnheader", name="Measured effect")).to_be_visible()
     assert violations(circuits) == []
+
+
+def test_the_panel_shows_predicted_beside_measured_effects(circuits: Page) -> None:
+    largest = selected(circuits).get_by_role("table", name=re.compile(r"^Largest measured effects of \d+"))
+    largest.get_by_role("button").first.click()
+    for row in ("Predicted by the graph", "Measured by ablation"):
+        cells = selected(circuits).get_by_role("row", name=row).get_by_role("cell")
+        expect(cells.last).to_have_text(re.compile(r"^([+−]\d|0)\S*$"))
+    expect(selected(circuits)).to_contain_text(re.compile(r"The measured effect has the (predicted|opposite) sign"))
+
+
+def test_the_whole_graph_fits_its_box(circuits: Page) -> None:
+    box = circuits.locator(".circuit-box")
+    assert box.evaluate("box => box.scrollWidth - box.clientWidth") <= 1
+
+
+def test_checking_the_examples_ends_when_the_page_is_left(page: Page) -> None:
+    page.route("**/api/circuits", lambda _: None)  # never answered
+    with page.expect_request("**/api/circuits"):
+        page.goto(ADDRESS)
+    expect(page.get_by_role("status").filter(has_text="Checking example 1")).to_be_visible()
+    with page.expect_event("requestfailed", lambda request: request.url.endswith("/api/circuits")):
+        page.get_by_role("link", name="Glossary").click()
+
+
+def test_the_examples_are_listed_with_their_verdicts(page: Page) -> None:
+    page.goto(ADDRESS)
+    expect(page.get_by_role("status").filter(has_text="They were selected for this")).to_be_visible()
+    expect(page.get_by_text(re.compile(r"r = −?\d|Could not be checked|needs at least")).first).to_be_visible()
 
 
 def test_a_node_is_ablated_and_opened_in_steering(circuits: Page) -> None:
@@ -140,7 +168,7 @@ def test_a_supernode_of_pinned_nodes_survives_saving_and_loading(circuits: Page,
     expect(circuits.get_by_role("status").filter(has_text=path.name)).to_be_visible()
     expect(supernode).to_be_visible()
     assert names_in(graph(circuits)) == names
-    expect(circuits.get_by_role("status").filter(has_text="ablated one at a time,")).to_be_visible()
+    expect(circuits.get_by_role("status").filter(has_text="ablated one at a time.")).to_be_visible()
     assert violations(circuits) == []
     circuits.get_by_role("button", name="Trace this prompt here").click()
     expect(circuits).to_have_url(re.compile(r"prompt=Once\+upon"))
@@ -187,6 +215,12 @@ def test_circuit_on_a_phone_is_accessible(open_page: OpenPage) -> None:
     page.goto(f"{ADDRESS}&prompt={PROMPT.replace(' ', '+')}")
     expect(graph(page)).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    verdict = page.locator(".circuit-verdict")
+    expect(verdict.get_by_text("Direction")).to_be_visible()
+    box = verdict.bounding_box()
+    assert box is not None and box["height"] < 110
+    verdict.get_by_role("button", name="Details").tap()
+    expect(verdict.get_by_text("ablated one at a time.")).to_be_visible()
     experts(page).first.tap()
     selected(page).get_by_role("button", name="Ablate").tap()
     expect(page.get_by_role("region", name="Ablation").get_by_role("rowheader", name="Measured")).to_be_visible()

@@ -23,25 +23,34 @@ export interface AblatedExpert {
   readonly expert: number;
 }
 
+/** The attribution graph of a prompt. */
+export function traceCircuit(request: CircuitRequest, nodes: number, signal: AbortSignal) {
+  return unwrap(client.POST("/api/circuits", { body: { ...request, runs: [...request.runs], nodes }, signal }));
+}
+
 export function circuitQuery(request: CircuitRequest, nodes: number) {
-  const body = { ...request, runs: [...request.runs], nodes };
   return queryOptions({
-    queryKey: ["run", request.runs[0], "circuit", body],
-    queryFn: request.text === "" ? skipToken : ({ signal }) => unwrap(client.POST("/api/circuits", { body, signal })),
+    queryKey: ["run", request.runs[0], "circuit", request, nodes],
+    queryFn: request.text === "" ? skipToken : ({ signal }) => traceCircuit(request, nodes, signal),
     staleTime: 5 * MINUTE,
     placeholderData: keepPreviousData,
   });
 }
 
-/** Measured effect of ablating each group of experts; disabled while there is no request or no group. */
-export function circuitEffectsQuery(request: CircuitRequest | null, groups: readonly (readonly AblatedExpert[])[]) {
-  const body = request && { ...request, runs: [...request.runs], groups: groups.map((group) => [...group]) };
+type Groups = readonly (readonly AblatedExpert[])[];
+
+/** Measured effect of ablating each group of experts. */
+export function measureEffects(request: CircuitRequest, groups: Groups, signal: AbortSignal) {
+  const body = { ...request, runs: [...request.runs], groups: groups.map((group) => [...group]) };
+  return unwrap(client.POST("/api/circuits/effects", { body, signal }));
+}
+
+/** The same, cached; disabled while there is no request or no group. */
+export function circuitEffectsQuery(request: CircuitRequest | null, groups: Groups) {
   return queryOptions({
-    queryKey: ["run", request?.runs[0], "circuit-effects", body],
+    queryKey: ["run", request?.runs[0], "circuit-effects", request, groups],
     queryFn:
-      body === null || groups.length === 0
-        ? skipToken
-        : ({ signal }) => unwrap(client.POST("/api/circuits/effects", { body, signal })),
+      request === null || groups.length === 0 ? skipToken : ({ signal }) => measureEffects(request, groups, signal),
     staleTime: 5 * MINUTE,
   });
 }

@@ -15,6 +15,7 @@ import type { CIRCUIT_PARAMS } from "./circuit-params";
 import { SaveGraph } from "./file/file-buttons";
 import { measuredInFile, type OpenedGraph, withMarks } from "./file/graph-file";
 import { GraphView } from "./graph/graph-view";
+import { Legend } from "./graph/legend";
 import { EdgeTable, NodeTable } from "./graph/node-table";
 import { shownGraph } from "./graph/shown-graph";
 import { AblationPanel } from "./panel/ablation-panel";
@@ -38,25 +39,6 @@ interface CircuitViewProps extends ViewProps {
 
 function toggled(ids: readonly string[], id: string): readonly string[] {
   return ids.includes(id) ? ids.filter((other) => other !== id) : [...ids, id];
-}
-
-function Legend() {
-  return (
-    <div className="circuit-legend">
-      {(["up", "down"] as const).map((direction) => (
-        <span key={direction} className="key">
-          <svg width="34" height="8" aria-hidden="true" className="circuit-edges">
-            <path className={direction} d="M1 4H33" strokeWidth="2" />
-          </svg>
-          {direction === "up" ? "+ raises the logit" : "− lowers it"}
-        </span>
-      ))}
-      <span className="dim">
-        Names: label, or id and the token that it promotes (→) or fires on. Line width: influence. Dotted: error nodes,
-        and MLPs without a run, added up between two trained layers.
-      </span>
-    </div>
-  );
 }
 
 function Tables({ response, check, params, setParams, opened }: CircuitViewProps) {

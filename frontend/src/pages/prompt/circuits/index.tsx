@@ -43,25 +43,27 @@ function useOtherRuns(run: RunSummary, layers: Params["layers"]): readonly strin
 }
 
 interface EmptyPromptProps {
-  readonly run: RunSummary;
   /** Null while the other runs are loading. */
   readonly request: CircuitRequest | null;
   readonly nodes: number;
   readonly onChoose: (prompt: string) => void;
 }
 
-function EmptyPrompt({ run, request, nodes, onChoose }: EmptyPromptProps) {
+function EmptyPrompt({ request, nodes, onChoose }: EmptyPromptProps) {
   return (
     <div className="prompted-empty">
       <EmptyState title="Type a prompt to trace its next token">
-        The most probable next token is traced back through every trained layer: the experts that contribute to its
-        logit, and the earlier experts and tokens that activated them. Each graph is checked: its experts are ablated
-        one at a time. The verdict above the graph says how far to trust it. Where few of the model’s layers have a run,
-        many graphs fail this check.
+        <p>
+          The most probable next token is traced back through every trained layer: the experts that contribute to its
+          logit, and the earlier experts and tokens that activated them.
+        </p>
+        <p>
+          Each graph is checked: its experts are ablated one at a time. Many graphs fail. A graph holds attention,
+          norms, the choice of experts and the MLPs without a run fixed, but the model changes them all when an expert
+          is ablated. The more layers have a run, the less is held fixed.
+        </p>
       </EmptyState>
-      {run.indexed_tokens !== null && request !== null && (
-        <CheckedExamples run={run.name} request={request} nodes={nodes} onChoose={onChoose} />
-      )}
+      {request !== null && <CheckedExamples request={request} nodes={nodes} onChoose={onChoose} />}
     </div>
   );
 }
@@ -181,7 +183,7 @@ function Circuits({ run }: { readonly run: RunSummary }) {
           onChoose={(names) => setParams({ layers: names, ...NO_MARKS }, "push")}
         />
       </div>
-      {prompt === "" && <EmptyPrompt run={run} request={request} nodes={Math.round(params.nodes)} onChoose={choose} />}
+      {prompt === "" && <EmptyPrompt request={request} nodes={Math.round(params.nodes)} onChoose={choose} />}
       {prompt !== "" && request !== null && <Traced request={request} params={params} setParams={setParams} />}
     </>
   );

@@ -1,84 +1,95 @@
-/** Example prompts of which each has been traced and checked, the most reliable graph first. */
+/** Example prompts, which are traced and checked one after the other while the page is open. */
 
-import { type QueryClient, queryOptions, useQuery, useQueryClient } from "@tanstack/react-query";
+import { type QueryClient, queryOptions, useQueries, useQueryClient } from "@tanstack/react-query";
 
-import { type CircuitRequest, circuitEffectsQuery, circuitQuery } from "@/api/circuits";
-import { useExamplePrompts } from "@/components/prompt/use-example-prompts";
-import { continuationPrompt } from "@/lib/text/prompts";
+import { type CircuitRequest, circuitEffectsQuery, circuitQuery, measureEffects, traceCircuit } from "@/api/circuits";
 import { ablatedExperts } from "@/pages/prompt/circuits/panel/ablation-groups";
 
+import { type Example, EXAMPLES, examplesStatus, listedExamples, nextToCheck } from "./examples";
 import { checkedIds } from "./use-check";
 import { type Verdict, verdict } from "./verdict";
 
-interface CheckedExample {
-  readonly prompt: string;
-  /** Null if nothing could be measured. */
-  readonly found: Verdict | null;
-}
-
-const LEVELS = ["good", "weak", "bad"] as const;
-const rank = ({ found }: CheckedExample) => (found === null ? LEVELS.length : LEVELS.indexOf(found.level));
+/** In milliseconds: the page is painted before the server begins to compute. */
+const PAUSE = 800;
 
 /** Traces a prompt and measures its graph. Both responses stay cached for the page of the prompt. */
-async function check(queries: QueryClient, request: CircuitRequest, nodes: number): Promise<Verdict | null> {
-  const response = await queries.query({ ...circuitQuery(request, nodes), staleTime: "static" });
+async function check(
+  queries: QueryClient,
+  request: CircuitRequest,
+  nodes: number,
+  signal: AbortSignal,
+): Promise<Verdict | null> {
+  await new Promise((resolve) => setTimeout(resolve, PAUSE));
+  signal.throwIfAborted();
+  const response = await traceCircuit(request, nodes, signal);
+  queries.setQueryData(circuitQuery(request, nodes).queryKey, response);
   const ids = checkedIds(response);
   if (ids.length === 0) return null;
   const groups = ids.map((id) => ablatedExperts(response, [id]));
   const target = response.graph.target.id;
-  const { agreement } = await queries.query({
-    ...circuitEffectsQuery({ ...request, target }, groups),
-    staleTime: "static",
-  });
-  return verdict(agreement, ids.length, response.graph.nodes.filter(({ kind }) => kind === "expert").length);
+  const asked = { ...request, target };
+  const effects = await measureEffects(asked, groups, signal);
+  queries.setQueryData(circuitEffectsQuery(asked, groups).queryKey, effects);
+  return verdict(effects.agreement, ids.length, response.graph.nodes.filter(({ kind }) => kind === "expert").length);
 }
 
-/** One prompt at a time, so that the server stays responsive. */
-function checksQuery(queries: QueryClient, prompts: readonly string[], request: CircuitRequest, nodes: number) {
+/** Cancelled with its requests when the page no longer shows it. */
+function checkQuery(queries: QueryClient, request: CircuitRequest, nodes: number) {
   return queryOptions({
-    queryKey: ["run", request.runs[0], "circuit-examples", request, prompts, nodes],
-    queryFn: async ({ signal }) => {
-      const checked: CheckedExample[] = [];
-      for (const prompt of prompts) {
-        signal.throwIfAborted();
-        checked.push({ prompt, found: await check(queries, { ...request, text: prompt }, nodes) });
-      }
-      return checked.toSorted((a, b) => rank(a) - rank(b));
-    },
-    enabled: prompts.length > 0,
+    queryKey: ["run", request.runs[0], "circuit-example", request, nodes],
+    queryFn: ({ signal }) => check(queries, request, nodes, signal),
+    retry: false,
     staleTime: Infinity,
   });
 }
 
+/** The results so far; one example is checked at a time, so that the server stays responsive. */
+function useExamples(request: CircuitRequest, nodes: number): readonly Example[] {
+  const queries = useQueryClient();
+  const each = EXAMPLES.map((text) => checkQuery(queries, { ...request, text }, nodes));
+  const known = each.map(({ queryKey }, i): Example => {
+    const state = queries.getQueryState<Verdict | null>(queryKey);
+    return { prompt: EXAMPLES[i] ?? "", found: state?.status === "error" ? null : state?.data };
+  });
+  const next = nextToCheck(known);
+  const results = useQueries({ queries: each.map((query, i) => ({ ...query, enabled: i === next })) });
+  return known.map(({ prompt }, i) => ({ prompt, found: results[i]?.isError === true ? null : results[i]?.data }));
+}
+
+const summary = ({ headline, figures }: Verdict) =>
+  `${headline}: ${figures
+    .slice(0, 2)
+    .map(({ value }) => value)
+    .join(", ")}`;
+
 interface CheckedExamplesProps {
-  readonly run: string;
   /** The request of the page, without its text. */
   readonly request: CircuitRequest;
   readonly nodes: number;
   readonly onChoose: (prompt: string) => void;
 }
 
-export function CheckedExamples({ run, request, nodes, onChoose }: CheckedExamplesProps) {
-  const prompts = useExamplePrompts(run, continuationPrompt);
-  const { data, error } = useQuery(checksQuery(useQueryClient(), prompts, request, nodes));
-  if (prompts.length === 0) return null;
-  const examples: readonly CheckedExample[] = data ?? prompts.map((prompt) => ({ prompt, found: null }));
-  const isAnyUsable = data?.some(({ found }) => found !== null && found.level !== "bad") ?? true;
-  const unknown = data === undefined && error === null ? "Checking its graph…" : "Its graph is not checked";
+export function CheckedExamples({ request, nodes, onChoose }: CheckedExamplesProps) {
+  const examples = useExamples(request, nodes);
+  const next = nextToCheck(examples);
   return (
     <div className="example-prompts">
-      <span className="dim" role="status">
-        {isAnyUsable
-          ? "Or start from an example, the most reliable graph first:"
-          : "Or start from an example. None of these graphs is reliable with the chosen layers:"}
-      </span>
-      {examples.map(({ prompt, found }) => (
+      <p className="dim" role="status">
+        {examplesStatus(examples)}
+      </p>
+      {listedExamples(examples).map(({ prompt, found }) => (
         <div key={prompt} className="checked-example">
           <button type="button" className="btn" onClick={() => onChoose(prompt)}>
             {prompt}
           </button>
           <span className="example-verdict" data-level={found?.level}>
-            {found?.headline ?? unknown}
+            {found === undefined
+              ? prompt === EXAMPLES[next ?? -1]
+                ? "Checking…"
+                : "Not checked yet"
+              : found === null
+                ? "Could not be checked"
+                : summary(found)}
           </span>
         </div>
       ))}

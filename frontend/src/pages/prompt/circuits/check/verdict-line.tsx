@@ -1,20 +1,22 @@
-/** The verdict above the graph: whether its predictions hold, and in which layers they do not. */
+/** The verdict above the graph: whether its predictions hold, in which layers they do not, and what no expert explains. */
+
+import { useState } from "react";
 
 import type { CircuitResponse } from "@/api/types";
 import { Term } from "@/components/terms/term";
+import { Button } from "@/components/ui/button";
+import { useIsNarrow } from "@/hooks/use-is-narrow";
 import { formatPercent } from "@/lib/text/format";
 
 import type { Check } from "./use-check";
-import { checkLayers, isWeak, verdict } from "./verdict";
+import { checkLayers, isWeak, unexplained, verdict } from "./verdict";
 
 function WeakLayers({ response, check }: { readonly response: CircuitResponse; readonly check: Check }) {
   const weak = checkLayers(response, check.measured).filter(isWeak);
   if (weak.length === 0) return null;
   const named = weak.map(({ layer, share }) => `layer ${layer} (${formatPercent(share, 0)} %)`);
   return (
-    <span className="dim">
-      Faded layers: the measured change is below 25 % of the predicted one in {named.join(", ")}.
-    </span>
+    <p className="dim">Faded layers: less than 25 % of the predicted change was measured in {named.join(", ")}.</p>
   );
 }
 
@@ -25,31 +27,48 @@ interface VerdictLineProps {
   readonly isFromFile: boolean;
 }
 
+/** What is known while there is no verdict. */
+function waitingText(experts: number, { error }: Check, isFromFile: boolean): string {
+  if (isFromFile) return "The file has no measured effects, so it is unknown whether its predictions hold.";
+  if (experts === 0) return "The graph has no experts, so there is nothing to check.";
+  return error?.message ?? `Checking the graph: ablating its ${experts} experts one at a time…`;
+}
+
 export function VerdictLine({ response, check, isFromFile }: VerdictLineProps) {
+  const [isOpen, setOpen] = useState(false);
+  const isNarrow = useIsNarrow();
   const experts = response.graph.nodes.filter(({ kind }) => kind === "expert").length;
   const found = check.agreement === undefined ? null : verdict(check.agreement, check.measured.size, experts);
-  if (found !== null) {
-    return (
-      <p className="verdict" data-level={found.level} role="status">
-        <span>
-          <b>
-            <Term id="circuit_verdict">{found.headline}</Term>:
-          </b>{" "}
-          {found.figures}
-        </span>
-        <WeakLayers response={response} check={check} />
-      </p>
-    );
-  }
-  const isWaiting = !isFromFile && experts > 0 && check.error === null;
-  const text = isFromFile
-    ? "The file has no measured effects, so it is unknown whether its predictions hold."
-    : experts === 0
-      ? "The graph has no experts, so there is nothing to check."
-      : (check.error?.message ?? `Checking the graph: ablating its ${experts} experts one at a time…`);
+  const isWaiting = found === null && !isFromFile && experts > 0 && check.error === null;
+  const outside = unexplained(response.graph.origins);
+  const figures = [...(found?.figures ?? []), ...(outside === null ? [] : [outside])];
+  const hasNotes = !isNarrow || isOpen;
   return (
-    <p className="verdict" role="status" aria-busy={isWaiting}>
-      {text}
-    </p>
+    <div className="circuit-verdict" data-level={found?.level} role="status" aria-busy={isWaiting}>
+      <p className="headline">
+        {found === null ? (
+          waitingText(experts, check, isFromFile)
+        ) : (
+          <b>
+            <Term id="circuit_verdict">{found.headline}</Term>
+          </b>
+        )}
+        {isNarrow && (
+          <Button size="small" variant="ghost" aria-expanded={isOpen} onClick={() => setOpen(!isOpen)}>
+            {isOpen ? "Less" : "Details"}
+          </Button>
+        )}
+      </p>
+      <dl>
+        {figures.map(({ name, value, note }) => (
+          <div key={name}>
+            <dt>{name}</dt>
+            <dd className="value">{value}</dd>
+            {hasNotes && <dd className="dim">{note}</dd>}
+          </div>
+        ))}
+      </dl>
+      {hasNotes && <WeakLayers response={response} check={check} />}
+    </div>
   );
 }

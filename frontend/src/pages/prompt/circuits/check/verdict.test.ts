@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 
 import type { CircuitResponse } from "@/api/types";
 
-import { checkLayers, correlationInterval, isWeak, verdict } from "./verdict";
+import { checkLayers, comparison, correlationInterval, isWeak, unexplained, verdict } from "./verdict";
 
 const agreement = (correlation: number | null, same_sign: number, slope: number) => ({
   correlation,
@@ -20,21 +20,38 @@ test("the verdict depends on correlation, direction and size", () => {
   expect(verdict(agreement(null, 1, 1), 0, 0)).toBeNull();
 });
 
+const notes = (found: ReturnType<typeof verdict>) => found?.figures.map(({ value, note }) => `${value}: ${note}`);
+
 test("it names its sample and the interval", () => {
   const found = verdict(agreement(0.09, 0.39, -0.01), 31, 31);
-  expect(found?.figures).toBe(
-    "of its 31 experts, ablated one at a time, only 39 % changed the logit in the predicted direction (50 % is chance). " +
-      "Predicted and measured changes correlate with r = 0.09 (95 % interval −0.27 to 0.43). " +
-      "Most of the measured change went the other way (slope −0.01).",
-  );
-  expect(verdict(agreement(0.9, 1, 1), 64, 80)?.figures).toContain("the 64 most influential of its 80 experts");
+  expect(notes(found)).toEqual([
+    "39 % right: of its 31 experts, ablated one at a time. 50 % is chance",
+    "r = 0.09: 95 % interval −0.27 to 0.43",
+    "−0.01: measured change per predicted change. 1 is exact",
+  ]);
+  expect(notes(verdict(agreement(0.9, 1, 1), 64, 80))?.[0]).toContain("the 64 most influential of its 80 experts");
+  expect(notes(verdict(agreement(null, 1, 1), 3, 3))?.[1]).toBe("–: needs at least 5 experts");
 });
 
 test("it says if the correlation depends on one expert", () => {
-  const sentence = "Without the expert with the largest predicted change, r = 0.41.";
+  const sentence = "0.41 without the largest predicted change";
   const one = { ...agreement(0.94, 0.55, 0.2), correlation_without_largest: 0.41 };
-  expect(verdict(one, 20, 20)?.figures).toContain(sentence);
-  expect(verdict(agreement(0.94, 0.55, 0.2), 20, 20)?.figures).not.toContain("Without the expert");
+  expect(notes(verdict(one, 20, 20))?.[1]).toContain(sentence);
+  expect(notes(verdict(agreement(0.94, 0.55, 0.2), 20, 20))?.[1]).not.toContain("without");
+});
+
+test("the influence that begins outside tokens and experts is named with its remedy", () => {
+  const most = unexplained({ embedding: 0.01, expert: 0.05, mlp: 0.9, error: 0.04 });
+  expect(most).toMatchObject({ name: "Unexplained", value: "94 %" });
+  expect(most?.note).toContain("90.0 % in MLPs without a run, 4.0 % in error nodes. Train runs for more layers");
+  expect(unexplained({ expert: 0.7, error: 0.3 })?.note).toContain("Train more accurate runs");
+  expect(unexplained({})).toBeNull();
+});
+
+test("a measured effect is compared in sign and size", () => {
+  expect(comparison(0.4, 0.1)).toContain("25 % of its size");
+  expect(comparison(-0.4, 0.1)).toContain("opposite sign");
+  expect(comparison(0, 0.1)).toContain("predicts no effect");
 });
 
 test("an interval is wider for fewer experts, and contains r", () => {

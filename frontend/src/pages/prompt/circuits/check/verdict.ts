@@ -15,10 +15,16 @@ export interface Agreement {
 
 export type Level = "good" | "weak" | "bad";
 
+export interface Figure {
+  readonly name: string;
+  readonly value: string;
+  readonly note: string;
+}
+
 export interface Verdict {
   readonly level: Level;
   readonly headline: string;
-  readonly figures: string;
+  readonly figures: readonly Figure[];
 }
 
 export interface LayerCheck {
@@ -70,32 +76,52 @@ export function verdict(agreement: Agreement, checked: number, experts: number):
   const level = levelOf(agreement);
   const some =
     checked < experts ? `the ${checked} most influential of its ${experts} experts` : `its ${experts} experts`;
-  const share = `${formatPercent(same_sign, 0)} %`;
-  const isLow = same_sign < MIN_SAME_SIGN;
-  const direction = isLow
-    ? `only ${share} changed the logit in the predicted direction (50 % is chance)`
-    : `${share} changed the logit in the predicted direction`;
-  const size =
-    slope === null
-      ? ""
-      : slope < 0
-        ? ` Most of the measured change went the other way (slope ${formatFixed(slope)}).`
-        : ` The measured changes are ${formatFixed(slope)} × as large.`;
   const [low, high] = correlation === null ? [0, 0] : correlationInterval(correlation, checked);
-  const fit =
-    correlation === null
-      ? ` A correlation needs at least ${MIN_CORRELATED} experts.`
-      : ` Predicted and measured changes correlate with r = ${formatFixed(correlation)} (95 % interval ${formatFixed(low)} to ${formatFixed(high)}).`;
   const dependsOnOne =
     correlation !== null && withoutLargest !== null && Math.abs(correlation - withoutLargest) > LARGE_CHANGE;
-  const others = dependsOnOne
-    ? ` Without the expert with the largest predicted change, r = ${formatFixed(withoutLargest)}.`
-    : "";
+  const others = dependsOnOne ? `. ${formatFixed(withoutLargest)} without the largest predicted change` : "";
+  const tooFew = `needs at least ${MIN_CORRELATED} experts`;
   return {
     level,
     headline: HEADLINES[level],
-    figures: `of ${some}, ablated one at a time, ${direction}.${fit}${others}${size}`,
+    figures: [
+      {
+        name: "Direction",
+        value: `${formatPercent(same_sign, 0)} % right`,
+        note: `of ${some}, ablated one at a time. 50 % is chance`,
+      },
+      {
+        name: "Correlation",
+        value: correlation === null ? "–" : `r = ${formatFixed(correlation)}`,
+        note: correlation === null ? tooFew : `95 % interval ${formatFixed(low)} to ${formatFixed(high)}${others}`,
+      },
+      {
+        name: "Slope",
+        value: slope === null ? "–" : formatFixed(slope),
+        note: slope === null ? tooFew : "measured change per predicted change. 1 is exact",
+      },
+    ],
   };
+}
+
+/** The share of the influence that begins in neither tokens nor experts, and what lowers it; null if it is unknown. */
+export function unexplained(origins: CircuitResponse["graph"]["origins"]): Figure | null {
+  if (Object.keys(origins).length === 0) return null;
+  const { mlp = 0, error = 0 } = origins;
+  const remedy = mlp >= error ? "Train runs for more layers to lower it" : "Train more accurate runs to lower it";
+  const parts = `${formatPercent(mlp, 1)} % in MLPs without a run, ${formatPercent(error, 1)} % in error nodes`;
+  return {
+    name: "Unexplained",
+    value: `${formatPercent(mlp + error, 0)} %`,
+    note: `of the influence begins in neither tokens nor experts: ${parts}. ${remedy}`,
+  };
+}
+
+/** How a measured effect relates to the predicted one, in words. */
+export function comparison(predicted: number, measured: number): string {
+  if (predicted * measured < 0) return "The measured effect has the opposite sign.";
+  if (predicted === 0) return "The graph predicts no effect.";
+  return `The measured effect has the predicted sign and ${formatPercent(measured / predicted, 0)} % of its size.`;
 }
 
 /** How much of each layer's predicted change was measured, from the first layer to the last. */

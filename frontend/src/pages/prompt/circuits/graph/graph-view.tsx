@@ -12,7 +12,10 @@ import { NodeTip } from "./node-tip";
 import type { ShownGraph } from "./shown-graph";
 
 const MAX_STROKE_WIDTH = 4.5;
-const MIN_FIT = 0.75;
+/** Text stays readable; a graph that is wider at this magnification is scrolled. */
+const MIN_FIT = 0.7;
+/** Nodes become narrower before the text becomes smaller than this. */
+const GOOD_FIT = 0.86;
 const DIRECTIONS: ReadonlySet<string> = new Set(["ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight"]);
 
 interface GraphViewProps {
@@ -138,7 +141,7 @@ function PlainTokens({ response, layout }: { readonly response: CircuitResponse;
 
 function rowTitle(graph: CircuitGraph, name: string): string {
   if (name === "target") return "Next token";
-  if (name === "embedding") return "Tokens";
+  if (name === "embedding") return "Tokens, by position";
   return bandName(mlpBand(graph, Number(name)) ?? { first: Number(name), last: Number(name) });
 }
 
@@ -186,8 +189,8 @@ function useActive(response: CircuitResponse) {
   return { active, onActive };
 }
 
-/** The magnification at which the graph fits its box, within limits, and the width of the box. */
-function useFit(box: RefObject<HTMLElement | null>, width: number) {
+/** The width of the box of the graph; 0 until it is measured. */
+function useBoxWidth(box: RefObject<HTMLElement | null>): number {
   const [available, setAvailable] = useState(0);
   useLayoutEffect(() => {
     const element = box.current;
@@ -199,7 +202,7 @@ function useFit(box: RefObject<HTMLElement | null>, width: number) {
     observer.observe(element);
     return () => observer.disconnect();
   }, [box]);
-  return { available, fit: available === 0 ? 1 : Math.min(1, Math.max(MIN_FIT, available / width)) };
+  return available;
 }
 
 /** Whether a part of the graph is hidden on the left of its box. */
@@ -213,12 +216,17 @@ const ROW_TITLES = 80;
 
 export function GraphView({ shown, zoom, ...marks }: GraphViewProps) {
   const { response, selected, weak } = marks;
-  const layout = useMemo(() => layoutCircuit(response.graph, shown), [response, shown]);
+  const box = useRef<HTMLDivElement>(null);
+  const available = useBoxWidth(box);
+  const isFitted = zoom === null && available > 0;
+  const layout = useMemo(
+    () => layoutCircuit(response.graph, shown, isFitted ? available / GOOD_FIT - ROW_TITLES : Infinity),
+    [response, shown, isFitted, available],
+  );
   const { active, onActive } = useActive(response);
   const { stop, onArrow } = useArrowKeys(layout);
-  const box = useRef<HTMLDivElement>(null);
-  const { available, fit } = useFit(box, layout.width + ROW_TITLES);
   const { width, height } = layout;
+  const fit = isFitted ? Math.min(1, Math.max(MIN_FIT, available / (width + ROW_TITLES))) : 1;
   const hidden = useHiddenLeft(box);
   const current = layout.nodes.findIndex(({ shown: { id } }) => id === selected);
   // The last token, from which the next one is predicted, is in view first.

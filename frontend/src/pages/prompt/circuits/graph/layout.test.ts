@@ -115,3 +115,13 @@ test("long texts leave out tokens without nodes", () => {
   const xs = nodes.map(({ x }) => x);
   expect(new Set(xs).size).toBe(xs.length);
 });
+
+test("nodes become narrower so that the graph fits, down to a limit", () => {
+  const ids = FULL.nodes.map((_, index) => `node ${index}`);
+  const all = { prune: 1, edges: 1, subgraph: "all", pinned: [], groups: [] } as const;
+  const shown = shownGraph({ graph: FULL, ids, experts: {}, took_ms: 0 }, all);
+  const widest = layoutCircuit(FULL, shown);
+  const fitted = layoutCircuit(FULL, shown, widest.width - 20);
+  expect(fitted.width).toBeLessThanOrEqual(widest.width - 20);
+  expect(layoutCircuit(FULL, shown, 1).width).toBeGreaterThan(1);
+});

@@ -42,7 +42,9 @@ export interface Layout {
 }
 
 const CHARACTER_WIDTH = 7.6;
-const NODE_WIDTH = 138;
+/** Widths of nodes, the preferred one first. */
+const NODE_WIDTHS = [138, 122, 106, 92] as const;
+const NARROWEST = 92;
 const NODE_HEIGHT = 22;
 const GAP = 5;
 const ROW_PADDING = 20;
@@ -93,6 +95,7 @@ function layoutColumns(
   graph: CircuitGraph,
   nodes: readonly ShownNode[],
   cells: ReadonlyMap<string, readonly number[]>,
+  nodeWidth: number,
 ): readonly LayoutColumn[] {
   const nodesAcross = new Map<number, number>();
   for (const [key, [first, ...rest]] of cells) {
@@ -113,7 +116,7 @@ function layoutColumns(
     }
     const words = start ? tokenWidth("start") : tokenWidth(text);
     const target = isLast ? tokenWidth(graph.target.text) + 24 : 0;
-    const width = Math.max(words, target, (nodesAcross.get(position) ?? 0) * (NODE_WIDTH + GAP) - GAP);
+    const width = Math.max(words, target, (nodesAcross.get(position) ?? 0) * (nodeWidth + GAP) - GAP);
     const column = { position, x, width, isGap: false };
     x += width + COLUMN_GAP;
     return column;
@@ -142,6 +145,7 @@ function placeCell(
   indices: readonly number[],
   row: LayoutRow,
   column: LayoutColumn,
+  nodeWidth: number,
 ): readonly PlacedNode[] {
   const [across, lines] = [numAcross(indices.length), numLines(indices.length)];
   return indices.flatMap((index, i) => {
@@ -149,28 +153,35 @@ function placeCell(
     if (shown === undefined) return [];
     const line = Math.floor(i / across);
     const inLine = Math.min(across, indices.length - line * across);
-    const x = column.x + column.width / 2 + ((i % across) - (inLine - 1) / 2) * (NODE_WIDTH + GAP);
+    const x = column.x + column.width / 2 + ((i % across) - (inLine - 1) / 2) * (nodeWidth + GAP);
     const y = row.y + row.height / 2 + (line - (lines - 1) / 2) * (NODE_HEIGHT + GAP);
     const size = isWord(shown)
-      ? { width: Math.min(column.width, NODE_WIDTH), height: TOKEN_HEIGHT }
-      : { width: NODE_WIDTH, height: NODE_HEIGHT };
+      ? { width: Math.min(column.width, nodeWidth), height: TOKEN_HEIGHT }
+      : { width: nodeWidth, height: NODE_HEIGHT };
     return [{ shown, index, x, y, ...size }];
   });
 }
 
-export function layoutCircuit(graph: CircuitGraph, { nodes }: ShownGraph): Layout {
+function columnsEnd(columns: readonly LayoutColumn[]): number {
+  const right = columns.at(-1);
+  return right === undefined ? 0 : right.x + right.width + MARGIN;
+}
+
+/** `available`: width in which the graph should fit. Nodes become narrower for it, within limits. */
+export function layoutCircuit(graph: CircuitGraph, { nodes }: ShownGraph, available = Infinity): Layout {
   const cells = groupByCell(graph, nodes);
-  const columns = layoutColumns(graph, nodes, cells);
+  const fits = (width: number) => columnsEnd(layoutColumns(graph, nodes, cells, width)) <= available;
+  const nodeWidth = NODE_WIDTHS.find(fits) ?? NARROWEST;
+  const columns = layoutColumns(graph, nodes, cells, nodeWidth);
   const rows = layoutRows(graph, nodes, cells);
   const placed = [...cells].flatMap(([key, indices]) => {
     const row = rows.find(({ name }) => key.startsWith(`${name}/`));
     const column = columns[cellPosition(key)];
-    return row === undefined || column === undefined ? [] : placeCell(nodes, indices, row, column);
+    return row === undefined || column === undefined ? [] : placeCell(nodes, indices, row, column, nodeWidth);
   });
-  const right = columns.at(-1);
   const bottom = rows.at(-1);
   return {
-    width: right === undefined ? 0 : right.x + right.width + MARGIN,
+    width: columnsEnd(columns),
     height: bottom === undefined ? 0 : bottom.y + bottom.height,
     nodes: placed.sort((a, b) => a.index - b.index),
     rows,

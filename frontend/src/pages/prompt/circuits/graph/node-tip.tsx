@@ -4,7 +4,6 @@ import type { CircuitResponse } from "@/api/types";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { formatFixed, formatPercent, formatSigned } from "@/lib/text/format";
-import type { MeasuredEffects } from "@/pages/prompt/circuits/check/verdict";
 
 import { endName, nodeExpertInfo, nodeName, shownName, signClass } from "./node-labels";
 import type { ShownNode } from "./shown-graph";
@@ -27,7 +26,7 @@ function edgesOf(response: CircuitResponse, { members }: ShownNode, direction: "
     const name = endName(response, other);
     weights.set(name, (weights.get(name) ?? 0) + edge.weight);
   }
-  return [...weights];
+  return [...weights].sort(([, a], [, b]) => Math.abs(b) - Math.abs(a));
 }
 
 interface EdgeListProps extends NodeProps {
@@ -35,13 +34,13 @@ interface EdgeListProps extends NodeProps {
   readonly limit: number;
 }
 
-/** Edges into or out of a node, most influential first. */
+/** Edges into or out of a node, largest weight first. */
 export function EdgeList({ response, shown, direction, limit }: EdgeListProps) {
   const edges = edgesOf(response, shown, direction);
   if (edges.length === 0) return null;
   return (
     <div className="edge-list">
-      <h3>{direction === "in" ? "Inputs" : "Outputs"}</h3>
+      <h3>{direction === "in" ? "Inputs" : "Outputs"}, largest weight first</h3>
       <ul>
         {edges.slice(0, limit).map(([name, weight]) => (
           <li key={name}>
@@ -55,10 +54,11 @@ export function EdgeList({ response, shown, direction, limit }: EdgeListProps) {
 }
 
 interface FactsProps extends NodeProps {
-  readonly measured?: MeasuredEffects;
+  /** Whether the total effect is shown elsewhere, beside the measured one. */
+  readonly isChecked?: boolean;
 }
 
-export function NodeFacts({ response, shown: { node, id, supernode }, measured }: FactsProps) {
+export function NodeFacts({ response, shown: { node, supernode }, isChecked = false }: FactsProps) {
   if (supernode !== null) return null;
   if (node.kind === "target") {
     const { target } = response.graph;
@@ -71,7 +71,6 @@ export function NodeFacts({ response, shown: { node, id, supernode }, measured }
       </dl>
     );
   }
-  const change = measured?.get(id);
   return (
     <dl>
       {node.coefficient !== null && (
@@ -84,12 +83,10 @@ export function NodeFacts({ response, shown: { node, id, supernode }, measured }
       <dd>{formatPercent(node.influence, 1)} %</dd>
       <dt>Direct effect on the logit</dt>
       <dd>{formatSigned(node.direct, 3)}</dd>
-      <dt>Total effect on the logit</dt>
-      <dd>{formatSigned(node.effect, 3)}</dd>
-      {change !== undefined && (
+      {!isChecked && (
         <>
-          <dt>Total effect, measured</dt>
-          <dd>{formatSigned(-change, 3)}</dd>
+          <dt>Total effect on the logit, predicted</dt>
+          <dd>{formatSigned(node.effect, 3)}</dd>
         </>
       )}
     </dl>

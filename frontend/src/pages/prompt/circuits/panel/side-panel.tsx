@@ -14,6 +14,8 @@ import { EdgeList, NodeFacts, NodeLabel } from "@/pages/prompt/circuits/graph/no
 import type { ShownNode } from "@/pages/prompt/circuits/graph/shown-graph";
 import { useExpertUrl } from "@/pages/prompt/circuits/graph/use-expert-url";
 
+import { Bar, CheckedEffect, LargestEffects } from "./checked-effect";
+
 type Source = "expert" | "embedding" | "mlp" | "error" | "bias";
 
 const SOURCES: readonly (readonly [Source, string])[] = [
@@ -67,15 +69,6 @@ export function TargetPane({ response, params, setParams }: PanelProps) {
         ))}
       </div>
     </section>
-  );
-}
-
-function Bar({ value, largestValue }: { readonly value: number; readonly largestValue: number }) {
-  const width = (50 * Math.abs(value)) / largestValue;
-  return (
-    <td className="b">
-      <i className={signClass(value)} style={{ width: `${width}%`, left: value < 0 ? `${50 - width}%` : "50%" }} />
-    </td>
   );
 }
 
@@ -181,7 +174,7 @@ function NodeActions({ response, shown, params, setParams, canAblate }: Omit<Nod
 
 /** Details of the selected node; of the explained token while none is selected. */
 export function NodePane(props: NodePaneProps) {
-  const { response, shown, measured } = props;
+  const { response, shown, measured, setParams } = props;
   return (
     <section className="node-pane" aria-label="Selected node">
       <div className="pane-h">
@@ -189,7 +182,12 @@ export function NodePane(props: NodePaneProps) {
       </div>
       <NodeLabel response={response} shown={shown} />
       <NodeActions {...props} />
-      <NodeFacts response={response} shown={shown} measured={measured} />
+      <NodeFacts response={response} shown={shown} isChecked={shown.supernode === null && measured.has(shown.id)} />
+      {shown.node.kind === "target" ? (
+        <LargestEffects response={response} measured={measured} onSelect={(node) => setParams({ node })} />
+      ) : (
+        <CheckedEffect response={response} measured={measured} shown={shown} />
+      )}
       <EdgeList response={response} shown={shown} direction="in" limit={MAX_EDGES} />
       <EdgeList response={response} shown={shown} direction="out" limit={MAX_EDGES} />
     </section>

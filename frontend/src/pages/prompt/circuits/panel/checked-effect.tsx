@@ -1,0 +1,109 @@
+/** Predicted beside measured effects: of the selected node, and of the experts with the largest measured effect. */
+
+import type { CircuitResponse } from "@/api/types";
+import { formatPercent, formatSigned } from "@/lib/text/format";
+import { checkLayers, comparison, isWeak, type MeasuredEffects } from "@/pages/prompt/circuits/check/verdict";
+import { nodeName, signClass } from "@/pages/prompt/circuits/graph/node-labels";
+import type { ShownNode } from "@/pages/prompt/circuits/graph/shown-graph";
+
+const MAX_LISTED = 5;
+
+interface BarProps {
+  readonly value: number;
+  /** The size that fills half the cell. */
+  readonly largestValue: number;
+}
+
+/** A bar to the right of the middle for positive values, to the left for negative ones. */
+export function Bar({ value, largestValue }: BarProps) {
+  const width = (50 * Math.abs(value)) / largestValue;
+  return (
+    <td className="b">
+      <i className={signClass(value)} style={{ width: `${width}%`, left: value < 0 ? `${50 - width}%` : "50%" }} />
+    </td>
+  );
+}
+
+function Effect({ name, value, largestValue }: BarProps & { readonly name: string }) {
+  return (
+    <tr>
+      <th scope="row">{name}</th>
+      <Bar value={value} largestValue={largestValue} />
+      <td className={`num ${signClass(value)}`}>{formatSigned(value, 3)}</td>
+    </tr>
+  );
+}
+
+interface CheckedProps {
+  readonly response: CircuitResponse;
+  readonly measured: MeasuredEffects;
+}
+
+/** Effects of an expert on the explained logit. Other nodes are not ablated. */
+export function CheckedEffect({ response, measured, shown }: CheckedProps & { readonly shown: ShownNode }) {
+  const { node, id } = shown;
+  if (node.kind !== "expert" || shown.supernode !== null || measured.size === 0) return null;
+  const change = measured.get(id);
+  if (change === undefined) {
+    return <p className="dim">Not measured: the check ablates the {measured.size} most influential experts.</p>;
+  }
+  const layer = checkLayers(response, measured).find((each) => each.layer === node.layer);
+  const largestValue = Math.max(1e-9, Math.abs(node.effect), Math.abs(change));
+  return (
+    <div className="checked-effect">
+      <h3>Total effect on the logit</h3>
+      <table className="logit-attribution">
+        <tbody>
+          <Effect name="Predicted by the graph" value={node.effect} largestValue={largestValue} />
+          <Effect name="Measured by ablation" value={-change} largestValue={largestValue} />
+        </tbody>
+      </table>
+      <p>
+        {comparison(node.effect, -change)}
+        {layer !== undefined &&
+          isWeak(layer) &&
+          ` Predictions in layer ${layer.layer} are unreliable on this prompt: ${formatPercent(layer.share, 0)} % of the predicted change was measured over ${layer.experts} experts.`}
+      </p>
+    </div>
+  );
+}
+
+/** The experts that matter most when they are ablated. */
+export function LargestEffects({
+  response,
+  measured,
+  onSelect,
+}: CheckedProps & { readonly onSelect: (id: string) => void }) {
+  const { graph, ids } = response;
+  const checked = graph.nodes.flatMap((node, index) => {
+    const [id = "", change] = [ids[index], measured.get(ids[index] ?? "")];
+    return change === undefined ? [] : [{ node, id, effect: -change }];
+  });
+  if (checked.length === 0) return null;
+  const largest = checked.toSorted((a, b) => Math.abs(b.effect) - Math.abs(a.effect)).slice(0, MAX_LISTED);
+  return (
+    <table className="largest-effects">
+      <caption>Largest measured effects of {checked.length} ablated experts, on the logit</caption>
+      <thead>
+        <tr>
+          <th>Expert</th>
+          <th className="num">Predicted</th>
+          <th className="num">Measured</th>
+        </tr>
+      </thead>
+      <tbody>
+        {largest.map(({ node, id, effect }) => (
+          <tr key={id}>
+            <th scope="row">
+              <button type="button" className="name" onClick={() => onSelect(id)}>
+                {nodeName(response, node)}
+              </button>
+            </th>
+            <td className={`num ${signClass(node.effect)}`}>{formatSigned(node.effect, 3)}</td>
+            <td className={`num ${signClass(effect)}`}>{formatSigned(effect, 3)}</td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}
