@@ -7,6 +7,8 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.browser.axe import violations
+
 pytestmark = pytest.mark.browser
 
 ENGLISH = "\n\n".join(["He said that the old man went home."] * 12)
@@ -32,6 +34,7 @@ def test_pasted_texts_are_compared(page: Page) -> None:
     page.get_by_role("radio", name=re.compile("More often in B: [1-9]")).click()
     expect(page).to_have_url(re.compile("more_in=b"))
     expect(table.get_by_role("region", name="Examples in B: B")).to_contain_text(re.compile("libro|casa|gusta"))
+    assert violations(page) == []
     with page.expect_download() as download:
         page.get_by_role("button", name="CSV").click()
     assert download.value.suggested_filename.endswith(".csv")

@@ -40,12 +40,12 @@ function Examples({ hit, result }: ExamplesProps) {
       {sides.map(({ side, text, contexts, units, density }) => (
         <section key={side} className="group" aria-label={`Examples in ${side}: ${text.name}`}>
           <header>
-            <h3>
+            <h2>
               {side}: {text.name}{" "}
               <span className="unit">
                 (density {formatPercent(density)} %, active in {formatCount(units)} of {formatPlural(text.units, unit)})
               </span>
-            </h3>
+            </h2>
           </header>
           {contexts.length > 0 ? (
             <Concordance contexts={contexts} largest={largest} mode="aligned" />
