@@ -117,7 +117,7 @@ export function unexplained(origins: CircuitResponse["graph"]["origins"]): Figur
   };
 }
 
-/** How a measured effect relates to the predicted one, in words. */
+/** Sentence that compares a measured effect with the predicted one. */
 export function comparison(predicted: number, measured: number): string {
   if (predicted * measured < 0) return "The measured effect has the opposite sign.";
   if (predicted === 0) return "The graph predicts no effect.";
