@@ -36,7 +36,7 @@ def circuits(page: Page) -> Page:
     expect(page.get_by_role("heading", name="Type a prompt to trace")).to_be_visible()
     page.get_by_role("textbox", name="Prompt").fill(PROMPT)
     page.keyboard.press("Control+Enter")
-    expect(graph(page)).to_be_visible()
+    expect(graph(page)).to_be_visible(timeout=60_000)  # the language model is loaded on first use
     return page
 
 
@@ -70,7 +70,9 @@ def test_predicted_effects_are_verified_automatically(circuits: Page) -> None:
 
 
 def test_the_panel_shows_predicted_beside_measured_effects(circuits: Page) -> None:
-    largest = selected(circuits).get_by_role("table", name=re.compile(r"^Largest measured effects of \d+"))
+    largest = selected(circuits).get_by_role(
+        "table", name=re.compile(r"^Largest measured effects on the logit, of \d+")
+    )
     largest.get_by_role("button").first.click()
     for row in ("Predicted by the graph", "Measured by ablation"):
         cells = selected(circuits).get_by_role("row", name=row).get_by_role("cell")
@@ -94,7 +96,7 @@ def test_checking_the_examples_ends_when_the_page_is_left(page: Page) -> None:
 
 def test_the_examples_are_listed_with_their_verdicts(page: Page) -> None:
     page.goto(ADDRESS)
-    expect(page.get_by_role("status").filter(has_text="They were selected for this")).to_be_visible()
+    expect(page.get_by_role("status").filter(has_text="They were selected for this")).to_be_visible(timeout=60_000)
     expect(page.get_by_text(re.compile(r"r = −?\d|Could not be checked|needs at least")).first).to_be_visible()
 
 

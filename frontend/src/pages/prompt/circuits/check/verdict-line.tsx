@@ -34,6 +34,8 @@ function waitingText(experts: number, { error }: Check, isFromFile: boolean): st
   return error?.message ?? `Checking the graph: ablating its ${experts} experts one at a time…`;
 }
 
+const PENDING = ["Direction", "Correlation", "Slope"].map((name) => ({ name, value: "…", note: "" }));
+
 export function VerdictLine({ response, check, isFromFile }: VerdictLineProps) {
   const [isOpen, setOpen] = useState(false);
   const isNarrow = useIsNarrow();
@@ -41,7 +43,8 @@ export function VerdictLine({ response, check, isFromFile }: VerdictLineProps) {
   const found = check.agreement === undefined ? null : verdict(check.agreement, check.measured.size, experts);
   const isWaiting = found === null && !isFromFile && experts > 0 && check.error === null;
   const outside = unexplained(response.graph.origins);
-  const figures = [...(found?.figures ?? []), ...(outside === null ? [] : [outside])];
+  const measured = found?.figures ?? (isWaiting ? PENDING : []);
+  const figures = [...measured, ...(outside === null ? [] : [outside])];
   const hasNotes = !isNarrow || isOpen;
   return (
     <div className="circuit-verdict" data-level={found?.level} role="status" aria-busy={isWaiting}>

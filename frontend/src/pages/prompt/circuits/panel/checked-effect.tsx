@@ -39,6 +39,10 @@ interface CheckedProps {
   readonly measured: MeasuredEffects;
 }
 
+interface LargestEffectsProps extends CheckedProps {
+  readonly onSelect: (id: string) => void;
+}
+
 /** Effects of an expert on the explained logit. Other nodes are not ablated. */
 export function CheckedEffect({ response, measured, shown }: CheckedProps & { readonly shown: ShownNode }) {
   const { node, id } = shown;
@@ -68,22 +72,23 @@ export function CheckedEffect({ response, measured, shown }: CheckedProps & { re
   );
 }
 
-/** The experts that matter most when they are ablated. */
-export function LargestEffects({
-  response,
-  measured,
-  onSelect,
-}: CheckedProps & { readonly onSelect: (id: string) => void }) {
+/** The experts that matter most when they are ablated; those that the graph predicts, until they are measured. */
+export function LargestEffects({ response, measured, onSelect }: LargestEffectsProps) {
   const { graph, ids } = response;
-  const checked = graph.nodes.flatMap((node, index) => {
+  const isMeasured = measured.size > 0;
+  const experts = graph.nodes.flatMap((node, index) => {
     const [id = "", change] = [ids[index], measured.get(ids[index] ?? "")];
-    return change === undefined ? [] : [{ node, id, effect: -change }];
+    if (node.kind !== "expert" || (isMeasured && change === undefined)) return [];
+    return [{ node, id, effect: change === undefined ? null : -change }];
   });
-  if (checked.length === 0) return null;
-  const largest = checked.toSorted((a, b) => Math.abs(b.effect) - Math.abs(a.effect)).slice(0, MAX_LISTED);
+  if (experts.length === 0) return null;
+  const size = ({ node, effect }: (typeof experts)[number]) => Math.abs(effect ?? node.effect);
+  const largest = experts.toSorted((a, b) => size(b) - size(a)).slice(0, MAX_LISTED);
   return (
     <table className="largest-effects">
-      <caption>Largest measured effects of {checked.length} ablated experts, on the logit</caption>
+      <caption>
+        Largest {isMeasured ? "measured" : "predicted"} effects on the logit, of {experts.length} experts
+      </caption>
       <thead>
         <tr>
           <th>Expert</th>
@@ -95,12 +100,12 @@ export function LargestEffects({
         {largest.map(({ node, id, effect }) => (
           <tr key={id}>
             <th scope="row">
-              <button type="button" className="name" onClick={() => onSelect(id)}>
+              <button type="button" className="name" title={nodeName(response, node)} onClick={() => onSelect(id)}>
                 {nodeName(response, node)}
               </button>
             </th>
             <td className={`num ${signClass(node.effect)}`}>{formatSigned(node.effect, 3)}</td>
-            <td className={`num ${signClass(effect)}`}>{formatSigned(effect, 3)}</td>
+            <td className={`num ${signClass(effect ?? 0)}`}>{effect === null ? "–" : formatSigned(effect, 3)}</td>
           </tr>
         ))}
       </tbody>
