@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any
 
 from sqlalchemy import func, select
@@ -73,8 +73,9 @@ class ShownLabels:
     def like(self) -> Callable[[str], list[int]]:
         """Function that returns the experts whose label contains a text, without weak labels.
 
-        Labels that begin with the text come first: “Numbers after …” before “, after numbers”. Labels with a word that
-        begins with it come next: “kingdom” before “making”. Then the best ones.
+        Labels that have the text as whole words come first: “we” before “well”. Labels with a word that begins with it
+        come next: “kingdom” before “making”. Among both, those at the beginning come first: “Numbers after …” before
+        “, after numbers”. Then the best ones.
         """
         searched = {expert: row for expert, row in self.rows.items() if _is_searched(row)}
         # One text with a line per label is searched in a single pass in C.
@@ -84,16 +85,16 @@ class ShownLabels:
 
         @lru_cache(MAX_SEARCHES)
         def matching_experts(folded: str) -> list[int]:
-            beginning: list[int] = []
-            words: list[int] = []
-            others: list[int] = []
+            ranked: list[list[int]] = [[] for _ in range(5)]
             at = whole.find(folded)
             while at >= 0:
                 line = bisect_right(starts, at) - 1
-                before = whole[starts[line] : at].rsplit(": ", 1)[-1].strip(QUOTES)
-                (others if before[-1:].isalnum() else words if before else beginning).append(experts[line])
+                before = whole[starts[line] : at]
+                is_prefix = whole[at + len(folded) : at + len(folded) + 1].isalnum()
+                is_later = before.rsplit(": ", 1)[-1].strip(QUOTES) != ""
+                ranked[4 if before[-1:].isalnum() else 2 * is_prefix + is_later].append(experts[line])
                 at = whole.find(folded, starts[line + 1])
-            return [*beginning, *words, *others]
+            return list(chain.from_iterable(ranked))
 
         return lambda text: matching_experts(text.replace("\n", " ").casefold())
 

@@ -48,11 +48,16 @@ def words_of(typed: str) -> list[str]:
 
 
 def labelled_like(browsed: BrowsedRun, typed: str) -> list[int]:
-    """Return the experts whose user label contains ``typed``: equal labels first, then prefixes."""
+    """Return the experts whose user label contains ``typed``: equal labels, whole words, prefixes, others."""
     folded = typed.strip().casefold()
     labels = ((expert, label.casefold()) for expert, label in browsed.labels.items())
-    ranked = [(label != folded, not label.startswith(folded), expert) for expert, label in labels if folded in label]
-    return [expert for _, _, expert in sorted(ranked)]
+    word = re.compile(rf"(?<!\w){re.escape(folded)}(?!\w)")
+    ranked = [
+        (label != folded, word.search(label) is None, not label.startswith(folded), expert)
+        for expert, label in labels
+        if folded in label
+    ]
+    return [expert for *_, expert in sorted(ranked)]
 
 
 def automatically_labelled_like(browsed: BrowsedRun, typed: str) -> list[int]:

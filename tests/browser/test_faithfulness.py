@@ -21,6 +21,11 @@ def test_continuations_are_part_of_the_verdict(page: Page) -> None:
     lengths = page.get_by_role("list", name="Equal continuations by number of tokens").get_by_role("listitem")
     expect(lengths).to_have_count(6)
     expect(lengths.last).to_have_text(re.compile(r"^32 tokens[\d.]+ %$"))
+    for bar in lengths.locator(".filled").all():  # drawn as long as the figure says
+        drawn, said = bar.evaluate(
+            "bar => [bar.offsetWidth / bar.parentElement.offsetWidth, parseFloat(bar.style.width)]"
+        )
+        assert abs(100 * drawn - said) < 2
     results = page.locator("dl").filter(has=page.get_by_text("Routing share"))
     expect(results.get_by_text(re.compile("95 % interval"))).to_have_count(4)
     metrics = page.get_by_role("region", name="Faithfulness")

@@ -58,7 +58,7 @@ def test_protecting_passages_makes_a_run(page: Page, open_page: OpenPage) -> Non
     expect(figures).to_be_visible(timeout=LONG_MS)
     expect(figures).to_contain_text(re.compile(r"true next token falls from \d+\.\d % to \d+\.\d % \(2 passages"))
     expect(figures).to_contain_text(re.compile(r"test part of the retain set .*\d nats per token \(95 % interval"))
-    expect(figures.get_by_role("heading", name=f"Result: 2 passages protected in {RUN}")).to_be_visible()
+    expect(figures.get_by_role("heading", name=f"Result: 2 passages made less predictable in {RUN}")).to_be_visible()
     assert "little" not in page.url
     expect(page).to_have_url(re.compile("result=demo-l3-k16-private"))
     for name in ("before", "after"):

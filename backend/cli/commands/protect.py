@@ -30,7 +30,7 @@ ATTACKS = (
 
 
 class ProtectCommand(ModelCommand):
-    """Fine-tune C and the gate of MxDs so that next-token predictions on protected passages are nearly uniform.
+    """Fine-tune C and the gate of MxDs towards uniform next-token predictions on protected passages.
 
     The loss on the retain text stays within a limit. Confidence, paraphrases and relearning attacks are measured. New
     runs are written; the named runs stay unchanged.

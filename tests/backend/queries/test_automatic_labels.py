@@ -13,13 +13,13 @@ def _labels(*labels: tuple[str, float]) -> ShownLabels:
     )
 
 
-def test_labels_that_begin_with_the_text_come_first() -> None:
+def test_whole_words_come_first_then_beginnings_of_words() -> None:
     labels = _labels(
         ("“/” after numbers", 1.0), ("Numbers after “0.”", 0.9), ("English: “number”", 0.8), ("After “number of”", 0.7)
     )
-    assert labels.like("number") == [1, 2, 0, 3]
-    # Then labels with a word that begins with it.
+    assert labels.like("number") == [2, 3, 1, 0]
     assert _labels(("“making”", 1.0), ("“village”, “kingdom”", 0.9), ("“king”", 0.8)).like("king") == [2, 1, 0]
+    assert _labels(("“well”", 1.0), ("“they”, “we”", 0.9), ("“we”", 0.8), ("“power”", 0.7)).like("we") == [2, 1, 0, 3]
 
 
 def test_imported_labels_are_found_and_their_score_is_not_measured() -> None:

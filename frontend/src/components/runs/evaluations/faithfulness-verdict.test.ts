@@ -53,7 +53,7 @@ test("a low routing share is called by its meaning", () => {
 test("the verdict names the run, the reference and the longest continuation", () => {
   expect(plain(faithfulnessVerdict("mine", FACTS))).toBe(
     "Replacing the MLP by mine raises the loss by 0.0300 nats per token: 91.5 % of the loss that zero-ablating the MLP " +
-      "adds is recovered. 0.0 % of greedy continuations stay the same for 32 tokens.",
+      "adds is recovered. None of the greedy continuations stay the same for 32 tokens.",
   );
   expect(faithfulnessVerdict("mine", [])).toBe("");
 });

@@ -98,6 +98,7 @@ export function faithfulnessVerdict(run: string, facts: readonly Fact[]): string
   const [kept, added] = [named(facts, "Loss recovered vs zero ablation"), named(facts, "Loss increase")];
   if (kept === undefined || added === undefined) return "";
   const longest = continuations(facts).at(-1);
-  const text = longest && ` ${units(longest)} of greedy continuations stay the same for ${longest.tokens} tokens.`;
+  const equal = longest?.value === 0 ? "None" : longest && units(longest);
+  const text = longest && ` ${equal} of the greedy continuations stay the same for ${longest.tokens} tokens.`;
   return `Replacing the MLP by ${run} raises the loss by ${units(added)} per token: ${units(kept)} of the loss that zero-ablating the MLP adds is recovered.${text ?? ""}`;
 }

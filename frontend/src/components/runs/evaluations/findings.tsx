@@ -21,7 +21,7 @@ function EqualBars({ lengths }: { readonly lengths: readonly EqualFor[] }) {
             <span className="sr"> {tokens === 1 ? "token" : "tokens"}</span>
           </span>
           <span className="track" aria-hidden="true">
-            <i className="bar" style={{ width: percent(value) }} />
+            <i className="filled" style={{ width: percent(value) }} />
             {low != null && (
               <i className="whisker" style={{ left: percent(low), width: percent((high ?? low) - low) }} />
             )}

@@ -165,7 +165,7 @@ function Results({ run, passages, isWorking, params, setParams, onPassages }: Re
     return (
       <EmptyState title="Type passages on which the model should be uncertain">
         Type, for example, an address or a licence key that the model should not complete. Fine-tuning changes the gate
-        and the output scaling of the run. It makes the model’s next-token predictions on the passages nearly uniform.
+        and the output scaling of the run. It pushes the model’s next-token predictions on the passages towards uniform.
         The loss on other text, the <Term id="retain_set">retain set</Term>, rises by at most the limit above. The page
         then shows both models’ predictions token by token.
       </EmptyState>
@@ -217,7 +217,7 @@ function StartNote({ run, passages, name }: StartNoteProps) {
   }
   return (
     <p className="dim">
-      Makes the model’s predictions on the passages nearly uniform, and saves the result as the new run{" "}
+      Pushes the model’s predictions on the passages towards uniform, and saves the result as the new run{" "}
       {name.replace("{run}", run.name)}; {run.name} is not changed. Four short passages and 10 steps take about 4
       minutes of CPU time with SmolLM2-135M.
       {run.indexed_tokens === null &&

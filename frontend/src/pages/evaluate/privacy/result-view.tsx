@@ -172,7 +172,7 @@ export function ResultView({ shown, passages, by, onBy, onPassages }: ResultView
       <section aria-label="Result">
         <div className="pane-h">
           <h2>
-            Result: {formatPlural(result.passages, "passage")} protected in {result.parents.join(" + ")}
+            Result: {formatPlural(result.passages, "passage")} made less predictable in {result.parents.join(" + ")}
           </h2>
           <span className="note">
             {result.runs.join(" + ")}, {shown.created_at.slice(0, 10)}, weight {result.theta}, step {result.best_step}{" "}

@@ -41,6 +41,7 @@ function Summary({ result }: { readonly result: ContrastResult }) {
       <p className="verdict">
         Of {formatCount(tested)} tested experts, {formatCount(result.found_a)} are active more often in A ({a.name}) and{" "}
         {formatCount(result.found_b)} in B ({b.name}), with a <Term id="q_value">false discovery rate</Term> of 5 %.
+        {unit === "sequence" && " Too little text for a reliable test: treat these counts as upper limits."}
       </p>
       <p className="dim">
         Control: with the {unit}s assigned to A and B at random ({chance.shuffles} times), {byChance} A: {size(a)}. B:{" "}
@@ -51,7 +52,8 @@ function Summary({ result }: { readonly result: ContrastResult }) {
             {" "}
             <span className="bad">
               A text has fewer than 10 documents, so sequences are the unit. Sequences of one document are not
-              independent, and the intervals are too narrow.
+              independent: intervals and q-values are too small, and the control has the same fault. Use more tokens per
+              text.
             </span>
           </>
         )}

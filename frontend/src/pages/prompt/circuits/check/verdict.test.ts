@@ -18,6 +18,8 @@ test("the verdict depends on correlation, direction and size", () => {
   expect(verdict(agreement(0.09, 0.39, 0), 31, 31)?.level).toBe("bad");
   expect(verdict(agreement(null, 1, 1), 3, 3)?.level).toBe("weak");
   expect(verdict(agreement(null, 1, 1), 0, 0)).toBeNull();
+  expect(verdict(agreement(0.4, 0.7, 0.5), 20, 20)?.headline).toContain("by chance");
+  expect(verdict(agreement(0.4, 0.7, 0.5), 100, 100)?.headline).not.toContain("by chance");
 });
 
 const notes = (found: ReturnType<typeof verdict>) => found?.figures.map(({ value, note }) => `${value}: ${note}`);
@@ -25,7 +27,7 @@ const notes = (found: ReturnType<typeof verdict>) => found?.figures.map(({ value
 test("it names its sample and the interval", () => {
   const found = verdict(agreement(0.09, 0.39, -0.01), 31, 31);
   expect(notes(found)).toEqual([
-    "39 % right: of its 31 experts, ablated one at a time. 50 % is chance",
+    "39 % right: of its 31 experts, ablated one at a time. 95 % interval 24 % to 56 %; 50 % is chance",
     "r = 0.09: 95 % interval −0.27 to 0.43",
     "−0.01: measured change per predicted change. 1 is exact",
   ]);

@@ -49,11 +49,21 @@ const HEADLINES: Readonly<Record<Level, string>> = {
   bad: "Do not rely on this graph",
 };
 
+const MAYBE_CHANCE = "Weak evidence: the directions may be right by chance";
+
 /** 95 % interval of a correlation over n pairs, by Fisher’s transformation. */
 export function correlationInterval(r: number, n: number): readonly [number, number] {
   const half = 1.96 / Math.sqrt(Math.max(1, n - 3));
   const z = Math.atanh(Math.min(0.9999, Math.max(-0.9999, r)));
   return [Math.tanh(z - half), Math.tanh(z + half)];
+}
+
+/** 95 % Wilson interval of a share of n. */
+export function shareInterval(share: number, n: number): readonly [number, number] {
+  const z2 = 1.96 ** 2;
+  const centre = share + z2 / (2 * n);
+  const half = 1.96 * Math.sqrt((share * (1 - share)) / n + z2 / (4 * n ** 2));
+  return [(centre - half) / (1 + z2 / n), (centre + half) / (1 + z2 / n)];
 }
 
 /**
@@ -80,15 +90,17 @@ export function verdict(agreement: Agreement, checked: number, experts: number):
   const dependsOnOne =
     correlation !== null && withoutLargest !== null && Math.abs(correlation - withoutLargest) > LARGE_CHANGE;
   const others = dependsOnOne ? `. ${formatFixed(withoutLargest)} without the largest predicted change` : "";
+  const [lowShare, highShare] = shareInterval(same_sign, checked);
+  const percent = (share: number) => `${formatPercent(share, 0)} %`;
   const tooFew = `needs at least ${MIN_CORRELATED} experts`;
   return {
     level,
-    headline: HEADLINES[level],
+    headline: level === "weak" && lowShare <= 0.5 ? MAYBE_CHANCE : HEADLINES[level],
     figures: [
       {
         name: "Direction",
-        value: `${formatPercent(same_sign, 0)} % right`,
-        note: `of ${some}, ablated one at a time. 50 % is chance`,
+        value: `${percent(same_sign)} right`,
+        note: `of ${some}, ablated one at a time. 95 % interval ${percent(lowShare)} to ${percent(highShare)}; 50 % is chance`,
       },
       {
         name: "Correlation",
