@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from sqlalchemy import Engine, func, select
@@ -16,6 +17,7 @@ from mxd.backend.database.engine import opened
 from mxd.backend.database.steering_sessions import sessions_of
 from mxd.trainer.analysis.indexing import build_index
 from mxd.trainer.config import IndexConfig
+from mxd.trainer.layers.ops.quantization import quantize_file
 from mxd.trainer.storage.database.open import sqlite_url
 from mxd.trainer.storage.database.tables import (
     EvaluationRecord,
@@ -70,9 +72,13 @@ def test_runs_database_labels_and_sessions(tmp_path: Path, monkeypatch: pytest.M
     train_layers(configs, world.data, world.database, world.language_model)
     world.database.dispose()
     demo = tmp_path / "demo"
-    build_demo.copy_runs(demo, world.data, ["small", "above"])
-    trained, shipped = (Run.load("small", folder).folder / "layer.safetensors" for folder in (world.data, demo))
-    assert shipped.stat().st_size < trained.stat().st_size / 2
+    with monkeypatch.context() as patch:
+        quantized = Mock(side_effect=quantize_file)
+        patch.setattr(build_demo, "quantize_file", quantized)
+        build_demo.copy_runs(demo, world.data, ["small", "above"])
+    shipped = [Run.load(name, demo).folder / "layer.safetensors" for name in ("small", "above")]
+    assert [call.args[1] for call in quantized.call_args_list] == shipped
+    assert all(path.is_file() for path in shipped)
     with opened(sqlite_url(tmp_path / "work")) as database:
         for name in ("above", "small"):
             build_index(Run.load(name, demo), IndexConfig(text=world.text, tokens=1600), world.language_model, database)
