@@ -11,3 +11,9 @@ export function typedExpert(text: string, numExperts: number): number | null {
   const digits = /^(?:expert\s*|#)?(\d{1,9})$/i.exec(text.trim())?.[1];
   return digits !== undefined && Number(digits) < numExperts ? Number(digits) : null;
 }
+
+/** What was searched without success. */
+export function noMatchText(text: string): string {
+  const isNumber = typedExpert(text, Infinity) !== null;
+  return `No label, top token or top example contains “${text}”${isNumber ? ", and no expert has this number" : ""}.`;
+}

@@ -8,7 +8,7 @@ import type { SearchHit } from "@/api/types";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { TokenChip } from "@/components/tokens/token-chip";
 
-import { firstHitPerExpert } from "./first-hits";
+import { firstHitPerExpert, noMatchText } from "./first-hits";
 import { MatchedText } from "./matched-text";
 import { type PageRow, SEARCH_LABEL, useSearchHits } from "./search-results";
 
@@ -83,8 +83,13 @@ function useRows(text: string) {
     const page = { id: hits.length > 0 ? "words" : "passage", hit: null, query: debounced } as const;
     return query.data === undefined || debounced === "" ? experts : [...experts, page];
   }, [hits, query.data, debounced]);
-  const noMatch = `No label, top token or top example contains “${debounced}”, and no expert has this number.`;
-  const note = query.error ? messageOf(query.error) : hits.length > 0 ? null : isSearching ? "Searching…" : noMatch;
+  const note = query.error
+    ? messageOf(query.error)
+    : hits.length > 0
+      ? null
+      : isSearching
+        ? "Searching…"
+        : noMatchText(debounced);
   return { rows, note, isEmpty: debounced === "" };
 }
 

@@ -5,7 +5,7 @@ import { Link } from "react-router";
 
 import { expertsQuery, searchQuery } from "@/api/queries";
 import type { RunSummary } from "@/api/types";
-import { firstHitPerExpert } from "@/components/layout/search/first-hits";
+import { firstHitPerExpert, noMatchText } from "@/components/layout/search/first-hits";
 import { AddToList } from "@/components/lists/add-to-list";
 import { PromptBox } from "@/components/prompt/prompt-box";
 import { usePromptDraft } from "@/components/prompt/prompt-draft";
@@ -63,9 +63,9 @@ function Results({ run, text }: Omit<WordSearchProps, "onText">) {
   if (hits.length === 0) {
     return (
       <EmptyState title="No matches">
-        No label, top token or top example contains “{text}”, and no expert has this number. A token matches if it
-        starts with the text. <Link to={links.page("search", { kind: "passage", text })}>Run it through the model</Link>{" "}
-        to find the experts that fire on it.
+        {noMatchText(text)} A token matches if it starts with the text.{" "}
+        <Link to={links.page("search", { kind: "passage", text })}>Run it through the model</Link> to find the experts
+        that fire on it.
       </EmptyState>
     );
   }

@@ -16,7 +16,10 @@ function WeakLayers({ response, check }: { readonly response: CircuitResponse; r
   if (weak.length === 0) return null;
   const named = weak.map(({ layer, share }) => `layer ${layer} (${formatPercent(share, 0)} %)`);
   return (
-    <p className="dim">Faded layers: less than 25 % of the predicted change was measured in {named.join(", ")}.</p>
+    <p className="dim">
+      Faded layers, with the measured change as a share of the predicted one (below 25 %; negative in the opposite
+      direction): {named.join(", ")}.
+    </p>
   );
 }
 
