@@ -14,39 +14,21 @@ from torch.nn import functional as F
 
 SCORES_AT_A_TIME = 1 << 22
 """Number of scores in a block: 16 MB in float32."""
-TOKENS_AT_A_TIME = 1 << 10
-"""Number of tokens in a block of scores. The rest of its size is experts, whose weights are then read once."""
+MIN_TOKENS_AT_A_TIME = 64
+"""Smallest number of tokens in a block of scores. Each block reads the weights of all experts."""
 PAIRS_AT_A_TIME = 1 << 11
 """Number of table rows that are gathered at once: 6 MB for 768 float32 values each."""
 
 
 def largest_scores(x_TI: Tensor, weight_NI: Tensor, bias_N: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Values and expert ids of the K largest of x G^T + b for each token: two tensors [T, K], largest first."""
-    if x_TI.shape[0] * weight_NI.shape[0] <= SCORES_AT_A_TIME:
-        scores_TN = torch.addmm(bias_N, x_TI, weight_NI.T)
-        return _largest(scores_TN, k)
-    blocks = [_largest_of_block(block_BI, weight_NI, bias_N, k) for block_BI in x_TI.split(TOKENS_AT_A_TIME)]
+    """Values and expert ids of the K largest of x G^T + b for each token: two tensors [T, K], largest first.
+
+    Under autocast the scores have its dtype, so no product has an ``out`` argument: autocast ignores those.
+    """
+    tokens = max(MIN_TOKENS_AT_A_TIME, SCORES_AT_A_TIME // len(weight_NI))
+    blocks = [torch.addmm(bias_N, x_BI, weight_NI.T).topk(k, dim=1) for x_BI in x_TI.split(tokens)]
     values, ids = zip(*blocks, strict=True)
     return torch.cat(values), torch.cat(ids)
-
-
-def _largest_of_block(x_BI: Tensor, weight_NI: Tensor, bias_N: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    experts = max(k, SCORES_AT_A_TIME // x_BI.shape[0])
-    buffer = x_BI.new_empty(x_BI.shape[0] * min(experts, len(weight_NI)))
-    values, ids = [], []
-    for first in range(0, len(weight_NI), experts):
-        weight_CI, bias_C = weight_NI[first : first + experts], bias_N[first : first + experts]
-        scores_BC = torch.mm(x_BI, weight_CI.T, out=buffer[: len(x_BI) * len(weight_CI)].view(len(x_BI), -1))
-        best, columns = _largest(scores_BC.add_(bias_C), min(k, len(weight_CI)))
-        values.append(best)
-        ids.append(columns + first)
-    best, columns = _largest(torch.cat(values, dim=1), k)
-    return best, torch.cat(ids, dim=1).gather(1, columns)
-
-
-def _largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    values, columns = scores.topk(k, dim=1)
-    return values, columns
 
 
 def mix_rows(weights_TK: Tensor, indices_TK: Tensor, table_NW: Tensor) -> Tensor:

@@ -81,7 +81,7 @@ def test_gate_and_mix_equal_the_dense_form(
     tokens: int, num_experts: int, k: int, shift: float, seed: int, block: int, rows: int
 ) -> None:
     inputs = random_inputs(tokens, num_experts, (7, 9), shift, seed, torch.float64)
-    with using(torch_ops, SCORES_AT_A_TIME=block, TOKENS_AT_A_TIME=rows, PAIRS_AT_A_TIME=rows):
+    with using(torch_ops, SCORES_AT_A_TIME=block, MIN_TOKENS_AT_A_TIME=rows, PAIRS_AT_A_TIME=rows):
         assert_equal_to_dense(inputs, min(k, num_experts))
 
 
@@ -106,6 +106,16 @@ def test_the_papers_number_of_experts() -> None:
     """21,490 is divisible by neither 4 nor 8 nor any block."""
     with using(torch_ops, SCORES_AT_A_TIME=1 << 12):
         assert_equal_to_dense(random_inputs(33, 21_490, (8, 8), -1.0, 0, torch.float64), 32)
+
+
+def test_blocks_of_scores_are_rounded_under_autocast_like_all_scores_at_once() -> None:
+    x_TI, weight_NI, bias_N, _ = random_inputs(40, 300, (64, 8), 0.0, 0, torch.float32)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        whole, _ = kernels.gate(x_TI, weight_NI, bias_N, 5)
+        with using(torch_ops, SCORES_AT_A_TIME=1, MIN_TOKENS_AT_A_TIME=8):
+            blocks, _ = kernels.gate(x_TI, weight_NI, bias_N, 5)
+    assert torch.equal(blocks, whole)
+    assert torch.equal(blocks, blocks.bfloat16().float())
 
 
 @OPS
