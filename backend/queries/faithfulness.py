@@ -24,6 +24,12 @@ _ROUTING: tuple[tuple[str, str, Unit, str], ...] = (
         "share",
         "loss increase with the mixing frozen at its median, as a share of that of mean-ablating the MLP",
     ),
+    (
+        "strict_routing_share",
+        "Strict routing share",
+        "share",
+        "the same with the constant mixing that fits the MLP best: what the shared dense path does without routing",
+    ),
     ("l0", "L0", "count", "mean number of active experts per token"),
 )
 _PREDICTIONS: tuple[tuple[str, str, Unit, str], ...] = (
@@ -94,7 +100,11 @@ def _losses(result: Result) -> Iterable[EvaluationMetric]:
 
 
 def _with_intervals(result: Result, metrics: tuple[tuple[str, str, Unit, str], ...]) -> tuple[EvaluationMetric, ...]:
-    return tuple(_interval(name, result["intervals"][field], unit, meaning) for field, name, unit, meaning in metrics)
+    """Metrics that were measured. An older evaluation lacks some."""
+    intervals = result["intervals"]
+    return tuple(
+        _interval(name, intervals[field], unit, meaning) for field, name, unit, meaning in metrics if field in intervals
+    )
 
 
 def _continuations(shares: Mapping[str, float], prompts: int) -> Iterable[EvaluationMetric]:

@@ -18,7 +18,7 @@ from torch import Tensor
 from mxd.trainer.config import EvaluateConfig, TextConfig
 from mxd.trainer.data.sequences import fingerprint, sequences
 from mxd.trainer.errors import UserError
-from mxd.trainer.evaluation.health import SharedExperts, find_shared_experts, measure_health
+from mxd.trainer.evaluation.health import find_shared_experts, measure_health
 from mxd.trainer.evaluation.interventions import (
     ORIGINAL,
     Intervention,
@@ -107,15 +107,12 @@ def evaluate(evaluator: Evaluator, run: Run, seen_text: bool) -> Measurement:
     )
     shared = find_shared_experts(statistics, config.always_on)
     interventions = LayerInterventions(sparse_layer, statistics, shared.experts)
-    losses = _measure_losses(evaluator, run, statistics, interventions.measured(shared))
-    zero_S, mean_S, replaced_S, frozen_S = (loss_increases(losses, number) for number in range(1, 5))
-    without, only = (_always_on_loss(losses, shared, number) for number in (5, 6))
-    intervals = _reconstruction_intervals(evaluator, statistics) | {
-        "kl": bootstrap.mean(losses.kl[3]),
-        "agreement": bootstrap.mean(losses.agreement[3]),
-        "routing_share": bootstrap.ratio(frozen_S, mean_S),
-        "ce_frozen": bootstrap.mean(losses.ce[4]),
-    }
+    measured = interventions.measured(shared)
+    losses = _measure_losses(evaluator, run, statistics, tuple(measured.values()))
+    increases = {name: loss_increases(losses, number) for number, name in enumerate((*BASELINES, *measured), start=1)}
+    zero_S, mean_S, replaced_S = (increases[name] for name in (*BASELINES, "replaced"))
+    without, only = (_mean_increase(increases, name) for name in ("without_shared", "only_shared"))
+    intervals = _reconstruction_intervals(evaluator, statistics) | _loss_intervals(losses, increases, bootstrap)
     health = measure_health(sparse_layer, statistics, config.seed)
     recovered = bootstrap.ratio(mean_S - replaced_S, mean_S)
     continuations = continuation_agreement(
@@ -134,12 +131,13 @@ def evaluate(evaluator: Evaluator, run: Run, seen_text: bool) -> Measurement:
         continuations={str(length): share for length, share in continuations.items()},
         shared_expert=SharedExpertAblation(**asdict(shared), loss_increase_without=without, loss_increase_only=only),
         health=health,
+        strict_routing_share=strict.value if (strict := intervals.get("strict_routing_share")) else None,
         warnings=find_warnings(
             run.config.method,
             health,
             shared,
             recovered,
-            intervals["routing_share"],
+            intervals.get("strict_routing_share", intervals["routing_share"]),
             loss_recovered_by_shared=None if only is None else 1 - only / float(mean_S.mean()),
             tokens=statistics.tokens,
             active_experts=intervals["l0"].value,
@@ -149,6 +147,9 @@ def evaluate(evaluator: Evaluator, run: Run, seen_text: bool) -> Measurement:
     )
     return Measurement(result, replaced_S, subject_name(run.name, config.k))
 
+
+BASELINES = ("zeroed", "mean_ablated")
+"""Interventions that all runs of a layer share. The run's own follow."""
 
 LOSSES = ("ce_original", "ce_zeroed", "ce_mean_ablated", "ce_replaced", "ce_frozen")
 """Fields of the losses under the first interventions, in the order of ``_measure_losses``."""
@@ -170,6 +171,20 @@ def _metric_fields(losses: Losses, intervals: Mapping[str, Interval]) -> dict[st
     """Fields of an evaluation that are plain numbers."""
     means = dict(zip(LOSSES, losses.ce.mean(axis=1).tolist(), strict=False))
     return means | {name: intervals[name].value for name in PLAIN_VALUES}
+
+
+def _loss_intervals(losses: Losses, increases: Mapping[str, Floats], bootstrap: Bootstrap) -> dict[str, Interval]:
+    """Intervals of the measures that compare the run's losses with those of the baselines."""
+    mean_S = increases["mean_ablated"]
+    intervals = {
+        "kl": bootstrap.mean(losses.kl[3]),
+        "agreement": bootstrap.mean(losses.agreement[3]),
+        "routing_share": bootstrap.ratio(increases["frozen"], mean_S),
+        "ce_frozen": bootstrap.mean(losses.ce[4]),
+    }
+    if "constant" in increases:
+        intervals["strict_routing_share"] = bootstrap.ratio(increases["constant"], mean_S)
+    return intervals
 
 
 def _measure_jacobians(evaluator: Evaluator, layer: int, sparse_layer: SparseLayer) -> JacobianAgreement | None:
@@ -209,9 +224,9 @@ def _text_fields(evaluator: Evaluator) -> dict[str, Any]:
     return {"text": evaluator.config.text.dataset, "tokens": ids_SL.numel(), "sequences": len(ids_SL)}
 
 
-def _always_on_loss(losses: Losses, shared: SharedExperts, number: int) -> float | None:
-    """Mean loss increase under an intervention on the always-on experts; None if there are none."""
-    return float(loss_increases(losses, number).mean()) if shared.always_on else None
+def _mean_increase(increases: Mapping[str, Floats], name: str) -> float | None:
+    """Mean loss increase under an intervention; None if it was not measured."""
+    return float(increases[name].mean()) if name in increases else None
 
 
 def _measure_losses(

@@ -54,12 +54,18 @@ class LayerInterventions:
         self.sparse_layer = sparse_layer
         device = sparse_layer.table.device
         self._typical_mixing_M = statistics.typical_mixing_M.to(device)
+        self._best_constant = statistics.best_constant
         self._shared_E = torch.tensor(list(shared), device=device)
         self._cached: tuple[Tensor, Tensor, Routing] | None = None
 
-    def measured(self, shared: SharedExperts) -> tuple[OutputFunction, ...]:
-        """Functions that an evaluation measures. Those of the always-on experts are last, and only if there are any."""
-        return (self.replaced, self.frozen, *((self.without_shared, self.only_shared) if shared.always_on else ()))
+    def measured(self, shared: SharedExperts) -> dict[str, OutputFunction]:
+        """Functions that an evaluation measures, by name; those that do not apply to the layer are left out."""
+        functions: dict[str, OutputFunction] = {"replaced": self.replaced, "frozen": self.frozen}
+        if self._best_constant is not None:
+            functions["constant"] = self.constant
+        if shared.always_on:
+            functions |= {"without_shared": self.without_shared, "only_shared": self.only_shared}
+        return functions
 
     def replaced(self, x_TI: Tensor, output_TO: Tensor) -> Tensor:
         """Output of the layer."""
@@ -69,6 +75,11 @@ class LayerInterventions:
         """Output of the layer with its mixing vector frozen at its median: aC of an MxD, aW_dec of a transcoder."""
         dense_TM, _ = self._dense_and_routing(x_TI, output_TO)
         return self.sparse_layer.decode_mixed(dense_TM, self._typical_mixing_M.expand(len(dense_TM), -1))
+
+    def constant(self, x_TI: Tensor, output_TO: Tensor) -> Tensor:
+        """Output of the layer with the constant mixing that fits the MLP best."""
+        assert self._best_constant is not None
+        return self._best_constant.output(self.sparse_layer, self._dense_and_routing(x_TI, output_TO)[0])
 
     def without_shared(self, x_TI: Tensor, output_TO: Tensor) -> Tensor:
         """Output of the layer with its shared experts ablated."""

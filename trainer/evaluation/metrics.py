@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from mxd.trainer.data.activations import SEQUENCES_PER_FORWARD
+from mxd.trainer.evaluation.constant_mixing import ConstantMixing, ConstantMixingFit
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.language_model.residuals import Residuals
 from mxd.trainer.layers.base import Routing, SparseLayer
@@ -79,6 +80,8 @@ class LayerStatistics:
     """Mean of the mixing vector: aC for an MxD, aW_dec for a transcoder."""
     typical_mixing_M: Tensor
     """Spatial median of the mixing vector, which no small group of tokens decides."""
+    best_constant: ConstantMixing | None
+    """Constant mixing that fits the MLP best; None for methods whose mixing is not per output."""
     mixing_variance_M: Tensor
     """Variance of the mixing vector."""
     active_N: Tensor
@@ -130,6 +133,7 @@ class _Sums:
         self.mass_N = torch.zeros(count, dtype=torch.float64)
         self.norm_N = torch.zeros(count, dtype=torch.float64)
         self.first_mixings: list[Tensor] = []
+        self.constant_fit = ConstantMixingFit(sparse_layer) if sparse_layer.mixes_outputs else None
 
     def add(self, captured: MlpActivations, length: int) -> None:
         """Add a batch of sequences of ``length`` tokens."""
@@ -139,6 +143,8 @@ class _Sums:
         mixing_TM = self.sparse_layer.mixing(result.routing).double()
         if self.tokens < MEDIAN_TOKENS:
             self.first_mixings.append(mixing_TM.cpu())
+        if self.constant_fit is not None:
+            self.constant_fit.add(result.dense_TM, captured.output_TO)
         self.tokens += len(input_TI)
         self.output_O = self.output_O + captured.output_TO.double().sum(0).cpu()
         self.mixing_M = self.mixing_M + mixing_TM.sum(0).cpu()
@@ -159,6 +165,7 @@ class _Sums:
             output_O=(self.output_O / self.tokens).float(),
             mixing_M=mean_M.float(),
             typical_mixing_M=spatial_median(torch.cat(self.first_mixings), mean_M, steps=MEDIAN_STEPS).float(),
+            best_constant=None if self.constant_fit is None else self.constant_fit.best(),
             mixing_variance_M=variance_M.float(),
             active_N=self.active_N,
             mass_N=self.mass_N,

@@ -52,6 +52,7 @@ def find_warnings(
 
     Args:
         loss_recovered: loss recovered by the layer, relative to mean ablation.
+        routing_share: the strict one, if the method has it.
         loss_recovered_by_shared: loss recovered by the always-on experts alone; None if there are none.
         tokens: number of evaluated tokens.
         active_experts: mean number of active experts per token.

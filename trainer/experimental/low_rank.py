@@ -28,6 +28,7 @@ class LowRankMxD(MxD):
     """
 
     method: ClassVar[Method] = "low-rank-mxd"
+    mixes_outputs: ClassVar[bool] = False
 
     def __init__(self, config: LayerConfig) -> None:
         super().__init__(config)

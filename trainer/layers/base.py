@@ -58,6 +58,8 @@ class SparseLayer(nn.Module, ABC):
 
     method: ClassVar[Method]
     reads: ClassVar[LayerInput] = "mlp-input"
+    mixes_outputs: ClassVar[bool] = True
+    """True if each output depends on one entry of the mixing only, and linearly."""
     expert_tables: ClassVar[tuple[str, ...]] = ("gate.weight", "gate.bias")
     """Names of the parameters with one row per expert; empty if the experts cannot be sharded over processes."""
     gates: ClassVar[frozenset[GateForm]] = frozenset({"flat", "product-key", "two-level"})

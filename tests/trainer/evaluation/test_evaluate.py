@@ -124,6 +124,7 @@ def test_a_collapsed_layer_raises_alarms(trained: World) -> None:
     assert result.agreement == 1
     assert set(result.continuations.values()) == {1.0}
     assert result.routing_share == pytest.approx(0, abs=1e-3)
+    assert result.strict_routing_share == pytest.approx(0, abs=1e-3)
     assert (result.shared_expert.experts, result.shared_expert.always_on) == ((0,), 1)
     assert result.shared_expert.coefficient_share == pytest.approx(1)
     assert result.shared_expert.loss_increase_only == pytest.approx(0, abs=1e-5)

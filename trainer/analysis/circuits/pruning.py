@@ -85,7 +85,7 @@ def prune(
     while not bool((is_connected_R := flows_ER.amax(0) > 0).all()):
         nodes = [node for node, is_connected in zip(nodes, is_connected_R.tolist(), strict=True) if is_connected]
         flows_ER, ends = _flows(inputs, influence_S, nodes)
-    edges, edge_influence = _edges(flows_ER, ends, nodes, edge_share)
+    edges, edge_influence = _edges(flows_ER, ends, nodes, is_expert_S, edge_share)
     return PrunedGraph(nodes, edges, float(influence_S[nodes].sum() / influence_S.sum()), edge_influence)
 
 
@@ -111,14 +111,21 @@ def _flows(inputs: InputShares, influence_S: Tensor, nodes: list[int]) -> tuple[
 
 
 def _edges(
-    flows_ER: Tensor, ends: list[int], nodes: list[int], share: float
+    flows_ER: Tensor, ends: list[int], nodes: list[int], is_expert_S: Tensor, share: float
 ) -> tuple[list[tuple[int, int, float]], float]:
-    """Select the strongest edges that retain a share of all flow, and the strongest edge of each node."""
+    """Select the strongest edges that retain a share of all flow.
+
+    The strongest edge from each node is added, and the strongest edge into each traced expert from an expert. Edges to
+    the target would otherwise fill the graph, and no edge would say which earlier experts activated an expert.
+    """
     flat = flows_ER.flatten()
     order = flat.argsort(descending=True, stable=True)
     needed = int((flat[order].cumsum(0) / flat.sum() < share).sum()) + 1
     chosen = set(order[:needed].tolist())
     chosen |= {int(row) * len(nodes) + column for column, row in enumerate(flows_ER.argmax(0).tolist())}
+    from_experts_ER = flows_ER * is_expert_S[nodes]
+    strongest_E = from_experts_ER.argmax(1).tolist()
+    chosen |= {row * len(nodes) + strongest_E[row] for row, end in enumerate(ends) if end != -1}
     ranked = sorted((index for index in chosen if flat[index] > 0), key=lambda index: -float(flat[index]))
     edges = [(nodes[index % len(nodes)], ends[index // len(nodes)], float(flat[index])) for index in ranked]
     return edges, float(flat[ranked].sum() / flat.sum())

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from mxd.trainer.analysis.labelling.rule_search import Rule
 from mxd.trainer.analysis.labelling.token_features import Vocabulary
+from mxd.trainer.language_model.tokenizer import DOCUMENT_SEPARATOR
 
 _BREAKS = str.maketrans({"\n": "↵", "\t": "⇥", "\r": ""})
 
@@ -39,8 +40,8 @@ def _subject(texts: Mapping[str, Sequence[str]]) -> str:
 
 def _surroundings(texts: Mapping[str, Sequence[str]]) -> str:
     phrases: dict[str, Callable[[Sequence[str]], str]] = {
-        "before": lambda values: f"after {_quoted(values)}",
-        "before_two": lambda values: f"after {_quoted(values)}",
+        "before": _after,
+        "before_two": _after,
         "kind_before": lambda values: f"after {_either(values)}",
         "start": lambda values: f"at {_either(values)}",
         "inside": lambda values: f"inside {_either(values)}",
@@ -49,12 +50,24 @@ def _surroundings(texts: Mapping[str, Sequence[str]]) -> str:
     # The longer of two statements about the preceding tokens implies the shorter one.
     if "before" in texts and "before_two" in texts:
         parts.pop(0)
-    return " ".join(parts)
+    return " ".join(dict.fromkeys(parts))
+
+
+def _after(texts: Sequence[str]) -> str:
+    """Describe preceding tokens. A document separator is named, not quoted."""
+    start = "at the start of a document"
+    inside = [text for text in texts if DOCUMENT_SEPARATOR not in text]
+    first = [text.split(DOCUMENT_SEPARATOR)[-1] for text in texts if DOCUMENT_SEPARATOR in text]
+    words = [text for text in first if text]
+    phrases = [f"after {_quoted(inside)}"] if inside else []
+    phrases += [f"after {_quoted(words)} {start}"] if words else []
+    return _either([*phrases, start] if "" in first else phrases)
 
 
 def _quoted(texts: Sequence[str]) -> str:
     printable = [text.strip(" ").translate(_BREAKS) or "␣" * min(len(text), 4) for text in texts]
-    return _either([f"“{text}”" for text in dict.fromkeys(printable)])
+    quoted = [f"“{text}”".replace(f"“{DOCUMENT_SEPARATOR}”", "the end of a document") for text in printable]
+    return _either(list(dict.fromkeys(quoted)))
 
 
 def _either(texts: Sequence[str] | None) -> str:

@@ -171,7 +171,7 @@ class FeatureExtractor:
         result, before = [], ""
         for text in texts:
             if before == self.separator:
-                result.append("the start of a text")
+                result.append("the start of a document")
             elif before.rstrip(" \t").endswith("\n") and text.strip():
                 result.append("the start of a line")
             elif _ends_sentence(before) and text.strip() and not text.strip()[0].islower():

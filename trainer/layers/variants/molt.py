@@ -30,6 +30,7 @@ class Molt(SparseLayer):
     """Mixture of low-rank transforms. As in an MxD, the last matrix is initialised to zero."""
 
     method: ClassVar[Method] = "molt"
+    mixes_outputs: ClassVar[bool] = False
     expert_tables: ClassVar[tuple[str, ...]] = ()
     gates: ClassVar[frozenset[GateForm]] = frozenset({"flat"})
 

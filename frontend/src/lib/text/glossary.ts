@@ -209,6 +209,10 @@ export const GLOSSARY = {
     name: "Routing share",
     text: "Loss increase when the mixing of experts is frozen at its median over tokens, divided by that of mean-ablating the whole layer. Above 1, frozen mixing predicts worse than the layer’s mean output.",
   },
+  strict_routing_share: {
+    name: "Strict routing share",
+    text: "As the routing share, with the constant mixing that fits the MLP best instead of the median. 1 minus it is what the shared dense path does without routing.",
+  },
   dead_share: {
     name: "Dead experts",
     text: "Share of experts that are active on none of the evaluated tokens. The more tokens, the fewer dead experts.",

@@ -74,6 +74,14 @@ def test_disconnected_nodes_are_dropped() -> None:
     assert pruned.nodes == [1, 2]
 
 
+def test_every_expert_retains_its_strongest_input_from_an_expert() -> None:
+    weights = WEIGHTS.clone()
+    weights[1, 3] = -1.0  # 3 contributes more to the target than to 2
+    inputs = input_shares((-1, 2, 3), weights)
+    pruned = prune(inputs, total_influence(inputs), IS_EXPERT, max_nodes=5, share=1.0, edge_share=0.01)
+    assert (3, 2) in {(source, end) for source, end, _ in pruned.edges}
+
+
 def test_the_target_always_has_an_edge() -> None:
     weights = torch.tensor([[0.0, 0.3, 0.3, 0.4], [1.0, 0.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]])
     inputs = input_shares((-1, 1, 2, 3), weights)

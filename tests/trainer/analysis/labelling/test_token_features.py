@@ -52,7 +52,7 @@ def test_starts() -> None:
     texts = [END, "One", " fox", ".", " Two", "\n", "three"]
     assert values(texts, "start") == [
         "",
-        "the start of a text",
+        "the start of a document",
         "",
         "",
         "the start of a sentence",
