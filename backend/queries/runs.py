@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from mxd.backend.errors import NoIndexError, RunNotFoundError
-from mxd.backend.schemas import MetricPoint, RunDetail, RunList, RunStatus, RunSummary
+from mxd.backend.schemas import Estimate, HeldOut, MetricPoint, RunDetail, RunList, RunStatus, RunSummary
 from mxd.trainer.config import Method
 from mxd.trainer.config.gates import GateConfig, resolve_gate
 from mxd.trainer.config.methods import Mixing, method_traits
@@ -57,10 +57,10 @@ def list_runs(session: Session, is_fitting: IsFitting) -> RunList:
     last = newest.subquery()
     joined = (MetricRecord.run_id == last.c.run_id) & (MetricRecord.step == last.c.step)
     metrics = {record.run_id: record for record in session.scalars(select(MetricRecord).join(last, joined))}
-    shares = _routing_shares(session)
+    evaluations = _evaluations(session)
     return RunList(
         runs=tuple(
-            _summary(run, metrics.get(run.id), indexes.get(run.id), shares.get(run.name, UNKNOWN), is_fitting)
+            _summary(run, metrics.get(run.id), indexes.get(run.id), evaluations.get(run.name, UNKNOWN), is_fitting)
             for run in runs
         ),
     )
@@ -77,7 +77,7 @@ def run_detail(session: Session, name: str, is_fitting: IsFitting) -> RunDetail:
     metrics = metrics_after(session, run, -1)
     return RunDetail(
         run=_summary(
-            run, metrics[-1] if metrics else None, index, _routing_shares(session).get(name, UNKNOWN), is_fitting
+            run, metrics[-1] if metrics else None, index, _evaluations(session).get(name, UNKNOWN), is_fitting
         ),
         input_width=run.input_width,
         output_width=run.output_width,
@@ -139,22 +139,59 @@ def flatten(config: Mapping[str, object], prefix: str = "") -> dict[str, Scalar]
     return flat
 
 
-class RoutingShare(NamedTuple):
-    """Routing share of an evaluation, and its number of tokens."""
+class _Evaluated(NamedTuple):
+    """What the newest evaluation of a run says, and the K at which it was evaluated."""
 
-    share: float | None
-    tokens: int | None
-
-
-UNKNOWN = RoutingShare(None, None)
+    held_out: HeldOut | None = None
+    routing_share: float | None = None
+    ks: tuple[int, ...] = ()
 
 
-def _routing_shares(session: Session) -> dict[str, RoutingShare]:
-    """Return the routing share of each run's newest evaluation. Evaluations of several runs have none."""
+UNKNOWN = _Evaluated()
+
+
+def _number(*path: str) -> Any:
+    return EvaluationRecord.result[path].as_float()
+
+
+def _evaluations(session: Session) -> dict[str, _Evaluated]:
+    """Return the newest evaluation of each run at its own K. Evaluations of several runs are left out."""
     result = EvaluationRecord.result
-    query = select(EvaluationRecord.subject, result["routing_share"].as_float(), result["tokens"].as_integer())
+    columns = (
+        RunRecord.name,
+        EvaluationRecord.subject,
+        EvaluationRecord.text,
+        result["tokens"].as_integer(),
+        result["seen_text"].as_boolean(),
+        result["k"].as_integer(),
+        _number("routing_share"),
+        _number("intervals", "normalized_mse", "value"),
+        *(_number("loss_recovered_zero", end) for end in ("value", "low", "high")),
+        *(_number("loss_increase", end) for end in ("value", "low", "high")),
+    )
+    query = select(*columns).join(RunRecord, RunRecord.id == EvaluationRecord.run_id)
     rows = session.execute(query.order_by(EvaluationRecord.created_at, EvaluationRecord.id))
-    return {subject: RoutingShare(share, tokens) for subject, share, tokens in rows if share is not None}
+    found: dict[str, _Evaluated] = {}
+    for name, subject, text, tokens, seen_text, k, share, error, *ends in rows:
+        if share is None:
+            continue
+        before = found.get(name, UNKNOWN)
+        evaluated = before._replace(ks=tuple(sorted({*before.ks, k})))
+        if subject == name:
+            recovered, increase = (
+                Estimate(value=value, low=low, high=high) for value, low, high in (ends[:3], ends[3:])
+            )
+            held_out = HeldOut(
+                text=text,
+                tokens=tokens,
+                seen_text=seen_text,
+                normalized_mse=error,
+                loss_recovered=recovered,
+                loss_increase=increase,
+            )
+            evaluated = evaluated._replace(held_out=held_out, routing_share=share)
+        found[name] = evaluated
+    return found
 
 
 def mixing_of(run: RunRecord) -> Mixing | None:
@@ -169,7 +206,7 @@ def _summary(
     run: RunRecord,
     last: MetricRecord | None,
     index: IndexRecord | None,
-    routing: RoutingShare,
+    evaluated: _Evaluated,
     is_fitting: IsFitting,
 ) -> RunSummary:
     return RunSummary(
@@ -198,8 +235,10 @@ def _summary(
         last_metric=point(last) if last else None,
         indexed_tokens=index.tokens if index else None,
         active_experts=index.active_experts if index else None,
-        routing_share=routing.share,
-        routing_share_tokens=routing.tokens,
+        routing_share=evaluated.routing_share,
+        routing_share_tokens=evaluated.held_out.tokens if evaluated.held_out else None,
+        held_out=evaluated.held_out,
+        evaluated_k=evaluated.ks,
     )
 
 

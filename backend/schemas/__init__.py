@@ -33,10 +33,13 @@ from mxd.backend.schemas.circuits import (
 )
 from mxd.backend.schemas.comparison import (
     ComparedExpert,
+    Interpretability,
+    InterpretabilityResponse,
     LossDifference,
     LossDifferenceResponse,
     MatchedBy,
     MatchedPair,
+    MeanOverExperts,
     RunComparison,
 )
 from mxd.backend.schemas.contrast import (
@@ -121,7 +124,16 @@ from mxd.backend.schemas.routing import (
     RoutingRequest,
     RoutingResponse,
 )
-from mxd.backend.schemas.runs import MetricPoint, RunDetail, RunList, RunStatus, RunSummary, StatusChange
+from mxd.backend.schemas.runs import (
+    Estimate,
+    HeldOut,
+    MetricPoint,
+    RunDetail,
+    RunList,
+    RunStatus,
+    RunSummary,
+    StatusChange,
+)
 from mxd.backend.schemas.search import PassageHit, PassageRequest, PassageResult, PassageToken
 from mxd.backend.schemas.sessions import SavedSession, SaveSessionRequest, SessionList, SessionSummary
 from mxd.backend.schemas.steering import (
@@ -174,6 +186,7 @@ __all__ = [
     "ErrorBody",
     "ErrorEvent",
     "ErrorResponse",
+    "Estimate",
     "EvaluationList",
     "EvaluationMetric",
     "EvaluationSummary",
@@ -191,6 +204,9 @@ __all__ = [
     "Figure",
     "FigureName",
     "Health",
+    "HeldOut",
+    "Interpretability",
+    "InterpretabilityResponse",
     "JointRoutingRequest",
     "JointRoutingResponse",
     "LabelRequest",
@@ -206,6 +222,7 @@ __all__ = [
     "MakeListRequest",
     "MatchedBy",
     "MatchedPair",
+    "MeanOverExperts",
     "MetricPoint",
     "NoteRequest",
     "Order",

@@ -39,6 +39,30 @@ class MetricPoint(Schema):
     """Smallest absolute output scaling over all entries of all experts."""
 
 
+class Estimate(Schema):
+    """A value with its 95 % confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class HeldOut(Schema):
+    """Main results of a run's newest evaluation at its own K."""
+
+    text: str
+    """Name of the dataset."""
+    tokens: int
+    """Number of tokens evaluated."""
+    seen_text: bool
+    """True if the run was trained on this dataset."""
+    normalized_mse: float
+    loss_recovered: Estimate
+    """Loss recovered relative to zero ablation, a share."""
+    loss_increase: Estimate
+    """Loss increase in nats per token."""
+
+
 class RunSummary(Schema):
     """A run without its metrics."""
 
@@ -87,6 +111,10 @@ class RunSummary(Schema):
     """Routing share of the newest evaluation; null if not evaluated."""
     routing_share_tokens: int | None
     """Number of tokens of that evaluation."""
+    held_out: HeldOut | None
+    """Null if not evaluated."""
+    evaluated_k: tuple[int, ...]
+    """Numbers of active experts per token at which the run was evaluated."""
 
 
 class RunList(Schema):

@@ -11,9 +11,10 @@ from mxd.backend.api.dependencies import RunName, ServicesDep
 from mxd.backend.database.engine import reading
 from mxd.backend.queries.comparison import run_comparison
 from mxd.backend.queries.evaluations import loss_difference
+from mxd.backend.queries.interpretability import interpretability
 from mxd.backend.queries.runs import find_index, find_run
 from mxd.backend.responses import model_response
-from mxd.backend.schemas import LossDifferenceResponse, RunComparison
+from mxd.backend.schemas import InterpretabilityResponse, LossDifferenceResponse, RunComparison
 from mxd.trainer.errors import UserError
 
 router = APIRouter(tags=["runs"])
@@ -39,3 +40,10 @@ def difference(run: RunName, other: OtherName, services: ServicesDep) -> LossDif
     with reading(services.database) as session:
         one, two = find_run(session, run), find_run(session, other)
         return LossDifferenceResponse(difference=loss_difference(session, one, two))
+
+
+@router.get("/runs/{run}/interpretability")
+def measures(run: RunName, services: ServicesDep) -> InterpretabilityResponse:
+    """Label scores and token entropies of a run's experts; null if the run is not indexed."""
+    with reading(services.database) as session:
+        return InterpretabilityResponse(measured=interpretability(session, find_run(session, run)))

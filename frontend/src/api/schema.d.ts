@@ -654,6 +654,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/runs/{run}/interpretability": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Measures
+         * @description Label scores and token entropies of a run's experts; null if the run is not indexed.
+         */
+        get: operations["measures"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/runs/{run}/kinds": {
         parameters: {
             query?: never;
@@ -3065,6 +3085,18 @@ export interface components {
             error: components["schemas"]["ErrorBody"];
         };
         /**
+         * Estimate
+         * @description A value with its 95 % confidence interval.
+         */
+        Estimate: {
+            /** High */
+            high: number;
+            /** Low */
+            low: number;
+            /** Value */
+            value: number;
+        };
+        /**
          * EvalPoint
          * @description Measurements at a step, by which the best step is selected.
          */
@@ -3753,6 +3785,58 @@ export interface components {
             version: string;
         };
         /**
+         * HeldOut
+         * @description Main results of a run's newest evaluation at its own K.
+         */
+        HeldOut: {
+            /** @description Loss increase in nats per token. */
+            loss_increase: components["schemas"]["Estimate"];
+            /** @description Loss recovered relative to zero ablation, a share. */
+            loss_recovered: components["schemas"]["Estimate"];
+            /** Normalized Mse */
+            normalized_mse: number;
+            /**
+             * Seen Text
+             * @description True if the run was trained on this dataset.
+             */
+            seen_text: boolean;
+            /**
+             * Text
+             * @description Name of the dataset.
+             */
+            text: string;
+            /**
+             * Tokens
+             * @description Number of tokens evaluated.
+             */
+            tokens: number;
+        };
+        /**
+         * Interpretability
+         * @description Measures of how easily the experts of a run are described. They depend on the indexed text and its length.
+         */
+        Interpretability: {
+            /**
+             * Index Text
+             * @description Indexed dataset.
+             */
+            index_text: string;
+            /** Indexed Tokens */
+            indexed_tokens: number;
+            /** @description Balanced accuracy of the heuristic labels on held-out examples, 0.5 to 1; null without labels. */
+            label_score: components["schemas"]["MeanOverExperts"] | null;
+            /** @description Entropy of the tokens on which an expert is active, in bits; null without active experts. */
+            token_entropy: components["schemas"]["MeanOverExperts"] | null;
+        };
+        /**
+         * InterpretabilityResponse
+         * @description Measures of a run's experts.
+         */
+        InterpretabilityResponse: {
+            /** @description Null if the run is not indexed. */
+            measured: components["schemas"]["Interpretability"] | null;
+        };
+        /**
          * Interval
          * @description A point estimate and its 95 % percentile interval.
          */
@@ -4041,6 +4125,21 @@ export interface components {
             mutual: boolean;
             one: components["schemas"]["ComparedExpert"];
             other: components["schemas"]["ComparedExpert"];
+        };
+        /**
+         * MeanOverExperts
+         * @description Mean over experts, with its standard error.
+         */
+        MeanOverExperts: {
+            /**
+             * Experts
+             * @description Number of experts.
+             */
+            experts: number;
+            /** Standard Error */
+            standard_error: number;
+            /** Value */
+            value: number;
         };
         /**
          * Message
@@ -5202,6 +5301,11 @@ export interface components {
              */
             active_experts: number | null;
             /**
+             * Evaluated K
+             * @description Numbers of active experts per token at which the run was evaluated.
+             */
+            evaluated_k: number[];
+            /**
              * Gate
              * @description Kind of gate, with its number of groups if it has groups.
              */
@@ -5211,6 +5315,8 @@ export interface components {
              * @description True if a smaller K can be chosen for routing and steering.
              */
             has_top_k: boolean;
+            /** @description Null if not evaluated. */
+            held_out: components["schemas"]["HeldOut"] | null;
             /** Hidden Width */
             hidden_width: number;
             /**
@@ -7639,6 +7745,47 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["RandomExpert"];
+                };
+            };
+        };
+    };
+    measures: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InterpretabilityResponse"];
                 };
             };
         };

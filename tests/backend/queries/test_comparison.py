@@ -88,6 +88,15 @@ def test_runs_of_different_layers_are_matched_by_tokens(pair_client: TestClient)
     assert answer["chance_cosine"] < 1
 
 
+def test_a_copy_is_as_interpretable_as_its_original(pair_client: TestClient) -> None:
+    one, copy, bare = (
+        pair_client.get(f"/api/runs/{run}/interpretability").json()["measured"] for run in ("small", "permuted", "bare")
+    )
+    assert copy["token_entropy"] == pytest.approx(one["token_entropy"])
+    assert 0 < one["token_entropy"]["standard_error"] < one["token_entropy"]["value"]
+    assert bare is None
+
+
 def test_comparisons_have_current_labels(pair_client: TestClient) -> None:
     expert = compared(pair_client, "permuted")["pairs"][0]["other"]["expert"]
     pair_client.put(f"/api/runs/permuted/experts/{expert}/label", json={"label": "a fox"}).raise_for_status()

@@ -140,6 +140,19 @@ def test_a_run_states_its_mixing_and_its_newest_routing_share(seen: TestClient) 
     assert dead["description"] == "active on none of 320 tokens"
 
 
+def test_a_run_states_its_newest_results_on_held_out_text(seen: TestClient) -> None:
+    runs = {one["name"]: one for one in seen.get("/api/runs").json()["runs"]}
+    (found,) = seen.get("/api/runs/first/evaluations").json()["evaluations"]
+    facts = {fact["name"]: fact for fact in found["faithfulness"]}
+    held_out = runs["first"]["held_out"]
+    assert (held_out["text"], held_out["tokens"], held_out["seen_text"]) == (found["text"], 320, True)
+    assert held_out["normalized_mse"] == pytest.approx(facts["Normalised MSE"]["value"])
+    for field, name in (("loss_increase", "Loss increase"), ("loss_recovered", "Loss recovered vs zero ablation")):
+        assert held_out[field] == {end: pytest.approx(facts[name][end]) for end in ("value", "low", "high")}
+    assert runs["first"]["evaluated_k"] == [runs["first"]["k"]]
+    assert (runs["bare"]["held_out"], runs["bare"]["evaluated_k"]) == (None, [])
+
+
 def test_runs_without_a_stated_mixing_have_that_of_the_paper() -> None:
     kept = {"paper": "paper", "centred": "centred", "auto": "centred"}
     for setting, expected in kept.items():
