@@ -14,12 +14,12 @@ from sqlalchemy.orm import Session
 from mxd.backend.errors import NoEvaluationsError
 from mxd.backend.inference.run_loader import LoadedRun
 from mxd.backend.queries.experts import find_expert
-from mxd.backend.queries.overview import Indexed, densities, indexed_runs, sample
+from mxd.backend.queries.overview import Indexed, Point, densities, indexed_runs, sample
 from mxd.backend.queries.runs import find_index, metrics_after
 from mxd.backend.schemas import Figure, FigureName
 from mxd.trainer.storage.database.tables import RunRecord
 
-MAX_POINTS = 2_500
+MAX_POINTS = 5_000
 BINS_PER_DECADE = 5
 
 
@@ -56,15 +56,20 @@ def density_activation(session: Session, run: RunRecord) -> Figure:
         x=[point.density for point in points],
         y=[point.mean for point in points],
         customdata=[[point.expert, point.label] for point in points],
+        text=_names(points),
         mode="markers",
         name="Experts",
         meta={"role": "expert"},
-        hovertemplate="%{customdata[0]} %{customdata[1]}<br>density %{x:.3%}, mean coefficient %{y:.3f}<extra></extra>",
+        hovertemplate="%{customdata[0]} %{text}<br>density %{x:.3%}, mean activation %{y:.3f}<extra></extra>",
     )
     figure = go.Figure([trace])
     figure.update_xaxes(type="log", title={"text": "Density, share of tokens"})
     figure.update_yaxes(title={"text": "Mean activation"}, rangemode="tozero")
     return as_figure("density-activation", f"Experts of {run.name}", figure, len(points), total)
+
+
+def _names(points: Sequence[Point]) -> list[str]:
+    return [point.label or point.automatic or "no clear label" for point in points]
 
 
 def similarity_map(session: Session, run: RunRecord, loaded: LoadedRun) -> Figure:
@@ -79,10 +84,11 @@ def similarity_map(session: Session, run: RunRecord, loaded: LoadedRun) -> Figur
         x=plane.x,
         y=plane.y,
         customdata=[[point.expert, point.label, point.density, point.mean] for point in points],
+        text=_names(points),
         mode="markers",
         name="Experts",
         meta={"role": "expert", "by": plane.by, "variance": plane.variance},
-        hovertemplate="%{customdata[0]} %{customdata[1]}<extra></extra>",
+        hovertemplate="%{customdata[0]} %{text}<extra></extra>",
     )
     figure = go.Figure([trace])
     figure.update_xaxes(title={"text": "First principal component"})

@@ -70,6 +70,11 @@ class ShownLabels:
         return None if row is None else _served(row)
 
     @cached_property
+    def best_first(self) -> Sequence[int]:
+        """Experts whose label is shown, best labels first."""
+        return [expert for expert, row in self.rows.items() if _is_searched(row)]
+
+    @cached_property
     def like(self) -> Callable[[str], list[int]]:
         """Function that returns the experts whose label contains a text, without weak labels.
 
@@ -77,7 +82,7 @@ class ShownLabels:
         come next: “kingdom” before “making”. Among both, those at the beginning come first: “Numbers after …” before
         “, after numbers”. Then the best ones.
         """
-        searched = {expert: row for expert, row in self.rows.items() if _is_searched(row)}
+        searched = {expert: self.rows[expert] for expert in self.best_first}
         # One text with a line per label is searched in a single pass in C.
         lines = [row[0].replace("\n", " ").casefold() for row in searched.values()]
         whole, experts = "\n".join(lines), list(searched)

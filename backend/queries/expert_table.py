@@ -135,25 +135,27 @@ class Columns:
             self._orders[sort] = np.argsort(self.values[sort], kind="stable")
         return self._orders[sort]
 
-    def with_labels(self, labels: Mapping[int, str], descending: bool) -> Columns:
-        """Return the columns with ``label``, the alphabetical rank of each label. Experts without a label come last.
+    def with_labels(self, labels: Mapping[int, str], automatic: Iterable[int], descending: bool) -> Columns:
+        """Return the columns with ``label``, the place of each expert in the order of labels.
+
+        User labels come first, in alphabetical order, and experts without a label last.
 
         Args:
-            labels: labels by expert.
-            descending: sort order.
+            labels: user labels by expert.
+            automatic: experts with an automatic label, best first. They follow those with a user label.
+            descending: sort order of the user labels.
         """
-        # Labels change at any time and are few, so nothing is cached.
-        rank_N = np.full(len(self.expert), -1.0 if descending else float(len(labels)))
-        written = sorted(labels, key=lambda expert: (labels[expert].casefold(), expert))
-        alphabetical = np.array(written, np.int64)
-        places, ranks = np.searchsorted(self.expert, alphabetical), np.arange(len(alphabetical))
-        indexed = self.expert[np.minimum(places, len(self.expert) - 1)] == alphabetical
-        rank_N[places[indexed]] = ranks[indexed]
-        labelled, is_labelled = places[indexed], np.zeros(len(self.expert), np.bool_)
-        is_labelled[places[indexed]] = True
+        written = sorted(labels, key=lambda expert: (labels[expert].casefold(), expert), reverse=descending)
+        ordered = np.array([*written, *(expert for expert in automatic if expert not in labels)], np.int64)
+        places = np.searchsorted(self.expert, ordered)
+        places = places[self.expert[np.minimum(places, len(self.expert) - 1)] == ordered]
+        rank_N = np.full(len(self.expert), -1.0 if descending else float(len(places)))
+        rank_N[places] = np.arange(len(places))[:: -1 if descending else 1]
+        is_labelled = np.zeros(len(self.expert), np.bool_)
+        is_labelled[places] = True
         without = np.flatnonzero(~is_labelled)
         columns = replace(self, values={**self.values, "label": rank_N})
-        columns._orders["label"] = np.concatenate([without, labelled] if descending else [labelled, without])
+        columns._orders["label"] = np.concatenate([without, places[::-1]] if descending else [places, without])
         return columns
 
     def value(self, name: str, expert: int) -> float:

@@ -53,7 +53,10 @@ class BrowsedRun:
     @cached_property
     def by_label(self) -> dict[bool, Columns]:
         """Columns sorted by label, for descending and ascending order."""
-        return {descending: self.columns.with_labels(self.labels, descending) for descending in (False, True)}
+        return {
+            descending: self.columns.with_labels(self.labels, self.automatic.best_first, descending)
+            for descending in (False, True)
+        }
 
     @cached_property
     def figures(self) -> dict[str, CachedResponse]:

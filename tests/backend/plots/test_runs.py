@@ -54,6 +54,18 @@ def test_a_large_scatter_plot_is_sampled_with_a_note(own: Engine, monkeypatch: p
         assert part == figures.density_activation(session, run)
 
 
+def test_a_sample_keeps_outliers_and_labelled_experts(own: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Session(own) as session:
+        run = find_run(session, "first")
+        trace = json.loads(json.dumps(figures.density_activation(session, run).data[0]))
+        density, (expert, _) = max(zip(trace["x"], trace["customdata"], strict=True))
+        monkeypatch.setattr(figures, "MAX_POINTS", 40)
+        part = json.loads(json.dumps(figures.density_activation(session, run).data[0]))
+        assert expert in [each for each, _ in part["customdata"]]
+        assert max(part["x"]) == density
+        assert min(part["x"]) == min(trace["x"])
+
+
 def test_a_cached_figure_follows_label_changes(own_client: TestClient) -> None:
     before = figure(own_client, "density-activation")
     own_client.put("/api/runs/first/experts/3/label", json={"label": "foxes"})

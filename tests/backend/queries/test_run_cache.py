@@ -150,6 +150,20 @@ def test_automatic_labels_are_added_and_removed(own: Engine, own_client: TestCli
     assert own_client.get(PATH, params={"search": "old fox"}).json()["matching"] >= 1
 
 
+def test_experts_with_automatic_labels_follow_those_with_a_user_label(own: Engine, own_client: TestClient) -> None:
+    own_client.put(f"{PATH}/7/label", json={"label": "Zebra"})
+    own_client.put(f"{PATH}/9/label", json={"label": "apple"})
+    with writing(own) as session:
+        weak, good, best = automatic(3, "features", 0.6), automatic(5, "features", 0.7), automatic(8, "features", 0.9)
+        session.add_all([weak, good, best, automatic(9, "features", 1.0)])
+    for order, first in (("asc", [9, 7]), ("desc", [7, 9])):
+        pages = own_client.get(PATH, params={"sort": "label", "order": order, "limit": 3}).json()
+        rest = own_client.get(PATH, params={"sort": "label", "order": order, "cursor": pages["next_cursor"]}).json()
+        experts = [row["expert"] for row in (*pages["experts"], *rest["experts"])]
+        assert experts[:4] == [*first, 8, 5]
+        assert len(set(experts)) == len(experts)
+
+
 def test_a_deleted_index_is_removed_from_the_cache(own: Engine, own_client: TestClient) -> None:
     assert own_client.get(PATH).status_code == 200
     with writing(own) as session:
