@@ -8,7 +8,7 @@ import type { Health } from "@/api/types";
 import { formatBytes, formatCount } from "@/lib/text/format";
 
 function LoadedModels({ models }: { readonly models: Health["language_models"] }) {
-  if (models.length === 0) return <span>No language model loaded</span>;
+  if (models.length === 0) return <span>No language model loaded yet; the first prompt loads it</span>;
   return (
     <span>
       <span className="dot" />

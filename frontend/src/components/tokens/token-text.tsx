@@ -1,9 +1,7 @@
 /** Tokens as running text. Leading spaces are outside the highlight; inactive tokens are plain text. */
 
-import { Fragment } from "react";
-
 import type { Piece } from "@/lib/text/kwic";
-import { whitespaceName, toOneLine, splitLeadingSpace } from "@/lib/text/token-text";
+import { isBoundary, markBoundaries, splitLeadingSpace, toOneLine, whitespaceName } from "@/lib/text/token-text";
 
 export type Shade = (piece: Piece) => string;
 
@@ -26,7 +24,18 @@ const hasValue = (piece: Piece) => piece.value !== null;
 
 export function displayText(text: string, layout: "line" | "block", showBreaks: boolean): string {
   if (layout === "line") return toOneLine(text, showBreaks);
-  return showBreaks ? text.replace(/\r\n?|\n/g, "↵\n") : text;
+  const marked = markBoundaries(text);
+  return showBreaks ? marked.replace(/\r\n?|\n/g, "↵\n") : marked;
+}
+
+/** Text without a value: plain, or a boundary between documents. */
+function PlainToken({ piece, text }: { readonly piece: Piece; readonly text: string }) {
+  if (!isBoundary(piece.text)) return text;
+  return (
+    <span className="doc-end" title="document boundary">
+      {text}
+    </span>
+  );
 }
 
 interface LiveTokenProps {
@@ -48,7 +57,7 @@ export function LiveToken({ piece, text, className, isLocked, isTabStop }: LiveT
         aria-pressed={isLocked}
         data-token={piece.index}
         aria-label={whitespaceName(piece.text) ?? undefined}
-        className={`tok ${className}${isLocked ? " locked" : ""}`}
+        className={`tok ${className}${isLocked ? " locked" : ""}${isBoundary(piece.text) ? " doc-end" : ""}`}
       >
         {body}
       </span>
@@ -60,7 +69,7 @@ export function TokenText({ pieces, shade, peak = null, locked = null, tabStop =
   const { layout = "line", showBreaks = false, isLive = hasValue } = rest;
   return pieces.map((piece) => {
     const text = displayText(piece.text, layout, showBreaks);
-    if (text === "" || !isLive(piece)) return <Fragment key={piece.index}>{text}</Fragment>;
+    if (text === "" || !isLive(piece)) return <PlainToken key={piece.index} piece={piece} text={text} />;
     return (
       <LiveToken
         key={piece.index}

@@ -1,6 +1,7 @@
 /** Tooltip of a token with an expert's activation. */
 
 import { formatCount, formatFixed } from "@/lib/text/format";
+import { isBoundary } from "@/lib/text/token-text";
 
 import { TokenChip } from "./token-chip";
 
@@ -21,7 +22,9 @@ export function TokenTip({ text, id, coefficient, largest, rank, share }: TokenT
     <>
       <div className="hd">
         <TokenChip text={text} />
-        <span className="dim">token {formatCount(id)}</span>
+        <span className="dim">
+          {isBoundary(text) && "document boundary, "}token {formatCount(id)}
+        </span>
       </div>
       {coefficient === null ? (
         <span className="dim">Not active here</span>

@@ -32,6 +32,14 @@ describe("visible tokens", () => {
     ]);
   });
 
+  it("draw a document separator as a boundary", () => {
+    expect(visibleText("<|endoftext|>")).toBe("‖");
+    expect(visibleText("</s>")).toBe("‖");
+    expect(visibleText("<|im_start|>")).toBe("<|im_start|>");
+    expect(toOneLine("end.<|endoftext|>Once", false)).toBe("end.‖Once");
+    expect(toOneLine("<s>old</s>", false)).toBe("<s>old</s>");
+  });
+
   it("flag symbols, so that a real ␣ differs", () => {
     expect(visibleParts(" ␣")).toEqual([
       { text: "␣", isSymbol: true },
@@ -44,6 +52,7 @@ describe("blankName", () => {
   it("names white space", () => {
     expect(whitespaceName(" ")).toBe("space");
     expect(whitespaceName("\n  ")).toBe("line break");
+    expect(whitespaceName("<|endoftext|>")).toBe("document boundary");
     expect(whitespaceName(" may")).toBeNull();
   });
 });

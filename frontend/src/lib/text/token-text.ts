@@ -19,15 +19,29 @@ export interface VisiblePart {
   readonly isSymbol: boolean;
 }
 
+/** Sign of a boundary between documents, in place of the token that separates them. */
+export const BOUNDARY = "‖";
+const SEPARATOR = /<\|(?:endoftext|end_of_text|begin_of_text)\|>|^(?:<\/?s>|<(?:bos|eos)>)$/g;
+
+/** Draw each document separator as `‖`. */
+export function markBoundaries(text: string): string {
+  return text.replace(SEPARATOR, BOUNDARY);
+}
+
+export function isBoundary(token: string): boolean {
+  return markBoundaries(token) === BOUNDARY;
+}
+
 const SYMBOLS: Readonly<Record<string, string>> = { " ": "␣", "\n": "↵", "\t": "⇥", "\r": "␍", "\u00a0": "⍽" };
 const INVISIBLE = /([ \n\t\r\u00a0]+)/;
 
 /**
  * Show invisible characters: `" may"` becomes ␣ and `may`. An empty token continues a multi-token character and
- * becomes `…`.
+ * becomes `…`, a document separator ‖.
  */
 export function visibleParts(text: string): readonly VisiblePart[] {
   if (text === "") return [{ text: "…", isSymbol: true }];
+  if (isBoundary(text)) return [{ text: BOUNDARY, isSymbol: true }];
   return text
     .split(INVISIBLE)
     .filter((piece) => piece !== "")
@@ -44,13 +58,16 @@ export function visibleText(text: string): string {
     .join("");
 }
 
-/** Screen-reader name of a token of white space only; null for any other token. */
+/** Screen-reader name of a token of white space only, or of a document separator; null for any other token. */
 export function whitespaceName(text: string): string | null {
+  if (isBoundary(text)) return "document boundary";
   if (text.trim() !== "") return null;
   return /[\n\r]/.test(text) ? "line break" : "space";
 }
 
-/** Put text on one line: line breaks become spaces, or ↵ if `showBreaks`. */
+/** Put text on one line: line breaks become spaces, or ↵ if `showBreaks`; document separators become ‖. */
 export function toOneLine(text: string, showBreaks: boolean): string {
-  return text.replace(/\r\n?|\n/g, showBreaks ? "↵" : " ").replace(/\t/g, showBreaks ? "⇥" : " ");
+  return markBoundaries(text)
+    .replace(/\r\n?|\n/g, showBreaks ? "↵" : " ")
+    .replace(/\t/g, showBreaks ? "⇥" : " ");
 }
