@@ -1,9 +1,13 @@
 /** An expert's statistics and top examples. */
 
-import type { Context, ExpertDetail, ExpertRow } from "@/api/types";
+import { useQuery } from "@tanstack/react-query";
+
+import { runQuery } from "@/api/queries";
+import type { Context, ExpertDetail, ExpertRow, RunSummary } from "@/api/types";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { MiniHistogram } from "@/components/plots/mini-histogram";
 import { usePageLinks } from "@/components/runs/page-links";
+import { shortSource } from "@/components/runs/run-labels";
 import { Term } from "@/components/terms/term";
 import { Concordance } from "@/components/tokens/concordance";
 import { RampLegend } from "@/components/tokens/ramp-legend";
@@ -11,9 +15,9 @@ import { useTray } from "@/components/tray/tray-context";
 import { Button, LinkButton } from "@/components/ui/button";
 import { LoadingState } from "@/components/ui/states";
 import { useShortcut } from "@/hooks/use-shortcut";
-import { formatFixed, formatPercent } from "@/lib/text/format";
+import { formatCount, formatFixed, formatPercent } from "@/lib/text/format";
 
-import { SHOWN_CONTEXTS } from "./home-prompts";
+import { HOME_CONTEXTS } from "./home-prompts";
 
 function Actions({ expert, onNext }: { readonly expert: number; readonly onNext: () => void }) {
   const links = usePageLinks();
@@ -25,8 +29,8 @@ function Actions({ expert, onNext }: { readonly expert: number; readonly onNext:
       <LinkButton size="small" to={links.expert(expert)}>
         Open
       </LinkButton>
-      <Button size="small" icon="dice" onClick={onNext}>
-        Next expert
+      <Button size="small" icon="dice" aria-label="Next expert" onClick={onNext}>
+        Next
       </Button>
       <Button
         size="small"
@@ -41,17 +45,35 @@ function Actions({ expert, onNext }: { readonly expert: number; readonly onNext:
   );
 }
 
-function ExpertSummary({ row, onNext }: { readonly row: ExpertRow; readonly onNext: () => void }) {
+interface ExpertSummaryProps {
+  readonly run: RunSummary;
+  readonly row: ExpertRow;
+  readonly onNext: () => void;
+}
+
+/** The text that the statistics and examples are from. One line at all times, so that nothing moves when it arrives. */
+function IndexedText({ run }: { readonly run: RunSummary }) {
+  const { data } = useQuery(runQuery(run.name));
+  const text = data?.index_text;
+  return (
+    <p className="indexed-text" title={text ?? undefined}>
+      On {formatCount(run.indexed_tokens ?? 0)} tokens of {text == null ? "text" : shortSource(text)}
+    </p>
+  );
+}
+
+function ExpertSummary({ run, row, onNext }: ExpertSummaryProps) {
   return (
     <div className="side">
-      <p className="eid mono">{row.expert}</p>
-      <h2 className="big">
+      <h2 className="big">1. What it fires on</h2>
+      <p className="named">
+        <span className="mono">{row.expert}</span>{" "}
         <ExpertLabel
           label={row.label}
           automatic={row.automatic}
           topTokens={row.top_tokens.map((token) => token.text)}
         />
-      </h2>
+      </p>
       <dl className="kv">
         <div>
           <dt>
@@ -76,6 +98,7 @@ function ExpertSummary({ row, onNext }: { readonly row: ExpertRow; readonly onNe
           </dd>
         </div>
       </dl>
+      <IndexedText run={run} />
       <MiniHistogram counts={row.histogram} high={row.histogram_high} height={46} caption="activation, log count" />
       <Actions expert={row.expert} onNext={onNext} />
     </div>
@@ -83,31 +106,32 @@ function ExpertSummary({ row, onNext }: { readonly row: ExpertRow; readonly onNe
 }
 
 interface ActivatingContextsProps {
+  readonly run: RunSummary;
   readonly detail: ExpertDetail;
   readonly contexts: readonly Context[];
   readonly onNext: () => void;
 }
 
-export function ActivatingContexts({ detail, contexts, onNext }: ActivatingContextsProps) {
-  const { row, bins: bins } = detail;
+export function ActivatingContexts({ run, detail, contexts, onNext }: ActivatingContextsProps) {
+  const { row, bins } = detail;
   const numStored = bins[0]?.examples ?? contexts.length;
-  const shown = contexts.slice(0, SHOWN_CONTEXTS);
   return (
     <section className="band">
-      <ExpertSummary row={row} onNext={onNext} />
+      <ExpertSummary run={run} row={row} onNext={onNext} />
       <div className="pane">
         <div className="pane-h">
           <h2>Top examples</h2>
           <span className="note">
-            {shown.length} of {numStored} examples, aligned on the token with the strongest activation
+            the {contexts.length} strongest of {numStored}; the outlined token has the largest activation; ‖ separates
+            documents
           </span>
           <span className="grow" />
           <RampLegend kind="sequential" low="Activation 0" high={formatFixed(row.max_activation)} />
         </div>
         {contexts.length === 0 ? (
-          <LoadingState label="Loading examples" rows={SHOWN_CONTEXTS} rowHeight={28} />
+          <LoadingState label="Loading examples" rows={HOME_CONTEXTS} rowHeight={28} />
         ) : (
-          <Concordance contexts={shown} largest={row.max_activation} mode="aligned" />
+          <Concordance contexts={contexts} largest={row.max_activation} mode="aligned" />
         )}
       </div>
     </section>

@@ -7,6 +7,9 @@ export type HomeMode = (typeof HOME_MODES)[number];
 
 export const MAX_STRENGTH = 8;
 
+/** Strengths at first, where most texts stay fluent. */
+export const HOME_STRENGTH: Readonly<Record<HomeMode, number>> = { add: 1.5, scale: 4 };
+
 export const HOME_PARAMS = {
   expert: numberParam(null, { min: 0 }),
   /** Prompt to route; by default taken from the expert's top examples. */

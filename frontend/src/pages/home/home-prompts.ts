@@ -5,9 +5,8 @@ import { continuationPrompt, sentencePrompt, sentenceSpan } from "@/lib/text/pro
 
 import type { HomeMode } from "./home-params";
 
-/** Number of examples searched for prompts, of which the first ones are shown. */
+/** Number of examples that are shown and searched for prompts. */
 export const HOME_CONTEXTS = 8;
-export const SHOWN_CONTEXTS = 6;
 
 /** Number of tokens in the example's sentence on which the expert is active. */
 function activeInSentence(context: Context): number {

@@ -5,24 +5,23 @@ import "./home.css";
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { Link } from "react-router";
 
-import { contextsQuery, expertQuery, runQuery } from "@/api/queries";
+import { contextsQuery, expertQuery } from "@/api/queries";
 import type { ExpertDetail, RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { useCurrentRun, WithRun } from "@/components/runs/current-run";
 import { usePageLinks } from "@/components/runs/page-links";
 import { pickLayerRuns } from "@/components/runs/pick-layer-runs";
-import { hasHiddenLayer, methodName, shortSource } from "@/components/runs/run-labels";
+import { hasHiddenLayer, methodName } from "@/components/runs/run-labels";
 import { Term } from "@/components/terms/term";
 import { Command } from "@/components/ui/copyable-command";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { useUrlState } from "@/hooks/use-url-state";
-import { INITIAL_STRENGTH } from "@/lib/edits/edits";
-import { formatCompact, formatCount } from "@/lib/text/format";
+import { formatCount } from "@/lib/text/format";
 
 import { PAPER_URL } from "@/lib/text/paper";
 
 import { ActivatingContexts } from "./activating-contexts";
-import { HOME_PARAMS } from "./home-params";
+import { HOME_PARAMS, HOME_STRENGTH } from "./home-params";
 import { generationPrompt, HOME_CONTEXTS, UNRELATED_PROMPT, routingPrompt } from "./home-prompts";
 import { PromptRouting } from "./routing/prompt-routing";
 import { SteeringDemo } from "./steering/steering-demo";
@@ -48,18 +47,6 @@ function AllLayers({ run }: { readonly run: RunSummary }) {
   );
 }
 
-/** The text that the examples are from. */
-function IndexedText({ run }: { readonly run: RunSummary }) {
-  const { data } = useQuery(runQuery(run.name));
-  if (run.indexed_tokens === null) return null;
-  const text = data?.index_text;
-  return (
-    <p className="indexed-text">
-      Examples: {formatCompact(run.indexed_tokens)} tokens of {text == null ? "text" : <b>{shortSource(text)}</b>}.
-    </p>
-  );
-}
-
 function describeActiveExperts({ has_top_k: hasTopK, k }: RunSummary): string {
   return hasTopK ? `Each token uses ${String(k)} of them.` : "Each token uses those above a threshold.";
 }
@@ -71,18 +58,18 @@ function Intro({ run }: { readonly run: RunSummary }) {
         One MLP, decomposed into {formatCount(run.num_experts)} experts. {describeActiveExperts(run)}
       </h1>
       <p>
-        An <Term id="mxd">MxD (mixture of decoders)</Term> replaces an MLP of a language model by many experts. Each
-        token activates a few of them (
+        In an <Term id="mxd">MxD (mixture of decoders)</Term>, experts replace an MLP of a language model (
         <a className="link" href={PAPER_URL}>
           paper
         </a>
-        ). This run: {methodName(run.method)}, layer {run.layer} of {run.language_model_name}; each expert is{" "}
+        ). A gate activates a few of them on each token, and their outputs add up. So each expert can be read and
+        edited, as the one below.
+      </p>
+      <p>
+        This run: {methodName(run.method)}, layer {run.layer} of {run.language_model_name}; each expert is{" "}
         {hasHiddenLayer(run) ? "a linear map" : "a single direction"}.
-        {run.indexed_tokens !== null &&
-          " Below is one of them: what it fires on, what changes when you turn it up, and where it fires in a prompt."}
         <AllLayers run={run} />
       </p>
-      <IndexedText run={run} />
     </section>
   );
 }
@@ -107,14 +94,14 @@ function Sections({ run, detail, initialStrength, savedPrompt, onNext }: Section
   const steeringPrompt = params.steering_prompt ?? ownPrompt ?? generationPrompt(contexts, params.mode);
   return (
     <div className="home">
-      <ActivatingContexts detail={detail} contexts={contexts} onNext={onNext} />
+      <ActivatingContexts run={run} detail={detail} contexts={contexts} onNext={onNext} />
       <SteeringDemo
         key={`${run.name} ${expert}`}
         run={run.name}
         row={detail.row}
         prompt={steeringPrompt}
         mode={params.mode}
-        strength={params.strength ?? (params.mode === "add" ? initialStrength : INITIAL_STRENGTH[params.mode])}
+        strength={params.strength ?? (params.mode === "add" ? initialStrength : HOME_STRENGTH[params.mode])}
         onPrompt={(text) => setParams({ steering_prompt: text }, "push")}
         onMode={(mode) => setParams({ mode, strength: null })}
         onStrength={(strength) => setParams({ strength })}

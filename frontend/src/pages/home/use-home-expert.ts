@@ -9,9 +9,8 @@ import { sessionsQuery } from "@/api/queries";
 import { useBestExperts } from "@/hooks/use-best-experts";
 import { useShortcut } from "@/hooks/use-shortcut";
 import { useUrlState } from "@/hooks/use-url-state";
-import { INITIAL_STRENGTH } from "@/lib/edits/edits";
 
-import { HOME_PARAMS, MAX_STRENGTH } from "./home-params";
+import { HOME_PARAMS, HOME_STRENGTH, MAX_STRENGTH } from "./home-params";
 
 interface SavedSteering {
   readonly strength: number;
@@ -46,7 +45,7 @@ export function useHomeExpert(run: string) {
   useShortcut("random", showNext);
   return {
     expert,
-    strength: Math.min(saved?.strength ?? INITIAL_STRENGTH.add, MAX_STRENGTH),
+    strength: Math.min(saved?.strength ?? HOME_STRENGTH.add, MAX_STRENGTH),
     /** Prompt of the saved session; null without one. */
     savedPrompt: saved?.prompt ?? null,
     another: showNext,

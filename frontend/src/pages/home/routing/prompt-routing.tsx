@@ -87,7 +87,7 @@ export function PromptRouting(props: PromptRoutingProps) {
   return (
     <section className="band">
       <div className="side">
-        <h2 className="big">In a prompt</h2>
+        <h2 className="big">3. Where it is active</h2>
         <p>
           Shades and numbers: activation of expert <span className="mono">{props.row.expert}</span>. Hover over a token
           to see its experts; click to lock it.

@@ -11,6 +11,7 @@ import { toOneLine } from "@/lib/text/token-text";
 import { PromptEditor } from "@/pages/home/routing/prompt-editor";
 
 import { GeneratedText } from "./generated-text";
+import { TextCost } from "./text-cost";
 import { StrengthControl, type StrengthControlProps } from "./strength-control";
 import { useGeneration } from "./use-generation";
 
@@ -66,6 +67,7 @@ function GeneratedTexts({ run, prompt, edit, onPrompt }: GeneratedTextsProps) {
         <div>
           <h3>Baseline</h3>
           <GeneratedText variant="baseline" generation={generation} />
+          <TextCost variant="baseline" generation={generation} />
         </div>
         <div>
           <h3>
@@ -75,6 +77,7 @@ function GeneratedTexts({ run, prompt, edit, onPrompt }: GeneratedTextsProps) {
             </span>
           </h3>
           <GeneratedText variant="steered" generation={generation} onRetry={() => start(request)} />
+          <TextCost variant="steered" generation={generation} />
         </div>
       </div>
     </>
@@ -91,7 +94,7 @@ export function SteeringDemo({ run, prompt, onPrompt, ...control }: SteeringDemo
   return (
     <section className="band steered">
       <div className="side">
-        <h2 className="big">Turn it up</h2>
+        <h2 className="big">2. What it changes</h2>
         <StrengthControl {...control} />
         <div className="acts">
           <LinkButton size="small" to={links.page("steering", { prompt, edits: formatEdits([edit]) })}>
