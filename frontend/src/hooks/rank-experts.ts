@@ -1,6 +1,6 @@
 /**
  * Ranking of experts to show first: labelled ones, then strong, moderately frequent ones that fire on few kinds of
- * token.
+ * token, with good automatic labels.
  */
 
 import type { ExpertRow } from "@/api/types";
@@ -19,7 +19,8 @@ function wordShare(row: ExpertRow): number {
 
 function score(row: ExpertRow, strongest: number): number {
   const focus = 1 - Math.abs(row.entropy - BEST_ENTROPY) / ENTROPY_SPAN;
-  return row.max_activation / strongest + focus + wordShare(row) + (row.label === null ? 0 : 10);
+  const labelScore = row.automatic?.balanced_accuracy ?? 0;
+  return row.max_activation / strongest + focus + wordShare(row) + labelScore + (row.label === null ? 0 : 10);
 }
 
 /** Experts, most interesting first. */

@@ -7,7 +7,7 @@ import { usePageLinks } from "@/components/runs/page-links";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/plus-button";
 
-import { AutomaticLabelText, shownAutomatic } from "./automatic-label";
+import { AutomaticLabelText, describeAutomaticLabel, shownAutomatic } from "./automatic-label";
 
 interface ExpertLabelProps {
   readonly label: string | null;
@@ -17,11 +17,21 @@ interface ExpertLabelProps {
   readonly topTokens?: readonly string[];
 }
 
+/** An automatic label with a low score is hidden, which differs from having none. */
+function NoLabel({ automatic }: Pick<ExpertLabelProps, "automatic">) {
+  if (automatic == null) return <span className="dim">no label yet</span>;
+  return (
+    <span className="dim" title={`${describeAutomaticLabel(automatic)}: too low to show it`}>
+      no clear label
+    </span>
+  );
+}
+
 export function ExpertLabel({ label, automatic = null, topTokens = [] }: ExpertLabelProps) {
   if (label !== null) return label;
   const shown = shownAutomatic(automatic);
   if (shown !== null) return <AutomaticLabelText automatic={shown} />;
-  if (topTokens.length === 0) return <span className="dim">no label yet</span>;
+  if (topTokens.length === 0) return <NoLabel automatic={automatic} />;
   return (
     <span className="chips">
       {topTokens.slice(0, 3).map((text, i) => (

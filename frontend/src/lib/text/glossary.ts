@@ -78,7 +78,7 @@ export const GLOSSARY = {
   },
   automatic_label: {
     name: "Automatic label",
-    text: "A label derived from the top examples. Its score is the balanced accuracy on held-out examples: 0.5 is chance, 1 is perfect. Labels below 0.65 are hidden.",
+    text: "A label derived from the top examples. Its score is the balanced accuracy on held-out examples: 0.5 is chance, 1 is perfect. Labels below 0.65 are hidden. Sorted by label, user labels come first, then automatic ones by score.",
   },
   label_scores: {
     name: "Label scores",

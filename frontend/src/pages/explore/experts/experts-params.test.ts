@@ -6,7 +6,8 @@ import { formatBound, columnsParam, EXPERTS_PARAMS, toFilters } from "./experts-
 
 describe("filters of the experts page", () => {
   it("contain only what is set", () => {
-    expect(toFilters(readParams(EXPERTS_PARAMS, ""))).toEqual({ sort: "max_activation", order: "desc" });
+    expect(toFilters(readParams(EXPERTS_PARAMS, ""))).toEqual({ sort: "label", order: "asc" });
+    expect(toFilters(readParams(EXPERTS_PARAMS, "sort=density"))).toEqual({ sort: "density", order: "desc" });
   });
 
   it("go from the URL to the request", () => {

@@ -47,8 +47,9 @@ export const VIEWS = ["density-activation", "similarity-map"] as const;
 export type View = (typeof VIEWS)[number];
 
 export const EXPERTS_PARAMS = {
-  sort: choiceParam(SORTS, "max_activation"),
-  order: choiceParam(["asc", "desc"], "desc"),
+  sort: choiceParam(SORTS, "label"),
+  /** By default labels ascend and numbers descend. */
+  order: choiceParam(["default", "asc", "desc"], "default"),
   search: textParam(""),
   min_density: numberParam(null, { min: 0, max: 1 }),
   max_density: numberParam(null, { min: 0, max: 1 }),
@@ -64,6 +65,11 @@ export const EXPERTS_PARAMS = {
 
 export type ExpertsParams = Values<typeof EXPERTS_PARAMS>;
 export type SetExpertsParams = SetParams<typeof EXPERTS_PARAMS>;
+
+export function orderOf({ sort, order }: Pick<ExpertsParams, "sort" | "order">): "asc" | "desc" {
+  if (order !== "default") return order;
+  return sort === "label" ? "asc" : "desc";
+}
 
 export interface FilterKind {
   readonly name: string;
@@ -99,7 +105,7 @@ export function toFilters(params: ExpertsParams): ExpertFilters {
   const search = params.search.trim();
   return {
     sort: params.sort,
-    order: params.order,
+    order: orderOf(params),
     ...(search === "" ? {} : { search }),
     ...(params.token === "" ? {} : { token: params.token }),
     ...(params.tag === "" ? {} : { tag: params.tag }),

@@ -93,7 +93,6 @@ export function overviewFigure(figure: FigureData, maxLabels: number): FigureDat
       ...figure.data.map((trace) => ({
         ...trace,
         marker: { size: 3.5 },
-        text: points.map((point) => point.label ?? "no label yet"),
         hovertemplate: "%{customdata[0]} %{text}<br>density %{x:.3%}, mean activation %{y:.2f}<extra></extra>",
       })),
       labels,
@@ -115,7 +114,6 @@ export function overviewFigure(figure: FigureData, maxLabels: number): FigureDat
 
 /** The similarity map. Only distances are meaningful, so its axes have no numbers. */
 export function mapFigure(figure: FigureData): FigureData {
-  const points = overviewPoints(figure);
   const meta = figure.data[0]?.meta as { readonly variance?: number } | undefined;
   const hiddenAxis = { showticklabels: false, showgrid: false };
   return {
@@ -123,7 +121,6 @@ export function mapFigure(figure: FigureData): FigureData {
     data: figure.data.map((trace) => ({
       ...trace,
       marker: { size: 3.5 },
-      text: points.map((point) => point.label ?? "no label yet"),
       hovertemplate: "%{customdata[0]} %{text}<extra></extra>",
     })),
     layout: {

@@ -1,4 +1,4 @@
-/** Next to the overview: the lasso selection, or the density histogram if nothing is selected. */
+/** Next to the overview: the lasso selection; if nothing is selected, experts to begin with and the densities. */
 
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
@@ -10,11 +10,14 @@ import { AddToList } from "@/components/lists/add-to-list";
 import { withSparseDensityAxis } from "@/components/plots/axes/axes";
 import { Plot } from "@/components/plots/plot";
 import { Button } from "@/components/ui/button";
+import { useBestExperts } from "@/hooks/use-best-experts";
 import { formatCount, formatFixed, formatPercent } from "@/lib/text/format";
 
 import { type OverviewPoint, type DensityRange, densityRange } from "./overview-figure";
 
 const MAX_LISTED = 5;
+const NUM_FIRST = 3;
+const HISTOGRAM_HEIGHT = 118;
 
 interface SelectionPaneProps {
   readonly run: RunSummary;
@@ -32,9 +35,26 @@ function DensityHistogram({ run }: { readonly run: RunSummary }) {
         <h2>Density</h2>
         <span className="note">number of experts by activation density</span>
       </div>
-      {figure !== undefined && <Plot figure={figure} height={190} label={figure.title} />}
-      <p className="dim hint">Lasso experts in the figure to select them.</p>
+      {figure !== undefined && <Plot figure={figure} height={HISTOGRAM_HEIGHT} label={figure.title} />}
+      <FirstExperts run={run.name} />
     </div>
+  );
+}
+
+/** The most interesting experts, for those who open the page for the first time. */
+function FirstExperts({ run }: { readonly run: string }) {
+  const { experts } = useBestExperts(run);
+  return (
+    <>
+      <h3>Start with one of these, or lasso experts in the figure</h3>
+      <ul className="selected">
+        {experts.slice(0, NUM_FIRST).map(({ expert, label, automatic }) => (
+          <li key={expert}>
+            <ExpertLink expert={expert} label={label} automatic={automatic} />
+          </li>
+        ))}
+      </ul>
+    </>
   );
 }
 

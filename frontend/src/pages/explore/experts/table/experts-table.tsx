@@ -18,6 +18,7 @@ import {
   type ExpertsParams,
   FILTER_NAMES,
   FILTERS,
+  orderOf,
   type SetExpertsParams,
   type Sort,
   toFilters,
@@ -102,7 +103,7 @@ function Head({ params, setParams, hidden }: HeadProps) {
               column={header.sort}
               className={header.className}
               term={header.term}
-              sorting={{ key: params.sort, order: params.order }}
+              sorting={{ key: params.sort, order: orderOf(params) }}
               onSort={(sorting) => setParams({ sort: sorting.key, order: sorting.order }, "push")}
             >
               {title}
