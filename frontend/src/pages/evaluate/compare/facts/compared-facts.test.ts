@@ -33,6 +33,8 @@ const DETAIL: RunDetail = {
     mixing: "centred",
     routing_share: null,
     routing_share_tokens: null,
+    held_out: null,
+    evaluated_k: [],
   },
   input_width: 16,
   output_width: 16,

@@ -1,0 +1,195 @@
+/** Table of runs, grouped by the MLP that they replace or sorted by a column. */
+
+import { Fragment } from "react";
+import { Link } from "react-router";
+
+import type { RunSummary } from "@/api/types";
+import { pageLinks, usePageLinks } from "@/components/runs/page-links";
+import { activeK, hasTokenCount, methodName, shortSource } from "@/components/runs/run-labels";
+import { SortHeader, type Sorting } from "@/components/table/sort-header";
+import { useNow } from "@/hooks/use-now";
+import { formatAgo, formatCompact, formatCount, formatFixed, formatPercent } from "@/lib/text/format";
+import type { TermId } from "@/lib/text/glossary";
+
+import { groupedRuns, inactiveShare, type RunGroup, type Sort, sortedRuns } from "./sort-runs";
+import { StatusWord } from "./status-word";
+
+const missing = (title: string) => (
+  <span className="dim" title={title}>
+    –
+  </span>
+);
+const NOT_RECORDED = missing("No training metrics are recorded for this run");
+const NOT_EVALUATED = missing("Not evaluated on held-out text");
+const NOT_INDEXED = missing("Not indexed");
+
+function Progress({ run }: { readonly run: RunSummary }) {
+  if (!hasTokenCount(run)) return <span className="dim">unknown</span>;
+  const share = Math.min(1, run.trained_tokens / run.target_tokens);
+  return (
+    <>
+      {share < 1 && (
+        <i className="progress" aria-hidden="true">
+          <i style={{ width: `${100 * share}%` }} />
+        </i>
+      )}
+      {formatCompact(run.trained_tokens)}
+      {share < 1 && <span className="dim"> of {formatCompact(run.target_tokens)}</span>}
+    </>
+  );
+}
+
+interface Column {
+  readonly sort: Sort;
+  readonly name: string;
+  readonly unit?: string;
+  readonly className?: string;
+  readonly term?: TermId;
+}
+
+const COLUMNS: readonly Column[] = [
+  { sort: "layer", name: "Layer", className: "num", term: "layer" },
+  { sort: "num_experts", name: "Experts", unit: "N", className: "num r-size", term: "expert" },
+  { sort: "k", name: "Active", unit: "K", className: "num r-size", term: "k" },
+  { sort: "parameters", name: "Parameters", className: "num r-wide" },
+  { sort: "trained_tokens", name: "Tokens", className: "num r-tokens", term: "trained_tokens" },
+  { sort: "training_mse", name: "MSE", unit: "training", className: "num r-metric", term: "training_mse" },
+  { sort: "held_out_mse", name: "MSE", unit: "held-out", className: "num r-metric", term: "normalised_mse" },
+  { sort: "loss_recovered", name: "Loss recovered", unit: "%", className: "num r-loss", term: "loss_recovered" },
+  { sort: "inactive", name: "Inactive", unit: "% in index", className: "num r-metric r-index", term: "active_experts" },
+  { sort: "updated", name: "Updated", className: "num r-wide" },
+];
+
+/** Sample of an evaluation, shown on hover. */
+function sample({ held_out: found }: RunSummary): string | undefined {
+  if (found === null) return undefined;
+  const seen = found.seen_text ? ", which the run was trained on" : "";
+  return `${formatCount(found.tokens)} tokens of ${shortSource(found.text)}${seen}`;
+}
+
+function LossRecovered({ run }: { readonly run: RunSummary }) {
+  if (run.held_out === null) return NOT_EVALUATED;
+  const { value, low, high } = run.held_out.loss_recovered;
+  return (
+    <>
+      {formatPercent(value, 1)}{" "}
+      <span className="dim r-interval">
+        {formatPercent(low, 1)} to {formatPercent(high, 1)}
+      </span>
+    </>
+  );
+}
+
+interface RunRowProps {
+  readonly run: RunSummary;
+  readonly now: number;
+  readonly withModel: boolean;
+}
+
+function RunRow({ run, now, withModel }: RunRowProps) {
+  const links = usePageLinks();
+  const { last_metric: metric, held_out: heldOut } = run;
+  const inactive = inactiveShare(run);
+  return (
+    <tr>
+      <td className="r-name">
+        <Link className="mono" to={links.run(run.name)}>
+          {run.name}
+        </Link>
+        {run.status !== "finished" && <StatusWord status={run.status} />}
+      </td>
+      {withModel && <td className="r-model mono">{run.language_model_name}</td>}
+      <td className="r-size">{methodName(run.method)}</td>
+      <td className="num">{run.layer}</td>
+      <td className="num r-size">{formatCount(run.num_experts)}</td>
+      <td className="num r-size">{activeK(run)}</td>
+      <td className="num r-wide">{formatCompact(run.parameters)}</td>
+      <td className="num r-tokens">
+        <Progress run={run} />
+      </td>
+      <td className="num r-metric">{metric === null ? NOT_RECORDED : formatFixed(metric.normalized_mse, 4)}</td>
+      <td className="num r-metric" title={sample(run)}>
+        {heldOut === null ? NOT_EVALUATED : formatFixed(heldOut.normalized_mse, 4)}
+      </td>
+      <td className="num r-loss" title={sample(run)}>
+        <LossRecovered run={run} />
+      </td>
+      <td className="num r-metric r-index">{inactive === null ? NOT_INDEXED : formatPercent(inactive, 1)}</td>
+      <td className="num dim r-wide">{formatAgo(run.updated_at, now)}</td>
+    </tr>
+  );
+}
+
+/** Heading of the runs of one MLP, with a link that compares them if there are several. */
+function GroupRow({ group, columns }: { readonly group: RunGroup; readonly columns: number }) {
+  const [one, other, ...rest] = group.runs;
+  return (
+    <tr className="r-group">
+      <th scope="rowgroup" colSpan={columns}>
+        Layer {group.layer}
+        {one !== undefined && other !== undefined && (
+          <>
+            <span className="unit">{group.runs.length} runs of one MLP, so MSE and loss are comparable</span>
+            <Link
+              className="link"
+              to={pageLinks(one.name).page("compare", rest.length > 0 ? {} : { with: other.name })}
+            >
+              Compare<span className="sr"> the runs of layer {group.layer}</span>
+            </Link>
+          </>
+        )}
+      </th>
+    </tr>
+  );
+}
+
+interface RunsTableProps {
+  readonly runs: readonly RunSummary[];
+  readonly withModel: boolean;
+  readonly sorting: Sorting<Sort>;
+  readonly onSort: (sorting: Sorting<Sort>) => void;
+}
+
+function Body({ runs, withModel, sorting }: Omit<RunsTableProps, "onSort">) {
+  const now = useNow(10_000);
+  const row = (run: RunSummary) => <RunRow key={run.name} run={run} now={now} withModel={withModel} />;
+  if (sorting.key !== "layer") return sortedRuns(runs, sorting.key, sorting.order).map(row);
+  return groupedRuns(runs, sorting.order).map((group) => (
+    <Fragment key={`${group.model} ${group.layer}`}>
+      <GroupRow group={group} columns={COLUMNS.length + 2 + Number(withModel)} />
+      {group.runs.map(row)}
+    </Fragment>
+  ));
+}
+
+export function RunsTable({ runs, withModel, sorting, onSort }: RunsTableProps) {
+  const header = ({ sort, name, unit, className, term }: Column) => (
+    <SortHeader key={sort} column={sort} sorting={sorting} onSort={onSort} className={className} term={term}>
+      {name} {unit !== undefined && <span className="unit">{unit}</span>}
+    </SortHeader>
+  );
+  return (
+    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus
+    <div className="runs-box" role="region" aria-label="Runs" tabIndex={0}>
+      <table className="grid plain runs-table">
+        <thead>
+          <tr>
+            {header({ sort: "name", name: "Run", className: "r-name", term: "run" })}
+            {withModel && (
+              <th className="r-model" scope="col">
+                Language model
+              </th>
+            )}
+            <th className="r-size" scope="col">
+              Method
+            </th>
+            {COLUMNS.map(header)}
+          </tr>
+        </thead>
+        <tbody>
+          <Body runs={runs} withModel={withModel} sorting={sorting} />
+        </tbody>
+      </table>
+    </div>
+  );
+}
