@@ -16,6 +16,7 @@ from mxd.backend.queries.experts import known, top_tokens
 from mxd.backend.schemas import PassageHit, PassageRequest, PassageResult, PassageToken
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.database.tables import ExpertRecord, RunRecord
+from mxd.trainer.utils.wilson import wilson_interval
 
 if TYPE_CHECKING:
     from mxd.trainer.inference.results import RoutedToken, Routing
@@ -47,6 +48,14 @@ class Firing:
         """Share divided by density; None for dead or unindexed experts."""
         return self.share / self.density if self.density else None
 
+    @property
+    def lift_interval(self) -> tuple[float, float] | None:
+        """Interval of the share divided by density: the passage has far fewer tokens than the index."""
+        if not self.density:
+            return None
+        low, high = wilson_interval(self.share, self.tokens)
+        return low / self.density, high / self.density
+
 
 def firings(tokens: Sequence[RoutedToken], position: int | None) -> dict[int, list[tuple[int, float]]]:
     """Return expert -> (position, activation) on the considered tokens.
@@ -65,7 +74,10 @@ def firings(tokens: Sequence[RoutedToken], position: int | None) -> dict[int, li
 
 
 def ranked(firings_of: Mapping[int, Firing], request: PassageRequest) -> list[Firing]:
-    """Return the experts within the bounds, best first. By lift, experts without a density come last."""
+    """Return the experts within the bounds, best first.
+
+    By lift, the lower end of its interval counts, and experts without a density come last.
+    """
     low, high = request.min_density, request.max_density
     best = [
         firing
@@ -74,7 +86,11 @@ def ranked(firings_of: Mapping[int, Firing], request: PassageRequest) -> list[Fi
     ]
     if request.by == "mass":
         return sorted(best, key=lambda firing: (-firing.mass, firing.expert))
-    return sorted(best, key=lambda firing: (-(firing.lift or 0.0), -firing.mass, firing.expert))
+    return sorted(best, key=lambda firing: (-_least_lift(firing), -firing.mass, firing.expert))
+
+
+def _least_lift(firing: Firing) -> float:
+    return firing.lift_interval[0] if firing.lift_interval else 0.0
 
 
 def passage_result(
@@ -117,6 +133,7 @@ def passage_result(
 
 
 def _hit(firing: Firing, record: ExpertRecord | None, vocabulary: Vocabulary) -> PassageHit:
+    low, high = firing.lift_interval or (None, None)
     return PassageHit(
         expert=firing.expert,
         label=None,
@@ -124,6 +141,8 @@ def _hit(firing: Firing, record: ExpertRecord | None, vocabulary: Vocabulary) ->
         mass=firing.mass,
         share=firing.share,
         lift=firing.lift,
+        lift_low=low,
+        lift_high=high,
         density=firing.density,
         max_activation=record.max_activation if record else None,
         peak=max(firing.active, key=lambda pair: pair[1])[0],

@@ -148,27 +148,32 @@ def _fits(example: StoredExample, words: Sequence[str], vocabulary: Vocabulary) 
 def search(
     session: Session, browsed: BrowsedRun, typed: str, limit: int, vocabulary: Vocabulary
 ) -> tuple[SearchHit, ...]:
-    """Return the best matching experts without duplicates: by id, by label, by token, then by example."""
+    """Return the best matching experts without duplicates: by id, by label, by token, then by example.
+
+    A shorter list is the beginning of a longer one, so that two pages show the same order.
+    """
     matched: dict[int, Matched] = dict.fromkeys(_numbered(browsed, typed), "id")
-    for expert in labelled_like(browsed, typed)[:limit]:
+    for expert in labelled_like(browsed, typed)[:MAX_RANKED]:
         matched.setdefault(expert, "label")
     named = automatically_labelled_like(browsed, typed) if typed.strip() else []
-    for expert in named[: max(limit - len(matched), 0) // 3]:
+    for expert in named[: max(MAX_RANKED - len(matched), 0) // 3]:
         matched.setdefault(expert, "label")
     # Reserve room for examples, so that a common token does not hide them.
-    room = max(limit - len(matched), 0) * 2 // 3
+    room = max(MAX_RANKED - len(matched), 0) * 2 // 3
     users = browsed.search.strongest_users(vocabulary.prefix_matches(typed), room)
     for expert in users:
         matched.setdefault(expert, "token")
-    ranked = best_experts(session, browsed, typed)[:limit]
-    best = [expert for expert in ranked if expert not in matched][: limit - len(matched)]
-    examples = best_examples(session, browsed, typed, best, vocabulary)
-    for expert in best:
-        matched[expert] = "example"
+    if len(matched) < limit:
+        matched |= dict.fromkeys(
+            [each for each in best_experts(session, browsed, typed) if each not in matched], "example"
+        )
+    shown = list(matched.items())[:limit]
+    in_examples = [expert for expert, how in shown if how == "example"]
+    examples = best_examples(session, browsed, typed, in_examples, vocabulary)
     tokens = {expert: (vocabulary.name(token), share) for expert, (token, share) in users.items()}
     return tuple(
         _hit(browsed, expert, how, examples.get(expert), tokens.get(expert) if how == "token" else None)
-        for expert, how in list(matched.items())[:limit]
+        for expert, how in shown
     )
 
 

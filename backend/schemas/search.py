@@ -20,7 +20,8 @@ class PassageRequest(PromptText):
     position: Annotated[int | None, Field(ge=0)] = None
     """Position of the only token to consider. Default: all tokens except the start token."""
     by: RankBy = "mass"
-    """mass: sum of the expert's activations on the passage. lift: share of its active tokens divided by its density."""
+    """mass: sum of the expert's activations on the passage. lift: share of its active tokens divided by its density,
+    ranked by the lower end of its interval."""
     min_density: Share = None
     """Lower bound on density."""
     max_density: Share = None
@@ -51,6 +52,10 @@ class PassageHit(Schema):
     """Share of the considered tokens on which it is active."""
     lift: float | None
     """``share`` divided by its density; null if it is dead or not indexed."""
+    lift_low: float | None
+    """Lower end of the 95 % Wilson interval of the lift. It treats the tokens of the passage as independent."""
+    lift_high: float | None
+    """Upper end of the interval."""
     density: float | None
     """Null without an index."""
     max_activation: float | None

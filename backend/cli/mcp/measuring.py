@@ -80,7 +80,7 @@ class MeasuringTools:
             {
                 "expert": hit["expert"],
                 "label": hit["label"] or (hit["automatic"] or {}).get("label"),
-                **{name: hit[name] for name in ("mass", "share", "lift")},
+                **{name: hit[name] for name in ("mass", "share", "lift", "lift_low", "lift_high")},
             }
             for hit in response["hits"]
         ]

@@ -4367,6 +4367,16 @@ export interface components {
              */
             lift: number | null;
             /**
+             * Lift High
+             * @description Upper end of the interval.
+             */
+            lift_high: number | null;
+            /**
+             * Lift Low
+             * @description Lower end of the 95 % Wilson interval of the lift. It treats the tokens of the passage as independent.
+             */
+            lift_low: number | null;
+            /**
              * Mass
              * @description Sum of its activations.
              */
@@ -4396,7 +4406,8 @@ export interface components {
         PassageRequest: {
             /**
              * By
-             * @description mass: sum of the expert's activations on the passage. lift: share of its active tokens divided by its density.
+             * @description mass: sum of the expert's activations on the passage. lift: share of its active tokens divided by its density,
+             *     ranked by the lower end of its interval.
              * @default mass
              * @enum {string}
              */

@@ -56,8 +56,10 @@ def test_filters_do_not_reduce_the_number_of_results(live_client: TestClient) ->
     few = search(live_client, by="lift", min_density=middle, limit=3)
     assert [hit["expert"] for hit in few["hits"]] == kept[:3]
     assert few["matching"] == len(kept)
-    lifts = [hit["lift"] for hit in whole["hits"] if hit["lift"] is not None]
-    assert lifts == sorted(lifts, reverse=True)
+    found = [hit for hit in whole["hits"] if hit["lift"] is not None]
+    assert all(hit["lift_low"] <= hit["lift"] <= hit["lift_high"] for hit in found)
+    lows = [hit["lift_low"] for hit in found]
+    assert lows == sorted(lows, reverse=True)
 
 
 def test_the_start_token_counts_only_if_selected() -> None:
@@ -76,3 +78,11 @@ def test_rare_experts_come_first_by_lift_and_unindexed_ones_last() -> None:
     by_mass, by_lift = (ranked(found, PassageRequest(text="a", by=by)) for by in ("mass", "lift"))
     assert [firing.expert for firing in by_mass] == [3, 1, 2]
     assert [firing.expert for firing in by_lift] == [2, 1, 3]
+
+
+def test_experts_active_on_many_tokens_come_before_a_single_token_of_a_rare_one() -> None:
+    single = Firing(1, ((1, 1.0),), 40, 0.0005)
+    steady = Firing(2, tuple((place, 1.0) for place in range(30)), 40, 0.02)
+    assert (single.lift or 0) > (steady.lift or 0)
+    assert [each.expert for each in ranked({1: single, 2: steady}, PassageRequest(text="a", by="lift"))] == [2, 1]
+    assert Firing(3, ((1, 1.0),), 40, None).lift_interval is None

@@ -99,7 +99,7 @@ export const GLOSSARY = {
   summed_activation: { name: "Summed activation", text: "Sum of the expert’s activations on the passage." },
   lift: {
     name: "Lift",
-    text: "Share of the passage’s tokens on which the expert is active, divided by its density on the indexed text.",
+    text: "Share of the passage’s tokens on which the expert is active, divided by its density on the indexed text. Experts are ranked by the lower end of the 95 % interval. It treats tokens as independent (Wilson), so it is too narrow for repetitive passages.",
   },
   rate_ratio: {
     name: "Density ratio",
@@ -144,6 +144,14 @@ export const GLOSSARY = {
   output_norm: {
     name: "Share of output norm",
     text: "The expert’s share of the summed norms of all active experts’ outputs on this token.",
+  },
+  specificity: {
+    name: "Summed activation × rarity",
+    text: "Activation summed over the text, times log₂(1 / activation density). Experts that are active on most tokens of any text come last.",
+  },
+  traced_order: {
+    name: "Share × rarity",
+    text: "The expert’s share of the layer’s output norm on this token, times log₂(1 / activation density). Experts that are active on most tokens come last.",
   },
   kl: {
     name: "KL divergence",

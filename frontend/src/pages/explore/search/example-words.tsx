@@ -4,7 +4,7 @@ import { Button } from "@/components/ui/button";
 import { useBestExperts } from "@/hooks/use-best-experts";
 
 const MAX_WORDS = 6;
-const QUOTED = /“([^”]{2,})”/u;
+const QUOTED = /“(\p{L}[^”<|]+)”/u;
 
 interface ExampleWordsProps {
   readonly run: string;

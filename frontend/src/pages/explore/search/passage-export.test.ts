@@ -11,6 +11,8 @@ const hit: PassageHit = {
   mass: 2.5,
   share: 0.5,
   lift: null,
+  lift_low: null,
+  lift_high: null,
   density: null,
   max_activation: null,
   peak: 1,
@@ -27,7 +29,9 @@ describe("an exported passage search", () => {
     const [head, row] = passageCsv({ hits: [hit], tokens })
       .trim()
       .split(/\r?\n/);
-    expect(head).toBe("expert,label,automatic_label,mass,share,lift,density,strongest_on,top_tokens");
-    expect(row).toBe('7,"says ""no""",,2.5,0.5,,, no,');
+    expect(head).toBe(
+      "expert,label,automatic_label,mass,share,lift,lift_low,lift_high,density,strongest_on,top_tokens",
+    );
+    expect(row).toBe('7,"says ""no""",,2.5,0.5,,,,, no,');
   });
 });

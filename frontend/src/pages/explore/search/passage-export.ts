@@ -12,6 +12,8 @@ const COLUMNS = [
   "mass",
   "share",
   "lift",
+  "lift_low",
+  "lift_high",
   "density",
   "strongest_on",
   "top_tokens",
@@ -24,7 +26,7 @@ export function passageCsv({ hits, tokens }: Pick<PassageResult, "hits" | "token
     String(hit.expert),
     hit.label ?? "",
     hit.automatic?.label ?? "",
-    ...[hit.mass, hit.share, hit.lift, hit.density].map(cell),
+    ...[hit.mass, hit.share, hit.lift, hit.lift_low, hit.lift_high, hit.density].map(cell),
     tokens[hit.peak]?.text ?? "",
     hit.top_tokens.map((token) => token.text).join(" "),
   ]);

@@ -9,11 +9,12 @@ import { usePageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/plus-button";
-import { formatFixed, formatPercent } from "@/lib/text/format";
+import { formatCount, formatFixed, formatPercent } from "@/lib/text/format";
 import type { TermId } from "@/lib/text/glossary";
 
 interface Column {
   readonly name: string;
+  readonly unit?: string;
   readonly isNumber?: boolean;
   readonly term?: TermId;
 }
@@ -21,25 +22,37 @@ interface Column {
 const COLUMNS: readonly Column[] = [
   { name: "Id", isNumber: true },
   { name: "Label" },
+  { name: "Lift", unit: "95 % interval", isNumber: true, term: "lift" },
+  { name: "Active on", unit: "tokens", isNumber: true },
   { name: "Summed act.", isNumber: true, term: "summed_activation" },
-  { name: "Lift", isNumber: true, term: "lift" },
-  { name: "Share, %", isNumber: true },
   { name: "Density, %", isNumber: true, term: "density" },
   { name: "Peak token" },
   { name: "Top tokens", term: "top_tokens" },
 ];
 
-function liftText(lift: number | null): string {
-  return lift === null ? "–" : `× ${lift >= 100 ? lift.toFixed(0) : formatFixed(lift, 1)}`;
+const liftText = (lift: number) => (lift >= 100 ? formatCount(lift) : formatFixed(lift, 1));
+
+function LiftCell({ lift, lift_low: low, lift_high: high }: Pick<PassageHit, "lift" | "lift_low" | "lift_high">) {
+  if (lift === null || low === null || high === null) return "–";
+  return (
+    <>
+      × {liftText(lift)}{" "}
+      <span className="unit">
+        ({liftText(low)} to {liftText(high)})
+      </span>
+    </>
+  );
 }
 
 interface HitRowProps {
   readonly hit: PassageHit;
+  /** Number of considered tokens. */
+  readonly tokens: number;
   readonly strongest: string;
   readonly largest: number;
 }
 
-function HitRow({ hit, strongest, largest }: HitRowProps) {
+function HitRow({ hit, tokens, strongest, largest }: HitRowProps) {
   const links = usePageLinks();
   return (
     <tr>
@@ -54,10 +67,14 @@ function HitRow({ hit, strongest, largest }: HitRowProps) {
         </Link>
       </td>
       <td className="num">
+        <LiftCell {...hit} />
+      </td>
+      <td className="num">
+        {hit.active.length} <span className="unit">of {formatCount(tokens)}</span>
+      </td>
+      <td className="num">
         <CoefficientCell value={hit.mass} largest={largest} />
       </td>
-      <td className="num">{liftText(hit.lift)}</td>
-      <td className="num">{formatPercent(hit.share)}</td>
       <td className="num">{hit.density === null ? "–" : formatPercent(hit.density)}</td>
       <td>
         <TokenChip text={strongest} />
@@ -71,7 +88,14 @@ function HitRow({ hit, strongest, largest }: HitRowProps) {
   );
 }
 
-export function PassageHits({ result }: { readonly result: PassageResult }) {
+interface PassageHitsProps {
+  readonly result: PassageResult;
+  /** The only considered token, if one is chosen. */
+  readonly position: number | null;
+}
+
+export function PassageHits({ result, position }: PassageHitsProps) {
+  const considered = position === null ? result.tokens.filter(({ start }) => !start).length : 1;
   const largest = Math.max(...result.hits.map((hit) => hit.mass), 0);
   return (
     // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus
@@ -82,16 +106,22 @@ export function PassageHits({ result }: { readonly result: PassageResult }) {
             <th className="c-plus" scope="col">
               <span className="sr">Tray</span>
             </th>
-            {COLUMNS.map(({ name, isNumber = false, term }) => (
+            {COLUMNS.map(({ name, unit, isNumber = false, term }) => (
               <th key={name} scope="col" className={isNumber ? "num" : ""}>
-                {term === undefined ? name : <Term id={term}>{name}</Term>}
+                {term === undefined ? name : <Term id={term}>{name}</Term>} <span className="unit">{unit}</span>
               </th>
             ))}
           </tr>
         </thead>
         <tbody>
           {result.hits.map((hit) => (
-            <HitRow key={hit.expert} hit={hit} strongest={result.tokens[hit.peak]?.text ?? ""} largest={largest} />
+            <HitRow
+              key={hit.expert}
+              hit={hit}
+              tokens={considered}
+              strongest={result.tokens[hit.peak]?.text ?? ""}
+              largest={largest}
+            />
           ))}
         </tbody>
       </table>

@@ -67,8 +67,8 @@ function ResultBar({ run, result, params, setParams }: AnswerBarProps) {
         value={params.by}
         onChange={(by) => setParams({ by }, "push")}
         segments={[
-          { value: "mass", label: "Summed activation" },
           { value: "lift", label: "Lift over density" },
+          { value: "mass", label: "Summed activation" },
         ]}
       />
       <Button
@@ -121,9 +121,9 @@ export function PassageSearch({ run, params, setParams }: PassageSearchProps) {
       {text === "" && (
         <div className="search-empty">
           <EmptyState title="Find the experts that fire on a passage">
-            Paste a passage above. <Term id="summed_activation">Summed activation</Term> ranks experts by how strongly
-            they fire on it, <Term id="lift">lift</Term> by how much more often than elsewhere. Click a token to
-            restrict the ranking to it.
+            Paste a passage above. <Term id="lift">Lift</Term> ranks experts by how much more often they fire on it than
+            elsewhere, <Term id="summed_activation">summed activation</Term> by how strongly. Click a token to restrict
+            the ranking to it. Longer passages give narrower intervals.
           </EmptyState>
           {run.indexed_tokens !== null && <ExamplePrompts run={run.name} toPrompt={sentencePrompt} onChoose={search} />}
         </div>
@@ -140,7 +140,11 @@ export function PassageSearch({ run, params, setParams }: PassageSearchProps) {
             onChoose={(chosen) => setParams({ position: chosen }, "push")}
           />
           <ResultBar run={run} result={isPlaceholderData ? undefined : data} params={params} setParams={setParams} />
-          {data.hits.length === 0 ? <EmptyState title="No matching experts" /> : <PassageHits result={data} />}
+          {data.hits.length === 0 ? (
+            <EmptyState title="No matching experts" />
+          ) : (
+            <PassageHits result={data} position={isPlaceholderData ? null : position} />
+          )}
         </>
       )}
     </div>

@@ -2,7 +2,7 @@
 
 import { choiceParam, numberParam, textParam, type Values } from "@/hooks/use-url-state";
 
-export const RANKINGS = ["mass", "lift"] as const;
+export const RANKINGS = ["lift", "mass"] as const;
 
 /** `words` are looked up in labels, tokens and examples; a `passage` is run through the language model. */
 export const SEARCH_KINDS = ["words", "passage"] as const;
@@ -11,7 +11,7 @@ export const SEARCH_PARAMS = {
   kind: choiceParam(SEARCH_KINDS, "words"),
   text: textParam(""),
   position: numberParam(null, { min: 0 }),
-  by: choiceParam(RANKINGS, "mass"),
+  by: choiceParam(RANKINGS, "lift"),
   max_density: numberParam(null, { min: 0, max: 1 }),
 };
 

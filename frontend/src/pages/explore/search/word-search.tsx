@@ -88,6 +88,7 @@ export function WordSearch({ run, text, onText }: WordSearchProps) {
           value={draft.text}
           onChange={draft.setText}
           onSubmit={draft.commit}
+          onEnter="submit"
         />
       </section>
       {text.trim() === "" ? (
