@@ -157,7 +157,11 @@ def _jvp(
             read = output_TO.float() if sparse_layer.reads == "mlp-output" else dual_TI
             output_TO = sparse_layer(read).output_TO
         tangent_TO = forward_ad.unpack_dual(output_TO).tangent
-        return torch.zeros_like(output_TO) if tangent_TO is None else tangent_TO.float()
+        if tangent_TO is None:
+            # A layer may be constant around an input. An MLP is not: one of its operations has dropped the derivative.
+            assert sparse_layer is not None, "an operation of the MLP has no forward derivative"
+            return torch.zeros_like(output_TO)
+        return tangent_TO.float()
 
 
 @contextmanager

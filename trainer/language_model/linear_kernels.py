@@ -16,6 +16,7 @@ from contextlib import ExitStack
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.nn import functional as F
 
 from mxd.trainer.language_model.mlp_hooks import replace_forward
@@ -72,7 +73,8 @@ class _Linear:
     def forward(self, x: Tensor) -> Tensor:
         module = self.module
         rows = x.numel() // x.shape[-1]
-        if rows and self._kernels.is_packing_faster(rows):
+        # oneDNN's product has no derivative, and would drop a forward one without a word.
+        if rows and forward_ad.unpack_dual(x).tangent is None and self._kernels.is_packing_faster(rows):
             packed = self._current()
             if packed is not None:
                 return packed_product(x, packed, module.bias)

@@ -8,7 +8,9 @@ from contextlib import ExitStack
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
+from mxd.trainer.evaluation.jacobians import load_forward_derivatives
 from mxd.trainer.language_model import linear_kernels
 from mxd.trainer.language_model.linear_kernels import LinearKernels, pack, packed_product
 
@@ -41,6 +43,17 @@ def test_products_equal_those_of_the_module(shape: tuple[int, ...]) -> None:
     assert "forward" not in vars(linears[0])
     is_packed = kernels.bytes_left < linear_kernels.PACKED_BYTES
     assert is_packed == bool(x.numel())
+
+
+@pytest.mark.usefixtures("packed_only")
+def test_forward_derivatives_are_kept() -> None:
+    load_forward_derivatives()
+    linears, x, direction = module(), torch.randn(8, WIDTH), torch.randn(8, WIDTH)
+    with ExitStack() as stack, forward_ad.dual_level():
+        LinearKernels(linears).apply(stack)
+        tangent: Tensor | None = forward_ad.unpack_dual(linears(forward_ad.make_dual(x, direction))).tangent
+    assert tangent is not None
+    torch.testing.assert_close(tangent, direction @ linears[0].weight.T @ linears[1].weight.T)
 
 
 @pytest.mark.usefixtures("packed_only")
