@@ -34,6 +34,7 @@ from mxd.trainer.data.activations import ActivationBuffer, BatchPlan, StreamSpec
 from mxd.trainer.data.sequences import fingerprint, sequences
 from mxd.trainer.errors import CancelledError, NotFoundError, UserError
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
+from mxd.trainer.language_model.tokenizer import start_token_name, with_start_token
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 from mxd.trainer.utils.distributed import SINGLE_PROCESS, ProcessGroup
 from mxd.trainer.utils.files import atomic_write, disk_errors, exclusive_lock, read_json
@@ -63,6 +64,8 @@ class CacheManifest(Config):
     """Layer indices, ascending."""
     buffer_tokens: int
     """Tokens per full buffer."""
+    default_start_token: str
+    """Start token of a text that names none."""
     tokens: int
     """Number of tokens to cache."""
     files: dict[str, str] = Field(default_factory=dict)
@@ -74,7 +77,8 @@ class CacheManifest(Config):
         return cls(
             language_model=stream.language_model,
             language_model_dtype=str(language_model.dtype).removeprefix("torch."),
-            text=stream.text,
+            text=with_start_token(stream.text, language_model.tokenizer),
+            default_start_token=start_token_name(language_model.tokenizer),
             text_fingerprint=fingerprint(stream.text),
             seed=stream.seed,
             layers=stream.layers,
@@ -212,6 +216,8 @@ class ActivationCache:
             UserError: it was written with another text, other settings, or has too few tokens.
         """
         self._check_equal("dataset", self.manifest.text_fingerprint, fingerprint(text))
+        if text.start_token is None:
+            text = text.model_copy(update={"start_token": self.manifest.default_start_token})
         self._check_equal("dataset settings", _without_path(self.manifest.text), _without_path(text))
         if tokens > self.tokens:
             raise UserError(f"The cache {self.folder} holds {self.tokens:,} tokens. Lower --tokens to that.")
@@ -264,15 +270,13 @@ class ActivationCache:
             return index
         return index % max(1, self.tokens // plan.buffer_tokens)
 
-    def token_ids(self, tokenizer: PreTrainedTokenizerBase) -> Iterator[npt.NDArray[np.int32]]:
+    def token_ids(self, text: TextConfig, tokenizer: PreTrainedTokenizerBase) -> Iterator[npt.NDArray[np.int32]]:
         """Yield the token ids [S, C] of each complete buffer.
 
-        Raises:
-            UserError: the dataset is missing, or has changed since.
+        Args:
+            text: the text of the cache, for which ``check_text`` passes; it may have moved since.
+            tokenizer: the language model's.
         """
-        text = self.manifest.text
-        if fingerprint(text) != self.manifest.text_fingerprint:
-            raise UserError(f"{text.dataset} has changed since the cache {self.folder} was written. Use another cache.")
         rows = sequences(text, tokenizer, tokens=self.tokens, seed=self.manifest.seed, order="shuffled")
         while buffer := list(islice(rows, self.manifest.buffer_tokens // text.context_length)):
             yield np.stack(buffer)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from tokenizers.decoders import ByteLevel
 
+from mxd.trainer.config import TextConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.sources import local_folder
 from mxd.trainer.language_model.untrusted.tokenizer_check import check_tokenizer_files
@@ -85,6 +86,20 @@ def _cannot_load(source: str, error: Exception) -> UserError:
     return UserError(
         f"The tokenizer of {source} cannot be loaded ({first_line(error)}). Check the name, or copy the folder again."
     )
+
+
+def with_start_token(text: TextConfig, tokenizer: PreTrainedTokenizerBase) -> TextConfig:
+    """Return ``text`` with the name of its start token, which ``start_token_id`` chooses if it has none.
+
+    Raises:
+        UserError: as ``start_token_id``.
+    """
+    return text.model_copy(update={"start_token": start_token_name(tokenizer, text.start_token)})
+
+
+def start_token_name(tokenizer: PreTrainedTokenizerBase, name: str | None = None) -> str:
+    """Text of the token whose id is ``start_token_id``."""
+    return str(tokenizer.convert_ids_to_tokens(start_token_id(tokenizer, name)))
 
 
 def start_token_id(tokenizer: PreTrainedTokenizerBase, name: str | None = None) -> int:

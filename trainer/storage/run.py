@@ -25,7 +25,7 @@ from pydantic import Field, TypeAdapter
 from mxd.trainer.config import SAMPLE, LayerConfig, TrainConfig
 from mxd.trainer.config.training import parse_train_config
 from mxd.trainer.errors import NotFoundError, UserError
-from mxd.trainer.language_model.tokenizer import load_tokenizer, start_token_id
+from mxd.trainer.language_model.tokenizer import load_tokenizer, with_start_token
 from mxd.trainer.layers.files import CONFIG_FILE, WEIGHTS_FILE, read_layer_config
 from mxd.trainer.storage.model_card import write_card
 from mxd.trainer.storage.portable import (
@@ -98,9 +98,7 @@ class Run:
         """Create the directory of a new run. The config is written last: a folder without it is not a run."""
         folder = runs_folder(data) / config.name
         folder.mkdir(parents=True, exist_ok=True)
-        start_token = str(tokenizer.convert_ids_to_tokens(start_token_id(tokenizer, config.text.start_token)))
-        text = config.text.model_copy(update={"start_token": start_token})
-        config = config.model_copy(update={"text": text})
+        config = config.model_copy(update={"text": with_start_token(config.text, tokenizer)})
         tokenizer.save_pretrained(folder / TOKENIZER_FOLDER)
         atomic_write(folder / RUN_FILE, config.model_dump_json(indent=1) + "\n")
         return cls(folder, config)

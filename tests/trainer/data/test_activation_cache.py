@@ -12,6 +12,7 @@ import torch
 from mxd.trainer.data.activation_cache import MANIFEST, ActivationCache, filled_cache, write_cache
 from mxd.trainer.data.activations import LiveActivations, StreamSpec, batches
 from mxd.trainer.errors import CancelledError, NotFoundError, UserError
+from mxd.trainer.storage.run import Run
 from mxd.trainer.training.train import train_layer
 from mxd.trainer.utils.callbacks import Callbacks
 from mxd.trainer.utils.distributed import ProcessGroup
@@ -73,6 +74,17 @@ def test_training_on_a_cache_needs_no_forward_pass(
     config = shared.config(name="cached")
     result = train_layer(config, shared.data, shared.database, shared.language_model, cache=cache)
     assert result.status == "finished"
+
+
+def test_a_run_on_a_cache_is_resumed_without_naming_its_start_token(world: World) -> None:
+    cache = filled_cache(world.data / "cache", stream_of(world), world.language_model)
+    train_layer(world.config(), world.data, world.database, world.language_model, cache=cache)
+    stored = Run.load("small", world.data).config
+    assert stored.text.start_token is not None
+    for config in (world.config(), stored):
+        cache.check(StreamSpec.from_configs([config]))
+    with pytest.raises(UserError, match="another dataset settings"):
+        cache.check(stream_of(world, text=world.text.model_copy(update={"start_token": "<s>"})))
 
 
 def test_an_interrupted_cache_is_continued(shared: World, tmp_path: Path, cache: ActivationCache) -> None:

@@ -174,7 +174,7 @@ def route_cached(
     context = config.text.context_length
     size, left = max(1, TOKENS_PER_BATCH // context), max(1, config.tokens // context)
     batches, done = count(), 0
-    for index, rows_SL in enumerate(cache.token_ids(language_model.tokenizer)):
+    for index, rows_SL in enumerate(cache.token_ids(config.text, language_model.tokenizer)):
         captured = cache.activations(run.config.layer, index)
         for first in range(0, min(len(rows_SL), left - done), size):
             number, ids_SL = next(batches), rows_SL[first : first + min(size, left - done)].astype(np.int64)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -32,7 +34,7 @@ def test_the_index_of_a_cache_equals_brute_force(
     monkeypatch.setattr(collect_module, "TOKENS_PER_BATCH", per_batch)
     train_layer(world.config(), world.data, world.database, world.language_model)
     run = Run.load("small", world.data)
-    ids_SL = np.concatenate(list(cache.token_ids(world.language_model.tokenizer)))
+    ids_SL = np.concatenate(list(cache.token_ids(world.text, world.language_model.tokenizer)))
     inputs_TI = torch.cat([cache.activations(1, index).input_TI for index in range(3)])
     captured = capture_layers(world.language_model, [1], ids_SL)[1].input_TI
     assert torch.equal(inputs_TI, captured.bfloat16().float()), "token ids belong to the activations"
@@ -48,6 +50,15 @@ def test_the_index_of_a_cache_equals_brute_force(
         records = session.scalars(select(ExpertRecord).order_by(ExpertRecord.expert)).all()
         assert session.scalars(select(IndexRecord)).one().tokens == tokens
     assert [record.active_tokens for record in records] == active_N.tolist()
+
+
+def test_the_text_of_a_cache_may_move(world: World, cache: ActivationCache) -> None:
+    train_layer(world.config(), world.data, world.database, world.language_model, cache=cache)
+    old = Path(world.text.dataset)
+    moved = world.text.model_copy(update={"dataset": str(old.rename(old.with_name("moved.jsonl")))})
+    config = IndexConfig(text=moved, tokens=640)
+    run = Run.load("small", world.data)
+    assert build_index(run, config, world.language_model, world.database, cache=cache).tokens == 640
 
 
 def test_another_text_or_too_many_tokens_are_errors(world: World, cache: ActivationCache) -> None:
