@@ -25,7 +25,7 @@ def test_pasted_texts_are_compared(page: Page) -> None:
     start.click()
     table = page.get_by_role("region", name="Experts that tell the texts apart")
     expect(table).to_be_visible(timeout=60_000)  # the language model is loaded on first use
-    expect(page.get_by_text("with the documents assigned to A and B at random")).to_be_visible()
+    expect(page.get_by_text("documents assigned to A and B at random")).to_be_visible()
     expect(page.get_by_text(re.compile("only in A")).first).to_be_visible()
     page.get_by_role("button", name="Labelled only").click()
     expect(page.get_by_text("None of these experts has a label").or_(table)).to_be_visible()

@@ -16,7 +16,7 @@ import { Term } from "@/components/terms/term";
 import { Command } from "@/components/ui/copyable-command";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { useUrlState } from "@/hooks/use-url-state";
-import { formatCount } from "@/lib/text/format";
+import { formatCount, formatPercent } from "@/lib/text/format";
 
 import { PAPER_URL } from "@/lib/text/paper";
 
@@ -47,6 +47,19 @@ function AllLayers({ run }: { readonly run: RunSummary }) {
   );
 }
 
+/** How faithful the layer is, if it was evaluated on text that it was not trained on. */
+function LossRecovered({ run: { held_out: heldOut } }: { readonly run: RunSummary }) {
+  if (heldOut === null || heldOut.seen_text) return null;
+  const { value, low, high } = heldOut.loss_recovered;
+  return (
+    <>
+      {" "}
+      <Term id="loss_recovered">Loss recovered</Term>: {formatPercent(value, 1)} % (95 % interval{" "}
+      {formatPercent(low, 1)} to {formatPercent(high, 1)}, {formatCount(heldOut.tokens)} held-out tokens).
+    </>
+  );
+}
+
 function describeActiveExperts({ has_top_k: hasTopK, k }: RunSummary): string {
   return hasTopK ? `Each token uses ${String(k)} of them.` : "Each token uses those above a threshold.";
 }
@@ -68,6 +81,7 @@ function Intro({ run }: { readonly run: RunSummary }) {
       <p>
         This run: {methodName(run.method)}, layer {run.layer} of {run.language_model_name}; each expert is{" "}
         {hasHiddenLayer(run) ? "a linear map" : "a single direction"}.
+        <LossRecovered run={run} />
         <AllLayers run={run} />
       </p>
     </section>

@@ -14,7 +14,7 @@ import { Button } from "@/components/ui/button";
 import { useIsNarrow } from "@/hooks/use-is-narrow";
 import { formatCount, formatPercent, formatPlural } from "@/lib/text/format";
 
-import { ratioText, type Side } from "./ratio-text";
+import { ratioText, type Side, singleUnit } from "./ratio-text";
 
 /** The style sheet hides the other columns on narrow screens. */
 const NARROW_COLUMNS = 5;
@@ -70,6 +70,7 @@ function HitRow({ hit, side, result, isOpen, onOpen }: RowProps) {
   const links = usePageLinks();
   const { contrast } = hit;
   const ratio = ratioText(contrast, side);
+  const warning = singleUnit(contrast, result.unit);
   const isNarrow = useIsNarrow();
   return (
     <Fragment>
@@ -96,6 +97,7 @@ function HitRow({ hit, side, result, isOpen, onOpen }: RowProps) {
         </td>
         <td className="num c-ratio">
           {ratio.value} <span className="unit">({ratio.interval})</span>
+          {warning !== null && <span className="unit single">{warning}</span>}
         </td>
         <td className="num">{formatPercent(contrast.density_a)}</td>
         <td className="num">{formatPercent(contrast.density_b)}</td>

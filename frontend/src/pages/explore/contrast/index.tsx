@@ -17,7 +17,7 @@ import { NumberInput } from "@/components/ui/number-input";
 import { Remaining } from "@/components/ui/remaining";
 import { EmptyState, ErrorState } from "@/components/ui/states";
 import { useUrlState } from "@/hooks/use-url-state";
-import { formatCount } from "@/lib/text/format";
+import { formatCount, formatDuration } from "@/lib/text/format";
 
 import { chosenKinds, CONTRAST_PARAMS, MAX_EXPERTS, MAX_TOKENS, OWN_TEXT } from "./contrast-params";
 import { splitDocuments } from "./documents";
@@ -25,6 +25,10 @@ import type { Side } from "./ratio-text";
 import { ResultView } from "./result-view";
 import { TextChoice } from "./text-choice";
 import { type ContrastWork, useContrast } from "./use-contrast";
+
+/** Measured: two texts of this many tokens took this long with the demo's language model. */
+const TIMED_TOKENS = 8192;
+const TIMED_SECONDS = 40;
 
 function ProgressLine({ work }: { readonly work: ContrastWork }) {
   if (work.status === "stopped") return <p className="dim">Cancelled.</p>;
@@ -56,8 +60,8 @@ function Explanation() {
       Choose two kinds of the indexed text, or your own texts. Both are run through the model. Each expert’s{" "}
       <Term id="density">activation density</Term> in A is divided by that in B. Every ratio has a{" "}
       <Term id="interval">95 % interval</Term>, computed over documents. <Term id="q_value">q-values</Term> correct for
-      the number of experts. SmolLM2-135M needs about 40 s of CPU time for two texts of 8,192 tokens. Nothing is stored
-      on the server.
+      the number of experts. As a control, the documents are assigned to the two texts at random. Nothing is stored on
+      the server.
     </EmptyState>
   );
 }
@@ -93,6 +97,12 @@ function StartBar({ work, tokens, onTokens, problem, canStart, onStart }: StartB
         <Button variant="primary" disabled={!canStart} onClick={onStart}>
           Compare<kbd aria-hidden="true">{SUBMIT_KEY}</kbd>
         </Button>
+      )}
+      {work.status !== "working" && (
+        <span className="dim">
+          Runs {formatCount(2 * tokens)} tokens through the model: about{" "}
+          {formatDuration((tokens / TIMED_TOKENS) * TIMED_SECONDS)} for SmolLM2-135M on two idle CPU cores
+        </span>
       )}
       {problem !== null && <span className="bad">{problem}</span>}
     </div>

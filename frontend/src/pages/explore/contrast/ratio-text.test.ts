@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 
-import { ratioText } from "./ratio-text";
+import { ratioText, singleUnit } from "./ratio-text";
 
 const contrast = (active_a: number, active_b: number, value: number, low: number, high: number) => ({
   expert: 1,
@@ -24,4 +24,12 @@ test("the ratio is above 1 in its direction", () => {
 test("an expert that is active in one text only has no ratio", () => {
   expect(ratioText(contrast(80, 0, 161, 11.6, 2230), "a")).toEqual({ value: "only in A", interval: "× 12 or more" });
   expect(ratioText(contrast(0, 80, 0.005, 0.0004, 0.08), "b").value).toBe("only in B");
+});
+
+test("a density that rests on one document is called unreliable", () => {
+  const found = contrast(80, 3, 20, 2, 200);
+  expect(singleUnit({ ...found, units_a: 12 }, "document")).toBe("unreliable: one active document in B");
+  expect(singleUnit(found, "sequence")).toBe("unreliable: one active sequence in A and B");
+  expect(singleUnit({ ...found, units_a: 12, units_b: 2 }, "document")).toBeNull();
+  expect(singleUnit({ ...found, units_a: 12, units_b: 0 }, "document")).toBeNull();
 });

@@ -34,30 +34,37 @@ function Summary({ result }: { readonly result: ContrastResult }) {
     `${formatPlural(units, unit)}, ${formatCount(tokens)} tokens`;
   const byChance =
     chance.most_found === 0
-      ? "no expert was found."
-      : `${formatFixed(chance.mean_found, 1)} experts were found on average, and ${formatCount(chance.most_found)} at most.`;
+      ? "none found."
+      : `${formatFixed(chance.mean_found, 1)} found on average, ${formatCount(chance.most_found)} at most.`;
+  const isFew = unit === "sequence";
   return (
     <div className="contrast-summary">
       <p className="verdict">
         Of {formatCount(tested)} tested experts, {formatCount(result.found_a)} are active more often in A ({a.name}) and{" "}
         {formatCount(result.found_b)} in B ({b.name}), with a <Term id="q_value">false discovery rate</Term> of 5 %.
-        {unit === "sequence" && " Too little text for a reliable test: treat these counts as upper limits."}
+        {isFew && " Too little text for a reliable test: treat these counts as upper limits."}
       </p>
-      <p className="dim">
-        Control: with the {unit}s assigned to A and B at random ({chance.shuffles} times), {byChance} A: {size(a)}. B:{" "}
-        {size(b)}. Tested experts have at least {min_tokens} active tokens in at least {min_units} {unit}s. The experts
-        are sorted by the lower end of the ratio’s interval.
-        {unit === "sequence" && (
+      <ul className="dim">
+        <li>
+          Text A: {size(a)}. Text B: {size(b)}.
+        </li>
+        <li>
+          Control: {unit}s assigned to A and B at random, {chance.shuffles} times: {byChance}
+        </li>
+        <li>
+          Tested: experts with at least {min_tokens} active tokens in at least {min_units} {unit}s.
+        </li>
+        <li>Order: lower end of the ratio’s interval, largest first.</li>
+        {isFew && (
           <>
-            {" "}
-            <span className="bad">
-              A text has fewer than 10 documents, so sequences are the unit. Sequences of one document are not
-              independent: intervals and q-values are too small, and the control has the same fault. Use more tokens per
-              text.
-            </span>
+            <li className="bad">A text has fewer than 10 documents, so sequences are the unit.</li>
+            <li className="bad">
+              Sequences of one document are not independent: intervals and q-values are too small, also in the control.
+            </li>
+            <li className="bad">Use more tokens per text.</li>
           </>
         )}
-      </p>
+      </ul>
     </div>
   );
 }

@@ -39,6 +39,7 @@ function ResultSummary({ run, result, params }: AnswerProps) {
       <span className="count" role="status">
         <b>{formatCount(result.hits.length)}</b> of {formatCount(result.matching)} shown; {formatCount(result.firing)}{" "}
         fire {params.position === null ? "on the passage" : "on the token"}
+        {params.by === "lift" && "; sorted by the lower end of the lift’s interval"}
       </span>
       <span className="grow" />
       <AddToList run={run.name} experts={result.hits.map((hit) => hit.expert)} label="Add all to list" />

@@ -100,8 +100,7 @@ export function Overview({ run, view, onView, onFilter }: OverviewProps) {
   const { chosen, onSelect, clear, version } = useSelection(points);
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
   if (figure === undefined) return <LoadingState label="Loading overview" rows={8} rowHeight={34} />;
-  const sampled =
-    figure.drawn < figure.total ? `; ${formatCount(figure.drawn)} drawn: outliers and a random sample` : "";
+  const sampled = figure.drawn < figure.total ? `; ${formatCount(figure.drawn)} drawn (all outliers)` : "";
   return (
     <section className="overview">
       <div className="pane">
