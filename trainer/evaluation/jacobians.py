@@ -156,7 +156,7 @@ def _jvp(
         if sparse_layer is not None:
             read = output_TO.float() if sparse_layer.reads == "mlp-output" else dual_TI
             output_TO = sparse_layer(read).output_TO
-        tangent_TO = forward_ad.unpack_dual(output_TO).tangent
+        tangent_TO: Tensor | None = forward_ad.unpack_dual(output_TO).tangent
         if tangent_TO is None:
             # A layer may be constant around an input. An MLP is not: one of its operations has dropped the derivative.
             assert sparse_layer is not None, "an operation of the MLP has no forward derivative"
