@@ -163,7 +163,7 @@ export const GLOSSARY = {
   },
   circuit_verdict: {
     name: "Verdict on a circuit",
-    text: "Each expert of the graph is ablated, and the measured change of the logit is compared with the predicted one. The predictions hold if r ≥ 0.6, at least 75 % have the right direction, and the slope is 0.5 to 2. Caution: r ≥ 0.3 and 65 %, or fewer than 5 experts, too few for r. A layer is faded below 25 % of its predicted change. These limits are conventions of MxD Explorer. On the demo’s model, only predictions of the last layer with a run agree, most of them only in direction.",
+    text: "Each expert of the graph is ablated, and the measured change of the logit is compared with the predicted one. The predictions hold if r ≥ 0.6, at least 75 % have the right direction, and the slope is 0.5 to 2. Caution: r ≥ 0.3 and 65 %, or fewer than 5 experts, too few for r. If more than half of the influence is unexplained, the verdict is at most caution. A layer is faded below 25 % of its predicted change. These limits are conventions of MxD Explorer.",
   },
   influence: {
     name: "Influence",

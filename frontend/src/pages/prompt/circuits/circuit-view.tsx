@@ -9,7 +9,7 @@ import { useShortcut } from "@/hooks/use-shortcut";
 import type { SetParams, Values } from "@/hooks/use-url-state";
 
 import { type Check, useCheck } from "./check/use-check";
-import { checkLayers, isWeak } from "./check/verdict";
+import { checkLayers, isWeak } from "./check/measured";
 import { VerdictLine } from "./check/verdict-line";
 import type { CIRCUIT_PARAMS } from "./circuit-params";
 import { SaveGraph } from "./file/file-buttons";
@@ -108,6 +108,7 @@ function CircuitView(props: CircuitViewProps) {
           ablated={new Set(params.ablated)}
           pinned={new Set(params.pinned)}
           weak={weak}
+          measured={check.measured}
           zoom={params.zoom === null ? null : params.zoom / 100}
           onSelect={(node) => setParams({ node })}
         />

@@ -89,6 +89,14 @@ function Zoom({ params, setParams }: Pick<ToolbarProps, "params" | "setParams">)
   );
 }
 
+/** Edges between experts are what makes a graph more than a list of contributions. */
+function expertEdges({ nodes, edges }: ShownGraph): string {
+  const isExpert = (index: number) => nodes[index]?.node.kind === "expert";
+  const joined = edges.filter(({ source, target }) => isExpert(source) && isExpert(target)).length;
+  const number = joined === 0 ? "None" : formatCount(joined);
+  return `${number} of the ${formatCount(edges.length)} shown edges ${joined > 1 ? "join" : "joins"} two experts.`;
+}
+
 export function Toolbar({ response, shown, params, setParams, isTraced }: ToolbarProps) {
   return (
     <div className="circuit-toolbar">
@@ -135,8 +143,8 @@ export function Toolbar({ response, shown, params, setParams, isTraced }: Toolba
       <p className="dim">
         The <Term id="circuit">circuit</Term> has {response.graph.nodes.length - 1} nodes with{" "}
         {formatPercent(response.graph.retained_influence, 0)} % of all <Term id="influence">influence</Term>, out of{" "}
-        {formatCount(response.graph.num_nodes)}. <Term id="error_node">Error nodes</Term> are what a layer does not
-        reconstruct.
+        {formatCount(response.graph.num_nodes)}. {expertEdges(shown)} <Term id="error_node">Error nodes</Term> are what
+        a layer does not reconstruct.
       </p>
     </div>
   );

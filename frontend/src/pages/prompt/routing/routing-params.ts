@@ -41,7 +41,7 @@ export const ROUTING_PARAMS = {
   layers: namesParam,
   /** Active experts per token; null for the run's own K. */
   k: numberParam(null, { min: 1 }),
-  rank: choiceParam(["summed", "largest", "often", "rarest"], "summed"),
+  rank: choiceParam(["specific", "summed", "largest", "often", "rarest"], "specific"),
   /** Hides experts above this density in percent. */
   density: numberParam(100, { min: 0, max: 100 }),
   /** Hides experts that are active on most tokens. */

@@ -30,7 +30,8 @@ async function check(
   const asked = { ...request, target };
   const effects = await measureEffects(asked, groups, signal);
   queries.setQueryData(circuitEffectsQuery(asked, groups).queryKey, effects);
-  return verdict(effects.agreement, ids.length, response.graph.nodes.filter(({ kind }) => kind === "expert").length);
+  const experts = response.graph.nodes.filter(({ kind }) => kind === "expert").length;
+  return verdict(effects.agreement, ids.length, experts, response.graph.origins);
 }
 
 /** Cancelled with its requests when the page no longer shows it. */

@@ -3,9 +3,9 @@ import { expect, test } from "vitest";
 import { type Example, examplesStatus, listedExamples, nextToCheck } from "./examples";
 import type { Level } from "./verdict";
 
-const example = (prompt: string, level?: Level | null): Example => ({
+const example = (prompt: string, level?: Level | null, reliability = 0.5): Example => ({
   prompt,
-  found: level == null ? level : { level, headline: level, figures: [] },
+  found: level == null ? level : { level, headline: level, reliability, figures: [] },
 });
 
 test("examples are checked in order until three are usable", () => {
@@ -19,6 +19,8 @@ test("examples are checked in order until three are usable", () => {
 test("checked examples are listed with the most reliable first, and the failed ones stay", () => {
   const done = [example("a", "bad"), example("b", "weak"), example("c", null), example("d", "good")];
   expect(listedExamples(done).map(({ prompt }) => prompt)).toEqual(["d", "b", "a", "c"]);
+  const weak = [example("a", "weak", 0.4), example("b", "weak", 0.6), example("c", "weak", 0.5)];
+  expect(listedExamples(weak).map(({ prompt }) => prompt)).toEqual(["b", "c", "a"]);
   expect(examplesStatus(done)).toContain("2 of 4 examples have a usable graph");
   expect(examplesStatus(done)).toContain("They were selected for this");
 });

@@ -30,7 +30,7 @@ export function nextToCheck(examples: readonly Example[]): number | null {
 }
 
 const LEVELS = ["good", "weak", "bad"] as const;
-const rank = ({ found }: Example) => (found == null ? LEVELS.length : LEVELS.indexOf(found.level));
+const rank = ({ found }: Example) => (found == null ? LEVELS.length : LEVELS.indexOf(found.level) - found.reliability);
 
 /** The checked examples, the most reliable graph first; while checking, the next ones too, in their order. */
 export function listedExamples(examples: readonly Example[]): readonly Example[] {

@@ -7,7 +7,8 @@ import { type CircuitRequest, circuitEffectsQuery } from "@/api/circuits";
 import type { CircuitResponse } from "@/api/types";
 import { MAX_GROUPS, ablatedExperts } from "@/pages/prompt/circuits/panel/ablation-groups";
 
-import type { Agreement, MeasuredEffects } from "./verdict";
+import type { MeasuredEffects } from "./measured";
+import type { Agreement } from "./verdict";
 
 export interface Check {
   readonly measured: MeasuredEffects;

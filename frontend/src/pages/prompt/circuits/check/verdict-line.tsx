@@ -6,21 +6,15 @@ import type { CircuitResponse } from "@/api/types";
 import { Term } from "@/components/terms/term";
 import { Button } from "@/components/ui/button";
 import { useIsNarrow } from "@/hooks/use-is-narrow";
-import { formatPercent } from "@/lib/text/format";
 
+import { checkLayers, describeLayer, isWeak } from "./measured";
 import type { Check } from "./use-check";
-import { checkLayers, isWeak, unexplained, verdict } from "./verdict";
+import { unexplained, verdict } from "./verdict";
 
 function WeakLayers({ response, check }: { readonly response: CircuitResponse; readonly check: Check }) {
   const weak = checkLayers(response, check.measured).filter(isWeak);
   if (weak.length === 0) return null;
-  const named = weak.map(({ layer, share }) => `layer ${layer} (${formatPercent(share, 0)} %)`);
-  return (
-    <p className="dim">
-      Faded layers, with the measured change as a share of the predicted one (below 25 %; negative in the opposite
-      direction): {named.join(", ")}.
-    </p>
-  );
+  return <p className="dim">Faded, by what ablating all its experts changed: {weak.map(describeLayer).join("; ")}.</p>;
 }
 
 interface VerdictLineProps {
@@ -43,7 +37,10 @@ export function VerdictLine({ response, check, isFromFile }: VerdictLineProps) {
   const [isOpen, setOpen] = useState(false);
   const isNarrow = useIsNarrow();
   const experts = response.graph.nodes.filter(({ kind }) => kind === "expert").length;
-  const found = check.agreement === undefined ? null : verdict(check.agreement, check.measured.size, experts);
+  const found =
+    check.agreement === undefined
+      ? null
+      : verdict(check.agreement, check.measured.size, experts, response.graph.origins);
   const isWaiting = found === null && !isFromFile && experts > 0 && check.error === null;
   const outside = unexplained(response.graph.origins);
   const measured = found?.figures ?? (isWaiting ? PENDING : []);

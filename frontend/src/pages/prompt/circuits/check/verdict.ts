@@ -1,10 +1,7 @@
 /** The verdict on a graph: how far the changes that it predicts were measured when its experts were ablated. */
 
-import type { CircuitNode, CircuitResponse } from "@/api/types";
+import type { CircuitResponse } from "@/api/types";
 import { formatFixed, formatPercent } from "@/lib/text/format";
-
-/** Changes of the logit by node id, of the nodes that were ablated one at a time. */
-export type MeasuredEffects = ReadonlyMap<string, number>;
 
 export interface Agreement {
   readonly correlation: number | null;
@@ -24,14 +21,9 @@ export interface Figure {
 export interface Verdict {
   readonly level: Level;
   readonly headline: string;
+  /** Orders graphs of one level: the lower end of the interval of the share of right directions. */
+  readonly reliability: number;
   readonly figures: readonly Figure[];
-}
-
-export interface LayerCheck {
-  readonly layer: number;
-  readonly experts: number;
-  /** Share of the predicted change that was measured in its direction; negative if most went the other way. */
-  readonly share: number;
 }
 
 /** Fewest experts for which the server computes a correlation. */
@@ -40,13 +32,13 @@ const MIN_CORRELATED = 5;
 /** Below this share of right directions, a graph is not to be relied on. */
 const MIN_SAME_SIGN = 0.65;
 
-/** A layer below this share is faded. */
-const MIN_SHARE = 0.25;
+/** Above this share of influence that begins in neither tokens nor experts, no verdict is good. */
+const MAX_UNEXPLAINED = 0.5;
 
 const HEADLINES: Readonly<Record<Level, string>> = {
   good: "The graph’s predictions hold on this prompt",
-  weak: "Read this graph with caution",
-  bad: "Do not rely on this graph",
+  weak: "The graph’s predictions hold only in part",
+  bad: "Do not rely on this graph: its predictions fail",
 };
 
 const MAYBE_CHANCE = "Weak evidence: the directions may be right by chance";
@@ -76,14 +68,28 @@ function levelOf({ correlation, same_sign, slope }: Agreement): Level {
   return correlation >= 0.3 && same_sign >= MIN_SAME_SIGN ? "weak" : "bad";
 }
 
+type Origins = CircuitResponse["graph"]["origins"];
+
+/** Null for files without it. */
+function unexplainedShare(origins: Origins): number | null {
+  return Object.keys(origins).length === 0 ? null : (origins.mlp ?? 0) + (origins.error ?? 0);
+}
+
+function headlineOf(level: Level, isMaybeChance: boolean, share: number): string {
+  const headline = level === "weak" && isMaybeChance ? MAYBE_CHANCE : HEADLINES[level];
+  if (share <= MAX_UNEXPLAINED) return headline;
+  return `${headline}, ${level === "good" ? "but" : "and"} ${formatPercent(share, 0)} % of the influence is unexplained`;
+}
+
 /** Change of r above which the verdict names the one expert that it depends on. */
 const LARGE_CHANGE = 0.2;
 
 /** A headline and the figures behind it, or null if nothing was measured. */
-export function verdict(agreement: Agreement, checked: number, experts: number): Verdict | null {
+export function verdict(agreement: Agreement, checked: number, experts: number, origins: Origins): Verdict | null {
   const { correlation, correlation_without_largest: withoutLargest, same_sign, slope } = agreement;
   if (checked === 0 || same_sign === null) return null;
   const level = levelOf(agreement);
+  const share = unexplainedShare(origins) ?? 0;
   const some =
     checked < experts ? `the ${checked} most influential of its ${experts} experts` : `its ${experts} experts`;
   const [low, high] = correlation === null ? [0, 0] : correlationInterval(correlation, checked);
@@ -94,8 +100,9 @@ export function verdict(agreement: Agreement, checked: number, experts: number):
   const percent = (share: number) => `${formatPercent(share, 0)} %`;
   const tooFew = `needs at least ${MIN_CORRELATED} experts`;
   return {
-    level,
-    headline: level === "weak" && lowShare <= 0.5 ? MAYBE_CHANCE : HEADLINES[level],
+    level: level === "good" && share > MAX_UNEXPLAINED ? "weak" : level,
+    headline: headlineOf(level, lowShare <= 0.5, share),
+    reliability: lowShare,
     figures: [
       {
         name: "Direction",
@@ -117,45 +124,15 @@ export function verdict(agreement: Agreement, checked: number, experts: number):
 }
 
 /** The share of the influence that begins in neither tokens nor experts, and what lowers it; null if it is unknown. */
-export function unexplained(origins: CircuitResponse["graph"]["origins"]): Figure | null {
-  if (Object.keys(origins).length === 0) return null;
+export function unexplained(origins: Origins): Figure | null {
+  const share = unexplainedShare(origins);
+  if (share === null) return null;
   const { mlp = 0, error = 0 } = origins;
   const remedy = mlp >= error ? "Train runs for more layers to lower it" : "Train more accurate runs to lower it";
   const parts = `${formatPercent(mlp, 1)} % in MLPs without a run, ${formatPercent(error, 1)} % in error nodes`;
   return {
     name: "Unexplained",
-    value: `${formatPercent(mlp + error, 0)} %`,
+    value: `${formatPercent(share, 0)} %`,
     note: `of the influence begins in neither tokens nor experts: ${parts}. ${remedy}`,
   };
 }
-
-/** Sentence that compares a measured effect with the predicted one. */
-export function comparison(predicted: number, measured: number): string {
-  if (predicted * measured < 0) return "The measured effect has the opposite sign.";
-  if (predicted === 0) return "The graph predicts no effect.";
-  return `The measured effect has the predicted sign and ${formatPercent(measured / predicted, 0)} % of its size.`;
-}
-
-/** How much of each layer's predicted change was measured, from the first layer to the last. */
-export function checkLayers({ graph, ids }: CircuitResponse, measured: MeasuredEffects): readonly LayerCheck[] {
-  const layers = new Map<number, { experts: number; predicted: number; found: number }>();
-  graph.nodes.forEach((node: CircuitNode, index) => {
-    const change = measured.get(ids[index] ?? "");
-    if (change === undefined || node.layer === null) return;
-    const { experts, predicted, found } = layers.get(node.layer) ?? { experts: 0, predicted: 0, found: 0 };
-    layers.set(node.layer, {
-      experts: experts + 1,
-      predicted: predicted + Math.abs(node.effect),
-      found: found - change * Math.sign(node.effect),
-    });
-  });
-  return [...layers]
-    .sort(([a], [b]) => a - b)
-    .map(([layer, { experts, predicted, found }]) => ({
-      layer,
-      experts,
-      share: predicted === 0 ? 0 : found / predicted,
-    }));
-}
-
-export const isWeak = ({ share }: LayerCheck) => share < MIN_SHARE;

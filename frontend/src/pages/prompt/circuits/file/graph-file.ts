@@ -1,7 +1,7 @@
 /** Pins, supernodes and measured effects in a graph's file, in the format of Neuronpedia and circuit-tracer. */
 
 import type { GraphFile, ReadCircuit } from "@/api/circuits";
-import type { MeasuredEffects } from "@/pages/prompt/circuits/check/verdict";
+import type { MeasuredEffects } from "@/pages/prompt/circuits/check/measured";
 import type { Supernode } from "@/pages/prompt/circuits/circuit-params";
 
 /** A graph that was opened from a file. */

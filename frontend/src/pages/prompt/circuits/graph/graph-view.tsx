@@ -4,6 +4,7 @@ import { type KeyboardEvent, type RefObject, useLayoutEffect, useMemo, useRef, u
 
 import type { CircuitGraph, CircuitResponse } from "@/api/types";
 import { useTips } from "@/components/tokens/tip-layer";
+import { type MeasuredEffects, mismatch } from "@/pages/prompt/circuits/check/measured";
 
 import { type Direction, type Layout, layoutCircuit, neighbour, type PlacedNode } from "./layout";
 import { bandName, mlpBand } from "./mlp-bands";
@@ -12,8 +13,9 @@ import { NodeTip } from "./node-tip";
 import type { ShownGraph } from "./shown-graph";
 
 const MAX_STROKE_WIDTH = 4.5;
-/** Text stays readable; a graph that is wider at this magnification is scrolled. */
-const MIN_FIT = 0.7;
+/** On a phone, text stays readable: a graph that is wider at this magnification is scrolled. */
+const MIN_FIT_NARROW = 0.7;
+const NARROW = 600;
 /** Nodes become narrower before the text becomes smaller than this. */
 const GOOD_FIT = 0.86;
 const DIRECTIONS: ReadonlySet<string> = new Set(["ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight"]);
@@ -28,6 +30,7 @@ interface GraphViewProps {
   readonly pinned: ReadonlySet<string>;
   /** Layers whose predictions were not confirmed. */
   readonly weak: ReadonlySet<number>;
+  readonly measured: MeasuredEffects;
   /** Magnification; null for the largest that fits the width. */
   readonly zoom: number | null;
   readonly onSelect: (id: string) => void;
@@ -82,7 +85,7 @@ interface NodeButtonProps extends Omit<GraphViewProps, "shown" | "zoom"> {
 }
 
 function NodeButton(props: NodeButtonProps) {
-  const { response, placed, selected, ablated, pinned, weak, isTabStop, onActive, onArrow, onSelect } = props;
+  const { response, placed, selected, ablated, pinned, weak, measured, isTabStop, onActive, onArrow, onSelect } = props;
   const { shown, index } = placed;
   const { node, supernode, id } = shown;
   const isWord = supernode === null && (node.kind === "target" || node.kind === "embedding");
@@ -94,6 +97,7 @@ function NodeButton(props: NodeButtonProps) {
     pinned: areAll(pinned),
     weak: isWeak(placed, weak),
   };
+  const contradiction = node.kind === "expert" && supernode === null ? mismatch(node, measured.get(id)) : null;
   const classes = Object.entries(marks).flatMap(([name, isMarked]) => (isMarked ? [name] : []));
   return (
     <button
@@ -107,17 +111,33 @@ function NodeButton(props: NodeButtonProps) {
       }}
       tabIndex={isTabStop ? 0 : -1}
       data-node={index}
-      aria-label={`${accessibleName(response, shown)}${marks.ablated ? ", ablated" : ""}${marks.pinned ? ", pinned" : ""}`}
+      aria-label={[
+        accessibleName(response, shown),
+        ...(contradiction === null
+          ? []
+          : [contradiction === "≠" ? "measured opposite sign" : `measured ${contradiction}`]),
+        ...(marks.ablated ? ["ablated"] : []),
+        ...(marks.pinned ? ["pinned"] : []),
+      ].join(", ")}
       aria-pressed={marks.selected}
-      onClick={() => onSelect(id)}
+      onClick={() => {
+        // The side panel shows the tooltip's content from now on.
+        onActive(null, null);
+        onSelect(id);
+      }}
       onKeyDown={(event) => onArrow(event, placed)}
       onPointerEnter={({ currentTarget }) => onActive(placed, currentTarget)}
       onPointerLeave={() => onActive(null, null)}
-      onFocus={({ currentTarget }) => onActive(placed, currentTarget)}
+      onFocus={({ currentTarget }) => currentTarget.matches(":focus-visible") && onActive(placed, currentTarget)}
       onBlur={() => onActive(null, null)}
     >
       {!isWord && <i aria-hidden="true">{sign(node.effect)}</i>}
       <span aria-hidden="true">{boxName(response, shown)}</span>
+      {contradiction !== null && (
+        <em aria-hidden="true" className={contradiction === "≠" ? "opposite" : undefined}>
+          {contradiction}
+        </em>
+      )}
     </button>
   );
 }
@@ -178,13 +198,13 @@ function useArrowKeys(layout: Layout) {
 }
 
 /** The hovered or focused node: shows its tooltip and highlights its edges. */
-function useActive(response: CircuitResponse) {
+function useActive(response: CircuitResponse, measured: MeasuredEffects) {
   const [active, setActive] = useState<number | null>(null);
   const tips = useTips();
   const onActive = (placed: PlacedNode | null, element: Element | null) => {
     setActive(placed?.index ?? null);
     if (placed === null || element === null) tips.hide();
-    else tips.show(element, <NodeTip response={response} shown={placed.shown} />);
+    else tips.show(element, <NodeTip response={response} shown={placed.shown} measured={measured} />);
   };
   return { active, onActive };
 }
@@ -215,7 +235,7 @@ function useHiddenLeft(box: RefObject<HTMLElement | null>) {
 const ROW_TITLES = 80;
 
 export function GraphView({ shown, zoom, ...marks }: GraphViewProps) {
-  const { response, selected, weak } = marks;
+  const { response, selected, weak, measured } = marks;
   const box = useRef<HTMLDivElement>(null);
   const available = useBoxWidth(box);
   const isFitted = zoom === null && available > 0;
@@ -223,10 +243,12 @@ export function GraphView({ shown, zoom, ...marks }: GraphViewProps) {
     () => layoutCircuit(response.graph, shown, isFitted ? available / GOOD_FIT - ROW_TITLES : Infinity),
     [response, shown, isFitted, available],
   );
-  const { active, onActive } = useActive(response);
+  const { active, onActive } = useActive(response, measured);
   const { stop, onArrow } = useArrowKeys(layout);
   const { width, height } = layout;
-  const fit = isFitted ? Math.min(1, Math.max(MIN_FIT, available / (width + ROW_TITLES))) : 1;
+  const fit = isFitted
+    ? Math.min(1, Math.max(available < NARROW ? MIN_FIT_NARROW : 0, available / (width + ROW_TITLES)))
+    : 1;
   const hidden = useHiddenLeft(box);
   const current = layout.nodes.findIndex(({ shown: { id } }) => id === selected);
   // The last token, from which the next one is predicted, is in view first.

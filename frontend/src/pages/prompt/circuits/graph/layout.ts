@@ -25,6 +25,10 @@ export interface LayoutRow {
   readonly height: number;
 }
 
+interface Row extends LayoutRow {
+  readonly nodeHeight: number;
+}
+
 export interface LayoutColumn {
   readonly position: number;
   readonly x: number;
@@ -42,17 +46,36 @@ export interface Layout {
 }
 
 const CHARACTER_WIDTH = 7.6;
-/** Widths of nodes, the preferred one first. */
-const NODE_WIDTHS = [138, 122, 106, 92] as const;
-const NARROWEST = 92;
+
+/** How closely nodes are placed. */
+interface Density {
+  readonly nodeWidth: number;
+  /** Most nodes of a cell that are one above the other; more are in several columns. */
+  readonly stacked: number;
+  readonly hidesTokens: boolean;
+}
+
+/** The preferred one first. */
+const DENSITIES: readonly Density[] = [
+  ...[138, 122, 106].map((nodeWidth) => ({ nodeWidth, stacked: 1, hidesTokens: false })),
+  ...[122, 106, 92].map((nodeWidth) => ({ nodeWidth, stacked: 4, hidesTokens: false })),
+];
+const DENSEST: Density = { nodeWidth: 92, stacked: 6, hidesTokens: true };
+/** Experts have two lines of text. */
+const EXPERT_HEIGHT = 34;
 const NODE_HEIGHT = 22;
+/** Original MLPs and error nodes, which have short names. */
+const PLAIN_WIDTH = 68;
 const GAP = 5;
+/** Between boxes in one column, whose marks are above their corners. */
+const VERTICAL_GAP = 9;
 const ROW_PADDING = 20;
 const TOKEN_HEIGHT = 26;
 const COLUMN_GAP = 8;
 const MARGIN = 10;
-/** In longer texts, tokens without nodes are left out. */
+/** In longer texts, tokens without nodes are left out; in those above the smaller number, only if there is no room. */
 const MAX_TOKENS = 128;
+const MANY_TOKENS = 24;
 const GAP_WIDTH = 18;
 
 const TARGET = "target";
@@ -73,7 +96,9 @@ function rowNames(graph: CircuitGraph, nodes: readonly ShownNode[]): readonly st
 }
 
 /** Node indices by cell (row and token), most influential first. */
-function groupByCell(graph: CircuitGraph, nodes: readonly ShownNode[]): ReadonlyMap<string, readonly number[]> {
+type Cells = ReadonlyMap<string, readonly number[]>;
+
+function groupByCell(graph: CircuitGraph, nodes: readonly ShownNode[]): Cells {
   const cells = new Map<string, number[]>();
   nodes.forEach((shown, index) => {
     const key = `${rowName(graph, shown)}/${shown.node.position}`;
@@ -83,32 +108,46 @@ function groupByCell(graph: CircuitGraph, nodes: readonly ShownNode[]): Readonly
 }
 
 const cellPosition = (key: string) => Number(key.slice(key.indexOf("/") + 1));
-const numAcross = (count: number) => (count <= 1 ? 1 : count <= 12 ? 2 : 3);
-const numLines = (count: number) => Math.ceil(count / numAcross(count));
+const numAcross = (count: number, { stacked }: Density) => (count <= stacked ? 1 : count <= 12 ? 2 : 3);
+const numLines = (count: number, density: Density) => Math.ceil(count / numAcross(count, density));
 export const tokenWidth = (text: string) => Math.max(18, visibleText(text).length * CHARACTER_WIDTH + 10);
 
 function isWord({ node, supernode }: ShownNode): boolean {
   return supernode === null && (node.kind === TARGET || node.kind === EMBEDDING);
 }
 
+const isPlain = ({ node, supernode }: ShownNode) =>
+  supernode === null && (node.kind === "mlp" || node.kind === "error");
+
+const boxWidth = (shown: ShownNode, { nodeWidth }: Density) =>
+  isPlain(shown) ? Math.min(PLAIN_WIDTH, nodeWidth) : nodeWidth;
+
+/** The width that the nodes of each token need. */
+function widthsByPosition(nodes: readonly ShownNode[], cells: Cells, density: Density): ReadonlyMap<number, number> {
+  const widths = new Map<number, number>();
+  for (const [key, indices] of cells) {
+    const boxes = indices.flatMap((index) => nodes[index] ?? []).filter((shown) => !isWord(shown));
+    const widest = Math.max(0, ...boxes.map((shown) => boxWidth(shown, density)));
+    const width = numAcross(boxes.length, density) * (widest + GAP) - GAP;
+    const position = cellPosition(key);
+    widths.set(position, Math.max(widths.get(position) ?? 0, width));
+  }
+  return widths;
+}
+
 function layoutColumns(
   graph: CircuitGraph,
   nodes: readonly ShownNode[],
-  cells: ReadonlyMap<string, readonly number[]>,
-  nodeWidth: number,
+  cells: Cells,
+  density: Density,
 ): readonly LayoutColumn[] {
-  const nodesAcross = new Map<number, number>();
-  for (const [key, [first, ...rest]] of cells) {
-    const shown = first === undefined ? undefined : nodes[first];
-    if (shown === undefined || isWord(shown)) continue;
-    const position = cellPosition(key);
-    nodesAcross.set(position, Math.max(nodesAcross.get(position) ?? 0, numAcross(rest.length + 1)));
-  }
+  const nodeWidths = widthsByPosition(nodes, cells, density);
+  const hidesTokens = graph.tokens.length > (density.hidesTokens ? MANY_TOKENS : MAX_TOKENS);
   const withNode = new Set(nodes.map(({ node }) => node.position));
   let x = MARGIN;
   return graph.tokens.map(({ text, start }, position) => {
     const isLast = position === graph.tokens.length - 1;
-    if (graph.tokens.length > MAX_TOKENS && !isLast && !withNode.has(position)) {
+    if (hidesTokens && !isLast && !withNode.has(position)) {
       const isGap = position === 0 || withNode.has(position - 1);
       const gap = { position, x, width: isGap ? GAP_WIDTH : 0, isGap };
       x += isGap ? GAP_WIDTH + COLUMN_GAP : 0;
@@ -116,24 +155,21 @@ function layoutColumns(
     }
     const words = start ? tokenWidth("start") : tokenWidth(text);
     const target = isLast ? tokenWidth(graph.target.text) + 24 : 0;
-    const width = Math.max(words, target, (nodesAcross.get(position) ?? 0) * (nodeWidth + GAP) - GAP);
+    const width = Math.max(words, target, nodeWidths.get(position) ?? 0);
     const column = { position, x, width, isGap: false };
     x += width + COLUMN_GAP;
     return column;
   });
 }
 
-function layoutRows(
-  graph: CircuitGraph,
-  nodes: readonly ShownNode[],
-  cells: ReadonlyMap<string, readonly number[]>,
-): readonly LayoutRow[] {
+function layoutRows(graph: CircuitGraph, nodes: readonly ShownNode[], cells: Cells, density: Density): readonly Row[] {
   let y = MARGIN;
   return rowNames(graph, nodes).map((name) => {
-    const counts = [...cells].filter(([key]) => key.startsWith(`${name}/`)).map(([, indices]) => indices.length);
-    const lines = Math.max(1, ...counts.map(numLines));
-    const content = name === TARGET || name === EMBEDDING ? TOKEN_HEIGHT : lines * (NODE_HEIGHT + GAP) - GAP;
-    const row = { name, y, height: content + ROW_PADDING };
+    const inRow = [...cells].filter(([key]) => key.startsWith(`${name}/`)).map(([, indices]) => indices);
+    const lines = Math.max(1, ...inRow.map((indices) => numLines(indices.length, density)));
+    const isPlainRow = inRow.flat().every((index) => nodes[index] !== undefined && isPlain(nodes[index]));
+    const nodeHeight = name === TARGET || name === EMBEDDING ? TOKEN_HEIGHT : isPlainRow ? NODE_HEIGHT : EXPERT_HEIGHT;
+    const row = { name, y, nodeHeight, height: lines * (nodeHeight + VERTICAL_GAP) - VERTICAL_GAP + ROW_PADDING };
     y += row.height;
     return row;
   });
@@ -143,21 +179,23 @@ function layoutRows(
 function placeCell(
   nodes: readonly ShownNode[],
   indices: readonly number[],
-  row: LayoutRow,
+  { nodeHeight, ...row }: Row,
   column: LayoutColumn,
-  nodeWidth: number,
+  density: Density,
 ): readonly PlacedNode[] {
-  const [across, lines] = [numAcross(indices.length), numLines(indices.length)];
+  const [across, lines] = [numAcross(indices.length, density), numLines(indices.length, density)];
+  const widest = Math.max(0, ...indices.flatMap((index) => nodes[index] ?? []).map((node) => boxWidth(node, density)));
   return indices.flatMap((index, i) => {
     const shown = nodes[index];
     if (shown === undefined) return [];
     const line = Math.floor(i / across);
     const inLine = Math.min(across, indices.length - line * across);
-    const x = column.x + column.width / 2 + ((i % across) - (inLine - 1) / 2) * (nodeWidth + GAP);
-    const y = row.y + row.height / 2 + (line - (lines - 1) / 2) * (NODE_HEIGHT + GAP);
+    const x = column.x + column.width / 2 + ((i % across) - (inLine - 1) / 2) * (widest + GAP);
+    const y = row.y + row.height / 2 + (line - (lines - 1) / 2) * (nodeHeight + VERTICAL_GAP);
+    const width = boxWidth(shown, density);
     const size = isWord(shown)
-      ? { width: Math.min(column.width, nodeWidth), height: TOKEN_HEIGHT }
-      : { width: nodeWidth, height: NODE_HEIGHT };
+      ? { width: Math.min(column.width, width), height: TOKEN_HEIGHT }
+      : { width, height: isPlain(shown) ? NODE_HEIGHT : EXPERT_HEIGHT };
     return [{ shown, index, x, y, ...size }];
   });
 }
@@ -167,17 +205,17 @@ function columnsEnd(columns: readonly LayoutColumn[]): number {
   return right === undefined ? 0 : right.x + right.width + MARGIN;
 }
 
-/** `available`: width in which the graph should fit. Nodes become narrower for it, within limits. */
+/** `available`: width in which the graph should fit. Nodes become narrower and are stacked for it, within limits. */
 export function layoutCircuit(graph: CircuitGraph, { nodes }: ShownGraph, available = Infinity): Layout {
   const cells = groupByCell(graph, nodes);
-  const fits = (width: number) => columnsEnd(layoutColumns(graph, nodes, cells, width)) <= available;
-  const nodeWidth = NODE_WIDTHS.find(fits) ?? NARROWEST;
-  const columns = layoutColumns(graph, nodes, cells, nodeWidth);
-  const rows = layoutRows(graph, nodes, cells);
+  const fits = (density: Density) => columnsEnd(layoutColumns(graph, nodes, cells, density)) <= available;
+  const density = DENSITIES.find(fits) ?? DENSEST;
+  const columns = layoutColumns(graph, nodes, cells, density);
+  const rows = layoutRows(graph, nodes, cells, density);
   const placed = [...cells].flatMap(([key, indices]) => {
     const row = rows.find(({ name }) => key.startsWith(`${name}/`));
     const column = columns[cellPosition(key)];
-    return row === undefined || column === undefined ? [] : placeCell(nodes, indices, row, column, nodeWidth);
+    return row === undefined || column === undefined ? [] : placeCell(nodes, indices, row, column, density);
   });
   const bottom = rows.at(-1);
   return {

@@ -13,6 +13,10 @@ const LEGEND = [
     "Box text",
     "label, or id with the token that the expert promotes (→) or fires on. Dotted: error nodes, and MLPs without a run.",
   ],
+  [
+    "≠, ×",
+    "ablation contradicts the box: the opposite sign, or an effect of so many times the predicted size, beyond a factor of 3.",
+  ],
 ] as const;
 
 export function Legend() {

@@ -38,7 +38,7 @@ export function shortName(response: CircuitResponse, node: CircuitNode): string 
     case "expert":
       return expertName(response, node);
     case "error":
-      return "Error node";
+      return "Error";
     case "mlp":
       return "MLP";
     case "embedding":
@@ -51,6 +51,7 @@ export function nodeName(response: CircuitResponse, node: CircuitNode): string {
   const name = shortName(response, node);
   if (node.kind === "target") return `Next token ${name}`;
   if (node.kind === "embedding") return `Token ${name}`;
+  if (node.kind === "error") return `Error node, layer ${node.layer}, on ${tokenText(response.graph, node.position)}`;
   return `${name}, layer ${node.layer}, on ${tokenText(response.graph, node.position)}`;
 }
 

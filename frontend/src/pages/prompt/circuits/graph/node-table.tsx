@@ -7,7 +7,7 @@ import { ExpertLabel } from "@/components/experts/expert-link";
 import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { formatPercent, formatSigned } from "@/lib/text/format";
-import type { MeasuredEffects } from "@/pages/prompt/circuits/check/verdict";
+import { type MeasuredEffects, mismatch } from "@/pages/prompt/circuits/check/measured";
 
 import { nodeExpertInfo, nodeName, signClass } from "./node-labels";
 import { useExpertUrl } from "./use-expert-url";
@@ -22,8 +22,22 @@ interface TableProps {
 
 const OTHER_KINDS = { target: "Next token", error: "Error node", mlp: "Original MLP", embedding: "Token" };
 
-function Signed({ value }: { readonly value: number }) {
-  return <td className={`num ${signClass(value)}`}>{formatSigned(value, 3)}</td>;
+function Signed({ value, mark = null }: { readonly value: number; readonly mark?: string | null }) {
+  return (
+    <td className={`num ${signClass(value)}`}>
+      {mark !== null && <span className="mismatch">{mark} </span>}
+      {formatSigned(value, 3)}
+    </td>
+  );
+}
+
+/** Indices of all nodes but the target: experts first, each kind by descending influence. */
+function tableOrder({ graph }: CircuitResponse): readonly number[] {
+  const isOther = (index: number) => Number(graph.nodes[index]?.kind !== "expert");
+  return graph.nodes
+    .map((_, index) => index)
+    .slice(1)
+    .sort((a, b) => isOther(a) - isOther(b) || a - b);
 }
 
 function NodeCell({ response, node }: { readonly response: CircuitResponse; readonly node: CircuitNode }) {
@@ -69,7 +83,7 @@ function NodeRow({ response, ablated, measured, onAblate, index }: TableProps & 
       <td className="num">{formatPercent(node.influence, 1)}</td>
       <Signed value={node.direct} />
       <Signed value={node.effect} />
-      {measured.size > 0 && (change === undefined ? <td /> : <Signed value={-change} />)}
+      {measured.size > 0 && (change === undefined ? <td /> : <Signed value={-change} mark={mismatch(node, change)} />)}
     </tr>
   );
 }
@@ -101,8 +115,8 @@ export function NodeTable(props: TableProps) {
           </tr>
         </thead>
         <tbody>
-          {response.ids.slice(1).map((id, i) => (
-            <NodeRow key={id} {...props} index={i + 1} />
+          {tableOrder(response).map((index) => (
+            <NodeRow key={index} {...props} index={index} />
           ))}
         </tbody>
       </table>

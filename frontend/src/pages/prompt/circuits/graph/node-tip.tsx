@@ -4,6 +4,7 @@ import type { CircuitResponse } from "@/api/types";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { formatFixed, formatPercent, formatSigned } from "@/lib/text/format";
+import type { MeasuredEffects } from "@/pages/prompt/circuits/check/measured";
 
 import { endName, nodeExpertInfo, nodeName, shownName, signClass } from "./node-labels";
 import type { ShownNode } from "./shown-graph";
@@ -40,11 +41,11 @@ export function EdgeList({ response, shown, direction, limit }: EdgeListProps) {
   if (edges.length === 0) return null;
   return (
     <div className="edge-list">
-      <h3>{direction === "in" ? "Inputs" : "Outputs"}, largest weight first</h3>
+      <h3>{direction === "in" ? "Inputs" : "Outputs"} by predicted weight</h3>
       <ul>
         {edges.slice(0, limit).map(([name, weight]) => (
           <li key={name}>
-            <span className={`num ${signClass(weight)}`}>{formatSigned(weight, 3)}</span> {name}
+            <span className={`num ${signClass(weight)}`}>{formatSigned(weight, 3)}</span> <span>{name}</span>
           </li>
         ))}
       </ul>
@@ -54,11 +55,12 @@ export function EdgeList({ response, shown, direction, limit }: EdgeListProps) {
 }
 
 interface FactsProps extends NodeProps {
-  /** Whether the total effect is shown elsewhere, beside the measured one. */
-  readonly isChecked?: boolean;
+  /** Changes of the logit; null if they are shown elsewhere, beside the predicted ones. */
+  readonly measured: MeasuredEffects | null;
 }
 
-export function NodeFacts({ response, shown: { node, supernode }, isChecked = false }: FactsProps) {
+export function NodeFacts({ response, shown: { node, supernode, id }, measured }: FactsProps) {
+  const change = measured?.get(id);
   if (supernode !== null) return null;
   if (node.kind === "target") {
     const { target } = response.graph;
@@ -83,10 +85,16 @@ export function NodeFacts({ response, shown: { node, supernode }, isChecked = fa
       <dd>{formatPercent(node.influence, 1)} %</dd>
       <dt>Direct effect on the logit</dt>
       <dd>{formatSigned(node.direct, 3)}</dd>
-      {!isChecked && (
+      {measured !== null && (
         <>
           <dt>Total effect on the logit, predicted</dt>
           <dd>{formatSigned(node.effect, 3)}</dd>
+        </>
+      )}
+      {change !== undefined && (
+        <>
+          <dt>Total effect, measured by ablation</dt>
+          <dd>{formatSigned(-change, 3)}</dd>
         </>
       )}
     </dl>
@@ -128,7 +136,7 @@ export function NodeLabel({ response, shown }: NodeProps) {
   );
 }
 
-export function NodeTip({ response, shown }: NodeProps) {
+export function NodeTip({ response, shown, measured }: NodeProps & { readonly measured: MeasuredEffects }) {
   const { node } = shown;
   return (
     <>
@@ -136,7 +144,7 @@ export function NodeTip({ response, shown }: NodeProps) {
         <b>{shownName(response, shown)}</b>
       </div>
       <NodeLabel response={response} shown={shown} />
-      <NodeFacts response={response} shown={shown} />
+      <NodeFacts response={response} shown={shown} measured={measured} />
       <EdgeList response={response} shown={shown} direction="in" limit={TIP_EDGES} />
       <EdgeList response={response} shown={shown} direction="out" limit={TIP_EDGES} />
       {node.kind === "expert" && !node.traced && <p className="dim">Its own inputs were not traced.</p>}

@@ -50,11 +50,11 @@ function Side({ title, sources, rest, ...parts }: SideProps) {
         {sources.map((source, i) => (
           <li key={i}>
             <span className={`num ${signClass(source.score)}`}>{formatSigned(source.score, 2)}</span>{" "}
-            {sourceName(parts, source)}
+            <span>{sourceName(parts, source)}</span>
           </li>
         ))}
         <li className="dim">
-          <span className="num">{formatSigned(rest, 2)}</span> all others
+          <span className="num">{formatSigned(rest, 2)}</span> <span>all others</span>
         </li>
       </ul>
     </div>
@@ -155,8 +155,8 @@ export function AttentionPanel({ response, request, shown }: AttentionPanelProps
     <section aria-label="Attention" aria-busy={isFetching}>
       <div className="pane-h">
         <h2>Attention</h2>
-        <span className="note">choose an edge to see the heads that carry it</span>
       </div>
+      <p className="dim">Choose an edge to see the heads that carry it.</p>
       <ul className="attention-edges">
         {edges.map((each) => {
           const isInput = shown.members.includes(each.target);

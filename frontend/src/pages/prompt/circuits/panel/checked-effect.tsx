@@ -1,9 +1,15 @@
 /** Predicted beside measured effects: of the selected node, and of the experts with the largest measured effect. */
 
 import type { CircuitResponse } from "@/api/types";
-import { formatPercent, formatSigned } from "@/lib/text/format";
-import { checkLayers, comparison, isWeak, type MeasuredEffects } from "@/pages/prompt/circuits/check/verdict";
-import { nodeName, signClass } from "@/pages/prompt/circuits/graph/node-labels";
+import { formatSigned } from "@/lib/text/format";
+import {
+  checkLayers,
+  comparison,
+  describeLayer,
+  isWeak,
+  type MeasuredEffects,
+} from "@/pages/prompt/circuits/check/measured";
+import { nodeName, shortName, signClass, tokenText } from "@/pages/prompt/circuits/graph/node-labels";
 import type { ShownNode } from "@/pages/prompt/circuits/graph/shown-graph";
 
 const MAX_LISTED = 5;
@@ -46,7 +52,9 @@ interface LargestEffectsProps extends CheckedProps {
 /** Effects of an expert on the explained logit. Other nodes are not ablated. */
 export function CheckedEffect({ response, measured, shown }: CheckedProps & { readonly shown: ShownNode }) {
   const { node, id } = shown;
-  if (node.kind !== "expert" || shown.supernode !== null || measured.size === 0) return null;
+  if (measured.size === 0) return null;
+  if (shown.supernode !== null) return <p className="dim">Not measured as a group. Ablate it to measure its effect.</p>;
+  if (node.kind !== "expert") return <p className="dim">Not measured: only experts are ablated.</p>;
   const change = measured.get(id);
   if (change === undefined) {
     return <p className="dim">Not measured: the check ablates the {measured.size} most influential experts.</p>;
@@ -66,7 +74,7 @@ export function CheckedEffect({ response, measured, shown }: CheckedProps & { re
         {comparison(node.effect, -change)}
         {layer !== undefined &&
           isWeak(layer) &&
-          ` Predictions in layer ${layer.layer} are unreliable on this prompt: ${formatPercent(layer.share, 0)} % of the predicted change was measured over ${layer.experts} experts.`}
+          ` Predictions in its layer are unreliable on this prompt. Measured over ${layer.experts} experts of ${describeLayer(layer)}.`}
       </p>
     </div>
   );
@@ -101,8 +109,11 @@ export function LargestEffects({ response, measured, onSelect }: LargestEffectsP
           <tr key={id}>
             <th scope="row">
               <button type="button" className="name" title={nodeName(response, node)} onClick={() => onSelect(id)}>
-                {nodeName(response, node)}
+                {shortName(response, node)}
               </button>
+              <span className="dim">
+                layer {node.layer}, on {tokenText(response.graph, node.position)}
+              </span>
             </th>
             <td className={`num ${signClass(node.effect)}`}>{formatSigned(node.effect, 3)}</td>
             <td className={`num ${signClass(effect ?? 0)}`}>{effect === null ? "–" : formatSigned(effect, 3)}</td>

@@ -7,7 +7,7 @@ import { Button, LinkButton } from "@/components/ui/button";
 import { NumberInput } from "@/components/ui/number-input";
 import type { SetParams, Values } from "@/hooks/use-url-state";
 import { formatFixed, formatPercent, formatProbability, formatSigned } from "@/lib/text/format";
-import type { MeasuredEffects } from "@/pages/prompt/circuits/check/verdict";
+import type { MeasuredEffects } from "@/pages/prompt/circuits/check/measured";
 import { type CIRCUIT_PARAMS, NO_MARKS } from "@/pages/prompt/circuits/circuit-params";
 import { shownName, signClass } from "@/pages/prompt/circuits/graph/node-labels";
 import { EdgeList, NodeFacts, NodeLabel } from "@/pages/prompt/circuits/graph/node-tip";
@@ -182,7 +182,7 @@ export function NodePane(props: NodePaneProps) {
       </div>
       <NodeLabel response={response} shown={shown} />
       <NodeActions {...props} />
-      <NodeFacts response={response} shown={shown} isChecked={shown.supernode === null && measured.has(shown.id)} />
+      <NodeFacts response={response} shown={shown} measured={measured.has(shown.id) ? null : measured} />
       {shown.node.kind === "target" ? (
         <LargestEffects response={response} measured={measured} onSelect={(node) => setParams({ node })} />
       ) : (

@@ -33,7 +33,11 @@ function ExpertName({ row }: { readonly row: DifferenceRow }) {
     <div className="who">
       <span className="mono id">{row.expert}</span>
       <Link className="n" to={links.expert(row.expert)}>
-        <ExpertLabel label={row.info?.label ?? null} topTokens={row.info?.top_tokens ?? []} />
+        <ExpertLabel
+          label={row.info?.label ?? null}
+          automatic={row.info?.automatic}
+          topTokens={row.info?.top_tokens ?? []}
+        />
         {row.info?.label == null && <span className="sr">Expert {row.expert}</span>}
       </Link>
       <PlusButton expert={row.expert} />

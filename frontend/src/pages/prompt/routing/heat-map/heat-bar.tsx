@@ -1,10 +1,12 @@
 /** Header of the heat map: controls, ranking, table view and download. */
 
+import type { ReactNode } from "react";
 import { Menu, MenuItem, MenuTrigger, Popover } from "react-aria-components";
 
 import type { RoutingResponse, RunSummary } from "@/api/types";
 import { toCsv } from "@/components/plots/figure/figure-data";
 import { KSlider } from "@/components/runs/k-slider";
+import { Term } from "@/components/terms/term";
 import { Button } from "@/components/ui/button";
 import { TriggerButton } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
@@ -28,7 +30,12 @@ interface HeatBarProps {
   readonly setParams: SetParams<typeof ROUTING_PARAMS>;
 }
 
-const RANKINGS: Readonly<Record<Ranking, string>> = {
+const RANKINGS: Readonly<Record<Ranking, ReactNode>> = {
+  specific: (
+    <>
+      by <Term id="specificity">summed activation × rarity</Term>
+    </>
+  ),
   summed: "by summed activation",
   largest: "by max activation",
   often: "by number of active tokens",
@@ -63,33 +70,36 @@ function Download({ response, predicted, withStart }: DownloadProps) {
 export function HeatBar({ run, response, predicted, shown, total, params, setParams }: HeatBarProps) {
   const asTable = params.view === "table";
   return (
-    <div className="pane-h">
-      <h2>Experts by token</h2>
-      <span className="note">
+    <>
+      <div className="pane-h">
+        <h2>Experts by token</h2>
+        <span className="grow" />
+        <KSlider run={run} k={params.k} onChange={(k) => setParams({ k })} />
+        <LayerButtons run={run} chosen={params.layers} onChoose={(layers) => setParams({ layers })} />
+        <SegmentedControl
+          label="Rank experts by"
+          value={params.rank}
+          onChange={(rank) => setParams({ rank })}
+          segments={[
+            { value: "specific", label: "Specific" },
+            { value: "summed", label: "Sum" },
+            { value: "largest", label: "Max" },
+            { value: "often", label: "Frequency" },
+            { value: "rarest", label: "Rarity" },
+          ]}
+        />
+        <Button
+          size="small"
+          icon={asTable ? "chart" : "table"}
+          aria-label={asTable ? "Show as map" : "Show as table"}
+          onClick={() => setParams({ view: asTable ? "map" : "table" })}
+        />
+        <Download response={response} predicted={predicted} withStart={params.start} />
+      </div>
+      <p className="heat-order dim">
         {shown < total ? `${formatCount(shown)} of ${formatCount(total)}` : formatCount(total)} experts,{" "}
         {RANKINGS[params.rank]}
-      </span>
-      <span className="grow" />
-      <KSlider run={run} k={params.k} onChange={(k) => setParams({ k })} />
-      <LayerButtons run={run} chosen={params.layers} onChoose={(layers) => setParams({ layers })} />
-      <SegmentedControl
-        label="Rank experts by"
-        value={params.rank}
-        onChange={(rank) => setParams({ rank })}
-        segments={[
-          { value: "summed", label: "Sum" },
-          { value: "largest", label: "Max" },
-          { value: "often", label: "Frequency" },
-          { value: "rarest", label: "Rarity" },
-        ]}
-      />
-      <Button
-        size="small"
-        icon={asTable ? "chart" : "table"}
-        aria-label={asTable ? "Show as map" : "Show as table"}
-        onClick={() => setParams({ view: asTable ? "map" : "table" })}
-      />
-      <Download response={response} predicted={predicted} withStart={params.start} />
-    </div>
+      </p>
+    </>
   );
 }

@@ -24,6 +24,7 @@ export interface HeatRowProps {
 
 /** Header of the last column, by ranking. */
 export const RANKING_HEADERS: Readonly<Record<Ranking, string>> = {
+  specific: "Score",
   summed: "Sum",
   largest: "Max",
   often: "Tokens",
@@ -33,6 +34,7 @@ export const RANKING_HEADERS: Readonly<Record<Ranking, string>> = {
 function rankedValue(row: HeatRow, ranking: Ranking, digits: number): string {
   if (ranking === "rarest") return row.info.density === null ? "" : formatPercent(row.info.density, 2);
   if (ranking === "often") return String(row.cells.size);
+  if (ranking === "specific") return formatFixed(row.sum * row.rarity, 1);
   return formatFixed(ranking === "summed" ? row.sum : row.largest, digits);
 }
 

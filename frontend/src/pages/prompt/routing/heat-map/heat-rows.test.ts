@@ -56,6 +56,7 @@ describe("heat map columns", () => {
 
 describe("heat map rows", () => {
   it("are ranked by sum, by max activation, or by rarity", () => {
+    expect(order("specific")).toEqual([5, 8, 3]);
     expect(order("summed")).toEqual([5, 3, 8]);
     expect(order("largest")).toEqual([5, 3, 8]);
     expect(order("rarest")).toEqual([8, 5, 3]);

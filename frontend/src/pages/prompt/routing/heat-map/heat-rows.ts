@@ -3,7 +3,7 @@
 import type { PredictedToken, RoutedExpertInfo, RoutedToken, RoutingResponse } from "@/api/types";
 import { axisLimit } from "@/lib/scales/axis-limits";
 
-export type Ranking = "summed" | "largest" | "often" | "rarest";
+export type Ranking = "specific" | "summed" | "largest" | "often" | "rarest";
 
 export interface HeatCell {
   readonly coefficient: number;
@@ -21,6 +21,8 @@ export interface HeatRow {
   readonly cells: ReadonlyMap<number, HeatCell>;
   readonly sum: number;
   readonly largest: number;
+  /** log₂(1 / density). Without an index, the density on this text. */
+  readonly rarity: number;
   /** Active on most tokens of any text. */
   readonly isShared: boolean;
 }
@@ -65,7 +67,14 @@ function cellsByExpert(columns: readonly Column[]): ReadonlyMap<number, Readonly
   return cellsOf;
 }
 
+/** log₂(1 / density), as the inverse document frequency of a term: experts that are active on most tokens come last. */
+function rarity({ density }: RoutedExpertInfo, active: number, columns: number): number {
+  const share = density === null || density <= 0 ? active / Math.max(1, columns) : density;
+  return -Math.log2(Math.min(1, share));
+}
+
 const SORT_KEYS: Readonly<Record<Ranking, (row: HeatRow) => number>> = {
+  specific: (row) => -row.sum * row.rarity,
   summed: (row) => -row.sum,
   largest: (row) => -row.largest,
   often: (row) => -row.cells.size,
@@ -86,6 +95,7 @@ export function heatRows(
       info,
       cells,
       sum: coefficients.reduce((a, b) => a + b, 0),
+      rarity: rarity(info, cells.size, columns.length),
       largest: Math.max(...coefficients),
       isShared: isShared(info, cells.size, columns.length),
     };

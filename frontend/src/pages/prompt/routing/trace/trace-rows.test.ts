@@ -31,10 +31,10 @@ const ROUTINGS = [
   { layer: 0, response: EARLY },
 ];
 
-test("layers are in order, and each token has its strongest experts first", () => {
+test("layers are in order, and each token has its strongest rare experts first", () => {
   const layers = traceLayers(ROUTINGS, heatColumns(LATE, false), 100);
   expect(layers.map(({ run }) => run)).toEqual(["early", "late"]);
-  expect(layers[1]?.tokens.get(1)?.map(({ row }) => row.expert)).toEqual([9, 2, 3]);
+  expect(layers[1]?.tokens.get(1)?.map(({ row }) => row.expert)).toEqual([2, 3, 1]);
   expect(layers[1]?.tokens.has(0)).toBe(false);
 });
 

@@ -25,7 +25,7 @@ export interface TraceLayer {
   readonly layer: number;
   /** End of the layer's colour scale. */
   readonly end: number;
-  /** By position, strongest first. */
+  /** By position, in order of share × rarity. */
   readonly tokens: ReadonlyMap<number, readonly TracedExpert[]>;
 }
 
@@ -40,7 +40,7 @@ function tracedExperts(rows: readonly HeatRow[], position: number): readonly Tra
       const cell = row.cells.get(position);
       return cell === undefined ? [] : [{ row, cell }];
     })
-    .sort((a, b) => b.cell.share - a.cell.share)
+    .sort((a, b) => b.cell.share * b.row.rarity - a.cell.share * a.row.rarity)
     .slice(0, TRACED_EXPERTS);
 }
 
@@ -57,7 +57,7 @@ export function traceLayers(
         const token = response.tokens[position];
         return token === undefined ? [] : [{ position, token }];
       });
-      const rows = filterByDensity(heatRows(own, response.experts, "summed"), density);
+      const rows = filterByDensity(heatRows(own, response.experts, "specific"), density);
       const tokens = new Map(own.map(({ position }) => [position, tracedExperts(rows, position)] as const));
       return { run: response.run, layer, end: scaleEnd(rows), tokens };
     });

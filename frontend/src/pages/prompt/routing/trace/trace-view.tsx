@@ -10,6 +10,7 @@ import type { RoutingResponse, RunSummary } from "@/api/types";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { effectiveK, KSlider } from "@/components/runs/k-slider";
 import { methodName } from "@/components/runs/run-labels";
+import { Term } from "@/components/terms/term";
 import { RampLegend } from "@/components/tokens/ramp-legend";
 import type { SetParams, Values } from "@/hooks/use-url-state";
 import { heatColumns } from "@/pages/prompt/routing/heat-map/heat-rows";
@@ -56,7 +57,9 @@ export function TraceView({ run, routings, params, setParams }: TraceViewProps) 
       <section className="prompted-main heat-pane" aria-label="Experts by layer and token">
         <div className="pane-h">
           <h2>Experts by layer and token</h2>
-          <span className="note">the {TRACED_EXPERTS} with the largest share of each layer’s output</span>
+          <span className="note">
+            the {TRACED_EXPERTS} with the largest <Term id="traced_order">share × rarity</Term> in each layer
+          </span>
           <span className="grow" />
           <KSlider run={run} k={params.k} onChange={(k) => setParams({ k })} />
           <LayerButtons run={run} chosen={params.layers} onChoose={(names) => setParams({ layers: names })} />
