@@ -55,7 +55,8 @@ def test_the_index_of_a_cache_equals_brute_force(
 def test_the_text_of_a_cache_may_move(world: World, cache: ActivationCache) -> None:
     train_layer(world.config(), world.data, world.database, world.language_model, cache=cache)
     old = Path(world.text.dataset)
-    moved = world.text.model_copy(update={"dataset": str(old.rename(old.with_name("moved.jsonl")))})
+    (old.parent / "moved").mkdir()
+    moved = world.text.model_copy(update={"dataset": str(old.rename(old.parent / "moved" / old.name))})
     config = IndexConfig(text=moved, tokens=640)
     run = Run.load("small", world.data)
     assert build_index(run, config, world.language_model, world.database, cache=cache).tokens == 640
