@@ -60,14 +60,16 @@ interface ComparedRun {
   readonly layer: number;
   readonly k: number;
   readonly min_k: number | null;
+  /** The K at which it was evaluated. */
+  readonly evaluated_k: readonly number[];
 }
 
-/** Whether one MLP is replaced at two K, by two runs or by one trained for several K: a curve over K needs that. */
+/** Whether one MLP is replaced at two K, by two runs or by one trained for or evaluated at several K. */
 export function hasFrontier(runs: readonly ComparedRun[]): boolean {
   const values = new Map<string, Set<number>>();
-  for (const { language_model, layer, k, min_k: smallest } of runs) {
+  for (const { language_model, layer, k, min_k: smallest, evaluated_k: evaluated } of runs) {
     const mlp = `${layer} of ${language_model}`;
-    values.set(mlp, (values.get(mlp) ?? new Set()).add(k).add(smallest ?? k));
+    values.set(mlp, new Set([...(values.get(mlp) ?? []), k, smallest ?? k, ...evaluated]));
   }
   return [...values.values()].some(({ size }) => size > 1);
 }

@@ -1,9 +1,11 @@
-/** Frontier: error against K over all comparable runs. */
+/** Frontier: loss and error against K, and loss recovered against parameters. */
 
 import "@/pages/run/run.css";
+import "@/styles/content/evaluation.css";
+import "./frontier.css";
 
 import { useQuery } from "@tanstack/react-query";
-import { Link, useNavigate } from "react-router";
+import { useNavigate } from "react-router";
 
 import { figureQuery } from "@/api/queries";
 import type { FigureData, RunSummary } from "@/api/types";
@@ -19,7 +21,11 @@ import { Command } from "@/components/ui/copyable-command";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { useIsNarrow } from "@/hooks/use-is-narrow";
 
+import { formatCount } from "@/lib/text/format";
+
 import { frontierFigure, highlightRun } from "./frontier-figure";
+import { NoFrontier } from "./no-frontier";
+import { evaluatedRuns, sizeFigure } from "./size-figure";
 
 function NoEvaluations() {
   const { name } = useCurrentRun();
@@ -31,18 +37,32 @@ function NoEvaluations() {
   );
 }
 
-/** One K is no frontier. */
-function NoFrontier({ summary }: { readonly summary: RunSummary }) {
+/** What else changes the loss, for runs whose K is the same. */
+function SizeFigure({ run }: { readonly run: RunSummary }) {
+  const { runs } = useCurrentRun();
+  const isNarrow = useIsNarrow();
   const links = usePageLinks();
-  const { language_model: model, layer, text, target_tokens: tokens, k } = summary;
+  const navigate = useNavigate();
+  const evaluated = evaluatedRuns(runs, run.language_model);
+  const layers = new Set(evaluated.map(({ layer }) => layer)).size;
+  const samples = [...new Set(evaluated.map(({ held_out: { tokens } }) => formatCount(tokens)))];
+  if (evaluated.length < 2) return null;
   return (
-    <EmptyState title="No frontier yet">
-      A frontier shows the error of one layer at several K. Every layer here was trained at one K. To train this layer
-      at another one, run:
-      <Command text={`mxd train ${model} --layer ${layer} --dataset ${text} --tokens ${tokens} --k ${2 * k}`} />
-      To compare methods at the same K, open <Link to={links.page("compare")}>Compare</Link> or{" "}
-      <Link to={links.page("faithfulness")}>Faithfulness</Link>.
-    </EmptyState>
+    <section className="pane settings">
+      <FigureView
+        figure={sizeFigure(evaluated, run.name)}
+        note={`${evaluated.length} runs, ${samples.join(" or ")} held-out tokens each, 95 % intervals`}
+        height={isNarrow ? 320 : 360}
+        onClick={(point) => {
+          if (typeof point.key === "string") void navigate(links.run(point.key));
+        }}
+      />
+      {layers > 1 && (
+        <p className="ink2">
+          Only runs of the same layer are a fair comparison: each layer’s MLP has its own loss to recover.
+        </p>
+      )}
+    </section>
   );
 }
 
@@ -66,28 +86,38 @@ function FrontierFigure({ figure }: { readonly figure: FigureData }) {
   );
 }
 
-function FrontierBody() {
+/** Errors from the indexes, for runs without evaluations: those on held-out text are a better comparison. */
+function IndexedFrontier() {
   const { data, error, refetch } = useQuery(figureQuery("frontier", {}));
   const evaluated = useQuery(figureQuery("loss-frontier", {}));
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
-  if (data === undefined) return <LoadingState label="Loading frontier" rows={12} rowHeight={36} />;
-  if (data.total === 0) {
-    // The evaluations are drawn above; there is nothing to add here.
-    if (evaluated.data === undefined || evaluated.data.total > 0) return null;
-    return <NoEvaluations />;
-  }
-  return <FrontierFigure figure={data} />;
+  if (data === undefined || evaluated.data === undefined)
+    return <LoadingState label="Loading frontier" rows={12} rowHeight={36} />;
+  if (evaluated.data.total > 0) return null;
+  return (
+    <>
+      <NoEvaluations />
+      {data.total > 0 && <FrontierFigure figure={data} />}
+    </>
+  );
 }
 
 function Frontier({ run }: { readonly run: RunSummary }) {
   const { runs } = useCurrentRun();
-  if (!hasFrontier(runs)) return <NoFrontier summary={run} />;
   const prepare = (figure: FigureData) => withLegend(highlightRun(figure, run.name));
+  if (!hasFrontier(runs))
+    return (
+      <>
+        <NoFrontier run={run} />
+        <SizeFigure run={run} />
+      </>
+    );
   return (
     <>
       <ServerFigure name="loss-frontier" prepare={prepare} />
       <ServerFigure name="error-frontier" prepare={prepare} />
-      <FrontierBody />
+      <IndexedFrontier />
+      <SizeFigure run={run} />
     </>
   );
 }

@@ -1,0 +1,62 @@
+/** Loss recovered by number of parameters, one point per evaluated run. */
+
+import type { RunSummary } from "@/api/types";
+import { withLegend } from "@/components/plots/axes/legend";
+import type { ViewedFigure } from "@/components/plots/figure/figure-view";
+import { methodName } from "@/components/runs/run-labels";
+import { formatCompact, formatCount, formatPercent } from "@/lib/text/format";
+
+const SYMBOLS = ["circle", "square", "triangle-up", "diamond", "cross", "star"];
+
+type EvaluatedRun = RunSummary & { readonly held_out: NonNullable<RunSummary["held_out"]> };
+
+/** Runs of this language model with held-out results. */
+export function evaluatedRuns(runs: readonly RunSummary[], model: string): readonly EvaluatedRun[] {
+  return runs.filter((run): run is EvaluatedRun => run.held_out !== null && run.language_model === model);
+}
+
+function tipOf({ name, layer, method, parameters, k, held_out: { loss_recovered: found } }: EvaluatedRun): string {
+  const [value, low, high] = [found.value, found.low, found.high].map((share) => formatPercent(share, 1));
+  return `${name}, layer ${layer}<br>${methodName(method)}, K ${k}, ${formatCount(parameters)} parameters<br>${value} % (${low} to ${high})`;
+}
+
+export function sizeFigure(runs: readonly EvaluatedRun[], current: string): ViewedFigure {
+  const sizes = [...new Set(runs.map(({ parameters }) => parameters))].sort((a, b) => a - b).map(formatCompact);
+  const data = runs
+    .toSorted((a, b) => a.layer - b.layer || a.name.localeCompare(b.name, "en"))
+    .map((run, i) => {
+      const { value, low, high } = run.held_out.loss_recovered;
+      return {
+        type: "scatter",
+        mode: "markers",
+        name: run.name,
+        meta: { role: run.name === current ? "this-run" : "other" },
+        marker: { symbol: SYMBOLS[i % SYMBOLS.length], size: 9 },
+        x: [formatCompact(run.parameters)],
+        offsetgroup: run.name,
+        y: [100 * value],
+        error_y: {
+          type: "data",
+          symmetric: false,
+          array: [100 * (high - value)],
+          arrayminus: [100 * (value - low)],
+          thickness: 1,
+        },
+        customdata: [run.name],
+        hovertext: [tipOf(run)],
+        hovertemplate: "%{hovertext}<extra></extra>",
+      };
+    });
+  return withLegend({
+    name: "loss-recovered-by-parameters",
+    title: "Loss recovered by number of parameters",
+    data,
+    layout: {
+      // Runs are often matched in size, so equal sizes are next to one another.
+      scattermode: "group",
+      scattergap: 0.5,
+      xaxis: { title: { text: "parameters" }, type: "category", categoryarray: sizes, showgrid: false },
+      yaxis: { title: { text: "loss recovered, %" } },
+    },
+  });
+}
