@@ -19,6 +19,7 @@ import lzma
 import shutil
 import sqlite3
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
@@ -32,16 +33,28 @@ from mxd.backend.database import annotations as notes
 from mxd.backend.database import steering_sessions as sessions
 from mxd.backend.database.engine import opened
 from mxd.backend.schemas import SteeringRequest
+from mxd.trainer.analysis.indexing.save import index_search
 from mxd.trainer.config.privacy import SUBJECT
 from mxd.trainer.layers.files import WEIGHTS_FILE
 from mxd.trainer.layers.ops.quantization import quantize_file
 from mxd.trainer.storage.database.open import writing
-from mxd.trainer.storage.database.tables import EvaluationRecord, MetricRecord, RoutedRecord, RunRecord, utc_now
+from mxd.trainer.storage.database.search import delete_search
+from mxd.trainer.storage.database.tables import (
+    EvaluationRecord,
+    ExampleRecord,
+    MetricRecord,
+    RoutedRecord,
+    RunRecord,
+    SequenceRecord,
+    utc_now,
+)
 from mxd.trainer.storage.run import TOKENIZER_FOLDER, Run, runs_folder
 from mxd.trainer.storage.run_records import read_metrics, register_run
 
 LABELS_FILE = "labels.json"
 SESSIONS_FILE = "sessions.json"
+TOP_EXAMPLES = 8
+"""Top examples per expert that are shipped of the 20 that ``mxd index`` stores, to save space."""
 ROUTED_SEQUENCES = 96
 """Sequences per run whose complete routing is shipped of the 1,024 that ``mxd index`` stores, to save space."""
 
@@ -80,6 +93,7 @@ def _finish(engine: Engine, demo: Path, names: list[str]) -> None:
         for place, run in enumerate(runs.values()):
             _enter_training(session, run, place)
         _drop_routed_sequences(session)
+        _drop_examples(session, list(runs.values()))
         _keep_privacy_results(session, names)
         for run in runs.values():
             _enter_labels(session, run, _read(demo / LABELS_FILE).get(run.name, {}))
@@ -100,6 +114,21 @@ def _drop_routed_sequences(session: Session) -> None:
     """Keep the first sequences. Which ones are in the sample is random, and the same for every run of one text."""
     first_ones = select(RoutedRecord.sequence).distinct().order_by(RoutedRecord.sequence).limit(ROUTED_SEQUENCES)
     session.execute(delete(RoutedRecord).where(RoutedRecord.sequence.not_in(first_ones.scalar_subquery())))
+
+
+def _drop_examples(session: Session, runs: Sequence[Run]) -> None:
+    """Keep the strongest top examples, and search documents and sequences of what is left."""
+    session.execute(delete(ExampleRecord).where(ExampleRecord.bin == 0, ExampleRecord.rank >= TOP_EXAMPLES))
+    for run in runs:
+        run_id = session.scalars(select(RunRecord.id).where(RunRecord.name == run.name)).one()
+        used = [select(table.sequence).where(table.run_id == run_id) for table in (ExampleRecord, RoutedRecord)]
+        session.execute(
+            delete(SequenceRecord).where(
+                SequenceRecord.run_id == run_id, *(SequenceRecord.sequence.not_in(query) for query in used)
+            )
+        )
+        delete_search(session, run_id)
+        index_search(session, run_id, run.tokenizer)
 
 
 def _keep_privacy_results(session: Session, names: list[str]) -> None:

@@ -19,12 +19,15 @@ from mxd.trainer.analysis.indexing import build_index
 from mxd.trainer.config import IndexConfig
 from mxd.trainer.layers.ops.quantization import quantize_file
 from mxd.trainer.storage.database.open import sqlite_url
+from mxd.trainer.storage.database.search import count_documents
 from mxd.trainer.storage.database.tables import (
     EvaluationRecord,
+    ExampleRecord,
     ExpertRecord,
     MetricRecord,
     RoutedRecord,
     RunRecord,
+    SequenceRecord,
     utc_now,
 )
 from mxd.trainer.storage.run import Run
@@ -87,6 +90,7 @@ def test_runs_database_labels_and_sessions(tmp_path: Path, monkeypatch: pytest.M
     (demo / "labels.json").write_text(json.dumps({"small": {small: "A fox"}}))
     (demo / "sessions.json").write_text(json.dumps(steering_sessions(small, above)))
     monkeypatch.setattr(build_demo, "ROUTED_SEQUENCES", 7)
+    monkeypatch.setattr(build_demo, "TOP_EXAMPLES", 2)
     build_demo.pack_database(demo, tmp_path / "work" / "mxd.sqlite", ["small", "above"])
     metrics = {name: read_metrics(Run.load(name, demo)) for name in ("small", "above")}
     with opened(unpacked_database(demo)) as database, Session(database) as session:
@@ -101,6 +105,11 @@ def test_runs_database_labels_and_sessions(tmp_path: Path, monkeypatch: pytest.M
         assert (session.get_one(RunRecord, kept.run_id).name, kept.result) == ("small", protected)
         assert session.scalar(select(func.count()).select_from(ExpertRecord)) == 80
         assert session.scalar(select(func.count()).select_from(RoutedRecord)) == 14
+        examples = session.execute(select(ExampleRecord.bin, func.max(ExampleRecord.rank)).group_by(ExampleRecord.bin))
+        assert dict(examples.all())[0] == 1
+        used = select(ExampleRecord.sequence).union(select(RoutedRecord.sequence))
+        assert set(session.scalars(select(SequenceRecord.sequence))) == set(session.scalars(used))
+        assert count_documents(session, 1) > 20
         assert all_labels(session, "small") == {small: "A fox"}
         first, second = sessions_of(session, "small")
         assert (first.name, second.name) == ("No fox", "Two layers")
