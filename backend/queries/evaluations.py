@@ -124,16 +124,22 @@ _Row = tuple[str, Any, Unit, str]
 
 
 def _health(result: Result) -> tuple[EvaluationMetric, ...]:
-    rows = (*_load_rows(result), *_always_on_rows(result), *_matrix_rows(result))
+    groups = {
+        "Use of the experts": _load_rows(result),
+        "Always-on experts": _always_on_rows(result),
+        "Similarity and rank": _matrix_rows(result),
+    }
     return tuple(
-        EvaluationMetric(name=name, value=value, unit=unit, description=meaning) for name, value, unit, meaning in rows
+        EvaluationMetric(name=name, value=value, unit=unit, description=meaning, group=group)
+        for group, rows in groups.items()
+        for name, value, unit, meaning in rows
     )
 
 
 def _load_rows(result: Result) -> tuple[_Row, ...]:
     load = result["health"]["load"]
     return (
-        ("Dead experts", load["dead_share"], "share", f"active on none of {result['tokens']:,} tokens"),
+        ("Inactive experts", load["dead_share"], "share", f"active on none of {result['tokens']:,} tokens"),
         (
             "Effective experts",
             load["effective_experts"],
@@ -153,31 +159,24 @@ def _load_rows(result: Result) -> tuple[_Row, ...]:
 
 def _always_on_rows(result: Result) -> tuple[_Row, ...]:
     shared = result["shared_expert"]
+    some = shared["always_on"] > 0
+    whose, note = ("always-on experts'", "") if some else ("the densest expert's", "; no expert is always on")
+    measured = "" if some else "not measured, as no expert is always on: "
     return (
         ("Always-on experts", shared["always_on"], "count", "active on nearly every token"),
-        (
-            "Share of activation",
-            shared["coefficient_share"],
-            "share",
-            "always-on experts' share of all activations; the densest expert's if there are none",
-        ),
-        (
-            "Share of output norm",
-            shared["output_share"],
-            "share",
-            "share of the summed output norms of the same experts",
-        ),
+        ("Share of activation", shared["coefficient_share"], "share", f"{whose} share of all activations{note}"),
+        ("Share of output norm", shared["output_share"], "share", f"{whose} share of the summed output norms{note}"),
         (
             "Loss increase without them",
             shared["loss_increase_without"],
             "nats",
-            "nats per token with the same experts ablated",
+            f"{measured}nats per token with the always-on experts ablated",
         ),
         (
             "Loss increase with only them",
             shared["loss_increase_only"],
             "nats",
-            "nats per token with all other experts ablated",
+            f"{measured}nats per token with all other experts ablated",
         ),
     )
 
@@ -194,8 +193,8 @@ def _matrix_rows(result: Result) -> tuple[_Row, ...]:
         (
             "Variation of the mixing vector",
             health["mixing_variation"],
-            "share",
-            "standard deviation over tokens, relative to the mean",
+            "plain",
+            "standard deviation over tokens divided by the mean; 0 is the same mixing on every token",
         ),
         (
             "Near-duplicate experts",

@@ -103,7 +103,7 @@ def test_an_evaluation_has_intervals_and_warnings(seen: TestClient) -> None:
     assert all(fact["low"] <= fact["value"] <= fact["high"] and fact["low"] < fact["high"] for fact in greedy)
     assert all(fact["group"] for fact in found["faithfulness"])
     names = {fact["name"] for fact in found["health"]}
-    assert names >= {"Dead experts", "Normalised rank", "Variation of the mixing vector"}
+    assert names >= {"Inactive experts", "Normalised rank", "Variation of the mixing vector"}
     assert seen.get("/api/runs/bare/evaluations").json() == {"evaluations": []}
     assert seen.get("/api/runs/nobody/evaluations").status_code == 404
 
@@ -136,7 +136,7 @@ def test_a_run_states_its_mixing_and_its_newest_routing_share(seen: TestClient) 
     assert {run["mixing"] for run in runs.values()} == {"centred"}
     order = list(facts)
     assert order.index("Variance explained") < order.index("Normalised MSE")
-    (dead,) = [fact for fact in found["health"] if fact["name"] == "Dead experts"]
+    (dead,) = [fact for fact in found["health"] if fact["name"] == "Inactive experts"]
     assert dead["description"] == "active on none of 320 tokens"
 
 

@@ -36,7 +36,7 @@ const TERMS: Readonly<Record<string, TermId>> = {
   "Jacobian agreement, data": "jacobian_agreement",
   "Jacobian control": "jacobian_agreement",
   "Jacobian control, data": "jacobian_agreement",
-  "Dead experts": "dead_share",
+  "Inactive experts": "dead_share",
   "Highest density": "density",
   "Share of output norm": "output_norm",
   "Stable rank": "stable_rank",

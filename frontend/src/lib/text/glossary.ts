@@ -222,8 +222,8 @@ export const GLOSSARY = {
     text: "As the routing share, with the constant mixing that fits the MLP best instead of the median. 1 minus it is what the shared dense path does without routing.",
   },
   dead_share: {
-    name: "Dead experts",
-    text: "Share of experts that are active on none of the evaluated tokens. The more tokens, the fewer dead experts.",
+    name: "Inactive and dead experts",
+    text: "Share of experts that are active on none of the tokens of a sample. An expert counts as dead only if the sample is large: on few tokens, rare experts are not seen either.",
   },
   l0: { name: "L0", text: "Mean number of experts that are active per token." },
   interval: {

@@ -17,12 +17,14 @@ interface ServerFigureProps {
   readonly command?: string;
   /** In pixels, or a function of the figure. */
   readonly height?: number | ((figure: FigureData) => number);
+  /** The sample, or how to read the figure. */
+  readonly note?: string;
   readonly prepare?: (figure: FigureData) => FigureData;
 }
 
 const unchanged = (figure: FigureData) => figure;
 
-export function ServerFigure({ name, run, command, height = 380, prepare = unchanged }: ServerFigureProps) {
+export function ServerFigure({ name, run, command, height = 380, note, prepare = unchanged }: ServerFigureProps) {
   const isNarrow = useIsNarrow();
   const { data, error, refetch } = useQuery(figureQuery(name, run === undefined ? {} : { run }));
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
@@ -37,7 +39,7 @@ export function ServerFigure({ name, run, command, height = 380, prepare = uncha
   const plotHeight = typeof height === "number" ? (isNarrow ? 300 : height) : height(data);
   return (
     <section className="pane settings">
-      <FigureView figure={prepare(data)} height={plotHeight} />
+      <FigureView figure={prepare(data)} note={note} height={plotHeight} />
     </section>
   );
 }

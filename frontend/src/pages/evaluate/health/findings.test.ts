@@ -2,26 +2,48 @@ import { expect, test } from "vitest";
 
 import { findings } from "./findings";
 
-const RUN = { name: "one", language_model: "lm", layer: 3, text: "train.txt", k: 16, num_experts: 4096 };
+const RUN = {
+  name: "one",
+  language_model: "lm",
+  layer: 3,
+  method: "mxd",
+  text: "train.txt",
+  target_tokens: 1000,
+  k: 16,
+  num_experts: 4096,
+  indexed_tokens: null,
+  active_experts: null,
+};
+const INDEXED = { ...RUN, indexed_tokens: 1_000_000 };
 const metric = (name: string, value: number | null) =>
   ({ name, value, low: null, high: null, unit: "share", description: "" }) as const;
-const evaluation = (dead: number, densest: number) => ({
+const evaluation = (inactive: number, densest: number) => ({
   tokens: 10_240,
   text: "held.txt",
-  health: [metric("Dead experts", dead), metric("Highest density", densest), metric("Stable rank", 2)],
+  health: [metric("Inactive experts", inactive), metric("Highest density", densest), metric("Stable rank", 2)],
 });
 
 test("what calls for an action comes first, with the command for it", () => {
   const [first, second] = findings(evaluation(0.08, 0.9), RUN);
   expect([first?.level, second?.level]).toEqual(["act", "good"]);
-  expect(first?.command).toBe("mxd train lm --layer 3 --dataset train.txt --k 16 --load-balance-weight 0.01");
-  expect(second?.title).toBe("8.0 % of the experts are dead");
+  expect(first?.command).toBe(
+    "mxd train lm --layer 3 --method mxd --num-experts 4096 --k 16 --dataset train.txt --tokens 1000 --load-balance-weight 0.01",
+  );
 });
 
-test("dead experts are measured on more tokens before anything is trained again", () => {
+test("a small sample shows no dead experts, only inactive ones", () => {
   const [first] = findings(evaluation(0.5, 0.1), RUN);
-  expect(first?.command?.split("\n")).toEqual([
-    "mxd evaluate one --dataset held.txt --tokens 40960",
-    "mxd train lm --layer 3 --dataset train.txt --k 16 --num-experts 2048",
-  ]);
+  expect(first?.level).toBe("good");
+  expect(first?.title).toBe("2,048 of 4,096 experts (50.0 %) are inactive");
+  expect(first?.advice).toContain("none of the 10,240 evaluated tokens; an expert of average use is active on 40.");
+  expect(first?.command).toBe("mxd index one --dataset train.txt --tokens 300000");
+});
+
+test("the index is the larger sample", () => {
+  const [few] = findings(evaluation(0.5, 0.1), { ...INDEXED, active_experts: 4000 });
+  expect([few?.level, few?.title]).toEqual(["good", "96 of 4,096 experts (2.3 %) are dead"]);
+  expect(few?.advice).toContain("On the 10,240 evaluated tokens alone, 50.0 % are inactive.");
+  const [many] = findings(evaluation(0.5, 0.1), { ...INDEXED, active_experts: 3000 });
+  expect(many?.level).toBe("act");
+  expect(many?.command).toContain("--num-experts 2048");
 });

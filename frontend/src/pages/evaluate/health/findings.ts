@@ -17,47 +17,79 @@ interface TrainedRun {
   readonly name: string;
   readonly language_model: string;
   readonly layer: number;
+  readonly method: string;
   readonly text: string;
+  readonly target_tokens: number;
   readonly k: number;
   readonly num_experts: number;
+  readonly indexed_tokens: number | null;
+  readonly active_experts: number | null;
 }
 
-const MAX_DEAD = 0.1;
+/** Conventions: values beyond these call for an action. */
+const MAX_INACTIVE = 0.1;
 const MAX_DENSITY = 0.5;
 const MAX_DUPLICATES = 0.05;
 /** Mean share of the full rank. */
 const MIN_RANK = 0.95;
 const MIN_EFFECTIVE = 0.25;
-/** Factor between the tokens of an evaluation and those that are suggested for the next one. */
-const MORE_TOKENS = 4;
+/** Activations of an average expert in a sample, below which inactive experts may only be rare. */
+const ENOUGH_ACTIVATIONS = 1000;
 
 interface Evaluated {
   readonly run: TrainedRun;
-  readonly numExperts: number;
   readonly tokens: number;
   readonly text: string;
   /** Null if it was not measured. */
   readonly stableRank: number | null;
+  /** What the metric was measured on, such as `over 4,096 experts`. */
+  readonly sample: string;
 }
 
-function trainCommand({ language_model, layer, text, k }: TrainedRun, flags: string): string {
-  return `mxd train ${language_model} --layer ${layer} --dataset ${text} --k ${k} ${flags}`;
+/** The sample of a metric in brackets. */
+const measuredOver = ({ sample }: Evaluated) => (sample === "" ? "" : ` (${sample})`);
+const limit = (share: number) => `${100 * share} %`;
+
+function trainCommand(run: TrainedRun, experts: number, flags = ""): string {
+  const { language_model: model, layer, method, text, target_tokens: tokens, k } = run;
+  return `mxd train ${model} --layer ${layer} --method ${method} --num-experts ${experts} --k ${k} --dataset ${text} --tokens ${tokens || "2M"}${flags}`;
 }
 
-const fewerExperts = ({ run, numExperts }: Evaluated) =>
-  trainCommand(run, `--num-experts ${Math.max(1, Math.round(numExperts / 2))}`);
-const balanced = ({ run }: Evaluated) => trainCommand(run, "--load-balance-weight 0.01");
+const fewerExperts = ({ run }: Evaluated) => trainCommand(run, Math.max(1, Math.round(run.num_experts / 2)));
+const balanced = ({ run }: Evaluated) => trainCommand(run, run.num_experts, " --load-balance-weight 0.01");
 
-function dead(share: number, evaluated: Evaluated): Finding {
-  const title = `${formatPercent(share, 1)} % of the experts are dead`;
-  const experts = { label: "Rarest experts", params: { sort: "density", order: "asc" } };
-  const more = `mxd evaluate ${evaluated.run.name} --dataset ${evaluated.text} --tokens ${MORE_TOKENS * evaluated.tokens}`;
-  if (share <= MAX_DEAD) {
-    const advice = "They were active on none of these tokens. Rare experts need more tokens to be seen.";
-    return { level: "good", title, advice, experts, command: more };
-  }
-  const advice = "Evaluate on more tokens first. If the share stays high, train with fewer experts.";
-  return { level: "act", title, advice, experts, command: `${more}\n${fewerExperts(evaluated)}` };
+/** Tokens on which an average expert is active enough to call an inactive one dead. */
+function enoughTokens({ k, num_experts: count }: TrainedRun): number {
+  return Math.ceil((ENOUGH_ACTIVATIONS * count) / k / 100_000) * 100_000;
+}
+
+/** The share of inactive experts on the larger sample: the index, or else the evaluated text. */
+function inactive(share: number, evaluated: Evaluated): Finding {
+  const { run, tokens } = evaluated;
+  const isIndexed = run.active_experts !== null && run.indexed_tokens !== null && run.indexed_tokens > tokens;
+  const [active, sample] = isIndexed
+    ? [run.active_experts, run.indexed_tokens]
+    : [Math.round((1 - share) * run.num_experts), tokens];
+  const count = run.num_experts - active;
+  const average = (sample * run.k) / run.num_experts;
+  const kind = average < ENOUGH_ACTIVATIONS ? "inactive" : "dead";
+  const title = `${formatCount(count)} of ${formatCount(run.num_experts)} experts (${formatPercent(count / run.num_experts, 1)} %) are ${kind}`;
+  const where = `They are active on none of the ${formatCount(sample)} ${isIndexed ? "indexed" : "evaluated"} tokens; an expert of average use is active on ${formatCount(average)}.`;
+  const other = isIndexed
+    ? ` On the ${formatCount(tokens)} evaluated tokens alone, ${formatPercent(share, 1)} % are inactive.`
+    : "";
+  const experts = { label: "Rarest active experts", params: { sort: "density", order: "asc" } };
+  if (kind === "inactive")
+    return {
+      level: "good",
+      title,
+      advice: `${where} The sample is too small to call them dead. For a larger one, run:`,
+      experts,
+      command: `mxd index ${run.name} --dataset ${run.text} --tokens ${enoughTokens(run)}`,
+    };
+  if (count / run.num_experts <= MAX_INACTIVE) return { level: "good", title, advice: where + other, experts };
+  const advice = `${where}${other} More than ${limit(MAX_INACTIVE)} of the parameters are unused. Train with fewer experts:`;
+  return { level: "act", title, advice, experts, command: fewerExperts(evaluated) };
 }
 
 function densest(share: number, evaluated: Evaluated): Finding {
@@ -65,45 +97,51 @@ function densest(share: number, evaluated: Evaluated): Finding {
   const experts = { label: "Densest experts", params: { sort: "density", order: "desc" } };
   if (share <= MAX_DENSITY) return { level: "good", title, advice: "No expert is active on most tokens.", experts };
   const advice =
-    "It says little about any one token. Hide it in Routing by its density, or balance the load in training.";
+    "It says little about any one token. Hide it in Routing by its density, or balance the load in training:";
   return { level: "act", title, advice, experts, command: balanced(evaluated) };
 }
 
 function load(effective: number, evaluated: Evaluated): Finding {
-  const title = `The load is spread as evenly as over ${formatCount(effective)} equally used experts, of ${formatCount(evaluated.numExperts)}`;
-  if (effective >= MIN_EFFECTIVE * evaluated.numExperts) {
+  const title = `The load is spread as evenly as over ${formatCount(effective)} equally used experts, of ${formatCount(evaluated.run.num_experts)}`;
+  if (effective >= MIN_EFFECTIVE * evaluated.run.num_experts) {
     return { level: "good", title, advice: "At least a quarter of the experts share the activations." };
   }
-  const advice = "Few experts do most of the work. Try balancing the load in training.";
+  const advice = `Few experts do most of the work: fewer than ${limit(MIN_EFFECTIVE)} count. Balance the load in training:`;
   return { level: "act", title, advice, command: balanced(evaluated) };
 }
 
 function duplicates(share: number, evaluated: Evaluated): Finding {
   const title = `${formatPercent(share, 1)} % of the experts have a near-duplicate`;
-  if (share <= MAX_DUPLICATES) return { level: "good", title, advice: "Hardly any expert repeats another." };
-  const advice = "Several experts do the same. Try fewer experts.";
+  if (share <= MAX_DUPLICATES)
+    return { level: "good", title, advice: `Hardly any expert repeats another${measuredOver(evaluated)}.` };
+  const advice = `More than ${limit(MAX_DUPLICATES)} repeat another${measuredOver(evaluated)}. Train with fewer experts:`;
   return { level: "act", title, advice, command: fewerExperts(evaluated) };
 }
 
-function rank(share: number, { stableRank }: Evaluated): Finding {
-  const title = `The experts’ matrices have ${formatPercent(share, 1)} % of the full rank, on average`;
+function rank(share: number, evaluated: Evaluated): Finding {
+  const { stableRank } = evaluated;
+  const title = `The experts’ matrices have ${formatPercent(share, 1)} % of the full rank`;
   const stable =
     stableRank === null
       ? ""
       : ` Their stable rank is ${formatFixed(stableRank, 1)}: few directions hold most of each matrix.`;
+  const measured = measuredOver(evaluated);
   if (share >= MIN_RANK)
-    return { level: "good", title, advice: `Experts are full linear maps, or nearly so.${stable}` };
-  const advice = "Some experts write to few output directions. Storing a layer in 8 bits can cause this.";
+    return { level: "good", title, advice: `Experts are full linear maps, or nearly so${measured}.${stable}` };
+  const advice = `Some experts write to few output directions, which storing a layer in 8 bits can cause${measured}.${stable}`;
   return { level: "act", title, advice };
 }
 
 const RULES: Readonly<Record<string, (value: number, evaluated: Evaluated) => Finding>> = {
-  "Dead experts": dead,
+  "Inactive experts": inactive,
   "Highest density": densest,
   "Effective experts": load,
   "Near-duplicate experts": duplicates,
   "Normalised rank": rank,
 };
+
+/** The sample at the end of a description, such as `over 4,096 experts`; empty if there is none. */
+const sampleOf = (description: string) => /(?:mean )?over [\d,]+ [a-z ]+$/.exec(description)?.[0] ?? "";
 
 /** Findings that call for an action come first. */
 export function findings(
@@ -111,11 +149,11 @@ export function findings(
   run: TrainedRun,
 ): readonly Finding[] {
   const stableRank = health.find(({ name }) => name === "Stable rank")?.value ?? null;
-  const evaluated = { run, numExperts: run.num_experts, tokens, text, stableRank };
   return health
-    .flatMap(({ name, value }) => {
+    .flatMap(({ name, value, description }) => {
       const rule = RULES[name];
-      return rule === undefined || value === null ? [] : [rule(value, evaluated)];
+      if (rule === undefined || value === null) return [];
+      return [rule(value, { run, tokens, text, stableRank, sample: sampleOf(description) })];
     })
     .sort((a, b) => Number(a.level === "good") - Number(b.level === "good"));
 }

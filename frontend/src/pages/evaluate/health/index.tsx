@@ -14,7 +14,6 @@ import { FactsTable } from "@/components/runs/facts-table";
 import { evaluateCommand, EvaluationWarnings, WithEvaluation } from "@/components/runs/latest-evaluation";
 import { pageLinks } from "@/components/runs/page-links";
 import { shortSource } from "@/components/runs/run-labels";
-import { Term } from "@/components/terms/term";
 import { LinkButton } from "@/components/ui/button";
 import { Command } from "@/components/ui/copyable-command";
 import { formatCount } from "@/lib/text/format";
@@ -44,14 +43,15 @@ function Findings({ evaluation, run }: { readonly evaluation: EvaluationSummary;
   const toAct = found.filter(({ level }) => level === "act").length;
   const verdict =
     toAct === 0
-      ? "Nothing calls for an action"
+      ? "No finding calls for an action"
       : `${toAct} of ${found.length} findings ${toAct === 1 ? "calls" : "call"} for an action`;
   return (
     <section className="pane settings" aria-label="Findings">
       <div className="pane-h">
         <h2>{verdict}</h2>
         <span className="note">
-          {run.name}, {formatCount(evaluation.tokens)} tokens of {shortSource(evaluation.text)}
+          {run.name}, {formatCount(evaluation.tokens)} tokens of {shortSource(evaluation.text)} unless another sample is
+          named; the limits are conventions of MxD Explorer
         </span>
       </div>
       <EvaluationWarnings evaluation={evaluation} />
@@ -66,26 +66,25 @@ function Findings({ evaluation, run }: { readonly evaluation: EvaluationSummary;
 
 function RunHealth({ run }: { readonly run: RunSummary }) {
   const command = evaluateCommand(run.name);
+  const sample = ({ tokens, text }: EvaluationSummary) => `${formatCount(tokens)} tokens of ${shortSource(text)}`;
   return (
     <WithEvaluation run={run.name}>
       {(evaluation) => (
         <>
           <Findings evaluation={evaluation} run={run} />
-          <ServerFigure name="load" run={run.name} command={command} prepare={withLegend} />
+          <ServerFigure name="load" run={run.name} command={command} prepare={withLegend} note={sample(evaluation)} />
           <ServerFigure
             name="density-evaluated"
             run={run.name}
             command={command}
             height={280}
+            note={`${sample(evaluation)}; experts that are active on none of them are left out`}
             prepare={(figure) => withDensityAxis(figure, null)}
           />
           <section className="pane settings">
             <div className="pane-h">
               <h2>All metrics</h2>
-              <span className="note">
-                {formatCount(evaluation.tokens)} tokens of {shortSource(evaluation.text)}; a{" "}
-                <Term id="dead_share">dead</Term> expert is active on none of them
-              </span>
+              <span className="note">{sample(evaluation)}</span>
             </div>
             <FactsTable label="Expert health" facts={evaluation.health} />
           </section>
