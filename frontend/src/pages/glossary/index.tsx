@@ -2,7 +2,7 @@
 
 import "./glossary.css";
 
-import { useEffect } from "react";
+import { useEffect, useState } from "react";
 import { useLocation } from "react-router";
 
 import { PageBar } from "@/components/layout/navigation/page-bar";
@@ -19,7 +19,7 @@ const HEADINGS: Partial<Record<TermId, string>> = {
   edit: "Steering",
   output_norm: "Routing and circuits",
   normalised_mse: "Faithfulness and health",
-  interval: "Probing",
+  interval: "Intervals and probing",
   trained_tokens: "Runs",
   passage_weight: "Privacy",
 };
@@ -29,8 +29,31 @@ const SECTIONS = IDS.reduce<readonly (readonly TermId[])[]>(
   [],
 );
 
+function matches(id: TermId, text: string): boolean {
+  const { name, text: definition } = GLOSSARY[id];
+  return `${name} ${definition}`.toLowerCase().includes(text.trim().toLowerCase());
+}
+
+function Section({ ids, chosen }: { readonly ids: readonly TermId[]; readonly chosen: string }) {
+  return (
+    <dl>
+      {ids.map((id) => (
+        <div key={id} id={id} className={id === chosen ? "chosen" : ""}>
+          <dt>{GLOSSARY[id].name}</dt>
+          <dd>{GLOSSARY[id].text}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
 export default function GlossaryPage() {
   const { hash } = useLocation();
+  const [filter, setFilter] = useState("");
+  const sections = SECTIONS.map((ids) => ({
+    heading: ids[0] && HEADINGS[ids[0]],
+    ids: ids.filter((id) => matches(id, filter)),
+  })).filter(({ ids }) => ids.length > 0);
   useEffect(() => document.getElementById(hash.slice(1))?.scrollIntoView({ block: "center" }), [hash]);
   return (
     <>
@@ -44,19 +67,21 @@ export default function GlossaryPage() {
           </a>
           . The same terms are used on every page, on the command line and in files.
         </p>
-        {SECTIONS.map((ids) => (
-          <section key={ids[0]}>
-            <h2>{ids[0] && HEADINGS[ids[0]]}</h2>
-            <dl>
-              {ids.map((id) => (
-                <div key={id} id={id} className={hash === `#${id}` ? "chosen" : ""}>
-                  <dt>{GLOSSARY[id].name}</dt>
-                  <dd>{GLOSSARY[id].text}</dd>
-                </div>
-              ))}
-            </dl>
+        <input
+          className="field"
+          type="search"
+          aria-label="Filter terms"
+          placeholder={`Filter ${IDS.length} terms`}
+          value={filter}
+          onChange={(event) => setFilter(event.target.value)}
+        />
+        {sections.map(({ heading, ids }) => (
+          <section key={heading}>
+            <h2>{heading}</h2>
+            <Section ids={ids} chosen={hash.slice(1)} />
           </section>
         ))}
+        {sections.length === 0 && <p className="dim">No term contains “{filter.trim()}”.</p>}
       </div>
     </>
   );

@@ -85,6 +85,7 @@ function Tags({ run }: { readonly run: string }) {
 function ListsView({ run }: { readonly run: RunSummary }) {
   const { data, error, refetch } = useQuery(listsQuery(run.name));
   const now = useNow(10_000);
+  const links = usePageLinks();
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
   if (data === undefined) return <LoadingState label="Loading lists" rows={4} rowHeight={31} />;
   return (
@@ -93,7 +94,7 @@ function ListsView({ run }: { readonly run: RunSummary }) {
       {data.lists.length === 0 ? (
         <EmptyState title="No lists yet">
           A list collects experts in an order of your choice, with notes, and can be exported. Create one here, or
-          choose “Add to list” on any expert, on a selection, or in the tray.
+          choose “Add to list” on any <Link to={links.page("experts")}>expert</Link>, in search results, or in the tray.
         </EmptyState>
       ) : (
         <table className="grid plain">
