@@ -25,8 +25,13 @@ def load_evaluation(
         if record is None or record.weights != weights or EvaluateConfig.model_validate(record.settings) != config:
             return None
         result: dict[str, Any] = record.result
-        lacks_jacobian = "routing_share" in result and config.jacobian_tokens > 0 and result.get("jacobian") is None
-        return None if lacks_jacobian else result  # stored before Jacobians were compared
+        return None if _is_older(result, config) else result
+
+
+def _is_older(result: dict[str, Any], config: EvaluateConfig) -> bool:
+    """Return whether a result of one run was stored before the newest measures existed."""
+    lacks_jacobian = config.jacobian_tokens > 0 and result.get("jacobian") is None
+    return "routing_share" in result and ("strict_routing_share" not in result or lacks_jacobian)
 
 
 def _same_evaluation(subject: str, fingerprint: str) -> Any:

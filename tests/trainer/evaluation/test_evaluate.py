@@ -10,7 +10,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 import torch
-from sqlalchemy import select
+from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from mxd.trainer.config import EvaluateConfig, Method, TrainableMethod
@@ -178,6 +178,22 @@ def test_joint_evaluation(trained: World) -> None:
     assert measured.result.summed_loss_increase == pytest.approx(0.3)
     with pytest.raises(UserError, match="replace layer"):
         evaluate_jointly(evaluator, [runs[0], runs[0]], [0.1, 0.1])
+
+
+def test_a_result_without_the_newest_measure_is_not_reused(trained: World) -> None:
+    config, digest, run = make_config(trained), "7" * 32, Run.load("mxd", trained.data)
+    weights = weights_digest([run])
+    measured = evaluate(open_evaluator(trained), run, seen_text=True)
+    write_evaluation(trained.database, measured, "mxd", config, digest, weights)
+    with Session(trained.database) as session:
+        record = session.scalars(select(EvaluationRecord).where(EvaluationRecord.fingerprint == digest)).one()
+        result = {name: value for name, value in record.result.items() if name != "strict_routing_share"}
+        record.result = result
+        session.commit()
+    assert load_evaluation(trained.database, "mxd", digest, config, weights) is None
+    with Session(trained.database) as session:
+        session.execute(delete(EvaluationRecord).where(EvaluationRecord.fingerprint == digest))
+        session.commit()
 
 
 def test_results_are_stored_and_reused(trained: World) -> None:
