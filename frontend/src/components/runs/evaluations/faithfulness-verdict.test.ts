@@ -50,10 +50,16 @@ test("a low routing share is called by its meaning", () => {
   expect(found?.meaning).toContain("It does not depend on which experts are active.");
 });
 
-test("the verdict names the run, the reference and the longest continuation", () => {
+test("other controls of the routing share follow it", () => {
+  const [found] = findings([share("Routing share", 0.9, 0.8, 1), share("Strict routing share", 0.7, 0.6, 0.8)]);
+  expect(plain(found?.meaning)).toMatch(/Strict routing share: 70\.0 % \(60\.0 % to 80\.0 %\)\.$/);
+});
+
+test("the verdict names the run, the reference and the longest continuation, with intervals", () => {
   expect(plain(faithfulnessVerdict("mine", FACTS))).toBe(
-    "Replacing the MLP by mine raises the loss by 0.0300 nats per token: 91.5 % of the loss that zero-ablating the MLP " +
-      "adds is recovered. None of the greedy continuations stay the same for 32 tokens.",
+    "Replacing the MLP by mine raises the loss by 0.0300 nats per token (95 % interval 0.0200 to 0.0400): 91.5 % " +
+      "(89.3 % to 93.4 %) of the loss that zero-ablating the MLP adds is recovered. 0.0 % of the greedy " +
+      "continuations (0.0 % to 10.7 %) stay the same for 32 tokens.",
   );
   expect(faithfulnessVerdict("mine", [])).toBe("");
 });

@@ -62,6 +62,12 @@ function lossRecovered(facts: readonly Fact[]): Omit<Finding, "name" | "term"> |
 /** Below this share, most of the layer's effect does not depend on its experts. */
 const LOW_ROUTING_SHARE = 0.5;
 
+/** Routing shares with other controls than the median, as far as they were measured. */
+function otherControls(facts: readonly Fact[]): string {
+  const others = facts.filter(({ name, value }) => name.endsWith(" routing share") && value !== null);
+  return others.map((fact) => ` ${fact.name}: ${units(fact)} (${intervalOf(fact)}).`).join("");
+}
+
 function routingShare(facts: readonly Fact[]): Omit<Finding, "name" | "term"> | null {
   const fact = named(facts, "Routing share");
   if (fact?.value == null) return null;
@@ -69,7 +75,7 @@ function routingShare(facts: readonly Fact[]): Omit<Finding, "name" | "term"> | 
     fact.value < LOW_ROUTING_SHARE
       ? "Most of the layer’s effect remains when every token mixes the experts in the same way. It does not depend on which experts are active."
       : "If every token mixes the experts in the same way, most of the layer’s effect is lost. It depends on which experts are active.";
-  return { value: units(fact), interval: intervalOf(fact), meaning };
+  return { value: units(fact), interval: intervalOf(fact), meaning: meaning + otherControls(facts) };
 }
 
 function longestContinuation(facts: readonly Fact[]): Omit<Finding, "name" | "term"> | null {
@@ -93,12 +99,20 @@ export function findings(facts: readonly Fact[]): readonly Finding[] {
   return all.flatMap(({ found, ...title }) => (found === null ? [] : [{ ...title, ...found }]));
 }
 
+/** The interval in brackets; empty if it was not computed. */
+const inBrackets = (fact: Fact) => (fact.low == null ? "" : ` (${intervalOf(fact)})`);
+
 /** The verdict in two sentences; empty if the loss was not measured. */
 export function faithfulnessVerdict(run: string, facts: readonly Fact[]): string {
   const [kept, added] = [named(facts, "Loss recovered vs zero ablation"), named(facts, "Loss increase")];
   if (kept === undefined || added === undefined) return "";
   const longest = continuations(facts).at(-1);
-  const equal = longest?.value === 0 ? "None" : longest && units(longest);
-  const text = longest && ` ${equal} of the greedy continuations stay the same for ${longest.tokens} tokens.`;
-  return `Replacing the MLP by ${run} raises the loss by ${units(added)} per token: ${units(kept)} of the loss that zero-ablating the MLP adds is recovered.${text ?? ""}`;
+  const text =
+    longest &&
+    ` ${units(longest)} of the greedy continuations${inBrackets(longest)} stay the same for ${longest.tokens} tokens.`;
+  const direction = (added.value ?? 0) < 0 ? "changes" : "raises";
+  return (
+    `Replacing the MLP by ${run} ${direction} the loss by ${units(added)} per token${inBrackets(added).replace("(", "(95 % interval ")}: ` +
+    `${units(kept)}${inBrackets(kept)} of the loss that zero-ablating the MLP adds is recovered.${text ?? ""}`
+  );
 }

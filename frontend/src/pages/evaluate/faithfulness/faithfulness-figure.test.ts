@@ -32,7 +32,7 @@ const figure: FigureData = {
 };
 
 test("only the current run has the accent colour, with its own intervals", () => {
-  const { data, layout } = faithfulnessFigure(figure, "one");
+  const { data, layout } = faithfulnessFigure(figure, "one", []);
   const [own, others, baseline] = data.map(readTrace);
   expect(own?.y).toEqual(["one", "one at K 8"]);
   expect(own?.role).toBe("this-run");
@@ -45,5 +45,10 @@ test("only the current run has the accent colour, with its own intervals", () =>
 
 test("a run alone has no other runs in the legend", () => {
   const alone = { ...figure, data: [{ ...figure.data[0], customdata: ["one", "one", "one"] }] };
-  expect(faithfulnessFigure(alone, "one").data).toHaveLength(1);
+  expect(faithfulnessFigure(alone, "one", []).data).toHaveLength(1);
+});
+
+test("each row names the layer of its run", () => {
+  const [own] = faithfulnessFigure(figure, "one", [{ name: "one", layer: 3 }]).data.map(readTrace);
+  expect(own?.y).toEqual(["one, layer 3", "one at K 8, layer 3"]);
 });

@@ -35,9 +35,39 @@ export function routingFigure(figure: FigureData): FigureData {
   return withLegend({ ...figure, layout: { ...figure.layout, xaxis } });
 }
 
-export function faithfulnessFigure(figure: FigureData, run: string): FigureData {
+interface LayerOfRun {
+  readonly name: string;
+  readonly layer: number;
+}
+
+/** The names of a trace's points, with the layer of each run. */
+function withLayers(raw: RawTrace, runs: readonly LayerOfRun[]): RawTrace {
+  const names = list(raw.customdata);
+  const layerOf = (name: unknown) => runs.find((run) => run.name === name)?.layer;
+  const labels = list(raw.y).map((label, i) => {
+    const layer = layerOf(names[i]);
+    return layer === undefined ? label : `${String(label)}, layer ${layer}`;
+  });
+  return { ...raw, y: labels };
+}
+
+/** Rows of the run first, then those of the same layer, then the others by layer. */
+function rowOrder(named: readonly RawTrace[], run: string, runs: readonly LayerOfRun[]): readonly unknown[] {
+  const [first] = named;
+  if (first === undefined) return [];
+  const names = list(first.customdata);
+  const layerOf = (name: unknown) => runs.find((one) => one.name === name)?.layer ?? Infinity;
+  const rank = (name: unknown) => (name === run ? -2 : layerOf(name) === layerOf(run) ? -1 : layerOf(name));
+  return list(first.y)
+    .map((label, i) => ({ label, rank: rank(names[i]) }))
+    .sort((a, b) => a.rank - b.rank)
+    .map(({ label }) => label);
+}
+
+export function faithfulnessFigure(figure: FigureData, run: string, runs: readonly LayerOfRun[]): FigureData {
   const values = figure.data.flatMap(extentOf);
-  const data = figure.data.flatMap((raw) => {
+  const named = figure.data.map((raw) => withLayers(raw, runs));
+  const data = named.flatMap((raw) => {
     if (readTrace(raw).role !== "this-run") return [raw];
     const others = pointsOf(raw, (other) => other !== run);
     return [
@@ -51,6 +81,11 @@ export function faithfulnessFigure(figure: FigureData, run: string): FigureData 
     data,
     layout: {
       ...figure.layout,
+      yaxis: {
+        ...(figure.layout.yaxis ?? {}),
+        categoryorder: "array",
+        categoryarray: rowOrder(named, run, runs),
+      },
       xaxis: {
         ...xaxis,
         title: { text: "Loss increase, nats per token, log scale" },

@@ -9,7 +9,7 @@ import type { RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { withLegend } from "@/components/plots/axes/legend";
 import { ServerFigure } from "@/components/plots/figure/server-figure";
-import { WithRun } from "@/components/runs/current-run";
+import { useCurrentRun, WithRun } from "@/components/runs/current-run";
 import { FactsTable } from "@/components/runs/facts-table";
 import { Findings } from "@/components/runs/evaluations/findings";
 import { EvaluationWarnings, WithEvaluation } from "@/components/runs/latest-evaluation";
@@ -24,12 +24,19 @@ function RoutingOfAllRuns() {
   return (
     <details className="more-metrics settings" onToggle={({ currentTarget }) => setOpen(currentTarget.open)}>
       <summary>Loss increase against routing share, all runs</summary>
-      {isOpen && <ServerFigure name="routing-frontier" prepare={routingFigure} />}
+      {isOpen && (
+        <ServerFigure
+          name="routing-frontier"
+          note="a fair comparison only between runs of one layer"
+          prepare={routingFigure}
+        />
+      )}
     </details>
   );
 }
 
 function RunFaithfulness({ run }: { readonly run: RunSummary }) {
+  const { runs } = useCurrentRun();
   return (
     <WithEvaluation run={run.name}>
       {(evaluation, others) => (
@@ -46,7 +53,11 @@ function RunFaithfulness({ run }: { readonly run: RunSummary }) {
             <Findings run={run.name} facts={evaluation.faithfulness} />
             <EvaluationWarnings evaluation={evaluation} />
           </section>
-          <ServerFigure name="faithfulness" prepare={(figure) => faithfulnessFigure(figure, run.name)} />
+          <ServerFigure
+            name="faithfulness"
+            note="Fair between runs of one layer. MLPs of different layers are worth different amounts: compare each run with its MLP’s mean output, in the same row."
+            prepare={(figure) => faithfulnessFigure(figure, run.name, runs)}
+          />
           <section className="pane settings">
             <div className="pane-h">
               <h2>All metrics</h2>
