@@ -13,8 +13,8 @@ export default function NotFoundPage() {
       <PageBar crumbs={[{ label: "Not found" }]} />
       <EmptyState title="Page not found">
         There is no page at <span className="mono">{pathname}</span>. The link may be incomplete, or from another
-        version. Go to <Link to={links.page("home")}>Home</Link> or to the{" "}
-        <Link to={links.page("experts")}>experts of the run</Link>, or search above.
+        version. <Link to={links.page("home")}>Go to Home</Link>, or to the{" "}
+        <Link to={links.page("experts")}>experts of the run</Link>.
       </EmptyState>
     </>
   );

@@ -46,7 +46,7 @@ function FirstExperts({ run }: { readonly run: string }) {
   const { experts } = useBestExperts(run);
   return (
     <>
-      <h3>Start with one of these, or lasso experts in the figure</h3>
+      <h3>Start with one of these, or lasso experts</h3>
       <ul className="selected">
         {experts.slice(0, NUM_FIRST).map(({ expert, label, automatic }) => (
           <li key={expert}>
